@@ -1,0 +1,76 @@
+# Every target sets up what it needs in .venv, from python3 and a package index. A stamp in .venv
+# stands for one finished installation and is redone when what it was made from changes.
+
+PYTHON ?= python3
+ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP_VERSION := 26.3
+PROJECTS := engine/pyproject.toml client/pyproject.toml service/pyproject.toml
+INSTALL := $(BIN)/python -m pip install --quiet --no-input --disable-pip-version-check \
+	--constraint constraints.txt --build-constraint constraints.txt
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.PHONY: help demo test serve check bench openapi stubs format clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo
+	@echo '  test, serve and bench take ARGS, as in: make test ARGS="tests/engine -x"'
+
+demo: $(VENV)/.stamp-demo ## Train a classifier of handwritten digits against a server
+	$(BIN)/python examples/digits.py
+
+test: $(VENV)/.stamp-test ## Run the tests, with PyTorch as the oracle
+	$(BIN)/python -m pytest $(ARGS)
+
+serve: $(VENV)/.stamp-packages ## Start a server: make serve ARGS="--port 8000"
+	$(BIN)/telegrad serve $(ARGS)
+
+check: $(VENV)/.stamp-lint ## Check format, style, types and who imports whom; change nothing
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.stamp-bench ## Measure against PyTorch, side by side in one run
+	$(BIN)/python -m benchmarks $(ARGS)
+
+openapi: $(VENV)/.stamp-packages ## Write openapi/openapi.json from the app
+	$(BIN)/python -m telegrad_service.openapi
+
+stubs: $(VENV)/.stamp-packages ## Write the type stubs from the catalogue of ops
+	$(BIN)/python -m telegrad_engine.stubs
+
+format: $(VENV)/.stamp-lint ## Format the code and mend what can be mended by rule
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format .
+
+clean: ## Remove .venv, caches and build outputs
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf engine/dist client/dist service/dist
+	find . -path ./.git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +
+
+# What is installed ------------------------------------------------------------------------
+
+# The pip that comes with Python 3.11 knows neither dependency groups nor build constraints.
+$(VENV)/.stamp-venv: Makefile
+	@echo "Creating $(VENV) with pip $(PIP_VERSION)"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Telegrad needs Python 3.11 or later")'
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --no-input --disable-pip-version-check pip==$(PIP_VERSION)
+	@touch $@
+
+$(VENV)/.stamp-packages: $(VENV)/.stamp-venv $(PROJECTS) constraints.txt
+	@echo "Installing engine, client and service"
+	@$(INSTALL) --editable engine --editable 'client[local]' --editable service
+	@touch $@
+
+# One stamp for each dependency group of pyproject.toml.
+$(VENV)/.stamp-%: $(VENV)/.stamp-packages pyproject.toml
+	@echo "Installing the dependency group '$*'$(if $(filter test bench,$*), (PyTorch is large and may take a while))"
+	@$(INSTALL) --group $*
+	@touch $@

@@ -1,0 +1,434 @@
+"""The SDK's Tensor: a handle on a tensor in a session, with the shadow of its graph.
+
+Shape, dtype, history and errors are known here and now; the value is elsewhere, and only asking for it
+(``item``, ``numpy``, ``print``, ``bool``) sends what was recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from telegrad_engine import autograd as engine_autograd
+from telegrad_engine.backward import ShadowPass, Values
+from telegrad_engine.convert import as_array
+from telegrad_engine.dtypes import parse
+from telegrad_engine.errors import DataDependentShape, InvalidOperation
+from telegrad_engine.formatting import format_tensor
+from telegrad_engine.functions import Functions
+from telegrad_engine.meta import Meta, apply_spec
+from telegrad_engine.registry import NO_ATTRS, Op
+from telegrad_engine.specs import Spec
+from telegrad_engine.tensor import item, truth
+from telegrad_engine.tracked import Tracked
+from telegrad_engine.values import GraphValues
+
+from .recorder import Recorder
+from .sessions import current
+
+_new = object.__new__
+
+
+class Tensor(Tracked):
+    """A tensor in a session. Make one with :func:`telegrad.tensor` or by an op."""
+
+    _id: str
+    _recorder: Recorder
+    _has_grad: bool = False
+    """Whether the session's tensor has a gradient; the handle on it is made when asked for."""
+    _grad_history: Tracked | None = None
+    """Under create_graph: where in the graph that gradient stands."""
+
+    def __del__(self) -> None:
+        recorder = getattr(self, "_recorder", None)
+        if recorder is not None:
+            recorder.release(self._id)
+
+    # The value ---------------------------------------------------------------------------
+
+    def _fetch(self) -> Any:
+        return self._recorder.fetch([self._id])[self._id].array
+
+    def numpy(self) -> Any:
+        """The value as a new NumPy array. Raises for tensors that require grad."""
+        if self.requires_grad:
+            raise InvalidOperation(
+                "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
+            )
+        return np.array(self._fetch())
+
+    def tolist(self) -> Any:
+        """The value as nested lists of Python numbers."""
+        return self._fetch().tolist()
+
+    def item(self) -> Any:
+        """The value of a tensor of one element as a Python number."""
+        return item(self._data if self.numel() != 1 else self._fetch())
+
+    def __bool__(self) -> bool:
+        return truth(self._data if self.numel() != 1 else self._fetch())
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __index__(self) -> int:
+        if self.numel() != 1 or self.dtype.is_floating_point:
+            raise TypeError("only integer tensors of a single element can be converted to an index")
+        return int(self.item())
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item() if self.dim() == 0 and spec else str(self), spec)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        return np.asarray(self.numpy(), dtype=dtype)
+
+    def __repr__(self) -> str:
+        return format_tensor(self, self._fetch())
+
+    def cpu(self) -> Tensor:
+        """The tensor itself: values are fetched when asked for."""
+        return self
+
+    @property
+    def device(self) -> str:
+        """The kind of device that the session computes on."""
+        return "cpu"
+
+    def new_tensor(self, data: Any, *, dtype: Any = None, requires_grad: bool = False) -> Tensor:
+        """A new tensor from ``data`` in this tensor's session."""
+        return upload(self._recorder, data, dtype, requires_grad)
+
+    # Gradients ---------------------------------------------------------------------------
+
+    @property
+    def grad(self) -> Tensor | None:
+        """The accumulated gradient, or None. Assign None or a tensor of the same shape and dtype."""
+        if not self._has_grad:
+            return None
+        if self._grad is None:
+            self._grad = handle(self._recorder, Spec(self._data.shape, self._data.dtype))
+            self._recorder.emit("grad_of", [self._id], [self._grad._id])
+            if self._grad_history is not None:
+                self._grad._adopt(self._grad_history)
+                self._grad_history = None
+        known: Tensor = self._grad
+        return known
+
+    @grad.setter
+    def grad(self, value: Tensor | None) -> None:
+        if value is None and not self._has_grad:
+            return
+        Tracked.grad.fset(self, value)  # type: ignore[attr-defined]
+        self._has_grad = value is not None
+        self._recorder.emit("set_grad", [self._id, None if value is None else value._id])
+
+    def _receive_grad(self, grad: Any) -> None:
+        """Note that backward gave this tensor a gradient: a stand-in with a history, or a Spec."""
+        with_history = isinstance(grad, Meta) and grad._requires_grad
+        known = self._grad
+        if known is not None and not with_history and not known._requires_grad:
+            known._cell[0] += 1  # added to in place: the handle stays good
+        else:
+            self._grad = None
+        self._grad_history = grad if with_history else None
+        self._has_grad = True
+
+    def backward(
+        self,
+        gradient: Any = None,
+        retain_graph: bool | None = None,
+        create_graph: bool = False,
+        inputs: Any = None,
+    ) -> None:
+        """Accumulate the gradients of this tensor into the leaves' ``grad``, or into ``inputs``' alone.
+
+        Nothing is sent: errors about the graph are raised here, the gradients are computed in the session.
+        """
+        backward([self], None if gradient is None else [gradient], retain_graph, create_graph, inputs)
+
+    def requires_grad_(self, requires_grad: bool = True) -> Tensor:
+        """Set whether gradients are computed. Raises for non-leaves and integer dtypes."""
+        before = self._requires_grad
+        super().requires_grad_(requires_grad)
+        if self._requires_grad != before:
+            self._recorder.emit("requires_grad_", [self._id], (), {"requires_grad": bool(requires_grad)})
+        return self
+
+    def retain_grad(self) -> None:
+        """Have ``backward`` fill ``grad`` of this non-leaf too."""
+        super().retain_grad()
+        self._recorder.emit("retain_grad", [self._id])
+
+    def register_hook(self, hook: Any) -> Any:
+        """Not available on a session's tensors yet: a hook is Python, and Python stays on the client."""
+        raise NotImplementedError("hooks on a session's tensors are not supported yet; use torch.autograd.grad's results instead")
+
+    def detach(self) -> Tensor:
+        """A tensor over the same memory that is outside the graph."""
+        result = handle(self._recorder, self._data)
+        result._cell = self._cell
+        self._recorder.emit("detach", [self._id], [result._id])
+        return result
+
+    def detach_(self) -> Tensor:
+        """Take this tensor out of the graph, from now on."""
+        super().detach_()
+        self._recorder.emit("detach_", [self._id])
+        return self
+
+    @property
+    def data(self) -> Tensor:
+        """The tensor outside the graph, over the same memory."""
+        return self.detach()
+
+    # What Tracked leaves to the class with the value ----------------------------------------
+
+    def _alias(self) -> Any:
+        self._refresh()
+        alias = Meta._at(self)
+        alias._cell = self._cell
+        return alias
+
+    def _adopt(self, meta: Tracked) -> None:
+        """Take the place in the graph that a stand-in has."""
+        self._node, self._slot, self._requires_grad = meta._node, meta._slot, meta._requires_grad
+
+    def _write(self, op: Op, inputs: tuple[Any, ...], attrs: Any) -> None:
+        self._recorder.emit(f"{op.key}_", _refs(inputs), (), attrs)
+
+    def _ones_like(self) -> Any:
+        return Meta(self._data)
+
+    def _zeros_like(self) -> Any:
+        return Meta(self._data)
+
+    def _values(self, create_graph: bool) -> Values:
+        return RecordedGraphValues() if create_graph else SHADOW
+
+    _apply = staticmethod(lambda op, inputs, attrs=NO_ATTRS: apply(op, inputs, attrs))
+
+
+# Making handles -------------------------------------------------------------------------------
+
+
+def handle(recorder: Recorder, spec: Any) -> Tensor:
+    """A tensor with a fresh id; the caller records the instruction that makes it."""
+    tensor = _new(Tensor)
+    tensor._data = spec
+    tensor._cell = [0]
+    tensor._id = recorder.new_id()
+    tensor._recorder = recorder
+    return tensor
+
+
+def upload(recorder: Recorder, data: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:
+    """A new tensor from numbers, nested lists, an array or another library's tensor."""
+    if hasattr(data, "detach") and hasattr(data, "numpy"):
+        data = data.detach().cpu().numpy()
+    array = as_array(data, dtype)
+    tensor = handle(recorder, Spec(array.shape, array.dtype))
+    recorder.emit("tensor", (), (tensor._id,), {"data": array}, array.nbytes)
+    return tensor.requires_grad_() if requires_grad else tensor
+
+
+def _refs(inputs: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple([_ref(x) for x in inputs])
+
+
+def _ref(x: Any) -> Any:
+    if isinstance(x, Tensor):
+        return x._id
+    return tuple([_ref(v) for v in x]) if isinstance(x, tuple) else x
+
+
+def recorder_of(inputs: Sequence[Any]) -> Recorder:
+    """The recorder that the inputs belong to, or the current session's. Raises for tensors of two sessions."""
+    found: Recorder | None = None
+    for x in inputs:
+        if isinstance(x, tuple):
+            if not any(isinstance(v, Tensor) for v in x):
+                continue
+            recorder = recorder_of(x)
+        elif isinstance(x, Tensor):
+            recorder = x._recorder
+        else:
+            continue
+        if found is not None and recorder is not found:
+            raise InvalidOperation(
+                f"Expected all tensors to be in the same session, but found at least two: {found.transport.url} "
+                f"and {recorder.transport.url}"
+            )
+        found = recorder
+    return found if found is not None else current().recorder
+
+
+# Recording ------------------------------------------------------------------------------------
+
+
+def apply(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Any:
+    """Record ``op``: check it, give its outputs ids, shapes and dtypes, and enter it into the shadow graph."""
+    recorder = recorder_of(inputs)
+
+    def make(specs: list[Spec]) -> list[Tensor]:
+        outputs = [handle(recorder, spec) for spec in specs]
+        recorder.emit(op.key, _refs(inputs), [t._id for t in outputs], attrs)
+        return outputs
+
+    try:
+        return apply_spec(op, inputs, attrs, make, functions)
+    except DataDependentShape:
+        return _apply_and_ask(recorder, op, inputs, attrs)
+
+
+def _apply_and_ask(recorder: Recorder, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Tensor:
+    """For a result whose shape depends on values: run it now and ask what it is."""
+    output = handle(recorder, None)
+    recorder.emit(op.key, _refs(inputs), [output._id], attrs)
+    known = recorder.fetch([output._id], values=False)[output._id].description
+    output._data = Spec(tuple(known["shape"]), parse(known["dtype"]).numpy)
+    return output
+
+
+functions = Functions(apply)
+Tensor._graph_class = Meta
+
+
+# Differentiating --------------------------------------------------------------------------------
+
+
+class ShadowValues(Values):
+    """The shadow's gradients: only that there is one, of the target's shape and dtype."""
+
+    F = None
+    raw = True
+
+    @property
+    def Pass(self) -> type[ShadowPass]:
+        """A pass that evaluates nothing."""
+        return ShadowPass
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *exc: object) -> None:
+        pass
+
+    def seed(self, tensor: Any, gradient: Any) -> Any:
+        """What the pass starts with: the root's own shape and dtype."""
+        return tensor._data
+
+    def add(self, a: Any, b: Any, owned: bool) -> Any:
+        return a
+
+    def fit(self, grad: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+        return Spec(shape, dtype)
+
+    def run_hooks(self, hooks: Any, grad: Any) -> Any:
+        if hooks is not None and hooks.retain is not None:
+            tensor = hooks.retain()
+            if tensor is not None:
+                tensor._receive_grad(grad)
+        return grad
+
+    def wrap(self, grad: Any) -> Any:
+        """The gradient as a stand-in without a history."""
+        return Meta(grad)
+
+    def accumulate(self, tensor: Any, grad: Any, private: bool) -> None:
+        """Note that the tensor has a gradient now."""
+        tensor._receive_grad(grad)
+
+
+class RecordedGraphValues(GraphValues):
+    """The shadow under create_graph: the rules run on stand-ins, so the gradients' own history is known."""
+
+    def __init__(self) -> None:
+        super().__init__(Meta)
+
+    def seed(self, tensor: Any, gradient: Any) -> Any:
+        return Meta(tensor._data) if gradient is None else Meta._at(gradient)
+
+    def run_hooks(self, hooks: Any, grad: Any) -> Any:
+        return SHADOW.run_hooks(hooks, grad)
+
+    def accumulate(self, tensor: Any, grad: Any, private: bool) -> None:
+        tensor._receive_grad(grad)
+
+
+SHADOW = ShadowValues()
+
+
+def backward(
+    tensors: Sequence[Tensor],
+    gradients: Sequence[Any] | None = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    inputs: Any = None,
+) -> None:
+    """Accumulate the sum of the tensors' gradients into the leaves, or into ``inputs`` alone."""
+    recorder = recorder_of(tuple(tensors))
+    engine_autograd.backward(tensors, gradients, retain_graph, create_graph, inputs)
+    names: list[Any] = [_refs(tensors)]
+    if gradients is not None or inputs is not None:
+        names.append(None if gradients is None else _refs(gradients))
+    if inputs is not None:
+        names.append(_refs([inputs] if isinstance(inputs, Tensor) else list(inputs)))
+    recorder.emit("backward", names, (), _options(retain_graph=retain_graph, create_graph=create_graph or None))
+
+
+def grad(
+    outputs: Any,
+    inputs: Any,
+    grad_outputs: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    allow_unused: bool | None = None,
+    materialize_grads: bool = False,
+) -> tuple[Any, ...]:
+    """The gradients of ``outputs`` with respect to ``inputs``, leaving ``.grad`` alone.
+
+    One tensor per input, of its shape and dtype; None for an input that was not used, if
+    ``allow_unused``, or zeros, if ``materialize_grads``.
+    """
+    stand_ins = engine_autograd.grad(
+        outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused, materialize_grads
+    )
+    outs = (outputs,) if isinstance(outputs, Tensor) else tuple(outputs)
+    ins = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
+    recorder = recorder_of(outs)
+    results = []
+    for stand_in in stand_ins:
+        result = None
+        if stand_in is not None:
+            result = handle(recorder, Spec(stand_in._data.shape, stand_in._data.dtype))
+            if create_graph:
+                result._adopt(stand_in)
+        results.append(result)
+    # An unused input's name is given out but never bound.
+    names = [r._id if r is not None else recorder.new_id() for r in results]
+    seeds = None
+    if grad_outputs is not None:
+        seeds = _refs([grad_outputs] if isinstance(grad_outputs, Tensor) else list(grad_outputs))
+    recorder.emit(
+        "grad",
+        [_refs(outs), _refs(ins), seeds],
+        names,
+        _options(
+            retain_graph=retain_graph,
+            create_graph=create_graph or None,
+            allow_unused=allow_unused,
+            materialize_grads=materialize_grads or None,
+        ),
+    )
+    return tuple(results)
+
+
+def _options(**options: Any) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+__all__ = ["Tensor", "apply", "backward", "functions", "grad", "handle", "upload"]

@@ -1,0 +1,97 @@
+"""How programs reach a session: over HTTP, or in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import httpx
+from telegrad_engine import errors
+from telegrad_engine.dtypes import DType
+from telegrad_engine.program import Instruction
+from telegrad_engine.program.wire import SAFETENSORS, decode_answer, encode_program
+from telegrad_engine.session import Answer, Session
+
+PROBLEM_PREFIX = "urn:telegrad:problem:"
+
+
+class Transport(Protocol):
+    """A session somewhere that runs programs."""
+
+    url: str
+
+    def run(self, program: Sequence[Instruction]) -> Answer:
+        """Run a program and bring back what it fetched. Raises the session's TelegradError."""
+        ...
+
+    def close(self) -> None:
+        """End the session."""
+        ...
+
+
+class LocalTransport:
+    """A session in this process."""
+
+    url = "local://"
+
+    def __init__(self, **options: Any) -> None:
+        self.session = Session(**options)
+
+    def run(self, program: Sequence[Instruction]) -> Answer:
+        """Run a program in the session here."""
+        return self.session.run(program)
+
+    def close(self) -> None:
+        """Drop the session's tensors."""
+        self.session.tensors.clear()
+
+
+class HTTPTransport:
+    """A session on a server, over HTTP."""
+
+    def __init__(self, url: str, *, timeout: float = 300.0, **options: Any) -> None:
+        self.url = url.rstrip("/")
+        self._client = httpx.Client(base_url=self.url, timeout=httpx.Timeout(timeout, connect=10.0))
+        body = {k: v.name if isinstance(v, DType) else v for k, v in options.items() if v is not None}
+        created = self._request("POST", "/v1/sessions", json=body).json()
+        self.session_id: str = created["id"]
+        self._programs = f"/v1/sessions/{self.session_id}/programs"
+        self._headers = {"content-type": SAFETENSORS, "accept": SAFETENSORS}
+
+    def run(self, program: Sequence[Instruction]) -> Answer:
+        """Send a program and wait for its answer."""
+        response = self._request("POST", self._programs, content=encode_program(program), headers=self._headers)
+        return decode_answer(response.content)
+
+    def close(self) -> None:
+        """End the session on the server, as well as can be: it may be gone already."""
+        try:
+            self._client.delete(f"/v1/sessions/{self.session_id}", timeout=5.0)
+        except httpx.HTTPError:
+            pass
+        self._client.close()
+
+    def _request(self, method: str, path: str, **options: Any) -> httpx.Response:
+        try:
+            response = self._client.request(method, path, **options)
+        except httpx.TimeoutException:
+            raise errors.ConnectionFailed(f"{self.url} did not answer in time") from None
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise errors.ConnectionFailed(
+                f"cannot reach {self.url}: {error}. Is a server running there? `telegrad serve` starts one."
+            ) from None
+        if response.is_error:
+            raise problem_to_error(response)
+        return response
+
+
+def problem_to_error(response: httpx.Response) -> errors.TelegradError:
+    """The exception that local code would have raised, from a problem+json answer."""
+    try:
+        problem = response.json()
+        slug = str(problem.pop("type")).removeprefix(PROBLEM_PREFIX)
+        detail = str(problem.pop("detail"))
+    except (ValueError, KeyError, AttributeError):
+        return errors.InternalError(f"{response.url} answered {response.status_code} without a problem document")
+    context = {k: v for k, v in problem.items() if k not in ("title", "status", "instance")}
+    return errors.from_slug(slug, detail, context)

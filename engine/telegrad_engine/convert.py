@@ -1,0 +1,80 @@
+"""Arrays from what users write: numbers, nested sequences, arrays, tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from . import dtypes
+from .errors import DTypeMismatch, InvalidArgument, InvalidOperation, InvalidValue
+from .registry import default_float
+
+ndarray = np.ndarray
+
+
+def as_array(data: Any, dtype: Any = None) -> Any:
+    """``data`` as a new array of ``dtype``, or of the dtype that torch would infer."""
+    wanted = None if dtype is None else dtypes.parse(dtype).numpy
+    if hasattr(data, "_data"):
+        data = data._data
+    if isinstance(data, (ndarray, np.generic)):
+        array = np.array(data)
+        dtypes.from_numpy(array.dtype)
+        return array if wanted is None else array.astype(wanted)
+    check_regular(data)
+    try:
+        array = np.array(data)
+    except OverflowError:
+        raise InvalidOperation("Overflow when unpacking long") from None
+    if array.dtype == object or array.dtype.kind in "uU":
+        _refuse(data, array)
+    if array.dtype.kind == "c":
+        raise DTypeMismatch(dtypes.COMPLEX_TEXT)
+    if wanted is None:
+        wanted = default_float() if array.dtype.kind == "f" else array.dtype
+        if array.dtype.kind == "f" and _holds_numpy(data):
+            wanted = array.dtype
+    return array.astype(wanted)
+
+
+def _holds_numpy(data: Any) -> bool:
+    while isinstance(data, (list, tuple)) and data:
+        data = data[0]
+    return isinstance(data, (ndarray, np.generic))
+
+
+def _refuse(data: Any, array: Any) -> None:
+    if array.dtype.kind == "u":
+        raise InvalidOperation("Overflow when unpacking long")
+    first = data
+    while isinstance(first, (list, tuple)) and first:
+        first = first[0]
+    if isinstance(first, int):
+        raise InvalidOperation("Overflow when unpacking long")
+    raise InvalidArgument(f"new(): invalid data type '{type(first).__name__}'")
+
+
+def check_regular(data: Any) -> None:
+    """Raise torch's error for data whose rows differ in length, without recursion."""
+    level, dim = [data], 0
+    while level and any(isinstance(x, (list, tuple)) for x in level):
+        size = len(level[0]) if isinstance(level[0], (list, tuple)) else -1
+        following: list[Any] = []
+        for x in level:
+            if not isinstance(x, (list, tuple)):
+                _mixed(x, size)
+            elif size == -1:
+                raise InvalidArgument(f"must be real number, not {type(x).__name__}")
+            elif len(x) != size:
+                raise InvalidValue(f"expected sequence of length {size} at dim {dim} (got {len(x)})")
+            else:
+                following.extend(x)
+        if dim > 63:
+            raise InvalidValue(f"too many dimensions: more than {dim} levels of nesting")
+        level, dim = following, dim + 1
+
+
+def _mixed(x: Any, size: int) -> None:
+    if size != -1:
+        raise InvalidArgument(f"expected a sequence of length {size}, got {type(x).__name__}")

@@ -1,0 +1,175 @@
+"""Dtypes under PyTorch's names, and its promotion rules.
+
+Inside the engine a dtype is NumPy's ``np.dtype``; :class:`DType` is the face users see.
+Rules: the section "Type promotion" of PyTorch's documentation on tensor attributes.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from .errors import DTypeMismatch, InvalidArgument
+
+
+class DType:
+    """An element type: ``name`` (torch's), ``numpy`` (NumPy's), ``itemsize`` in bytes."""
+
+    __slots__ = ("is_floating_point", "itemsize", "kernel_name", "name", "numpy", "rank")
+
+    def __init__(self, name: str, numpy: Any, kernel_name: str, rank: int) -> None:
+        self.name = name
+        self.numpy: np.dtype[Any] = np.dtype(numpy)
+        self.kernel_name = kernel_name
+        self.rank = rank
+        self.itemsize: int = self.numpy.itemsize
+        self.is_floating_point = rank >= 100
+
+    def __repr__(self) -> str:
+        return f"torch.{self.name}"
+
+    def __reduce__(self) -> Any:
+        return (parse, (self.name,))
+
+    @property
+    def is_complex(self) -> bool:
+        """Always False: complex dtypes are not supported yet."""
+        return False
+
+
+bool_ = DType("bool", np.bool_, "Bool", 0)
+uint8 = DType("uint8", np.uint8, "Byte", 10)
+int8 = DType("int8", np.int8, "Char", 11)
+int16 = DType("int16", np.int16, "Short", 12)
+int32 = DType("int32", np.int32, "Int", 13)
+int64 = DType("int64", np.int64, "Long", 14)
+float16 = DType("float16", np.float16, "Half", 100)
+bfloat16 = DType("bfloat16", ml_dtypes.bfloat16, "BFloat16", 101)
+float32 = DType("float32", np.float32, "Float", 102)
+float64 = DType("float64", np.float64, "Double", 103)
+
+ALL = (bool_, uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64)
+ALIASES = {"float": float32, "double": float64, "half": float16, "int": int32, "long": int64, "short": int16}
+_BY_NAME = {dtype.name: dtype for dtype in ALL} | ALIASES
+_BY_NUMPY = {dtype.numpy: dtype for dtype in ALL}
+_BY_PYTHON = {bool: bool_, int: int64, float: float32}
+
+COMPLEX_TEXT = "complex dtypes are not supported yet; use a pair of real tensors instead"
+
+
+def parse(value: Any) -> DType:
+    """The dtype that a name (``"float32"``, ``"torch.float32"``), NumPy dtype or Python type means."""
+    if isinstance(value, DType):
+        return value
+    if isinstance(value, type) and value in _BY_PYTHON:
+        return _BY_PYTHON[value]
+    if isinstance(value, str):
+        name = value.removeprefix("torch.").removeprefix("telegrad.")
+        if name in _BY_NAME:
+            return _BY_NAME[name]
+        if name.startswith("complex"):
+            raise DTypeMismatch(COMPLEX_TEXT)
+        raise InvalidArgument(f"unknown dtype {value!r}; known: {', '.join(d.name for d in ALL)}")
+    return from_numpy(_numpy_dtype(value))
+
+
+def _numpy_dtype(value: Any) -> np.dtype[Any]:
+    try:
+        # A torch.dtype prints as "torch.float32"; NumPy has never heard of it.
+        text = str(value)
+        return parse(text).numpy if text.startswith("torch.") else np.dtype(value)
+    except TypeError:
+        raise InvalidArgument(f"dtype must be a dtype or its name, not {type(value).__name__}") from None
+
+
+def from_numpy(dtype: np.dtype[Any]) -> DType:
+    """The DType of a NumPy dtype; raises DTypeMismatch for those that PyTorch lacks."""
+    try:
+        return _BY_NUMPY[dtype]
+    except KeyError:
+        if dtype.kind == "c":
+            raise DTypeMismatch(COMPLEX_TEXT) from None
+        raise DTypeMismatch(
+            f"can't convert np.ndarray of type {dtype}. The only supported types are: "
+            f"{', '.join(d.name for d in reversed(ALL))}."
+        ) from None
+
+
+def is_floating(dtype: np.dtype[Any]) -> bool:
+    """True for float16, bfloat16, float32 and float64."""
+    return _BY_NUMPY[dtype].is_floating_point
+
+
+FLOATING = frozenset(d.numpy for d in ALL if d.is_floating_point)
+"""NumPy dtypes that can require grad."""
+
+
+@lru_cache(maxsize=None)
+def promote_types(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
+    """The smallest dtype that holds both, as ``torch.promote_types``."""
+    left, right = sorted((_BY_NUMPY[a], _BY_NUMPY[b]), key=lambda d: d.rank)
+    if left is right:
+        return left.numpy
+    if {left, right} == {float16, bfloat16}:
+        return float32.numpy
+    if left is uint8 and right is int8:
+        return int16.numpy
+    return right.numpy
+
+
+def can_cast(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
+    """Whether an in-place result of ``source`` may be stored in ``target`` (torch.can_cast)."""
+    src, dst = _BY_NUMPY[source], _BY_NUMPY[target]
+    if src.is_floating_point and not dst.is_floating_point:
+        return False
+    return not (src is not bool_ and dst is bool_)
+
+
+_SCALAR_DTYPES = {bool: bool_.numpy, int: int64.numpy}
+
+
+def scalar_dtype(value: Any, default_float: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype a Python number would have as a tensor."""
+    return _SCALAR_DTYPES.get(type(value), default_float)
+
+
+def result_type(values: tuple[Any, ...], default_float: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype that arrays and Python numbers are computed in, as ``torch.result_type``.
+
+    Arrays with dimensions outrank 0-dim arrays, which outrank numbers; a lower rank only counts
+    when its kind (bool < integer < floating) is higher.
+    """
+    return _result_type(
+        tuple(
+            (value.dtype, 0 if value.shape else 1)
+            if hasattr(value, "dtype")
+            else (scalar_dtype(value, default_float), 2)
+            for value in values
+        )
+    )
+
+
+@lru_cache(maxsize=4096)
+def _result_type(items: tuple[tuple[np.dtype[Any], int], ...]) -> np.dtype[Any]:
+    ranks: list[np.dtype[Any] | None] = [None, None, None]
+    for dtype, rank in items:
+        current = ranks[rank]
+        ranks[rank] = dtype if current is None else promote_types(current, dtype)
+    result = ranks[0]
+    for lower in ranks[1:]:
+        result = _combine(result, lower)
+    assert result is not None
+    return result
+
+
+def _combine(higher: np.dtype[Any] | None, lower: np.dtype[Any] | None) -> np.dtype[Any] | None:
+    if higher is None or lower is None:
+        return higher if lower is None else lower
+    if is_floating(higher):
+        return higher
+    if higher == bool_.numpy or is_floating(lower):
+        return promote_types(higher, lower)
+    return higher

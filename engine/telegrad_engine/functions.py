@@ -1,0 +1,92 @@
+"""The ops as functions under torch's names, over one ``apply``.
+
+The same binding serves the engine, the SDK and, under ``create_graph``, the derivative rules.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .registry import CATALOGUE, NO_ATTRS, Op, unknown_op
+
+Apply = Callable[[Op, tuple[Any, ...], Mapping[str, Any]], Any]
+
+
+class Functions:
+    """A namespace with a function for every op: ``F.mul(a, b)``, ``F.max_dim(x, 0)``.
+
+    ``F.max`` chooses the overload by the arguments, as torch does; ``F.max_dim`` names one.
+    """
+
+    def __init__(self, apply: Apply) -> None:
+        self._apply = apply
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        function = make_function(name, self._apply)
+        setattr(self, name, function)
+        return function
+
+
+def make_function(name: str, apply: Apply) -> Callable[..., Any]:
+    """The function that calls op ``name`` (a public name, or a key with ``_`` for ``.``) through ``apply``."""
+    overloads = CATALOGUE.overloads.get(name)
+    if overloads is None:
+        op = CATALOGUE.ops.get(name.replace("_", ".", 1)) or _by_underscored(name)
+        if op is None:
+            raise unknown_op(name, CATALOGUE.overloads)
+        overloads = [op]
+    function = _choosing(name, apply) if len(overloads) > 1 else _direct(overloads[0], apply)
+    return _factory(function) if overloads[0].factory else function
+
+
+def _factory(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that makes tensors also takes where, and whether to track gradients, as torch's do."""
+
+    @functools.wraps(function)
+    def make(*args: Any, requires_grad: bool = False, device: Any = None, **kwargs: Any) -> Any:
+        result = function(*args, **kwargs)
+        if device is not None:
+            result = result.to(str(device))
+        return result.requires_grad_() if requires_grad else result
+
+    return make
+
+
+def _by_underscored(name: str) -> Op | None:
+    return next((op for op in CATALOGUE if op.key.replace(".", "_") == name), None)
+
+
+def _direct(op: Op, apply: Apply) -> Callable[..., Any]:
+    if len(op.params) == 1 and not op.has_lists and not op.composite:
+
+        def unary(*args: Any, **kwargs: Any) -> Any:
+            if len(args) == 1 and not kwargs and hasattr(args[0], "_data"):
+                return apply(op, args, NO_ATTRS)
+            inputs, attrs = op.bind(args, kwargs)
+            return apply(op, inputs, attrs)
+
+        return _named(unary, op)
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        inputs, attrs = op.bind(args, kwargs)
+        return apply(op, inputs, attrs)
+
+    return _named(function, op)
+
+
+def _choosing(name: str, apply: Apply) -> Callable[..., Any]:
+    def function(*args: Any, **kwargs: Any) -> Any:
+        op, inputs, attrs = CATALOGUE.resolve(name, args, kwargs)
+        return apply(op, inputs, attrs)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = "\n\n".join(f"{op.signature}\n\n{op.doc}" for op in CATALOGUE.overloads[name])
+    return function
+
+
+def _named(function: Callable[..., Any], op: Op) -> Callable[..., Any]:
+    function.__name__ = function.__qualname__ = op.name
+    function.__doc__ = f"{op.signature}\n\n{op.doc}"
+    return function

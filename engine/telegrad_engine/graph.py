@@ -1,0 +1,217 @@
+"""The graph: nodes, edges and how an operation is entered into it.
+
+A :class:`Node` is data: an op, its attributes, what the derivative needs and where gradients go
+next. An edge leads to a Node, or straight to a leaf tensor, which accumulates. Nothing in a node
+refers to the tensor it made, so a graph never forms a cycle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from .dtypes import FLOATING, from_numpy
+from .registry import Op, Plan
+
+if TYPE_CHECKING:
+    from .tracked import Tracked
+
+next_sequence = count().__next__
+FREED: Any = ("freed",)
+"""Stands where a node's saved tensors were."""
+
+
+class Node:
+    """One recorded operation; what PyTorch calls a ``grad_fn``."""
+
+    # Class-level defaults keep the common node small: an instance sets only what differs.
+    is_sink = False
+    hooks: Any = None
+    slots: tuple[int, ...] | None = None
+    """Which output each edge leads to, where one of them is not the first."""
+    width = 1
+    """Number of outputs."""
+    many = False
+    """Whether derivatives take a tuple of gradients, one an output: the op lists its outputs, be it one."""
+
+    op: Op
+    attrs: Mapping[str, Any]
+    plan: Plan
+    saved: Any = ()
+    """Values that the derivative asked for, in the plan's order; FREED once they are gone."""
+    versions: tuple[tuple[int, list[int], int], ...] = ()
+    """For each saved tensor: its position, its version counter and the version that was saved."""
+    next: tuple[Any, ...]
+    sequence: int
+    shape: tuple[int, ...]
+    dtype: Any
+    specs: Sequence[Any]
+    """Shapes and dtypes of all outputs, where there are several."""
+
+    @property
+    def next_functions(self) -> tuple[tuple[Any, int], ...]:
+        """The nodes that gradients flow on to, each with the output that it is, as in torch."""
+        slots = self.slots or (0,) * len(self.next)
+        return tuple(
+            (AccumulateGrad(target) if target is not None and target.is_sink else target, slot)
+            for target, slot in zip(self.next, slots, strict=True)
+        )
+
+    def name(self) -> str:
+        """The name torch gives this kind of node, as in ``grad_fn=<AddBackward0>``."""
+        name = self.op.node
+        if name is None:
+            return f"{camel(self.op.name)}Backward0"
+        return name if isinstance(name, str) else name(self)
+
+    def __repr__(self) -> str:
+        return f"<{self.name()}>"
+
+
+class AccumulateGrad:
+    """The end of an edge at a leaf, as torch shows it; ``variable`` is the leaf."""
+
+    def __init__(self, variable: Any) -> None:
+        self.variable = variable
+        self.next_functions: tuple[tuple[Any, int], ...] = ()
+
+    def name(self) -> str:
+        """``AccumulateGrad``."""
+        return "AccumulateGrad"
+
+    def __repr__(self) -> str:
+        return "<AccumulateGrad>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AccumulateGrad) and other.variable is self.variable
+
+    def __hash__(self) -> int:
+        return id(self.variable)
+
+
+def camel(name: str) -> str:
+    """``log_softmax`` as ``LogSoftmax``."""
+    return "".join(part[:1].upper() + part[1:] for part in name.split("_"))
+
+
+def record(
+    op: Op,
+    inputs: tuple[Any, ...],
+    attrs: Mapping[str, Any],
+    outputs: Sequence[Tracked],
+    hidden: Sequence[Any] = (),
+) -> None:
+    """Enter an operation that some input's gradient flows through; the outputs get their grad_fn."""
+    if not outputs:
+        return
+    first = outputs[0]._data
+    many = op.lists_outputs or len(outputs) > 1
+    if not many and first.dtype.kind in "biu":
+        return  # a conversion to integers ends the graph
+    needs: list[Any] = []
+    targets: list[Any] = []
+    slots: list[int] | None = None
+    for x in _flatten(inputs) if op.has_lists else inputs:
+        if getattr(x, "_requires_grad", False):
+            node = x._node
+            needs.append(True)
+            targets.append(x if node is None else node)
+            if x._slot:
+                slots = slots or [0] * sum(len(v) if isinstance(v, tuple) else 1 for v in inputs)
+                slots[len(targets) - 1] = x._slot
+        else:
+            needs.append(False)
+            targets.append(None)
+    key = _grouped(needs, inputs) if op.has_lists else tuple(needs)
+    plan = op.plans.get(key) or op.plan(key)
+    node = Node()
+    node.op = op
+    node.plan = plan
+    node.attrs = attrs
+    node.sequence = next_sequence()
+    node.shape = first.shape
+    node.dtype = first.dtype
+    node.next = tuple(targets)
+    if slots is not None:
+        node.slots = tuple(slots)
+    if plan.saves:
+        _save(node, inputs, outputs, hidden)
+    if not many:
+        output = outputs[0]
+        output._node = node
+        output._requires_grad = True
+        return
+    node.many = True
+    node.width = len(outputs)
+    node.specs = [(o._data.shape, o._data.dtype) for o in outputs]
+    for slot, output in enumerate(outputs):
+        if output._data.dtype in FLOATING:
+            output._node, output._slot = node, slot
+            output._requires_grad = True
+
+
+def _flatten(inputs: tuple[Any, ...]) -> list[Any]:
+    flat: list[Any] = []
+    for x in inputs:
+        if isinstance(x, tuple):
+            flat.extend(x)
+        else:
+            flat.append(x)
+    return flat
+
+
+def _grouped(needs: list[bool], inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The flags of flattened inputs, those of each list together."""
+    flags = iter(needs)
+    return tuple([tuple([next(flags) for _ in x]) if isinstance(x, tuple) else next(flags) for x in inputs])
+
+
+def _save(node: Node, inputs: tuple[Any, ...], outputs: Sequence[Any], hidden: Sequence[Any]) -> None:
+    """Give the node what its derivative asked for, and the versions of the tensors among it."""
+    saved: list[Any] = []
+    versions: list[tuple[int, list[int], int]] = []
+    for source, key in node.plan.saves:
+        if source == "input" or source == "output":
+            value = inputs[key] if source == "input" else outputs[key]
+            data = getattr(value, "_data", None)
+            if data is not None:
+                cell = value._cell
+                versions.append((len(saved), cell, cell[0]))
+                saved.append(data)
+            elif isinstance(value, tuple):
+                versions.extend([(len(saved), v._cell, v._cell[0]) for v in value if v is not None])
+                saved.append([None if v is None else v._data for v in value])
+            else:
+                saved.append(value)
+        elif source == "attr":
+            saved.append(node.attrs.get(key, node.op.defaults.get(key)))
+        elif source == "hidden":
+            saved.append(hidden[key])
+        else:
+            saved.append(_fact(inputs[key], source))
+    node.saved = tuple(saved)
+    node.versions = tuple(versions)
+
+
+def _fact(value: Any, fact: str) -> Any:
+    """A shape or dtype that a derivative asked for; a number has neither."""
+    if isinstance(value, tuple):
+        return tuple([_fact(v, fact) for v in value])
+    data = getattr(value, "_data", None)
+    if data is None:
+        return () if fact == "shape" else None
+    return data.shape if fact == "shape" else from_numpy(data.dtype)
+
+
+def walk(root: Node) -> Iterator[Node]:
+    """All nodes reachable from ``root``, newest first."""
+    seen = {root}
+    order = [root]
+    for node in order:
+        for target in node.next:
+            if target is not None and not target.is_sink and target not in seen:
+                seen.add(target)
+                order.append(target)
+    order.sort(key=lambda node: node.sequence, reverse=True)
+    return iter(order)

@@ -1,0 +1,102 @@
+"""Tensors without values: shape, dtype and history only, like torch's meta device.
+
+The SDK's shadow graph is made of these: under ``create_graph`` the derivative rules run on them to
+find out what the server's gradients will look like and what they depend on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .functions import Functions
+from .graph import record
+from .modes import state
+from .registry import NO_ATTRS, Op
+from .specs import Spec, check_size
+from .tracked import Tracked
+
+
+class Meta(Tracked):
+    """A tensor of which only the shape, the dtype and the graph are known."""
+
+    def __init__(self, data: Any) -> None:
+        self._data = Spec(data.shape, data.dtype)
+        self._cell = [0]
+
+    @classmethod
+    def _at(cls, tensor: Tracked) -> Meta:
+        """A stand-in for ``tensor`` at the same place in the graph."""
+        meta = cls(tensor._data)
+        meta._requires_grad = tensor._requires_grad
+        # An edge of the stand-in for a leaf must lead to the leaf itself.
+        meta._node = tensor if tensor._requires_grad and tensor._node is None else tensor._node  # type: ignore[assignment]
+        meta._slot = tensor._slot
+        return meta
+
+    def __repr__(self) -> str:
+        return f"Meta({self._data!r})"
+
+    def _ones_like(self) -> Meta:
+        return Meta(self._data)
+
+    def _zeros_like(self) -> Meta:
+        return Meta(self._data)
+
+    def _values(self, create_graph: bool) -> Any:
+        from .values import GraphValues
+
+        return GraphValues(Meta, create_graph)
+
+    def _write(self, op: Op, inputs: tuple[Any, ...], attrs: Any) -> None:
+        """There is no value to replace."""
+
+    @staticmethod
+    def _apply(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Any:
+        return apply_spec(op, inputs, attrs, lambda specs: [Meta(s) for s in specs], functions)
+
+
+def apply_spec(
+    op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any], make: Any, composites: Functions
+) -> Any:
+    """Apply ``op`` by its shape rule alone: ``make(specs)`` gives the output tensors, which are recorded."""
+    if op.composite:
+        return op.kernel(composites, *inputs, **attrs)
+    datas = []
+    needs = False
+    for x in inputs:
+        if isinstance(x, tuple):
+            datas.append(tuple([_data(v) for v in x]))
+            needs = needs or any(isinstance(v, Tracked) and v._requires_grad for v in x)
+        elif isinstance(x, Tracked):
+            if x._base is not None:
+                x._refresh()
+            datas.append(x._data)
+            needs = needs or x._requires_grad
+        else:
+            datas.append(x)
+    specs = op.rule(*datas, **attrs)
+    if not isinstance(specs, list):
+        specs = [specs]
+    if not op.view:
+        for spec in specs:
+            check_size(spec.shape, spec.dtype)
+    outputs = make(specs)
+    if needs and state.grad_enabled and op.differentiable:
+        hidden = () if op.hidden_rule is None else op.hidden_rule(*datas, **attrs)
+        record(op, inputs, attrs, outputs, hidden)
+    if op.view:
+        for index, output in enumerate(outputs):
+            output._view_of(inputs[0], op, attrs, index)
+    return op.bundle(outputs)
+
+
+def _data(value: Any) -> Any:
+    if isinstance(value, Tracked):
+        value._refresh()
+        return value._data
+    return value
+
+
+functions = Functions(Meta._apply)
+Meta._graph_class = Meta

@@ -1,0 +1,223 @@
+"""The tensor API: every torch-named operator and method, over one abstract ``_apply``.
+
+The engine's Tensor and the SDK's inherit it, so the API is written once. Operators stand here;
+named methods, in-place forms included, come from the catalogue (``install_methods``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from .dtypes import DType, from_numpy
+from .functions import make_function
+from .registry import CATALOGUE, NO_ATTRS, Op, choose
+from .specs import Size, wrap_dim
+
+if TYPE_CHECKING:
+    from ._op_methods import OpMethods
+else:
+    OpMethods = object
+
+class TensorMethods(OpMethods):
+    """Operators and methods of a tensor, over ``_apply(op, inputs, attrs)`` and ``_inplace``.
+
+    ``_data`` is anything with a shape and a NumPy dtype: an array, or a Spec.
+    """
+
+    _data: Any
+
+    @property
+    def shape(self) -> Size:
+        """The size of each dimension."""
+        return Size(self._data.shape)
+
+    @property
+    def dtype(self) -> DType:
+        """The element type."""
+        return from_numpy(self._data.dtype)
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self._data.shape)
+
+    @staticmethod
+    def _apply(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Any:
+        raise NotImplementedError
+
+    def _inplace(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Any:
+        raise NotImplementedError
+
+    def __getitem__(self, index: Any) -> Any:
+        from .indexing import getitem
+
+        return getitem(self, index)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        from .indexing import setitem
+
+        setitem(self, index, value)
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __len__(self) -> int:
+        if not self._data.shape:
+            raise TypeError("len() of a 0-d tensor")
+        return int(self._data.shape[0])
+
+    def __iter__(self) -> Any:
+        if not self._data.shape:
+            raise TypeError("iteration over a 0-d tensor")
+        return iter(self.unbind(0))
+
+    def size(self, dim: int | None = None) -> Any:
+        """The shape, or the size of one dimension."""
+        shape = self.shape
+        return shape if dim is None else shape[wrap_dim(dim, len(shape))]
+
+    def dim(self) -> int:
+        """Number of dimensions."""
+        return len(self._data.shape)
+
+    def numel(self) -> int:
+        """Number of elements."""
+        return self.shape.numel()
+
+    def is_floating_point(self) -> bool:
+        """Whether the dtype is a floating one."""
+        return self.dtype.is_floating_point
+
+    def element_size(self) -> int:
+        """Bytes an element."""
+        return self.dtype.itemsize
+
+    @property
+    def T(self) -> Any:
+        """The tensor with its dimensions reversed."""
+        return self.permute(tuple(range(self.dim()))[::-1])
+
+    @property
+    def mT(self) -> Any:
+        """The tensor with its last two dimensions swapped."""
+        return self.transpose(-2, -1)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes an element."""
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes the value takes."""
+        return self.numel() * self.dtype.itemsize
+
+    def float(self) -> Any:
+        """The tensor as float32."""
+        return self.to(dtype="float32")
+
+    def double(self) -> Any:
+        """The tensor as float64."""
+        return self.to(dtype="float64")
+
+    def half(self) -> Any:
+        """The tensor as float16."""
+        return self.to(dtype="float16")
+
+    def long(self) -> Any:
+        """The tensor as int64."""
+        return self.to(dtype="int64")
+
+    def int(self) -> Any:
+        """The tensor as int32."""
+        return self.to(dtype="int32")
+
+    def bool(self) -> Any:
+        """The tensor as bool."""
+        return self.to(dtype="bool")
+
+    def type_as(self, other: Any) -> Any:
+        """The tensor in the dtype of ``other``."""
+        return self.to(dtype=other.dtype)
+
+
+_BINARY = {
+    "add": "add", "sub": "sub", "mul": "mul", "truediv": "div", "floordiv": "floor_divide", "mod": "remainder",
+    "pow": "pow", "matmul": "matmul", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor",
+}  # fmt: skip
+_COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+_UNARY = {"neg": "neg", "abs": "abs", "invert": "bitwise_not"}
+
+
+def install_methods() -> None:
+    """Give TensorMethods its operators and a method for every op of the catalogue; called once, after the ops."""
+    for dunder, name in _BINARY.items():
+        op = CATALOGUE.get(name)
+        setattr(TensorMethods, f"__{dunder}__", _binary(op))
+        setattr(TensorMethods, f"__r{dunder}__", _reflected(op))
+        if op.inplace:
+            setattr(TensorMethods, f"__i{dunder}__", _binary_inplace(op))
+    for name in _COMPARISONS:
+        setattr(TensorMethods, f"__{name}__", _binary(CATALOGUE.get(name)))
+    for dunder, name in _UNARY.items():
+        setattr(TensorMethods, f"__{dunder}__", _unary(CATALOGUE.get(name)))
+    for name, overloads in CATALOGUE.overloads.items():
+        methods = [op for op in overloads if op.method and not op.internal]
+        if methods and name not in TensorMethods.__dict__:
+            setattr(TensorMethods, name, _method(name))
+        changing = [op for op in overloads if op.method and op.inplace]
+        if changing:
+            setattr(TensorMethods, f"{name}_", _inplace_method(name, changing))
+
+
+def _takes(value: Any) -> bool:
+    return hasattr(value, "_data") or isinstance(value, (bool, int, float))
+
+
+def _binary(op: Op) -> Callable[[Any, Any], Any]:
+    def operator(self: Any, other: Any) -> Any:
+        if hasattr(other, "_data") or isinstance(other, (bool, int, float)):
+            return self._apply(op, (self, other))
+        return NotImplemented
+
+    operator.__doc__ = op.doc
+    return operator
+
+
+def _reflected(op: Op) -> Callable[[Any, Any], Any]:
+    def operator(self: Any, other: Any) -> Any:
+        if not _takes(other):
+            return NotImplemented
+        return self._apply(op, (other, self))
+
+    return operator
+
+
+def _binary_inplace(op: Op) -> Callable[[Any, Any], Any]:
+    def operator(self: Any, other: Any) -> Any:
+        return self._inplace(op, (self, other)) if _takes(other) else NotImplemented
+
+    return operator
+
+
+def _unary(op: Op) -> Callable[[Any], Any]:
+    return lambda self: self._apply(op, (self,))
+
+
+def _method(name: str) -> Callable[..., Any]:
+    def apply(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:
+        first = inputs[0] if hasattr(inputs[0], "_data") else next(x for x in inputs if hasattr(x, "_data"))
+        return first._apply(op, inputs, attrs)
+
+    return make_function(name, apply)
+
+
+def _inplace_method(name: str, overloads: list[Op]) -> Callable[..., Any]:
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        op, inputs, attrs = choose(name, overloads, (self, *args), kwargs)
+        return self._inplace(op, inputs, attrs)
+
+    method.__name__ = method.__qualname__ = f"{name}_"
+    method.__doc__ = "\n\n".join(f"{op.signature}, in place\n\n{op.doc}" for op in overloads)
+    return method

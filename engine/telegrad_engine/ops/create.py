@@ -1,0 +1,305 @@
+"""Ops that make tensors, from sizes or in the likeness of others."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ..cases import T, case
+from ..dtypes import FLOATING, from_numpy, int64
+from ..errors import InvalidOperation, ShapeMismatch
+from ..params import Array, Bool, DTypeArg, Int, Ints, Number, Operand, OptionalDType, OptionalInt, OptionalNumber, OptionalStr
+from ..registry import composite, default_float, op
+from ..specs import Spec, broadcast_shapes, check_size
+
+# From sizes -------------------------------------------------------------------------------------------
+
+
+def sized(name: str, size: Any, dtype: Any) -> Spec:
+    """The spec of a new tensor; sizes are checked before anything is allocated."""
+    if any(n < 0 for n in size):
+        raise ShapeMismatch(f"{name}: Dimension size must be non-negative.")
+    wanted = default_float() if dtype is None else dtype.numpy
+    check_size(tuple(size), wanted)
+    return Spec(tuple(size), wanted)
+
+
+SIZES = [case((2, 3)), case(()), case((0, 2)), case((2,), dtype="int64")]
+
+
+@op(lambda size, *, dtype=None: sized("zeros", size, dtype), factory=True, cases=SIZES)
+def zeros(xp: Any, size: Ints, *, dtype: OptionalDType = None) -> Any:
+    """A tensor of zeros."""
+    return xp.zeros(size, default_float() if dtype is None else dtype.numpy)
+
+
+@op(lambda size, *, dtype=None: sized("ones", size, dtype), factory=True, cases=SIZES)
+def ones(xp: Any, size: Ints, *, dtype: OptionalDType = None) -> Any:
+    """A tensor of ones."""
+    return xp.ones(size, default_float() if dtype is None else dtype.numpy)
+
+
+@op(lambda size, *, dtype=None: sized("empty", size, dtype), factory=True, cases=[])
+def empty(xp: Any, size: Ints, *, dtype: OptionalDType = None) -> Any:
+    """A tensor whose values mean nothing; on a shared server they are zeros."""
+    # Uninitialised memory could hold another session's values.
+    return xp.zeros(size, default_float() if dtype is None else dtype.numpy)
+
+
+def _full_dtype(fill_value: Any, dtype: Any) -> Any:
+    if dtype is not None:
+        return dtype
+    if isinstance(fill_value, (bool, int)):
+        from ..dtypes import bool_
+
+        return bool_ if isinstance(fill_value, bool) else int64
+    return from_numpy(default_float())
+
+
+@op(
+    lambda size, fill_value, *, dtype=None: sized("full", size, _full_dtype(fill_value, dtype)),
+    factory=True, cases=[case((2, 3), 1.5), case((2,), 3), case((), True), case((2,), 1, dtype="float32")],
+)
+def full(xp: Any, size: Ints, fill_value: Number, *, dtype: OptionalDType = None) -> Any:
+    """A tensor filled with one number."""
+    return xp.full(size, fill_value, _full_dtype(fill_value, dtype).numpy)
+
+
+# In the likeness of another -----------------------------------------------------------------------------
+
+
+def _like(input: Any, *, dtype: Any = None) -> Spec:
+    return Spec(input.shape, input.dtype if dtype is None else dtype.numpy)
+
+
+LIKES = [case(T(2, 3)), case(T()), case(T(0, 2)), case(T(2), dtype="int64")]
+
+
+@op(_like, method=False, factory=True, cases=LIKES)
+def zeros_like(xp: Any, input: Array, *, dtype: OptionalDType = None) -> Any:
+    """Zeros of the same shape and dtype."""
+    return xp.zeros(input.shape, input.dtype if dtype is None else dtype.numpy)
+
+
+@op(_like, method=False, factory=True, cases=LIKES)
+def ones_like(xp: Any, input: Array, *, dtype: OptionalDType = None) -> Any:
+    """Ones of the same shape and dtype."""
+    return xp.ones(input.shape, input.dtype if dtype is None else dtype.numpy)
+
+
+@op(_like, method=False, factory=True, cases=[])
+def empty_like(xp: Any, input: Array, *, dtype: OptionalDType = None) -> Any:
+    """A tensor of the same shape and dtype whose values mean nothing; here, zeros."""
+    return xp.zeros(input.shape, input.dtype if dtype is None else dtype.numpy)
+
+
+@op(
+    lambda input, fill_value, *, dtype=None: _like(input, dtype=dtype),
+    method=False,
+    factory=True, cases=[case(T(2, 3), 1.5), case(T(0), 1.0), case(T(), 2.0)],
+)
+def full_like(xp: Any, input: Array, fill_value: Number, *, dtype: OptionalDType = None) -> Any:
+    """The same shape and dtype, filled with one number."""
+    return xp.full(input.shape, fill_value, input.dtype if dtype is None else dtype.numpy)
+
+
+def _new(name: str) -> Any:
+    def rule(input: Any, size: Any, fill_value: Any = 0, *, dtype: Any = None) -> Spec:
+        return sized(name, size, from_numpy(input.dtype) if dtype is None else dtype)
+
+    return rule
+
+
+@op(_new("new_zeros"), factory=True, cases=[case(T(2), (3, 2)), case(T(2), ())])
+def new_zeros(xp: Any, input: Array, size: Ints, *, dtype: OptionalDType = None) -> Any:
+    """Zeros of another shape in the same dtype."""
+    return xp.zeros(size, input.dtype if dtype is None else dtype.numpy)
+
+
+@op(_new("new_ones"), factory=True, cases=[case(T(2), (3, 2))])
+def new_ones(xp: Any, input: Array, size: Ints, *, dtype: OptionalDType = None) -> Any:
+    """Ones of another shape in the same dtype."""
+    return xp.ones(size, input.dtype if dtype is None else dtype.numpy)
+
+
+@op(_new("new_full"), factory=True, cases=[case(T(2), (3, 2), 1.5)])
+def new_full(xp: Any, input: Array, size: Ints, fill_value: Number, *, dtype: OptionalDType = None) -> Any:
+    """Another shape in the same dtype, filled with one number."""
+    return xp.full(size, fill_value, input.dtype if dtype is None else dtype.numpy)
+
+
+# Sequences ------------------------------------------------------------------------------------------------
+
+
+def _arange_bounds(start: Any, end: Any, step: Any) -> tuple[Any, Any, Any]:
+    return (0, start, step) if end is None else (start, end, step)
+
+
+def _arange_dtype(bounds: tuple[Any, ...], dtype: Any) -> Any:
+    if dtype is not None:
+        return dtype.numpy
+    return int64.numpy if all(isinstance(b, int) for b in bounds) else default_float()
+
+
+def _arange_rule(start: Any, end: Any = None, step: Any = 1, *, dtype: Any = None) -> Spec:
+    bounds = _arange_bounds(start, end, step)
+    begin, stop, by = bounds
+    if by == 0:
+        raise InvalidOperation("step must be nonzero")
+    if not (math.isfinite(begin) and math.isfinite(stop)):
+        raise InvalidOperation(f"unsupported range: {float(begin)} -> {float(stop)}")
+    if (stop - begin) * by < 0:
+        raise InvalidOperation("upper bound and lower bound inconsistent with step sign")
+    return sized("arange", (math.ceil((stop - begin) / by),), from_numpy(_arange_dtype(bounds, dtype)))
+
+
+@op(
+    _arange_rule,
+    factory=True, cases=[case(5), case(2, 7), case(0, 1, 0.25), case(5, 0, -2), case(3, dtype="float32"), case(0), case(0.5, 3)],
+)
+def arange(xp: Any, start: Number, end: OptionalNumber = None, step: Number = 1, *, dtype: OptionalDType = None) -> Any:
+    """Numbers from ``start`` (0 if alone) up to but without ``end``, ``step`` apart."""
+    begin, stop, by = _arange_bounds(start, end, step)
+    n = math.ceil((stop - begin) / by)
+    return (begin + by * xp.arange(n)).astype(_arange_dtype((begin, stop, by), dtype))
+
+
+def _linspace_rule(start: Any, end: Any, steps: int, *, dtype: Any = None) -> Spec:
+    if steps < 0:
+        raise InvalidOperation("number of steps must be non-negative")
+    return sized("linspace", (steps,), dtype)
+
+
+@op(_linspace_rule, factory=True, cases=[case(0, 1, 5), case(-2.0, 3.0, 4), case(0.0, 1.0, 1), case(0.0, 1.0, 0)])
+def linspace(xp: Any, start: Number, end: Number, steps: Int, *, dtype: OptionalDType = None) -> Any:
+    """``steps`` numbers from ``start`` to ``end``, both included, evenly apart."""
+    return xp.linspace(start, end, steps).astype(default_float() if dtype is None else dtype.numpy)
+
+
+def _eye_rule(n: int, m: Any = None, *, dtype: Any = None) -> Spec:
+    for value, name in ((n, "n"), (0 if m is None else m, "m")):
+        if value < 0:
+            raise InvalidOperation(f"{name} must be greater or equal to 0, got {value}")
+    return sized("eye", (n, n if m is None else m), dtype)
+
+
+@op(_eye_rule, factory=True, cases=[case(3), case(2, 4), case(0), case(3, dtype="int64")])
+def eye(xp: Any, n: Int, m: OptionalInt = None, *, dtype: OptionalDType = None) -> Any:
+    """The identity matrix."""
+    return xp.eye(n, m, dtype=default_float() if dtype is None else dtype.numpy)
+
+
+# Copies and conversions -----------------------------------------------------------------------------------
+
+
+@op(lambda input: Spec(input.shape, input.dtype), cases=[case(T(2, 3)), case(T()), case(T(0))])
+def clone(xp: Any, input: Array) -> Any:
+    """A copy that gradients flow through."""
+    return xp.array(input)
+
+
+clone.derivative(input=lambda F, grad: grad)
+
+
+def _to_rule(input: Any, dtype: Any) -> Spec:
+    return Spec(input.shape, dtype.numpy)
+
+
+@op(
+    _to_rule,
+    internal=True,
+    method=False,
+    node="ToCopyBackward0",
+    cases=[case(T(2, 3), "float64"), case(T(2, 3), "int64"), case(T(2, 3), "bool"), case(T(0), "float32")],
+)
+def cast(xp: Any, input: Array, dtype: DTypeArg) -> Any:
+    """The values in another dtype."""
+    return input.astype(dtype.numpy)
+
+
+cast.derivative(input=lambda F, grad, input_dtype: F.cast(grad, input_dtype))
+
+DEVICES = ("cpu",)
+
+
+@composite(key="to", cases=[case(T(2, 3), dtype="float64"), case(T(2, 3), dtype="float32"), case(T(2), dtype="int64")])
+def to(
+    F: Any,
+    input: Array,
+    device: OptionalStr = None,
+    dtype: OptionalDType = None,
+    copy: Bool = False,
+) -> Any:
+    """The tensor in another dtype or on another device; itself if nothing changes."""
+    if device is not None and device.split(":")[0] not in DEVICES:
+        raise InvalidOperation(f"device {device!r} is not available; available: {', '.join(DEVICES)}")
+    data = getattr(input, "_data", input)
+    if dtype is None or data.dtype == dtype.numpy:
+        return F.clone(input) if copy else input
+    return F.cast(input, dtype)
+
+
+@composite(key="to.dtype", cases=[case(T(2, 3), "float64"), case(T(2, 3), "float32", True)])
+def to_dtype(F: Any, input: Array, dtype: DTypeArg, copy: Bool = False) -> Any:
+    """The tensor in another dtype."""
+    return F.to(input, None, dtype, copy)
+
+
+@composite(cases=[case(T(2, 3))])
+def contiguous(F: Any, input: Array) -> Any:
+    """The tensor in row-major memory: itself where it is already, else a copy."""
+    data = getattr(input, "_data", input)
+    # Where there is no value there is no layout either, and a copy is right in any case.
+    return input if hasattr(data, "flags") and data.flags.c_contiguous else F.clone(input)
+
+
+def _copy_rule(input: Any, src: Any) -> Spec:
+    if hasattr(src, "shape") and broadcast_shapes(input.shape, src.shape) != tuple(input.shape):
+        raise ShapeMismatch(
+            f"output with shape {list(input.shape)} doesn't match the broadcast shape "
+            f"{list(broadcast_shapes(input.shape, src.shape))}"
+        )
+    return Spec(input.shape, input.dtype)
+
+
+@op(
+    _copy_rule,
+    inplace=True,
+    internal=True,
+    node="CopyBackwards",
+    cases=[case(T(2, 3), T(2, 3)), case(T(2, 3), T(3)), case(T(2, 3), T()), case(T(0, 3), T(3))],
+)
+def copy(xp: Any, input: Array, src: Operand) -> Any:
+    """The values of ``src``, broadcast, in the shape and dtype of ``input``; ``copy_`` writes them."""
+    return xp.broadcast_to(xp.asarray(src), input.shape).astype(input.dtype)
+
+
+def _fill_rule(input: Any, value: Any) -> Spec:
+    if hasattr(value, "shape") and value.shape:
+        raise InvalidOperation(
+            f"fill_ only supports 0-dimension value tensor but got tensor with {len(value.shape)} dimensions."
+        )
+    return Spec(input.shape, input.dtype)
+
+
+copy.derivative(input=lambda F, grad: F.zeros_like(grad), src=lambda F, grad: grad)
+
+
+@op(_fill_rule, inplace=True, internal=True, cases=[case(T(2, 3), 1.5), case(T(2, 3), T()), case(T(0), 2)])
+def fill(xp: Any, input: Array, value: Operand) -> Any:
+    """One number everywhere; ``fill_`` writes it."""
+    return xp.broadcast_to(xp.asarray(value), input.shape).astype(input.dtype)
+
+
+fill.derivative(input=lambda F, grad: F.zeros_like(grad), value=lambda F, grad: F.sum(grad))
+
+
+@op(lambda input: Spec(input.shape, input.dtype), inplace=True, internal=True, cases=[case(T(2, 3)), case(T())])
+def zero(xp: Any, input: Array) -> Any:
+    """Zeros; ``zero_`` writes them."""
+    return xp.zeros(input.shape, input.dtype)
+
+
+zero.derivative(input=lambda F, grad: F.zeros_like(grad))
+
+__all__ = ["FLOATING"]

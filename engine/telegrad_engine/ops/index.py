@@ -1,0 +1,423 @@
+"""Ops that pick or place elements by index."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ..cases import I, M, T, case
+from ..dtypes import bool_, can_cast, from_numpy, int32, int64
+from ..errors import (
+    DataDependentShape,
+    DTypeMismatch,
+    IndexOutOfBounds,
+    IndexOutOfRange,
+    InvalidOperation,
+    ShapeMismatch,
+)
+from ..params import Array, Arrays, Bool, Int, Items, Number, Operand
+from ..registry import op
+from ..specs import Spec, broadcast_shapes, wrap_dim
+
+# Basic indexing: ints, slices, None and ellipsis ------------------------------------------------------
+
+
+WHOLE = ("slice", None, None, None)
+
+
+def as_index(items: tuple[Any, ...]) -> tuple[Any, ...]:
+    """An index in the wire's form as Python's: ("slice", 0, 2, 1), "...", None and ints."""
+    return tuple(
+        slice(*item[1:]) if isinstance(item, tuple) else ... if item == "..." else item for item in items
+    )
+
+
+def _getitem_node(node: Any) -> str:
+    """torch takes an index apart into selects, slices and unsqueezes; the last one made the tensor."""
+    last = next((item for item in reversed(node.attrs["index"]) if item != "..." and item != WHOLE), "...")
+    if isinstance(last, tuple):
+        return "SliceBackward0"
+    return {"...": "AliasBackward0", None: "UnsqueezeBackward0"}.get(last, "SelectBackward0")
+
+
+def _getitem_rule(input: Any, index: tuple[Any, ...]) -> Spec:
+    used = sum(1 for item in index if isinstance(item, (int, tuple)))
+    ndim = len(input.shape)
+    if used > ndim:
+        raise IndexOutOfRange(f"too many indices for tensor of dimension {ndim}")
+    if "..." not in index:
+        index = (*index, "...")
+    shape: list[int] = []
+    dim = 0
+    for item in index:
+        if item is None:
+            shape.append(1)
+        elif item == "...":
+            shape.extend(input.shape[dim : dim + ndim - used])
+            dim += ndim - used
+        elif isinstance(item, tuple):
+            shape.append(len(range(*slice(*item[1:]).indices(input.shape[dim]))))
+            dim += 1
+        else:
+            size = input.shape[dim]
+            if not -size <= item < size:
+                raise IndexOutOfRange(f"index {item} is out of bounds for dimension {dim} with size {size}")
+            dim += 1
+    return Spec(tuple(shape), input.dtype)
+
+
+SLICED = [
+    case(T(5, 3), (1,)),
+    case(T(5, 3), (-1, 2)),
+    case(T(5, 3), (("slice", 1, 4, 2),)),
+    case(T(5, 3), (("slice", None, None, None), ("slice", -2, None, None))),
+    case(T(5, 3), (None, "...", 0)),
+    case(T(2, 3, 4), (1, "...", None, ("slice", 3, 1, None))),
+    case(T(), (None,)),
+    case(T(0, 3), (("slice", 0, 5, None), 1)),
+    case(T(5, 3), (7,)),
+    case(T(5, 3), (0, 0, 0)),
+]
+
+
+@op(_getitem_rule, view=True, method=False, node=_getitem_node, cases=SLICED)
+def getitem(xp: Any, input: Array, index: Items) -> Any:
+    """``input[index]`` for ints, slices, None and ellipsis: a view.
+
+    On the wire an index is a list of ints, null, "..." and ["slice", start, stop, step].
+    """
+    return input[(*as_index(index), ...) if "..." not in index else as_index(index)]
+
+
+getitem.derivative(input=lambda F, grad, input_shape, index: F.getitem_scatter(grad, input_shape, index))
+
+
+def _getitem_scatter_rule(input: Any, size: Any, index: Any) -> Spec:
+    return Spec(size, input.dtype)
+
+
+@op(_getitem_scatter_rule, internal=True, method=False)
+def getitem_scatter(xp: Any, input: Array, size: Items, index: Items) -> Any:
+    """Zeros of shape ``size`` with ``input`` at ``index``: what ``getitem`` does to a gradient."""
+    return xp.index_set(xp.zeros(size, input.dtype), as_index(index), input)
+
+
+getitem_scatter.derivative(input=lambda F, grad, index: F.getitem(grad, index))
+
+# Index tensors ----------------------------------------------------------------------------------------
+
+
+def _check_bounds(xp: Any, index: Any, size: int, dim: int, kind: type[Exception]) -> None:
+    """Raise unless every index is within ``size``; negative ones count from the end."""
+    if index.size and (int(index.min()) < -size or int(index.max()) >= size):
+        wrong = int(index.max()) if int(index.max()) >= size else int(index.min())
+        raise kind(f"index {wrong} is out of bounds for dimension {dim} with size {size}")
+
+
+def _index_rule(input: Any, indices: Any) -> Spec:
+    ndim = len(input.shape)
+    if len(indices) > ndim:
+        raise IndexOutOfRange(f"too many indices for tensor of dimension {ndim}")
+    present = [i for i, x in enumerate(indices) if x is not None]
+    for i in present:
+        if indices[i].dtype.kind not in "iu":
+            raise IndexOutOfRange("tensors used as indices must be long, int, byte or bool tensors")
+    if not present:
+        raise InvalidOperation("index() needs at least one index tensor")
+    try:
+        block = broadcast_shapes(*[indices[i].shape for i in present])
+    except ShapeMismatch:
+        shapes = ", ".join(str(list(indices[i].shape)) for i in present)
+        raise IndexOutOfRange(
+            f"shape mismatch: indexing tensors could not be broadcast together with shapes {shapes}"
+        ) from None
+    rest = [n for i, n in enumerate(input.shape) if i not in present]
+    adjacent = present == list(range(present[0], present[-1] + 1))
+    place = present[0] if adjacent else 0
+    return Spec((*rest[:place], *block, *rest[place:]), input.dtype)
+
+
+def _full_index(xp: Any, input: Any, indices: Any) -> tuple[Any, ...]:
+    for dim, x in enumerate(indices):
+        if x is not None:
+            _check_bounds(xp, x, input.shape[dim], dim, IndexOutOfRange)
+    return tuple(slice(None) if x is None else x for x in indices)
+
+
+INDEXED = [
+    case(T(5, 3), [I(4, high=5)]),
+    case(T(5, 3), [None, I(2, 2, high=3)]),
+    case(T(5, 3), [I(4, high=5), I(4, high=3)]),
+    case(T(2, 3, 4), [I(2, 1, high=2), None, I(3, high=4)]),
+    case(T(5, 3), [I(0, high=5)]),
+]
+
+
+@op(_index_rule, method=False, internal=True, cases=INDEXED)
+def index(xp: Any, input: Array, indices: Arrays) -> Any:
+    """``input`` at index tensors, null where a dimension is taken whole."""
+    return input[_full_index(xp, input, indices)]
+
+
+index.derivative(
+    input=lambda F, grad, input_shape, indices: F.index_put(F.new_zeros(grad, input_shape), indices, grad, True)
+)
+
+
+def _index_put_rule(input: Any, indices: Any, values: Any, accumulate: bool = False) -> Spec:
+    target = _index_rule(input, indices).shape
+    if hasattr(values, "shape"):
+        if values.dtype != input.dtype:
+            raise IndexOutOfRange(
+                "Index put requires the source and destination dtypes match, got "
+                f"{from_numpy(input.dtype).kernel_name} for the destination and "
+                f"{from_numpy(values.dtype).kernel_name} for the source."
+            )
+        if len(values.shape) > len(target) or broadcast_shapes(values.shape, target) != target:
+            raise ShapeMismatch(
+                f"shape mismatch: value tensor of shape {list(values.shape)} cannot be broadcast to indexing result "
+                f"of shape {list(target)}"
+            )
+    return Spec(input.shape, input.dtype)
+
+
+PLACED = [
+    case(T(5, 3), [I(4, high=5)], T(4, 3), True),
+    case(T(5, 3), [I(4, high=5), I(4, high=3)], T(), True),
+    case(T(5, 3), [T(3, values=[0, 2, 4], dtype="int64")], T(3, 3)),
+    case(T(5, 3), [T(3, values=[0, -1, 2], dtype="int64")], T(3)),
+]
+
+
+@op(_index_put_rule, inplace=True, cases=PLACED)
+def index_put(xp: Any, input: Array, indices: Arrays, values: Operand, accumulate: Bool = False) -> Any:
+    """``input`` with ``values`` put, or added if ``accumulate``, at index tensors."""
+    place = _full_index(xp, input, indices)
+    return xp.index_add(input, place, values) if accumulate else xp.index_set(input, place, values)
+
+
+index_put.derivative(
+    input=lambda F, grad, indices, accumulate: grad if accumulate else F.index_put(grad, indices, F.new_zeros(grad, ())),
+    values=lambda F, grad, indices: F.index(grad, indices),
+)
+
+
+def _index_select_rule(input: Any, dim: int, index: Any) -> Spec:
+    axis = wrap_dim(dim, len(input.shape))
+    if len(index.shape) > 1:
+        raise IndexOutOfRange("index_select(): Index is supposed to be a vector")
+    if index.dtype not in (int64.numpy, int32.numpy):
+        raise DTypeMismatch("index_select(): Expected dtype int32 or int64 for index")
+    n = index.shape[0] if index.shape else 1
+    return Spec((*input.shape[:axis], n, *input.shape[axis + 1 :]) if input.shape else (), input.dtype)
+
+
+@op(_index_select_rule, cases=[case(T(3, 4), 0, I(5, high=3)), case(T(3, 4), -1, I(2, high=4)), case(T(3), 0, I(0, high=3))])
+def index_select(xp: Any, input: Array, dim: Int, index: Array) -> Any:
+    """The slices along ``dim`` that ``index`` names."""
+    size = input.shape[dim] if input.ndim else 1
+    if index.size and (int(index.min()) < 0 or int(index.max()) >= size):
+        raise IndexOutOfRange("index out of range in self")
+    return xp.take(input, xp.reshape(index, (-1,)), axis=dim) if input.ndim else input
+
+
+def _index_select_grad(F: Any, grad: Any, input_shape: Any, dim: int, index: Any) -> Any:
+    if not input_shape:
+        return grad
+    axis = dim % len(input_shape)
+    return F.index_put(F.new_zeros(grad, input_shape), [None] * axis + [index], grad, True)
+
+
+index_select.derivative(input=_index_select_grad)
+
+# Gather and scatter -----------------------------------------------------------------------------------
+
+
+def _check_index_shape(name: str, shape: Any, axis: int, index: Any, bound: Any) -> None:
+    if index.dtype != int64.numpy and index.dtype != int32.numpy:
+        raise DTypeMismatch(f"{name}(): Expected dtype int32/int64 for index")
+    if math.prod(index.shape) and len(index.shape) != max(len(shape), len(index.shape) if not shape else 0):
+        raise ShapeMismatch("Index tensor must have the same number of dimensions as input tensor")
+    for d, n in enumerate(index.shape[: len(bound)]):
+        if d != axis and n > bound[d]:
+            raise ShapeMismatch(
+                f"Size does not match at dimension {d} expected index {list(index.shape)} to be no larger than "
+                f"self {list(shape)} apart from dimension {axis}"
+            )
+
+
+def _gather_rule(input: Any, dim: int, index: Any) -> Spec:
+    axis = wrap_dim(dim, len(input.shape))
+    _check_index_shape("gather", input.shape, axis, index, input.shape)
+    return Spec(index.shape, input.dtype)
+
+
+def _corner(xp: Any, array: Any, shape: Any, axis: int) -> Any:
+    """The part of ``array`` that a smaller index reaches in the other dimensions."""
+    return array[tuple(slice(None) if d == axis else slice(0, n) for d, n in enumerate(shape))]
+
+
+@op(
+    _gather_rule,
+    cases=[
+        case(T(3, 4), 1, I(3, 2, high=4)),
+        case(T(3, 4), 0, I(2, 3, high=3)),
+        case(T(3), -1, I(5, high=3)),
+        case(T(3, 4), 1, I(0, 2, high=4)),
+    ],
+)
+def gather(xp: Any, input: Array, dim: Int, index: Array) -> Any:
+    """Along ``dim``, the elements that ``index`` names."""
+    axis = dim % max(input.ndim, 1)
+    if not input.ndim:
+        return xp.broadcast_to(input, index.shape)
+    _check_positive(index, input.shape[axis], axis)
+    return xp.take_along_axis(_corner(xp, input, index.shape, axis), index, axis=axis)
+
+
+def _check_positive(index: Any, size: int, axis: int) -> None:
+    if index.size and (int(index.min()) < 0 or int(index.max()) >= size):
+        wrong = int(index.max()) if int(index.max()) >= size else int(index.min())
+        raise IndexOutOfBounds(f"index {wrong} is out of bounds for dimension {axis} with size {size}")
+
+
+gather.derivative(
+    input=lambda F, grad, input_shape, dim, index: F.scatter_add(F.new_zeros(grad, input_shape), dim, index, grad)
+)
+
+
+def _scatter_rule(input: Any, dim: int, index: Any, src: Any) -> Spec:
+    axis = wrap_dim(dim, len(input.shape))
+    _check_index_shape("scatter", input.shape, axis, index, input.shape)
+    if src.dtype != input.dtype:
+        raise DTypeMismatch("scatter(): Expected self.dtype to be equal to src.dtype")
+    for n, m in zip(index.shape, src.shape, strict=False):
+        if n > m:
+            raise ShapeMismatch(
+                f"Expected index {list(index.shape)} to be no larger than self {list(input.shape)} apart from "
+                f"dimension {axis} and to be no larger size than src {list(src.shape)}"
+            )
+    return Spec(input.shape, input.dtype)
+
+
+def _places(xp: Any, index: Any, axis: int) -> tuple[Any, ...]:
+    """The index arrays that name where each element of ``index`` goes."""
+    grids = []
+    for d, n in enumerate(index.shape):
+        shape = [1] * index.ndim
+        shape[d] = n
+        grids.append(index if d == axis else xp.reshape(xp.arange(n), tuple(shape)))
+    return tuple(grids)
+
+
+def _source(src: Any, index: Any) -> Any:
+    return src[tuple(slice(0, n) for n in index.shape)]
+
+
+SCATTERS = [
+    case(T(3, 4), 1, T(3, 2, values=[[0, 3], [1, 2], [2, 0]], dtype="int64"), T(3, 2)),
+    case(T(3, 4), 0, T(1, 4, values=[[0, 2, 1, 0]], dtype="int64"), T(2, 4)),
+    case(T(5), -1, T(3, values=[4, 0, 2], dtype="int64"), T(3)),
+]
+
+
+@op(_scatter_rule, inplace=True, cases=SCATTERS)
+def scatter(xp: Any, input: Array, dim: Int, index: Array, src: Array) -> Any:
+    """``input`` with ``src`` written along ``dim`` where ``index`` says."""
+    axis = dim % max(input.ndim, 1)
+    _check_positive(index, input.shape[axis] if input.ndim else 1, axis)
+    return xp.index_set(input, _places(xp, index, axis), _source(src, index))
+
+
+scatter.derivative(
+    input=lambda F, grad, dim, index: F.scatter_value(grad, dim, index, 0.0),
+    src=lambda F, grad, dim, index, src_shape: _pad_to(F, F.gather(grad, dim, index), src_shape),
+)
+
+
+def _pad_to(F: Any, grad: Any, shape: tuple[int, ...]) -> Any:
+    """Zeros for the elements of a source larger than its index."""
+    if tuple(grad.shape) == shape:
+        return grad
+    return F.getitem_scatter(grad, shape, tuple(("slice", 0, n, 1) for n in grad.shape))
+
+
+def _scatter_value_rule(input: Any, dim: int, index: Any, value: float) -> Spec:
+    _check_index_shape("scatter", input.shape, wrap_dim(dim, len(input.shape)), index, input.shape)
+    return Spec(input.shape, input.dtype)
+
+
+@op(
+    _scatter_value_rule,
+    key="scatter.value",
+    inplace=True,
+    cases=[case(T(3, 4), 1, T(3, 2, values=[[0, 3], [1, 2], [2, 0]], dtype="int64"), 1.5)],
+)
+def scatter_value(xp: Any, input: Array, dim: Int, index: Array, value: Number) -> Any:
+    """``input`` with a number written along ``dim`` where ``index`` says."""
+    axis = dim % max(input.ndim, 1)
+    _check_positive(index, input.shape[axis] if input.ndim else 1, axis)
+    return xp.index_set(input, _places(xp, index, axis), value)
+
+
+scatter_value.derivative(input=lambda F, grad, dim, index: F.scatter_value(grad, dim, index, 0.0))
+
+
+@op(_scatter_rule, inplace=True, cases=[*SCATTERS, case(T(3, 4), 1, I(3, 6, high=4), T(3, 6))])
+def scatter_add(xp: Any, input: Array, dim: Int, index: Array, src: Array) -> Any:
+    """``input`` with ``src`` added along ``dim`` where ``index`` says; repeated indices add up."""
+    axis = dim % max(input.ndim, 1)
+    _check_positive(index, input.shape[axis] if input.ndim else 1, axis)
+    return xp.index_add(input, _places(xp, index, axis), _source(src, index))
+
+
+scatter_add.derivative(
+    input=lambda F, grad: grad,
+    src=lambda F, grad, dim, index, src_shape: _pad_to(F, F.gather(grad, dim, index), src_shape),
+)
+
+# Masks ------------------------------------------------------------------------------------------------
+
+
+def _masked_fill_rule(input: Any, mask: Any, value: Any) -> Spec:
+    if mask.dtype != bool_.numpy:
+        name = {"float32": "float", "float64": "double", "int64": "long int"}.get(
+            from_numpy(mask.dtype).name, from_numpy(mask.dtype).name
+        )
+        raise DTypeMismatch(f"masked_fill_ only supports boolean masks, but got mask with dtype {name}")
+    if hasattr(value, "shape") and value.shape:
+        raise InvalidOperation(
+            "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with "
+            f"{len(value.shape)} dimension(s)."
+        )
+    if isinstance(value, float) and not can_cast(from_numpy(input.dtype).numpy, input.dtype):
+        raise DTypeMismatch("value cannot be converted to the input's dtype")
+    return Spec(broadcast_shapes(input.shape, mask.shape), input.dtype)
+
+
+@op(
+    _masked_fill_rule,
+    inplace=True,
+    cases=[case(T(2, 3), M(2, 3), 1.5), case(T(2, 3), M(3), T()), case(T(3), M(2, 1), 0.0), case(T(0, 3), M(3), 1.0)],
+)
+def masked_fill(xp: Any, input: Array, mask: Array, value: Operand) -> Any:
+    """``input`` with ``value`` where the mask is true."""
+    return xp.where(mask, xp.asarray(value).astype(input.dtype), input)
+
+
+masked_fill.derivative(
+    input=lambda F, grad, mask: F.where(mask, 0.0, grad),
+    value=lambda F, grad, mask: F.sum(F.where(mask, grad, 0.0)),
+)
+
+
+def _nonzero_rule(input: Any) -> Spec:
+    if isinstance(input, Spec):
+        raise DataDependentShape("the shape of nonzero's result depends on the input's values")
+    return Spec((int((input != 0).sum()), len(input.shape)), int64.numpy)
+
+
+@op(_nonzero_rule, cases=[case(T(2, 3, dtype="bool")), case(T(2, 3)), case(T(0, 3)), case(T())])
+def nonzero(xp: Any, input: Array) -> Any:
+    """The indices of the elements that are not zero, a row each: (n, ndim), int64."""
+    return xp.argwhere(input)

@@ -1,0 +1,248 @@
+"""Products of vectors and matrices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import specs
+from ..cases import T, case
+from ..dtypes import from_numpy
+from ..errors import DTypeMismatch, ShapeMismatch
+from ..params import Array
+from ..registry import composite, op
+from ..specs import Spec
+
+_C_NAMES = {"Float": "float", "Double": "double", "Long": "int64_t", "Int": "int", "Half": "c10::Half"}
+
+
+def same_dtype(a: Any, b: Any) -> None:
+    if a.dtype != b.dtype:
+        names = [from_numpy(x.dtype).kernel_name for x in (a, b)]
+        left, right = [_C_NAMES.get(n, n) for n in names]
+        raise DTypeMismatch(f"expected m1 and m2 to have the same dtype, but got: {left} != {right}")
+
+
+def _matmul_rule(input: Any, other: Any) -> Spec:
+    a, b = input.shape, other.shape
+    if not a or not b:
+        raise ShapeMismatch(
+            f"both arguments to matmul need to be at least 1D, but they are {len(a)}D and {len(b)}D"
+        )
+    same_dtype(input, other)
+    left = a if len(a) > 1 else (1, *a)
+    right = b if len(b) > 1 else (*b, 1)
+    if left[-1] != right[-2]:
+        if len(a) == 1 and len(b) == 1:
+            raise ShapeMismatch(
+                f"inconsistent tensor size, expected tensor [{a[0]}] and src [{b[0]}] to have the same number of "
+                f"elements, but got {a[0]} and {b[0]} elements respectively"
+            )
+        if len(b) == 1:
+            raise ShapeMismatch(f"size mismatch, got input ({left[-2]}), mat ({left[-2]}x{left[-1]}), vec ({b[0]})")
+        raise ShapeMismatch(
+            f"mat1 and mat2 shapes cannot be multiplied ({left[-2]}x{left[-1]} and {right[-2]}x{right[-1]})"
+        )
+    batch = specs.broadcast_shapes(left[:-2], right[:-2])
+    shape = batch + left[-2:-1] * (len(a) > 1) + right[-1:] * (len(b) > 1)
+    specs.check_size(shape, input.dtype)
+    return Spec(shape, input.dtype)
+
+
+@op(
+    _matmul_rule,
+    cases=[
+        case(T(2, 3), T(3, 4)),
+        case(T(3), T(3)),
+        case(T(3), T(3, 2)),
+        case(T(2, 3), T(3)),
+        case(T(5, 2, 3), T(3, 4)),
+        case(T(2, 3), T(5, 3, 4)),
+        case(T(2, 1, 2, 3), T(4, 3, 2)),
+        case(T(4, 2, 3), T(3)),
+        case(T(3), T(4, 3, 2)),
+        case(T(0, 3), T(3, 2)),
+        case(T(2, 0), T(0, 3)),
+    ],
+)
+def matmul(xp: Any, input: Array, other: Array) -> Any:
+    """The matrix product, with torch's rules for vectors and batches."""
+    return xp.matmul(input, other)
+
+
+def _matmul_wrt_input(F: Any, grad: Any, other: Any, input_shape: Any) -> Any:
+    if len(other.shape) == 1:
+        return F.unsqueeze(grad, -1) * other
+    if len(input_shape) == 1:
+        return F.matmul(other, F.unsqueeze(grad, -1)).squeeze(-1)
+    return F.matmul(grad, F.transpose(other, -2, -1))
+
+
+def _matmul_wrt_other(F: Any, grad: Any, input: Any, other_shape: Any) -> Any:
+    if len(input.shape) == 1:
+        return F.unsqueeze(input, -1) * F.unsqueeze(grad, -2) if len(other_shape) > 1 else grad * input
+    if len(other_shape) == 1:
+        return F.matmul(F.transpose(input, -2, -1), F.unsqueeze(grad, -1)).squeeze(-1)
+    return F.matmul(F.transpose(input, -2, -1), grad)
+
+
+matmul.derivative(input=_matmul_wrt_input, other=_matmul_wrt_other)
+
+
+def _mm_rule(input: Any, mat2: Any) -> Spec:
+    for x, which in ((input, "self must be a matrix"), (mat2, "mat2 must be a matrix")):
+        if len(x.shape) != 2:
+            raise ShapeMismatch(which)
+    return _matmul_rule(input, mat2)
+
+
+@op(_mm_rule, cases=[case(T(2, 3), T(3, 4)), case(T(0, 3), T(3, 4))])
+def mm(xp: Any, input: Array, mat2: Array) -> Any:
+    """The product of two matrices."""
+    return xp.matmul(input, mat2)
+
+
+mm.derivative(
+    input=lambda F, grad, mat2: F.mm(grad, F.t(mat2)),
+    mat2=lambda F, grad, input: F.mm(F.t(input), grad),
+)
+
+
+def _bmm_rule(input: Any, mat2: Any) -> Spec:
+    for x, name in ((input, "batch1"), (mat2, "batch2")):
+        if len(x.shape) != 3:
+            raise ShapeMismatch(f"{name} must be a 3D tensor")
+    if input.shape[0] != mat2.shape[0] or input.shape[2] != mat2.shape[1]:
+        raise ShapeMismatch(
+            f"Expected size for first two dimensions of batch2 tensor to be: "
+            f"[{input.shape[0]}, {input.shape[2]}] but got: [{mat2.shape[0]}, {mat2.shape[1]}]."
+        )
+    return _matmul_rule(input, mat2)
+
+
+@op(_bmm_rule, cases=[case(T(5, 2, 3), T(5, 3, 4)), case(T(0, 2, 3), T(0, 3, 4))])
+def bmm(xp: Any, input: Array, mat2: Array) -> Any:
+    """The products of two batches of matrices."""
+    return xp.matmul(input, mat2)
+
+
+bmm.derivative(
+    input=lambda F, grad, mat2: F.bmm(grad, F.transpose(mat2, 1, 2)),
+    mat2=lambda F, grad, input: F.bmm(F.transpose(input, 1, 2), grad),
+)
+
+
+def _outer_rule(input: Any, vec2: Any) -> Spec:
+    for x, name in ((input, "self"), (vec2, "vec2")):
+        if len(x.shape) != 1:
+            raise ShapeMismatch(f"outer: Expected 1-D argument {name}, but got {len(x.shape)}-D")
+    shape = (*input.shape, *vec2.shape)
+    specs.check_size(shape, input.dtype)
+    return Spec(shape, _outer_common((input, vec2)))
+
+
+def _outer_common(values: tuple[Any, ...]) -> Any:
+    from ..registry import common_dtype
+
+    return common_dtype(values)
+
+
+@op(_outer_rule, common=_outer_common, cases=[case(T(3), T(4)), case(T(0), T(4))], aliases=("ger",))
+def outer(xp: Any, input: Array, vec2: Array) -> Any:
+    """The outer product of two vectors."""
+    return xp.multiply(input[:, None], vec2[None, :])
+
+
+outer.derivative(
+    input=lambda F, grad, vec2: F.matmul(grad, vec2),
+    vec2=lambda F, grad, input: F.matmul(F.t(grad), input),
+)
+
+
+@composite(cases=[case(T(3), T(3)), case(T(0), T(0))])
+def dot(F: Any, input: Array, tensor: Array) -> Any:
+    """The inner product of two vectors."""
+    _vectors(input, tensor)
+    return F.matmul(input, tensor)
+
+
+def _vectors(input: Any, tensor: Any) -> None:
+    if len(input.shape) != 1 or len(tensor.shape) != 1:
+        raise ShapeMismatch(
+            f"1D tensors expected, but got {len(input.shape)}D and {len(tensor.shape)}D tensors"
+        )
+
+
+@composite(cases=[case(T(2, 3), T(3))])
+def mv(F: Any, input: Array, vec: Array) -> Any:
+    """The product of a matrix and a vector."""
+    if len(input.shape) != 2 or len(vec.shape) != 1:
+        raise ShapeMismatch(
+            f"vector + matrix @ vector expected, got 1, {len(input.shape)}, {len(vec.shape)}"
+        )
+    return F.matmul(input, vec)
+
+
+# Linear ---------------------------------------------------------------------------------------------
+
+
+def _linear_rule(input: Any, weight: Any, bias: Any = None) -> Spec:
+    if len(weight.shape) != 2 or not input.shape:
+        raise ShapeMismatch(
+            f"linear(): expected a weight of 2 dimensions and an input of at least 1, "
+            f"but they have {len(weight.shape)} and {len(input.shape)}"
+        )
+    same_dtype(input, weight)
+    out_features, in_features = weight.shape
+    if input.shape[-1] != in_features:
+        rows = 1
+        for n in input.shape[:-1]:
+            rows *= n
+        raise ShapeMismatch(
+            f"mat1 and mat2 shapes cannot be multiplied ({rows}x{input.shape[-1]} and {in_features}x{out_features})"
+        )
+    if bias is not None and bias.shape not in ((out_features,), (), (1,)):
+        raise ShapeMismatch(
+            f"The expanded size of the tensor ({out_features}) must match the existing size ({bias.shape[-1]}) at "
+            f"non-singleton dimension 1.  Target sizes: {[*input.shape[:-1], out_features]}.  "
+            f"Tensor sizes: {list(bias.shape)}"
+        )
+    if bias is not None:
+        same_dtype(input, bias)
+    return Spec((*input.shape[:-1], out_features), input.dtype)
+
+
+@op(
+    _linear_rule,
+    namespace="torch.nn.functional",
+    cases=[
+        case(T(2, 3), T(4, 3), T(4)),
+        case(T(2, 3), T(4, 3)),
+        case(T(5, 2, 3), T(4, 3), T(4)),
+        case(T(3), T(4, 3), T(4)),
+        case(T(0, 3), T(4, 3), T(4)),
+    ],
+)
+def linear(xp: Any, input: Array, weight: Array, bias: Array = None) -> Any:
+    """``input @ weight.T + bias``: (…, in) by (out, in) to (…, out)."""
+    result = xp.matmul(input, weight.T)
+    if bias is not None:
+        result += bias
+    return result
+
+
+def _rows(F: Any, x: Any) -> Any:
+    return x if len(x.shape) == 2 else F.reshape(x, (_leading(x.shape), x.shape[-1]))
+
+
+def _leading(shape: Any) -> int:
+    rows = 1
+    for n in shape[:-1]:
+        rows *= n
+    return rows
+
+
+linear.derivative(
+    input=lambda F, grad, weight: F.matmul(grad, weight),
+    weight=lambda F, grad, input: F.mm(F.t(_rows(F, grad)), _rows(F, input)),
+    bias=lambda F, grad: F.sum(_rows(F, grad), (0,)),
+)

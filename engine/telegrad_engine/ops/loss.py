@@ -1,0 +1,226 @@
+"""Losses."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ..cases import I, T, case
+from ..dtypes import int64, is_floating, uint8
+from ..errors import IndexOutOfRange, InvalidOperation, InvalidValue, NotImplementedForDType, ShapeMismatch
+from ..params import Array, Int, Number, Str
+from ..registry import composite, op
+from ..specs import Spec, reduced_shape
+
+REDUCTIONS = ("none", "mean", "sum")
+
+
+def check_reduction(reduction: str) -> None:
+    """Raise for a reduction that is not none, mean or sum."""
+    if reduction not in REDUCTIONS:
+        raise InvalidValue(f"{reduction} is not a valid value for reduction")
+
+
+def reduce_loss(F: Any, losses: Any, reduction: str) -> Any:
+    """The losses as they are, their mean or their sum."""
+    check_reduction(reduction)
+    return losses if reduction == "none" else F.mean(losses) if reduction == "mean" else F.sum(losses)
+
+
+@composite(
+    namespace="torch.nn.functional",
+    cases=[
+        case(T(2, 3), T(2, 3)),
+        case(T(2, 3), T(2, 3), reduction="sum"),
+        case(T(3), T(3), reduction="none"),
+        case(T(), T()),
+    ],
+)
+def mse_loss(F: Any, input: Array, target: Array, *, reduction: Str = "mean") -> Any:
+    """The squared differences: their mean, or as ``reduction`` says."""
+    if not input.is_floating_point() and not target.is_floating_point():
+        raise NotImplementedForDType(f"\"mse_cpu\" not implemented for '{input.dtype.kernel_name}'")
+    return reduce_loss(F, F.square(input - target), reduction)
+
+
+def _class_dim(ndim: int) -> int:
+    return 0 if ndim == 1 else 1
+
+
+def _nll_rule(
+    input: Any, target: Any, weight: Any = None, *, ignore_index: int = -100, reduction: str = "mean"
+) -> Spec:
+    check_reduction(reduction)
+    if not input.shape:
+        raise ShapeMismatch("Expected input to have at least 1 dimension")
+    if not is_floating(input.dtype):
+        raise NotImplementedForDType("\"nll_loss_out_frame\" not implemented for 'Long'")
+    if target.dtype not in (int64.numpy, uint8.numpy):
+        raise InvalidOperation(f"expected scalar type Long but found {_kernel_name(target)}")
+    if len(input.shape) > 1 and target.shape[:1] != input.shape[:1]:
+        found = target.shape[0] if target.shape else 1
+        raise InvalidValue(
+            f"Expected input batch_size ({input.shape[0]}) to match target batch_size ({found})."
+        )
+    expected = reduced_shape(input.shape, (_class_dim(len(input.shape)),), False)
+    if target.shape != expected:
+        raise ShapeMismatch(f"Expected target size {list(expected)}, got {list(target.shape)}")
+    classes = input.shape[_class_dim(len(input.shape))]
+    if weight is not None and weight.shape != (classes,):
+        raise InvalidOperation(
+            f"weight tensor should be defined either for all {classes} classes or no classes but got weight tensor "
+            f"of shape: {list(weight.shape)}"
+        )
+    return Spec(expected if reduction == "none" else (), input.dtype)
+
+
+def _kernel_name(x: Any) -> str:
+    from ..dtypes import from_numpy
+
+    return from_numpy(x.dtype).kernel_name
+
+
+CLASSES = [
+    case(T(4, 3), I(4, high=3)),
+    case(T(4, 3), I(4, high=3), reduction="sum"),
+    case(T(4, 3), I(4, high=3), reduction="none"),
+    case(T(4, 3), I(4, high=3), T(3, low=0.5, high=2, constant=True)),
+    case(T(4, 3), I(4, high=3), T(3, low=0.5, high=2)),
+    case(T(4, 3), T(4, values=[0, 1, 1, 2], dtype="int64"), ignore_index=1),
+    case(T(3), T(values=2, dtype="int64")),
+    case(T(2, 3, 4), I(2, 4, high=3)),
+    case(T(0, 3), I(0, high=3), reduction="sum"),
+]
+
+
+def _weights(xp: Any, input: Any, target: Any, weight: Any, ignore_index: int) -> tuple[Any, Any]:
+    """Targets safe to index with, and each one's weight, 0 where ignored."""
+    kept = target != ignore_index
+    safe = xp.where(kept, target, 0)
+    classes = input.shape[_class_dim(len(input.shape))]
+    if safe.size and (int(safe.min()) < 0 or int(safe.max()) >= classes):
+        wrong = int(safe.max()) if int(safe.max()) >= classes else int(safe.min())
+        raise IndexOutOfRange(f"Target {wrong} is out of bounds.")
+    scale = kept.astype(input.dtype)
+    return safe, scale if weight is None else scale * weight[safe]
+
+
+def _nll_hidden(input: Any, target: Any, weight: Any = None, **_: Any) -> tuple[Spec, Spec]:
+    return Spec(target.shape, int64.numpy), Spec(target.shape, input.dtype)
+
+
+@op(_nll_rule, namespace="torch.nn.functional", cases=CLASSES, hidden=("safe", "scale"), hidden_rule=_nll_hidden)
+def nll_loss(
+    xp: Any,
+    input: Array,
+    target: Array,
+    weight: Array = None,
+    *,
+    ignore_index: Int = -100,
+    reduction: Str = "mean",
+) -> Any:
+    """The negative log-likelihood of class indices: input (N, C, …) of log-probabilities, target (N, …)."""
+    safe, scale = _weights(xp, input, target, weight, ignore_index)
+    axis = _class_dim(input.ndim)
+    picked = xp.squeeze(xp.take_along_axis(input, xp.expand_dims(safe, axis), axis=axis), axis)
+    losses = -picked * scale
+    if reduction == "none":
+        return losses, safe, scale
+    total = xp.sum(losses)
+    if reduction == "mean":
+        weights = xp.sum(scale)
+        return total / weights, safe, scale / weights
+    return total, safe, scale
+
+
+def _nll_grad(F: Any, grad: Any, input_shape: Any, safe: Any, scale: Any) -> Any:
+    """Minus each target's weight at its class; ``scale`` holds the mean's division already."""
+    axis = _class_dim(len(input_shape))
+    spread = F.unsqueeze(-grad * scale, axis)
+    return F.scatter_add(F.new_zeros(spread, input_shape), axis, F.unsqueeze(safe, axis), spread)
+
+
+nll_loss.derivative(input=_nll_grad)
+
+
+@composite(
+    namespace="torch.nn.functional",
+    cases=[
+        *CLASSES[:-1],
+        case(T(4, 3), I(4, high=3), label_smoothing=0.2),
+        case(T(4, 3), I(4, high=3), T(3, low=0.5, high=2, constant=True), label_smoothing=0.1),
+        case(T(4, 3), T(4, 3, low=0.1, high=1.0), T(3, low=0.5, high=2)),
+        case(T(4, 3), T(4, 3, low=0.1, high=1.0), label_smoothing=0.1),
+        case(T(4, 3), T(4, 3, low=0.1, high=1.0)),
+        case(T(4, 3), T(4, 3, low=0.1, high=1.0), reduction="sum"),
+        case(T(4, 3, low=-300.0, high=300.0), I(4, high=3)),
+    ],
+)
+def cross_entropy(
+    F: Any,
+    input: Array,
+    target: Array,
+    weight: Array = None,
+    *,
+    ignore_index: Int = -100,
+    reduction: Str = "mean",
+    label_smoothing: Number = 0.0,
+) -> Any:
+    """The cross entropy of logits (N, C, …) and class indices (N, …), or class probabilities (N, C, …)."""
+    check_reduction(reduction)
+    if not 0.0 <= label_smoothing <= 1.0:
+        raise InvalidOperation(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
+    if not input.shape:
+        raise ShapeMismatch("Expected input to have at least 1 dimension")
+    axis = _class_dim(len(input.shape))
+    if tuple(input.shape) == tuple(target.shape):
+        if not target.is_floating_point():
+            raise InvalidOperation(
+                "Expected floating point type for target with class probabilities, got "
+                f"{target.dtype.kernel_name}"
+            )
+        return _soft_cross_entropy(F, input, target, weight, reduction, label_smoothing, axis)
+    logs = F.log_softmax(input, axis)
+    options = {"ignore_index": ignore_index, "reduction": reduction}
+    hard = F.nll_loss(logs, target, weight, **options)
+    if not label_smoothing:
+        return hard
+    smooth = _smooth_loss(F, logs, target, weight, ignore_index, reduction, axis)
+    return hard * (1 - label_smoothing) + smooth * (label_smoothing / input.shape[axis])
+
+
+def _soft_cross_entropy(
+    F: Any, input: Any, target: Any, weight: Any, reduction: str, smoothing: float, axis: int
+) -> Any:
+    classes = input.shape[axis]
+    if smoothing:
+        target = target * (1 - smoothing) + smoothing / classes
+    losses = F.log_softmax(input, axis) * target
+    if weight is not None:
+        losses = losses * _along(F, weight, axis, len(input.shape))
+    if reduction == "none":
+        return -F.sum(losses, (axis,))
+    batch = max(math.prod(input.shape) // classes, 1) if reduction == "mean" else 1
+    return -F.sum(losses) / batch
+
+
+def _along(F: Any, weight: Any, axis: int, ndim: int) -> Any:
+    return F.reshape(weight, tuple(-1 if d == axis else 1 for d in range(ndim)))
+
+
+def _smooth_loss(
+    F: Any, logs: Any, target: Any, weight: Any, ignore_index: int, reduction: str, axis: int
+) -> Any:
+    """The loss against the uniform distribution, over the targets that are not ignored."""
+    weighted = logs if weight is None else logs * _along(F, weight, axis, len(logs.shape))
+    ignored = F.eq(target, ignore_index)
+    losses = F.masked_fill(-F.sum(weighted, (axis,)), ignored, 0.0)
+    if reduction == "none":
+        return losses
+    if reduction == "sum":
+        return F.sum(losses)
+    if weight is None:
+        return F.sum(losses) / F.sum(F.logical_not(ignored))
+    safe = F.masked_fill(target, ignored, 0)
+    scale = F.masked_fill(F.reshape(F.index_select(weight, 0, F.reshape(safe, (-1,))), tuple(target.shape)), ignored, 0.0)
+    return F.sum(losses) / F.sum(scale)

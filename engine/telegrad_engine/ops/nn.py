@@ -1,0 +1,77 @@
+"""Activations and the softmaxes."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from ..cases import T, case, unary
+from ..dtypes import bool_, from_numpy, is_floating
+from ..errors import InvalidOperation, NotImplementedForDType
+from ..params import Array, Int, OptionalDType
+from ..registry import elementwise, op
+from ..specs import Spec, wrap_dim
+
+
+def _no_bool(input: Any) -> None:
+    if input.dtype == bool_.numpy:
+        raise InvalidOperation("Boolean inputs not supported for relu")
+
+
+@elementwise(cases=[*unary(), case(T(3, values=[-1.0, 0.0, 2.0]))], guard=_no_bool)
+def relu(xp: Any, input: Array) -> Any:
+    """The input where positive, else 0; its slope at 0 is 0."""
+    return xp.maximum(input, 0)
+
+
+relu.derivative(input=lambda F, grad, result: grad * (result > 0))
+
+
+def _softmax_rule(name: str, input: Any, dim: int, dtype: Any = None) -> Spec:
+    wrap_dim(dim, len(input.shape))
+    if dtype is None and not is_floating(input.dtype) and 0 not in input.shape:
+        last = dim % max(len(input.shape), 1) == max(len(input.shape), 1) - 1
+        raise NotImplementedForDType(
+            f"\"{name}_{'lastdim_' if last else ''}kernel_impl\" not implemented for "
+            f"'{from_numpy(input.dtype).kernel_name}'"
+        )
+    return Spec(input.shape, input.dtype if dtype is None else dtype.numpy)
+
+
+SOFTMAXES = [
+    case(T(2, 3), 1),
+    case(T(2, 3, 4), dim=-2),
+    case(T(3, values=[1000.0, 0.0, -1000.0]), 0),
+    case(T(), 0),
+    case(T(0, 3), 1),
+    case(T(2, 3, dtype="int64"), 1, dtype="float64"),
+]
+
+
+@op(partial(_softmax_rule, "softmax"), cases=SOFTMAXES)
+def softmax(xp: Any, input: Array, dim: Int, dtype: OptionalDType = None) -> Any:
+    """``exp(input)`` scaled to sum to 1 along ``dim``."""
+    if dtype is not None:
+        input = input.astype(dtype.numpy)
+    return xp.softmax(input, dim) if input.ndim else xp.ones_like(input)
+
+
+softmax.derivative(
+    input=lambda F, grad, result, dim: result * (grad - F.sum(grad * result, (dim,), True)),
+)
+
+
+@op(partial(_softmax_rule, "log_softmax"), cases=SOFTMAXES)
+def log_softmax(xp: Any, input: Array, dim: Int, dtype: OptionalDType = None) -> Any:
+    """The logarithm of the softmax along ``dim``, without overflow."""
+    if dtype is not None:
+        input = input.astype(dtype.numpy)
+    if not input.ndim:
+        return xp.zeros_like(input)
+    shifted = input - xp.max(input, axis=dim, keepdims=True) if input.size else input
+    return shifted - xp.log(xp.sum(xp.exp(shifted), axis=dim, keepdims=True))
+
+
+log_softmax.derivative(
+    input=lambda F, grad, result, dim: grad - F.exp(result) * F.sum(grad, (dim,), True),
+)

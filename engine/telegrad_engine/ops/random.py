@@ -1,0 +1,145 @@
+"""Ops that draw from the session's random number generator."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ..cases import T, case
+from ..dtypes import from_numpy, int64, is_floating
+from ..errors import DTypeMismatch, InvalidOperation, InvalidValue, NotImplementedForDType
+from ..params import Array, Bool, Int, Ints, Number, OptionalDType
+from ..registry import composite, default_float, op
+from ..specs import Spec
+from .create import sized
+
+
+def _floating_size(name: str, kernel: str) -> Any:
+    def rule(size: Any, *, dtype: Any = None) -> Spec:
+        if dtype is not None and not dtype.is_floating_point:
+            raise NotImplementedForDType(f"\"{kernel}\" not implemented for '{dtype.kernel_name}'")
+        return sized(name, size, dtype)
+
+    return rule
+
+
+@op(_floating_size("rand", "check_uniform_bounds"), random=True, factory=True, cases=[])
+def rand(xp: Any, rng: Any, size: Ints, *, dtype: OptionalDType = None) -> Any:
+    """Uniform numbers from [0, 1)."""
+    return xp.asarray(rng.random(size)).astype(default_float() if dtype is None else dtype.numpy)
+
+
+@op(_floating_size("randn", "normal_kernel_cpu"), random=True, factory=True, cases=[])
+def randn(xp: Any, rng: Any, size: Ints, *, dtype: OptionalDType = None) -> Any:
+    """Normal numbers of mean 0 and deviation 1."""
+    return xp.asarray(rng.standard_normal(size)).astype(default_float() if dtype is None else dtype.numpy)
+
+
+def _like_rule(input: Any, *, dtype: Any = None) -> Spec:
+    wanted = from_numpy(input.dtype) if dtype is None else dtype
+    if not wanted.is_floating_point:
+        raise NotImplementedForDType(f"\"normal_kernel_cpu\" not implemented for '{wanted.kernel_name}'")
+    return Spec(input.shape, wanted.numpy)
+
+
+@op(_like_rule, random=True, method=False, factory=True, cases=[])
+def rand_like(xp: Any, rng: Any, input: Array, *, dtype: OptionalDType = None) -> Any:
+    """Uniform numbers from [0, 1) in the shape of another tensor."""
+    return xp.asarray(rng.random(input.shape)).astype(input.dtype if dtype is None else dtype.numpy)
+
+
+@op(_like_rule, random=True, method=False, factory=True, cases=[])
+def randn_like(xp: Any, rng: Any, input: Array, *, dtype: OptionalDType = None) -> Any:
+    """Normal numbers in the shape of another tensor."""
+    return xp.asarray(rng.standard_normal(input.shape)).astype(input.dtype if dtype is None else dtype.numpy)
+
+
+def _randint_rule(low: int, high: int, size: Any, *, dtype: Any = None) -> Spec:
+    if low >= high:
+        raise InvalidOperation(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
+    return sized("randint", size, int64 if dtype is None else dtype)
+
+
+@op(_randint_rule, random=True, factory=True, cases=[], method=False)
+def randint(xp: Any, rng: Any, low: Int, high: Int, size: Ints, *, dtype: OptionalDType = None) -> Any:
+    """Whole numbers from ``low`` up to but without ``high``."""
+    return xp.asarray(rng.integers(low, high, size)).astype(int64.numpy if dtype is None else dtype.numpy)
+
+
+@op(
+    lambda high, size, *, dtype=None: _randint_rule(0, high, size, dtype=dtype),
+    key="randint.high",
+    random=True,
+    factory=True, cases=[],
+)
+def randint_high(xp: Any, rng: Any, high: Int, size: Ints, *, dtype: OptionalDType = None) -> Any:
+    """Whole numbers from 0 up to but without ``high``."""
+    return xp.asarray(rng.integers(0, high, size)).astype(int64.numpy if dtype is None else dtype.numpy)
+
+
+def _randperm_rule(n: int) -> Spec:
+    if n < 0:
+        raise InvalidOperation(f"n must be non-negative, got {n}")
+    return sized("randperm", (n,), int64)
+
+
+@op(_randperm_rule, random=True, factory=True, cases=[])
+def randperm(xp: Any, rng: Any, n: Int) -> Any:
+    """The numbers 0 to n - 1 in random order."""
+    return xp.asarray(rng.permutation(n)).astype(int64.numpy)
+
+
+def _bernoulli_rule(input: Any) -> Spec:
+    if not is_floating(input.dtype):
+        raise DTypeMismatch("bernoulli expects a floating point tensor of probabilities")
+    return Spec(input.shape, input.dtype)
+
+
+@op(_bernoulli_rule, random=True, cases=[])
+def bernoulli(xp: Any, rng: Any, input: Array) -> Any:
+    """Ones with the probability that ``input`` gives for each element, else zeros."""
+    if input.size and (float(input.min()) < 0 or float(input.max()) > 1):
+        raise InvalidOperation("Expected p_in >= 0 && p_in <= 1 to be true, but got false.")
+    return xp.asarray(rng.random(input.shape) < input).astype(input.dtype)
+
+
+bernoulli.derivative(input=lambda F, grad: F.zeros_like(grad))
+
+
+def _drop_rule(input: Any, p: float) -> Spec:
+    if not is_floating(input.dtype):
+        raise DTypeMismatch(
+            f"result type Float can't be cast to the desired output type {from_numpy(input.dtype).kernel_name}"
+        )
+    return Spec(input.shape, input.dtype)
+
+
+@op(
+    _drop_rule,
+    random=True,
+    internal=True,
+    hidden=("mask",),
+    hidden_rule=lambda input, p: (Spec(input.shape, input.dtype),),
+    node="MulBackward0",
+)
+def drop(xp: Any, rng: Any, input: Array, p: Number) -> Any:
+    """Each element zeroed with probability ``p``, the rest scaled by 1 / (1 - p)."""
+    mask = xp.asarray(rng.random(input.shape, dtype="float32") >= p).astype(input.dtype)
+    mask = mask / (1 - p)
+    return input * mask, mask
+
+
+drop.derivative(input=lambda F, grad, mask: grad * mask)
+
+
+@composite(
+    namespace="torch.nn.functional",
+    cases=[case(T(2, 3), 0.0), case(T(2, 3), 1.0), case(T(2, 3), 0.5, False), case(T(0), 0.5), case(T(), 0.0)],
+)
+def dropout(F: Any, input: Array, p: Number = 0.5, training: Bool = True) -> Any:
+    """Each element zeroed with probability ``p`` while training, the rest scaled by 1 / (1 - p)."""
+    if not 0 <= p <= 1 or math.isnan(p):
+        raise InvalidValue(f"dropout probability has to be between 0 and 1, but got {p}")
+    if not training or p == 0 or 0 in input.shape:
+        return input
+    return input * 0 if p == 1 else F.drop(input, p)

@@ -1,0 +1,189 @@
+"""Optimizer steps: one call moves all parameters of a group, in place.
+
+Each algorithm is declared once: its state tensors, its settings, and the update of one parameter.
+``t`` is the number of steps so far, this one included; it is kept on the server as a state tensor,
+so that every step of a loop is the same instruction.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .errors import InvalidArgument, InvalidValue, UnknownOp
+from .params import BoolKind, Kind, NumberKind
+
+Update = Callable[..., None]
+
+
+class Optimizer(NamedTuple):
+    """A declared algorithm: state names (each a tensor per parameter), settings and the update."""
+
+    name: str
+    states: tuple[str, ...]
+    defaults: dict[str, Any]
+    update: Update
+    doc: str
+
+    def settings(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The settings, checked, with defaults filled in."""
+        unknown = set(given) - set(self.defaults)
+        if unknown:
+            raise InvalidArgument(
+                f"{self.name} has no setting {sorted(unknown)[0]!r}; it has {', '.join(self.defaults)}"
+            )
+        return {name: _parse(self.name, name, given.get(name, default), default) for name, default in self.defaults.items()}
+
+
+OPTIMIZERS: dict[str, Optimizer] = {}
+
+
+def optimizer(name: str, *states: str) -> Callable[[Update], Update]:
+    """Declare an algorithm. The update's keyword-only parameters are its settings."""
+
+    def declare(update: Update) -> Update:
+        parameters = inspect.signature(update).parameters.values()
+        defaults = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+        OPTIMIZERS[name] = Optimizer(name, states, defaults, update, inspect.getdoc(update) or "")
+        return update
+
+    return declare
+
+
+def _parse(algorithm: str, name: str, value: Any, default: Any) -> Any:
+    kind: Kind = BoolKind() if isinstance(default, bool) else NumberKind()
+    if isinstance(default, tuple):
+        if not isinstance(value, (list, tuple)) or len(value) != len(default):
+            raise InvalidArgument(f"{algorithm}: {name} must be {len(default)} numbers")
+        return tuple(_parse(algorithm, name, v, d) for v, d in zip(value, default, strict=True))
+    try:
+        parsed = kind.parse(value)
+    except TypeError:
+        raise InvalidArgument(
+            f"{algorithm}: {name} must be {kind.word}, not {type(value).__name__}"
+        ) from None
+    if not isinstance(default, bool) and not (math.isfinite(parsed) and parsed >= 0):
+        raise InvalidValue(f"Invalid {name} value: {parsed}")
+    return parsed
+
+
+def get(name: str) -> Optimizer:
+    """The algorithm of this name, or UnknownOp."""
+    if name not in OPTIMIZERS:
+        raise UnknownOp(f"unknown optimizer {name!r}; known: {', '.join(OPTIMIZERS)}")
+    return OPTIMIZERS[name]
+
+
+def step(name: str, params: Sequence[Any], states: Sequence[Sequence[Any]], given: Mapping[str, Any]) -> None:
+    """Move every parameter that has a gradient. ``states`` has one list of tensors per state of the algorithm."""
+    algorithm = get(name)
+    settings = algorithm.settings(given)
+    if len(states) != len(algorithm.states) or any(len(s) != len(params) for s in states):
+        raise InvalidArgument(
+            f"{name} needs {len(algorithm.states)} lists of state ({', '.join(algorithm.states)}), "
+            f"each as long as the {len(params)} parameters"
+        )
+    for i, param in enumerate(params):
+        if param._grad is None:
+            continue
+        own = [state[i] for state in states]
+        for label, tensor in zip(algorithm.states, own, strict=True):
+            if label != "t" and tensor._data.shape != param._data.shape:
+                raise InvalidArgument(f"{name}: state {label!r} has shape {tuple(tensor.shape)}, its parameter {tuple(param.shape)}")
+        algorithm.update(param._data, param._grad._data, *[s._data for s in own], **settings)
+        for tensor in (param, *own):
+            tensor._cell[0] += 1
+
+
+# The algorithms -----------------------------------------------------------------------------------
+
+
+def _decayed(p: Any, g: Any, weight_decay: float, maximize: bool) -> Any:
+    if maximize:
+        g = -g
+    return g + weight_decay * p if weight_decay else g
+
+
+@optimizer("sgd")
+def sgd(p: Any, g: Any, *, lr: float = 1e-3, weight_decay: float = 0.0, maximize: bool = False) -> None:
+    """``p -= lr * g``."""
+    p -= lr * _decayed(p, g, weight_decay, maximize)
+
+
+@optimizer("sgd_momentum", "momentum_buffer", "t")
+def sgd_momentum(
+    p: Any,
+    g: Any,
+    buffer: Any,
+    t: Any,
+    *,
+    lr: float = 1e-3,
+    momentum: float = 0.9,
+    dampening: float = 0.0,
+    weight_decay: float = 0.0,
+    nesterov: bool = False,
+    maximize: bool = False,
+) -> None:
+    """SGD with momentum: Sutskever et al. 2013, in the form PyTorch uses (the rate outside the buffer)."""
+    g = _decayed(p, g, weight_decay, maximize)
+    t += 1
+    if t == 1:
+        buffer[...] = g
+    else:
+        buffer *= momentum
+        buffer += (1 - dampening) * g
+    p -= lr * (g + momentum * buffer if nesterov else buffer)
+
+
+def _adam(p: Any, g: Any, m: Any, v: Any, t: Any, lr: float, betas: tuple[float, float], eps: float) -> None:
+    beta1, beta2 = betas
+    t += 1
+    count = float(t)
+    m += (1 - beta1) * (g - m)
+    v *= beta2
+    v += (1 - beta2) * (g * g)
+    denominator = np.sqrt(v)
+    denominator /= math.sqrt(1 - beta2**count)
+    denominator += eps
+    p -= (lr / (1 - beta1**count)) * m / denominator
+
+
+@optimizer("adam", "exp_avg", "exp_avg_sq", "t")
+def adam(
+    p: Any,
+    g: Any,
+    m: Any,
+    v: Any,
+    t: Any,
+    *,
+    lr: float = 1e-3,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-8,
+    weight_decay: float = 0.0,
+    maximize: bool = False,
+) -> None:
+    """Adam: Kingma and Ba 2015, algorithm 1; weight decay is added to the gradient."""
+    _adam(p, _decayed(p, g, weight_decay, maximize), m, v, t, lr, betas, eps)
+
+
+@optimizer("adamw", "exp_avg", "exp_avg_sq", "t")
+def adamw(
+    p: Any,
+    g: Any,
+    m: Any,
+    v: Any,
+    t: Any,
+    *,
+    lr: float = 1e-3,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-8,
+    weight_decay: float = 1e-2,
+    maximize: bool = False,
+) -> None:
+    """AdamW: Loshchilov and Hutter 2019, algorithm 2; weight decay shrinks the parameter directly."""
+    p *= 1 - lr * weight_decay
+    _adam(p, -g if maximize else g, m, v, t, lr, betas, eps)

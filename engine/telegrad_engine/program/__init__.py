@@ -1,0 +1,6 @@
+"""Programs: the only way anything executes in a session, and the encodings they travel in."""
+
+from .instructions import Instruction, parse_program
+from .verbs import VERBS
+
+__all__ = ["VERBS", "Instruction", "parse_program"]

@@ -1,0 +1,108 @@
+"""What a program is: a list of instructions ``{op, in, out, attrs, grad_mode?}``.
+
+In ``in`` a string is a tensor's id, a number, bool or null is a literal, a list is a list of these.
+Ids are chosen by whoever writes the program.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..errors import MalformedRequest
+
+GRAD_MODES = ("enable_grad", "no_grad")
+ID_PATTERN = r"^[A-Za-z_][A-Za-z0-9_.:-]{0,127}$"
+_ID = re.compile(ID_PATTERN)
+MAX_INSTRUCTIONS = 100_000
+
+
+class Instruction:
+    """One step of a program.
+
+    ``checked`` says that the attributes are canonical already, as the SDK's recorder leaves them.
+    """
+
+    __slots__ = ("attrs", "checked", "grad_mode", "inputs", "op", "outputs")
+
+    def __init__(
+        self,
+        op: str,
+        inputs: Sequence[Any] = (),
+        outputs: Sequence[str] = (),
+        attrs: Mapping[str, Any] | None = None,
+        grad_mode: str | None = None,
+        checked: bool = False,
+    ) -> None:
+        self.op = op
+        self.inputs = inputs
+        self.outputs = outputs
+        self.attrs: Mapping[str, Any] = attrs or {}
+        self.grad_mode = grad_mode
+        self.checked = checked
+
+    def __repr__(self) -> str:
+        outputs = ", ".join(self.outputs)
+        arguments = ", ".join([*map(str, self.inputs), *(f"{k}={v!r}" for k, v in self.attrs.items())])
+        return f"{outputs + ' = ' if outputs else ''}{self.op}({arguments})"
+
+
+def check_id(value: Any) -> str:
+    """A tensor id: a letter, then letters, digits and ``_ . : -``, 128 at most."""
+    if not isinstance(value, str) or not _ID.match(value):
+        raise MalformedRequest(f"not a tensor id: {value!r:.60}; an id matches {ID_PATTERN}")
+    return value
+
+
+def parse_program(data: Any) -> list[Instruction]:
+    """The instructions of a decoded program: a list of them, or ``{"instructions": [...]}``.
+
+    Raises MalformedRequest, with the instruction's index, for anything that is not a program.
+    """
+    if isinstance(data, dict):
+        data = data.get("instructions")
+    if not isinstance(data, list):
+        raise MalformedRequest('a program is {"instructions": [{"op": …, "in": […], "out": […]}, …]}')
+    if len(data) > MAX_INSTRUCTIONS:
+        raise MalformedRequest(f"a program has at most {MAX_INSTRUCTIONS} instructions, this one has {len(data)}")
+    return [_parse_instruction(item, index) for index, item in enumerate(data)]
+
+
+def _parse_instruction(data: Any, index: int) -> Instruction:
+    try:
+        if not isinstance(data, dict):
+            raise MalformedRequest(f"an instruction is an object, not {type(data).__name__}")
+        unknown = set(data) - {"op", "in", "out", "attrs", "grad_mode"}
+        if unknown:
+            raise MalformedRequest(f"an instruction has op, in, out, attrs and grad_mode, not {sorted(unknown)[0]!r:.60}")
+        op, inputs, outputs = data.get("op"), data.get("in", []), data.get("out", [])
+        attrs, grad_mode = data.get("attrs", {}), data.get("grad_mode")
+        if not isinstance(op, str):
+            raise MalformedRequest("an instruction needs op, the name of an op or a verb")
+        if not isinstance(inputs, list):
+            raise MalformedRequest("in is a list of tensor ids, literals and lists of these")
+        if not isinstance(outputs, list):
+            raise MalformedRequest("out is a list of tensor ids")
+        if attrs is None:
+            attrs = {}
+        if not isinstance(attrs, dict):
+            raise MalformedRequest("attrs is an object")
+        if grad_mode is not None and grad_mode not in GRAD_MODES:
+            raise MalformedRequest(f"grad_mode is one of {', '.join(GRAD_MODES)}")
+        return Instruction(op, [_parse_input(x) for x in inputs], [check_id(x) for x in outputs], attrs, grad_mode)
+    except MalformedRequest as error:
+        error.context.setdefault("instruction", index)
+        raise
+
+
+def _parse_input(value: Any, depth: int = 0) -> Any:
+    if isinstance(value, list):
+        if depth > 1:
+            raise MalformedRequest("inputs nest at most two lists deep")
+        return tuple(_parse_input(v, depth + 1) for v in value)
+    if isinstance(value, str):
+        return check_id(value)
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    raise MalformedRequest(f"an input is a tensor id, a number, a bool, null or a list, not {type(value).__name__}")

@@ -1,0 +1,84 @@
+"""Strict JSON: programs, values and descriptions, with NaN and infinities as strings."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import numpy as np
+
+from ..errors import InvalidArgument, MalformedRequest
+from ..params import NumberKind
+
+MAX_DEPTH = 64
+_STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_NOT_BRACKETS = bytes(c for c in range(256) if c not in b"[]{}")
+_WORDS = {"NaN", "Infinity", "-Infinity"}
+
+
+def loads(body: bytes, max_depth: int = MAX_DEPTH) -> Any:
+    """Parse strict JSON. Raises MalformedRequest for anything else, and for nesting beyond ``max_depth``."""
+    if body.count(b"[") + body.count(b"{") > max_depth:
+        _check_depth(body, max_depth)
+    try:
+        return json.loads(body, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise MalformedRequest(f"JSON nested more than {max_depth} levels deep") from None
+    except (ValueError, UnicodeDecodeError) as error:
+        if isinstance(error, MalformedRequest):
+            raise
+        raise MalformedRequest(f"the body is not JSON: {error}") from None
+
+
+def _refuse_constant(word: str) -> Any:
+    raise MalformedRequest(f'{word} is not JSON; write it as the string "{word}"')
+
+
+def _check_depth(body: bytes, limit: int) -> None:
+    """Nesting is counted on the brackets outside strings before any parser recurses."""
+    depth = 0
+    for byte in _STRINGS.sub(b"", body).translate(None, _NOT_BRACKETS):
+        if byte in b"[{":
+            depth += 1
+            if depth > limit:
+                raise MalformedRequest(f"JSON nested more than {limit} levels deep")
+        else:
+            depth -= 1
+
+
+def dumps(data: Any) -> bytes:
+    """Compact strict JSON."""
+    return json.dumps(data, allow_nan=False, separators=(",", ":")).encode()
+
+
+def to_lists(array: Any) -> Any:
+    """An array as nested lists, its NaN and infinities as strings."""
+    if array.dtype.kind == "V":  # bfloat16, which tolist() would leave as objects
+        array = array.astype(np.float32)
+    data = array.tolist()
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        return _name_specials(data)
+    return data
+
+
+def _name_specials(data: Any) -> Any:
+    if isinstance(data, list):
+        return [_name_specials(x) for x in data]
+    return "NaN" if data != data else "Infinity" if data == np.inf else "-Infinity" if data == -np.inf else data
+
+
+def from_lists(data: Any) -> Any:
+    """Nested lists with the strings "NaN", "Infinity" and "-Infinity" turned into numbers.
+
+    Raises InvalidArgument for any other string.
+    """
+    if isinstance(data, list):
+        if any(isinstance(x, (str, list)) for x in data):
+            return [from_lists(x) for x in data]
+        return data
+    if isinstance(data, str):
+        if data not in _WORDS:
+            raise InvalidArgument(f"new(): invalid data type 'str' ({data!r:.40})")
+        return NumberKind().parse(data)
+    return data

@@ -1,0 +1,124 @@
+"""The safetensors container: JSON in its metadata, arrays as its tensors.
+
+Format: 8 bytes little-endian header length, a JSON header, then the data. The header maps each name
+to ``{dtype, shape, data_offsets}`` and ``__metadata__`` to strings.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from ..errors import DTypeMismatch, MalformedRequest
+
+MEDIA_TYPE = "application/vnd.safetensors"
+MAX_HEADER = 16 * 2**20
+
+_DTYPES: dict[str, np.dtype[Any]] = {
+    "BOOL": np.dtype(np.bool_),
+    "U8": np.dtype(np.uint8),
+    "I8": np.dtype(np.int8),
+    "I16": np.dtype(np.int16),
+    "I32": np.dtype(np.int32),
+    "I64": np.dtype(np.int64),
+    "F16": np.dtype(np.float16),
+    "BF16": np.dtype(ml_dtypes.bfloat16),
+    "F32": np.dtype(np.float32),
+    "F64": np.dtype(np.float64),
+}
+_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+
+
+def encode(metadata: Mapping[str, str], arrays: Mapping[str, Any]) -> bytes:
+    """A container of ``arrays`` with ``metadata`` in its header."""
+    header: dict[str, Any] = {"__metadata__": dict(metadata)}
+    parts: list[Any] = []
+    offset = 0
+    # Widest first, so that every array starts at a multiple of its item size.
+    for name, array in sorted(arrays.items(), key=lambda item: -item[1].dtype.itemsize):
+        contiguous = np.ascontiguousarray(array)
+        header[name] = {
+            "dtype": _NAMES[array.dtype],
+            "shape": list(array.shape),
+            "data_offsets": [offset, offset + contiguous.nbytes],
+        }
+        offset += contiguous.nbytes
+        parts.append(contiguous.reshape(-1).view(np.uint8).data if contiguous.size else b"")
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    return b"".join([len(text).to_bytes(8, "little"), text, *parts])
+
+
+def decode(body: bytes | bytearray | memoryview) -> tuple[dict[str, str], dict[str, Any]]:
+    """The metadata and the arrays of a container, as views of ``body``.
+
+    Raises MalformedRequest for one that is truncated, overlapping, padded or lies about its sizes.
+    """
+    buffer = memoryview(body)
+    header, start = _header(buffer)
+    metadata = header.pop("__metadata__", {})
+    if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
+        raise MalformedRequest("safetensors: __metadata__ maps names to strings")
+    arrays: dict[str, Any] = {}
+    spans: list[tuple[int, int]] = []
+    for name, entry in header.items():
+        dtype, shape, begin, end = _entry(name, entry)
+        if end > len(buffer) - start:
+            raise MalformedRequest(f"safetensors: tensor {name!r:.60} ends beyond the container")
+        spans.append((begin, end))
+        count = math.prod(shape)
+        arrays[name] = np.frombuffer(buffer, dtype, count, start + begin).reshape(shape) if count else np.empty(shape, dtype)
+    _check_spans(sorted(spans), len(buffer) - start)
+    return metadata, arrays
+
+
+def _header(buffer: memoryview) -> tuple[dict[str, Any], int]:
+    if len(buffer) < 8:
+        raise MalformedRequest("safetensors: shorter than its 8 bytes of header length")
+    length = int.from_bytes(buffer[:8], "little")
+    if length > MAX_HEADER:
+        raise MalformedRequest(f"safetensors: header of {length} bytes, at most {MAX_HEADER} are read")
+    if length > len(buffer) - 8:
+        raise MalformedRequest("safetensors: the header ends beyond the container")
+    try:
+        header = json.loads(bytes(buffer[8 : 8 + length]))
+    except (ValueError, RecursionError):
+        raise MalformedRequest("safetensors: the header is not JSON") from None
+    if not isinstance(header, dict):
+        raise MalformedRequest("safetensors: the header is not an object")
+    return header, 8 + length
+
+
+def _entry(name: str, entry: Any) -> tuple[np.dtype[Any], tuple[int, ...], int, int]:
+    def whole(value: Any) -> bool:
+        return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**62
+
+    if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
+        raise MalformedRequest(f"safetensors: tensor {name!r:.60} needs dtype, shape and data_offsets")
+    if entry["dtype"] not in _DTYPES if isinstance(entry["dtype"], str) else True:
+        raise DTypeMismatch(f"safetensors: tensor {name!r:.60} has an unsupported dtype {entry['dtype']!r:.20}")
+    shape, offsets = entry["shape"], entry["data_offsets"]
+    if not isinstance(shape, list) or not all(map(whole, shape)) or len(shape) > 64:
+        raise MalformedRequest(f"safetensors: tensor {name!r:.60} has no proper shape")
+    if not isinstance(offsets, list) or len(offsets) != 2 or not all(map(whole, offsets)):
+        raise MalformedRequest(f"safetensors: tensor {name!r:.60} has no proper offsets")
+    dtype = _DTYPES[entry["dtype"]]
+    begin, end = offsets
+    if end - begin != math.prod(shape) * dtype.itemsize:
+        raise MalformedRequest(f"safetensors: tensor {name!r:.60} has {end - begin} bytes for shape {shape} of {entry['dtype']}")
+    return dtype, tuple(shape), begin, end
+
+
+def _check_spans(spans: list[tuple[int, int]], size: int) -> None:
+    position = 0
+    for begin, end in spans:
+        if begin != position:
+            raise MalformedRequest("safetensors: tensors overlap or leave holes")
+        position = end
+    if position != size:
+        raise MalformedRequest("safetensors: bytes after the last tensor")

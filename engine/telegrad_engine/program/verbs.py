@@ -1,0 +1,295 @@
+"""The instructions that are not ops: uploads, gradients, names and modes.
+
+A verb is declared like an op: its handler's signature says which inputs and attributes it takes.
+A handler gets the session, the output ids and the resolved arguments.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any
+
+from .. import autograd, optim
+from ..convert import as_array
+from ..dtypes import FLOATING, from_numpy
+from ..errors import DTypeMismatch, InvalidArgument, InvalidValue
+from ..params import Array, Arrays, Bool, DTypeArg, Int, Kind, Str, TensorKind
+from ..registry import REQUIRED, Param, read_params
+from ..tensor import Tensor
+from .json_codec import from_lists
+
+
+class DataKind(Kind):
+    """A value: an array from the container, or nested lists."""
+
+    word, stub = "nested lists of numbers", "Any"
+    schema = {"description": 'nested lists of numbers; "NaN", "Infinity" and "-Infinity" for what JSON lacks'}
+
+    def encode(self, value: Any) -> Any:
+        from .json_codec import to_lists
+
+        return to_lists(value) if hasattr(value, "dtype") else value
+
+
+class SettingsKind(Kind):
+    """An object that the verb itself reads."""
+
+    word, stub = "dict", "dict[str, Any]"
+    schema = {"type": "object"}
+
+    def parse(self, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            raise TypeError
+        return dict(value)
+
+
+class StateKind(Kind):
+    """Several lists of tensors."""
+
+    word, stub, is_tensor = "tuple of tuples of Tensors", "Any", True
+    schema = {"type": "array", "items": {"type": "array"}}
+
+
+class OptionalTensorsKind(TensorKind):
+    """A list of tensors and nulls."""
+
+    word = "tuple of Tensors"
+    schema = {"type": "array"}
+
+    def parse(self, value: Any) -> Any:
+        if not isinstance(value, (list, tuple)):
+            raise TypeError
+        return [v if v is None else super(OptionalTensorsKind, self).parse(v) for v in value]
+
+
+Data = Annotated[Any, DataKind()]
+Settings = Annotated[dict[str, Any], SettingsKind()]
+States = Annotated[Any, StateKind()]
+Tensors = Annotated[Any, OptionalTensorsKind()]
+
+
+class Verb:
+    """A declared verb: its name, parameters, documentation and handler."""
+
+    def __init__(self, name: str, handler: Callable[..., Sequence[Any] | None]) -> None:
+        self.name = name
+        self.handler = handler
+        self.doc = inspect.getdoc(handler) or ""
+        self.params: tuple[Param, ...] = read_params(handler, skip=2)
+        self.tensor_params = tuple(p for p in self.params if p.kind.is_tensor)
+        self.attr_params = tuple(p for p in self.params if not p.kind.is_tensor)
+        self._kinds = {p.name: p.kind for p in self.params}
+
+    def check_inputs(self, inputs: Sequence[Any]) -> list[Any]:
+        """The resolved inputs, checked against the parameters."""
+        if len(inputs) > len(self.tensor_params):
+            raise InvalidArgument(
+                f"{self.name} takes at most {len(self.tensor_params)} inputs, but {len(inputs)} were given"
+            )
+        return [
+            check_input(self.name, param, inputs[i] if i < len(inputs) else REQUIRED)
+            for i, param in enumerate(self.tensor_params)
+        ]
+
+    def check_attrs(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
+        """The attributes, checked against the parameters."""
+        for name in attrs:
+            if name not in self._kinds:
+                raise InvalidArgument(f"{self.name} has no attribute {name!r:.60}")
+        checked: dict[str, Any] = {}
+        for param in self.attr_params:
+            value = attrs.get(param.name, param.default)
+            if value is REQUIRED:
+                raise InvalidArgument(f"{self.name} needs the attribute {param.name!r}")
+            if value is None and param.default is None:
+                checked[param.name] = None
+                continue
+            try:
+                checked[param.name] = param.kind.parse(value)
+            except (TypeError, OverflowError) as error:
+                if isinstance(error, InvalidArgument):
+                    raise
+                raise InvalidArgument(
+                    f"{self.name}: attribute {param.name!r} must be {param.kind.word}, not {type(value).__name__}"
+                ) from None
+        return checked
+
+    def encode_attrs(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
+        """Attributes as JSON data."""
+        return {name: None if value is None else self._kinds[name].encode(value) for name, value in attrs.items()}
+
+
+def check_input(name: str, param: Param, value: Any) -> Any:
+    """One resolved input of an op or verb, checked against its parameter."""
+    if value is REQUIRED:
+        if param.default is REQUIRED:
+            raise InvalidArgument(f"{name}() missing required input {param.name!r}")
+        return param.default
+    if value is None and param.default is None:
+        return None
+    try:
+        return param.kind.parse(value)
+    except TypeError as error:
+        if isinstance(error, InvalidArgument):
+            raise
+        raise InvalidArgument(
+            f"{name}(): argument '{param.name}' must be {param.kind.word}, not {type(value).__name__}"
+        ) from None
+
+
+VERBS: dict[str, Verb] = {}
+Handler = Callable[..., Sequence[Any] | None]
+
+
+def verb(handler: Handler) -> Handler:
+    """Declare a verb under the handler's name."""
+    VERBS[handler.__name__] = Verb(handler.__name__, handler)
+    return handler
+
+
+# Values and names -----------------------------------------------------------------------------------
+
+
+@verb
+def tensor(
+    session: Any, out: Sequence[str], *, data: Data, dtype: DTypeArg = None, requires_grad: Bool = False  # type: ignore[assignment]
+) -> Sequence[Any]:
+    """A tensor from data: nested lists, or the container's array of the output's id (or of the given name)."""
+    array = as_array(data if hasattr(data, "dtype") else from_lists(data), dtype)
+    session.check_room(array.nbytes)
+    result = Tensor(array)
+    if requires_grad:
+        result.requires_grad_()
+    return [result]
+
+
+@verb
+def set_data(session: Any, out: Sequence[str], input: Array, *, data: Data) -> None:
+    """Replace a tensor's value by data of the same shape, outside the graph; the dtype stays."""
+    array = as_array(data if hasattr(data, "dtype") else from_lists(data), from_numpy(input._data.dtype))
+    if array.shape != input._data.shape:
+        raise InvalidValue(f"the data has shape {list(array.shape)}, the tensor {list(input._data.shape)}")
+    input._data[...] = array
+    input._cell[0] += 1
+
+
+@verb
+def free(session: Any, out: Sequence[str], tensors: Arrays) -> None:
+    """Forget tensors. The graph keeps what it still needs."""
+    gone = {id(t) for t in tensors}
+    for name in [name for name, t in session.tensors.items() if id(t) in gone]:
+        del session.tensors[name]
+
+
+@verb
+def fetch(session: Any, out: Sequence[str], tensors: Arrays, *, values: Bool = True) -> None:
+    """Bring back tensors in the answer: their values, or only what they are."""
+
+
+@verb
+def detach(session: Any, out: Sequence[str], input: Array) -> Sequence[Any]:
+    """A tensor over the same memory outside the graph."""
+    return [input.detach()]
+
+
+@verb
+def detach_(session: Any, out: Sequence[str], input: Array) -> None:
+    """Take a tensor out of the graph."""
+    input.detach_()
+
+
+@verb
+def requires_grad_(session: Any, out: Sequence[str], input: Array, *, requires_grad: Bool = True) -> None:
+    """Set whether gradients are computed for a leaf."""
+    input.requires_grad_(requires_grad)
+
+
+@verb
+def manual_seed(session: Any, out: Sequence[str], *, seed: Int) -> None:
+    """Start the session's random numbers anew."""
+    session.seed(seed)
+
+
+# Gradients ------------------------------------------------------------------------------------------
+
+
+@verb
+def backward(
+    session: Any,
+    out: Sequence[str],
+    tensors: Arrays,
+    gradients: Tensors = None,
+    inputs: Arrays = None,
+    *,
+    retain_graph: Bool = None,  # type: ignore[assignment]
+    create_graph: Bool = False,
+) -> None:
+    """Accumulate the gradients of tensors into the leaves, or into ``inputs`` alone."""
+    if not tensors:
+        raise InvalidArgument("backward needs at least one tensor")
+    autograd.backward(tensors, gradients, retain_graph, create_graph, inputs)
+
+
+@verb
+def grad(
+    session: Any,
+    out: Sequence[str],
+    outputs: Arrays,
+    inputs: Arrays,
+    grad_outputs: Tensors = None,
+    *,
+    retain_graph: Bool = None,  # type: ignore[assignment]
+    create_graph: Bool = False,
+    allow_unused: Bool = None,  # type: ignore[assignment]
+    materialize_grads: Bool = False,
+) -> Sequence[Any]:
+    """The gradients of ``outputs`` with respect to ``inputs``, one an input, leaving ``.grad`` alone."""
+    if not outputs or not inputs:
+        raise InvalidArgument("grad requires non-empty outputs and inputs.")
+    return autograd.grad(
+        outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused, materialize_grads
+    )
+
+
+@verb
+def grad_of(session: Any, out: Sequence[str], input: Array) -> Sequence[Any]:
+    """The accumulated gradient of a tensor, under a name of its own."""
+    return [input.grad]
+
+
+@verb
+def set_grad(session: Any, out: Sequence[str], input: Array, grad: Array = None) -> None:
+    """Set a tensor's gradient, or clear it with null."""
+    input.grad = grad
+
+
+@verb
+def zero_grad(session: Any, out: Sequence[str], tensors: Arrays, *, set_to_none: Bool = True) -> None:
+    """Clear the gradients of tensors, or fill them with zeros."""
+    for t in tensors:
+        if t._grad is None:
+            continue
+        if set_to_none:
+            t._grad = None
+        else:
+            t._grad = t._grad.detach()
+            t._grad._data[...] = 0
+            t._grad._cell[0] += 1
+
+
+@verb
+def retain_grad(session: Any, out: Sequence[str], input: Array) -> None:
+    """Have backward fill a non-leaf's gradient too."""
+    input.retain_grad()
+
+
+@verb
+def optim_step(
+    session: Any, out: Sequence[str], params: Arrays, states: States = (), *, algorithm: Str, settings: Settings = {}  # noqa: B006
+) -> None:
+    """Move parameters by their gradients: one step of an optimizer, its states given as lists of tensors."""
+    for t in params:
+        if t._data.dtype not in FLOATING:
+            raise DTypeMismatch("an optimizer's parameters have a floating dtype")
+    optim.step(algorithm, params, states, settings)

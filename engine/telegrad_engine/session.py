@@ -1,0 +1,266 @@
+"""A session: tensors under names, a random number generator, and ``run(program)``.
+
+One program at a time; whoever holds a session sees to that.
+"""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from . import dtypes
+from .errors import InvalidArgument, InvalidOperation, TelegradError, TensorExists, TooLarge, UnknownTensor
+from .modes import state
+from .program.instructions import Instruction
+from .program.verbs import VERBS, Verb, check_input
+from .registry import CATALOGUE, REQUIRED, Op, unknown_op
+from .tensor import Tensor, apply
+
+logger = logging.getLogger(__name__)
+DEFAULT_BYTES = 2 * 2**30
+
+
+class Value(NamedTuple):
+    """A tensor that a program fetched: what it is, and its array unless only that was asked for."""
+
+    description: dict[str, Any]
+    array: Any
+
+
+class Answer(NamedTuple):
+    """What a program brings back: fetched values by id."""
+
+    values: dict[str, Value]
+
+
+class Session:
+    """Named tensors and their graph.
+
+    ``dtype`` is the default floating dtype, ``seed`` starts the generator, ``max_bytes`` bounds the
+    memory of the tensors that ops and uploads make.
+    """
+
+    def __init__(
+        self,
+        *,
+        dtype: dtypes.DType = dtypes.float32,
+        seed: int | None = None,
+        max_bytes: int = DEFAULT_BYTES,
+    ) -> None:
+        if not dtype.is_floating_point:
+            raise InvalidArgument(f"only floating-point types are supported as the default type, got {dtype.name}")
+        self.tensors: dict[str, Tensor] = {}
+        self.dtype = dtype
+        self.max_bytes = max_bytes
+        self.used_bytes = 0
+        self.programs = 0
+        self.instructions = 0
+        self._generator = np.random.default_rng(seed)
+        self._arrays: dict[int, weakref.ref[Any]] = {}
+        self._last_id = 0
+
+    # Running -----------------------------------------------------------------------------
+
+    def run(self, program: Sequence[Instruction]) -> Answer:
+        """Run the instructions in order.
+
+        A failing instruction raises its TelegradError with ``instruction``, ``op``, ``ids`` and
+        ``shapes`` in the context; those before it stand, those after it did not run.
+        """
+        values: dict[str, Value] = {}
+        self.programs += 1
+        with self._modes(), np.errstate(all="ignore"):
+            for index, instruction in enumerate(program):
+                self.instructions += 1
+                try:
+                    self._execute(instruction)
+                    if instruction.op == "fetch":
+                        last = all(later.op in ("fetch", "free") for later in program[index + 1 :])
+                        self._fetch(instruction, values, copy=not last)
+                except TelegradError as error:
+                    raise self._locate(error, index, instruction) from None
+                except MemoryError:
+                    raise self._locate(TooLarge("not enough memory for the result"), index, instruction) from None
+                except RecursionError:
+                    raise
+                except Exception as error:
+                    # A kernel met values that no rule foresaw: the client's instruction failed, not the server.
+                    logger.warning("instruction %r failed unforeseen", instruction, exc_info=True)
+                    wrapped = InvalidOperation(f"{instruction.op}: {error}")
+                    raise self._locate(wrapped, index, instruction) from error
+        return Answer(values)
+
+    def _execute(self, instruction: Instruction) -> None:
+        previous = state.grad_enabled
+        if instruction.grad_mode is not None:
+            state.grad_enabled = instruction.grad_mode == "enable_grad"
+        state.room = self.max_bytes - self.used_bytes
+        try:
+            inputs = [self._resolve(x) for x in instruction.inputs]
+            verb = VERBS.get(instruction.op)
+            results = (
+                self._run_op(instruction, inputs) if verb is None else self._run_verb(verb, instruction, inputs)
+            )
+            self._bind(instruction, results)
+        finally:
+            state.grad_enabled = previous
+
+    def _run_verb(self, verb: Verb, instruction: Instruction, inputs: list[Any]) -> Sequence[Any]:
+        checked = verb.check_inputs(inputs)
+        attrs = verb.check_attrs(instruction.attrs)
+        return verb.handler(self, instruction.outputs, *checked, **attrs) or ()
+
+    def _run_op(self, instruction: Instruction, inputs: list[Any]) -> Sequence[Any]:
+        op, in_place = find_op(instruction.op)
+        attrs = instruction.attrs if instruction.checked else op.check_attrs(instruction.attrs)
+        if len(inputs) > len(op.tensor_params):
+            raise InvalidArgument(
+                f"{op.name}() takes at most {len(op.tensor_params)} inputs, but {len(inputs)} were given"
+            )
+        arguments = tuple(
+            check_input(op.name, param, inputs[i] if i < len(inputs) else REQUIRED)
+            for i, param in enumerate(op.tensor_params)
+        )
+        if in_place:
+            target = arguments[0]
+            target._inplace(op, arguments, attrs)
+            return [target] if instruction.outputs else ()
+        result = apply(op, arguments, attrs)
+        return result if isinstance(result, (list, tuple)) else [result]
+
+    def _resolve(self, value: Any) -> Any:
+        if isinstance(value, str):
+            try:
+                return self.tensors[value]
+            except KeyError:
+                raise UnknownTensor(f"no tensor {value!r} in this session; it was never made, or freed", ids=[value]) from None
+        if isinstance(value, tuple):
+            return tuple([self._resolve(v) for v in value])
+        return value
+
+    def _bind(self, instruction: Instruction, results: Sequence[Any]) -> None:
+        names = instruction.outputs
+        if len(names) > len(results):
+            raise InvalidArgument(
+                f"{instruction.op} has {len(results)} outputs, but {len(names)} names were given for them"
+            )
+        for name, tensor in zip(names, results, strict=False):
+            if tensor is None:
+                continue  # an unused input's gradient: its name stays free
+            if name in self.tensors:
+                raise TensorExists(f"there is a tensor {name!r} already; free it first", ids=[name])
+            self._account(tensor)
+            self.tensors[name] = tensor
+
+    def _fetch(self, instruction: Instruction, values: dict[str, Value], copy: bool) -> None:
+        with_values = instruction.attrs.get("values", True)
+        for name in instruction.inputs[0]:
+            tensor = self.tensors[name]
+            array = (tensor._data.copy() if copy else tensor._data) if with_values else None
+            values[name] = Value(describe(name, tensor), array)
+
+    # What a program runs in --------------------------------------------------------------
+
+    @contextmanager
+    def _modes(self) -> Iterator[None]:
+        saved = state.grad_enabled, state.default_dtype, state.generator, state.room
+        state.grad_enabled, state.default_dtype, state.generator = True, self.dtype.numpy, self._generator
+        try:
+            yield
+        finally:
+            self._generator = state.generator or self._generator
+            state.grad_enabled, state.default_dtype, state.generator, state.room = saved
+
+    def seed(self, seed: int) -> None:
+        """Start the random numbers anew."""
+        self._generator = state.generator = np.random.default_rng(seed & (2**64 - 1))
+
+    def _account(self, tensor: Tensor) -> None:
+        """Count the memory of a result until its array dies, whoever holds it: a name or the graph."""
+        array = tensor._data
+        if array.base is not None or id(array) in self._arrays:
+            return
+        key, nbytes = id(array), array.nbytes
+        self.used_bytes += nbytes
+
+        def release(_: Any, session: weakref.ref[Session] = weakref.ref(self)) -> None:
+            owner = session()
+            if owner is not None and owner._arrays.pop(key, None) is not None:
+                owner.used_bytes -= nbytes
+
+        self._arrays[key] = weakref.ref(array, release)
+
+    def check_room(self, nbytes: int) -> None:
+        """Raise TooLarge if so many more bytes would pass the session's limit."""
+        if self.used_bytes + nbytes > self.max_bytes:
+            raise TooLarge(
+                f"the session holds {self.used_bytes} bytes of tensors and may hold {self.max_bytes}; "
+                f"{nbytes} more are too many. Free tensors that are not needed."
+            )
+
+    def _locate(self, error: TelegradError, index: int, instruction: Instruction) -> TelegradError:
+        ids = [x for x in _flat(instruction.inputs) if isinstance(x, str)]
+        error.context.setdefault("ids", ids)
+        known = {name: list(self.tensors[name].shape) for name in ids if name in self.tensors}
+        error.context |= {"instruction": index, "op": instruction.op, "shapes": known}
+        return error
+
+    # Looking -----------------------------------------------------------------------------
+
+    def new_id(self) -> str:
+        """An id that no tensor of this session has."""
+        while True:
+            self._last_id += 1
+            name = f"t{self._last_id}"
+            if name not in self.tensors:
+                return name
+
+    def get(self, name: str) -> Tensor:
+        """The tensor of this name, or UnknownTensor."""
+        tensor: Tensor = self._resolve(name)
+        return tensor
+
+
+def find_op(name: str) -> tuple[Op, bool]:
+    """The op of an instruction, and whether its in-place form (with a trailing ``_``) is meant."""
+    op = CATALOGUE.ops.get(name)
+    if op is not None:
+        return op, False
+    if name.endswith("_"):
+        op = CATALOGUE.ops.get(name[:-1])
+        if op is not None and op.inplace:
+            return op, True
+    aliased = CATALOGUE.overloads.get(name)
+    if aliased:
+        return aliased[0], False
+    raise unknown_op(name, {**CATALOGUE.ops, **VERBS})
+
+
+def describe(name: str, tensor: Tensor) -> dict[str, Any]:
+    """What a tensor is: id, shape, dtype, device and its place in the graph."""
+    grad_fn = tensor.grad_fn
+    return {
+        "id": name,
+        "shape": list(tensor._data.shape),
+        "dtype": tensor.dtype.name,
+        "device": tensor.device,
+        "requires_grad": tensor.requires_grad,
+        "is_leaf": tensor.is_leaf,
+        "grad_fn": None if grad_fn is None else grad_fn.name(),
+        "version": tensor._version,
+    }
+
+
+def _flat(inputs: Sequence[Any]) -> Iterator[Any]:
+    for x in inputs:
+        if isinstance(x, tuple):
+            yield from _flat(x)
+        else:
+            yield x
+
+

@@ -1,0 +1,191 @@
+"""Shapes and dtypes without values: what shape rules take and return.
+
+Whatever has a ``shape`` (a tuple) and a ``dtype`` (NumPy's) can stand in for a tensor in a
+shape rule: a NumPy array in the engine, a :class:`Spec` in the SDK and in validation.
+The texts are PyTorch's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from . import dtypes
+from .errors import IndexOutOfRange, ShapeMismatch, TooLarge
+from .modes import state
+
+Shape = tuple[int, ...]
+
+
+class Spec:
+    """The shape and dtype of a tensor whose value is elsewhere or nowhere."""
+
+    __slots__ = ("dtype", "shape")
+
+    def __init__(self, shape: Shape, dtype: np.dtype[Any]) -> None:
+        self.shape = shape
+        self.dtype = dtype
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes the value would take."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def __repr__(self) -> str:
+        return f"Spec({list(self.shape)}, {dtypes.from_numpy(self.dtype).name})"
+
+
+def is_array(value: Any) -> bool:
+    """True for what has a shape: an array or a Spec, not a Python number."""
+    return hasattr(value, "shape")
+
+
+def check_size(shape: Shape, dtype: np.dtype[Any]) -> None:
+    """Refuse a result that there is no room for, before it is allocated."""
+    nbytes = math.prod(shape) * dtype.itemsize
+    if nbytes > state.room:
+        raise TooLarge(
+            f"can't allocate memory: you tried to allocate {nbytes} bytes for a tensor of shape {list(shape)}; "
+            f"there is room for {state.room}."
+        )
+
+
+def broadcast_shapes(*shapes: Shape) -> Shape:
+    """The shape that all of these broadcast to."""
+    result = shapes[0]
+    for shape in shapes[1:]:
+        if shape != result:
+            result = _broadcast_pair(result, shape)
+    return result
+
+
+def _broadcast_pair(a: Shape, b: Shape) -> Shape:
+    ndim = max(len(a), len(b))
+    left, right = (1,) * (ndim - len(a)) + a, (1,) * (ndim - len(b)) + b
+    out = []
+    for axis, (x, y) in enumerate(zip(left, right, strict=True)):
+        if x != y and x != 1 and y != 1:
+            raise ShapeMismatch(
+                f"The size of tensor a ({x}) must match the size of tensor b ({y}) "
+                f"at non-singleton dimension {axis}"
+            )
+        out.append(y if x == 1 else x)
+    return tuple(out)
+
+
+def wrap_dim(dim: int, ndim: int) -> int:
+    """A dimension counted from the front; a 0-dim tensor has dimensions -1 and 0, as in torch."""
+    extent = max(ndim, 1)
+    if not -extent <= dim < extent:
+        raise IndexOutOfRange(
+            f"Dimension out of range (expected to be in range of [{-extent}, {extent - 1}], but got {dim})"
+        )
+    return dim % extent
+
+
+def wrap_dims(dims: int | Sequence[int] | None, ndim: int) -> Shape:
+    """Dimensions counted from the front; None and () mean all of them."""
+    if dims is None or (not isinstance(dims, int) and len(dims) == 0):
+        return tuple(range(ndim))
+    wrapped = tuple(wrap_dim(d, ndim) for d in ((dims,) if isinstance(dims, int) else dims))
+    for d in wrapped:
+        if wrapped.count(d) > 1:
+            raise ShapeMismatch(f"dim {d} appears multiple times in the list of dims")
+    return wrapped
+
+
+def reduced_shape(shape: Shape, dims: Shape, keepdim: bool) -> Shape:
+    """The shape after reducing ``dims`` (already wrapped)."""
+    if keepdim:
+        return tuple(1 if i in dims else n for i, n in enumerate(shape))
+    return tuple(n for i, n in enumerate(shape) if i not in dims)
+
+
+def check_nonnegative(shape: Sequence[int], op: str) -> Shape:
+    """The shape as a tuple, or an error naming the negative size."""
+    for n in shape:
+        if n < 0:
+            raise ShapeMismatch(f"Trying to create tensor with negative dimension {n}: {list(shape)}")
+    return tuple(shape)
+
+
+def infer_reshape(shape: Shape, target: Sequence[int]) -> Shape:
+    """``target`` with its -1 worked out for a tensor of ``shape``."""
+    size = math.prod(shape)
+    if sum(n == -1 for n in target) > 1:
+        raise ShapeMismatch("only one dimension can be inferred")
+    for i, n in enumerate(target):
+        if n < -1:
+            raise ShapeMismatch(f"invalid shape dimension {n} at index {i} of shape {list(target)}")
+    known = math.prod(n for n in target if n != -1)
+    result = tuple(target)
+    if -1 in result:
+        if known == 0:
+            raise ShapeMismatch(
+                f"cannot reshape tensor of 0 elements into shape {list(target)} because the "
+                "unspecified dimension size -1 can be any value and is ambiguous"
+                if size == 0
+                else f"shape '{list(target)}' is invalid for input of size {size}"
+            )
+        result = tuple(size // known if n == -1 else n for n in result)
+    if math.prod(result) != size:
+        raise ShapeMismatch(f"shape '{list(target)}' is invalid for input of size {size}")
+    return result
+
+
+def expanded_shape(shape: Shape, target: Sequence[int]) -> Shape:
+    """``target`` of expand with its -1 worked out."""
+    if len(target) < len(shape):
+        raise ShapeMismatch(
+            f"expand: the number of sizes provided ({len(target)}) must be greater or equal to the "
+            f"number of dimensions in the tensor ({len(shape)})"
+        )
+    lead = len(target) - len(shape)
+    out: list[int] = []
+    for i, n in enumerate(target):
+        own = shape[i - lead] if i >= lead else None
+        if n == -1:
+            if own is None:
+                raise ShapeMismatch(
+                    f"The expanded size of the tensor ({n}) isn't allowed in a leading, "
+                    f"non-existing dimension {i}"
+                )
+            n = own
+        elif n < 0:
+            raise ShapeMismatch(f"expand: requested shape has a negative size: {list(target)}")
+        elif own is not None and own not in (1, n):
+            raise ShapeMismatch(
+                f"The expanded size of the tensor ({n}) must match the existing size ({own}) at "
+                f"non-singleton dimension {i}.  Target sizes: {list(target)}.  Tensor sizes: {list(shape)}"
+            )
+        out.append(n)
+    return tuple(out)
+
+
+class Size(tuple[int, ...]):
+    """A shape: a tuple of ints that prints as torch's Size."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"torch.Size({list(self)})"
+
+    def numel(self) -> int:
+        """Number of elements of a tensor of this shape."""
+        result = 1
+        for n in self:
+            result *= n
+        return result

@@ -1,0 +1,177 @@
+"""``python -m telegrad_engine.stubs`` writes the type stubs that editors and checkers read.
+
+Methods and functions come from the catalogue at import, which no editor sees; the stubs say the same.
+A test holds them in step.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from .graph import camel
+from . import ops
+from .registry import CATALOGUE, REQUIRED, Op, Param
+from .params import DTypeKind, IntsKind, OperandKind, TensorListKind
+
+
+HEADER = '''"""{doc} Written by ``make stubs``; do not edit."""
+
+from collections.abc import Sequence
+from typing import {typing}
+'''
+DTYPE_LIKE = "Any"
+
+
+def _type(param: Param, tensor: str) -> str:
+    if isinstance(param.kind, DTypeKind):
+        kind = DTYPE_LIKE
+    elif isinstance(param.kind, TensorListKind):
+        kind = f"Sequence[{tensor} | None]" if param.name == "indices" else f"Sequence[{tensor}]"
+    elif isinstance(param.kind, OperandKind):
+        kind = f"{tensor} | float"
+    elif param.kind.is_tensor:
+        kind = tensor
+    else:
+        kind = param.kind.stub
+    return kind if param.default is not None or kind == "Any" else f"{kind} | None"
+
+
+def _parameter(param: Param, tensor: str) -> str:
+    text = f"{param.name}: {_type(param, tensor)}"
+    return text if param.default is REQUIRED else f"{text} = {param.default!r}"
+
+
+def _result_name(op: Op) -> str:
+    return f"{camel(op.name)}Result"
+
+
+def _returns(op: Op, tensor: str) -> str:
+    if op.lists_outputs or op.name == "chunk":
+        return f"tuple[{tensor}, ...]"
+    if len(op.outputs) == 1:
+        return tensor
+    return _result_name(op) if tensor == "Tensor" else f"{_result_name(op)}[{tensor}]"
+
+
+def _arguments(op: Op, tensor: str, params: list[Param]) -> str:
+    parts: list[str] = []
+    for param in params:
+        if param.keyword_only and "*" not in parts:
+            parts.append("*")
+        parts.append(_parameter(param, tensor))
+    if op.factory:
+        parts += [*([] if "*" in parts else ["*"]), "requires_grad: bool = False", "device: Any = None"]
+    return ", ".join(parts)
+
+
+def _splatted(op: Op, tensor: str, params: list[Param]) -> str | None:
+    """The arguments with the last positional one spread out: ``view(2, 3)``."""
+    positional = [p for p in params if not p.keyword_only]
+    if not positional or not positional[-1].kind.splats or positional[-1].default is not REQUIRED:
+        return None
+    last = positional[-1]
+    kind = "int" if isinstance(last.kind, IntsKind) else tensor
+    before = [_parameter(p, tensor) for p in positional[:-1]]
+    after = [_parameter(p, tensor) for p in params if p.keyword_only]
+    if op.factory:
+        after += ["requires_grad: bool = False", "device: Any = None"]
+    return ", ".join([*before, f"*{last.name}: {kind}", *after])
+
+
+def _definitions(name: str, ops: list[Op], tensor: str, *, method: bool, returns: str | None = None) -> list[str]:
+    """The lines that declare one function or method, one overload for each way to call it."""
+    signatures: list[tuple[str, str]] = []
+    for op in ops:
+        params = list(op.params)
+        if method:
+            own = next(i for i, p in enumerate(params) if p.kind.is_tensor)
+            params.pop(own)
+        result = returns or _returns(op, tensor)
+        signatures.append((_arguments(op, tensor, params), result))
+        splatted = _splatted(op, tensor, params)
+        if splatted is not None:
+            signatures.append((splatted, result))
+    signatures = list(dict.fromkeys(signatures))
+    lines: list[str] = []
+    for arguments, result in signatures:
+        if len(signatures) > 1:
+            lines.append("@overload")
+        given = ", ".join(part for part in ("self" if method else "", arguments) if part)
+        lines.append(f"def {name}({given}) -> {result}: ...")
+    return lines
+
+
+def _public(name: str) -> list[Op]:
+    return [op for op in CATALOGUE.overloads[name] if not op.internal]
+
+
+def _results(tensor: str) -> list[str]:
+    """The named tuples of ops with several outputs."""
+    lines: list[str] = []
+    seen: set[str] = set()
+    for op in CATALOGUE:
+        if len(op.outputs) > 1 and not op.lists_outputs and op.name not in seen:
+            seen.add(op.name)
+            generic = "" if tensor == "Tensor" else f", Generic[{tensor}]"
+            lines += ["", "", f"class {_result_name(op)}(NamedTuple{generic}):"]
+            lines += [f"    {output}: {tensor}" for output in op.outputs]
+    return lines
+
+
+def method_stubs() -> str:
+    """The stub of ``OpMethods``: a method for every op, and its in-place form."""
+    head = HEADER.format(
+        doc="The methods that tensors get from the catalogue.",
+        typing="Any, Generic, NamedTuple, Self, TypeVar, overload",
+    )
+    lines = [head, '_T = TypeVar("_T")', *_results("_T"), "", ""]
+    lines.append("class OpMethods:")
+    for name in sorted(CATALOGUE.overloads):
+        methods = [op for op in _public(name) if op.method]
+        if methods:
+            lines += ["    " + line for line in _definitions(name, methods, "Self", method=True)]
+        changing = [op for op in CATALOGUE.overloads[name] if op.method and op.inplace]
+        if changing:
+            lines += [
+                "    " + line
+                for line in _definitions(f"{name}_", changing[:1], "Self", method=True, returns="Self")
+            ]
+    return "\n".join(lines).replace("\n\n\n\n", "\n\n\n") + "\n"
+
+
+def function_stubs(namespace: str, tensor_import: str) -> str:
+    """The stub of the functions of one namespace: ``torch`` or ``torch.nn.functional``."""
+    head = HEADER.format(
+        doc=f"The functions of {namespace} that the catalogue has.", typing="Any, NamedTuple, overload"
+    )
+    lines = [head, tensor_import]
+    lines += _results("Tensor")
+    lines += ["", ""]
+    for name in sorted(CATALOGUE.overloads):
+        ops = [op for op in _public(name) if op.namespace == namespace]
+        if ops:
+            lines += _definitions(name, ops, "Tensor", method=False)
+    return "\n".join(lines).replace("\n\n\n\n", "\n\n\n") + "\n"
+
+
+def stub_files(root: Path) -> dict[Path, str]:
+    """Every stub file below the repository's root, with what it should hold."""
+    client = root / "client" / "telegrad"
+    return {
+        root / "engine" / "telegrad_engine" / "_op_methods.pyi": method_stubs(),
+        client / "_functions.pyi": function_stubs("torch", "from .tensor import Tensor"),
+        client / "nn" / "_functional.pyi": function_stubs("torch.nn.functional", "from ..tensor import Tensor"),
+    }
+
+
+def main() -> None:
+    """Write the stubs of the repository that this file stands in."""
+    root = Path(__file__).resolve().parents[2]
+    for path, text in stub_files(root).items():
+        path.write_text(text)
+        sys.stdout.write(f"wrote {path.relative_to(root)}\n")
+
+
+if __name__ == "__main__":
+    main()

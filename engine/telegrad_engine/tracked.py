@@ -1,0 +1,276 @@
+"""What every tensor knows about its place in the graph, wherever its value is.
+
+:class:`Tracked` holds the autograd state and its rules: leaves, versions, views, in-place changes,
+``backward``. Its subclasses add the value: :class:`telegrad_engine.Tensor` an array,
+:class:`telegrad_engine.meta.Meta` nothing, and the SDK's Tensor a handle on a server's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Self
+
+from . import autograd
+from .dtypes import FLOATING, DType, can_cast, from_numpy
+from .errors import DTypeMismatch, GradRequired, InplaceOnLeaf, InvalidOperation, ShapeMismatch
+from .graph import Node, record
+from .methods import TensorMethods
+from .modes import state
+from .registry import CATALOGUE, NO_ATTRS, Op
+
+ONLY_FLOATING = "only Tensors of floating point dtype can require gradients"
+ONLY_LEAVES = (
+    "you can only change requires_grad flags of leaf variables. If you want to use a computed variable in a "
+    "subgraph that doesn't require differentiation use var_no_grad = var.detach()."
+)
+
+
+class Tracked(TensorMethods):
+    """A tensor's autograd state. ``_data`` is anything with a shape and a NumPy dtype."""
+
+    is_sink: ClassVar[bool] = True
+    """An edge that ends at a tensor, not a Node, ends at a leaf that accumulates."""
+    _graph_class: ClassVar[type[Tracked]]
+    """The class that derivative rules run on under create_graph."""
+
+    # Class-level defaults: an instance stores only what differs from a plain constant.
+    _cell: list[int]
+    _requires_grad: bool = False
+    _node: Node | None = None
+    _slot: int = 0
+    _grad: Any = None
+    _hooks: Any = None
+    _base: Tracked | None = None
+    _chain: tuple[tuple[Op, Any, int], ...] = ()
+    _seen: int = 0
+    """For a view: the version of its base that ``_node`` belongs to."""
+
+    def _new_like(self, data: Any) -> Self:
+        """A tensor of the same class over ``data``, outside the graph."""
+        tensor = object.__new__(type(self))
+        tensor._data = data
+        tensor._cell = [0]
+        return tensor
+
+    # Place in the graph ------------------------------------------------------------------
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether gradients are computed for this tensor; only a leaf's can be changed."""
+        self._refresh()
+        return self._requires_grad
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        self.requires_grad_(value)
+
+    def requires_grad_(self, requires_grad: bool = True) -> Self:
+        """Set whether gradients are computed. Raises for non-leaves and integer dtypes."""
+        self._refresh()
+        if self._node is not None and not requires_grad:
+            raise InvalidOperation(ONLY_LEAVES)
+        if requires_grad and self._data.dtype not in FLOATING:
+            raise DTypeMismatch(ONLY_FLOATING)
+        if self._node is None:
+            self._requires_grad = bool(requires_grad)
+        return self
+
+    @property
+    def is_leaf(self) -> bool:
+        """True for a tensor that no recorded operation made."""
+        self._refresh()
+        return self._node is None
+
+    @property
+    def grad_fn(self) -> Node | None:
+        """The node that made this tensor, or None for a leaf."""
+        self._refresh()
+        return self._node
+
+    @property
+    def output_nr(self) -> int:
+        """Which output of ``grad_fn`` this is."""
+        return self._slot
+
+    @property
+    def _version(self) -> int:
+        """How often the memory of this tensor was modified in place."""
+        return self._cell[0]
+
+    @property
+    def grad(self) -> Any:
+        """The accumulated gradient, or None. Assign None or a tensor of the same shape and dtype."""
+        return self._grad
+
+    @grad.setter
+    def grad(self, value: Any) -> None:
+        if value is not None:
+            if not isinstance(value, Tracked):
+                raise TypeError(f"assigned grad expected to be a Tensor or None but got {type(value).__name__}")
+            if value._data.shape != self._data.shape:
+                raise ShapeMismatch(
+                    f"assigned grad has data of a different size: got {list(value._data.shape)}, "
+                    f"expected {list(self._data.shape)}"
+                )
+            if value._data.dtype != self._data.dtype:
+                raise DTypeMismatch("assigned grad has data of a different type")
+        self._grad = value
+
+    # Gradients ---------------------------------------------------------------------------
+
+    def backward(
+        self,
+        gradient: Any = None,
+        retain_graph: bool | None = None,
+        create_graph: bool = False,
+        inputs: Any = None,
+    ) -> None:
+        """Accumulate the gradients of this tensor into the leaves' ``grad``, or into ``inputs``' alone.
+
+        ``gradient`` has this tensor's shape; it may be left out for a tensor of one element.
+        """
+        autograd.backward([self], [gradient], retain_graph, create_graph, inputs)
+
+    def retain_grad(self) -> None:
+        """Have ``backward`` fill ``grad`` of this non-leaf too."""
+        if not self.requires_grad:
+            raise GradRequired("can't retain_grad on Tensor that has requires_grad=False")
+        if self._node is not None and not self.retains_grad:
+            autograd.add_retain(self)
+
+    @property
+    def retains_grad(self) -> bool:
+        """Whether this non-leaf was asked to keep its gradient."""
+        return self._node is not None and autograd.is_retained(self)
+
+    def register_hook(self, hook: Callable[[Any], Any]) -> autograd.Handle:
+        """Call ``hook(grad)`` when this tensor's gradient is computed; what it returns replaces it."""
+        if not self.requires_grad:
+            raise GradRequired("cannot register a hook on a tensor that doesn't require gradient")
+        return autograd.add_hook(self, hook)
+
+    def detach(self) -> Self:
+        """A tensor over the same memory that is outside the graph."""
+        result = self._alias()
+        result._node, result._slot, result._requires_grad = None, 0, False
+        result._base, result._chain = None, ()
+        return result
+
+    def detach_(self) -> Self:
+        """Take this tensor out of the graph, from now on."""
+        if self._base is not None:
+            raise InvalidOperation(
+                "Can't detach views in-place. Use detach() instead. If you are using DistributedDataParallel "
+                "(DDP) for training, and gradient_as_bucket_view is set as True, gradients are views of DDP "
+                "buckets, and hence detach_() cannot be called on these gradients."
+            )
+        self._node, self._slot, self._requires_grad = None, 0, False
+        return self
+
+    # In place and views ------------------------------------------------------------------
+
+    def _alias(self) -> Self:
+        """Another tensor object over the same value, version and history."""
+        self._refresh()
+        alias = object.__new__(type(self))
+        alias.__dict__.update(self.__dict__)
+        alias._grad = None
+        return alias
+
+    def _view_of(self, source: Tracked, op: Op, attrs: Any, index: int) -> None:
+        """Make this output of a view op share the version of ``source`` and remember how it came about."""
+        self._base = source if source._base is None else source._base
+        self._chain = (*source._chain, (op, attrs, index))
+        self._cell = source._cell
+        self._seen = source._cell[0]
+
+    def _refresh(self) -> None:
+        """Rebuild a view's history if its base was modified since: the base's new history leads to it."""
+        base = self._base
+        if base is None or self._seen == self._cell[0]:
+            return
+        self._seen = self._cell[0]
+        base_requires_grad = base._requires_grad
+        if not base_requires_grad:
+            return
+        tensor: Any = _meta_alias(base)
+        enabled, state.grad_enabled = state.grad_enabled, True
+        try:
+            for op, attrs, index in self._chain:
+                result = type(tensor)._apply(op, (tensor,), attrs)
+                tensor = result[index] if isinstance(result, (list, tuple)) else result
+        finally:
+            state.grad_enabled = enabled
+        self._node, self._slot, self._requires_grad = tensor._node, tensor._slot, tensor._requires_grad
+
+    def _write(self, op: Op, inputs: tuple[Any, ...], attrs: Any) -> None:
+        """Replace the value by the op's result. ``inputs[0]`` is this tensor."""
+        raise NotImplementedError
+
+    def _copy_value(self) -> Any:
+        """What a saved copy of the value is: a copy of the array, or just the spec."""
+        return self._data
+
+    def _inplace(self, op: Op, inputs: tuple[Any, ...], attrs: Any = NO_ATTRS) -> Self:
+        """The in-place form of ``op``: check, write, bump the version, and rewrite history."""
+        tensors = [x for x in inputs if isinstance(x, Tracked)]
+        for x in tensors:
+            x._refresh()
+        tracked = state.grad_enabled and op.differentiable and any(x._requires_grad for x in tensors)
+        self._check_inplace(tracked, op, inputs, attrs)
+        if not tracked:
+            self._write(op, inputs, attrs)
+            self._cell[0] += 1
+            if self._base is not None and not self._base._requires_grad:
+                self._seen = self._cell[0]
+            return self
+        old = self._alias()
+        needs = tuple(isinstance(x, Tracked) and x._requires_grad for x in inputs)
+        if not op.has_lists and op.plan(needs).saves_self:
+            old._data, old._cell = self._copy_value(), [0]
+        base_old = None if self._base is None else self._base._alias()
+        self._write(op, inputs, attrs)
+        self._cell[0] += 1
+        record(op, tuple(old if x is self else x for x in inputs), attrs, [self])
+        if base_old is not None and self._base is not None:
+            record(CATALOGUE.get("view_scatter"), (base_old, self), {"chain": self._chain}, [self._base])
+            self._seen = -1  # from now on its history comes through the base
+        return self
+
+    def _check_inplace(self, tracked: bool, op: Op, inputs: tuple[Any, ...], attrs: Any) -> None:
+        if state.grad_enabled:
+            if self._requires_grad and self._node is None:
+                raise InplaceOnLeaf("a leaf Variable that requires grad is being used in an in-place operation.")
+            base = self._base
+            if base is not None and base._requires_grad and base._node is None:
+                raise InplaceOnLeaf(
+                    "a view of a leaf Variable that requires grad is being used in an in-place operation."
+                )
+            if tracked and base is not None and any(step.lists_outputs for step, _, _ in self._chain):
+                name = next(step.name for step, _, _ in self._chain if step.lists_outputs)
+                raise InvalidOperation(
+                    f"Output {self._chain[-1][2]} of {name.capitalize()} is a view and is being modified "
+                    "inplace. This view is the output of a function that returns multiple views. Such "
+                    "functions do not allow the output views to be modified inplace. You should replace the "
+                    "inplace operation by an out-of-place one."
+                )
+        result = op.rule(*[x._data if isinstance(x, Tracked) else x for x in _datas(inputs)], **attrs)
+        if result.shape != self._data.shape:
+            raise ShapeMismatch(
+                f"output with shape {list(self._data.shape)} doesn't match the broadcast shape {list(result.shape)}"
+            )
+        if not can_cast(result.dtype, self._data.dtype):
+            raise DTypeMismatch(
+                f"result type {from_numpy(result.dtype).kernel_name} can't be cast to the desired output type "
+                f"{self.dtype.kernel_name}"
+            )
+
+
+def _datas(inputs: Sequence[Any]) -> list[Any]:
+    return [tuple(v._data if isinstance(v, Tracked) else v for v in x) if isinstance(x, tuple) else x for x in inputs]
+
+
+def _meta_alias(tensor: Tracked) -> Any:
+    from .meta import Meta
+
+    return Meta._at(tensor)

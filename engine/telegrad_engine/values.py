@@ -1,0 +1,228 @@
+"""The two ways the backward pass handles gradients: raw arrays, or tensors that record themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .backends import NUMPY
+from .backward import Values
+from .dtypes import FLOATING
+from .functions import Functions
+from .graph import Node
+from .modes import state
+from .registry import CATALOGUE, Op
+from .tensor import Tensor
+from .tracked import Tracked
+
+ndarray = np.ndarray
+_new = object.__new__
+
+
+class RawFunctions:
+    """The namespace of derivative rules on raw arrays: the bare kernels, no checks, nothing recorded."""
+
+    def __init__(self, xp: Any) -> None:
+        self._xp = xp
+
+    def __getattr__(self, name: str) -> Any:
+        op = CATALOGUE.ops.get(name) or next(
+            (o for o in CATALOGUE if o.key.replace(".", "_") == name or name in o.aliases), None
+        )
+        if op is None:
+            raise AttributeError(name)
+        function = _bare(op, self._xp)
+        setattr(self, name, function)
+        return function
+
+
+def _bare(op: Op, xp: Any) -> Any:
+    if op.composite:
+        return lambda *args, **kwargs: op.kernel(RAW, *args, **kwargs)
+    kernel = op.raw
+    return lambda *args, **kwargs: kernel(xp, *args, **kwargs)
+
+
+RAW = RawFunctions(NUMPY)
+
+
+class ArrayValues(Values):
+    """Gradients as raw arrays: the fast path."""
+
+    F = RAW
+    raw = True
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *exc: object) -> None:
+        pass
+
+    def seed(self, tensor: Any, gradient: Any) -> Any:
+        """The array a pass starts with: ``gradient``'s, or one."""
+        if gradient is None:
+            return np.ones(tensor._data.shape, tensor._data.dtype)
+        return gradient._data
+
+    def add(self, a: Any, b: Any, owned: bool) -> Any:
+        # A view may show memory that another gradient has too.
+        if owned and type(a) is ndarray and a.base is None:
+            return np.add(a, b, out=a)
+        return a + b
+
+    def fit(self, grad: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+        if grad.shape != shape:
+            grad = _sum_to(grad, shape)
+        return grad if grad.dtype == dtype else grad.astype(dtype)
+
+    def run_hooks(self, hooks: Any, grad: Any) -> Any:
+        if hooks is None:
+            return grad
+        wrapped = run_hooks(hooks, self.wrap(grad))
+        return wrapped._data
+
+    def wrap(self, grad: Any) -> Tensor:
+        """A gradient as a tensor that nobody else writes to."""
+        array = np.asarray(grad)
+        return Tensor(array if array.flags.owndata and array.flags.writeable else array.copy())
+
+    def accumulate(self, tensor: Any, grad: Any, private: bool) -> None:
+        """Add a gradient to ``tensor.grad``, in place if there is one, without a copy if nobody else holds it."""
+        present = tensor._grad
+        if present is not None and not present._requires_grad:
+            np.add(present._data, grad, out=present._data, casting="unsafe")
+            present._cell[0] += 1
+            return
+        if present is not None:
+            tensor._grad = Tensor(present._data + grad)
+        else:
+            steal = private and type(grad) is ndarray and grad.flags.owndata
+            tensor._grad = Tensor(grad if steal else np.array(grad))
+        after_accumulate(tensor)
+
+
+ARRAYS = ArrayValues()
+
+
+def _sum_to(grad: Any, shape: tuple[int, ...]) -> Any:
+    """Undo broadcasting: sum ``grad`` over the dimensions that ``shape`` does not have."""
+    lead = grad.ndim - len(shape)
+    axes = tuple(range(lead)) + tuple(
+        i + lead for i, n in enumerate(shape) if n == 1 and grad.shape[i + lead] != 1
+    )
+    return grad.sum(axis=axes, keepdims=True).reshape(shape)
+
+
+def run_hooks(hooks: Any, grad: Any) -> Any:
+    """Run a tensor's hooks in order, each seeing what the one before returned; then retain."""
+    for hook in list(hooks.values()):
+        replaced = hook(grad)
+        if replaced is not None:
+            grad = replaced
+    if hooks.retain is not None:
+        tensor = hooks.retain()
+        if tensor is not None:
+            tensor._grad = grad if tensor._grad is None else tensor._grad + grad
+    return grad
+
+
+def after_accumulate(tensor: Any) -> None:
+    """Run the hooks that wait for a leaf's gradient to be stored."""
+    hooks = tensor._hooks
+    if hooks is not None and hooks.after:
+        for hook in list(hooks.after.values()):
+            hook(tensor)
+
+
+class GraphValues(Values):
+    """Gradients as tensors that are recorded in turn: ``create_graph``."""
+
+    raw = False
+
+    def __init__(self, cls: type[Tracked], recording: bool = True) -> None:
+        self.cls = cls
+        self.recording = recording
+        self.F = Functions(cls._apply)
+
+    def __enter__(self) -> None:
+        self._enabled, state.grad_enabled = state.grad_enabled, self.recording
+
+    def __exit__(self, *exc: object) -> None:
+        state.grad_enabled = self._enabled
+
+    def seed(self, tensor: Any, gradient: Any) -> Any:
+        """The tensor a pass starts with: ``gradient`` itself, with its history, or one."""
+        if gradient is not None:
+            return gradient
+        return tensor._ones_like()
+
+    def data(self, grad: Any) -> Any:
+        return grad._data
+
+    def add(self, a: Any, b: Any, owned: bool) -> Any:
+        return a + b
+
+    def fit(self, grad: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+        if grad._data.shape != shape:
+            lead = grad.ndim - len(shape)
+            axes = tuple(range(lead)) + tuple(
+                i + lead for i, n in enumerate(shape) if n == 1 and grad._data.shape[i + lead] != 1
+            )
+            grad = self.F.reshape(self.F.sum(grad, axes, True), shape)
+        return grad if grad._data.dtype == dtype else grad.to(dtype=dtype)
+
+    def unpack(self, node: Node) -> list[Any]:
+        """What the node saved as tensors at their old places in the graph, so that rules record from there."""
+        cells = {position: cell for position, cell, _ in node.versions}
+        starts = _edge_of_input(node)
+        unpacked: list[Any] = []
+        for position, ((source, key), value) in enumerate(zip(node.plan.saves, node.saved, strict=True)):
+            if source == "output":
+                unpacked.append(self._restore(value, cells[position], node, key))
+            elif source == "input" and isinstance(value, list):
+                edges = range(starts[key], starts[key] + len(value))
+                unpacked.append([self._input(v, [0], node, e) for v, e in zip(value, edges, strict=True)])
+            elif source == "input":
+                unpacked.append(self._input(value, cells.get(position), node, starts[key]))
+            elif source == "hidden" and value is not None:
+                unpacked.append(self._restore(value, [0], None, 0))
+            else:
+                unpacked.append(value)
+        return unpacked
+
+    def _input(self, data: Any, cell: Any, node: Node, edge: int) -> Any:
+        if not hasattr(data, "shape"):
+            return data
+        return self._restore(data, cell, node.next[edge], node.slots[edge] if node.slots else 0)
+
+    def _restore(self, data: Any, cell: list[int], place: Any, slot: int) -> Any:
+        tensor = _new(self.cls)
+        tensor._data, tensor._cell = data, cell
+        if place is not None and data.dtype in FLOATING:
+            tensor._node, tensor._slot, tensor._requires_grad = place, slot, True
+        return tensor
+
+    def run_hooks(self, hooks: Any, grad: Any) -> Any:
+        return grad if hooks is None else run_hooks(hooks, grad)
+
+    def wrap(self, grad: Any) -> Any:
+        """A gradient as a tensor: it is one."""
+        return grad
+
+    def accumulate(self, tensor: Any, grad: Any, private: bool) -> None:
+        """Add a gradient to ``tensor.grad`` out of place: the sum has a history."""
+        tensor._grad = grad if tensor._grad is None else tensor._grad + grad
+        after_accumulate(tensor)
+
+
+def _edge_of_input(node: Node) -> list[int]:
+    """The edge at which each tensor parameter starts; lists of tensors take several."""
+    if not node.op.has_lists:
+        return list(range(len(node.next)))
+    starts, position = [], 0
+    lists = len(node.next) - (len(node.op.tensor_params) - 1)
+    for param in node.op.tensor_params:
+        starts.append(position)
+        position += lists if param.is_list else 1
+    return starts

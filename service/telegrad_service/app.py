@@ -1,0 +1,62 @@
+"""The application: routes, errors and the host behind them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+
+from fastapi import FastAPI
+
+from . import __version__, openapi, problems
+from .host import InProcessHost, SessionHost
+from .programs import endpoints as programs
+from .sessions import endpoints as sessions
+from .settings import Settings
+
+logger = logging.getLogger(__name__)
+EXPIRY_PERIOD_S = 5.0
+ROUTERS = (sessions.router, programs.router)
+
+
+def create_app(settings: Settings | None = None, host: SessionHost | None = None) -> FastAPI:
+    """An app with its own host: sessions in this process unless told otherwise."""
+    settings = settings or Settings()
+    app = FastAPI(
+        title="Telegrad",
+        version=__version__,
+        summary="Gradients over the wire",
+        description=openapi.DESCRIPTION,
+        openapi_tags=openapi.TAGS,
+        redirect_slashes=False,
+        lifespan=_lifespan,
+    )
+    app.state.settings = settings
+    app.state.host = host or InProcessHost(settings)
+    problems.install(app)
+    for router in ROUTERS:
+        app.include_router(router)
+    openapi.install(app)
+    return app
+
+
+@contextlib.asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    host: SessionHost = app.state.host
+    expiry = asyncio.create_task(_expire_forever(host))
+    try:
+        yield
+    finally:
+        expiry.cancel()
+        await host.drain(app.state.settings.drain_s)
+        await host.close()
+
+
+async def _expire_forever(host: SessionHost) -> None:
+    while True:
+        await asyncio.sleep(EXPIRY_PERIOD_S)
+        try:
+            await host.expire()
+        except Exception:
+            logger.exception("looking for expired sessions failed")

@@ -1,0 +1,52 @@
+"""The command ``telegrad``."""
+
+from __future__ import annotations
+
+import sys
+
+from pydantic_settings import BaseSettings, CliApp, CliSubCommand, SettingsConfigDict
+
+from . import __version__
+from .settings import Settings
+
+
+class Serve(Settings):
+    """Serve sessions over HTTP, on loopback unless told otherwise."""
+
+    def cli_cmd(self) -> None:
+        """Run the server in the foreground."""
+        from .app import create_app
+        from .server import serve
+
+        serve(create_app(self), self, _announce)
+
+
+def _announce(url: str) -> None:
+    print(f"Telegrad {__version__} serves at {url}", f"Docs at {url}/docs", sep="\n", flush=True)
+
+
+class Telegrad(BaseSettings):
+    """Gradients over the wire."""
+
+    model_config = SettingsConfigDict(
+        cli_prog_name="telegrad", cli_kebab_case=True, cli_enforce_required=False, cli_hide_none_type=True
+    )
+
+    serve: CliSubCommand[Serve]
+
+    def cli_cmd(self) -> None:
+        """Run the subcommand."""
+        CliApp.run_subcommand(self)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command with these arguments, or the process's."""
+    given = sys.argv[1:] if arguments is None else arguments
+    if "--version" in given:
+        print(f"telegrad {__version__}")
+        return
+    CliApp.run(Telegrad, cli_args=given or ["--help"])
+
+
+if __name__ == "__main__":
+    main()

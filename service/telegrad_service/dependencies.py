@@ -1,0 +1,43 @@
+"""What routes ask for: the host, the session of the path, the negotiated media type, a page."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Depends, Path, Query, Request
+
+from .host import SessionHandle, SessionHost
+from .routing import accepted
+from .settings import Settings
+
+
+async def get_host(request: Request) -> SessionHost:
+    """The app's session host."""
+    host: SessionHost = request.app.state.host
+    return host
+
+
+async def get_settings(request: Request) -> Settings:
+    """The app's settings."""
+    settings: Settings = request.app.state.settings
+    return settings
+
+
+Host = Annotated[SessionHost, Depends(get_host)]
+ServerSettings = Annotated[Settings, Depends(get_settings)]
+
+
+async def get_session(host: Host, session: Annotated[str, Path(description="id of the session")]) -> SessionHandle:
+    """The session that the path names."""
+    return host.find(session)
+
+
+async def get_accepted(request: Request) -> str:
+    """The media type that the answer gets."""
+    return accepted(request)
+
+
+CurrentSession = Annotated[SessionHandle, Depends(get_session)]
+Accepted = Annotated[str, Depends(get_accepted)]
+Limit = Annotated[int, Query(ge=1, le=1000, description="how many items a page has at most")]
+Cursor = Annotated[str | None, Query(description="`next_cursor` of the page before; none for the first page")]

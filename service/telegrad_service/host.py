@@ -1,0 +1,175 @@
+"""Session hosts: where sessions live and how they are reached.
+
+:class:`SessionHost` is the interface; :class:`InProcessHost` keeps sessions in this process. All
+that the routes do in a session goes through ``SessionHandle.call`` with a module-level function, so
+a host elsewhere can send it along.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
+
+from telegrad_engine import dtypes
+from telegrad_engine.errors import ServerBusy, UnknownSession
+from telegrad_engine.session import Session
+
+from .actor import Actor, Workers
+from .sequence import SequenceRecord
+from .settings import Settings
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class SessionOptions(NamedTuple):
+    """What a new session is made of."""
+
+    name: str | None = None
+    device: str = "cpu"
+    dtype: dtypes.DType = dtypes.float32
+    seed: int | None = None
+    ttl_s: float | None = None
+
+
+class SessionHandle(ABC):
+    """A session as the routes see it."""
+
+    def __init__(self, number: int, options: SessionOptions, ttl_s: float) -> None:
+        self.id = secrets.token_urlsafe(16)
+        self.number = number
+        """Sessions are numbered in the order in which they were made."""
+        self.name = options.name
+        self.device = options.device
+        self.dtype = options.dtype
+        self.ttl_s = ttl_s
+        self.created_at = self.last_used_at = time.time()
+        self.sequence = SequenceRecord()
+
+    @property
+    def expires_at(self) -> float:
+        """When the session ends if nobody uses it."""
+        return self.last_used_at + self.ttl_s
+
+    @abstractmethod
+    async def call(self, function: Callable[Concatenate[Session, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """``function(session, …)`` where the session lives, after all calls before it.
+
+        ``function`` is importable by name and its arguments are plain data.
+        """
+
+
+class SessionHost(ABC):
+    """Makes, finds and ends sessions."""
+
+    draining = False
+    """Whether the host takes no more work because the server is about to stop."""
+
+    @abstractmethod
+    async def create(self, options: SessionOptions) -> SessionHandle:
+        """A new session. Raises ServerBusy if there is no room for it."""
+
+    @abstractmethod
+    def find(self, session_id: str) -> SessionHandle:
+        """The session of this id. Raises UnknownSession, and ServerBusy while draining."""
+
+    @abstractmethod
+    def sessions(self) -> Sequence[SessionHandle]:
+        """All sessions, in the order in which they were made."""
+
+    @abstractmethod
+    async def end(self, session_id: str) -> None:
+        """End a session and free its tensors. Raises UnknownSession."""
+
+    @abstractmethod
+    async def expire(self) -> None:
+        """End the sessions that were idle for longer than they live."""
+
+    @abstractmethod
+    async def drain(self, seconds: float) -> bool:
+        """Take no more work and wait so long for what runs; whether all of it finished."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Release what the host holds."""
+
+
+class _Local(SessionHandle):
+    def __init__(self, number: int, options: SessionOptions, settings: Settings, workers: Workers) -> None:
+        super().__init__(number, options, options.ttl_s or settings.session_ttl_s)
+        self._session = Session(dtype=options.dtype, seed=options.seed, max_bytes=settings.max_session_bytes)
+        self._actor = Actor(workers)
+
+    async def call(self, function: Callable[Concatenate[Session, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            if kwargs:
+                return await self._actor.call(lambda: function(self._session, *args, **kwargs))
+            return await self._actor.call(function, self._session, *args)
+        finally:
+            self.last_used_at = time.time()
+
+    @property
+    def busy(self) -> bool:
+        return self._actor.busy
+
+
+class InProcessHost(SessionHost):
+    """Sessions in this process, computing on a few threads."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._workers = Workers(settings.threads)
+        self._sessions: dict[str, _Local] = {}
+        self._numbers = count(1)
+
+    async def create(self, options: SessionOptions) -> SessionHandle:
+        self._refuse_while_draining()
+        if len(self._sessions) >= self._settings.max_sessions:
+            await self.expire()
+        if len(self._sessions) >= self._settings.max_sessions:
+            raise ServerBusy(f"the server holds {self._settings.max_sessions} sessions, as many as it may")
+        handle = _Local(next(self._numbers), options, self._settings, self._workers)
+        self._sessions[handle.id] = handle
+        return handle
+
+    def find(self, session_id: str) -> SessionHandle:
+        self._refuse_while_draining()
+        try:
+            return self._sessions[session_id]
+        except KeyError:
+            raise UnknownSession("no session of this id; it never was, it ended or it expired") from None
+
+    def sessions(self) -> Sequence[SessionHandle]:
+        return list(self._sessions.values())
+
+    async def end(self, session_id: str) -> None:
+        self.find(session_id)
+        del self._sessions[session_id]
+
+    async def expire(self) -> None:
+        now = time.time()
+        for handle in list(self._sessions.values()):
+            if handle.expires_at < now and not handle.busy:
+                del self._sessions[handle.id]
+
+    async def drain(self, seconds: float) -> bool:
+        self.draining = True
+        deadline = time.monotonic() + seconds
+        while busy := any(handle.busy for handle in self._sessions.values()):
+            if time.monotonic() > deadline:
+                break
+            await asyncio.sleep(0.02)
+        return not busy
+
+    async def close(self) -> None:
+        self._workers.stop()
+        self._sessions.clear()
+
+    def _refuse_while_draining(self) -> None:
+        if self.draining:
+            raise ServerBusy("the server is about to stop and takes no more work")

@@ -1,0 +1,101 @@
+"""Content negotiation: which media type a body has, and which one the answer gets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeVar
+
+from telegrad_engine.errors import NotAcceptable, UnsupportedMediaType
+from telegrad_engine.program.wire import JSON, SAFETENSORS
+
+NPY = "application/x-npy"
+__all__ = ["JSON", "NPY", "SAFETENSORS", "Media", "accept", "content_type", "media_of", "speaks"]
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+class Media(NamedTuple):
+    """The media types that a route reads and writes; the first is the default."""
+
+    reads: tuple[str, ...] = (JSON,)
+    writes: tuple[str, ...] = (JSON,)
+    raw: bool = False
+    """Whether the route decodes its body itself."""
+    echo: bool = False
+    """Whether an answer takes the body's media type where Accept does not say."""
+
+
+def speaks(
+    *, reads: tuple[str, ...] = (JSON,), writes: tuple[str, ...] = (JSON,), raw: bool = False, echo: bool = False
+) -> Callable[[_F], _F]:
+    """Declare the media types of an endpoint."""
+
+    def mark(endpoint: _F) -> _F:
+        endpoint.media = Media(reads, writes, raw, echo)  # type: ignore[attr-defined]
+        return endpoint
+
+    return mark
+
+
+def media_of(endpoint: Callable[..., Any]) -> Media:
+    """The media types of an endpoint: JSON unless declared."""
+    media: Media = getattr(endpoint, "media", Media())
+    return media
+
+
+@lru_cache(maxsize=1024)
+def content_type(header: str | None, known: tuple[str, ...]) -> str:
+    """The media type that a Content-Type header names. Raises UnsupportedMediaType if it is not known."""
+    name = "" if header is None else header.partition(";")[0].strip().lower()
+    if name in known:
+        return name
+    given = f"not {header!r:.80}" if header else "and the request names none"
+    raise UnsupportedMediaType(f"the Content-Type of a body here is {' or '.join(known)}, {given}")
+
+
+@lru_cache(maxsize=1024)
+def accept(header: str | None, offered: tuple[str, ...]) -> str:
+    """The best of the ``offered`` media types by an Accept header (RFC 9110, 12.5.1).
+
+    The most specific range that matches a type gives its quality; among equals the first offered
+    wins. Raises NotAcceptable if none is left.
+    """
+    if not header or header == "*/*":
+        return offered[0]
+    ranges = [_range(part) for part in header.split(",") if part.strip()]
+    best, best_quality = "", 0.0
+    for media_type in offered:
+        quality = max(((r.rank, r.quality) for r in ranges if r.matches(media_type)), default=(0, 0.0))[1]
+        if quality > best_quality:
+            best, best_quality = media_type, quality
+    if not best:
+        raise NotAcceptable(f"can be served as {', '.join(offered)}, not as Accept asks: {header!r:.80}")
+    return best
+
+
+class _Range(NamedTuple):
+    pattern: str
+    quality: float
+
+    @property
+    def rank(self) -> int:
+        return 1 if self.pattern == "*/*" else 2 if self.pattern.endswith("/*") else 3
+
+    def matches(self, media_type: str) -> bool:
+        if self.rank == 3:
+            return self.pattern == media_type
+        return self.rank == 1 or media_type.startswith(self.pattern[:-1])
+
+
+def _range(text: str) -> _Range:
+    pattern, *parameters = (part.strip().lower() for part in text.split(";"))
+    quality = 1.0
+    for parameter in parameters:
+        name, _, value = parameter.partition("=")
+        if name.strip() == "q":
+            try:
+                quality = min(1.0, max(0.0, float(value)))
+            except ValueError:
+                quality = 0.0
+    return _Range(pattern, quality if quality == quality else 0.0)

@@ -1,0 +1,101 @@
+"""Errors as RFC 9457 problem documents.
+
+The engine's table (``telegrad_engine.errors``) says under which slug and status an error travels;
+here it becomes bytes. ``type`` is ``urn:telegrad:problem:<slug>`` and never changes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from telegrad_engine.errors import (
+    InternalError,
+    InvalidArgument,
+    MalformedRequest,
+    MethodNotAllowed,
+    TelegradError,
+    UnknownResource,
+)
+
+MEDIA_TYPE = "application/problem+json"
+TYPE_PREFIX = "urn:telegrad:problem:"
+RETRY_AFTER_S = 1
+"""What ``Retry-After`` says with 429 and 503."""
+
+
+class Problem(BaseModel):
+    """What went wrong (RFC 9457). ``type`` identifies the kind of error and never changes."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str = Field(examples=["urn:telegrad:problem:shape-mismatch"])
+    title: str = Field(examples=["Shapes do not fit"])
+    status: int = Field(examples=[422])
+    detail: str = Field(description="what went wrong, in PyTorch's words where it has them")
+    instruction: int | None = Field(description="index of the program's instruction that failed; those before it stand")
+    op: str | None = Field(description="the op or verb that failed")
+    ids: list[str] = Field(description="the tensors that it was given")
+    shapes: dict[str, list[int]] = Field(description="their shapes, by id")
+
+
+def problem(error: TelegradError, headers: Mapping[str, str] | None = None) -> Response:
+    """The problem document of an error."""
+    content = {
+        "type": TYPE_PREFIX + error.slug,
+        "title": error.title,
+        "status": error.status,
+        "detail": error.detail,
+        "instruction": None,
+        "op": None,
+        "ids": [],
+        "shapes": {},
+    } | error.context
+    extra = {"retry-after": str(RETRY_AFTER_S)} if error.status in (429, 503) else {}
+    return Response(
+        json.dumps(content, default=str).encode(),
+        error.status,
+        {**extra, **(headers or {})},
+        media_type=MEDIA_TYPE,
+    )
+
+
+def from_validation(errors: Sequence[Any]) -> InvalidArgument:
+    """A request that pydantic refused, saying where and why."""
+    lines = [f"{'.'.join(map(str, e['loc'])) or 'body'}: {e['msg']}" for e in errors[:8]]
+    if len(errors) > 8:
+        lines.append(f"and {len(errors) - 8} more")
+    return InvalidArgument("; ".join(lines))
+
+
+def from_exception(error: Exception, request: Request) -> tuple[TelegradError, Mapping[str, str] | None]:
+    """The TelegradError that an exception of the framework means, and headers that go with it."""
+    if isinstance(error, TelegradError):
+        return error, None
+    if isinstance(error, RequestValidationError):
+        return from_validation(error.errors()), None
+    if isinstance(error, HTTPException):
+        path = request.url.path
+        if error.status_code == 404:
+            return UnknownResource(f"nothing is served at {path!r}; /docs shows what is"), None
+        if error.status_code == 405:
+            return MethodNotAllowed(f"{request.method} is not possible on {path!r}"), error.headers
+        if error.status_code < 500:
+            return MalformedRequest(str(error.detail)), error.headers
+    return InternalError("the server met an error of its own; it is in the server's log"), None
+
+
+async def _respond(request: Request, error: Exception) -> Response:
+    return problem(*from_exception(error, request))
+
+
+def install(app: FastAPI) -> None:
+    """Have every error that leaves a route answered by a problem document."""
+    for cls in (TelegradError, RequestValidationError, HTTPException, Exception):
+        app.add_exception_handler(cls, _respond)

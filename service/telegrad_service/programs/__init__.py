@@ -1,0 +1,1 @@
+"""Programs: a batch of instructions in one request."""

@@ -1,0 +1,57 @@
+"""Programs as they travel; for the documentation, since the route itself decodes with the engine."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from ..media import JSON, SAFETENSORS
+from ..schemas import Answer, Request, Tensor, TensorId
+
+
+class Instruction(Request):
+    """One step: an op or verb, its inputs, attributes, and the ids that its outputs get."""
+
+    op: str = Field(description="an op or verb of `GET /v1/ops`")
+    inputs: list[Any] = Field([], alias="in", description="tensor ids, numbers, booleans, nulls, and lists of these")
+    outputs: list[TensorId] = Field([], alias="out", description="ids for its outputs, chosen by you")
+    attrs: dict[str, Any] = Field({}, description="attributes by name")
+    grad_mode: Literal["enable_grad", "no_grad"] | None = Field(None, description="whether it is recorded")
+
+
+class Program(Request):
+    """Instructions in the order in which they run."""
+
+    instructions: list[Instruction]
+
+
+class ProgramAnswer(Answer):
+    """What the program fetched, by id."""
+
+    values: dict[str, Tensor]
+
+
+EXAMPLE = {
+    "instructions": [
+        {"op": "tensor", "out": ["x"], "attrs": {"data": [1.0, 2.0], "requires_grad": True}},
+        {"op": "mul", "in": ["x", "x"], "out": ["y"]},
+        {"op": "sum", "in": ["y"], "out": ["loss"]},
+        {"op": "backward", "in": [["loss"]]},
+        {"op": "grad_of", "in": ["x"], "out": ["g"]},
+        {"op": "fetch", "in": [["loss", "g"]]},
+    ]
+}
+
+RUN_PROGRAM: dict[str, Any] = {
+    "parameters": [
+        {"name": "session", "in": "path", "required": True, "description": "id of the session", "schema": {"type": "string"}}
+    ],
+    "requestBody": {
+        "required": True,
+        "content": {
+            JSON: {"schema": {"$ref": "#/components/schemas/Program"}, "example": EXAMPLE},
+            SAFETENSORS: {"schema": {"type": "string", "format": "binary"}},
+        },
+    },
+}

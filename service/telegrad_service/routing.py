@@ -1,0 +1,108 @@
+"""The route class that all routes share: media types, bodies, sequence numbers.
+
+What a route reads and writes is declared with ``media.speaks``; the checks happen here, once, before
+FastAPI sees the request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+from fastapi.routing import APIRoute
+from starlette.requests import Request
+from starlette.responses import Response
+from telegrad_engine.program import json_codec
+
+from . import media, problems
+from .limits import read_body
+from .sequence import HEADER, parse_number
+
+Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+WITH_BODY = frozenset({"POST", "PATCH", "PUT"})
+SEQUENCE_PARAMETER = {
+    "name": HEADER,
+    "in": "header",
+    "required": False,
+    "description": "Number of this mutation in the session: 1, 2, 3, … Repeated, it is answered from the record.",
+    "schema": {"type": "integer", "minimum": 1},
+}
+
+
+class Route(APIRoute):
+    """A route that negotiates media types, reads its body within limits, and is answered once a number."""
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        self.media = media.media_of(endpoint)
+        methods = options.get("methods") or ["GET"]
+        self.sequenced = "{session}" in path and "GET" not in methods
+        if self.sequenced:
+            extra = dict(options.get("openapi_extra") or {})
+            extra["parameters"] = [*extra.get("parameters", []), SEQUENCE_PARAMETER]
+            options["openapi_extra"] = extra
+        super().__init__(path, endpoint, **options)
+
+    def get_route_handler(self) -> Handler:
+        """FastAPI's handler behind ours."""
+        handler = super().get_route_handler()
+        with_body = bool(WITH_BODY & (self.methods or set()))
+        spoken, sequenced = self.media, self.sequenced
+
+        async def handle(request: Request) -> Response:
+            headers = request.headers
+            if with_body:
+                await _read(request, spoken)
+            accepted = headers.get("accept")
+            if spoken.echo and (accepted is None or accepted == "*/*"):
+                request.scope["telegrad.accept"] = request.scope["telegrad.content_type"]
+            else:
+                request.scope["telegrad.accept"] = media.accept(accepted, spoken.writes)
+            if sequenced and (number := headers.get(HEADER)) is not None:
+                return await _once(request, number, handler)
+            return await handler(request)
+
+        return handle
+
+
+async def _read(request: Request, spoken: media.Media) -> None:
+    """Read the body, and parse it here if it is JSON: FastAPI's own parsing is neither strict nor bounded."""
+    settings = request.app.state.settings
+    header = request.headers.get("content-type")
+    empty = header is None and request.headers.get("content-length", "0") == "0"
+    content_type = spoken.reads[0] if empty else media.content_type(header, spoken.reads)
+    request.scope["telegrad.content_type"] = content_type
+    body = request._body = await read_body(request, content_type, settings)
+    if body and content_type == media.JSON and not spoken.raw:
+        request._json = json_codec.loads(body, settings.max_json_depth)
+
+
+async def _once(request: Request, header: str, handler: Callable[[Request], Awaitable[Response]]) -> Response:
+    number = parse_number(header)
+    handle = request.app.state.host.find(request.path_params["session"])
+    body: bytes = getattr(request, "_body", b"")
+
+    async def answer() -> Response:
+        try:
+            return await handler(request)
+        except Exception as error:
+            response, headers = problems.from_exception(error, request)
+            if response.status >= 500:
+                raise
+            return problems.problem(response, headers)
+
+    url = request.url
+    fingerprint = hash((request.method, url.path, url.query, request.headers.get("content-type"), body))
+    response: Response = await handle.sequence.once(number, fingerprint, answer)
+    return response
+
+
+def accepted(request: Request) -> str:
+    """The media type that this request's answer gets."""
+    media_type: str = request.scope["telegrad.accept"]
+    return media_type
+
+
+def content_type(request: Request) -> str:
+    """The media type of this request's body."""
+    media_type: str = request.scope["telegrad.content_type"]
+    return media_type

@@ -1,0 +1,76 @@
+"""uvicorn, with an announcement when it listens and a stop that lets programs finish."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Callable
+from types import FrameType
+
+import uvicorn
+from fastapi import FastAPI
+
+from .settings import Settings
+
+CLOSE_S = 5
+"""Seconds that connections get to end after the last program did."""
+
+
+class Server(uvicorn.Server):
+    """A server that on a signal first drains, then closes; a second signal closes at once."""
+
+    def __init__(self, app: FastAPI, settings: Settings, announce: Callable[[str], None]) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                host=settings.host,
+                port=settings.port,
+                http="httptools",
+                loop="uvloop" if sys.platform != "win32" else "auto",
+                log_level=settings.log_level,
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=CLOSE_S,
+            )
+        )
+        self._host = app.state.host
+        self._drain_s = settings.drain_s
+        self._announce = announce
+        self._draining: asyncio.Task[None] | None = None
+
+    async def startup(self, sockets: list[object] | None = None) -> None:  # type: ignore[override]
+        """Listen, then say where."""
+        await super().startup(sockets=sockets)  # type: ignore[arg-type]
+        if self.started and not self.should_exit:
+            self._announce(self.url)
+
+    @property
+    def url(self) -> str:
+        """The address that the server listens on, with the port that it really got."""
+        host, port = self.servers[0].sockets[0].getsockname()[:2]
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """On the first signal drain; on another, or after draining, exit."""
+        if self._draining is not None or not self.started:
+            self.should_exit = True
+            self.force_exit = self._draining is not None
+            return
+        loop = asyncio.get_running_loop()
+        loop.call_soon_threadsafe(self._start_draining)
+
+    def _start_draining(self) -> None:
+        if self._draining is None:
+            self._draining = asyncio.get_running_loop().create_task(self._drain())
+
+    async def _drain(self) -> None:
+        try:
+            await self._host.drain(self._drain_s)
+        finally:
+            self.should_exit = True
+
+
+def serve(app: FastAPI, settings: Settings, announce: Callable[[str], None]) -> None:
+    """Serve until SIGINT or SIGTERM."""
+    Server(app, settings, announce).run()

@@ -1,0 +1,1 @@
+"""Sessions: create, list, look at, change, end."""
