@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from telegrad_engine.errors import TelegradError
+from telegrad_engine.errors import InvalidOperation, TelegradError
 from telegrad_engine.modes import state
 from telegrad_engine.program import Instruction
 from telegrad_engine.session import Value
@@ -20,6 +20,7 @@ from .transports import Transport
 FLUSH_INSTRUCTIONS = 10_000
 FLUSH_BYTES = 32 * 2**20
 NO_ATTRS: Mapping[str, Any] = {}
+CLOSED_TEXT = "the session is closed, and its tensors are gone; tg.connect opens another"
 
 
 class Recorder:
@@ -27,11 +28,13 @@ class Recorder:
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
+        self.default_dtype = transport.dtype.numpy
         self.pending: list[Instruction] = []
         self.lines: list[tuple[str, int]] = []
         self.dead: list[str] = []
         self.failed: dict[str, TelegradError] = {}
         self.requests = 0
+        self.closed = False
         self._pending_bytes = 0
         self._last_id = 0
 
@@ -49,6 +52,8 @@ class Recorder:
         nbytes: int = 0,
     ) -> None:
         """Record one instruction; its attributes are canonical already."""
+        if self.closed:
+            raise InvalidOperation(CLOSED_TEXT)
         if self.failed:
             self._check_failed(inputs)
         mode = None if state.grad_enabled else "no_grad"
@@ -73,6 +78,8 @@ class Recorder:
 
     def flush(self, fetch: Instruction | None = None) -> dict[str, Value]:
         """Send what is recorded as one program, with a ``fetch`` at its end if given."""
+        if self.closed:
+            raise InvalidOperation(CLOSED_TEXT)
         program, lines = self.pending, self.lines
         if fetch is not None:
             program.append(fetch)
@@ -95,7 +102,8 @@ class Recorder:
 
     def close(self) -> None:
         """Forget what is recorded and end the session."""
-        self.pending, self.lines = [], []
+        self.closed = True
+        self.pending, self.lines, self.dead, self.failed = [], [], [], {}
         self.transport.close()
 
     def _note_failure(

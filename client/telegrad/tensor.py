@@ -13,11 +13,12 @@ import numpy as np
 from telegrad_engine import autograd as engine_autograd
 from telegrad_engine.backward import ShadowPass, Values
 from telegrad_engine.convert import as_array
-from telegrad_engine.dtypes import parse
-from telegrad_engine.errors import DataDependentShape, InvalidOperation
+from telegrad_engine.dtypes import FLOATING, parse
+from telegrad_engine.errors import DataDependentShape, DTypeMismatch, InvalidOperation
 from telegrad_engine.formatting import format_tensor
 from telegrad_engine.functions import Functions
 from telegrad_engine.meta import Meta, apply_spec
+from telegrad_engine.modes import state
 from telegrad_engine.registry import NO_ATTRS, Op
 from telegrad_engine.specs import Spec
 from telegrad_engine.tensor import item, truth
@@ -126,15 +127,16 @@ class Tensor(Tracked):
         self._has_grad = value is not None
         self._recorder.emit("set_grad", [self._id, None if value is None else value._id])
 
-    def _receive_grad(self, grad: Any) -> None:
-        """Note that backward gave this tensor a gradient: a stand-in with a history, or a Spec."""
-        with_history = isinstance(grad, Meta) and grad._requires_grad
-        known = self._grad
-        if known is not None and not with_history and not known._requires_grad:
-            known._cell[0] += 1  # added to in place: the handle stays good
-        else:
-            self._grad = None
-        self._grad_history = grad if with_history else None
+    def _receive_grad(self) -> None:
+        """Note that backward added to this tensor's gradient, in place if there was one: the handle stays good."""
+        if self._grad is not None:
+            self._grad._cell[0] += 1
+        self._has_grad = True
+
+    def _replace_grad(self, grad: Meta | None = None) -> None:
+        """Note that backward gave this tensor a new gradient object: with this stand-in's history, or none."""
+        self._grad = None
+        self._grad_history = grad if grad is not None and grad._requires_grad else None
         self._has_grad = True
 
     def backward(
@@ -182,8 +184,36 @@ class Tensor(Tracked):
 
     @property
     def data(self) -> Tensor:
-        """The tensor outside the graph, over the same memory."""
+        """The tensor outside the graph, over the same memory. Assigning a tensor makes this one show its memory."""
         return self.detach()
+
+    @data.setter
+    def data(self, value: Tensor) -> None:
+        if not isinstance(value, Tensor):
+            raise TypeError(f"expected Tensor as element, but got {type(value).__name__}")
+        recorder_of((self, value)).emit("share_data", [self._id, value._id])
+        self._data, self._cell = value._data, value._cell
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        """A leaf of its own with a copy of the value and, if there is one, of the gradient."""
+        if not self.is_leaf:
+            raise InvalidOperation(
+                "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment."
+            )
+        copied = handle(self._recorder, self._data, type(self))
+        self._recorder.emit("clone", [self.detach()._id], [copied._id])
+        if self._requires_grad:
+            copied.requires_grad_()
+        if self.grad is not None:
+            copied.grad = self.grad.detach().clone()
+        memo[id(self)] = copied
+        return copied
+
+    def __copy__(self) -> Tensor:
+        return self.detach().requires_grad_(self.requires_grad)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError("a session's tensor cannot be pickled; take its value with tensor.detach().numpy()")
 
     # What Tracked leaves to the class with the value ----------------------------------------
 
@@ -215,9 +245,9 @@ class Tensor(Tracked):
 # Making handles -------------------------------------------------------------------------------
 
 
-def handle(recorder: Recorder, spec: Any) -> Tensor:
+def handle(recorder: Recorder, spec: Any, cls: type[Tensor] = Tensor) -> Tensor:
     """A tensor with a fresh id; the caller records the instruction that makes it."""
-    tensor = _new(Tensor)
+    tensor = _new(cls)
     tensor._data = spec
     tensor._cell = [0]
     tensor._id = recorder.new_id()
@@ -229,7 +259,13 @@ def upload(recorder: Recorder, data: Any, dtype: Any = None, requires_grad: bool
     """A new tensor from numbers, nested lists, an array or another library's tensor."""
     if hasattr(data, "detach") and hasattr(data, "numpy"):
         data = data.detach().cpu().numpy()
-    array = as_array(data, dtype)
+    before, state.default_dtype = state.default_dtype, recorder.default_dtype
+    try:
+        array = as_array(data, dtype)
+    finally:
+        state.default_dtype = before
+    if requires_grad and array.dtype not in FLOATING:
+        raise DTypeMismatch("Only Tensors of floating point and complex dtype can require gradients")
     tensor = handle(recorder, Spec(array.shape, array.dtype))
     recorder.emit("tensor", (), (tensor._id,), {"data": array}, array.nbytes)
     return tensor.requires_grad_() if requires_grad else tensor
@@ -278,10 +314,13 @@ def apply(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) 
         recorder.emit(op.key, _refs(inputs), [t._id for t in outputs], attrs)
         return outputs
 
+    before, state.default_dtype = state.default_dtype, recorder.default_dtype
     try:
         return apply_spec(op, inputs, attrs, make, functions)
     except DataDependentShape:
         return _apply_and_ask(recorder, op, inputs, attrs)
+    finally:
+        state.default_dtype = before
 
 
 def _apply_and_ask(recorder: Recorder, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Tensor:
@@ -331,7 +370,7 @@ class ShadowValues(Values):
         if hooks is not None and hooks.retain is not None:
             tensor = hooks.retain()
             if tensor is not None:
-                tensor._receive_grad(grad)
+                tensor._replace_grad()
         return grad
 
     def wrap(self, grad: Any) -> Any:
@@ -340,7 +379,7 @@ class ShadowValues(Values):
 
     def accumulate(self, tensor: Any, grad: Any, private: bool) -> None:
         """Note that the tensor has a gradient now."""
-        tensor._receive_grad(grad)
+        tensor._receive_grad()
 
 
 class RecordedGraphValues(GraphValues):
@@ -353,10 +392,19 @@ class RecordedGraphValues(GraphValues):
         return Meta(tensor._data) if gradient is None else Meta._at(gradient)
 
     def run_hooks(self, hooks: Any, grad: Any) -> Any:
-        return SHADOW.run_hooks(hooks, grad)
+        if hooks is not None and hooks.retain is not None:
+            tensor = hooks.retain()
+            if tensor is not None:
+                self.accumulate(tensor, grad, False)
+        return grad
 
     def accumulate(self, tensor: Any, grad: Any, private: bool) -> None:
-        tensor._receive_grad(grad)
+        """Note that the tensor has a new gradient: the sum of the present one and this."""
+        if tensor._has_grad:
+            known = tensor._grad
+            present = tensor._grad_history or Meta(tensor._data) if known is None else Meta._at(known)
+            grad = present + grad
+        tensor._replace_grad(grad)
 
 
 SHADOW = ShadowValues()

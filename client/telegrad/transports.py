@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import httpx
 from telegrad_engine import errors
-from telegrad_engine.dtypes import DType
+from telegrad_engine.dtypes import DType, parse
 from telegrad_engine.program import Instruction
 from telegrad_engine.program.wire import SAFETENSORS, decode_answer, encode_program
 from telegrad_engine.session import Answer, Session
@@ -19,6 +19,8 @@ class Transport(Protocol):
     """A session somewhere that runs programs."""
 
     url: str
+    dtype: DType
+    """The session's default floating dtype."""
 
     def run(self, program: Sequence[Instruction]) -> Answer:
         """Run a program and bring back what it fetched. Raises the session's TelegradError."""
@@ -36,6 +38,7 @@ class LocalTransport:
 
     def __init__(self, **options: Any) -> None:
         self.session = Session(**options)
+        self.dtype = self.session.dtype
 
     def run(self, program: Sequence[Instruction]) -> Answer:
         """Run a program in the session here."""
@@ -55,13 +58,24 @@ class HTTPTransport:
         body = {k: v.name if isinstance(v, DType) else v for k, v in options.items() if v is not None}
         created = self._request("POST", "/v1/sessions", json=body).json()
         self.session_id: str = created["id"]
-        self._programs = f"/v1/sessions/{self.session_id}/programs"
-        self._headers = {"content-type": SAFETENSORS, "accept": SAFETENSORS}
+        self.dtype = parse(created["dtype"])
+        # Parsed once: every program goes to the same address with the same headers.
+        self._programs = httpx.URL(f"{self.url}/v1/sessions/{self.session_id}/programs")
+        self._headers = httpx.Headers(
+            {**self._client.headers, "content-type": SAFETENSORS, "accept": SAFETENSORS}
+        )
+        self._extensions = {"timeout": self._client.timeout.as_dict()}
 
     def run(self, program: Sequence[Instruction]) -> Answer:
         """Send a program and wait for its answer."""
-        response = self._request("POST", self._programs, content=encode_program(program), headers=self._headers)
-        return decode_answer(response.content)
+        request = httpx.Request(
+            "POST",
+            self._programs,
+            headers=self._headers,
+            content=encode_program(program),
+            extensions=self._extensions,
+        )
+        return decode_answer(self._send(request).content)
 
     def close(self) -> None:
         """End the session on the server, as well as can be: it may be gone already."""
@@ -73,10 +87,17 @@ class HTTPTransport:
 
     def _request(self, method: str, path: str, **options: Any) -> httpx.Response:
         try:
-            response = self._client.request(method, path, **options)
+            request = self._client.build_request(method, path, **options)
+        except httpx.InvalidURL as error:
+            raise errors.ConnectionFailed(f"{self.url!r} is not an address: {error}") from None
+        return self._send(request)
+
+    def _send(self, request: httpx.Request) -> httpx.Response:
+        try:
+            response = self._client.send(request)
         except httpx.TimeoutException:
             raise errors.ConnectionFailed(f"{self.url} did not answer in time") from None
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+        except httpx.HTTPError as error:
             raise errors.ConnectionFailed(
                 f"cannot reach {self.url}: {error}. Is a server running there? `telegrad serve` starts one."
             ) from None

@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .backward import run
-from .errors import DTypeMismatch, GradRequired, InvalidOperation, ShapeMismatch
+from .errors import DTypeMismatch, GradRequired, InvalidOperation, InvalidValue, ShapeMismatch
 from .graph import Node
 
 
 def backward(
-    tensors: Sequence[Any],
-    gradients: Sequence[Any] | None = None,
+    tensors: Any,
+    gradients: Any = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
     inputs: Any = None,
@@ -30,6 +30,9 @@ def backward(
         for tensor in inputs:
             if not tensor.requires_grad:
                 raise GradRequired("One of the differentiated Tensors does not require grad")
+    tensors = [tensors] if hasattr(tensors, "_data") else list(tensors)
+    if hasattr(gradients, "_data"):
+        gradients = [gradients]
     values = tensors[0]._values(create_graph)
     roots = _roots(tensors, gradients, values, create_graph)
     keep = create_graph if retain_graph is None else retain_graph
@@ -63,7 +66,10 @@ def grad(
         if grad_outputs == [None]:
             grad_outputs = [None] * len(outputs)
     if allow_unused is False and materialize_grads:
-        raise InvalidOperation("Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False.")
+        raise InvalidValue(
+            "Expected allow_unused to be True or not passed when materialize_grads=True, "
+            "but got: allow_unused=False."
+        )
     values = outputs[0]._values(create_graph)
     for tensor in inputs:
         if not tensor.requires_grad:
@@ -185,6 +191,24 @@ def hooks_of(tensor: Any) -> Hooks:
 def add_hook(tensor: Any, hook: Callable[[Any], Any]) -> Handle:
     """Register ``hook`` on a tensor that requires grad."""
     return hooks_of(tensor).add(hook)
+
+
+def add_after(tensor: Any, hook: Callable[[Any], Any]) -> Handle:
+    """Call ``hook(tensor)`` once a leaf's gradient has been accumulated."""
+    hooks = hooks_of(tensor)
+    if hooks.after is None:
+        hooks.after = {}
+    key = max(hooks.after, default=-1) + 1
+    hooks.after[key] = hook
+    return Handle(hooks.after, key)
+
+
+def move_retain(tensor: Any, node: Node, slot: int) -> None:
+    """Let ``tensor``, which an in-place change gave a new node, retain its gradient there and no more at the old."""
+    hooks = node.hooks.get(slot) if node.hooks else None
+    if hooks is not None and hooks.retain is not None and hooks.retain() is tensor:
+        hooks.retain = None
+        add_retain(tensor)
 
 
 def add_retain(tensor: Any) -> None:

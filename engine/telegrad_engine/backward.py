@@ -10,6 +10,7 @@ tensors, record themselves.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any
@@ -307,10 +308,15 @@ def _modified(node: Node) -> VersionConflict:
     data = data[0] if isinstance(data, list) else data
     what = f"torch.{from_numpy(data.dtype).kernel_name}Tensor {list(data.shape)}"
     origin = node if source == "output" else node.next[key] if key < len(node.next) else None
-    which = "" if origin is None or origin.is_sink else f", which is output 0 of {origin.name()},"
+    which = "" if origin is None or origin.is_sink else f", which is output 0 of {_kind(origin)},"
     return VersionConflict(
         "one of the variables needed for gradient computation has been modified by an inplace operation: "
         f"[{what}]{which} is at version {cell[0]}; expected version {version} instead. Hint: enable "
         "anomaly detection to find the operation that failed to compute its gradient, with "
-        "torch.autograd.set_detect_anomaly(True)."
+        "torch.autograd.set_detect_anomaly(True, check_nan=False)."
     )
+
+
+def _kind(node: Node) -> str:
+    """A node's name as torch's text on modified tensors has it: ``Sigmoid`` for ``SigmoidBackward0``."""
+    return re.sub(r"Backward\d+$", "", node.name())

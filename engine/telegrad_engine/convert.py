@@ -22,37 +22,57 @@ def as_array(data: Any, dtype: Any = None) -> Any:
         array = np.array(data)
         dtypes.from_numpy(array.dtype)
         return array if wanted is None else array.astype(wanted)
+    data = _numbers(data)
     check_regular(data)
     try:
         array = np.array(data)
     except OverflowError:
-        raise InvalidOperation("Overflow when unpacking long") from None
+        raise InvalidValue("Overflow when unpacking long long") from None
     if array.dtype == object or array.dtype.kind in "uU":
-        _refuse(data, array)
+        _refuse(data)
     if array.dtype.kind == "c":
         raise DTypeMismatch(dtypes.COMPLEX_TEXT)
     if wanted is None:
         wanted = default_float() if array.dtype.kind == "f" else array.dtype
         if array.dtype.kind == "f" and _holds_numpy(data):
             wanted = array.dtype
+    if wanted.kind in "iu" and array.dtype.kind == "i" and array.size:
+        limits = np.iinfo(wanted)
+        if array.max() > limits.max or array.min() < min(limits.min, -limits.max):
+            name = dtypes.from_numpy(wanted).name
+            raise InvalidOperation(f"value cannot be converted to type {name} without overflow")
     return array.astype(wanted)
 
 
-def _holds_numpy(data: Any) -> bool:
+def _numbers(data: Any) -> Any:
+    """Tensors of one element inside lists as the numbers that they hold."""
+    if not hasattr(_first(data), "_data"):
+        return data
+    return [_numbers(v) for v in data] if isinstance(data, (list, tuple)) else data.__float__() if (
+        data.is_floating_point()
+    ) else data.__int__()
+
+
+def _first(data: Any) -> Any:
     while isinstance(data, (list, tuple)) and data:
         data = data[0]
-    return isinstance(data, (ndarray, np.generic))
+    return data
 
 
-def _refuse(data: Any, array: Any) -> None:
-    if array.dtype.kind == "u":
-        raise InvalidOperation("Overflow when unpacking long")
-    first = data
-    while isinstance(first, (list, tuple)) and first:
-        first = first[0]
-    if isinstance(first, int):
-        raise InvalidOperation("Overflow when unpacking long")
-    raise InvalidArgument(f"new(): invalid data type '{type(first).__name__}'")
+def _holds_numpy(data: Any) -> bool:
+    return isinstance(_first(data), (ndarray, np.generic))
+
+
+def _refuse(data: Any) -> None:
+    leaves = [data]
+    while any(isinstance(v, (list, tuple)) for v in leaves):
+        leaves = [w for v in leaves for w in (v if isinstance(v, (list, tuple)) else [v])]
+    strange = next((v for v in leaves if not isinstance(v, (bool, int, float))), None)
+    if isinstance(strange, (str, bytes)):
+        raise InvalidArgument(f"new(): invalid data type '{type(strange).__name__}'")
+    if strange is not None or None in leaves:
+        raise InvalidOperation(f"Could not infer dtype of {type(strange).__name__}")
+    raise InvalidValue("Overflow when unpacking long long")
 
 
 def check_regular(data: Any) -> None:

@@ -81,7 +81,7 @@ def _numpy_dtype(value: Any) -> np.dtype[Any]:
         # A torch.dtype prints as "torch.float32"; NumPy has never heard of it.
         text = str(value)
         return parse(text).numpy if text.startswith("torch.") else np.dtype(value)
-    except TypeError:
+    except (TypeError, ValueError):
         raise InvalidArgument(f"dtype must be a dtype or its name, not {type(value).__name__}") from None
 
 

@@ -9,8 +9,9 @@ import operator
 from typing import Any
 
 from .dtypes import bool_
-from .errors import IndexOutOfRange, ShapeMismatch
+from .errors import IndexOutOfRange, InvalidArgument, InvalidValue
 from .registry import CATALOGUE
+from .specs import expanded_shape
 
 
 def getitem(tensor: Any, index: Any) -> Any:
@@ -25,7 +26,9 @@ def setitem(tensor: Any, index: Any, value: Any) -> None:
     if not hasattr(value, "_data"):
         value = _as_tensor(tensor, value)
     if not picks:
-        view.copy_(_drop_leading_ones(value, view))
+        value = _drop_leading_ones(value, view)
+        expanded_shape(tuple(value.shape), value._data.dtype, tuple(view.shape))
+        view.copy_(value)
         return
     if value.dtype != tensor.dtype:
         value = value.to(dtype=tensor.dtype)
@@ -37,11 +40,6 @@ def _drop_leading_ones(value: Any, view: Any) -> Any:
     extra = value.dim() - view.dim()
     if extra > 0 and all(n == 1 for n in value.shape[:extra]):
         return value.reshape(tuple(value.shape[extra:]))
-    if extra > 0:
-        raise ShapeMismatch(
-            f"shape mismatch: value tensor of shape {list(value.shape)} cannot be broadcast to indexing result of "
-            f"shape {list(view.shape)}"
-        )
     return value
 
 
@@ -51,19 +49,26 @@ def _as_tensor(like: Any, value: Any) -> Any:
 
 def _basic(tensor: Any, index: Any) -> tuple[Any, tuple[Any, ...]]:
     """The view that the basic part of ``index`` selects, and the index tensors to apply to it."""
-    items = index if isinstance(index, tuple) else (index,)
+    items = index if isinstance(index, tuple) or _lists_items(index) else (index,)
+    if tensor.dim() == 0 and len(items) == 1 and type(items[0]) is int:
+        raise IndexOutOfRange(
+            "invalid index of a 0-dim tensor. Use `tensor.item()` in Python or `tensor.item<T>()` in C++ to convert a "
+            "0-dim tensor to a number"
+        )
     items = tuple(_convert(tensor, item) for item in items)
     used = sum(_width(item) for item in items)
     if used > tensor.dim():
         raise IndexOutOfRange(f"too many indices for tensor of dimension {tensor.dim()}")
     if not any(item is Ellipsis for item in items):
         items = (*items, Ellipsis)
+    unmet = tensor.dim() - used
     basic: list[Any] = []
     picks: list[Any] = []
     for item in items:
         if item is Ellipsis:
-            basic.extend([("slice", None, None, None)] * (tensor.dim() - used))
-            picks.extend([None] * (tensor.dim() - used))
+            basic.extend([("slice", None, None, None)] * unmet)
+            picks.extend([None] * unmet)
+            unmet = 0  # only the first ellipsis stands for dimensions
         elif item is None:
             basic.append(None)
             picks.append(None)
@@ -72,6 +77,9 @@ def _basic(tensor: Any, index: Any) -> tuple[Any, tuple[Any, ...]]:
             picks.append(None)
         elif isinstance(item, int):
             basic.append(item)
+        elif item.dtype is bool_ and not item.dim():
+            basic.append(None)  # a single truth value keeps or drops a new dimension
+            picks.append(item.reshape(1).nonzero().reshape(-1))
         else:
             columns = _columns(tensor, item, len(picks))
             basic.extend([("slice", None, None, None)] * _width(item))
@@ -82,6 +90,15 @@ def _basic(tensor: Any, index: Any) -> tuple[Any, tuple[Any, ...]]:
     if trivial and picks:
         return tensor, tuple(picks)
     return tensor._apply(CATALOGUE.get("getitem"), (tensor,), {"index": tuple(basic)}), tuple(picks)
+
+
+def _lists_items(index: Any) -> bool:
+    """Whether a list is an index of several items, as torch takes ``x[[[0, 1], [1, 0]]]``."""
+    return (
+        isinstance(index, list)
+        and len(index) < 32
+        and any(i is None or i is ... or isinstance(i, (list, tuple, slice)) or hasattr(i, "_data") for i in index)
+    )
 
 
 def _convert(tensor: Any, item: Any) -> Any:
@@ -96,6 +113,8 @@ def _convert(tensor: Any, item: Any) -> Any:
         return item
     if isinstance(item, (list, range)) or hasattr(item, "__array__"):
         return tensor.new_tensor(list(item) if isinstance(item, range) else item)
+    if isinstance(item, str):
+        raise InvalidArgument("new(): invalid data type 'str'")
     try:
         return operator.index(item)
     except TypeError:
@@ -117,7 +136,7 @@ def _width(item: Any) -> int:
 def _slice(item: slice) -> tuple[Any, ...]:
     parts = [None if p is None else operator.index(p) for p in (item.start, item.stop, item.step)]
     if parts[2] is not None and parts[2] <= 0:
-        raise IndexOutOfRange("step must be greater than zero")
+        raise InvalidValue("step must be greater than zero")
     return ("slice", *parts)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from .dtypes import DType, from_numpy
 from .functions import make_function
+from .params import OperandKind
 from .registry import CATALOGUE, NO_ATTRS, Op, choose
 from .specs import Size, wrap_dim
 
@@ -59,8 +60,8 @@ class TensorMethods(OpMethods):
 
         setitem(self, index, value)
 
-    def __hash__(self) -> int:
-        return id(self)
+    # == compares elements, so identity must be named: tensors are keys of dicts in the backward pass.
+    __hash__ = object.__hash__
 
     def __len__(self) -> int:
         if not self._data.shape:
@@ -165,7 +166,8 @@ def install_methods() -> None:
     for name, overloads in CATALOGUE.overloads.items():
         methods = [op for op in overloads if op.method and not op.internal]
         if methods and name not in TensorMethods.__dict__:
-            setattr(TensorMethods, name, _method(name))
+            lone = len(overloads) == 1 and len(overloads[0].params) == 1 and not overloads[0].composite
+            setattr(TensorMethods, name, _plain_method(overloads[0]) if lone else _method(name))
         changing = [op for op in overloads if op.method and op.inplace]
         if changing:
             setattr(TensorMethods, f"{name}_", _inplace_method(name, changing))
@@ -175,7 +177,18 @@ def _takes(value: Any) -> bool:
     return hasattr(value, "_data") or isinstance(value, (bool, int, float))
 
 
+def _between_tensors(op: Op) -> Callable[[Any, Any], Any]:
+    def operator(self: Any, other: Any) -> Any:
+        return self._apply(op, (self, other)) if hasattr(other, "_data") else NotImplemented
+
+    operator.__doc__ = op.doc
+    return operator
+
+
 def _binary(op: Op) -> Callable[[Any, Any], Any]:
+    if not isinstance(op.params[1].kind, OperandKind):
+        return _between_tensors(op)
+
     def operator(self: Any, other: Any) -> Any:
         if hasattr(other, "_data") or isinstance(other, (bool, int, float)):
             return self._apply(op, (self, other))
@@ -186,8 +199,10 @@ def _binary(op: Op) -> Callable[[Any, Any], Any]:
 
 
 def _reflected(op: Op) -> Callable[[Any, Any], Any]:
+    takes_numbers = isinstance(op.params[1].kind, OperandKind)
+
     def operator(self: Any, other: Any) -> Any:
-        if not _takes(other):
+        if not (_takes(other) and takes_numbers):
             return NotImplemented
         return self._apply(op, (other, self))
 
@@ -203,6 +218,19 @@ def _binary_inplace(op: Op) -> Callable[[Any, Any], Any]:
 
 def _unary(op: Op) -> Callable[[Any], Any]:
     return lambda self: self._apply(op, (self,))
+
+
+def _plain_method(op: Op) -> Callable[..., Any]:
+    """The method of an op that takes nothing but the tensor: no arguments to sort."""
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if args or kwargs:
+            op.bind((self, *args), kwargs)
+        return self._apply(op, (self,))
+
+    method.__name__ = method.__qualname__ = op.name
+    method.__doc__ = f"{op.signature}\n\n{op.doc}"
+    return method
 
 
 def _method(name: str) -> Callable[..., Any]:

@@ -83,13 +83,24 @@ class _Mode:
         return type(self)()
 
 
-class no_grad(_Mode):
+class _Switch(_Mode):
+    """A mode without arguments: it decorates a function with or without parentheses."""
+
+    def __new__(cls, function: Any = None) -> Any:
+        mode = super().__new__(cls)
+        if function is None:
+            return mode
+        mode.__init__()
+        return mode(function)
+
+
+class no_grad(_Switch):
     """Nothing is recorded inside: results do not require grad. Also a decorator."""
 
     enabled = False
 
 
-class enable_grad(_Mode):
+class enable_grad(_Switch):
     """Recording is on inside, even within no_grad. Also a decorator."""
 
     enabled = True

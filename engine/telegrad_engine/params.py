@@ -63,16 +63,22 @@ class OperandKind(TensorKind):
 class TensorListKind(Kind):
     """A list of tensors."""
 
-    word, stub, is_tensor, splats = "tuple of Tensors", "Sequence[Self]", True, True
+    word, stub, is_tensor = "tuple of Tensors", "Sequence[Self]", True
     schema = {"type": "array", "items": {"description": "a tensor id"}}
-
-    def takes_splat(self, rest: Sequence[Any]) -> bool:
-        return all(hasattr(v, "_data") for v in rest)
 
     def parse(self, value: Any) -> tuple[Any, ...]:
         if not isinstance(value, (list, tuple)):
             raise TypeError
         return tuple(v if v is None else TensorKind.parse(self, v) for v in value)  # type: ignore[arg-type]
+
+
+class TensorsKind(TensorListKind):
+    """A list of tensors, or the tensors themselves: ``einsum("ij,jk", a, b)``."""
+
+    splats = True
+
+    def takes_splat(self, rest: Sequence[Any]) -> bool:
+        return all(hasattr(v, "_data") for v in rest)
 
 
 class IntKind(Kind):
@@ -214,6 +220,7 @@ def _freeze(value: Sequence[Any]) -> tuple[Any, ...]:
 Array = Annotated[Any, TensorKind()]
 Operand = Annotated[Any, OperandKind()]
 Arrays = Annotated[Any, TensorListKind()]
+ManyArrays = Annotated[Any, TensorsKind()]
 Int = Annotated[int, IntKind()]
 Number = Annotated[float, NumberKind()]
 Bool = Annotated[bool, BoolKind()]

@@ -64,6 +64,7 @@ class Plan(NamedTuple):
     steps: tuple[Step, ...]
     holds_tensors: bool  # whether freeing the graph loses something
     saves_self: bool  # whether the first input's value is needed: an in-place op must keep a copy
+    takes: tuple[int, ...] | None  # the saves if all are inputs (by position) or the output (-1), else None
 
 
 class Case(NamedTuple):
@@ -302,6 +303,7 @@ class Op:
             tuple(steps),
             any(s.source in ("input", "output", "hidden") for s in saves),
             Save("input", 0) in saves,
+            _takes(saves, self),
         )
 
     def _arguments(self, rule: Rule, skip: int, saves: dict[Save, int]) -> tuple[int, ...]:
@@ -358,6 +360,12 @@ def _by_position(
         return function(*args[:lead], **dict(zip(names, args[lead:], strict=True)), **attrs)
 
     return call
+
+
+def _takes(saves: Mapping[Save, int], op: Op) -> tuple[int, ...] | None:
+    if op.has_lists or len(op.outputs) > 1 or any(s.source not in ("input", "output") for s in saves):
+        return None
+    return tuple(s.key if s.source == "input" else -1 for s in saves)
 
 
 class Catalogue:

@@ -18,7 +18,7 @@ from .errors import InvalidArgument, InvalidOperation, TelegradError, TensorExis
 from .modes import state
 from .program.instructions import Instruction
 from .program.verbs import VERBS, Verb, check_input
-from .registry import CATALOGUE, REQUIRED, Op, unknown_op
+from .registry import CATALOGUE, NO_ATTRS, REQUIRED, Op, unknown_op
 from .tensor import Tensor, apply
 
 logger = logging.getLogger(__name__)
@@ -53,7 +53,9 @@ class Session:
         max_bytes: int = DEFAULT_BYTES,
     ) -> None:
         if not dtype.is_floating_point:
-            raise InvalidArgument(f"only floating-point types are supported as the default type, got {dtype.name}")
+            raise InvalidArgument(
+                f"only floating-point types are supported as the default type, got {dtype.name}"
+            )
         self.tensors: dict[str, Tensor] = {}
         self.dtype = dtype
         self.max_bytes = max_bytes
@@ -74,18 +76,24 @@ class Session:
         """
         values: dict[str, Value] = {}
         self.programs += 1
+        unchanging = _tail(program)
         with self._modes(), np.errstate(all="ignore"):
             for index, instruction in enumerate(program):
                 self.instructions += 1
                 try:
                     self._execute(instruction)
                     if instruction.op == "fetch":
-                        last = all(later.op in ("fetch", "free") for later in program[index + 1 :])
-                        self._fetch(instruction, values, copy=not last)
+                        self._fetch(instruction, values, copy=index < unchanging)
+                    elif instruction.op == "free":
+                        # By name: another name of the same tensor stays good.
+                        for name in instruction.inputs[0]:
+                            self.tensors.pop(name, None)
                 except TelegradError as error:
                     raise self._locate(error, index, instruction) from None
                 except MemoryError:
-                    raise self._locate(TooLarge("not enough memory for the result"), index, instruction) from None
+                    raise self._locate(
+                        TooLarge("not enough memory for the result"), index, instruction
+                    ) from None
                 except RecursionError:
                     raise
                 except Exception as error:
@@ -101,10 +109,13 @@ class Session:
             state.grad_enabled = instruction.grad_mode == "enable_grad"
         state.room = self.max_bytes - self.used_bytes
         try:
+            self._check_names(instruction.outputs or ())
             inputs = [self._resolve(x) for x in instruction.inputs]
             verb = VERBS.get(instruction.op)
             results = (
-                self._run_op(instruction, inputs) if verb is None else self._run_verb(verb, instruction, inputs)
+                self._run_op(instruction, inputs)
+                if verb is None
+                else self._run_verb(verb, instruction, inputs)
             )
             self._bind(instruction, results)
         finally:
@@ -116,8 +127,12 @@ class Session:
         return verb.handler(self, instruction.outputs, *checked, **attrs) or ()
 
     def _run_op(self, instruction: Instruction, inputs: list[Any]) -> Sequence[Any]:
-        op, in_place = find_op(instruction.op)
-        attrs = instruction.attrs if instruction.checked else op.check_attrs(instruction.attrs)
+        if instruction.checked:
+            op, in_place = find_op(instruction.op)
+            attrs = instruction.attrs
+        else:
+            op, in_place = find_op(instruction.op, len(inputs), instruction.attrs)
+            attrs = op.check_attrs(instruction.attrs)
         if len(inputs) > len(op.tensor_params):
             raise InvalidArgument(
                 f"{op.name}() takes at most {len(op.tensor_params)} inputs, but {len(inputs)} were given"
@@ -138,29 +153,47 @@ class Session:
             try:
                 return self.tensors[value]
             except KeyError:
-                raise UnknownTensor(f"no tensor {value!r} in this session; it was never made, or freed", ids=[value]) from None
+                raise UnknownTensor(
+                    f"no tensor {value!r} in this session; it was never made, or freed", ids=[value]
+                ) from None
         if isinstance(value, tuple):
             return tuple([self._resolve(v) for v in value])
         return value
 
+    def _check_names(self, names: Sequence[str]) -> None:
+        for name in names:
+            if name in self.tensors:
+                raise TensorExists(f"there is a tensor {name!r} already; free it first", ids=[name])
+        if len(names) > 1 and len(set(names)) < len(names):
+            raise TensorExists("two outputs of one instruction have the same name", ids=list(names))
+
     def _bind(self, instruction: Instruction, results: Sequence[Any]) -> None:
         names = instruction.outputs
+        if names is None:
+            names = instruction.outputs = [None if tensor is None else self.new_id() for tensor in results]
         if len(names) > len(results):
             raise InvalidArgument(
                 f"{instruction.op} has {len(results)} outputs, but {len(names)} names were given for them"
             )
         for name, tensor in zip(names, results, strict=False):
-            if tensor is None:
+            if tensor is None or name is None:
                 continue  # an unused input's gradient: its name stays free
-            if name in self.tensors:
-                raise TensorExists(f"there is a tensor {name!r} already; free it first", ids=[name])
             self._account(tensor)
+            # Ops on equal shapes skip the check before they run: their result is no larger than an input.
+            self.check_room(0)
             self.tensors[name] = tensor
 
     def _fetch(self, instruction: Instruction, values: dict[str, Value], copy: bool) -> None:
         with_values = instruction.attrs.get("values", True)
         for name in instruction.inputs[0]:
             tensor = self.tensors[name]
+            if with_values:
+                # An expanded tensor takes no memory here, but all of it on the wire.
+                fetched = sum(v.array.nbytes for v in values.values() if v.array is not None)
+                if fetched + tensor._data.nbytes > self.max_bytes:
+                    raise TooLarge(
+                        f"the values that the program fetches take more than {self.max_bytes} bytes"
+                    )
             array = (tensor._data.copy() if copy else tensor._data) if with_values else None
             values[name] = Value(describe(name, tensor), array)
 
@@ -216,7 +249,7 @@ class Session:
         """An id that no tensor of this session has."""
         while True:
             self._last_id += 1
-            name = f"t{self._last_id}"
+            name = f"v{self._last_id}"
             if name not in self.tensors:
                 return name
 
@@ -226,19 +259,61 @@ class Session:
         return tensor
 
 
-def find_op(name: str) -> tuple[Op, bool]:
-    """The op of an instruction, and whether its in-place form (with a trailing ``_``) is meant."""
+def _tail(program: Sequence[Instruction]) -> int:
+    """From which instruction on nothing changes any more, so that values need no copy."""
+    index = len(program)
+    while index and program[index - 1].op in ("fetch", "free"):
+        index -= 1
+    return index
+
+
+def find_op(name: str, inputs: int | None = None, attrs: Mapping[str, Any] = NO_ATTRS) -> tuple[Op, bool]:
+    """The op of an instruction, and whether its in-place form (with a trailing ``_``) is meant.
+
+    A name that several overloads share means the first that takes so many ``inputs`` and these
+    ``attrs``; without a number of inputs the one that has the name as its key. Raises UnknownOp, and
+    InvalidArgument if no overload fits.
+    """
     op = CATALOGUE.ops.get(name)
-    if op is not None:
-        return op, False
-    if name.endswith("_"):
+    family: Sequence[Op] = CATALOGUE.overloads.get(name, ())
+    in_place = False
+    if op is None and not family and name.endswith("_"):
+        in_place = True
         op = CATALOGUE.ops.get(name[:-1])
-        if op is not None and op.inplace:
-            return op, True
-    aliased = CATALOGUE.overloads.get(name)
-    if aliased:
-        return aliased[0], False
-    raise unknown_op(name, {**CATALOGUE.ops, **VERBS})
+        op = op if op is not None and op.inplace else None
+        family = [other for other in CATALOGUE.overloads.get(name[:-1], ()) if other.inplace]
+    if len(family) > 1 and inputs is not None:
+        return _overload(name, family, inputs, attrs), in_place
+    if op is None and family:
+        op = family[0]
+    if op is None:
+        raise unknown_op(name, {**CATALOGUE.ops, **VERBS})
+    return op, in_place
+
+
+def _overload(name: str, family: Sequence[Op], inputs: int, attrs: Mapping[str, Any]) -> Op:
+    fitting = [op for op in family if _takes(op, inputs, attrs)]
+    for op in fitting[:-1]:
+        try:
+            op.check_attrs(attrs)
+        except InvalidArgument:
+            continue
+        return op
+    if fitting:
+        return fitting[-1]
+    got = ", ".join([f"{inputs} input{'s' * (inputs != 1)}", *map(repr, attrs)])
+    expected = "".join(f"\n * {op.signature.removeprefix(op.name)}" for op in family)
+    raise InvalidArgument(
+        f"{name}() received an invalid combination of arguments - got ({got}), but expected one of:{expected}"
+    )
+
+
+def _takes(op: Op, inputs: int, attrs: Mapping[str, Any]) -> bool:
+    """Whether an op has so many inputs and attributes of these names."""
+    required = sum(p.default is REQUIRED for p in op.tensor_params)
+    needed = {p.name for p in op.attr_params if p.default is REQUIRED}
+    known = {p.name for p in op.attr_params}
+    return required <= inputs <= len(op.tensor_params) and needed <= set(attrs) <= known
 
 
 def describe(name: str, tensor: Tensor) -> dict[str, Any]:
@@ -262,5 +337,3 @@ def _flat(inputs: Sequence[Any]) -> Iterator[Any]:
             yield from _flat(x)
         else:
             yield x
-
-

@@ -146,11 +146,18 @@ def infer_reshape(shape: Shape, target: Sequence[int]) -> Shape:
     return result
 
 
-def expanded_shape(shape: Shape, target: Sequence[int]) -> Shape:
-    """``target`` of expand with its -1 worked out."""
+def expands_to(shape: Shape, target: Shape) -> bool:
+    """Whether a tensor of ``shape`` broadcasts to exactly ``target``."""
+    lead = len(target) - len(shape)
+    return lead >= 0 and all(n in (1, m) for n, m in zip(shape, target[lead:], strict=True))
+
+
+def expanded_shape(shape: Shape, dtype: np.dtype[Any], target: Sequence[int]) -> Shape:
+    """``target`` of expand with its -1 worked out, for a tensor of ``shape`` and ``dtype``."""
     if len(target) < len(shape):
+        kind = dtypes.from_numpy(dtype).kernel_name
         raise ShapeMismatch(
-            f"expand: the number of sizes provided ({len(target)}) must be greater or equal to the "
+            f"expand(torch.{kind}Tensor{{{list(shape)}}}, size={list(target)}): the number of sizes provided ({len(target)}) must be greater or equal to the "
             f"number of dimensions in the tensor ({len(shape)})"
         )
     lead = len(target) - len(shape)

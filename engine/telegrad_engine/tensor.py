@@ -14,9 +14,9 @@ from .backends import NUMPY
 from .backward import Values
 from .dtypes import FLOATING
 from .convert import as_array
-from .errors import InvalidOperation
+from .errors import InvalidOperation, InvalidValue
 from .functions import Functions
-from .graph import record
+from .graph import record, record_elementwise
 from .modes import generator, state
 from .registry import NO_ATTRS, Op
 from .specs import check_size
@@ -26,85 +26,7 @@ ndarray = np.ndarray
 _new = object.__new__
 _NATIVE = frozenset({np.dtype(np.float32), np.dtype(np.float64)})
 """Dtypes in which NumPy and torch agree on what an operation with a Python number gives."""
-
-
-class Tensor(Tracked):
-    """A tensor whose value is an array. Make one with :func:`tensor` or by an op."""
-
-    def __init__(self, array: Any) -> None:
-        self._data = array
-        self._cell = [0]
-
-    @property
-    def device(self) -> str:
-        """Where the value lives."""
-        return NUMPY.name
-
-    def numpy(self) -> Any:
-        """The value as a NumPy array that shares memory. Raises for tensors that require grad."""
-        if self.requires_grad:
-            raise InvalidOperation(
-                "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
-            )
-        return self._data
-
-    def tolist(self) -> Any:
-        """The value as nested lists of Python numbers."""
-        return self._data.tolist()
-
-    def item(self) -> Any:
-        """The value of a tensor of one element as a Python number."""
-        return item(self._data)
-
-    def __bool__(self) -> bool:
-        return truth(self._data)
-
-    def __float__(self) -> float:
-        return float(self.item())
-
-    def __int__(self) -> int:
-        return int(self.item())
-
-    def __index__(self) -> int:
-        if self._data.size != 1 or self._data.dtype in FLOATING:
-            raise TypeError("only integer tensors of a single element can be converted to an index")
-        return int(self.item())
-
-    def __repr__(self) -> str:
-        from .formatting import format_tensor
-
-        self._refresh()
-        return format_tensor(self, self._data)
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        return np.array(self.numpy(), dtype=dtype, copy=copy)
-
-    def new_tensor(self, data: Any, *, dtype: Any = None, requires_grad: bool = False) -> Tensor:
-        """A new tensor from ``data`` where this one is."""
-        return tensor(data, dtype=dtype, requires_grad=requires_grad)
-
-    # What Tracked leaves to the class with the value ----------------------------------------
-
-    def _write(self, op: Op, inputs: tuple[Any, ...], attrs: Any) -> None:
-        datas = [x._data if isinstance(x, Tracked) else _unwrap(x) for x in inputs]
-        out, _ = execute(op, datas, attrs)
-        np.copyto(self._data, out[0], casting="unsafe")
-
-    def _copy_value(self) -> Any:
-        return self._data.copy()
-
-    def _zeros_like(self) -> Tensor:
-        return Tensor(np.zeros_like(self._data))
-
-    def _ones_like(self) -> Tensor:
-        return Tensor(np.ones_like(self._data))
-
-    def _values(self, create_graph: bool) -> Values:
-        from .values import ARRAYS, GraphValues
-
-        return GraphValues(Tensor) if create_graph else ARRAYS
-
-    _apply = staticmethod(lambda op, inputs, attrs=NO_ATTRS: apply(op, inputs, attrs))
+_NUMBERS = frozenset({float, int})
 
 
 def item(array: Any) -> Any:
@@ -112,6 +34,13 @@ def item(array: Any) -> Any:
     if array.size != 1:
         raise InvalidOperation(f"a Tensor with {array.size} elements cannot be converted to Scalar")
     return array.item() if array.dtype.kind != "V" else float(array.reshape(()))
+
+
+def one_number(array: Any) -> Any:
+    """As :func:`item`, with the error that torch's conversions to Python numbers raise."""
+    if array.size != 1:
+        raise InvalidValue("only one element tensors can be converted to Python scalars")
+    return item(array)
 
 
 def truth(array: Any) -> bool:
@@ -129,13 +58,10 @@ def apply(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) 
         out = _quick(op, inputs)
         if out is not None:
             tensor = _new(Tensor)
-            tensor._data = out
+            tensor._data = out if type(out) is ndarray else np.asarray(out)
             tensor._cell = [0]
-            if state.grad_enabled and op.differentiable:
-                for x in inputs:
-                    if getattr(x, "_requires_grad", False):
-                        record(op, inputs, attrs, (tensor,))
-                        break
+            if (inputs[0]._requires_grad or getattr(inputs[-1], "_requires_grad", False)) and state.grad_enabled:
+                record_elementwise(op, inputs, tensor)
             return tensor
     needs = False
     datas: list[Any] = []
@@ -183,21 +109,16 @@ def _quick(op: Op, inputs: tuple[Any, ...]) -> Any:
     if dtype not in _NATIVE:
         return None
     if len(inputs) == 1:
-        out = op.kernel(NUMPY, x)
-    elif len(inputs) == 2:
-        second = inputs[1]
-        if type(second) is Tensor:
-            y = second._data
-            if y.dtype is not dtype or y.shape != x.shape or second._base is not None:
-                return None
-        elif type(second) is float or type(second) is int:
-            y = second
-        else:
-            return None
-        out = op.kernel(NUMPY, x, y)
-    else:
+        return op.kernel(NUMPY, x)
+    if len(inputs) > 2:
         return None
-    return out if type(out) is ndarray else np.asarray(out)
+    second = inputs[1]
+    if type(second) is Tensor:
+        y = second._data
+        if y.dtype is not dtype or y.shape != x.shape or second._base is not None:
+            return None
+        return op.kernel(NUMPY, x, y)
+    return op.kernel(NUMPY, x, second) if type(second) in _NUMBERS else None
 
 
 def _unwrap(value: Any) -> Any:
@@ -251,6 +172,85 @@ def _promote(datas: list[Any], dtype: np.dtype[Any]) -> list[Any]:
 def _number_as(x: Any, dtype: np.dtype[Any]) -> Any:
     # Integers wrap around as torch's do, where NumPy would raise.
     return np.asarray(np.asarray(x)).astype(dtype)
+
+
+class Tensor(Tracked):
+    """A tensor whose value is an array. Make one with :func:`tensor` or by an op."""
+
+    def __init__(self, array: Any) -> None:
+        self._data = array
+        self._cell = [0]
+
+    @property
+    def device(self) -> str:
+        """Where the value lives."""
+        return NUMPY.name
+
+    def numpy(self) -> Any:
+        """The value as a NumPy array that shares memory. Raises for tensors that require grad."""
+        if self.requires_grad:
+            raise InvalidOperation(
+                "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
+            )
+        return self._data
+
+    def tolist(self) -> Any:
+        """The value as nested lists of Python numbers."""
+        return self._data.tolist()
+
+    def item(self) -> Any:
+        """The value of a tensor of one element as a Python number."""
+        return item(self._data)
+
+    def __bool__(self) -> bool:
+        return truth(self._data)
+
+    def __float__(self) -> float:
+        return float(one_number(self._data))
+
+    def __int__(self) -> int:
+        return int(one_number(self._data))
+
+    def __index__(self) -> int:
+        if self._data.size != 1 or self._data.dtype in FLOATING:
+            raise TypeError("only integer tensors of a single element can be converted to an index")
+        return int(self.item())
+
+    def __repr__(self) -> str:
+        from .formatting import format_tensor
+
+        self._refresh()
+        return format_tensor(self, self._data)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        return np.array(self.numpy(), dtype=dtype, copy=copy)
+
+    def new_tensor(self, data: Any, *, dtype: Any = None, requires_grad: bool = False) -> Tensor:
+        """A new tensor from ``data`` where this one is."""
+        return tensor(data, dtype=dtype, requires_grad=requires_grad)
+
+    # What Tracked leaves to the class with the value ----------------------------------------
+
+    def _write(self, op: Op, inputs: tuple[Any, ...], attrs: Any) -> None:
+        datas = [x._data if isinstance(x, Tracked) else _unwrap(x) for x in inputs]
+        out, _ = execute(op, datas, attrs)
+        np.copyto(self._data, out[0], casting="unsafe")
+
+    def _copy_value(self) -> Any:
+        return self._data.copy()
+
+    def _zeros_like(self) -> Tensor:
+        return Tensor(np.zeros_like(self._data))
+
+    def _ones_like(self) -> Tensor:
+        return Tensor(np.ones_like(self._data))
+
+    def _values(self, create_graph: bool) -> Values:
+        from .values import ARRAYS, GraphValues
+
+        return GraphValues(Tensor) if create_graph else ARRAYS
+
+    _apply = staticmethod(apply)
 
 
 functions = Functions(apply)

@@ -106,14 +106,22 @@ class Tracked(TensorMethods):
     def grad(self, value: Any) -> None:
         if value is not None:
             if not isinstance(value, Tracked):
-                raise TypeError(f"assigned grad expected to be a Tensor or None but got {type(value).__name__}")
+                raise TypeError(
+                    f"assigned grad expected to be a Tensor or None but got grad of type {type(value).__name__}"
+                )
+            if value is self:
+                raise InvalidOperation("can't assign Variable as its own grad")
             if value._data.shape != self._data.shape:
                 raise ShapeMismatch(
-                    f"assigned grad has data of a different size: got {list(value._data.shape)}, "
-                    f"expected {list(self._data.shape)}"
+                    f"attempting to assign a gradient of size '{list(value._data.shape)}' to a tensor of size "
+                    f"'{list(self._data.shape)}'. Please ensure that the gradient and the tensor are the same size"
                 )
             if value._data.dtype != self._data.dtype:
-                raise DTypeMismatch("assigned grad has data of a different type")
+                raise DTypeMismatch(
+                    f"attempting to assign a gradient with dtype '{_c_name(value.dtype)}' to a tensor with grad_dtype "
+                    f"'{self.dtype.kernel_name}'. The gradient must match the tensor's grad_dtype (defaults to the "
+                    "tensor's dtype)."
+                )
         self._grad = value
 
     # Gradients ---------------------------------------------------------------------------
@@ -149,6 +157,14 @@ class Tracked(TensorMethods):
             raise GradRequired("cannot register a hook on a tensor that doesn't require gradient")
         return autograd.add_hook(self, hook)
 
+    def register_post_accumulate_grad_hook(self, hook: Callable[[Any], Any]) -> autograd.Handle:
+        """Call ``hook(self)`` each time this leaf's gradient has been accumulated."""
+        if not self.requires_grad:
+            raise GradRequired("cannot register a hook on a tensor that doesn't require gradient")
+        if self._node is not None:
+            raise InvalidOperation("post accumulate grad hooks cannot be registered on non-leaf tensors")
+        return autograd.add_after(self, hook)
+
     def detach(self) -> Self:
         """A tensor over the same memory that is outside the graph."""
         result = self._alias()
@@ -162,7 +178,8 @@ class Tracked(TensorMethods):
             raise InvalidOperation(
                 "Can't detach views in-place. Use detach() instead. If you are using DistributedDataParallel "
                 "(DDP) for training, and gradient_as_bucket_view is set as True, gradients are views of DDP "
-                "buckets, and hence detach_() cannot be called on these gradients."
+                "buckets, and hence detach_() cannot be called on these gradients. To fix this error, please refer to "
+                "the Optimizer.zero_grad() function in torch/optim/optimizer.py as the solution."
             )
         self._node, self._slot, self._requires_grad = None, 0, False
         return self
@@ -231,11 +248,27 @@ class Tracked(TensorMethods):
         base_old = None if self._base is None else self._base._alias()
         self._write(op, inputs, attrs)
         self._cell[0] += 1
-        record(op, tuple(old if x is self else x for x in inputs), attrs, [self])
+        record(op, (old, *inputs[1:]), attrs, [self])
+        self._outdate_saved(inputs)
+        if old._node is not None:
+            autograd.move_retain(self, old._node, old._slot)
         if base_old is not None and self._base is not None:
             record(CATALOGUE.get("view_scatter"), (base_old, self), {"chain": self._chain}, [self._base])
+            if base_old._node is not None:
+                autograd.move_retain(self._base, base_old._node, base_old._slot)
             self._seen = -1  # from now on its history comes through the base
         return self
+
+    def _outdate_saved(self, inputs: tuple[Any, ...]) -> None:
+        """Make the new node see that other inputs over this memory were overwritten, as in ``y.mul_(y)``."""
+        if any(isinstance(x, Tracked) and x._cell is self._cell for x in inputs[1:]):
+            node: Any = self._node
+            node.versions = tuple(
+                [
+                    (at, cell, version - (cell is self._cell and node.plan.saves[at].source == "input"))
+                    for at, cell, version in node.versions
+                ]
+            )
 
     def _check_inplace(self, tracked: bool, op: Op, inputs: tuple[Any, ...], attrs: Any) -> None:
         if state.grad_enabled:
@@ -268,6 +301,10 @@ class Tracked(TensorMethods):
 
 def _datas(inputs: Sequence[Any]) -> list[Any]:
     return [tuple(v._data if isinstance(v, Tracked) else v for v in x) if isinstance(x, tuple) else x for x in inputs]
+
+
+def _c_name(dtype: DType) -> str:
+    return {"float32": "float", "float64": "double", "int64": "long int"}.get(dtype.name, dtype.name)
 
 
 def _meta_alias(tensor: Tracked) -> Any:

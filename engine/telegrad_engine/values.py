@@ -88,14 +88,14 @@ class ArrayValues(Values):
         return Tensor(array if array.flags.owndata and array.flags.writeable else array.copy())
 
     def accumulate(self, tensor: Any, grad: Any, private: bool) -> None:
-        """Add a gradient to ``tensor.grad``, in place if there is one, without a copy if nobody else holds it."""
+        """Add a gradient to ``tensor.grad``, in place if there is one, without a copy if nobody else holds it.
+
+        In place even if the present one has a history: nothing is recorded here, and torch does so too.
+        """
         present = tensor._grad
-        if present is not None and not present._requires_grad:
+        if present is not None:
             np.add(present._data, grad, out=present._data, casting="unsafe")
             present._cell[0] += 1
-            return
-        if present is not None:
-            tensor._grad = Tensor(present._data + grad)
         else:
             steal = private and type(grad) is ndarray and grad.flags.owndata
             tensor._grad = Tensor(grad if steal else np.array(grad))

@@ -10,14 +10,21 @@ from collections.abc import AsyncIterator
 from fastapi import FastAPI
 
 from . import __version__, openapi, problems
+from .autograd import endpoints as autograd
+from .catalogue import endpoints as catalogue
+from .graph import endpoints as graph
+from .health import endpoints as health
 from .host import InProcessHost, SessionHost
+from .ops import endpoints as ops
 from .programs import endpoints as programs
 from .sessions import endpoints as sessions
 from .settings import Settings
+from .tensors import endpoints as tensors
 
 logger = logging.getLogger(__name__)
 EXPIRY_PERIOD_S = 5.0
-ROUTERS = (sessions.router, programs.router)
+RESOURCES = (sessions, tensors, ops, autograd, programs, graph, catalogue, health)
+ROUTERS = [resource.router for resource in RESOURCES]
 
 
 def create_app(settings: Settings | None = None, host: SessionHost | None = None) -> FastAPI:
@@ -37,7 +44,7 @@ def create_app(settings: Settings | None = None, host: SessionHost | None = None
     problems.install(app)
     for router in ROUTERS:
         app.include_router(router)
-    openapi.install(app)
+    openapi.install(app, ROUTERS)
     return app
 
 

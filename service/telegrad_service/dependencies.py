@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import Depends, Path, Query, Request
 
 from .host import SessionHandle, SessionHost
-from .routing import accepted
+from .routing import accepted, body_of
 from .settings import Settings
 
 
@@ -27,7 +27,9 @@ Host = Annotated[SessionHost, Depends(get_host)]
 ServerSettings = Annotated[Settings, Depends(get_settings)]
 
 
-async def get_session(host: Host, session: Annotated[str, Path(description="id of the session")]) -> SessionHandle:
+async def get_session(
+    host: Host, session: Annotated[str, Path(description="id of the session")]
+) -> SessionHandle:
     """The session that the path names."""
     return host.find(session)
 
@@ -37,7 +39,13 @@ async def get_accepted(request: Request) -> str:
     return accepted(request)
 
 
+async def get_body(request: Request) -> tuple[bytes, str]:
+    """The body as it came, and its media type."""
+    return body_of(request)
+
+
 CurrentSession = Annotated[SessionHandle, Depends(get_session)]
 Accepted = Annotated[str, Depends(get_accepted)]
+RawBody = Annotated[tuple[bytes, str], Depends(get_body)]
 Limit = Annotated[int, Query(ge=1, le=1000, description="how many items a page has at most")]
 Cursor = Annotated[str | None, Query(description="`next_cursor` of the page before; none for the first page")]

@@ -13,7 +13,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from itertools import count
-from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
+from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from telegrad_engine import dtypes
 from telegrad_engine.errors import ServerBusy, UnknownSession
@@ -57,7 +57,9 @@ class SessionHandle(ABC):
         return self.last_used_at + self.ttl_s
 
     @abstractmethod
-    async def call(self, function: Callable[Concatenate[Session, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def call(
+        self, function: Callable[Concatenate[Session, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
         """``function(session, …)`` where the session lives, after all calls before it.
 
         ``function`` is importable by name and its arguments are plain data.
@@ -105,7 +107,9 @@ class _Local(SessionHandle):
         self._session = Session(dtype=options.dtype, seed=options.seed, max_bytes=settings.max_session_bytes)
         self._actor = Actor(workers)
 
-    async def call(self, function: Callable[Concatenate[Session, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def call(
+        self, function: Callable[Concatenate[Session, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
         try:
             if kwargs:
                 return await self._actor.call(lambda: function(self._session, *args, **kwargs))
@@ -128,6 +132,7 @@ class InProcessHost(SessionHost):
         self._numbers = count(1)
 
     async def create(self, options: SessionOptions) -> SessionHandle:
+        """A new session on this process's threads."""
         self._refuse_while_draining()
         if len(self._sessions) >= self._settings.max_sessions:
             await self.expire()
@@ -138,6 +143,7 @@ class InProcessHost(SessionHost):
         return handle
 
     def find(self, session_id: str) -> SessionHandle:
+        """The session of this id."""
         self._refuse_while_draining()
         try:
             return self._sessions[session_id]
@@ -145,19 +151,23 @@ class InProcessHost(SessionHost):
             raise UnknownSession("no session of this id; it never was, it ended or it expired") from None
 
     def sessions(self) -> Sequence[SessionHandle]:
+        """All sessions, oldest first."""
         return list(self._sessions.values())
 
     async def end(self, session_id: str) -> None:
+        """Forget a session; what it runs or has waiting still finishes."""
         self.find(session_id)
         del self._sessions[session_id]
 
     async def expire(self) -> None:
+        """End the sessions whose time is up, but none that computes."""
         now = time.time()
         for handle in list(self._sessions.values()):
             if handle.expires_at < now and not handle.busy:
                 del self._sessions[handle.id]
 
     async def drain(self, seconds: float) -> bool:
+        """Refuse new work and wait for the threads to finish what they have."""
         self.draining = True
         deadline = time.monotonic() + seconds
         while busy := any(handle.busy for handle in self._sessions.values()):
@@ -167,6 +177,7 @@ class InProcessHost(SessionHost):
         return not busy
 
     async def close(self) -> None:
+        """End the threads and forget all sessions."""
         self._workers.stop()
         self._sessions.clear()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from starlette.requests import Request
+
 from telegrad_engine.errors import MalformedRequest, TooLarge
 
 from .media import JSON

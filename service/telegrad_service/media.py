@@ -27,7 +27,11 @@ class Media(NamedTuple):
 
 
 def speaks(
-    *, reads: tuple[str, ...] = (JSON,), writes: tuple[str, ...] = (JSON,), raw: bool = False, echo: bool = False
+    *,
+    reads: tuple[str, ...] = (JSON,),
+    writes: tuple[str, ...] = (JSON,),
+    raw: bool = False,
+    echo: bool = False,
 ) -> Callable[[_F], _F]:
     """Declare the media types of an endpoint."""
 

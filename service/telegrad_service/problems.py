@@ -15,6 +15,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+
 from telegrad_engine.errors import (
     InternalError,
     InvalidArgument,
@@ -26,8 +27,9 @@ from telegrad_engine.errors import (
 
 MEDIA_TYPE = "application/problem+json"
 TYPE_PREFIX = "urn:telegrad:problem:"
+RETRIED = frozenset({429, 503})
+"""Statuses that carry ``Retry-After``."""
 RETRY_AFTER_S = 1
-"""What ``Retry-After`` says with 429 and 503."""
 
 
 class Problem(BaseModel):
@@ -39,15 +41,17 @@ class Problem(BaseModel):
     title: str = Field(examples=["Shapes do not fit"])
     status: int = Field(examples=[422])
     detail: str = Field(description="what went wrong, in PyTorch's words where it has them")
-    instruction: int | None = Field(description="index of the program's instruction that failed; those before it stand")
+    instruction: int | None = Field(
+        description="index of the program's instruction that failed; those before it stand"
+    )
     op: str | None = Field(description="the op or verb that failed")
     ids: list[str] = Field(description="the tensors that it was given")
     shapes: dict[str, list[int]] = Field(description="their shapes, by id")
 
 
-def problem(error: TelegradError, headers: Mapping[str, str] | None = None) -> Response:
-    """The problem document of an error."""
-    content = {
+def content(error: TelegradError) -> dict[str, Any]:
+    """The members of an error's problem document."""
+    return {
         "type": TYPE_PREFIX + error.slug,
         "title": error.title,
         "status": error.status,
@@ -57,13 +61,13 @@ def problem(error: TelegradError, headers: Mapping[str, str] | None = None) -> R
         "ids": [],
         "shapes": {},
     } | error.context
-    extra = {"retry-after": str(RETRY_AFTER_S)} if error.status in (429, 503) else {}
-    return Response(
-        json.dumps(content, default=str).encode(),
-        error.status,
-        {**extra, **(headers or {})},
-        media_type=MEDIA_TYPE,
-    )
+
+
+def problem(error: TelegradError, headers: Mapping[str, str] | None = None) -> Response:
+    """The answer that tells of an error."""
+    extra = {"retry-after": str(RETRY_AFTER_S)} if error.status in RETRIED else {}
+    body = json.dumps(content(error), default=str).encode()
+    return Response(body, error.status, {**extra, **(headers or {})}, media_type=MEDIA_TYPE)
 
 
 def from_validation(errors: Sequence[Any]) -> InvalidArgument:

@@ -12,6 +12,7 @@ from typing import Any
 from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import Response
+
 from telegrad_engine.program import json_codec
 
 from . import media, problems
@@ -24,7 +25,7 @@ SEQUENCE_PARAMETER = {
     "name": HEADER,
     "in": "header",
     "required": False,
-    "description": "Number of this mutation in the session: 1, 2, 3, … Repeated, it is answered from the record.",
+    "description": "number of this mutation in the session, from 1 on; repeated, it is answered from the record",
     "schema": {"type": "integer", "minimum": 1},
 }
 
@@ -34,7 +35,8 @@ class Route(APIRoute):
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         self.media = media.media_of(endpoint)
-        methods = options.get("methods") or ["GET"]
+        methods = set(options.get("methods") or ["GET"])
+        self.with_body = bool(WITH_BODY & methods)
         self.sequenced = "{session}" in path and "GET" not in methods
         if self.sequenced:
             extra = dict(options.get("openapi_extra") or {})
@@ -45,8 +47,7 @@ class Route(APIRoute):
     def get_route_handler(self) -> Handler:
         """FastAPI's handler behind ours."""
         handler = super().get_route_handler()
-        with_body = bool(WITH_BODY & (self.methods or set()))
-        spoken, sequenced = self.media, self.sequenced
+        spoken, with_body, sequenced = self.media, self.with_body, self.sequenced
 
         async def handle(request: Request) -> Response:
             headers = request.headers
@@ -71,15 +72,19 @@ async def _read(request: Request, spoken: media.Media) -> None:
     empty = header is None and request.headers.get("content-length", "0") == "0"
     content_type = spoken.reads[0] if empty else media.content_type(header, spoken.reads)
     request.scope["telegrad.content_type"] = content_type
-    body = request._body = await read_body(request, content_type, settings)
-    if body and content_type == media.JSON and not spoken.raw:
+    body = request.scope["telegrad.body"] = await read_body(request, content_type, settings)
+    if spoken.raw:
+        return
+    # FastAPI sees JSON that is parsed already, and nothing of a binary body.
+    is_json = content_type == media.JSON
+    request._body = body if is_json else b""
+    if body and is_json:
         request._json = json_codec.loads(body, settings.max_json_depth)
 
 
 async def _once(request: Request, header: str, handler: Callable[[Request], Awaitable[Response]]) -> Response:
     number = parse_number(header)
     handle = request.app.state.host.find(request.path_params["session"])
-    body: bytes = getattr(request, "_body", b"")
 
     async def answer() -> Response:
         try:
@@ -90,8 +95,11 @@ async def _once(request: Request, header: str, handler: Callable[[Request], Awai
                 raise
             return problems.problem(response, headers)
 
-    url = request.url
-    fingerprint = hash((request.method, url.path, url.query, request.headers.get("content-type"), body))
+    scope = request.scope
+    kind = scope.get("telegrad.content_type"), scope["telegrad.accept"]
+    fingerprint = hash(
+        (request.method, request.url.path, request.url.query, kind, scope.get("telegrad.body"))
+    )
     response: Response = await handle.sequence.once(number, fingerprint, answer)
     return response
 
@@ -102,7 +110,6 @@ def accepted(request: Request) -> str:
     return media_type
 
 
-def content_type(request: Request) -> str:
-    """The media type of this request's body."""
-    media_type: str = request.scope["telegrad.content_type"]
-    return media_type
+def body_of(request: Request) -> tuple[bytes, str]:
+    """This request's body, as it came, and its media type."""
+    return request.scope["telegrad.body"], request.scope["telegrad.content_type"]

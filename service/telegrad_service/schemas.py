@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
 from telegrad_engine import dtypes
 from telegrad_engine.program.instructions import ID_PATTERN
 
@@ -12,9 +13,10 @@ DTypeName = Annotated[str, Field(json_schema_extra={"enum": [d.name for d in dty
 TensorId = Annotated[str, StringConstraints(pattern=ID_PATTERN)]
 Data = Annotated[
     Any,
-    Field(
-        description='A number, or nested lists of numbers; "NaN", "Infinity" and "-Infinity" are strings.',
-    ),
+    Field(description='a number, or nested lists of numbers; "NaN", "Infinity" and "-Infinity" are strings'),
+]
+Attrs = Annotated[
+    dict[str, Any], Field(description="attributes by name, as `GET /v1/ops/{op}` describes them")
 ]
 
 
@@ -39,16 +41,6 @@ class Tensor(Answer):
     device: str = Field(examples=["cpu"])
     requires_grad: bool
     is_leaf: bool
-    grad_fn: str | None = Field(description="name of the operation that made it", examples=["MulBackward0"])
+    grad_fn: str | None = Field(description="the operation that made it", examples=["MulBackward0"])
     version: int = Field(description="how often its memory was modified in place")
     data: Data | None = Field(description="its value; null where it was not asked for", examples=[[1.0, 2.0]])
-
-
-class TensorList(Answer):
-    """Some of a session's tensors, ordered by id."""
-
-    items: list[Tensor]
-    next_cursor: str | None = Field(description="`cursor` of the next page; null after the last")
-
-
-Order = Literal["created", "id"]

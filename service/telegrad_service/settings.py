@@ -16,10 +16,10 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="TELEGRAD_", extra="ignore")
 
-    host: str = Field("127.0.0.1", description="address to listen on; 0.0.0.0 is every interface")
-    port: int = Field(8000, ge=0, le=65535, description="port to listen on; 0 takes a free one")
+    host: str = Field(default="127.0.0.1", description="address to listen on; 0.0.0.0 is every interface")
+    port: int = Field(default=8000, ge=0, le=65535, description="port to listen on; 0 takes a free one")
     log_level: Literal["critical", "error", "warning", "info", "debug"] = Field(
-        "warning", description="how much is logged; bodies and session ids never are"
+        default="warning", description="how much is logged; bodies and session ids never are"
     )
     threads: int = Field(
         default_factory=lambda: max(4, os.cpu_count() or 4),
@@ -27,12 +27,24 @@ class Settings(BaseSettings):
         le=1024,
         description="how many sessions compute at the same time",
     )
-    max_body_bytes: int = Field(256 * MIB, ge=1, description="largest body of a request")
-    max_json_bytes: int = Field(16 * MIB, ge=1, description="largest body in JSON; the binary media types have no such limit")
-    max_json_elements: int = Field(2**22, ge=1, description="most numbers in an answer in JSON")
-    max_json_depth: int = Field(64, ge=4, le=500, description="deepest nesting of JSON that is read")
-    max_sessions: int = Field(256, ge=1, description="how many sessions may exist")
-    max_session_bytes: int = Field(2048 * MIB, ge=1, description="bytes of tensors that one session may hold")
-    session_ttl_s: float = Field(3600, gt=0, description="seconds of idleness after which a session ends, where it does not say")
-    max_session_ttl_s: float = Field(7 * 86400, gt=0, description="longest time to live that a session may ask for")
-    drain_s: float = Field(30, ge=0, description="seconds that running programs get to finish when the server stops")
+    max_body_bytes: int = Field(default=512 * MIB, ge=1, description="largest body of a request")
+    max_json_bytes: int = Field(
+        default=16 * MIB, ge=1, description="largest body in JSON; the binary media types have no such limit"
+    )
+    max_json_elements: int = Field(default=2**20, ge=1, description="most numbers in an answer in JSON")
+    max_json_depth: int = Field(default=64, ge=4, le=500, description="deepest nesting of JSON that is read")
+    max_sessions: int = Field(default=256, ge=1, description="how many sessions may exist")
+    max_session_bytes: int = Field(
+        default=2048 * MIB, ge=1, description="bytes of tensors that one session may hold"
+    )
+    session_ttl_s: float = Field(
+        default=3600,
+        gt=0,
+        description="seconds of idleness after which a session ends, where it does not say",
+    )
+    max_session_ttl_s: float = Field(
+        default=7 * 86400, gt=0, description="longest time to live that a session may ask for"
+    )
+    drain_s: float = Field(
+        default=30, ge=0, description="seconds that running programs get to finish when the server stops"
+    )

@@ -5,32 +5,75 @@ Whatever executes does so as a program; the rest only looks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from telegrad_engine.errors import TooLarge
 from telegrad_engine.program import Instruction, json_codec, wire
-from telegrad_engine.session import Answer, Session, Value
+from telegrad_engine.session import Answer, Session, Value, find_op
 
-from .media import JSON
+from . import npy
+from .media import JSON, NPY
 
 
-def run_encoded(session: Session, body: bytes, content_type: str, accept: str, max_depth: int, max_elements: int) -> bytes:
+def run_encoded(
+    session: Session, body: bytes, content_type: str, accept: str, max_depth: int, max_elements: int
+) -> bytes:
     """Run the program in ``body`` and encode its answer, before another program can change the arrays."""
-    program = wire.decode_program(body, content_type, max_depth)
-    answer = session.run(program)
+    answer = session.run(wire.decode_program(body, content_type, max_depth))
     if accept == JSON:
-        check_elements(answer, max_elements)
+        check_elements(answer.values.values(), max_elements)
     return wire.encode_answer(answer, accept)
 
 
-def check_elements(answer: Answer, most: int) -> None:
-    """Refuse an answer that is too long for JSON."""
-    size = sum(value.array.size for value in answer.values.values() if value.array is not None)
-    if size > most:
-        raise TooLarge(
-            f"the answer has {size} numbers, in JSON at most {most} are served; ask for another media type in Accept"
-        )
+def run(session: Session, program: Sequence[Instruction]) -> None:
+    """Run a program that brings nothing back."""
+    session.run(program)
+
+
+def run_op(
+    session: Session,
+    name: str,
+    inputs: Sequence[Any],
+    attrs: Mapping[str, Any],
+    outputs: Sequence[str] | None,
+    with_data: bool,
+    max_elements: int,
+) -> bytes:
+    """Run one op and describe its outputs: for an in-place op, the tensor that it changed."""
+    instruction = Instruction(name, inputs, outputs, attrs)
+    session.run([instruction])
+    in_place = find_op(name, len(inputs), attrs)[1]
+    ids = [inputs[0]] if in_place else instruction.outputs
+    return outputs_json("outputs", fetch(session, ids, with_data), max_elements)
+
+
+def outputs_json(name: str, values: Sequence[Value | None], max_elements: int) -> bytes:
+    """``{name: [tensor or null, …]}``."""
+    check_elements([value for value in values if value is not None], max_elements)
+    return json_codec.dumps({name: [None if value is None else to_data(value) for value in values]})
+
+
+def create_tensor(
+    session: Session, program: Sequence[Instruction], with_data: bool, max_elements: int
+) -> tuple[str, bytes]:
+    """Run a program whose first instruction makes a tensor; its id and description.
+
+    If the program fails nothing is left of it.
+    """
+    session.run(program[:1])
+    name: str = program[0].outputs[0]
+    try:
+        session.run([with_inputs(instruction, [name]) for instruction in program[1:]])
+        return name, tensor_json(fetch(session, [name], with_data)[0], max_elements)
+    except Exception:
+        session.run([Instruction("free", [(name,)])])
+        raise
+
+
+def with_inputs(instruction: Instruction, inputs: Sequence[Any]) -> Instruction:
+    """The same instruction on other inputs."""
+    return Instruction(instruction.op, inputs, instruction.outputs, instruction.attrs)
 
 
 def fetch(session: Session, ids: Sequence[str], values: bool) -> list[Value]:
@@ -39,7 +82,37 @@ def fetch(session: Session, ids: Sequence[str], values: bool) -> list[Value]:
     return [answer.values[name] for name in ids]
 
 
-def to_json(value: Value) -> dict[str, Any]:
+def fetch_encoded(session: Session, name: str, with_data: bool, accept: str, max_elements: int) -> bytes:
+    """One tensor in a media type."""
+    return encode(fetch(session, [name], with_data or accept != JSON)[0], accept, max_elements)
+
+
+def encode(value: Value, accept: str, max_elements: int) -> bytes:
+    """A fetched tensor in a media type; the binary ones need its value."""
+    if accept == JSON:
+        return tensor_json(value, max_elements)
+    if accept == NPY:
+        return npy.encode(value.array)
+    return wire.encode_answer(Answer({value.description["id"]: value}), accept)
+
+
+def tensor_json(value: Value, max_elements: int) -> bytes:
+    """A fetched tensor in JSON."""
+    check_elements([value], max_elements)
+    return json_codec.dumps(to_data(value))
+
+
+def to_data(value: Value) -> Mapping[str, Any]:
     """A fetched tensor as JSON data; ``data`` is null if only the description was asked for."""
     data = None if value.array is None else json_codec.to_lists(value.array)
     return {**value.description, "data": data}
+
+
+def check_elements(values: Any, most: int) -> None:
+    """Refuse an answer that is too long for JSON."""
+    size = sum(value.array.size for value in values if value.array is not None)
+    if size > most:
+        raise TooLarge(
+            f"the answer has {size} numbers, in JSON at most {most} are served; "
+            "ask for application/vnd.safetensors in Accept, or for no data"
+        )

@@ -41,6 +41,7 @@ SPELLED_OTHERWISE: dict[str, Callable[..., Any]] = {
     "copy": lambda x, src: x.clone().copy_(src if torch.is_tensor(src) else torch.tensor(src)),
     "fill": lambda x, value: torch.fill(x, value),
     "zero": lambda x: x.clone().zero_(),
+    "relu_backward": lambda grad, result: torch.ops.aten.threshold_backward(grad, result, 0),
 }
 """Ops that torch has under no function of the same name and arguments."""
 

@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NoReturn, Self
 
+from telegrad_engine import dtypes
+
 from ..tensor import Tensor
 from .parameter import Parameter, type_name, zero_grads
 from .state_dict import IncompatibleKeys, load, save
 
 MISSING: Any = object()
+
+
+def _missing_forward(self: Any, *args: Any) -> NoReturn:
+    raise NotImplementedError(f'Module [{type(self).__name__}] is missing the required "forward" function')
 
 
 class Module:
@@ -21,7 +27,7 @@ class Module:
     _modules: dict[str, Module | None]
     _transient: set[str]
     """Names of buffers that are not part of the state dict."""
-    forward: Callable[..., Any]
+    forward: Callable[..., Any] = _missing_forward
 
     def __init__(self) -> None:
         # Past __setattr__, which needs them.
@@ -38,11 +44,11 @@ class Module:
     def __setattr__(self, name: str, value: Any) -> None:
         if isinstance(value, Parameter):
             self._need_init("parameters")
-            self._take_name(name)
+            self._clear_name(name, self._buffers, self._modules)
             self.register_parameter(name, value)
         elif isinstance(value, Module):
             self._need_init("module")
-            self._take_name(name)
+            self._clear_name(name, self._parameters, self._buffers)
             self._modules[name] = value
         elif name in self.__dict__.get("_parameters", ()):
             self._assign(self._parameters, name, value, "parameter", "torch.nn.Parameter")
@@ -66,21 +72,18 @@ class Module:
         if "_parameters" not in self.__dict__:
             raise AttributeError(f"cannot assign {what} before Module.__init__() call")
 
-    def _take_name(self, name: str) -> None:
-        """Make a name free for a new role; within its own role it keeps its place."""
-        self.__dict__.pop(name, None)
-        for table in self._tables():
-            if name in table and not isinstance(table[name], (Parameter, Module, type(None))):
-                del table[name]
-        self._transient.discard(name)
+    def _clear_name(self, name: str, *others: dict[str, Any]) -> None:
+        """Free a name from what it stood for; within its own table it keeps its place."""
+        for table in (self.__dict__, *others):
+            table.pop(name, None)
+        if name not in self._buffers:
+            self._transient.discard(name)
 
     def __getattr__(self, name: str) -> Any:
         for table in ("_parameters", "_buffers", "_modules"):
             found = self.__dict__.get(table, {}).get(name, MISSING)
             if found is not MISSING:
                 return found
-        if name == "forward":
-            raise NotImplementedError(f'Module [{type(self).__name__}] is missing the required "forward" function')
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
     def __delattr__(self, name: str) -> None:
@@ -244,22 +247,23 @@ class Module:
             )
         for tensor in (*self.parameters(), *self.buffers()):
             wanted = target | ({"dtype": dtype} if tensor.is_floating_point() else {})
+            grad = tensor.grad
             tensor.data = tensor.detach().to(**wanted)
-            if tensor.grad is not None:
-                tensor.grad = tensor.grad.detach().to(**wanted)
+            if grad is not None:
+                tensor.grad = grad.detach().to(**wanted)
         return self
 
     def float(self) -> Self:
         """Parameters and floating buffers as float32."""
-        return self.to(_dtypes.float32)
+        return self.to(dtypes.float32)
 
     def double(self) -> Self:
         """Parameters and floating buffers as float64."""
-        return self.to(_dtypes.float64)
+        return self.to(dtypes.float64)
 
     def half(self) -> Self:
         """Parameters and floating buffers as float16."""
-        return self.to(_dtypes.float16)
+        return self.to(dtypes.float16)
 
     # The state dict ----------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 from ..tensor import Tensor, functions, handle, recorder_of
 
@@ -19,7 +19,7 @@ class Parameter(Tensor):
         source: Tensor = functions.empty((0,)) if data is None else data
         if not isinstance(source, Tensor):
             raise TypeError(f"a Parameter is made from a Tensor, not from {type(source).__name__}")
-        parameter = handle(source._recorder, source._data, cls)
+        parameter = cast(Parameter, handle(source._recorder, source._data, cls))
         parameter._cell = source._cell
         parameter._recorder.emit("detach", [source._id], [parameter._id])
         if requires_grad:

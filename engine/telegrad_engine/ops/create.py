@@ -17,8 +17,13 @@ from ..specs import Spec, broadcast_shapes, check_size
 
 def sized(name: str, size: Any, dtype: Any) -> Spec:
     """The spec of a new tensor; sizes are checked before anything is allocated."""
-    if any(n < 0 for n in size):
-        raise ShapeMismatch(f"{name}: Dimension size must be non-negative.")
+    for n in size:
+        if n < 0:
+            raise ShapeMismatch(
+                "zeros: Dimension size must be non-negative."
+                if name == "zeros"
+                else f"Trying to create tensor with negative dimension {n}: {list(size)}"
+            )
     wanted = default_float() if dtype is None else dtype.numpy
     check_size(tuple(size), wanted)
     return Spec(tuple(size), wanted)
@@ -228,6 +233,7 @@ def to(
     input: Array,
     device: OptionalStr = None,
     dtype: OptionalDType = None,
+    non_blocking: Bool = False,
     copy: Bool = False,
 ) -> Any:
     """The tensor in another dtype or on another device; itself if nothing changes."""
@@ -239,10 +245,18 @@ def to(
     return F.cast(input, dtype)
 
 
-@composite(key="to.dtype", cases=[case(T(2, 3), "float64"), case(T(2, 3), "float32", True)])
-def to_dtype(F: Any, input: Array, dtype: DTypeArg, copy: Bool = False) -> Any:
+@composite(key="to.dtype", cases=[case(T(2, 3), "float64"), case(T(2, 3), "float32", copy=True)])
+def to_dtype(F: Any, input: Array, dtype: DTypeArg, non_blocking: Bool = False, copy: Bool = False) -> Any:
     """The tensor in another dtype."""
-    return F.to(input, None, dtype, copy)
+    return F.to(input, None, dtype, non_blocking, copy)
+
+
+@composite(key="to.other", cases=[case(T(2, 3), T(3, dtype="float64")), case(T(2, 3), T(3, dtype="int64"))])
+def to_other(
+    F: Any, input: Array, other: Array, non_blocking: Bool = False, copy: Bool = False
+) -> Any:
+    """The tensor in the dtype of another."""
+    return F.to(input, None, from_numpy(getattr(other, "_data", other).dtype), non_blocking, copy)
 
 
 @composite(cases=[case(T(2, 3))])

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..cases import T, case
 from ..errors import InvalidOperation, ShapeMismatch
-from ..params import Arrays, Str
+from ..params import ManyArrays, Str
 from ..registry import composite
 from .linalg import same_dtype
 
@@ -37,7 +37,11 @@ def _einsum_terms(equation: str, shapes: list[Any]) -> tuple[list[str], str, dic
     for i, (term, shape) in enumerate(zip(terms, shapes, strict=True)):
         plain = term.replace("...", "")
         if not all(c.isascii() and c.isalpha() for c in plain):
-            raise InvalidOperation("einsum(): invalid subscript given, subscripts must be in [a-zA-Z]")
+            at = next(k for k, c in enumerate(equation) if not (c in " .,->" or (c.isascii() and c.isalpha())))
+            raise InvalidOperation(
+                f"einsum(): invalid subscript given at index {at} in the equation string, subscripts must be in "
+                "[a-zA-Z]"
+            )
         n = len(shape) - len(plain)
         if n < 0 or (n > 0 and "..." not in term):
             raise InvalidOperation(
@@ -90,7 +94,7 @@ def _subscript_sizes(terms: list[str], shapes: list[Any]) -> dict[str, int]:
         case("i,i->i", [T(0), T(0)]),
     ],
 )
-def einsum(F: Any, equation: Str, operands: Arrays) -> Any:
+def einsum(F: Any, equation: Str, operands: ManyArrays) -> Any:
     """The sum of products that ``equation`` names: ``"ij,jk->ik"`` is a matrix product."""
     if not operands:
         raise InvalidOperation("einsum(): must provide at least one operand")

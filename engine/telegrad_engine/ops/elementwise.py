@@ -92,6 +92,31 @@ div.derivative(
 )
 
 
+def _is_whole(value: Any) -> bool:
+    return value.dtype not in FLOATING if hasattr(value, "dtype") else not isinstance(value, float)
+
+
+def _refuse_zero(xp: Any, input: Any, other: Any) -> None:
+    """Integers have no infinity to answer a division by zero with."""
+    if _is_whole(input) and _is_whole(other) and xp.any(xp.equal(other, 0)) and xp.size(input):
+        raise InvalidOperation("ZeroDivisionError")
+
+
+def _divide_down(xp: Any, input: Any, other: Any) -> Any:
+    _refuse_zero(xp, input, other)
+    return xp.floor_divide(input, other)
+
+
+def _no_bools(kernel: str) -> Any:
+    """A guard against computing in bools, for which torch has no such kernel."""
+
+    def guard(input: Any, other: Any, **_: Any) -> None:
+        if common_dtype((input, other)) == bool_.numpy:
+            raise NotImplementedForDType(f"\"{kernel}\" not implemented for 'Bool'")
+
+    return guard
+
+
 @elementwise(
     key="div.mode",
     cases=[
@@ -106,7 +131,11 @@ div.derivative(
 def div_mode(xp: Any, input: Operand, other: Operand, *, rounding_mode: Str) -> Any:
     """``input / other`` rounded: "floor" down, "trunc" towards zero."""
     if rounding_mode == "floor":
-        return xp.floor_divide(input, other)
+        return _divide_down(xp, input, other)
+    if _is_whole(input) and _is_whole(other):
+        # By way of floats, large integers would be rounded.
+        down = _divide_down(xp, input, other)
+        return down + xp.logical_and(down * other != input, (input < 0) != (other < 0))
     return xp.trunc(xp.true_divide(input, other))
 
 
@@ -123,10 +152,11 @@ def _check_rounding(mode: str) -> None:
 @elementwise(
     cases=[case(T(2, 3), T(3, low=0.5, high=3)), case(T(2, 3), 1.5), case(T(0, 3), T(3, low=0.5, high=3))],
     node="NotImplemented",
+    guard=_no_bools("div_floor_cpu"),
 )
 def floor_divide(xp: Any, input: Operand, other: Operand) -> Any:
     """``input / other`` rounded down."""
-    return xp.floor_divide(input, other)
+    return _divide_down(xp, input, other)
 
 
 
@@ -137,9 +167,13 @@ def _no_floor_divide_derivative(F: Any, grad: Any) -> Any:
 floor_divide.derivative(input=_no_floor_divide_derivative, other=_no_floor_divide_derivative)
 
 
-@elementwise(cases=[case(T(2, 3), T(3, low=0.5, high=3)), case(T(2, 3), 1.5), case(T(0, 3), T(3, low=0.5, high=3))])
+@elementwise(
+    cases=[case(T(2, 3), T(3, low=0.5, high=3)), case(T(2, 3), 1.5), case(T(0, 3), T(3, low=0.5, high=3))],
+    guard=_no_bools("remainder_cpu"),
+)
 def remainder(xp: Any, input: Operand, other: Operand) -> Any:
     """The remainder of ``input / other``, with the sign of ``other``, as Python's ``%``."""
+    _refuse_zero(xp, input, other)
     return xp.remainder(input, other)
 
 
@@ -184,11 +218,29 @@ def sign(xp: Any, input: Array) -> Any:
 sign.derivative(input=lambda F, grad: F.zeros_like(grad))
 
 
-@elementwise(cases=[*binary(0.3, 2.0), case(T(2, 3), 2), case(T(2, 3), 3.0), case(T(2, 3), 0), case(2.0, T(2, 3))])
+def _check_powers(input: Any, exponent: Any) -> None:
+    if not hasattr(exponent, "dtype") and exponent < 0 and common_dtype((input, exponent)) not in FLOATING:
+        raise InvalidOperation("Integers to negative integer powers are not allowed.")
+    if hasattr(exponent, "dtype"):
+        _no_bools("pow")(input, exponent)
+
+
+def _whole_power(xp: Any, input: Any, exponent: Any) -> Any:
+    """Integers to integer powers: a negative one gives 0 but for the bases 1 and -1."""
+    exponent = xp.asarray(exponent)
+    negative = exponent < 0
+    base = xp.where(xp.logical_and(negative, xp.absolute(input) != 1), 0, input)
+    # 0 to the power of 1, 1 to that of 1 and -1 to that of an odd or even number.
+    return xp.power(base, xp.where(negative, 2 - exponent % 2, exponent))
+
+
+@elementwise(cases=[*binary(0.3, 2.0), case(T(2, 3), 2), case(T(2, 3), 3.0), case(T(2, 3), 0), case(2.0, T(2, 3))], guard=_check_powers)
 def pow_(xp: Any, input: Operand, exponent: Operand) -> Any:
     """``input`` to the power ``exponent``."""
     if isinstance(exponent, (int, float)) and exponent == 2:
         return xp.multiply(input, input)
+    if _is_whole(input) and _is_whole(exponent):
+        return _whole_power(xp, input, exponent)
     return xp.power(input, exponent)
 
 
@@ -371,6 +423,7 @@ def _check_clamp(input: Any, min: Any = None, max: Any = None) -> None:
         case(T(), 0.0, 1.0),
     ],
     aliases=("clip",),
+    node="ClampBackward1",
     guard=_check_clamp,
 )
 def clamp(xp: Any, input: Array, min: Operand = None, max: Operand = None) -> Any:
@@ -507,25 +560,25 @@ def _integral_only(name: str) -> Any:
 BITS = [case(M(2, 3), M(3)), case(T(2, 3, low=0, high=9, dtype="int64"), T(3, low=0, high=9, dtype="int64"))]
 
 
-@elementwise(cases=BITS, guard=_integral_only("bitwise_and"))
+@elementwise(cases=BITS, guard=_integral_only("bitwise_and"), keeps_dtype=False)
 def bitwise_and(xp: Any, input: Operand, other: Operand) -> Any:
     """And, bit by bit; of bools, logical."""
     return xp.bitwise_and(input, other)
 
 
-@elementwise(cases=BITS, guard=_integral_only("bitwise_or"))
+@elementwise(cases=BITS, guard=_integral_only("bitwise_or"), keeps_dtype=False)
 def bitwise_or(xp: Any, input: Operand, other: Operand) -> Any:
     """Or, bit by bit; of bools, logical."""
     return xp.bitwise_or(input, other)
 
 
-@elementwise(cases=BITS, guard=_integral_only("bitwise_xor"))
+@elementwise(cases=BITS, guard=_integral_only("bitwise_xor"), keeps_dtype=False)
 def bitwise_xor(xp: Any, input: Operand, other: Operand) -> Any:
     """Exclusive or, bit by bit; of bools, logical."""
     return xp.bitwise_xor(input, other)
 
 
-@elementwise(cases=[case(M(2, 3)), case(T(3, low=0, high=9, dtype="int64"))], guard=_integral_only("bitwise_not"))
+@elementwise(cases=[case(M(2, 3)), case(T(3, low=0, high=9, dtype="int64"))], guard=_integral_only("bitwise_not"), keeps_dtype=False)
 def bitwise_not(xp: Any, input: Array) -> Any:
     """Every bit flipped; of bools, not."""
     return xp.invert(input)

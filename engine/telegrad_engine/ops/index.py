@@ -17,7 +17,7 @@ from ..errors import (
 )
 from ..params import Array, Arrays, Bool, Int, Items, Number, Operand
 from ..registry import op
-from ..specs import Spec, broadcast_shapes, wrap_dim
+from ..specs import Spec, broadcast_shapes, expands_to, wrap_dim
 
 # Basic indexing: ints, slices, None and ellipsis ------------------------------------------------------
 
@@ -173,7 +173,7 @@ def _index_put_rule(input: Any, indices: Any, values: Any, accumulate: bool = Fa
                 f"{from_numpy(input.dtype).kernel_name} for the destination and "
                 f"{from_numpy(values.dtype).kernel_name} for the source."
             )
-        if len(values.shape) > len(target) or broadcast_shapes(values.shape, target) != target:
+        if not expands_to(values.shape, target):
             raise ShapeMismatch(
                 f"shape mismatch: value tensor of shape {list(values.shape)} cannot be broadcast to indexing result "
                 f"of shape {list(target)}"
@@ -233,22 +233,22 @@ index_select.derivative(input=_index_select_grad)
 # Gather and scatter -----------------------------------------------------------------------------------
 
 
-def _check_index_shape(name: str, shape: Any, axis: int, index: Any, bound: Any) -> None:
+def _check_index(name: str, what: str, shape: Any, index: Any) -> None:
     if index.dtype != int64.numpy and index.dtype != int32.numpy:
         raise DTypeMismatch(f"{name}(): Expected dtype int32/int64 for index")
-    if math.prod(index.shape) and len(index.shape) != max(len(shape), len(index.shape) if not shape else 0):
-        raise ShapeMismatch("Index tensor must have the same number of dimensions as input tensor")
-    for d, n in enumerate(index.shape[: len(bound)]):
-        if d != axis and n > bound[d]:
-            raise ShapeMismatch(
-                f"Size does not match at dimension {d} expected index {list(index.shape)} to be no larger than "
-                f"self {list(shape)} apart from dimension {axis}"
-            )
+    if math.prod(index.shape) and len(index.shape) != len(shape) and shape:
+        raise ShapeMismatch(f"Index tensor must have the same number of dimensions as {what} tensor")
 
 
 def _gather_rule(input: Any, dim: int, index: Any) -> Spec:
     axis = wrap_dim(dim, len(input.shape))
-    _check_index_shape("gather", input.shape, axis, index, input.shape)
+    _check_index("gather", "input", input.shape, index)
+    for d, (n, size) in enumerate(zip(index.shape, input.shape, strict=False)):
+        if d != axis and n > size:
+            raise ShapeMismatch(
+                f"Size does not match at dimension {d} expected index {list(index.shape)} to be no larger than "
+                f"self {list(input.shape)} apart from dimension {axis}"
+            )
     return Spec(index.shape, input.dtype)
 
 
@@ -288,15 +288,17 @@ gather.derivative(
 
 def _scatter_rule(input: Any, dim: int, index: Any, src: Any) -> Spec:
     axis = wrap_dim(dim, len(input.shape))
-    _check_index_shape("scatter", input.shape, axis, index, input.shape)
-    if src.dtype != input.dtype:
+    _check_index("scatter", "self", input.shape, index)
+    if hasattr(src, "dtype") and src.dtype != input.dtype:
         raise DTypeMismatch("scatter(): Expected self.dtype to be equal to src.dtype")
-    for n, m in zip(index.shape, src.shape, strict=False):
-        if n > m:
-            raise ShapeMismatch(
-                f"Expected index {list(index.shape)} to be no larger than self {list(input.shape)} apart from "
-                f"dimension {axis} and to be no larger size than src {list(src.shape)}"
-            )
+    limit = getattr(src, "shape", index.shape)
+    outside = any(d != axis and n > m for d, (n, m) in enumerate(zip(index.shape, input.shape, strict=False)))
+    if outside or any(n > m for n, m in zip(index.shape, limit, strict=False)):
+        text = f"Expected index {list(index.shape)} to be no larger than self {list(input.shape)} apart from "
+        text += f"dimension {axis}"
+        if hasattr(src, "shape"):
+            text += f" and to be no larger size than src {list(src.shape)}"
+        raise ShapeMismatch(text)
     return Spec(input.shape, input.dtype)
 
 
@@ -342,13 +344,8 @@ def _pad_to(F: Any, grad: Any, shape: tuple[int, ...]) -> Any:
     return F.getitem_scatter(grad, shape, tuple(("slice", 0, n, 1) for n in grad.shape))
 
 
-def _scatter_value_rule(input: Any, dim: int, index: Any, value: float) -> Spec:
-    _check_index_shape("scatter", input.shape, wrap_dim(dim, len(input.shape)), index, input.shape)
-    return Spec(input.shape, input.dtype)
-
-
 @op(
-    _scatter_value_rule,
+    lambda input, dim, index, value: _scatter_rule(input, dim, index, value),
     key="scatter.value",
     inplace=True,
     cases=[case(T(3, 4), 1, T(3, 2, values=[[0, 3], [1, 2], [2, 0]], dtype="int64"), 1.5)],
@@ -392,7 +389,7 @@ def _masked_fill_rule(input: Any, mask: Any, value: Any) -> Spec:
         )
     if isinstance(value, float) and not can_cast(from_numpy(input.dtype).numpy, input.dtype):
         raise DTypeMismatch("value cannot be converted to the input's dtype")
-    return Spec(broadcast_shapes(input.shape, mask.shape), input.dtype)
+    return Spec(broadcast_shapes(mask.shape, input.shape), input.dtype)
 
 
 @op(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from .. import specs
@@ -12,7 +13,10 @@ from ..params import Array
 from ..registry import composite, op
 from ..specs import Spec
 
-_C_NAMES = {"Float": "float", "Double": "double", "Long": "int64_t", "Int": "int", "Half": "c10::Half"}
+_C_NAMES = {
+    "Float": "float", "Double": "double", "Half": "c10::Half", "BFloat16": "c10::BFloat16", "Long": "long int",
+    "Int": "int", "Short": "short", "Char": "signed char", "Byte": "unsigned char", "Bool": "bool",
+}  # fmt: skip
 
 
 def same_dtype(a: Any, b: Any) -> None:
@@ -39,8 +43,15 @@ def _matmul_rule(input: Any, other: Any) -> Spec:
             )
         if len(b) == 1:
             raise ShapeMismatch(f"size mismatch, got input ({left[-2]}), mat ({left[-2]}x{left[-1]}), vec ({b[0]})")
+        if len(b) > 2:
+            count = math.prod(specs.broadcast_shapes(left[:-2], right[:-2]))
+            raise ShapeMismatch(
+                "Expected size for first two dimensions of batch2 tensor to be: "
+                f"[{count}, {left[-1]}] but got: [{count}, {right[-2]}]."
+            )
         raise ShapeMismatch(
-            f"mat1 and mat2 shapes cannot be multiplied ({left[-2]}x{left[-1]} and {right[-2]}x{right[-1]})"
+            f"mat1 and mat2 shapes cannot be multiplied ({math.prod(left[:-1])}x{left[-1]} and "
+            f"{right[-2]}x{right[-1]})"
         )
     batch = specs.broadcast_shapes(left[:-2], right[:-2])
     shape = batch + left[-2:-1] * (len(a) > 1) + right[-1:] * (len(b) > 1)
@@ -48,8 +59,14 @@ def _matmul_rule(input: Any, other: Any) -> Spec:
     return Spec(shape, input.dtype)
 
 
+def _matmul_node(node: Any) -> str:
+    """torch's matmul is one of several products, by the dimensions; its result has as many."""
+    return {0: "DotBackward0", 1: "MvBackward0", 2: "MmBackward0"}.get(len(node.shape), "UnsafeViewBackward0")
+
+
 @op(
     _matmul_rule,
+    node=_matmul_node,
     cases=[
         case(T(2, 3), T(3, 4)),
         case(T(3), T(3)),
@@ -146,7 +163,7 @@ def _outer_common(values: tuple[Any, ...]) -> Any:
     return common_dtype(values)
 
 
-@op(_outer_rule, common=_outer_common, cases=[case(T(3), T(4)), case(T(0), T(4))], aliases=("ger",))
+@op(_outer_rule, node="MulBackward0", common=_outer_common, cases=[case(T(3), T(4)), case(T(0), T(4))], aliases=("ger",))
 def outer(xp: Any, input: Array, vec2: Array) -> Any:
     """The outer product of two vectors."""
     return xp.multiply(input[:, None], vec2[None, :])
@@ -211,8 +228,15 @@ def _linear_rule(input: Any, weight: Any, bias: Any = None) -> Spec:
     return Spec((*input.shape[:-1], out_features), input.dtype)
 
 
+def _linear_node(node: Any) -> str:
+    if len(node.shape) != 2:
+        return "ViewBackward0"
+    return "MmBackward0" if node.next[2] is None else "AddmmBackward0"
+
+
 @op(
     _linear_rule,
+    node=_linear_node,
     namespace="torch.nn.functional",
     cases=[
         case(T(2, 3), T(4, 3), T(4)),

@@ -56,7 +56,9 @@ def _nll_rule(
     if not is_floating(input.dtype):
         raise NotImplementedForDType("\"nll_loss_out_frame\" not implemented for 'Long'")
     if target.dtype not in (int64.numpy, uint8.numpy):
-        raise InvalidOperation(f"expected scalar type Long but found {_kernel_name(target)}")
+        raise InvalidOperation(f"expected target dtype to be Long or Byte, but got {_kernel_name(target)}")
+    if len(input.shape) == 2 and len(target.shape) > 1:
+        raise InvalidOperation("0D or 1D target tensor expected, multi-target not supported")
     if len(input.shape) > 1 and target.shape[:1] != input.shape[:1]:
         found = target.shape[0] if target.shape else 1
         raise InvalidValue(
@@ -169,7 +171,7 @@ def cross_entropy(
     """The cross entropy of logits (N, C, …) and class indices (N, …), or class probabilities (N, C, …)."""
     check_reduction(reduction)
     if not 0.0 <= label_smoothing <= 1.0:
-        raise InvalidOperation(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
+        raise InvalidOperation(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing:g}")
     if not input.shape:
         raise ShapeMismatch("Expected input to have at least 1 dimension")
     axis = _class_dim(len(input.shape))

@@ -24,7 +24,19 @@ def relu(xp: Any, input: Array) -> Any:
     return xp.maximum(input, 0)
 
 
-relu.derivative(input=lambda F, grad, result: grad * (result > 0))
+relu.derivative(input=lambda F, grad, result: F.relu_backward(grad, result))
+
+
+@elementwise(internal=True, inplace=False, node="ThresholdBackwardBackward0", cases=[case(T(2, 3), T(2, 3))])
+def relu_backward(xp: Any, grad_output: Array, result: Array) -> Any:
+    """The gradient where relu let its input pass. An op, so that it requires grad when torch's does."""
+    return grad_output * (result > 0)
+
+
+relu_backward.derivative(
+    grad_output=lambda F, grad, result: F.relu_backward(grad, result),
+    result=lambda F, grad: F.zeros_like(grad),
+)
 
 
 def _softmax_rule(name: str, input: Any, dim: int, dtype: Any = None) -> Spec:

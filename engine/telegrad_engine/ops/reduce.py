@@ -49,11 +49,17 @@ def count(shape: tuple[int, ...], dim: Any) -> int:
     return math.prod(shape[d] for d in wrap_dims(dim, len(shape))) if shape else 1
 
 
+def _by_dim(name: str) -> Callable[[Any], str]:
+    """torch numbers a reduction's node by its overload: of everything, or of some dimensions."""
+    return lambda node: f"{name}Backward{int(node.attrs.get('dim') is not None)}"
+
+
 # Sums and means -----------------------------------------------------------------------------------
 
 
 @op(
     _sum_rule,
+    node=_by_dim("Sum"),
     cases=[
         *reduction(),
         case(T(2, 3, dtype="int64")),
@@ -84,7 +90,7 @@ def _mean_rule(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any
     return _reduced(input, dim, keepdim, input.dtype if dtype is None else dtype.numpy)
 
 
-@op(_mean_rule, cases=[*reduction(), case(T(2, 3, dtype="int64"), dtype="float32")])
+@op(_mean_rule, node=_by_dim("Mean"), cases=[*reduction(), case(T(2, 3, dtype="int64"), dtype="float32")])
 def mean(xp: Any, input: Array, dim: OptionalInts = None, keepdim: Bool = False, *, dtype: OptionalDType = None) -> Any:
     """The mean over ``dim``, or over everything."""
     if dtype is not None:
@@ -104,7 +110,7 @@ def _var_rule(
     input: Any, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *, correction: Any = None
 ) -> Spec:
     if not is_floating(input.dtype):
-        raise DTypeMismatch("var only support floating point and complex dtypes")
+        raise DTypeMismatch("std and var only support floating point and complex dtypes")
     return _reduced(input, dim, keepdim)
 
 
@@ -238,13 +244,13 @@ def _nonempty(name: str) -> Callable[..., Spec]:
 WHOLE = [case(T(2, 3)), case(T()), case(T(4, values=[1.0, 2.0, 2.0, -3.0])), case(T(4, values=[1.0, -3.0, -3.0, 0.0]))]
 
 
-@op(_nonempty("max"), cases=WHOLE)
+@op(_nonempty("max"), node="MaxBackward1", cases=WHOLE)
 def max_(xp: Any, input: Array) -> Any:
     """The largest element; ties share the gradient evenly."""
     return xp.max(input)
 
 
-@op(_nonempty("min"), cases=WHOLE)
+@op(_nonempty("min"), node="MinBackward1", cases=WHOLE)
 def min_(xp: Any, input: Array) -> Any:
     """The smallest element; ties share the gradient evenly."""
     return xp.min(input)

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..cases import T, case
 from ..dtypes import promote_types
-from ..errors import IndexOutOfRange, InvalidOperation, ShapeMismatch
+from ..errors import IndexOutOfRange, InvalidOperation, InvalidValue, ShapeMismatch
 from ..params import Array, Arrays, Int, IntOrInts, Ints, Items, OptionalInts
 from ..registry import composite, op
 from ..specs import Spec, expanded_shape, infer_reshape, wrap_dim, wrap_dims
@@ -29,7 +29,7 @@ RESHAPES = [
 ]
 
 
-@op(_reshape_rule, view=True, cases=RESHAPES)
+@op(_reshape_rule, view=True, node="ViewBackward0", cases=RESHAPES)
 def reshape(xp: Any, input: Array, shape: Ints) -> Any:
     """The same elements in another shape; one size may be -1. A view where the layout allows."""
     return xp.reshape(input, shape)
@@ -67,12 +67,17 @@ def flatten(F: Any, input: Array, start_dim: Int = 0, end_dim: Int = -1) -> Any:
     return F.reshape(input, (*shape[:first], math.prod(shape[first : last + 1]), *shape[last + 1 :]))
 
 
+def _squeeze_node(node: Any) -> str:
+    dim = node.attrs.get("dim")
+    return f"SqueezeBackward{0 if dim is None else 1 if len(dim) == 1 else 2}"
+
+
 def _squeeze_rule(input: Any, dim: Any = None) -> Spec:
     dims = wrap_dims(dim, len(input.shape)) if dim is not None else tuple(range(len(input.shape)))
     return Spec(tuple(n for i, n in enumerate(input.shape) if i not in dims or n != 1), input.dtype)
 
 
-@op(_squeeze_rule, view=True, cases=[case(T(2, 1, 3, 1)), case(T(2, 1, 3), 1), case(T(2, 1, 3), 0), case(T(), 0), case(T(1, 0))])
+@op(_squeeze_rule, view=True, node=_squeeze_node, cases=[case(T(2, 1, 3, 1)), case(T(2, 1, 3), 1), case(T(2, 1, 3), 0), case(T(), 0), case(T(1, 0))])
 def squeeze(xp: Any, input: Array, dim: OptionalInts = None) -> Any:
     """Without the dimensions of size 1, or without those of ``dim`` that have size 1."""
     return xp.reshape(input, _squeeze_rule(input, dim).shape)
@@ -165,7 +170,7 @@ t.derivative(input=lambda F, grad: F.t(grad))
 
 
 def _expand_rule(input: Any, size: Any) -> Spec:
-    shape = expanded_shape(input.shape, size)
+    shape = expanded_shape(input.shape, input.dtype, size)
     return Spec(shape, input.dtype)
 
 
@@ -175,13 +180,13 @@ EXPANSIONS = [case(T(3, 1), (3, 4)), case(T(3), (2, 3)), case(T(), (2, 2)), case
 @op(_expand_rule, view=True, cases=[*EXPANSIONS, case(T(3, 1), (-1, 4))])
 def expand(xp: Any, input: Array, size: Ints) -> Any:
     """Dimensions of size 1 repeated without copying; -1 keeps a size."""
-    return xp.broadcast_to(input, expanded_shape(input.shape, size))
+    return xp.broadcast_to(input, expanded_shape(input.shape, input.dtype, size))
 
 
-@op(_expand_rule, view=True, cases=EXPANSIONS)
+@op(_expand_rule, view=True, node="ExpandBackward0", cases=EXPANSIONS)
 def broadcast_to(xp: Any, input: Array, size: Ints) -> Any:
     """Broadcast to a shape, without copying."""
-    return xp.broadcast_to(input, expanded_shape(input.shape, size))
+    return xp.broadcast_to(input, expanded_shape(input.shape, input.dtype, size))
 
 
 def sum_to(F: Any, grad: Any, shape: tuple[int, ...]) -> Any:
@@ -208,7 +213,7 @@ def _joined_dtype(tensors: Any) -> Any:
 
 def _cat_rule(tensors: Any, dim: int = 0) -> Spec:
     if not tensors:
-        raise InvalidOperation("torch.cat(): expected a non-empty list of Tensors")
+        raise InvalidValue("torch.cat(): expected a non-empty list of Tensors")
     for i, x in enumerate(tensors):
         if not x.shape:
             raise ShapeMismatch(f"zero-dimensional tensor (at position {i}) cannot be concatenated")
@@ -308,9 +313,14 @@ def _split_rule(input: Any, split_size: Any, dim: int = 0) -> list[Spec]:
     return [Spec((*input.shape[:axis], n, *input.shape[axis + 1 :]), input.dtype) for n in sizes]
 
 
+def _split_node(node: Any) -> str:
+    return "SplitBackward0" if isinstance(node.attrs["split_size"], int) else "SplitWithSizesBackward0"
+
+
 @op(
     _split_rule,
     view=True,
+    node=_split_node,
     lists_outputs=True,
     cases=[case(T(5, 2), 2), case(T(5, 2), [1, 4]), case(T(2, 4), 2, dim=1), case(T(0, 2), 3)],
 )
@@ -350,7 +360,7 @@ def chunk(F: Any, input: Array, chunks: Int, dim: Int = 0) -> Any:
 
 def _unbind_rule(input: Any, dim: int = 0) -> list[Spec]:
     if not input.shape:
-        raise ShapeMismatch("Dimension specified as 0 but tensor has no dimensions")
+        raise IndexOutOfRange("Dimension specified as 0 but tensor has no dimensions")
     axis = wrap_dim(dim, len(input.shape))
     shape = input.shape[:axis] + input.shape[axis + 1 :]
     return [Spec(shape, input.dtype) for _ in range(input.shape[axis])]
@@ -388,7 +398,7 @@ def _narrow_rule(input: Any, dim: int, start: int, length: int) -> Spec:
     return Spec((*input.shape[:axis], length, *input.shape[axis + 1 :]), input.dtype)
 
 
-@op(_narrow_rule, view=True, cases=[case(T(5, 2), 0, 1, 3), case(T(2, 4), -1, 2, 2), case(T(3), 0, -2, 1), case(T(3), 0, 3, 0)])
+@op(_narrow_rule, view=True, node="SliceBackward0", cases=[case(T(5, 2), 0, 1, 3), case(T(2, 4), -1, 2, 2), case(T(3), 0, -2, 1), case(T(3), 0, 3, 0)])
 def narrow(xp: Any, input: Array, dim: Int, start: Int, length: Int) -> Any:
     """``length`` elements along ``dim`` from ``start``."""
     axis = dim % input.ndim

@@ -6,6 +6,7 @@ Ids are chosen by whoever writes the program.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,12 +17,15 @@ GRAD_MODES = ("enable_grad", "no_grad")
 ID_PATTERN = r"^[A-Za-z_][A-Za-z0-9_.:-]{0,127}$"
 _ID = re.compile(ID_PATTERN)
 MAX_INSTRUCTIONS = 100_000
+NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+"""Numbers that JSON lacks, as they are written in it; none of them is an id."""
 
 
 class Instruction:
     """One step of a program.
 
     ``checked`` says that the attributes are canonical already, as the SDK's recorder leaves them.
+    ``outputs`` may be None: the session then chooses an id for each output and enters them here.
     """
 
     __slots__ = ("attrs", "checked", "grad_mode", "inputs", "op", "outputs")
@@ -30,27 +34,27 @@ class Instruction:
         self,
         op: str,
         inputs: Sequence[Any] = (),
-        outputs: Sequence[str] = (),
+        outputs: Sequence[Any] | None = (),
         attrs: Mapping[str, Any] | None = None,
         grad_mode: str | None = None,
         checked: bool = False,
     ) -> None:
         self.op = op
         self.inputs = inputs
-        self.outputs = outputs
+        self.outputs: Any = outputs
         self.attrs: Mapping[str, Any] = attrs or {}
         self.grad_mode = grad_mode
         self.checked = checked
 
     def __repr__(self) -> str:
-        outputs = ", ".join(self.outputs)
+        outputs = ", ".join(map(str, self.outputs or ()))
         arguments = ", ".join([*map(str, self.inputs), *(f"{k}={v!r}" for k, v in self.attrs.items())])
         return f"{outputs + ' = ' if outputs else ''}{self.op}({arguments})"
 
 
 def check_id(value: Any) -> str:
     """A tensor id: a letter, then letters, digits and ``_ . : -``, 128 at most."""
-    if not isinstance(value, str) or not _ID.match(value):
+    if not isinstance(value, str) or not _ID.fullmatch(value) or value in NUMBERS:
         raise MalformedRequest(f"not a tensor id: {value!r:.60}; an id matches {ID_PATTERN}")
     return value
 
@@ -65,7 +69,9 @@ def parse_program(data: Any) -> list[Instruction]:
     if not isinstance(data, list):
         raise MalformedRequest('a program is {"instructions": [{"op": …, "in": […], "out": […]}, …]}')
     if len(data) > MAX_INSTRUCTIONS:
-        raise MalformedRequest(f"a program has at most {MAX_INSTRUCTIONS} instructions, this one has {len(data)}")
+        raise MalformedRequest(
+            f"a program has at most {MAX_INSTRUCTIONS} instructions, this one has {len(data)}"
+        )
     return [_parse_instruction(item, index) for index, item in enumerate(data)]
 
 
@@ -75,7 +81,9 @@ def _parse_instruction(data: Any, index: int) -> Instruction:
             raise MalformedRequest(f"an instruction is an object, not {type(data).__name__}")
         unknown = set(data) - {"op", "in", "out", "attrs", "grad_mode"}
         if unknown:
-            raise MalformedRequest(f"an instruction has op, in, out, attrs and grad_mode, not {sorted(unknown)[0]!r:.60}")
+            raise MalformedRequest(
+                f"an instruction has op, in, out, attrs and grad_mode, not {sorted(unknown)[0]!r:.60}"
+            )
         op, inputs, outputs = data.get("op"), data.get("in", []), data.get("out", [])
         attrs, grad_mode = data.get("attrs", {}), data.get("grad_mode")
         if not isinstance(op, str):
@@ -90,10 +98,15 @@ def _parse_instruction(data: Any, index: int) -> Instruction:
             raise MalformedRequest("attrs is an object")
         if grad_mode is not None and grad_mode not in GRAD_MODES:
             raise MalformedRequest(f"grad_mode is one of {', '.join(GRAD_MODES)}")
-        return Instruction(op, [_parse_input(x) for x in inputs], [check_id(x) for x in outputs], attrs, grad_mode)
+        return Instruction(op, parse_inputs(inputs), [check_id(x) for x in outputs], attrs, grad_mode)
     except MalformedRequest as error:
         error.context.setdefault("instruction", index)
         raise
+
+
+def parse_inputs(values: Sequence[Any]) -> list[Any]:
+    """Inputs as an instruction has them, from JSON data. Raises MalformedRequest."""
+    return [_parse_input(value) for value in values]
 
 
 def _parse_input(value: Any, depth: int = 0) -> Any:
@@ -102,7 +115,9 @@ def _parse_input(value: Any, depth: int = 0) -> Any:
             raise MalformedRequest("inputs nest at most two lists deep")
         return tuple(_parse_input(v, depth + 1) for v in value)
     if isinstance(value, str):
-        return check_id(value)
+        return NUMBERS[value] if value in NUMBERS else check_id(value)
     if value is None or isinstance(value, (bool, int, float)):
         return value
-    raise MalformedRequest(f"an input is a tensor id, a number, a bool, null or a list, not {type(value).__name__}")
+    raise MalformedRequest(
+        f"an input is a tensor id, a number, a bool, null or a list, not {type(value).__name__}"
+    )

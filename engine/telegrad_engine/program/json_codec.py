@@ -12,7 +12,8 @@ from ..errors import InvalidArgument, MalformedRequest
 from ..params import NumberKind
 
 MAX_DEPTH = 64
-_STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+# Without backtracking, and with the closing quote optional: linear in any body.
+_STRINGS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 _NOT_BRACKETS = bytes(c for c in range(256) if c not in b"[]{}")
 _WORDS = {"NaN", "Infinity", "-Infinity"}
 
@@ -37,14 +38,10 @@ def _refuse_constant(word: str) -> Any:
 
 def _check_depth(body: bytes, limit: int) -> None:
     """Nesting is counted on the brackets outside strings before any parser recurses."""
-    depth = 0
-    for byte in _STRINGS.sub(b"", body).translate(None, _NOT_BRACKETS):
-        if byte in b"[{":
-            depth += 1
-            if depth > limit:
-                raise MalformedRequest(f"JSON nested more than {limit} levels deep")
-        else:
-            depth -= 1
+    brackets = np.frombuffer(_STRINGS.sub(b"", body).translate(None, _NOT_BRACKETS), np.uint8)
+    opening = (brackets == ord("[")) | (brackets == ord("{"))
+    if np.cumsum(np.where(opening, 1, -1)).max(initial=0) > limit:
+        raise MalformedRequest(f"JSON nested more than {limit} levels deep")
 
 
 def dumps(data: Any) -> bytes:
@@ -65,7 +62,9 @@ def to_lists(array: Any) -> Any:
 def _name_specials(data: Any) -> Any:
     if isinstance(data, list):
         return [_name_specials(x) for x in data]
-    return "NaN" if data != data else "Infinity" if data == np.inf else "-Infinity" if data == -np.inf else data
+    return (
+        "NaN" if data != data else "Infinity" if data == np.inf else "-Infinity" if data == -np.inf else data
+    )
 
 
 def from_lists(data: Any) -> Any:

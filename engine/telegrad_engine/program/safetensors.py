@@ -72,7 +72,11 @@ def decode(body: bytes | bytearray | memoryview) -> tuple[dict[str, str], dict[s
             raise MalformedRequest(f"safetensors: tensor {name!r:.60} ends beyond the container")
         spans.append((begin, end))
         count = math.prod(shape)
-        arrays[name] = np.frombuffer(buffer, dtype, count, start + begin).reshape(shape) if count else np.empty(shape, dtype)
+        arrays[name] = (
+            np.frombuffer(buffer, dtype, count, start + begin).reshape(shape)
+            if count
+            else np.empty(shape, dtype)
+        )
     _check_spans(sorted(spans), len(buffer) - start)
     return metadata, arrays
 
@@ -101,7 +105,9 @@ def _entry(name: str, entry: Any) -> tuple[np.dtype[Any], tuple[int, ...], int, 
     if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
         raise MalformedRequest(f"safetensors: tensor {name!r:.60} needs dtype, shape and data_offsets")
     if entry["dtype"] not in _DTYPES if isinstance(entry["dtype"], str) else True:
-        raise DTypeMismatch(f"safetensors: tensor {name!r:.60} has an unsupported dtype {entry['dtype']!r:.20}")
+        raise DTypeMismatch(
+            f"safetensors: tensor {name!r:.60} has an unsupported dtype {entry['dtype']!r:.20}"
+        )
     shape, offsets = entry["shape"], entry["data_offsets"]
     if not isinstance(shape, list) or not all(map(whole, shape)) or len(shape) > 64:
         raise MalformedRequest(f"safetensors: tensor {name!r:.60} has no proper shape")
@@ -110,7 +116,9 @@ def _entry(name: str, entry: Any) -> tuple[np.dtype[Any], tuple[int, ...], int, 
     dtype = _DTYPES[entry["dtype"]]
     begin, end = offsets
     if end - begin != math.prod(shape) * dtype.itemsize:
-        raise MalformedRequest(f"safetensors: tensor {name!r:.60} has {end - begin} bytes for shape {shape} of {entry['dtype']}")
+        raise MalformedRequest(
+            f"safetensors: tensor {name!r:.60} has {end - begin} bytes for shape {shape} of {entry['dtype']}"
+        )
     return dtype, tuple(shape), begin, end
 
 

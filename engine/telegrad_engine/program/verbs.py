@@ -15,7 +15,7 @@ from ..convert import as_array
 from ..dtypes import FLOATING, from_numpy
 from ..errors import DTypeMismatch, InvalidArgument, InvalidValue
 from ..params import Array, Arrays, Bool, DTypeArg, Int, Kind, Str, TensorKind
-from ..registry import REQUIRED, Param, read_params
+from ..registry import REQUIRED, Op, Param, read_params
 from ..tensor import Tensor
 from .json_codec import from_lists
 
@@ -81,6 +81,13 @@ class Verb:
         self.attr_params = tuple(p for p in self.params if not p.kind.is_tensor)
         self._kinds = {p.name: p.kind for p in self.params}
 
+    @property
+    def signature(self) -> str:
+        """As an op's, in the form of PyTorch's error texts."""
+        # It reads a name and parameters, which a verb has as well.
+        written: str = Op.signature.fget(self)  # type: ignore[attr-defined]
+        return written
+
     def check_inputs(self, inputs: Sequence[Any]) -> list[Any]:
         """The resolved inputs, checked against the parameters."""
         if len(inputs) > len(self.tensor_params):
@@ -117,7 +124,9 @@ class Verb:
 
     def encode_attrs(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
         """Attributes as JSON data."""
-        return {name: None if value is None else self._kinds[name].encode(value) for name, value in attrs.items()}
+        return {
+            name: None if value is None else self._kinds[name].encode(value) for name, value in attrs.items()
+        }
 
 
 def check_input(name: str, param: Param, value: Any) -> Any:
@@ -153,7 +162,12 @@ def verb(handler: Handler) -> Handler:
 
 @verb
 def tensor(
-    session: Any, out: Sequence[str], *, data: Data, dtype: DTypeArg = None, requires_grad: Bool = False  # type: ignore[assignment]
+    session: Any,
+    out: Sequence[str],
+    *,
+    data: Data,
+    dtype: DTypeArg = None,
+    requires_grad: Bool = False,  # type: ignore[assignment]
 ) -> Sequence[Any]:
     """A tensor from data: nested lists, or the container's array of the output's id (or of the given name)."""
     array = as_array(data if hasattr(data, "dtype") else from_lists(data), dtype)
@@ -175,11 +189,14 @@ def set_data(session: Any, out: Sequence[str], input: Array, *, data: Data) -> N
 
 
 @verb
+def share_data(session: Any, out: Sequence[str], input: Array, source: Array) -> None:
+    """Make a tensor show another's memory, outside the graph, as assigning to ``tensor.data`` does in torch."""
+    input._data, input._cell = source._data, source._cell
+
+
+@verb
 def free(session: Any, out: Sequence[str], tensors: Arrays) -> None:
-    """Forget tensors. The graph keeps what it still needs."""
-    gone = {id(t) for t in tensors}
-    for name in [name for name, t in session.tensors.items() if id(t) in gone]:
-        del session.tensors[name]
+    """Forget the names of tensors. The graph keeps what it still needs."""
 
 
 @verb
@@ -286,7 +303,13 @@ def retain_grad(session: Any, out: Sequence[str], input: Array) -> None:
 
 @verb
 def optim_step(
-    session: Any, out: Sequence[str], params: Arrays, states: States = (), *, algorithm: Str, settings: Settings = {}  # noqa: B006
+    session: Any,
+    out: Sequence[str],
+    params: Arrays,
+    states: States = (),
+    *,
+    algorithm: Str,
+    settings: Settings = {},  # noqa: B006
 ) -> None:
     """Move parameters by their gradients: one step of an optimizer, its states given as lists of tensors."""
     for t in params:

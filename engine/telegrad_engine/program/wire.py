@@ -17,7 +17,9 @@ from .verbs import VERBS
 JSON = "application/json"
 SAFETENSORS = safetensors.MEDIA_TYPE
 
-TAKES_DATA = frozenset(name for name, verb in VERBS.items() if any(p.name == "data" for p in verb.attr_params))
+TAKES_DATA = frozenset(
+    name for name, verb in VERBS.items() if any(p.name == "data" for p in verb.attr_params)
+)
 """Verbs whose ``data`` may come as an array of the container."""
 
 
@@ -80,19 +82,19 @@ def _attach(instruction: Instruction, arrays: Mapping[str, Any], index: int) -> 
     name = attrs.pop("array", own[0] if own else None)
     if not isinstance(name, str) or name not in arrays:
         raise MalformedRequest(
-            f"instruction {index} uploads {name!r:.60}, but the container has no such tensor", instruction=index
+            f"instruction {index} uploads {name!r:.60}, but the container has no such tensor",
+            instruction=index,
         )
     attrs["data"] = arrays[name]
     instruction.attrs = attrs
 
 
 def encode_answer(answer: Answer, media_type: str = SAFETENSORS) -> bytes:
-    """An answer as bytes."""
+    """An answer as bytes. In JSON, ``data`` is null where only the description was asked for."""
     if media_type == JSON:
         values = {
             name: value.description
-            if value.array is None
-            else value.description | {"data": json_codec.to_lists(value.array)}
+            | {"data": None if value.array is None else json_codec.to_lists(value.array)}
             for name, value in answer.values.items()
         }
         return json_codec.dumps({"values": values})
@@ -107,4 +109,6 @@ def decode_answer(body: bytes) -> Answer:
     if "answer" not in metadata:
         raise MalformedRequest('safetensors: the metadata has no "answer"')
     data = json_codec.loads(metadata["answer"].encode())
-    return Answer({name: Value(description, arrays.get(name)) for name, description in data["values"].items()})
+    return Answer(
+        {name: Value(description, arrays.get(name)) for name, description in data["values"].items()}
+    )

@@ -38,7 +38,7 @@ async def run_program(request: Request) -> Response:
     settings = state.settings
     content = await handle.call(
         work.run_encoded,
-        request._body,
+        scope["telegrad.body"],
         scope["telegrad.content_type"],
         accept,
         settings.max_json_depth,

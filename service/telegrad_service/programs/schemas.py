@@ -14,10 +14,14 @@ class Instruction(Request):
     """One step: an op or verb, its inputs, attributes, and the ids that its outputs get."""
 
     op: str = Field(description="an op or verb of `GET /v1/ops`")
-    inputs: list[Any] = Field([], alias="in", description="tensor ids, numbers, booleans, nulls, and lists of these")
-    outputs: list[TensorId] = Field([], alias="out", description="ids for its outputs, chosen by you")
-    attrs: dict[str, Any] = Field({}, description="attributes by name")
-    grad_mode: Literal["enable_grad", "no_grad"] | None = Field(None, description="whether it is recorded")
+    inputs: list[Any] = Field(
+        default=[], alias="in", description="tensor ids, numbers, booleans, nulls, and lists of these"
+    )
+    outputs: list[TensorId] = Field(default=[], alias="out", description="ids for its outputs, chosen by you")
+    attrs: dict[str, Any] = Field(default={}, description="attributes by name")
+    grad_mode: Literal["enable_grad", "no_grad"] | None = Field(
+        default=None, description="whether it is recorded"
+    )
 
 
 class Program(Request):
@@ -45,7 +49,13 @@ EXAMPLE = {
 
 RUN_PROGRAM: dict[str, Any] = {
     "parameters": [
-        {"name": "session", "in": "path", "required": True, "description": "id of the session", "schema": {"type": "string"}}
+        {
+            "name": "session",
+            "in": "path",
+            "required": True,
+            "description": "id of the session",
+            "schema": {"type": "string"},
+        }
     ],
     "requestBody": {
         "required": True,

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Body, Response
 from ..dependencies import CurrentSession, Cursor, Host, Limit, ServerSettings
 from ..routing import Route
 from . import service
-from .schemas import CreateSession, Session, SessionPage, SessionStatus, UpdateSession
+from .schemas import CreateSession, SessionPage, SessionStatus, UpdateSession
 
 router = APIRouter(prefix="/v1/sessions", tags=["sessions"], route_class=Route)
 CREATE = {"example": {"summary": "A reproducible session", "value": {"name": "notebook", "seed": 0}}}
@@ -40,8 +40,12 @@ async def get_session(handle: CurrentSession) -> SessionStatus:
     return await service.status(handle)
 
 
-@router.patch("/{session}", operation_id="update_session", summary="Rename a session or change how long it lives")
-async def update_session(handle: CurrentSession, settings: ServerSettings, body: UpdateSession) -> SessionStatus:
+@router.patch(
+    "/{session}", operation_id="update_session", summary="Rename a session or change how long it lives"
+)
+async def update_session(
+    handle: CurrentSession, settings: ServerSettings, body: UpdateSession
+) -> SessionStatus:
     """What the body does not name stays as it is."""
     service.update(handle, body, settings)
     return await service.status(handle)

@@ -16,19 +16,23 @@ Ttl = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 class CreateSession(Request):
     """A new session."""
 
-    name: Name | None = Field(None, description="a name for people; need not be unique")
-    device: str = Field("cpu", description="where its tensors live, one of `GET /v1/devices`")
-    dtype: DTypeName = Field("float32", description="dtype of floating tensors where none is given")
-    seed: int | None = Field(None, ge=0, lt=2**64, description="start of its random numbers; null is a random one")
-    ttl_s: Ttl | None = Field(None, description="seconds of idleness after which it ends; null is the server's default")
-    durable: bool = Field(False, description="whether it should survive a restart; not available yet")
+    name: Name | None = Field(default=None, description="a name for people; need not be unique")
+    device: str = Field(default="cpu", description="where its tensors live, one of `GET /v1/devices`")
+    dtype: DTypeName = Field(default="float32", description="dtype of floating tensors where none is given")
+    seed: int | None = Field(
+        default=None, ge=0, lt=2**64, description="start of its random numbers; null is a random one"
+    )
+    ttl_s: Ttl | None = Field(
+        default=None, description="seconds of idleness after which it ends; null is the server's default"
+    )
+    durable: bool = Field(default=False, description="whether it should survive a restart; not available yet")
 
 
 class UpdateSession(Request):
     """What to change; what is absent stays."""
 
     name: Name | None = None
-    ttl_s: Ttl = Field(1.0, description="seconds of idleness after which it ends")
+    ttl_s: Ttl = Field(default=1.0, description="seconds of idleness after which it ends")
 
 
 class Session(Answer):

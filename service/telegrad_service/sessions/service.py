@@ -58,7 +58,7 @@ async def status(handle: SessionHandle) -> SessionStatus:
     return SessionStatus(**_facts(handle), **counts)
 
 
-def _counts(session: EngineSession) -> dict[str, int]:
+def _counts(session: EngineSession) -> dict[str, Any]:
     return {
         "tensors": len(session.tensors),
         "used_bytes": session.used_bytes,

@@ -1,0 +1,55 @@
+"""A training step of a 784-128-10 network from the SDK over loopback HTTP, a fresh batch sent each time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import telegrad as tg
+import torch
+from telegrad_service.launch import running_server
+
+NAME, AGAINST, LIMIT = "MLP 784-128-10 step, batch 64, SDK over loopback HTTP", "torch eager in-process", 3.0
+BATCH = 64
+
+
+@contextmanager
+def sides() -> Iterator[tuple[Callable[[], object], Callable[[], object]]]:
+    """A step on a server that waits for its loss, and the same step in this process, loss read too."""
+    rng = np.random.default_rng(0)
+    images = rng.standard_normal((16, BATCH, 784)).astype(np.float32)
+    labels = rng.integers(0, 10, (16, BATCH))
+    turn = {"ours": 0, "theirs": 0}
+
+    def batch(side: str) -> tuple[np.ndarray, np.ndarray]:
+        turn[side] = (turn[side] + 1) % len(images)
+        return images[turn[side]], labels[turn[side]]
+
+    theirs = torch.nn.Sequential(torch.nn.Linear(784, 128), torch.nn.ReLU(), torch.nn.Linear(128, 10))
+    torch_optimizer = torch.optim.SGD(theirs.parameters(), lr=0.01)
+    torch_loss = torch.nn.CrossEntropyLoss()
+
+    def torch_step() -> float:
+        x, y = batch("theirs")
+        torch_optimizer.zero_grad()
+        loss = torch_loss(theirs(torch.tensor(x)), torch.tensor(y))
+        loss.backward()
+        torch_optimizer.step()
+        return float(loss.item())
+
+    with running_server() as url, tg.connect(url):
+        ours = tg.nn.Sequential(tg.nn.Linear(784, 128), tg.nn.ReLU(), tg.nn.Linear(128, 10))
+        ours.load_state_dict(theirs.state_dict())
+        optimizer = tg.optim.SGD(ours.parameters(), lr=0.01)
+        loss_function = tg.nn.CrossEntropyLoss()
+
+        def step() -> float:
+            x, y = batch("ours")
+            optimizer.zero_grad()
+            loss = loss_function(ours(tg.tensor(x)), tg.tensor(y))
+            loss.backward()
+            optimizer.step()
+            return float(loss.item())
+
+        yield step, torch_step

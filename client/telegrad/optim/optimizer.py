@@ -1,0 +1,199 @@
+"""What all optimizers share: groups of parameters, state, and the step as one instruction a group."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar
+
+from telegrad_engine import optim as algorithms
+from telegrad_engine.errors import InvalidArgument, InvalidValue
+from telegrad_engine.modes import enable_grad, no_grad
+
+from ..nn.parameter import type_name, zero_grads
+from ..nn.state_dict import in_session_of, is_array
+from ..tensor import Tensor, recorder_of
+
+STEP = "step"
+"""The state that counts steps: a float32 tensor without dimensions, kept in the session as the rest."""
+
+
+class Optimizer:
+    """Base of the optimizers: moves parameters by their gradients, in place.
+
+    ``params`` is an iterable of leaf tensors, or of dicts with ``params`` and the options that differ
+    from ``defaults``. Raises TypeError and ValueError, in torch's words, for anything else.
+    """
+
+    unsaved: ClassVar[tuple[str, ...]] = ()
+    """State that torch's optimizer of this name does not have, and that the state dict leaves out."""
+
+    def __init__(self, params: Iterable[Any], defaults: dict[str, Any]) -> None:
+        _refuse(defaults)
+        self.defaults = defaults
+        self.state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
+        self.param_groups: list[dict[str, Any]] = []
+        if isinstance(params, Tensor):
+            raise InvalidArgument(
+                "params argument given to the optimizer should be an iterable of Tensors or dicts, but got "
+                f"torch.{params.dtype.kernel_name}Tensor"
+            )
+        groups = list(params)
+        if not groups:
+            raise InvalidValue("optimizer got an empty parameter list")
+        for group in groups if isinstance(groups[0], dict) else [{"params": groups}]:
+            self.add_param_group(group)
+
+    def algorithm(self, group: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+        """The algorithm that the session runs for a group, and its settings."""
+        raise NotImplementedError
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Optimize more parameters, with options of their own: layers that are unfrozen, for example."""
+        if not isinstance(param_group, dict):
+            raise InvalidArgument(f"param_group must be a dict, but got {type(param_group)}")
+        params = param_group["params"]
+        if isinstance(params, set):
+            raise InvalidArgument(
+                "optimizer parameters need to be organized in ordered collections, but the ordering of "
+                "tensors in sets will change between runs. Please use a list instead."
+            )
+        params = [params] if isinstance(params, Tensor) else list(params)
+        for param in params:
+            if not isinstance(param, Tensor):
+                raise InvalidArgument(
+                    f"optimizer can only optimize Tensors, but one of the params is {type_name(param)}"
+                )
+            if not param.is_leaf and not param.retains_grad:
+                raise InvalidValue("can't optimize a non-leaf Tensor")
+        if len(set(params)) != len(params):
+            warnings.warn("optimizer contains a parameter group with duplicate parameters", stacklevel=3)
+        if any(not set(params).isdisjoint(group["params"]) for group in self.param_groups):
+            raise InvalidValue("some parameters appear in more than one parameter group")
+        group = {**self.defaults, **param_group, "params": params}
+        _refuse(group)
+        self.param_groups.append(group)
+
+    # Stepping ----------------------------------------------------------------------------
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Move every parameter that has a gradient; nothing is sent.
+
+        ``closure`` computes the gradients anew and returns the loss, which is then returned.
+        """
+        loss = None
+        if closure is not None:
+            with enable_grad():
+                loss = closure()
+        with no_grad():
+            for group in self.param_groups:
+                self._step(group)
+        return loss
+
+    def _step(self, group: Mapping[str, Any]) -> None:
+        params: list[Tensor] = [p for p in group["params"] if p._has_grad]
+        if not params:
+            return
+        name, given = self.algorithm(group)
+        algorithm = algorithms.get(name)
+        settings = algorithm.settings(given)
+        states = [[self._state(p, label) for p in params] for label in algorithm.states]
+        ids = tuple([tuple([t._id for t in tensors]) for tensors in states])
+        recorder_of(params).emit(
+            "optim_step",
+            [tuple([p._id for p in params]), ids],
+            (),
+            {"algorithm": name, "settings": settings},
+        )
+        for tensors in (params, *states):
+            for tensor in tensors:
+                tensor._cell[0] += 1
+
+    def _state(self, param: Tensor, label: str) -> Tensor:
+        """A state tensor of the algorithm, zero before the first step."""
+        own = self.state[param]
+        name = STEP if label == "t" else label
+        if name not in own:
+            own[name] = param.new_zeros((), dtype="float32") if name == STEP else param.detach().new_zeros(param.shape)
+        tensor: Tensor = own[name]
+        return tensor
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Clear the gradients of all parameters, or fill them with zeros."""
+        zero_grads([p for group in self.param_groups for p in group["params"]], set_to_none)
+
+    # Saving ------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """``{"state": {index: {name: tensor}}, "param_groups": […]}``, as torch's; the tensors are the live ones."""
+        index = {param: i for i, param in enumerate(self._params())}
+        state = {
+            index[param]: {name: value for name, value in own.items() if name not in self.unsaved}
+            for param, own in self.state.items()
+            if own and param in index
+        }
+        groups = [{**group, "params": [index[p] for p in group["params"]]} for group in self.param_groups]
+        for group in groups:
+            group["params"] = group.pop("params")  # last, as torch has it
+        return {"state": state, "param_groups": groups}
+
+    @no_grad()
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Take over options and a copy of the state, from this library or from torch.
+
+        Raises ValueError if the groups or their sizes differ.
+        """
+        groups = state_dict["param_groups"]
+        if len(groups) != len(self.param_groups):
+            raise InvalidValue("loaded state dict has a different number of parameter groups")
+        if any(len(g["params"]) != len(own["params"]) for g, own in zip(groups, self.param_groups, strict=True)):
+            raise InvalidValue(
+                "loaded state dict contains a parameter group that doesn't match the size of optimizer's group"
+            )
+        names = [name for group in groups for name in group["params"]]
+        params = dict(zip(names, self._params(), strict=True))
+        self.param_groups = [
+            {**own, **copy.deepcopy({k: v for k, v in group.items() if k != "params"}), "params": own["params"]}
+            for own, group in zip(self.param_groups, groups, strict=True)
+        ]
+        self.state = defaultdict(dict)
+        for name, values in state_dict["state"].items():
+            if name in params:
+                self.state[params[name]] = {
+                    label: _copied(params[name], label, value) for label, value in values.items() if value is not None
+                }
+
+    def _params(self) -> list[Tensor]:
+        return [p for group in self.param_groups for p in group["params"]]
+
+    def __repr__(self) -> str:
+        lines = [f"{type(self).__name__} ("]
+        for i, group in enumerate(self.param_groups):
+            lines.append(f"Parameter Group {i}")
+            lines += [f"    {key}: {group[key]}" for key in sorted(group) if key != "params"]
+        return "\n".join([*lines, ")"])
+
+
+def _copied(param: Tensor, label: str, value: Any) -> Any:
+    """One state of a loaded state dict, as a tensor of its own beside ``param``."""
+    if not is_array(value):
+        return param.new_tensor(float(value), dtype="float32") if label == STEP else value
+    tensor = in_session_of(param, value).detach()
+    return tensor.to(dtype="float32" if label == STEP else param.dtype, copy=True)
+
+
+def _refuse(options: Mapping[str, Any]) -> None:
+    """Say clearly what is not there; foreach, fused and capturable only say how fast, and are ignored."""
+    for name in ("amsgrad", "differentiable"):
+        if options.get(name):
+            raise NotImplementedError(f"{name}=True is not supported")
+
+
+def check_learning_rate(lr: Any) -> None:
+    """Raise ValueError for a negative rate, NotImplementedError for a tensor."""
+    if hasattr(lr, "shape"):
+        raise NotImplementedError("a learning rate is a number; tensors are not supported")
+    if not lr >= 0.0:
+        raise InvalidValue(f"Invalid learning rate: {lr}")

@@ -1,0 +1,64 @@
+"""Stochastic gradient descent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from telegrad_engine.errors import InvalidValue
+
+from .optimizer import STEP, Optimizer, check_learning_rate
+
+
+class SGD(Optimizer):
+    """``p -= lr * grad``, with momentum (Sutskever et al. 2013, in torch's form), Nesterov's or not."""
+
+    # It tells the first step from the others; torch does by the absence of the buffer.
+    unsaved = (STEP,)
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        momentum: float = 0,
+        dampening: float = 0,
+        weight_decay: float = 0,
+        nesterov: bool = False,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        differentiable: bool = False,
+        fused: bool | None = None,
+    ) -> None:
+        check_learning_rate(lr)
+        for name, value in (("momentum", momentum), ("weight_decay", weight_decay)):
+            if value < 0.0:
+                raise InvalidValue(f"Invalid {name} value: {value}")
+        if nesterov and (momentum <= 0 or dampening != 0):
+            raise InvalidValue("Nesterov momentum requires a momentum and zero dampening")
+        defaults = {
+            "lr": lr,
+            "momentum": momentum,
+            "dampening": dampening,
+            "weight_decay": weight_decay,
+            "nesterov": nesterov,
+            "maximize": maximize,
+            "foreach": foreach,
+            "differentiable": differentiable,
+            "fused": fused,
+        }
+        super().__init__(params, defaults)
+
+    def algorithm(self, group: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+        """``sgd``, or ``sgd_momentum`` for a group that has any."""
+        settings = {name: group[name] for name in ("lr", "weight_decay", "maximize")}
+        if not group["momentum"]:
+            return "sgd", settings
+        return "sgd_momentum", settings | {name: group[name] for name in ("momentum", "dampening", "nesterov")}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Take over options and a copy of the state, from this library or from torch."""
+        super().load_state_dict(state_dict)
+        for param, own in self.state.items():
+            if "momentum_buffer" in own:
+                own[STEP] = param.new_tensor(1.0, dtype="float32")

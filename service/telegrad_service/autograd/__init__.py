@@ -1,0 +1,1 @@
+"""Gradients: backward and grad."""

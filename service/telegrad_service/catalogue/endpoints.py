@@ -1,0 +1,40 @@
+"""``/v1/ops`` and ``/v1/devices``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Path, Query
+
+from ..devices import DEVICES
+from ..routing import Route
+from . import service
+from .schemas import DeviceEntry, DevicePage, OpPage
+
+router = APIRouter(prefix="/v1", tags=["catalogue"], route_class=Route)
+
+
+@router.get("/ops", operation_id="list_ops", summary="List the ops and verbs")
+async def list_ops(
+    prefix: Annotated[str | None, Query(description="only those whose key starts so")] = None,
+    q: Annotated[
+        str | None, Query(description="only those that say this in key, alias or documentation")
+    ] = None,
+    kind: Annotated[Literal["op", "verb"] | None, Query(description="only ops, or only verbs")] = None,
+) -> OpPage:
+    """Everything that an instruction of a program can be, ordered by key."""
+    return OpPage(items=list(service.search(prefix, q, kind)))
+
+
+@router.get("/ops/{op}", operation_id="get_op", summary="Describe an op or verb")
+async def get_op(
+    op: Annotated[str, Path(description="a name, an alias or a key", examples=["max"])],
+) -> OpPage:
+    """All overloads of a name, or the one that a key such as `max.dim` names."""
+    return OpPage(items=service.find(op))
+
+
+@router.get("/devices", operation_id="list_devices", summary="List the devices")
+async def list_devices() -> DevicePage:
+    """What `device` of a new session may be."""
+    return DevicePage(items=[DeviceEntry(**device._asdict()) for device in DEVICES.values()])

@@ -1,0 +1,95 @@
+"""The catalogue as it travels: all of it comes from the declarations of ops and verbs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cache
+
+from telegrad_engine.errors import UnknownOp
+from telegrad_engine.program import VERBS
+from telegrad_engine.program.verbs import Verb
+from telegrad_engine.registry import CATALOGUE, REQUIRED, Op, Param, unknown_op
+
+from .schemas import OpEntry, OpParam
+
+
+@cache
+def entries() -> tuple[OpEntry, ...]:
+    """All ops and verbs, by key."""
+    found = [*map(_op, CATALOGUE), *map(_verb, VERBS.values())]
+    return tuple(sorted(found, key=lambda entry: entry.key))
+
+
+def find(name: str) -> list[OpEntry]:
+    """The overloads of a name, the one of a key, or a verb. Raises UnknownOp."""
+    exact = [entry for entry in entries() if entry.key == name]
+    overloads = [entry for entry in entries() if entry.name == name or name in entry.aliases]
+    if not exact and not overloads:
+        raise unknown_op(name, {entry.key: entry for entry in entries()})
+    return exact if "." in name else overloads
+
+
+def search(prefix: str | None, text: str | None, kind: str | None) -> Iterator[OpEntry]:
+    """Entries of a kind whose key starts with ``prefix`` and that say ``text`` in key, alias or doc."""
+    for entry in entries():
+        if prefix is not None and not entry.key.startswith(prefix):
+            continue
+        if text is not None and text.lower() not in " ".join([entry.key, *entry.aliases, entry.doc]).lower():
+            continue
+        if kind is None or entry.kind == kind:
+            yield entry
+
+
+def _op(op: Op) -> OpEntry:
+    return OpEntry(
+        key=op.key,
+        name=op.name,
+        kind="op",
+        namespace=op.namespace,
+        aliases=list(op.aliases),
+        signature=op.signature,
+        doc=op.doc,
+        params=list(_params(op.params)),
+        outputs=[] if op.lists_outputs else list(op.outputs),
+        differentiable=op.differentiable,
+        inplace=op.inplace,
+        view=op.view,
+        random=op.random,
+        internal=op.internal,
+    )
+
+
+def _verb(verb: Verb) -> OpEntry:
+    return OpEntry(
+        key=verb.name,
+        name=verb.name,
+        kind="verb",
+        namespace="",
+        aliases=[],
+        signature=verb.signature,
+        doc=verb.doc,
+        params=list(_params(verb.params)),
+        outputs=[],
+        differentiable=False,
+        inplace=False,
+        view=False,
+        random=False,
+        internal=False,
+    )
+
+
+def _params(params: Iterable[Param]) -> Iterator[OpParam]:
+    for param in params:
+        required = param.default is REQUIRED
+        default = None if required or param.default is None else param.kind.encode(param.default)
+        yield OpParam(
+            name=param.name,
+            kind=param.kind.word,
+            source="input" if param.kind.is_tensor else "attr",
+            required=required,
+            default=default,
+            json_schema=param.kind.schema,
+        )
+
+
+__all__ = ["UnknownOp", "entries", "find", "search"]

@@ -1,0 +1,1 @@
+"""The computation graph, to look at."""

@@ -1,0 +1,28 @@
+"""``/healthz`` and ``/readyz``."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from telegrad_engine.errors import ServerBusy
+
+from .. import __version__
+from ..dependencies import Host, ServerSettings
+from ..routing import Route
+from .schemas import Health, Readiness
+
+router = APIRouter(tags=["health"], route_class=Route)
+
+
+@router.get("/healthz", operation_id="get_health", summary="Is the server alive?")
+async def get_health() -> Health:
+    """Answers as long as the process does, also while sessions compute."""
+    return Health(status="ok", version=__version__)
+
+
+@router.get("/readyz", operation_id="get_readiness", summary="Does the server take work?")
+async def get_readiness(host: Host, settings: ServerSettings) -> Readiness:
+    """503 while the server drains before it stops."""
+    if host.draining:
+        raise ServerBusy("the server is about to stop and takes no more work")
+    return Readiness(status="ready", sessions=len(host.sessions()), max_sessions=settings.max_sessions)

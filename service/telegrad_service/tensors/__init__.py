@@ -1,0 +1,1 @@
+"""Tensors: make, list, read, change, forget, and their gradients."""

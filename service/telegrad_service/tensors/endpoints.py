@@ -1,0 +1,122 @@
+"""``/v1/sessions/{session}/tensors``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Path, Query, Response
+
+from telegrad_engine.errors import InvalidArgument
+from telegrad_engine.program import Instruction
+
+from .. import work
+from ..dependencies import Accepted, CurrentSession, Cursor, Limit, RawBody, ServerSettings
+from ..media import JSON, NPY, SAFETENSORS, speaks
+from ..routing import Route
+from ..schemas import DTypeName, Tensor
+from . import service
+from .schemas import BINARY_CONTENT, CREATE_EXAMPLES, CREATE_TENSOR, CreateTensor, TensorPage, UpdateTensor
+
+router = APIRouter(prefix="/v1/sessions/{session}/tensors", tags=["tensors"], route_class=Route)
+Id = Annotated[str, Path(description="id of the tensor")]
+WithData = Annotated[
+    bool, Query(description="whether `data` is filled; the binary media types always have it")
+]
+BINARY_ANSWER: dict[int | str, Any] = {200: {"description": "The tensor", "content": BINARY_CONTENT}}
+VALUES = (JSON, SAFETENSORS, NPY)
+
+
+@router.post(
+    "",
+    status_code=201,
+    operation_id="create_tensor",
+    summary="Make a tensor",
+    response_model=Tensor,
+    openapi_extra=CREATE_TENSOR,
+)
+@speaks(reads=VALUES)
+async def create_tensor(
+    handle: CurrentSession,
+    settings: ServerSettings,
+    raw: RawBody,
+    body: Annotated[CreateTensor | None, Body(openapi_examples=CREATE_EXAMPLES)] = None,
+    data: WithData = False,
+    id: Annotated[str | None, Query(description="with a binary body: the tensor's id")] = None,
+    dtype: Annotated[DTypeName | None, Query(description="with a binary body: convert to this")] = None,
+    requires_grad: Annotated[
+        bool | None, Query(description="with a binary body: whether it is a parameter")
+    ] = None,
+) -> Response:
+    """From nested lists, from a factory (an op such as zeros or randn), or from an array as a binary body."""
+    content, media_type = raw
+    if media_type == JSON:
+        if body is None or (id, dtype, requires_grad) != (None, None, None):
+            raise InvalidArgument(
+                "with JSON, id, dtype and requires_grad stand in the body, beside data or factory"
+            )
+        program = service.creation(body)
+    else:
+        program = service.upload(content, media_type, id, dtype, bool(requires_grad))
+    name, answer = await handle.call(work.create_tensor, program, data, settings.max_json_elements)
+    location = f"/v1/sessions/{handle.id}/tensors/{name}"
+    return Response(answer, 201, {"location": location}, media_type=JSON)
+
+
+@router.get("", operation_id="list_tensors", summary="List the tensors", response_model=TensorPage)
+async def list_tensors(handle: CurrentSession, limit: Limit = 100, cursor: Cursor = None) -> TensorPage:
+    """Descriptions without values, ordered by id."""
+    items, following = await handle.call(service.page, limit, cursor)
+    return TensorPage(items=[Tensor(**item) for item in items], next_cursor=following)
+
+
+@router.get(
+    "/{id}",
+    operation_id="get_tensor",
+    summary="Read a tensor",
+    response_model=Tensor,
+    responses=BINARY_ANSWER,
+)
+@speaks(writes=VALUES)
+async def get_tensor(
+    handle: CurrentSession, settings: ServerSettings, accept: Accepted, id: Id, data: WithData = True
+) -> Response:
+    """Its description and value as JSON; its value as safetensors or npy if `Accept` asks for that."""
+    answer = await handle.call(work.fetch_encoded, id, data, accept, settings.max_json_elements)
+    return Response(answer, media_type=accept)
+
+
+@router.patch("/{id}", operation_id="update_tensor", summary="Change a tensor", response_model=Tensor)
+async def update_tensor(
+    handle: CurrentSession, settings: ServerSettings, id: Id, body: UpdateTensor
+) -> Response:
+    """New values are written in place and outside the graph; the shape and dtype stay."""
+    answer = await handle.call(service.change, id, body, settings.max_json_elements)
+    return Response(answer, media_type=JSON)
+
+
+@router.delete("/{id}", status_code=204, operation_id="delete_tensor", summary="Forget a tensor")
+async def delete_tensor(handle: CurrentSession, id: Id) -> None:
+    """Its id is free again. The graph keeps what it still needs."""
+    await handle.call(work.run, [Instruction("free", [(id,)])])
+
+
+@router.get(
+    "/{id}/grad",
+    operation_id="get_grad",
+    summary="Read a tensor's gradient",
+    response_model=Tensor,
+    responses=BINARY_ANSWER,
+)
+@speaks(writes=VALUES)
+async def get_grad(
+    handle: CurrentSession, settings: ServerSettings, accept: Accepted, id: Id, data: WithData = True
+) -> Response:
+    """What `backward` accumulated; 404 if it has none. It is described under the id `{id}.grad`."""
+    answer = await handle.call(service.fetch_grad, id, data, accept, settings.max_json_elements)
+    return Response(answer, media_type=accept)
+
+
+@router.delete("/{id}/grad", status_code=204, operation_id="delete_grad", summary="Clear a tensor's gradient")
+async def delete_grad(handle: CurrentSession, id: Id) -> None:
+    """Also succeeds if there is none."""
+    await handle.call(work.run, [Instruction("set_grad", [id])])

@@ -1,0 +1,108 @@
+"""Requests about tensors as programs."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Any
+
+from telegrad_engine.errors import InvalidArgument, InvalidValue, MalformedRequest, UnknownResource
+from telegrad_engine.program import Instruction, safetensors
+from telegrad_engine.program.instructions import check_id
+from telegrad_engine.registry import Op
+from telegrad_engine.session import Session, find_op
+
+from .. import npy, work
+from ..media import JSON, NPY
+from .schemas import CreateTensor, UpdateTensor
+
+
+def creation(body: CreateTensor) -> list[Instruction]:
+    """The program that makes the tensor; its inputs but the first's are filled in with the tensor's id."""
+    outputs = None if body.id is None else [body.id]
+    if body.factory is None:
+        attrs: dict[str, Any] = {"data": body.data, "dtype": body.dtype, "requires_grad": body.requires_grad}
+        return [Instruction("tensor", (), outputs, attrs)]
+    program = [Instruction(body.factory, (), outputs, _factory_attrs(body.factory, body))]
+    if body.requires_grad:
+        program.append(Instruction("requires_grad_"))
+    return program
+
+
+def _factory_attrs(factory: str, body: CreateTensor) -> dict[str, Any]:
+    attrs = dict(body.attrs)
+    if body.shape is not None:
+        attrs["size"] = body.shape
+    if body.dtype is not None:
+        attrs["dtype"] = body.dtype
+    op, in_place = find_op(factory, 0, attrs)
+    if op.tensor_params or in_place:
+        raise InvalidArgument(f"{factory} is no factory: it takes tensors; POST …/ops/{factory} runs it")
+    for name in ("size", "dtype"):
+        if name in attrs and not _has(op, name):
+            raise InvalidArgument(
+                f"{factory} takes no {'shape' if name == 'size' else name}; it is {op.signature}"
+            )
+    return attrs
+
+
+def _has(op: Op, name: str) -> bool:
+    return any(param.name == name for param in op.params)
+
+
+def upload(
+    content: bytes, media_type: str, name: str | None, dtype: str | None, requires_grad: bool
+) -> list[Instruction]:
+    """The program that makes a tensor of a binary body's array."""
+    attrs = {"data": _array(content, media_type), "dtype": dtype, "requires_grad": requires_grad}
+    return [Instruction("tensor", (), None if name is None else [check_id(name)], attrs)]
+
+
+def _array(body: bytes, media_type: str) -> Any:
+    if media_type == NPY:
+        return npy.decode(body)
+    _, arrays = safetensors.decode(body)
+    if len(arrays) != 1:
+        raise MalformedRequest(f"safetensors: one tensor is wanted here, the container has {len(arrays)}")
+    return next(iter(arrays.values()))
+
+
+def change(session: Session, name: str, body: UpdateTensor, max_elements: int) -> bytes:
+    """Apply an update and describe the tensor."""
+    program = []
+    if "data" in body.model_fields_set:
+        program.append(Instruction("set_data", [name], attrs={"data": body.data}))
+    if body.requires_grad is not None:
+        program.append(Instruction("requires_grad_", [name], attrs={"requires_grad": body.requires_grad}))
+    if body.retains_grad:
+        program.append(Instruction("retain_grad", [name]))
+    session.run(program)
+    return work.tensor_json(work.fetch(session, [name], False)[0], max_elements)
+
+
+def page(session: Session, limit: int, cursor: str | None) -> tuple[Sequence[dict[str, Any]], str | None]:
+    """Descriptions of the tensors whose ids come after the cursor, and the cursor after them."""
+    if cursor is not None and not cursor.isascii():
+        raise InvalidValue(f"not a cursor of this list: {cursor!r:.40}")
+    names = sorted(session.tensors)
+    start = 0 if cursor is None else bisect_right(names, cursor)
+    chosen = names[start : start + limit]
+    items = [dict(work.to_data(value)) for value in work.fetch(session, chosen, False)]
+    return items, chosen[-1] if start + limit < len(names) else None
+
+
+def fetch_grad(session: Session, name: str, with_data: bool, accept: str, max_elements: int) -> bytes:
+    """The gradient of a tensor. Raises UnknownResource if there is none."""
+    if session.get(name).grad is None:
+        raise UnknownResource(
+            f"{name} has no gradient; backward has not reached it, or it was cleared", ids=[name]
+        )
+    instruction = Instruction("grad_of", [name], None)
+    session.run([instruction])
+    temporary = instruction.outputs[0]
+    try:
+        value = work.fetch(session, [temporary], with_data or accept != JSON)[0]
+        value.description["id"] = f"{name}.grad"
+        return work.encode(value, accept, max_elements)
+    finally:
+        session.run([Instruction("free", [(temporary,)])])

@@ -1,0 +1,244 @@
+"""What goes wrong is said where it went wrong, in torch's words, and the session lives on."""
+
+from __future__ import annotations
+
+import inspect
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import telegrad as tg
+from telegrad_engine.errors import ConnectionFailed, UnknownTensor
+
+from .parity import same_error
+
+
+def here() -> int:
+    """The caller's line."""
+    frame = inspect.currentframe()
+    assert frame is not None
+    assert frame.f_back is not None
+    return frame.f_back.f_lineno
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda lib: lib.zeros(2, 3) @ lib.zeros(2, 3),
+        lambda lib: lib.zeros(2, 3) + lib.zeros(4),
+        lambda lib: lib.zeros(2, 3).reshape(4),
+        lambda lib: lib.zeros(2, 3).sum(2),
+        lambda lib: lib.zeros(3)[5],
+        lambda lib: lib.tensor([[1.0], [2.0, 3.0]]),
+        lambda lib: lib.tensor([1, 2], requires_grad=True),
+        lambda lib: lib.tensor([1, 2]).requires_grad_(),
+        lambda lib: lib.zeros(2).backward(),
+        lambda lib: lib.tensor([1.0, 2.0], requires_grad=True).exp().backward(),
+        lambda lib: lib.zeros(3).item(),
+        lambda lib: lib.ones(2, requires_grad=True).add_(1),
+        lambda lib: lib.ones(2, requires_grad=True)[0].add_(1),
+        lambda lib: lib.ones(2, requires_grad=True).numpy(),
+        lambda lib: lib.ones(2, dtype=lib.int64).mul_(0.5),
+        lambda lib: lib.zeros(2).retain_grad(),
+        lambda lib: (lib.ones(2, requires_grad=True) * 2).requires_grad_(False),
+        lambda lib: lib.cat([lib.zeros(2, 2), lib.zeros(3)]),
+        lambda lib: lib.autograd.grad(lib.ones(2, requires_grad=True).sum(), lib.ones(2)),
+        lambda lib: lib.nn.functional.dropout(lib.ones(2), 1.5),
+        lambda lib: lib.nn.functional.cross_entropy(lib.zeros(3, 2), lib.zeros(4, dtype=lib.int64)),
+    ],
+)
+def test_a_mistake_raises_on_the_users_line_without_a_request(
+    session: tg.Session, function: Callable[[Any], Any]
+) -> None:
+    error = same_error(function)
+    mine = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == __file__]
+    assert mine[-1].name == "<lambda>"
+    assert session.requests == 0
+    assert (tg.ones(2) + 1).tolist() == [2.0, 2.0]
+
+
+def test_a_second_backward_raises_at_once(session: tg.Session) -> None:
+    def run(lib: Any) -> None:
+        y = lib.tensor([1.0, 2.0], requires_grad=True).exp().sum()
+        y.backward()
+        y.backward()
+
+    same_error(run, "Trying to backward through the graph a second time")
+    assert session.requests == 0
+
+
+def test_a_modified_saved_tensor_raises_at_once(session: tg.Session) -> None:
+    def run(lib: Any) -> None:
+        x = lib.tensor([1.0, 2.0], requires_grad=True)
+        y = x.sigmoid()
+        z = y.sum()
+        y.mul_(2)
+        z.backward()
+
+    same_error(run, "modified by an inplace operation")
+    assert session.requests == 0
+
+
+def test_an_unused_input_raises_as_in_torch(session: tg.Session) -> None:
+    def run(lib: Any) -> None:
+        x, y = lib.ones(2, requires_grad=True), lib.ones(2, requires_grad=True)
+        lib.autograd.grad((x * 2).sum(), [x, y])
+
+    same_error(run, "Set allow_unused=True")
+
+
+# What only the values can tell -----------------------------------------------------------------
+
+
+def test_an_error_in_the_values_surfaces_at_the_next_look_and_names_the_line(session: tg.Session) -> None:
+    logits = tg.zeros(2, 3)
+    line = here() + 1
+    loss = tg.nn.functional.cross_entropy(logits, tg.tensor([0, 7]))
+    after = loss * 2
+    assert session.requests == 0
+    with pytest.raises(IndexError, match="Target 7 is out of bounds") as caught:
+        print(after)
+    (note,) = caught.value.__notes__
+    assert f"{__file__}:{line}" in note
+    assert "nll_loss" in note
+
+
+def test_after_an_error_the_session_is_whole(session: tg.Session) -> None:
+    x = tg.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    before = x * 2
+    bad = x[tg.tensor([5])]
+    after = before + 1
+    with pytest.raises(IndexError, match="out of bounds"):
+        before.tolist()
+    assert before.tolist() == [2.0, 4.0, 6.0]
+    assert x.sum().item() == 6.0
+    # What was recorded behind the mistake never ran: it says why, each time it is used.
+    for lost in (bad, after):
+        with pytest.raises(IndexError, match="out of bounds"):
+            lost.tolist()
+        with pytest.raises(IndexError, match="out of bounds"):
+            lost + 1
+    del bad, after, lost
+    (before * 2).sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [4.0, 4.0, 4.0]
+
+
+def test_flush_raises_too(session: tg.Session) -> None:
+    tg.zeros(3).index_select(0, tg.tensor([9]))
+    with pytest.raises((IndexError, RuntimeError), match="out of"):
+        session.flush()
+    session.flush()
+
+
+def test_the_note_repeats_for_each_error_not_on_one(session: tg.Session) -> None:
+    bad = tg.zeros(3)[tg.tensor([9])]
+    for _ in range(3):
+        with pytest.raises(IndexError) as caught:
+            bad.item()
+    assert len(caught.value.__notes__) == 1
+
+
+# Sessions ------------------------------------------------------------------------------------------
+
+
+def test_two_sessions_do_not_mix(address: str) -> None:
+    with tg.connect(address) as first, tg.connect(address) as second:
+        y = tg.ones(2)
+        assert y._recorder is second.recorder
+        second.close()
+        with tg.connect(address):
+            z = tg.ones(2)
+            with pytest.raises(RuntimeError, match="Expected all tensors to be in the same session"):
+                z + y
+    assert first.closed
+
+
+def test_two_sessions_work_side_by_side(address: str) -> None:
+    with tg.connect(address, seed=1), tg.connect(address, seed=1) as second:
+        y = tg.ones(2)
+        assert tg.current() is second
+        with tg.connect(address, seed=1) as third:
+            z = tg.zeros(2)
+            assert (third.requests, second.requests) == (0, 0)
+            assert (z + 1).tolist() == (y * 1).tolist() == [1.0, 1.0]
+            assert (third.requests, second.requests) == (1, 1)
+
+
+def test_the_seed_makes_a_session_repeatable(address: str) -> None:
+    drawn = []
+    for _ in range(2):
+        with tg.connect(address, seed=42):
+            drawn.append((tg.randn(3).tolist(), tg.nn.Linear(2, 2).weight.tolist(), tg.randperm(5).tolist()))
+    assert drawn[0] == drawn[1]
+    with tg.connect(address, seed=42):
+        tg.manual_seed(7)
+        first = tg.rand(3).tolist()
+        tg.manual_seed(7)
+        assert tg.rand(3).tolist() == first
+
+
+def test_the_sessions_dtype_is_that_of_new_tensors(address: str) -> None:
+    with tg.connect(address, dtype=tg.float64) as session:
+        made = [tg.zeros(2), tg.tensor([1.5]), tg.rand(2), tg.tensor([1, 2]) / 2, tg.nn.Linear(2, 2).weight]
+        assert [t.dtype for t in made] == [tg.float64] * 5
+        assert session.requests == 0
+        assert [t.detach().numpy().dtype.name for t in made] == ["float64"] * 5
+
+
+def test_the_environment_names_the_server(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TELEGRAD_URL", address)
+    with tg.connect() as session:
+        assert session.url == address
+        assert tg.ones(1).item() == 1.0
+
+
+def test_without_a_name_everything_runs_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TELEGRAD_URL", raising=False)
+    with tg.connect() as session:
+        assert session.url == "local://"
+
+
+def test_a_closed_session_says_so(address: str) -> None:
+    session = tg.connect(address)
+    x = tg.ones(2)
+    assert x.tolist() == [1.0, 1.0]
+    session.close()
+    session.close()
+    assert "closed" in repr(session)
+    for use in (lambda: x + 1, lambda: x.tolist(), session.flush):
+        with pytest.raises(RuntimeError, match="session is closed"):
+            use()
+    with tg.connect(address):
+        assert tg.ones(1).item() == 1.0
+
+
+def test_a_server_that_is_not_there_is_named() -> None:
+    with pytest.raises(ConnectionFailed, match=r"cannot reach http://127.0.0.1:9.*telegrad serve"):
+        tg.connect("http://127.0.0.1:9")
+    with pytest.raises(ConnectionError):
+        tg.connect("http://127.0.0.1:9")
+    with pytest.raises(ValueError, match="an address starts with"):
+        tg.connect("ftp://example.org")
+
+
+def test_a_session_that_the_server_ended_is_an_error(server: str) -> None:
+    import httpx
+
+    with tg.connect(server) as session:
+        x = tg.ones(2)
+        x.tolist()
+        transport: Any = session.recorder.transport
+        httpx.delete(f"{server}/v1/sessions/{transport.session_id}").raise_for_status()
+        with pytest.raises(LookupError):
+            (x + 1).tolist()
+
+
+def test_an_unknown_name_is_an_attribute_error(session: tg.Session) -> None:
+    with pytest.raises(AttributeError, match="sigmoyd.*sigmoid"):
+        tg.sigmoyd  # noqa: B018
+    with pytest.raises(AttributeError):
+        tg.ones(2).no_such_method()
+    assert not hasattr(tg, "no_such_function")
+    assert issubclass(UnknownTensor, LookupError)

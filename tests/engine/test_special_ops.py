@@ -1,0 +1,56 @@
+"""Ops that cannot be held against torch by a case: empty ones, and those that only the engine calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import telegrad_engine as tg
+from telegrad_engine import autograd, dtypes
+
+F: Any = tg.functions
+
+
+@pytest.mark.parametrize("shape", [(), (2, 3), (0,)])
+def test_empty_has_a_shape_and_shows_nobodys_values(shape: tuple[int, ...]) -> None:
+    made = F.empty(shape, dtype=dtypes.float64)
+    assert (tuple(made.shape), made.dtype) == (shape, dtypes.float64)
+    alike = F.empty_like(made)
+    assert (tuple(alike.shape), alike.dtype) == (shape, dtypes.float64)
+    assert not made._data.any()
+    assert not alike._data.any()
+
+
+def test_getitem_scatter_places_a_part_among_zeros() -> None:
+    x = tg.tensor([1.0, 2.0], requires_grad=True)
+    y = F.getitem_scatter(x, (2, 3), (("slice", None, None, None), 1))
+    assert y.tolist() == [[0, 1, 0], [0, 2, 0]]
+    (grad,) = autograd.grad(y, x, tg.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]), create_graph=True)
+    assert grad.tolist() == [2, 5]
+
+
+def test_view_scatter_replaces_what_a_chain_of_views_shows() -> None:
+    base = tg.tensor(np.arange(6.0).reshape(2, 3), requires_grad=True)
+    part = tg.tensor([10.0, 20.0], requires_grad=True)
+    chain = (*base.t()._chain, *base.t()[1:, 0]._chain[1:])
+    y = F.view_scatter(base, part, chain)
+    assert y.tolist() == [[0, 10, 20], [3, 4, 5]]
+    weight = tg.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True)
+    grads = autograd.grad(y, [base, part], weight, create_graph=True)
+    assert [g.tolist() for g in grads] == [[[1, 0, 0], [4, 5, 6]], [2, 3]]
+    (second,) = autograd.grad([g.sum() for g in grads], weight)
+    assert second.tolist() == [[1, 1, 1], [1, 1, 1]]
+
+
+def test_scatter_takes_a_source_larger_than_its_index() -> None:
+    x, index = F.zeros((3, 4)).requires_grad_(), tg.tensor([[0, 2, 1, 0]])
+    src = tg.tensor(np.arange(8.0).reshape(2, 4), requires_grad=True)
+    y = F.scatter_add(x, 0, index, src)
+    y.backward(tg.tensor(np.arange(12.0, dtype=np.float64).reshape(3, 4), dtype="float32"))
+    assert src.grad.tolist() == [[0, 9, 6, 3], [0, 0, 0, 0]]
+
+
+def test_one_nonzero_row_for_each_element_that_is_not_zero() -> None:
+    with pytest.raises(tg.errors.DataDependentShape):
+        tg.meta.Meta(tg.tensor([1.0, 0.0])._data).nonzero()

@@ -1,0 +1,128 @@
+"""A real server on loopback for all of these tests."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import pytest
+
+STOP_S = 30
+
+
+@contextmanager
+def running(*flags: str, env: Mapping[str, str] | None = None) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """``telegrad serve`` with these flags on a free port: its address and its process, ended afterwards."""
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith("TELEGRAD_")}
+    process = subprocess.Popen(
+        [sys.executable, "-W", "error", "-m", "telegrad_service.cli", "serve", "--port", "0", *flags],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**inherited, **(env or {})},
+    )
+    try:
+        assert process.stdout is not None
+        announcement = process.stdout.readline()
+        assert "http://" in announcement, announcement + process.communicate(timeout=STOP_S)[1]
+        yield announcement.split()[-1], process
+    finally:
+        process.terminate()
+        try:
+            process.communicate(timeout=STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+
+
+@pytest.fixture(scope="session")
+def url() -> Iterator[str]:
+    with running() as (address, _):
+        yield address
+
+
+@pytest.fixture(scope="session")
+def client(url: str) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=url, timeout=60) as client:
+        yield client
+
+
+class SessionClient:
+    """A session on the server, and requests below its address."""
+
+    def __init__(self, client: httpx.Client, **options: Any) -> None:
+        created = client.post("/v1/sessions", json=options)
+        assert created.status_code == 201, created.text
+        self.client = client
+        self.id: str = created.json()["id"]
+        self.path = f"/v1/sessions/{self.id}"
+
+    def request(self, method: str, path: str = "", **options: Any) -> httpx.Response:
+        return self.client.request(method, self.path + path, **options)
+
+    def get(self, path: str = "", **options: Any) -> httpx.Response:
+        return self.request("GET", path, **options)
+
+    def post(self, path: str, json: Any = None, **options: Any) -> httpx.Response:
+        return self.request("POST", path, json=json, **options)
+
+    def tensor(self, id: str, data: Any, **options: Any) -> dict[str, Any]:
+        answer = self.post("/tensors", {"id": id, "data": data, **options})
+        assert answer.status_code == 201, answer.text
+        created: dict[str, Any] = answer.json()
+        return created
+
+    def data(self, id: str) -> Any:
+        answer = self.get(f"/tensors/{id}")
+        assert answer.status_code == 200, answer.text
+        return answer.json()["data"]
+
+    def run(self, *instructions: dict[str, Any], **options: Any) -> httpx.Response:
+        return self.post("/programs", {"instructions": list(instructions)}, **options)
+
+    def assert_usable(self) -> None:
+        """The session still computes."""
+        answer = self.run(
+            {"op": "tensor", "out": ["probe"], "attrs": {"data": [1.5]}},
+            {"op": "add", "in": ["probe", 1], "out": ["probe_sum"]},
+            {"op": "fetch", "in": [["probe_sum"]]},
+            {"op": "free", "in": [["probe", "probe_sum"]]},
+        )
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["values"]["probe_sum"]["data"] == [2.5]
+
+
+@pytest.fixture
+def session(client: httpx.Client) -> Iterator[SessionClient]:
+    made = SessionClient(client)
+    yield made
+    client.delete(made.path)
+
+
+@pytest.fixture
+def new_session(client: httpx.Client) -> Iterator[Callable[..., SessionClient]]:
+    made: list[SessionClient] = []
+
+    def create(**options: Any) -> SessionClient:
+        made.append(SessionClient(client, **options))
+        return made[-1]
+
+    yield create
+    for each in made:
+        client.delete(each.path)
+
+
+def problem(response: httpx.Response, status: int, slug: str) -> dict[str, Any]:
+    """Assert that a response is this problem document, and return it."""
+    assert response.headers["content-type"] == "application/problem+json", response.text
+    found: dict[str, Any] = response.json()
+    assert (response.status_code, found["type"]) == (status, f"urn:telegrad:problem:{slug}"), found
+    assert found["status"] == status
+    assert found["title"] and found["detail"]
+    assert {"instruction", "op", "ids", "shapes"} <= set(found)
+    return found

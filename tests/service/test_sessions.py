@@ -1,0 +1,118 @@
+"""Sessions: create, list, look, change, end, expire."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import datetime
+
+import httpx
+import pytest
+
+from .conftest import SessionClient, problem, running
+
+
+def test_a_session_says_what_it_holds(session: SessionClient) -> None:
+    session.tensor("x", [[1.0, 2.0], [3.0, 4.0]])
+    status = session.get().json()
+    assert (status["tensors"], status["used_bytes"], status["device"], status["dtype"]) == (1, 16, "cpu", "float32")
+    assert status["programs"] >= 1 and status["instructions"] >= 1
+    used, expires = (datetime.fromisoformat(status[name]) for name in ("last_used_at", "expires_at"))
+    assert (expires - used).total_seconds() == pytest.approx(status["ttl_s"])
+
+
+def test_options(new_session: Callable[..., SessionClient]) -> None:
+    a, b = (new_session(seed=7, dtype="float64", ttl_s=60, name="twin") for _ in range(2))
+    assert a.id != b.id and len(a.id) >= 20
+    assert a.get().json()["ttl_s"] == 60
+    for each in (a, b):
+        each.post("/tensors", {"id": "r", "factory": "randn", "shape": [3]})
+    assert a.data("r") == b.data("r")
+    assert a.get("/tensors/r").json()["dtype"] == "float64"
+
+
+def test_an_empty_request_creates_one_too(client: httpx.Client) -> None:
+    created = client.post("/v1/sessions")
+    assert created.status_code == 201
+    client.delete(created.headers["location"])
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"durable": True}, "not available yet"),
+        ({"device": "cuda:0"}, "available: cpu"),
+        ({"dtype": "int64"}, "only floating-point types"),
+        ({"dtype": "float"}, None),
+        ({"dtype": "float33"}, "unknown dtype"),
+        ({"ttl_s": 0}, "ttl_s"),
+        ({"ttl_s": 1e9}, "at most"),
+        ({"ttl_s": "NaN"}, "ttl_s"),
+        ({"seed": -1}, "seed"),
+        ({"seed": True}, "seed"),
+        ({"colour": "red"}, "colour"),
+        ({"name": "n" * 201}, "name"),
+        ([], "body"),
+    ],
+)
+def test_wishes_that_cannot_be(client: httpx.Client, body: object, words: str | None) -> None:
+    answer = client.post("/v1/sessions", json=body)
+    if words is None:
+        assert answer.status_code == 201
+        client.delete(answer.headers["location"])
+        return
+    assert answer.status_code == 422
+    assert words in answer.json()["detail"]
+
+
+def test_listing_goes_on_where_it_stopped(client: httpx.Client, new_session: Callable[..., SessionClient]) -> None:
+    made = [new_session(name=f"page {i}").id for i in range(5)]
+    seen, cursor = [], None
+    while True:
+        page = client.get("/v1/sessions", params={"limit": 2} | ({"cursor": cursor} if cursor else {})).json()
+        seen += [item["id"] for item in page["items"]]
+        cursor = page["next_cursor"]
+        if cursor is None:
+            break
+    assert [name for name in seen if name in made] == made
+    assert len(seen) == len(set(seen))
+    problem(client.get("/v1/sessions", params={"cursor": "x"}), 422, "invalid-value")
+    problem(client.get("/v1/sessions", params={"limit": 0}), 422, "invalid-argument")
+
+
+def test_changing(session: SessionClient) -> None:
+    changed = session.request("PATCH", json={"name": "new", "ttl_s": 5})
+    assert (changed.json()["name"], changed.json()["ttl_s"]) == ("new", 5)
+    assert session.request("PATCH", json={"name": None}).json()["ttl_s"] == 5
+    problem(session.request("PATCH", json={"ttl_s": -1}), 422, "invalid-argument")
+    problem(session.request("PATCH", json={"ttl_s": 1e12}), 422, "invalid-value")
+
+
+def test_ending(client: httpx.Client, new_session: Callable[..., SessionClient]) -> None:
+    session = new_session()
+    assert session.request("DELETE").status_code == 204
+    for method in ("GET", "DELETE"):
+        problem(session.request(method), 404, "unknown-session")
+    problem(session.run(), 404, "unknown-session")
+    problem(client.get("/v1/sessions/nope/tensors/x"), 404, "unknown-session")
+
+
+def test_sessions_do_not_share_ids(new_session: Callable[..., SessionClient]) -> None:
+    a, b = new_session(), new_session()
+    a.tensor("x", 1.0)
+    b.tensor("x", 2.0)
+    assert (a.data("x"), b.data("x")) == (1.0, 2.0)
+
+
+def test_a_full_server_is_busy_until_idle_sessions_end() -> None:
+    with running("--max-sessions", "2") as (url, _), httpx.Client(base_url=url) as client:
+        SessionClient(client)
+        brief = SessionClient(client, ttl_s=0.05)
+        answer = client.post("/v1/sessions")
+        if answer.status_code == 201:  # a slow machine: the brief one was over before
+            return
+        problem(answer, 503, "server-busy")
+        assert int(answer.headers["retry-after"]) >= 1
+        time.sleep(0.1)
+        assert client.post("/v1/sessions").status_code == 201
+        problem(brief.get(), 404, "unknown-session")
