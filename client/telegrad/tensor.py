@@ -29,6 +29,8 @@ from .recorder import Recorder
 from .sessions import current
 
 _new = object.__new__
+ONLY_FLOATING = "Only Tensors of floating point and complex dtype can require gradients"
+"""As torch says it when a tensor is made; ``requires_grad_`` has a text of its own."""
 
 
 class Tensor(Tracked):
@@ -265,7 +267,7 @@ def upload(recorder: Recorder, data: Any, dtype: Any = None, requires_grad: bool
     finally:
         state.default_dtype = before
     if requires_grad and array.dtype not in FLOATING:
-        raise DTypeMismatch("Only Tensors of floating point and complex dtype can require gradients")
+        raise DTypeMismatch(ONLY_FLOATING)
     tensor = handle(recorder, Spec(array.shape, array.dtype))
     recorder.emit("tensor", (), (tensor._id,), {"data": array}, array.nbytes)
     return tensor.requires_grad_() if requires_grad else tensor

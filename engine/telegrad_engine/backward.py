@@ -15,10 +15,10 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any
 
-from .errors import GraphFreed, VersionConflict
 from .dtypes import from_numpy
-from .specs import Spec
+from .errors import GraphFreed, VersionConflict
 from .graph import FREED, Node
+from .specs import Spec
 
 Target = Any
 """Where a gradient goes: a Node (with a slot) or a leaf tensor."""
@@ -127,9 +127,7 @@ class _Pass:
         needed: set[Any] = {target for target, _ in self.wanted}
         ends = {target for target, _ in self.wanted}
         for node in reversed(self.order):
-            if any(target in needed for target in node.next if target is not None):
-                needed.add(node)
-            elif node in ends:
+            if any(target in needed for target in node.next if target is not None) or node in ends:
                 needed.add(node)
         return needed
 

@@ -48,9 +48,13 @@ def _numbers(data: Any) -> Any:
     """Tensors of one element inside lists as the numbers that they hold."""
     if not hasattr(_first(data), "_data"):
         return data
-    return [_numbers(v) for v in data] if isinstance(data, (list, tuple)) else data.__float__() if (
-        data.is_floating_point()
-    ) else data.__int__()
+    return (
+        [_numbers(v) for v in data]
+        if isinstance(data, (list, tuple))
+        else data.__float__()
+        if (data.is_floating_point())
+        else data.__int__()
+    )
 
 
 def _first(data: Any) -> Any:

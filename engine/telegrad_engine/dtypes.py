@@ -6,7 +6,7 @@ Rules: the section "Type promotion" of PyTorch's documentation on tensor attribu
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import ml_dtypes
@@ -107,7 +107,7 @@ FLOATING = frozenset(d.numpy for d in ALL if d.is_floating_point)
 """NumPy dtypes that can require grad."""
 
 
-@lru_cache(maxsize=None)
+@cache
 def promote_types(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
     """The smallest dtype that holds both, as ``torch.promote_types``."""
     left, right = sorted((_BY_NUMPY[a], _BY_NUMPY[b]), key=lambda d: d.rank)

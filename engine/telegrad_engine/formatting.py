@@ -33,7 +33,7 @@ def format_tensor(tensor: Any, array: Any) -> str:
         body = "[]"
         if array.ndim != 1:
             suffixes.append(f"size={array.shape}")
-        implied = _IMPLIED[:1]
+        implied: tuple[Any, ...] = _IMPLIED[:1]
     else:
         shown = _edges(array) if array.size > SUMMARY_ABOVE else array
         body = _format_block(array, _formatter(shown), _INDENT, array.size > SUMMARY_ABOVE)
@@ -72,7 +72,7 @@ def _edges(array: Any) -> Any:
 def _format_block(array: Any, formatted: _Padded, indent: int, summarise: bool) -> str:
     """``array`` in brackets, ``indent`` columns from the left."""
     if array.ndim == 0:
-        return formatted(array.item()).lstrip()
+        return formatted.text(array.item())
     skipped = summarise and array.shape[0] > 2 * EDGE_ITEMS
     rows = [*array[:EDGE_ITEMS], *array[-EDGE_ITEMS:]] if skipped else list(array)
     if array.ndim == 1:

@@ -12,8 +12,8 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from .dtypes import FLOATING, from_numpy
-from .methods import TensorMethods
-from .registry import Op, Plan
+from .plans import Plan
+from .registry import Op
 
 if TYPE_CHECKING:
     from .tracked import Tracked
@@ -165,7 +165,7 @@ def record(
     targets: list[Any] = []
     slots: list[int] | None = None
     for x in _flatten(inputs) if op.has_lists else inputs:
-        need = x._requires_grad if isinstance(x, TensorMethods) else False
+        need = getattr(x, "_requires_grad", False)
         needs.append(need)
         if need:
             place = x._node
@@ -226,8 +226,8 @@ def _save(node: Node, inputs: tuple[Any, ...], outputs: Sequence[Any], hidden: S
     for source, key in node.plan.saves:
         if source == "input" or source == "output":
             value = inputs[key] if source == "input" else outputs[key]
-            if isinstance(value, TensorMethods):
-                cell = value._cell
+            cell = getattr(value, "_cell", None)
+            if cell is not None:
                 versions.append((len(saved), cell, cell[0]))
                 saved.append(value._data)
             elif isinstance(value, tuple):

@@ -52,7 +52,8 @@ def _basic(tensor: Any, index: Any) -> tuple[Any, tuple[Any, ...]]:
     items = index if isinstance(index, tuple) or _lists_items(index) else (index,)
     if tensor.dim() == 0 and len(items) == 1 and type(items[0]) is int:
         raise IndexOutOfRange(
-            "invalid index of a 0-dim tensor. Use `tensor.item()` in Python or `tensor.item<T>()` in C++ to convert a "
+            "invalid index of a 0-dim tensor. Use `tensor.item()` in Python or `tensor.item<T>()` in C++ "
+            "to convert a "
             "0-dim tensor to a number"
         )
     items = tuple(_convert(tensor, item) for item in items)
@@ -62,12 +63,14 @@ def _basic(tensor: Any, index: Any) -> tuple[Any, tuple[Any, ...]]:
     if not any(item is Ellipsis for item in items):
         items = (*items, Ellipsis)
     unmet = tensor.dim() - used
+    dim = 0
     basic: list[Any] = []
     picks: list[Any] = []
     for item in items:
         if item is Ellipsis:
             basic.extend([("slice", None, None, None)] * unmet)
             picks.extend([None] * unmet)
+            dim += unmet
             unmet = 0  # only the first ellipsis stands for dimensions
         elif item is None:
             basic.append(None)
@@ -81,9 +84,10 @@ def _basic(tensor: Any, index: Any) -> tuple[Any, tuple[Any, ...]]:
             basic.append(None)  # a single truth value keeps or drops a new dimension
             picks.append(item.reshape(1).nonzero().reshape(-1))
         else:
-            columns = _columns(tensor, item, len(picks))
+            columns = _columns(tensor, item, dim)
             basic.extend([("slice", None, None, None)] * _width(item))
             picks.extend(columns)
+        dim += _width(item)
     while picks and picks[-1] is None:
         picks.pop()
     trivial = all(item == ("slice", None, None, None) for item in basic)
@@ -97,7 +101,9 @@ def _lists_items(index: Any) -> bool:
     return (
         isinstance(index, list)
         and len(index) < 32
-        and any(i is None or i is ... or isinstance(i, (list, tuple, slice)) or hasattr(i, "_data") for i in index)
+        and any(
+            i is None or i is ... or isinstance(i, (list, tuple, slice)) or hasattr(i, "_data") for i in index
+        )
     )
 
 
@@ -110,7 +116,8 @@ def _convert(tensor: Any, item: Any) -> Any:
     if isinstance(item, int):
         return item
     if hasattr(item, "_data"):
-        return item
+        whole = not item.dim() and item.dtype is not bool_ and not item.is_floating_point()
+        return operator.index(item) if whole and hasattr(item, "__index__") else item
     if isinstance(item, (list, range)) or hasattr(item, "__array__"):
         return tensor.new_tensor(list(item) if isinstance(item, range) else item)
     if isinstance(item, str):
@@ -119,7 +126,8 @@ def _convert(tensor: Any, item: Any) -> Any:
         return operator.index(item)
     except TypeError:
         raise IndexOutOfRange(
-            "only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid indices "
+            "only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid "
+            "indices "
             f"(got {type(item).__name__})"
         ) from None
 
@@ -148,7 +156,8 @@ def _columns(tensor: Any, item: Any, dim: int) -> list[Any]:
     if tuple(item.shape) != expected:
         axis = next(i for i, (a, b) in enumerate(zip(item.shape, expected, strict=False)) if a != b)
         raise IndexOutOfRange(
-            f"The shape of the mask {list(item.shape)} at index {axis} does not match the shape of the indexed "
-            f"tensor {list(tensor.shape)} at index {axis}"
+            f"The shape of the mask {list(item.shape)} at index {axis} does not match the shape of the "
+            "indexed "
+            f"tensor {list(tensor.shape)} at index {dim + axis}"
         )
     return list(item.nonzero().unbind(1))

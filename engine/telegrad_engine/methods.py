@@ -6,11 +6,12 @@ named methods, in-place forms included, come from the catalogue (``install_metho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from .dtypes import DType, from_numpy
 from .functions import make_function
+from .indexing import getitem, setitem
 from .params import OperandKind
 from .registry import CATALOGUE, NO_ATTRS, Op, choose
 from .specs import Size, wrap_dim
@@ -50,16 +51,6 @@ class TensorMethods(OpMethods):
     def _inplace(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Any:
         raise NotImplementedError
 
-    def __getitem__(self, index: Any) -> Any:
-        from .indexing import getitem
-
-        return getitem(self, index)
-
-    def __setitem__(self, index: Any, value: Any) -> None:
-        from .indexing import setitem
-
-        setitem(self, index, value)
-
     # == compares elements, so identity must be named: tensors are keys of dicts in the backward pass.
     __hash__ = object.__hash__
 
@@ -67,11 +58,6 @@ class TensorMethods(OpMethods):
         if not self._data.shape:
             raise TypeError("len() of a 0-d tensor")
         return int(self._data.shape[0])
-
-    def __iter__(self) -> Any:
-        if not self._data.shape:
-            raise TypeError("iteration over a 0-d tensor")
-        return iter(self.unbind(0))
 
     def size(self, dim: int | None = None) -> Any:
         """The shape, or the size of one dimension."""
@@ -143,25 +129,28 @@ class TensorMethods(OpMethods):
         return self.to(dtype=other.dtype)
 
 
-_BINARY = {
+BINARY = {
     "add": "add", "sub": "sub", "mul": "mul", "truediv": "div", "floordiv": "floor_divide", "mod": "remainder",
     "pow": "pow", "matmul": "matmul", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor",
 }  # fmt: skip
-_COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
-_UNARY = {"neg": "neg", "abs": "abs", "invert": "bitwise_not"}
+COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+UNARY = {"neg": "neg", "abs": "abs", "invert": "bitwise_not"}
 
 
 def install_methods() -> None:
     """Give TensorMethods its operators and a method for every op of the catalogue; called once, after the ops."""
-    for dunder, name in _BINARY.items():
+    setattr(TensorMethods, "__getitem__", getitem)  # noqa: B010 - a plain assignment would declare it again
+    setattr(TensorMethods, "__setitem__", setitem)  # noqa: B010
+    setattr(TensorMethods, "__iter__", _iterate)  # noqa: B010
+    for dunder, name in BINARY.items():
         op = CATALOGUE.get(name)
         setattr(TensorMethods, f"__{dunder}__", _binary(op))
         setattr(TensorMethods, f"__r{dunder}__", _reflected(op))
         if op.inplace:
             setattr(TensorMethods, f"__i{dunder}__", _binary_inplace(op))
-    for name in _COMPARISONS:
+    for name in COMPARISONS:
         setattr(TensorMethods, f"__{name}__", _binary(CATALOGUE.get(name)))
-    for dunder, name in _UNARY.items():
+    for dunder, name in UNARY.items():
         setattr(TensorMethods, f"__{dunder}__", _unary(CATALOGUE.get(name)))
     for name, overloads in CATALOGUE.overloads.items():
         methods = [op for op in overloads if op.method and not op.internal]
@@ -171,6 +160,12 @@ def install_methods() -> None:
         changing = [op for op in overloads if op.method and op.inplace]
         if changing:
             setattr(TensorMethods, f"{name}_", _inplace_method(name, changing))
+
+
+def _iterate(self: Any) -> Iterator[Any]:
+    if not self._data.shape:
+        raise TypeError("iteration over a 0-d tensor")
+    return iter(self.unbind(0))
 
 
 def _takes(value: Any) -> bool:

@@ -9,7 +9,7 @@ import functools
 import inspect
 import threading
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
@@ -86,12 +86,13 @@ class _Mode:
 class _Switch(_Mode):
     """A mode without arguments: it decorates a function with or without parentheses."""
 
-    def __new__(cls, function: Any = None) -> Any:
+    def __new__(cls, function: Any = None) -> Self:
         mode = super().__new__(cls)
         if function is None:
             return mode
-        mode.__init__()
-        return mode(function)
+        _Mode.__init__(mode)
+        decorated: Self = mode(function)
+        return decorated
 
 
 class no_grad(_Switch):

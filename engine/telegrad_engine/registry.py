@@ -13,58 +13,17 @@ from __future__ import annotations
 import inspect
 from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, get_args, get_origin
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from . import dtypes, specs
-from .errors import GradRequired, InvalidArgument, TelegradError, UnknownOp
-from .params import Kind, TensorListKind
+from .errors import InvalidArgument, UnknownOp
+from .plans import Plan, Rule, make_plan
+from .signature import Signature, given, read_params
 from .specs import Spec
 
-REQUIRED: Any = inspect.Parameter.empty
 NO_ATTRS: Mapping[str, Any] = {}
-Rule = Callable[..., Any]
-
-
-class Param(NamedTuple):
-    """One parameter of an op, as declared in its kernel's signature."""
-
-    name: str
-    kind: Kind
-    default: Any
-    keyword_only: bool
-
-    @property
-    def is_list(self) -> bool:
-        """Whether it takes a list of tensors."""
-        return isinstance(self.kind, TensorListKind)
-
-
-class Save(NamedTuple):
-    """Where a value that a derivative asks for comes from when the op is recorded."""
-
-    source: str  # "input", "output", "hidden", "attr", "shape" or "dtype"
-    key: Any  # a position, or an attribute's name
-
-
-class Step(NamedTuple):
-    """One derivative to evaluate: which edges it feeds and which saved values it takes."""
-
-    edges: tuple[int, ...]
-    rule: Rule
-    arguments: tuple[int, ...]
-    many: bool  # returns a sequence, one gradient an edge
-
-
-class Plan(NamedTuple):
-    """What to save and evaluate when a given set of inputs needs gradients."""
-
-    saves: tuple[Save, ...]
-    steps: tuple[Step, ...]
-    holds_tensors: bool  # whether freeing the graph loses something
-    saves_self: bool  # whether the first input's value is needed: an in-place op must keep a copy
-    takes: tuple[int, ...] | None  # the saves if all are inputs (by position) or the output (-1), else None
 
 
 class Case(NamedTuple):
@@ -79,7 +38,7 @@ def case(*args: Any, **kwargs: Any) -> Case:
     return Case(args, kwargs)
 
 
-class Op:
+class Op(Signature):
     """A declared operation. See the module's docstring; the attributes are what it derives."""
 
     def __init__(
@@ -108,12 +67,8 @@ class Op:
         cases: Sequence[Case] = (),
     ) -> None:
         self.key = key or kernel.__name__.removesuffix("_")
-        self.name = self.key.split(".")[0]
+        super().__init__(self.key.split(".")[0], read_params(kernel, skip=1 + random))
         self.doc = inspect.getdoc(kernel) or ""
-        self.params = read_params(kernel, skip=1 + random)
-        self.tensor_params = tuple(p for p in self.params if p.kind.is_tensor)
-        self.attr_params = tuple(p for p in self.params if not p.kind.is_tensor)
-        self.defaults = {p.name: p.default for p in self.attr_params if p.default is not REQUIRED}
         self.raw = kernel
         self.kernel = _by_position(kernel, self, random)
         self.rule = _by_position(rule, self, False, leading=0)
@@ -142,21 +97,9 @@ class Op:
         self.plans: dict[Any, Plan] = {}
         self.has_lists = any(p.is_list for p in self.tensor_params)
         self._bundle = namedtuple(self.name, self.outputs) if len(self.outputs) > 1 else None
-        self.positions = {p.name: i for i, p in enumerate(self.params)}
 
     def __repr__(self) -> str:
         return f"<op {self.signature}>"
-
-    @property
-    def signature(self) -> str:
-        """The signature in the form of PyTorch's error texts."""
-        parts: list[str] = []
-        for p in self.params:
-            if p.keyword_only and "*" not in parts:
-                parts.append("*")
-            default = "" if p.default is REQUIRED else f" = {p.default!r}"
-            parts.append(f"{p.kind.word} {p.name}{default}")
-        return f"{self.name}({', '.join(parts)})"
 
     def bundle(self, outputs: Sequence[Any]) -> Any:
         """The outputs as the caller gets them: one tensor, a tuple of parts, or torch's named tuple."""
@@ -184,78 +127,6 @@ class Op:
         self.differentiable = True
         return rule
 
-    # Calling -----------------------------------------------------------------------------
-
-    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Sort a call in torch's form into tensor inputs and checked attributes."""
-        values: dict[str, Any] = {}
-        params = self.params
-        for i, value in enumerate(args):
-            if i >= len(params) or params[i].keyword_only:
-                raise self._no_match(args, kwargs)
-            param = params[i]
-            if param.kind.splats and not isinstance(value, (list, tuple)):
-                rest = args[i:]
-                if param.kind.takes_splat(rest):
-                    values[param.name] = tuple(rest)
-                    break
-            values[param.name] = value
-        for name, value in kwargs.items():
-            if name not in self.positions or name in values:
-                raise self._no_match(args, kwargs)
-            values[name] = value
-        inputs = []
-        attrs = {}
-        for param in params:
-            if param.name in values:
-                value = self._check(param, values[param.name])
-                if not param.kind.is_tensor:
-                    attrs[param.name] = value
-            elif param.default is REQUIRED:
-                raise self._no_match(args, kwargs)
-            else:
-                value = param.default
-            if param.kind.is_tensor:
-                inputs.append(value)
-        return tuple(inputs), attrs
-
-    def check_attrs(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
-        """Check attributes that came by name, as over the wire."""
-        known = {p.name: p for p in self.attr_params}
-        for name in attrs:
-            if name not in known:
-                raise InvalidArgument(
-                    f"{self.name}() got an unexpected attribute {name!r}; it takes {self.signature}"
-                )
-        checked = {name: self._check(known[name], value) for name, value in attrs.items()}
-        for param in self.attr_params:
-            if param.default is REQUIRED and param.name not in checked:
-                raise InvalidArgument(f"{self.name}() missing required attribute {param.name!r}")
-        return checked
-
-    def encode_attrs(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
-        """Attributes as JSON data."""
-        kinds = {p.name: p.kind for p in self.attr_params}
-        return {name: None if value is None else kinds[name].encode(value) for name, value in attrs.items()}
-
-    def _check(self, param: Param, value: Any) -> Any:
-        if value is None and param.default is None:
-            return None
-        try:
-            return param.kind.parse(value)
-        except (TypeError, OverflowError) as error:
-            if isinstance(error, TelegradError):
-                raise
-            raise InvalidArgument(
-                f"{self.name}(): argument '{param.name}' must be {param.kind.word}, not {type(value).__name__}"
-            ) from None
-
-    def _no_match(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> InvalidArgument:
-        return InvalidArgument(
-            f"{self.name}() received an invalid combination of arguments - got ({_given(args, kwargs)}), "
-            f"but expected {self.signature.removeprefix(self.name)}"
-        )
-
     # Recording ---------------------------------------------------------------------------
 
     def plan(self, needs: tuple[Any, ...]) -> Plan:
@@ -263,88 +134,9 @@ class Op:
 
         ``needs`` has a bool per tensor parameter, or a tuple of bools for a list of tensors.
         """
-        try:
-            return self.plans[needs]
-        except KeyError:
-            plan = self.plans[needs] = self._make_plan(needs)
-            return plan
-
-    def _make_plan(self, needs: tuple[Any, ...]) -> Plan:
-        saves: dict[Save, int] = {}
-        steps: list[Step] = []
-        edge = 0
-        all_edges: list[int] = []
-        for param, need in zip(self.tensor_params, needs, strict=True):
-            width = len(need) if isinstance(need, tuple) else 1
-            edges = tuple(range(edge, edge + width))
-            edge += width
-            all_edges.extend(edges)
-            wanted = any(need) if isinstance(need, tuple) else need
-            if wanted and self.rules and param.name not in self.rules:
-                raise GradRequired(
-                    f"The function '{self.name}' is not differentiable with respect to argument '{param.name}'. "
-                    "This input cannot have requires_grad True."
-                )
-            if wanted and self.joint_rule is None:
-                rule = self.rules[param.name]
-                steps.append(Step(edges, rule, self._arguments(rule, 2, saves), param.is_list))
-        if self.joint_rule is not None:
-            rule, joint_needs = self.joint_rule, needs
-            steps = [
-                Step(
-                    tuple(all_edges),
-                    lambda F, grad, *saved: rule(F, grad, joint_needs, *saved),
-                    self._arguments(rule, 3, saves),
-                    True,
-                )
-            ]
-        return Plan(
-            tuple(saves),
-            tuple(steps),
-            any(s.source in ("input", "output", "hidden") for s in saves),
-            Save("input", 0) in saves,
-            _takes(saves, self),
-        )
-
-    def _arguments(self, rule: Rule, skip: int, saves: dict[Save, int]) -> tuple[int, ...]:
-        names = list(inspect.signature(rule).parameters)[skip:]
-        return tuple(saves.setdefault(self._source(name), len(saves)) for name in names)
-
-    def _source(self, name: str) -> Save:
-        tensor_names = [p.name for p in self.tensor_params]
-        if name in tensor_names:
-            return Save("input", tensor_names.index(name))
-        if name in self.outputs:
-            return Save("output", self.outputs.index(name))
-        if name in self.hidden:
-            return Save("hidden", self.hidden.index(name))
-        if name in self.positions:
-            return Save("attr", name)
-        base, _, fact = name.rpartition("_")
-        if base in tensor_names and fact in ("shape", "dtype"):
-            return Save(fact, tensor_names.index(base))
-        raise TypeError(f"{self.key}: a derivative asks for {name!r}, which the op does not have")
-
-
-def read_params(kernel: Callable[..., Any], skip: int) -> tuple[Param, ...]:
-    """The parameters that a kernel or a verb's handler declares, without the first ``skip``."""
-    signature = inspect.signature(kernel, eval_str=True)
-    params = []
-    for parameter in list(signature.parameters.values())[skip:]:
-        annotation = parameter.annotation
-        kinds = [a for a in get_args(annotation) if isinstance(a, Kind)] if get_origin(annotation) else []
-        if not kinds:
-            raise TypeError(f"{kernel.__name__}: parameter {parameter.name!r} has no kind")
-        params.append(
-            Param(
-                parameter.name,
-                kinds[0],
-                parameter.default,
-                parameter.kind is inspect.Parameter.KEYWORD_ONLY,
-            )
-        )
-    return tuple(params)
-
+        if needs not in self.plans:
+            self.plans[needs] = make_plan(self, needs)
+        return self.plans[needs]
 
 def _by_position(
     function: Callable[..., Any], op: Op, random: bool, leading: int = 1
@@ -360,12 +152,6 @@ def _by_position(
         return function(*args[:lead], **dict(zip(names, args[lead:], strict=True)), **attrs)
 
     return call
-
-
-def _takes(saves: Mapping[Save, int], op: Op) -> tuple[int, ...] | None:
-    if op.has_lists or len(op.outputs) > 1 or any(s.source not in ("input", "output") for s in saves):
-        return None
-    return tuple(s.key if s.source == "input" else -1 for s in saves)
 
 
 class Catalogue:
@@ -419,15 +205,11 @@ def choose(
     if len(candidates) > 1:
         expected = "".join(f"\n * {op.signature.removeprefix(op.name)}" for op in candidates)
         raise InvalidArgument(
-            f"{name}() received an invalid combination of arguments - got ({_given(args, kwargs)}), "
+            f"{name}() received an invalid combination of arguments - got ({given(args, kwargs)}), "
             f"but expected one of:{expected}"
         )
     assert failure is not None
     raise failure
-
-
-def _given(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    return ", ".join([type(a).__name__ for a in args] + [f"{k}={type(v).__name__}" for k, v in kwargs.items()])
 
 
 def unknown_op(name: str, known: Mapping[str, Any]) -> UnknownOp:

@@ -17,8 +17,9 @@ from . import dtypes
 from .errors import InvalidArgument, InvalidOperation, TelegradError, TensorExists, TooLarge, UnknownTensor
 from .modes import state
 from .program.instructions import Instruction
-from .program.verbs import VERBS, Verb, check_input
-from .registry import CATALOGUE, NO_ATTRS, REQUIRED, Op, unknown_op
+from .program.verbs import VERBS, Verb
+from .registry import CATALOGUE, NO_ATTRS, Op, unknown_op
+from .signature import REQUIRED
 from .tensor import Tensor, apply
 
 logger = logging.getLogger(__name__)
@@ -94,8 +95,6 @@ class Session:
                     raise self._locate(
                         TooLarge("not enough memory for the result"), index, instruction
                     ) from None
-                except RecursionError:
-                    raise
                 except Exception as error:
                     # A kernel met values that no rule foresaw: the client's instruction failed, not the server.
                     logger.warning("instruction %r failed unforeseen", instruction, exc_info=True)
@@ -133,14 +132,7 @@ class Session:
         else:
             op, in_place = find_op(instruction.op, len(inputs), instruction.attrs)
             attrs = op.check_attrs(instruction.attrs)
-        if len(inputs) > len(op.tensor_params):
-            raise InvalidArgument(
-                f"{op.name}() takes at most {len(op.tensor_params)} inputs, but {len(inputs)} were given"
-            )
-        arguments = tuple(
-            check_input(op.name, param, inputs[i] if i < len(inputs) else REQUIRED)
-            for i, param in enumerate(op.tensor_params)
-        )
+        arguments = op.check_inputs(inputs)
         if in_place:
             target = arguments[0]
             target._inplace(op, arguments, attrs)

@@ -58,7 +58,8 @@ def check_size(shape: Shape, dtype: np.dtype[Any]) -> None:
     nbytes = math.prod(shape) * dtype.itemsize
     if nbytes > state.room:
         raise TooLarge(
-            f"can't allocate memory: you tried to allocate {nbytes} bytes for a tensor of shape {list(shape)}; "
+            f"can't allocate memory: you tried to allocate {nbytes} bytes for a tensor of shape "
+            f"{list(shape)}; "
             f"there is room for {state.room}."
         )
 
@@ -157,7 +158,8 @@ def expanded_shape(shape: Shape, dtype: np.dtype[Any], target: Sequence[int]) ->
     if len(target) < len(shape):
         kind = dtypes.from_numpy(dtype).kernel_name
         raise ShapeMismatch(
-            f"expand(torch.{kind}Tensor{{{list(shape)}}}, size={list(target)}): the number of sizes provided ({len(target)}) must be greater or equal to the "
+            f"expand(torch.{kind}Tensor{{{list(shape)}}}, size={list(target)}): the number of sizes "
+            f"provided ({len(target)}) must be greater or equal to the "
             f"number of dimensions in the tensor ({len(shape)})"
         )
     lead = len(target) - len(shape)

@@ -10,14 +10,16 @@ import sys
 from pathlib import Path
 
 from .graph import camel
+from .methods import BINARY, COMPARISONS, UNARY
 from . import ops
-from .registry import CATALOGUE, REQUIRED, Op, Param
+from .registry import CATALOGUE, Op
+from .signature import REQUIRED, Param
 from .params import DTypeKind, IntsKind, OperandKind, TensorListKind
 
 
 HEADER = '''"""{doc} Written by ``make stubs``; do not edit."""
 
-from collections.abc import Sequence
+from collections.abc import {abc}
 from typing import {typing}
 '''
 DTYPE_LIKE = "Any"
@@ -119,14 +121,36 @@ def _results(tensor: str) -> list[str]:
     return lines
 
 
+def _operators() -> list[str]:
+    """The operators of a tensor; their methods are set when the ops are known."""
+    lines = [
+        "def __getitem__(self, index: Any) -> Self: ...",
+        "def __setitem__(self, index: Any, value: Any) -> None: ...",
+        "def __iter__(self) -> Iterator[Self]: ...",
+    ]
+    for dunder, name in BINARY.items():
+        op = CATALOGUE.get(name)
+        other = _type(op.params[1], "Self")
+        lines.append(f"def __{dunder}__(self, other: {other}) -> Self: ...")
+        lines.append(f"def __r{dunder}__(self, other: {other}) -> Self: ...")
+        if op.inplace:
+            lines.append(f"def __i{dunder}__(self, other: {other}) -> Self: ...")
+    for name in COMPARISONS:
+        ignore = "  # type: ignore[override]" if name in ("eq", "ne") else ""
+        lines.append(f"def __{name}__(self, other: Any) -> Self: ...{ignore}")
+    lines += [f"def __{dunder}__(self) -> Self: ..." for dunder in UNARY]
+    return lines
+
+
 def method_stubs() -> str:
     """The stub of ``OpMethods``: a method for every op, and its in-place form."""
     head = HEADER.format(
         doc="The methods that tensors get from the catalogue.",
+        abc="Iterator, Sequence",
         typing="Any, Generic, NamedTuple, Self, TypeVar, overload",
     )
     lines = [head, '_T = TypeVar("_T")', *_results("_T"), "", ""]
-    lines.append("class OpMethods:")
+    lines += ["class OpMethods:", *("    " + line for line in _operators())]
     for name in sorted(CATALOGUE.overloads):
         methods = [op for op in _public(name) if op.method]
         if methods:
@@ -143,7 +167,9 @@ def method_stubs() -> str:
 def function_stubs(namespace: str, tensor_import: str) -> str:
     """The stub of the functions of one namespace: ``torch`` or ``torch.nn.functional``."""
     head = HEADER.format(
-        doc=f"The functions of {namespace} that the catalogue has.", typing="Any, NamedTuple, overload"
+        doc=f"The functions of {namespace} that the catalogue has.",
+        abc="Sequence",
+        typing="Any, NamedTuple, overload",
     )
     lines = [head, tensor_import]
     lines += _results("Tensor")

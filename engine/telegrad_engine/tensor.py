@@ -158,7 +158,7 @@ def _conform(array: Any, dtype: np.dtype[Any]) -> Any:
 
 def _promote(datas: list[Any], dtype: np.dtype[Any]) -> list[Any]:
     """Arrays cast to ``dtype``; numbers become arrays only where NumPy would not take them as weak."""
-    promoted = []
+    promoted: list[Any] = []
     for x in datas:
         if isinstance(x, ndarray):
             promoted.append(x if x.dtype == dtype else x.astype(dtype))

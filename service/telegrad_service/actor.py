@@ -59,7 +59,12 @@ class Actor:
         self._workers = workers
         self._mailbox: deque[_Call] = deque()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.busy = False
+        self._current: _Call | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether a call runs, or waits for those before it."""
+        return self._current is not None
 
     async def call(self, function: Callable[..., T], *arguments: Any) -> T:
         """``function(*arguments)``, after all calls before it. A caller that gives up does not stop it."""
@@ -76,10 +81,18 @@ class Actor:
         while self._mailbox:
             call = self._mailbox.popleft()
             if not call.future.done():
-                self.busy = True
+                self._current = call
                 self._workers.put(partial(self._run, call))
                 return
-        self.busy = False
+        self._current = None
+
+    def abandon(self, error: Exception) -> None:
+        """Answer all calls with ``error``. The one that runs cannot be stopped, but nobody waits for it."""
+        calls = [*self._mailbox] if self._current is None else [self._current, *self._mailbox]
+        for call in calls:
+            if not call.future.done():
+                call.future.set_exception(error)
+        self._mailbox.clear()
 
     def _run(self, call: _Call) -> None:
         """On a worker's thread: run and report back."""

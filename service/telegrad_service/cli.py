@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from pydantic import ValidationError
 from pydantic_settings import BaseSettings, CliApp, CliSubCommand, SettingsConfigDict
 
 from . import __version__
@@ -45,7 +46,12 @@ def main(arguments: list[str] | None = None) -> None:
     if "--version" in given:
         print(f"telegrad {__version__}")
         return
-    CliApp.run(Telegrad, cli_args=given or ["--help"])
+    try:
+        CliApp.run(Telegrad, cli_args=given or ["--help"])
+    except ValidationError as error:
+        for each in error.errors():
+            print(f"telegrad: {each['loc'][-1]}: {each['msg']}, not {each['input']!r}", file=sys.stderr)
+        sys.exit(2)
 
 
 if __name__ == "__main__":

@@ -119,7 +119,12 @@ class _Local(SessionHandle):
 
     @property
     def busy(self) -> bool:
+        """Whether a call runs or waits."""
         return self._actor.busy
+
+    def abandon(self, error: Exception) -> None:
+        """Answer with ``error`` all that runs or waits."""
+        self._actor.abandon(error)
 
 
 class InProcessHost(SessionHost):
@@ -172,6 +177,8 @@ class InProcessHost(SessionHost):
         deadline = time.monotonic() + seconds
         while busy := any(handle.busy for handle in self._sessions.values()):
             if time.monotonic() > deadline:
+                for handle in self._sessions.values():
+                    handle.abandon(ServerBusy("the server stopped before this was finished"))
                 break
             await asyncio.sleep(0.02)
         return not busy

@@ -4,6 +4,11 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from hypothesis import settings
+
+# No deadline: on a busy machine the first example of a test, which imports and compiles, is slow.
+settings.register_profile("engine", deadline=None)
+settings.load_profile("engine")
 
 
 @pytest.fixture(autouse=True)
@@ -11,3 +16,15 @@ def quiet_numpy() -> Iterator[None]:
     """Dividing by zero is an ordinary thing to do to a tensor; warnings are otherwise errors."""
     with np.errstate(all="ignore"):
         yield
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how many comparisons with torch, of an op, a case, a dtype and an order, were held."""
+    held = sum(
+        value
+        for report in terminalreporter.getreports("passed")
+        for name, value in report.user_properties
+        if name == "held"
+    )
+    if held:
+        terminalreporter.write_line(f"held against torch: {held} of (op, case, dtype, order)")

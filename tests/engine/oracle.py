@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import telegrad_engine as tg
 import torch
+
+import telegrad_engine as tg
 from telegrad_engine.cases import T
-from telegrad_engine.meta import Meta, functions as meta_functions
 from telegrad_engine.registry import Case, Op
 from telegrad_engine.tracked import Tracked
 
@@ -70,7 +70,10 @@ class Call(NamedTuple):
 
 
 def arrays_of(case: Case, dtype: np.dtype[Any]) -> dict[int, np.ndarray]:
-    """The array of every placeholder of the case, by its identity. Raises ValueError where the dtype can't hold one."""
+    """The array of every placeholder of the case, by its identity.
+
+    Raises ValueError where the dtype can't hold one.
+    """
     rng = np.random.default_rng(zlib.crc32(repr(case).encode()))
     found: dict[int, np.ndarray] = {}
     for value in _leaves([*case.args, *case.kwargs.values()]):
@@ -173,7 +176,9 @@ FLOOR = {"float64": 1e-3, "float32": 1.0, "float16": 1.0, "bfloat16": 1.0}
 
 def assert_close(ours: Any, theirs: Any, what: str) -> None:
     """Both tensors have the same shape, dtype and, to rounding, values."""
-    assert tuple(ours.shape) == tuple(theirs.shape), f"{what}: shape {tuple(ours.shape)} != {tuple(theirs.shape)}"
+    assert tuple(ours.shape) == tuple(theirs.shape), (
+        f"{what}: shape {tuple(ours.shape)} != {tuple(theirs.shape)}"
+    )
     assert dtype_name(ours) == dtype_name(theirs), f"{what}: dtype {ours.dtype} != {theirs.dtype}"
     a, b = numpy(ours), numpy(theirs)
     if a.dtype.kind not in "fV":
@@ -183,7 +188,9 @@ def assert_close(ours: Any, theirs: Any, what: str) -> None:
     tolerance = TOLERANCE[dtype_name(ours)]
     finite = np.abs(b[np.isfinite(b)])
     scale = min(float(finite.max()) if finite.size else 0.0, 1e30)
-    np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance * max(scale, FLOOR[dtype_name(ours)]) * 0.3, err_msg=what)
+    np.testing.assert_allclose(
+        a, b, rtol=tolerance, atol=tolerance * max(scale, FLOOR[dtype_name(ours)]) * 0.3, err_msg=what
+    )
 
 
 def random_like(tensors: Sequence[Any], seed: int) -> list[np.ndarray]:

@@ -6,8 +6,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import telegrad_engine as tg
 import torch
+
+import telegrad_engine as tg
 
 from . import oracle
 
@@ -17,8 +18,22 @@ class OurFunctional:
         return getattr(tg.functions, name)
 
 
-THEIRS = SimpleNamespace(t=torch.tensor, torch=torch, F=torch.nn.functional, float32=torch.float32, int64=torch.int64, uint8=torch.uint8)
-OURS = SimpleNamespace(t=tg.tensor, torch=tg.functions, F=OurFunctional(), float32=tg.dtypes.float32, int64=tg.dtypes.int64, uint8=tg.dtypes.uint8)
+THEIRS = SimpleNamespace(
+    t=torch.tensor,
+    torch=torch,
+    F=torch.nn.functional,
+    float32=torch.float32,
+    int64=torch.int64,
+    uint8=torch.uint8,
+)
+OURS = SimpleNamespace(
+    t=tg.tensor,
+    torch=tg.functions,
+    F=OurFunctional(),
+    float32=tg.dtypes.float32,
+    int64=tg.dtypes.int64,
+    uint8=tg.dtypes.uint8,
+)
 
 SAME_TEXT = """
 ones(2, 3) + ones(2, 4)
@@ -279,9 +294,9 @@ def evaluate(world: Any, expression: str) -> Any:
 
 
 def failures(expression: str) -> tuple[BaseException, BaseException]:
-    with pytest.raises(Exception) as theirs:  # noqa: PT011 - which one it is, is what is compared
+    with pytest.raises(Exception) as theirs:
         evaluate(THEIRS, expression)
-    with pytest.raises(Exception) as ours:  # noqa: PT011
+    with pytest.raises(Exception) as ours:
         evaluate(OURS, expression)
     return theirs.value, ours.value
 

@@ -6,14 +6,14 @@ The cases stand beside the ops; here they are run, on torch and on ours, for thr
 from __future__ import annotations
 
 import re
-from typing import Any
-
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
-import telegrad_engine as tg
 import torch
+
+import telegrad_engine as tg
 from telegrad_engine import autograd
 from telegrad_engine.meta import Meta
 from telegrad_engine.meta import functions as meta_functions
@@ -52,7 +52,9 @@ class Both:
             self.theirs = oracle.attempt(
                 lambda: oracle.torch_function(op)(*self.their_call.args, **self.their_call.kwargs)
             )
-        self.ours = oracle.attempt(lambda: oracle.our_function(op)(*self.our_call.args, **self.our_call.kwargs))
+        self.ours = oracle.attempt(
+            lambda: oracle.our_function(op)(*self.our_call.args, **self.our_call.kwargs)
+        )
 
     def assert_same_failure(self) -> bool:
         """Whether torch raises; then ours raised the same built-in class."""
@@ -119,7 +121,9 @@ def test_derivative(op: Op, case: Case, dtype: str, order: int, record_property:
         )
 
 
-def assert_second_derivatives_agree(theirs: tuple[list[Any], list[Any]], ours: tuple[list[Any], list[Any]]) -> None:
+def assert_second_derivatives_agree(
+    theirs: tuple[list[Any], list[Any]], ours: tuple[list[Any], list[Any]]
+) -> None:
     present = [i for i, g in enumerate(theirs[0]) if g is not None]
     weights = oracle.random_like([theirs[0][i] for i in present], seed=2)
 
@@ -184,13 +188,17 @@ def test_rule_predicts_execution(op: Op, case: Case, dtype: str, record_property
 
 def describe(tensors: Any) -> list[Any]:
     """What can be known of tensors without values."""
-    return [None if t is None else (tuple(t.shape), t.dtype.name, t.requires_grad, t.is_leaf) for t in tensors]
+    return [
+        None if t is None else (tuple(t.shape), t.dtype.name, t.requires_grad, t.is_leaf) for t in tensors
+    ]
 
 
 IN_PLACE = [(op, case) for op, case in CASES if op.inplace]
 
 
-@pytest.mark.parametrize(("changing", "arguments"), IN_PLACE, ids=[f"{op.key}-{op.cases.index(c)}" for op, c in IN_PLACE])
+@pytest.mark.parametrize(
+    ("changing", "arguments"), IN_PLACE, ids=[f"{op.key}-{op.cases.index(c)}" for op, c in IN_PLACE]
+)
 @pytest.mark.parametrize("kind", DTYPES)
 def test_in_place(changing: Op, arguments: Case, kind: str, record_property: Any) -> None:
     """The underscore form: value, version, requires_grad and the gradients of all inputs."""

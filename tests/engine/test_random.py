@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 import telegrad_engine as tg
 from telegrad_engine import dtypes
 from telegrad_engine.registry import CATALOGUE

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import telegrad_engine as tg
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+
+import telegrad_engine as tg
 from telegrad_engine import autograd
 
 from . import oracle
@@ -31,7 +33,9 @@ def agree(function: Callable[[Any, list[Any]], Any], shapes: list[tuple[int, ...
     arrays = [numbers(shape, seed) for seed, shape in enumerate(shapes)]
     theirs_in = [torch.tensor(a, requires_grad=True) for a in arrays]
     ours_in = [tg.tensor(a, requires_grad=True) for a in arrays]
-    theirs = oracle.attempt(lambda: function(torch, theirs_in))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch warns where a variance has no degrees of freedom
+        theirs = oracle.attempt(lambda: function(torch, theirs_in))
     ours = oracle.attempt(lambda: function(tg.functions, ours_in))
     if isinstance(theirs, oracle.Failure):
         assert isinstance(ours, oracle.Failure), f"torch raises {theirs}"
@@ -44,16 +48,26 @@ def agree(function: Callable[[Any, list[Any]], Any], shapes: list[tuple[int, ...
     if not theirs[0].requires_grad:
         return
     seeds = oracle.random_like(theirs, seed=9)
-    expected = torch.autograd.grad(theirs, theirs_in, [torch.tensor(s) for s in seeds], create_graph=True, allow_unused=True)
+    expected = torch.autograd.grad(
+        theirs, theirs_in, [torch.tensor(s) for s in seeds], create_graph=True, allow_unused=True
+    )
     found = autograd.grad(ours, ours_in, [tg.tensor(s) for s in seeds], create_graph=True, allow_unused=True)
     for mine, other, like in zip(found, expected, theirs_in, strict=True):
-        oracle.assert_close(tg.tensor(oracle.zero_or(mine, like)), torch.tensor(oracle.zero_or(other, like)), "first")
-    again = [(m, o) for m, o in zip(found, expected, strict=True) if o is not None and o.requires_grad]
+        oracle.assert_close(
+            tg.tensor(oracle.zero_or(mine, like)), torch.tensor(oracle.zero_or(other, like)), "first"
+        )
+    again = [
+        (m, o)
+        for m, o in zip(found, expected, strict=True)
+        if m is not None and o is not None and o.requires_grad
+    ]
     if again:
         seconds = torch.autograd.grad([(o * o).sum() for _, o in again], theirs_in, allow_unused=True)
         ours_second = autograd.grad([(m * m).sum() for m, _ in again], ours_in, allow_unused=True)
         for mine, other, like in zip(ours_second, seconds, theirs_in, strict=True):
-            oracle.assert_close(tg.tensor(oracle.zero_or(mine, like)), torch.tensor(oracle.zero_or(other, like)), "second")
+            oracle.assert_close(
+                tg.tensor(oracle.zero_or(mine, like)), torch.tensor(oracle.zero_or(other, like)), "second"
+            )
 
 
 @st.composite
@@ -69,7 +83,9 @@ def broadcastable(draw: Any, count: int = 2) -> list[tuple[int, ...]]:
     return shapes
 
 
-@given(broadcastable(), st.sampled_from(["add", "sub", "mul", "div", "pow", "maximum", "minimum", "remainder"]))
+@given(
+    broadcastable(), st.sampled_from(["add", "sub", "mul", "div", "pow", "maximum", "minimum", "remainder"])
+)
 def test_binary_ops_broadcast(shapes: list[tuple[int, ...]], name: str) -> None:
     agree(lambda F, x: getattr(F, name)(*x), shapes)
 
@@ -84,25 +100,40 @@ def test_expressions_broadcast(shapes: list[tuple[int, ...]]) -> None:
     agree(lambda F, x: (x[0] * x[1] + x[2]).exp() / (1 + x[1] ** 2), shapes)
 
 
-@given(SHAPES, st.data(), st.sampled_from(["sum", "mean", "amax", "amin", "logsumexp", "var", "std", "all", "any"]))
+@given(
+    SHAPES,
+    st.data(),
+    st.sampled_from(["sum", "mean", "amax", "amin", "logsumexp", "var", "std", "all", "any"]),
+)
 def test_reductions(shape: tuple[int, ...], data: st.DataObject, name: str) -> None:
     ndim = len(shape)
     dims = st.lists(st.integers(-ndim - 1, ndim), max_size=ndim + 1).map(tuple)
     dim = data.draw(st.one_of(dims, st.integers(-ndim - 1, ndim)))
     keepdim = data.draw(st.booleans())
-    if name in ("var", "std"):
+    if name == "logsumexp" and dim == () and not keepdim:
+        return  # torch fails over its own shapes
+    if name in ("var", "std") and 0 not in shape:
         wrapped = {d % max(ndim, 1) for d in ((dim,) if isinstance(dim, int) else dim or range(ndim))}
         if math.prod(n for i, n in enumerate(shape) if i in wrapped) < 2:
-            return  # no degrees of freedom: torch warns, and answers with NaN
+            return  # no degrees of freedom: a NaN here or there more
     agree(lambda F, x: getattr(F, name)(x[0], dim=dim, keepdim=keepdim), [shape])
 
 
-@given(SHAPES, st.integers(-5, 4), st.booleans(), st.sampled_from(["max", "min", "cumsum", "softmax", "log_softmax", "argmax", "unbind"]))
+@given(
+    SHAPES,
+    st.integers(-5, 4),
+    st.booleans(),
+    st.sampled_from(["max", "min", "cumsum", "softmax", "log_softmax", "argmax", "unbind"]),
+)
 def test_along_one_dim(shape: tuple[int, ...], dim: int, keepdim: bool, name: str) -> None:
     options = {"keepdim": keepdim} if name in ("max", "min", "argmax") else {}
 
     def function(F: Any, x: list[Any]) -> Any:
-        return list(getattr(F, name)(x[0], dim=dim, **options)) if name == "unbind" else _values(getattr(F, name)(x[0], dim=dim, **options))
+        return (
+            list(getattr(F, name)(x[0], dim=dim, **options))
+            if name == "unbind"
+            else _values(getattr(F, name)(x[0], dim=dim, **options))
+        )
 
     if name == "unbind" and dim in range(-len(shape), len(shape)) and shape[dim] == 0:
         return  # no outputs to compare
@@ -157,7 +188,7 @@ def test_permute_and_transpose(shape: tuple[int, ...], data: st.DataObject) -> N
 @given(st.lists(SHAPES, min_size=1, max_size=3), st.integers(-4, 4), st.booleans())
 def test_cat_and_stack(shapes: list[tuple[int, ...]], dim: int, alike: bool) -> None:
     shapes = [shapes[0]] * len(shapes) if alike else shapes
-    if any(s == (0,) for s in shapes) and not alike:
+    if (0,) in shapes:
         return  # torch lets an empty vector join anything, a leftover from before it had shapes with a 0
     agree(lambda F, x: F.stack(x, dim), shapes)
     if len({len(s) for s in shapes}) == 1:
@@ -193,7 +224,11 @@ def indices(draw: Any, shape: tuple[int, ...]) -> Any:
             items.append(draw(st.lists(reach, min_size=1, max_size=3)))
         elif kind == "tensor":
             size = draw(st.sampled_from([(), (1,), (2,), (2, 1)]))
-            items.append(np.array(draw(st.lists(reach, min_size=math.prod(size), max_size=math.prod(size)))).reshape(size))
+            items.append(
+                np.array(draw(st.lists(reach, min_size=math.prod(size), max_size=math.prod(size)))).reshape(
+                    size
+                )
+            )
         else:
             items.append(np.array(draw(st.lists(st.booleans(), min_size=n, max_size=n)), dtype=bool))
         dim += 1
@@ -223,9 +258,15 @@ def test_setitem(shape: tuple[int, ...], data: st.DataObject, number: bool) -> N
         target = np.zeros(shape)[index].shape
     except (IndexError, ValueError):
         target = ()
-    value_shape = tuple(1 if data.draw(st.booleans()) else n for n in target[data.draw(st.integers(0, len(target))) :])
+    value_shape = tuple(
+        1 if data.draw(st.booleans()) else n for n in target[data.draw(st.integers(0, len(target))) :]
+    )
     for item in index if isinstance(index, tuple) else (index,):
-        if isinstance(item, (list, np.ndarray)) and np.asarray(item).dtype != bool and len(set(np.ravel(item))) < np.size(item):
+        if (
+            isinstance(item, (list, np.ndarray))
+            and np.asarray(item).dtype != bool
+            and len(set(np.ravel(item))) < np.size(item)
+        ):
             number = True  # which of several values for one place wins is left open
 
     def function(F: Any, x: list[Any]) -> Any:
@@ -238,7 +279,9 @@ def test_setitem(shape: tuple[int, ...], data: st.DataObject, number: bool) -> N
 
 @given(SHAPES, st.data())
 def test_expand_and_broadcast(shape: tuple[int, ...], data: st.DataObject) -> None:
-    target = tuple(data.draw(st.sampled_from([n, n, n, -1, 3])) if n != 1 else data.draw(SIZES) for n in shape)
+    target = tuple(
+        data.draw(st.sampled_from([n, n, n, -1, 3])) if n != 1 else data.draw(SIZES) for n in shape
+    )
     lead = data.draw(st.lists(SIZES, max_size=2))
     agree(lambda F, x: x[0].expand((*lead, *target)) * 2, [shape])
 
@@ -255,7 +298,23 @@ def test_parts(shape: tuple[int, ...], data: st.DataObject) -> None:
     agree(lambda F, x: x[0].flip(dim) * 1, [shape])
 
 
-@given(st.sampled_from(["ij,jk->ik", "ij,kj->ik", "ij,ij->ij", "ij,ij->", "ij->j", "bij,bjk->bik", "i,j->ij", "ii->i", "...i,...i->...", "ij,jk,kl->il"]), st.data())
+@given(
+    st.sampled_from(
+        [
+            "ij,jk->ik",
+            "ij,kj->ik",
+            "ij,ij->ij",
+            "ij,ij->",
+            "ij->j",
+            "bij,bjk->bik",
+            "i,j->ij",
+            "ii->i",
+            "...i,...i->...",
+            "ij,jk,kl->il",
+        ]
+    ),
+    st.data(),
+)
 def test_einsum(equation: str, data: st.DataObject) -> None:
     sizes = {c: data.draw(SIZES) for c in "ijklb"}
     lead = data.draw(st.lists(SIZES, max_size=2)) if "..." in equation else []

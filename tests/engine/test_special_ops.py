@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 import telegrad_engine as tg
 from telegrad_engine import autograd, dtypes
 
@@ -45,7 +46,7 @@ def test_view_scatter_replaces_what_a_chain_of_views_shows() -> None:
 
 def test_scatter_takes_a_source_larger_than_its_index() -> None:
     x, index = F.zeros((3, 4)).requires_grad_(), tg.tensor([[0, 2, 1, 0]])
-    src = tg.tensor(np.arange(8.0).reshape(2, 4), requires_grad=True)
+    src = tg.tensor(np.arange(8.0).reshape(2, 4), dtype="float32", requires_grad=True)
     y = F.scatter_add(x, 0, index, src)
     y.backward(tg.tensor(np.arange(12.0, dtype=np.float64).reshape(3, 4), dtype="float32"))
     assert src.grad.tolist() == [[0, 9, 6, 3], [0, 0, 0, 0]]

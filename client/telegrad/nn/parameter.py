@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, cast
 
-from ..tensor import Tensor, functions, handle, recorder_of
+from telegrad_engine.dtypes import FLOATING
+from telegrad_engine.errors import DTypeMismatch
+
+from ..tensor import ONLY_FLOATING, Tensor, functions, handle, recorder_of
 
 
 class Parameter(Tensor):
@@ -19,6 +22,8 @@ class Parameter(Tensor):
         source: Tensor = functions.empty((0,)) if data is None else data
         if not isinstance(source, Tensor):
             raise TypeError(f"a Parameter is made from a Tensor, not from {type(source).__name__}")
+        if requires_grad and source._data.dtype not in FLOATING:
+            raise DTypeMismatch(ONLY_FLOATING)
         parameter = cast(Parameter, handle(source._recorder, source._data, cls))
         parameter._cell = source._cell
         parameter._recorder.emit("detach", [source._id], [parameter._id])

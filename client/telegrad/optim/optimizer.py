@@ -99,7 +99,9 @@ class Optimizer:
         name, given = self.algorithm(group)
         algorithm = algorithms.get(name)
         settings = algorithm.settings(given)
-        states = [[self._state(p, label) for p in params] for label in algorithm.states]
+        # The count first: in torch's state dicts it is.
+        made = {label: [self._state(p, label) for p in params] for label in sorted(algorithm.states, key="t".__ne__)}
+        states = [made[label] for label in algorithm.states]
         ids = tuple([tuple([t._id for t in tensors]) for tensors in states])
         recorder_of(params).emit(
             "optim_step",
@@ -169,11 +171,13 @@ class Optimizer:
         return [p for group in self.param_groups for p in group["params"]]
 
     def __repr__(self) -> str:
-        lines = [f"{type(self).__name__} ("]
-        for i, group in enumerate(self.param_groups):
-            lines.append(f"Parameter Group {i}")
-            lines += [f"    {key}: {group[key]}" for key in sorted(group) if key != "params"]
-        return "\n".join([*lines, ")"])
+        groups = [
+            "\n".join(
+                [f"Parameter Group {i}", *(f"    {key}: {group[key]}" for key in sorted(group) if key != "params")]
+            )
+            for i, group in enumerate(self.param_groups)
+        ]
+        return f"{type(self).__name__} (\n" + "\n\n".join(groups) + "\n)"
 
 
 def _copied(param: Tensor, label: str, value: Any) -> Any:

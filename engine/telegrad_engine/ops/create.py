@@ -6,9 +6,21 @@ import math
 from typing import Any
 
 from ..cases import T, case
-from ..dtypes import FLOATING, from_numpy, int64
+from ..dtypes import from_numpy, int64
 from ..errors import InvalidOperation, ShapeMismatch
-from ..params import Array, Bool, DTypeArg, Int, Ints, Number, Operand, OptionalDType, OptionalInt, OptionalNumber, OptionalStr
+from ..params import (
+    Array,
+    Bool,
+    DTypeArg,
+    Int,
+    Ints,
+    Number,
+    Operand,
+    OptionalDType,
+    OptionalInt,
+    OptionalNumber,
+    OptionalStr,
+)
 from ..registry import composite, default_float, op
 from ..specs import Spec, broadcast_shapes, check_size
 
@@ -63,7 +75,8 @@ def _full_dtype(fill_value: Any, dtype: Any) -> Any:
 
 @op(
     lambda size, fill_value, *, dtype=None: sized("full", size, _full_dtype(fill_value, dtype)),
-    factory=True, cases=[case((2, 3), 1.5), case((2,), 3), case((), True), case((2,), 1, dtype="float32")],
+    factory=True,
+    cases=[case((2, 3), 1.5), case((2,), 3), case((), True), case((2,), 1, dtype="float32")],
 )
 def full(xp: Any, size: Ints, fill_value: Number, *, dtype: OptionalDType = None) -> Any:
     """A tensor filled with one number."""
@@ -101,7 +114,8 @@ def empty_like(xp: Any, input: Array, *, dtype: OptionalDType = None) -> Any:
 @op(
     lambda input, fill_value, *, dtype=None: _like(input, dtype=dtype),
     method=False,
-    factory=True, cases=[case(T(2, 3), 1.5), case(T(0), 1.0), case(T(), 2.0)],
+    factory=True,
+    cases=[case(T(2, 3), 1.5), case(T(0), 1.0), case(T(), 2.0)],
 )
 def full_like(xp: Any, input: Array, fill_value: Number, *, dtype: OptionalDType = None) -> Any:
     """The same shape and dtype, filled with one number."""
@@ -160,9 +174,20 @@ def _arange_rule(start: Any, end: Any = None, step: Any = 1, *, dtype: Any = Non
 
 @op(
     _arange_rule,
-    factory=True, cases=[case(5), case(2, 7), case(0, 1, 0.25), case(5, 0, -2), case(3, dtype="float32"), case(0), case(0.5, 3)],
+    factory=True,
+    cases=[
+        case(5),
+        case(2, 7),
+        case(0, 1, 0.25),
+        case(5, 0, -2),
+        case(3, dtype="float32"),
+        case(0),
+        case(0.5, 3),
+    ],
 )
-def arange(xp: Any, start: Number, end: OptionalNumber = None, step: Number = 1, *, dtype: OptionalDType = None) -> Any:
+def arange(
+    xp: Any, start: Number, end: OptionalNumber = None, step: Number = 1, *, dtype: OptionalDType = None
+) -> Any:
     """Numbers from ``start`` (0 if alone) up to but without ``end``, ``step`` apart."""
     begin, stop, by = _arange_bounds(start, end, step)
     n = math.ceil((stop - begin) / by)
@@ -175,7 +200,11 @@ def _linspace_rule(start: Any, end: Any, steps: int, *, dtype: Any = None) -> Sp
     return sized("linspace", (steps,), dtype)
 
 
-@op(_linspace_rule, factory=True, cases=[case(0, 1, 5), case(-2.0, 3.0, 4), case(0.0, 1.0, 1), case(0.0, 1.0, 0)])
+@op(
+    _linspace_rule,
+    factory=True,
+    cases=[case(0, 1, 5), case(-2.0, 3.0, 4), case(0.0, 1.0, 1), case(0.0, 1.0, 0)],
+)
 def linspace(xp: Any, start: Number, end: Number, steps: Int, *, dtype: OptionalDType = None) -> Any:
     """``steps`` numbers from ``start`` to ``end``, both included, evenly apart."""
     return xp.linspace(start, end, steps).astype(default_float() if dtype is None else dtype.numpy)
@@ -227,7 +256,10 @@ cast.derivative(input=lambda F, grad, input_dtype: F.cast(grad, input_dtype))
 DEVICES = ("cpu",)
 
 
-@composite(key="to", cases=[case(T(2, 3), dtype="float64"), case(T(2, 3), dtype="float32"), case(T(2), dtype="int64")])
+@composite(
+    key="to",
+    cases=[case(T(2, 3), dtype="float64"), case(T(2, 3), dtype="float32"), case(T(2), dtype="int64")],
+)
 def to(
     F: Any,
     input: Array,
@@ -239,7 +271,7 @@ def to(
     """The tensor in another dtype or on another device; itself if nothing changes."""
     if device is not None and device.split(":")[0] not in DEVICES:
         raise InvalidOperation(f"device {device!r} is not available; available: {', '.join(DEVICES)}")
-    data = getattr(input, "_data", input)
+    data: Any = getattr(input, "_data", input)
     if dtype is None or data.dtype == dtype.numpy:
         return F.clone(input) if copy else input
     return F.cast(input, dtype)
@@ -252,17 +284,16 @@ def to_dtype(F: Any, input: Array, dtype: DTypeArg, non_blocking: Bool = False, 
 
 
 @composite(key="to.other", cases=[case(T(2, 3), T(3, dtype="float64")), case(T(2, 3), T(3, dtype="int64"))])
-def to_other(
-    F: Any, input: Array, other: Array, non_blocking: Bool = False, copy: Bool = False
-) -> Any:
+def to_other(F: Any, input: Array, other: Array, non_blocking: Bool = False, copy: Bool = False) -> Any:
     """The tensor in the dtype of another."""
-    return F.to(input, None, from_numpy(getattr(other, "_data", other).dtype), non_blocking, copy)
+    data: Any = getattr(other, "_data", other)
+    return F.to(input, None, from_numpy(data.dtype), non_blocking, copy)
 
 
 @composite(cases=[case(T(2, 3))])
 def contiguous(F: Any, input: Array) -> Any:
     """The tensor in row-major memory: itself where it is already, else a copy."""
-    data = getattr(input, "_data", input)
+    data: Any = getattr(input, "_data", input)
     # Where there is no value there is no layout either, and a copy is right in any case.
     return input if hasattr(data, "flags") and data.flags.c_contiguous else F.clone(input)
 
@@ -308,12 +339,15 @@ def fill(xp: Any, input: Array, value: Operand) -> Any:
 fill.derivative(input=lambda F, grad: F.zeros_like(grad), value=lambda F, grad: F.sum(grad))
 
 
-@op(lambda input: Spec(input.shape, input.dtype), inplace=True, internal=True, cases=[case(T(2, 3)), case(T())])
+@op(
+    lambda input: Spec(input.shape, input.dtype),
+    inplace=True,
+    internal=True,
+    cases=[case(T(2, 3)), case(T())],
+)
 def zero(xp: Any, input: Array) -> Any:
     """Zeros; ``zero_`` writes them."""
     return xp.zeros(input.shape, input.dtype)
 
 
 zero.derivative(input=lambda F, grad: F.zeros_like(grad))
-
-__all__ = ["FLOATING"]

@@ -24,9 +24,7 @@ def _einsum_terms(equation: str, shapes: list[Any]) -> tuple[list[str], str, dic
     terms = left.split(",")
     if len(terms) != len(shapes):
         more = "fewer" if len(terms) > len(shapes) else "more"
-        raise InvalidOperation(
-            f"einsum(): {more} operands were provided than specified in the equation"
-        )
+        raise InvalidOperation(f"einsum(): {more} operands were provided than specified in the equation")
     free = [c for c in "ZYXWVUTSRQPONMLKJIHGFEDCBA" if c not in equation]
     widest = 0
     for term, shape in zip(terms, shapes, strict=True):
@@ -37,15 +35,19 @@ def _einsum_terms(equation: str, shapes: list[Any]) -> tuple[list[str], str, dic
     for i, (term, shape) in enumerate(zip(terms, shapes, strict=True)):
         plain = term.replace("...", "")
         if not all(c.isascii() and c.isalpha() for c in plain):
-            at = next(k for k, c in enumerate(equation) if not (c in " .,->" or (c.isascii() and c.isalpha())))
+            at = next(
+                k for k, c in enumerate(equation) if not (c in " .,->" or (c.isascii() and c.isalpha()))
+            )
             raise InvalidOperation(
-                f"einsum(): invalid subscript given at index {at} in the equation string, subscripts must be in "
+                f"einsum(): invalid subscript given at index {at} in the equation string, subscripts must "
+                "be in "
                 "[a-zA-Z]"
             )
         n = len(shape) - len(plain)
         if n < 0 or (n > 0 and "..." not in term):
             raise InvalidOperation(
-                f"einsum(): the number of subscripts in the equation ({len(plain)}) does not match the number of "
+                f"einsum(): the number of subscripts in the equation ({len(plain)}) does not match the "
+                "number of "
                 f"dimensions ({len(shape)}) for operand {i} and no ellipsis was given"
             )
         expanded.append(term.replace("...", dots[widest - n :] if n else ""))
@@ -134,10 +136,8 @@ def _sum_unless(F: Any, x: Any, term: str, kept: str) -> tuple[Any, str]:
     return (F.sum(x, gone), "".join(c for c in term if c in kept)) if gone else (x, term)
 
 
-def _contract(
-    F: Any, x: Any, a: str, y: Any, b: str, later: str, sizes: dict[str, int]
-) -> tuple[Any, str]:
-    """The product of two operands as one batched matrix product, shared subscripts not needed later summed."""
+def _contract(F: Any, x: Any, a: str, y: Any, b: str, later: str, sizes: dict[str, int]) -> tuple[Any, str]:
+    """The product of two operands as one batched matrix product, summed over what is not needed later."""
     batch = "".join(c for c in a if c in b and c in later)
     summed = "".join(c for c in a if c in b and c not in later)
     left = "".join(c for c in a if c not in b)

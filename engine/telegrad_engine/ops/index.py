@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from ..cases import I, M, T, case
@@ -10,17 +9,27 @@ from ..dtypes import bool_, can_cast, from_numpy, int32, int64
 from ..errors import (
     DataDependentShape,
     DTypeMismatch,
-    IndexOutOfBounds,
     IndexOutOfRange,
     InvalidOperation,
     ShapeMismatch,
 )
-from ..params import Array, Arrays, Bool, Int, Items, Number, Operand
+from ..params import (
+    Array,
+    Arrays,
+    Bool,
+    Int,
+    Items,
+    Operand,
+)
 from ..registry import op
-from ..specs import Spec, broadcast_shapes, expands_to, wrap_dim
+from ..specs import (
+    Spec,
+    broadcast_shapes,
+    expands_to,
+    wrap_dim,
+)
 
-# Basic indexing: ints, slices, None and ellipsis ------------------------------------------------------
-
+# Basic indexing: ints, slices, None and ellipsis ---------------------------------------------------------
 
 WHOLE = ("slice", None, None, None)
 
@@ -104,7 +113,8 @@ def getitem_scatter(xp: Any, input: Array, size: Items, index: Items) -> Any:
 
 getitem_scatter.derivative(input=lambda F, grad, index: F.getitem(grad, index))
 
-# Index tensors ----------------------------------------------------------------------------------------
+
+# Index tensors -------------------------------------------------------------------------------------------
 
 
 def _check_bounds(xp: Any, index: Any, size: int, dim: int, kind: type[Exception]) -> None:
@@ -138,6 +148,10 @@ def _index_rule(input: Any, indices: Any) -> Spec:
 
 
 def _full_index(xp: Any, input: Any, indices: Any) -> tuple[Any, ...]:
+    block = broadcast_shapes(*[x.shape for x in indices if x is not None])
+    if any(x is not None and not x.size for x in indices):
+        # Beside an index of nothing, one that points outside does no harm.
+        return tuple(slice(None) if x is None else xp.broadcast_to(xp.zeros_like(x), block) for x in indices)
     for dim, x in enumerate(indices):
         if x is not None:
             _check_bounds(xp, x, input.shape[dim], dim, IndexOutOfRange)
@@ -160,7 +174,9 @@ def index(xp: Any, input: Array, indices: Arrays) -> Any:
 
 
 index.derivative(
-    input=lambda F, grad, input_shape, indices: F.index_put(F.new_zeros(grad, input_shape), indices, grad, True)
+    input=lambda F, grad, input_shape, indices: F.index_put(
+        F.new_zeros(grad, input_shape), indices, grad, True
+    )
 )
 
 
@@ -175,7 +191,8 @@ def _index_put_rule(input: Any, indices: Any, values: Any, accumulate: bool = Fa
             )
         if not expands_to(values.shape, target):
             raise ShapeMismatch(
-                f"shape mismatch: value tensor of shape {list(values.shape)} cannot be broadcast to indexing result "
+                f"shape mismatch: value tensor of shape {list(values.shape)} cannot be broadcast to "
+                "indexing result "
                 f"of shape {list(target)}"
             )
     return Spec(input.shape, input.dtype)
@@ -197,7 +214,9 @@ def index_put(xp: Any, input: Array, indices: Arrays, values: Operand, accumulat
 
 
 index_put.derivative(
-    input=lambda F, grad, indices, accumulate: grad if accumulate else F.index_put(grad, indices, F.new_zeros(grad, ())),
+    input=lambda F, grad, indices, accumulate: (
+        grad if accumulate else F.index_put(grad, indices, F.new_zeros(grad, ()))
+    ),
     values=lambda F, grad, indices: F.index(grad, indices),
 )
 
@@ -212,7 +231,10 @@ def _index_select_rule(input: Any, dim: int, index: Any) -> Spec:
     return Spec((*input.shape[:axis], n, *input.shape[axis + 1 :]) if input.shape else (), input.dtype)
 
 
-@op(_index_select_rule, cases=[case(T(3, 4), 0, I(5, high=3)), case(T(3, 4), -1, I(2, high=4)), case(T(3), 0, I(0, high=3))])
+@op(
+    _index_select_rule,
+    cases=[case(T(3, 4), 0, I(5, high=3)), case(T(3, 4), -1, I(2, high=4)), case(T(3), 0, I(0, high=3))],
+)
 def index_select(xp: Any, input: Array, dim: Int, index: Array) -> Any:
     """The slices along ``dim`` that ``index`` names."""
     size = input.shape[dim] if input.ndim else 1
@@ -230,150 +252,8 @@ def _index_select_grad(F: Any, grad: Any, input_shape: Any, dim: int, index: Any
 
 index_select.derivative(input=_index_select_grad)
 
-# Gather and scatter -----------------------------------------------------------------------------------
 
-
-def _check_index(name: str, what: str, shape: Any, index: Any) -> None:
-    if index.dtype != int64.numpy and index.dtype != int32.numpy:
-        raise DTypeMismatch(f"{name}(): Expected dtype int32/int64 for index")
-    if math.prod(index.shape) and len(index.shape) != len(shape) and shape:
-        raise ShapeMismatch(f"Index tensor must have the same number of dimensions as {what} tensor")
-
-
-def _gather_rule(input: Any, dim: int, index: Any) -> Spec:
-    axis = wrap_dim(dim, len(input.shape))
-    _check_index("gather", "input", input.shape, index)
-    for d, (n, size) in enumerate(zip(index.shape, input.shape, strict=False)):
-        if d != axis and n > size:
-            raise ShapeMismatch(
-                f"Size does not match at dimension {d} expected index {list(index.shape)} to be no larger than "
-                f"self {list(input.shape)} apart from dimension {axis}"
-            )
-    return Spec(index.shape, input.dtype)
-
-
-def _corner(xp: Any, array: Any, shape: Any, axis: int) -> Any:
-    """The part of ``array`` that a smaller index reaches in the other dimensions."""
-    return array[tuple(slice(None) if d == axis else slice(0, n) for d, n in enumerate(shape))]
-
-
-@op(
-    _gather_rule,
-    cases=[
-        case(T(3, 4), 1, I(3, 2, high=4)),
-        case(T(3, 4), 0, I(2, 3, high=3)),
-        case(T(3), -1, I(5, high=3)),
-        case(T(3, 4), 1, I(0, 2, high=4)),
-    ],
-)
-def gather(xp: Any, input: Array, dim: Int, index: Array) -> Any:
-    """Along ``dim``, the elements that ``index`` names."""
-    axis = dim % max(input.ndim, 1)
-    if not input.ndim:
-        return xp.broadcast_to(input, index.shape)
-    _check_positive(index, input.shape[axis], axis)
-    return xp.take_along_axis(_corner(xp, input, index.shape, axis), index, axis=axis)
-
-
-def _check_positive(index: Any, size: int, axis: int) -> None:
-    if index.size and (int(index.min()) < 0 or int(index.max()) >= size):
-        wrong = int(index.max()) if int(index.max()) >= size else int(index.min())
-        raise IndexOutOfBounds(f"index {wrong} is out of bounds for dimension {axis} with size {size}")
-
-
-gather.derivative(
-    input=lambda F, grad, input_shape, dim, index: F.scatter_add(F.new_zeros(grad, input_shape), dim, index, grad)
-)
-
-
-def _scatter_rule(input: Any, dim: int, index: Any, src: Any) -> Spec:
-    axis = wrap_dim(dim, len(input.shape))
-    _check_index("scatter", "self", input.shape, index)
-    if hasattr(src, "dtype") and src.dtype != input.dtype:
-        raise DTypeMismatch("scatter(): Expected self.dtype to be equal to src.dtype")
-    limit = getattr(src, "shape", index.shape)
-    outside = any(d != axis and n > m for d, (n, m) in enumerate(zip(index.shape, input.shape, strict=False)))
-    if outside or any(n > m for n, m in zip(index.shape, limit, strict=False)):
-        text = f"Expected index {list(index.shape)} to be no larger than self {list(input.shape)} apart from "
-        text += f"dimension {axis}"
-        if hasattr(src, "shape"):
-            text += f" and to be no larger size than src {list(src.shape)}"
-        raise ShapeMismatch(text)
-    return Spec(input.shape, input.dtype)
-
-
-def _places(xp: Any, index: Any, axis: int) -> tuple[Any, ...]:
-    """The index arrays that name where each element of ``index`` goes."""
-    grids = []
-    for d, n in enumerate(index.shape):
-        shape = [1] * index.ndim
-        shape[d] = n
-        grids.append(index if d == axis else xp.reshape(xp.arange(n), tuple(shape)))
-    return tuple(grids)
-
-
-def _source(src: Any, index: Any) -> Any:
-    return src[tuple(slice(0, n) for n in index.shape)]
-
-
-SCATTERS = [
-    case(T(3, 4), 1, T(3, 2, values=[[0, 3], [1, 2], [2, 0]], dtype="int64"), T(3, 2)),
-    case(T(3, 4), 0, T(1, 4, values=[[0, 2, 1, 0]], dtype="int64"), T(2, 4)),
-    case(T(5), -1, T(3, values=[4, 0, 2], dtype="int64"), T(3)),
-]
-
-
-@op(_scatter_rule, inplace=True, cases=SCATTERS)
-def scatter(xp: Any, input: Array, dim: Int, index: Array, src: Array) -> Any:
-    """``input`` with ``src`` written along ``dim`` where ``index`` says."""
-    axis = dim % max(input.ndim, 1)
-    _check_positive(index, input.shape[axis] if input.ndim else 1, axis)
-    return xp.index_set(input, _places(xp, index, axis), _source(src, index))
-
-
-scatter.derivative(
-    input=lambda F, grad, dim, index: F.scatter_value(grad, dim, index, 0.0),
-    src=lambda F, grad, dim, index, src_shape: _pad_to(F, F.gather(grad, dim, index), src_shape),
-)
-
-
-def _pad_to(F: Any, grad: Any, shape: tuple[int, ...]) -> Any:
-    """Zeros for the elements of a source larger than its index."""
-    if tuple(grad.shape) == shape:
-        return grad
-    return F.getitem_scatter(grad, shape, tuple(("slice", 0, n, 1) for n in grad.shape))
-
-
-@op(
-    lambda input, dim, index, value: _scatter_rule(input, dim, index, value),
-    key="scatter.value",
-    inplace=True,
-    cases=[case(T(3, 4), 1, T(3, 2, values=[[0, 3], [1, 2], [2, 0]], dtype="int64"), 1.5)],
-)
-def scatter_value(xp: Any, input: Array, dim: Int, index: Array, value: Number) -> Any:
-    """``input`` with a number written along ``dim`` where ``index`` says."""
-    axis = dim % max(input.ndim, 1)
-    _check_positive(index, input.shape[axis] if input.ndim else 1, axis)
-    return xp.index_set(input, _places(xp, index, axis), value)
-
-
-scatter_value.derivative(input=lambda F, grad, dim, index: F.scatter_value(grad, dim, index, 0.0))
-
-
-@op(_scatter_rule, inplace=True, cases=[*SCATTERS, case(T(3, 4), 1, I(3, 6, high=4), T(3, 6))])
-def scatter_add(xp: Any, input: Array, dim: Int, index: Array, src: Array) -> Any:
-    """``input`` with ``src`` added along ``dim`` where ``index`` says; repeated indices add up."""
-    axis = dim % max(input.ndim, 1)
-    _check_positive(index, input.shape[axis] if input.ndim else 1, axis)
-    return xp.index_add(input, _places(xp, index, axis), _source(src, index))
-
-
-scatter_add.derivative(
-    input=lambda F, grad: grad,
-    src=lambda F, grad, dim, index, src_shape: _pad_to(F, F.gather(grad, dim, index), src_shape),
-)
-
-# Masks ------------------------------------------------------------------------------------------------
+# Masks ---------------------------------------------------------------------------------------------------
 
 
 def _masked_fill_rule(input: Any, mask: Any, value: Any) -> Spec:
@@ -395,7 +275,12 @@ def _masked_fill_rule(input: Any, mask: Any, value: Any) -> Spec:
 @op(
     _masked_fill_rule,
     inplace=True,
-    cases=[case(T(2, 3), M(2, 3), 1.5), case(T(2, 3), M(3), T()), case(T(3), M(2, 1), 0.0), case(T(0, 3), M(3), 1.0)],
+    cases=[
+        case(T(2, 3), M(2, 3), 1.5),
+        case(T(2, 3), M(3), T()),
+        case(T(3), M(2, 1), 0.0),
+        case(T(0, 3), M(3), 1.0),
+    ],
 )
 def masked_fill(xp: Any, input: Array, mask: Array, value: Operand) -> Any:
     """``input`` with ``value`` where the mask is true."""

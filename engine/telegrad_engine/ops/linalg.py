@@ -14,12 +14,14 @@ from ..registry import composite, op
 from ..specs import Spec
 
 _C_NAMES = {
-    "Float": "float", "Double": "double", "Half": "c10::Half", "BFloat16": "c10::BFloat16", "Long": "long int",
-    "Int": "int", "Short": "short", "Char": "signed char", "Byte": "unsigned char", "Bool": "bool",
+    "Float": "float", "Double": "double", "Half": "c10::Half", "BFloat16": "c10::BFloat16",
+    "Long": "long int", "Int": "int", "Short": "short",
+    "Char": "signed char", "Byte": "unsigned char", "Bool": "bool",
 }  # fmt: skip
 
 
 def same_dtype(a: Any, b: Any) -> None:
+    """Raise unless both have one dtype: a product does not promote."""
     if a.dtype != b.dtype:
         names = [from_numpy(x.dtype).kernel_name for x in (a, b)]
         left, right = [_C_NAMES.get(n, n) for n in names]
@@ -38,11 +40,14 @@ def _matmul_rule(input: Any, other: Any) -> Spec:
     if left[-1] != right[-2]:
         if len(a) == 1 and len(b) == 1:
             raise ShapeMismatch(
-                f"inconsistent tensor size, expected tensor [{a[0]}] and src [{b[0]}] to have the same number of "
+                f"inconsistent tensor size, expected tensor [{a[0]}] and src [{b[0]}] to have the same "
+                "number of "
                 f"elements, but got {a[0]} and {b[0]} elements respectively"
             )
         if len(b) == 1:
-            raise ShapeMismatch(f"size mismatch, got input ({left[-2]}), mat ({left[-2]}x{left[-1]}), vec ({b[0]})")
+            raise ShapeMismatch(
+                f"size mismatch, got input ({left[-2]}), mat ({left[-2]}x{left[-1]}), vec ({b[0]})"
+            )
         if len(b) > 2:
             count = math.prod(specs.broadcast_shapes(left[:-2], right[:-2]))
             raise ShapeMismatch(
@@ -163,7 +168,13 @@ def _outer_common(values: tuple[Any, ...]) -> Any:
     return common_dtype(values)
 
 
-@op(_outer_rule, node="MulBackward0", common=_outer_common, cases=[case(T(3), T(4)), case(T(0), T(4))], aliases=("ger",))
+@op(
+    _outer_rule,
+    node="MulBackward0",
+    common=_outer_common,
+    cases=[case(T(3), T(4)), case(T(0), T(4))],
+    aliases=("ger",),
+)
 def outer(xp: Any, input: Array, vec2: Array) -> Any:
     """The outer product of two vectors."""
     return xp.multiply(input[:, None], vec2[None, :])
@@ -193,9 +204,7 @@ def _vectors(input: Any, tensor: Any) -> None:
 def mv(F: Any, input: Array, vec: Array) -> Any:
     """The product of a matrix and a vector."""
     if len(input.shape) != 2 or len(vec.shape) != 1:
-        raise ShapeMismatch(
-            f"vector + matrix @ vector expected, got 1, {len(input.shape)}, {len(vec.shape)}"
-        )
+        raise ShapeMismatch(f"vector + matrix @ vector expected, got 1, {len(input.shape)}, {len(vec.shape)}")
     return F.matmul(input, vec)
 
 
@@ -215,11 +224,13 @@ def _linear_rule(input: Any, weight: Any, bias: Any = None) -> Spec:
         for n in input.shape[:-1]:
             rows *= n
         raise ShapeMismatch(
-            f"mat1 and mat2 shapes cannot be multiplied ({rows}x{input.shape[-1]} and {in_features}x{out_features})"
+            f"mat1 and mat2 shapes cannot be multiplied ({rows}x{input.shape[-1]} and "
+            f"{in_features}x{out_features})"
         )
     if bias is not None and bias.shape not in ((out_features,), (), (1,)):
         raise ShapeMismatch(
-            f"The expanded size of the tensor ({out_features}) must match the existing size ({bias.shape[-1]}) at "
+            f"The expanded size of the tensor ({out_features}) must match the existing size "
+            f"({bias.shape[-1]}) at "
             f"non-singleton dimension 1.  Target sizes: {[*input.shape[:-1], out_features]}.  "
             f"Tensor sizes: {list(bias.shape)}"
         )

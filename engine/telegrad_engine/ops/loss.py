@@ -70,7 +70,8 @@ def _nll_rule(
     classes = input.shape[_class_dim(len(input.shape))]
     if weight is not None and weight.shape != (classes,):
         raise InvalidOperation(
-            f"weight tensor should be defined either for all {classes} classes or no classes but got weight tensor "
+            f"weight tensor should be defined either for all {classes} classes or no classes but got "
+            "weight tensor "
             f"of shape: {list(weight.shape)}"
         )
     return Spec(expected if reduction == "none" else (), input.dtype)
@@ -111,7 +112,13 @@ def _nll_hidden(input: Any, target: Any, weight: Any = None, **_: Any) -> tuple[
     return Spec(target.shape, int64.numpy), Spec(target.shape, input.dtype)
 
 
-@op(_nll_rule, namespace="torch.nn.functional", cases=CLASSES, hidden=("safe", "scale"), hidden_rule=_nll_hidden)
+@op(
+    _nll_rule,
+    namespace="torch.nn.functional",
+    cases=CLASSES,
+    hidden=("safe", "scale"),
+    hidden_rule=_nll_hidden,
+)
 def nll_loss(
     xp: Any,
     input: Array,
@@ -224,5 +231,7 @@ def _smooth_loss(
     if weight is None:
         return F.sum(losses) / F.sum(F.logical_not(ignored))
     safe = F.masked_fill(target, ignored, 0)
-    scale = F.masked_fill(F.reshape(F.index_select(weight, 0, F.reshape(safe, (-1,))), tuple(target.shape)), ignored, 0.0)
+    scale = F.masked_fill(
+        F.reshape(F.index_select(weight, 0, F.reshape(safe, (-1,))), tuple(target.shape)), ignored, 0.0
+    )
     return F.sum(losses) / F.sum(scale)

@@ -44,7 +44,7 @@ def _softmax_rule(name: str, input: Any, dim: int, dtype: Any = None) -> Spec:
     if dtype is None and not is_floating(input.dtype) and 0 not in input.shape:
         last = dim % max(len(input.shape), 1) == max(len(input.shape), 1) - 1
         raise NotImplementedForDType(
-            f"\"{name}_{'lastdim_' if last else ''}kernel_impl\" not implemented for "
+            f'"{name}_{"lastdim_" if last else ""}kernel_impl" not implemented for '
             f"'{from_numpy(input.dtype).kernel_name}'"
         )
     return Spec(input.shape, input.dtype if dtype is None else dtype.numpy)

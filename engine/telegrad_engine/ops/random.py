@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from ..cases import T, case
-from ..dtypes import from_numpy, int64, is_floating
+from ..dtypes import float16, from_numpy, int64, is_floating
 from ..errors import DTypeMismatch, InvalidOperation, InvalidValue, NotImplementedForDType
 from ..params import Array, Bool, Int, Ints, Number, OptionalDType
 from ..registry import composite, default_float, op
@@ -23,10 +23,18 @@ def _floating_size(name: str, kernel: str) -> Any:
     return rule
 
 
+def _uniform(xp: Any, rng: Any, size: Any, dtype: Any) -> Any:
+    """Uniform numbers from [0, 1): drawn with as many bits as ``dtype`` has, or rounding could give 1."""
+    if dtype.itemsize > 2:
+        return xp.asarray(rng.random(size, dtype=dtype))
+    steps = 2**11 if dtype == float16.numpy else 2**8
+    return xp.asarray(rng.integers(0, steps, size) / steps).astype(dtype)
+
+
 @op(_floating_size("rand", "check_uniform_bounds"), random=True, factory=True, cases=[])
 def rand(xp: Any, rng: Any, size: Ints, *, dtype: OptionalDType = None) -> Any:
     """Uniform numbers from [0, 1)."""
-    return xp.asarray(rng.random(size)).astype(default_float() if dtype is None else dtype.numpy)
+    return _uniform(xp, rng, size, default_float() if dtype is None else dtype.numpy)
 
 
 @op(_floating_size("randn", "normal_kernel_cpu"), random=True, factory=True, cases=[])
@@ -45,7 +53,7 @@ def _like_rule(input: Any, *, dtype: Any = None) -> Spec:
 @op(_like_rule, random=True, method=False, factory=True, cases=[])
 def rand_like(xp: Any, rng: Any, input: Array, *, dtype: OptionalDType = None) -> Any:
     """Uniform numbers from [0, 1) in the shape of another tensor."""
-    return xp.asarray(rng.random(input.shape)).astype(input.dtype if dtype is None else dtype.numpy)
+    return _uniform(xp, rng, input.shape, input.dtype if dtype is None else dtype.numpy)
 
 
 @op(_like_rule, random=True, method=False, factory=True, cases=[])
@@ -56,7 +64,9 @@ def randn_like(xp: Any, rng: Any, input: Array, *, dtype: OptionalDType = None) 
 
 def _randint_rule(low: int, high: int, size: Any, *, dtype: Any = None) -> Spec:
     if low >= high:
-        raise InvalidOperation(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
+        raise InvalidOperation(
+            f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}"
+        )
     return sized("randint", size, int64 if dtype is None else dtype)
 
 
@@ -70,7 +80,8 @@ def randint(xp: Any, rng: Any, low: Int, high: Int, size: Ints, *, dtype: Option
     lambda high, size, *, dtype=None: _randint_rule(0, high, size, dtype=dtype),
     key="randint.high",
     random=True,
-    factory=True, cases=[],
+    factory=True,
+    cases=[],
 )
 def randint_high(xp: Any, rng: Any, high: Int, size: Ints, *, dtype: OptionalDType = None) -> Any:
     """Whole numbers from 0 up to but without ``high``."""
@@ -107,7 +118,8 @@ bernoulli.derivative(input=lambda F, grad: F.zeros_like(grad))
 def _drop_rule(input: Any, p: float) -> Spec:
     if not is_floating(input.dtype):
         raise DTypeMismatch(
-            f"result type Float can't be cast to the desired output type {from_numpy(input.dtype).kernel_name}"
+            "result type Float can't be cast to the desired output type "
+            f"{from_numpy(input.dtype).kernel_name}"
         )
     return Spec(input.shape, input.dtype)
 
@@ -132,7 +144,13 @@ drop.derivative(input=lambda F, grad, mask: grad * mask)
 
 @composite(
     namespace="torch.nn.functional",
-    cases=[case(T(2, 3), 0.0), case(T(2, 3), 1.0), case(T(2, 3), 0.5, False), case(T(0), 0.5), case(T(), 0.0)],
+    cases=[
+        case(T(2, 3), 0.0),
+        case(T(2, 3), 1.0),
+        case(T(2, 3), 0.5, False),
+        case(T(0), 0.5),
+        case(T(), 0.0),
+    ],
 )
 def dropout(F: Any, input: Array, p: Number = 0.5, training: Bool = True) -> Any:
     """Each element zeroed with probability ``p`` while training, the rest scaled by 1 / (1 - p)."""

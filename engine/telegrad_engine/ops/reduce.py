@@ -1,4 +1,4 @@
-"""Ops that reduce dimensions."""
+"""Ops that sum, average or otherwise reduce dimensions."""
 
 from __future__ import annotations
 
@@ -8,22 +8,39 @@ from typing import Any
 
 from ..cases import T, case, reduction
 from ..dtypes import bool_, float32, from_numpy, int64, is_floating
-from ..errors import DTypeMismatch, IndexOutOfRange, InvalidOperation
-from ..params import Array, Bool, Int, Ints, Number, OptionalBool, OptionalDType, OptionalInt, OptionalInts, OptionalNumber
-from ..registry import composite, op
-from ..specs import Spec, reduced_shape, wrap_dim, wrap_dims
+from ..errors import (
+    DTypeMismatch,
+)
+from ..params import (
+    Array,
+    Bool,
+    Int,
+    Ints,
+    OptionalBool,
+    OptionalDType,
+    OptionalInts,
+    OptionalNumber,
+)
+from ..registry import op
+from ..specs import (
+    Spec,
+    reduced_shape,
+    wrap_dim,
+    wrap_dims,
+)
 
-# How sizes and dtypes come about ------------------------------------------------------------------
+# How sizes and dtypes come about -------------------------------------------------------------------------
 
 
-def _reduced(input: Any, dim: Any, keepdim: bool, dtype: Any = None) -> Spec:
+def reduced(input: Any, dim: Any, keepdim: bool, dtype: Any = None) -> Spec:
+    """The spec after reducing ``dim``, in the input's dtype or another."""
     shape = reduced_shape(input.shape, wrap_dims(dim, len(input.shape)), keepdim)
     return Spec(shape, input.dtype if dtype is None else dtype)
 
 
 def _sum_rule(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Spec:
     own = input.dtype if is_floating(input.dtype) else int64.numpy
-    return _reduced(input, dim, keepdim, own if dtype is None else dtype.numpy)
+    return reduced(input, dim, keepdim, own if dtype is None else dtype.numpy)
 
 
 def _floating(name: str, input: Any, text: str) -> None:
@@ -54,7 +71,7 @@ def _by_dim(name: str) -> Callable[[Any], str]:
     return lambda node: f"{name}Backward{int(node.attrs.get('dim') is not None)}"
 
 
-# Sums and means -----------------------------------------------------------------------------------
+# Sums and means ------------------------------------------------------------------------------------------
 
 
 @op(
@@ -68,7 +85,9 @@ def _by_dim(name: str) -> Callable[[Any], str]:
         case(T(2, 3, 4), dim=()),
     ],
 )
-def sum_(xp: Any, input: Array, dim: OptionalInts = None, keepdim: Bool = False, *, dtype: OptionalDType = None) -> Any:
+def sum_(
+    xp: Any, input: Array, dim: OptionalInts = None, keepdim: Bool = False, *, dtype: OptionalDType = None
+) -> Any:
     """The sum over ``dim``, or over everything. Integers and bools sum in int64."""
     if dtype is not None:
         input = input.astype(dtype.numpy)
@@ -87,11 +106,13 @@ def _mean_rule(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any
             input,
             "could not infer output dtype. Input dtype must be either a floating point or complex dtype.",
         )
-    return _reduced(input, dim, keepdim, input.dtype if dtype is None else dtype.numpy)
+    return reduced(input, dim, keepdim, input.dtype if dtype is None else dtype.numpy)
 
 
 @op(_mean_rule, node=_by_dim("Mean"), cases=[*reduction(), case(T(2, 3, dtype="int64"), dtype="float32")])
-def mean(xp: Any, input: Array, dim: OptionalInts = None, keepdim: Bool = False, *, dtype: OptionalDType = None) -> Any:
+def mean(
+    xp: Any, input: Array, dim: OptionalInts = None, keepdim: Bool = False, *, dtype: OptionalDType = None
+) -> Any:
     """The mean over ``dim``, or over everything."""
     if dtype is not None:
         input = input.astype(dtype.numpy)
@@ -100,18 +121,23 @@ def mean(xp: Any, input: Array, dim: OptionalInts = None, keepdim: Bool = False,
 
 
 mean.derivative(
-    input=lambda F, grad, input_shape, dim, keepdim: (
-        restore(F, grad / max(count(input_shape, dim), 1), input_shape, dim, keepdim)
+    input=lambda F, grad, input_shape, dim, keepdim: restore(
+        F, grad / max(count(input_shape, dim), 1), input_shape, dim, keepdim
     )
 )
 
 
 def _var_rule(
-    input: Any, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *, correction: Any = None
+    input: Any,
+    dim: Any = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: Any = None,
 ) -> Spec:
     if not is_floating(input.dtype):
         raise DTypeMismatch("std and var only support floating point and complex dtypes")
-    return _reduced(input, dim, keepdim)
+    return reduced(input, dim, keepdim)
 
 
 def _correction(unbiased: Any, correction: Any) -> float:
@@ -184,27 +210,42 @@ def _std_grad(
 std.derivative(input=_std_grad)
 
 
-@op(_sum_rule, cases=[case(T(2, 3)), case(T(2, 3, dtype="int64")), case(T()), case(T(0)), case(T(3, values=[1.0, 0.0, 2.0]))])
+@op(
+    _sum_rule,
+    cases=[
+        case(T(2, 3)),
+        case(T(2, 3, dtype="int64")),
+        case(T()),
+        case(T(0)),
+        case(T(3, values=[1.0, 0.0, 2.0])),
+        case(T(7)),
+        case(T(5, values=[0.0, 1.0, 2.0, 0.0, 3.0])),
+    ],
+)
 def prod(xp: Any, input: Array, *, dtype: OptionalDType = None) -> Any:
     """The product of all elements."""
     return xp.prod(input, dtype=dtype.numpy if dtype else None if is_floating(input.dtype) else int64.numpy)
 
 
+def _products_of_others(F: Any, x: Any) -> Any:
+    """For each element of a vector, the product of all others.
+
+    Without division, so it is exact with zeros: the elements are paired, the products of other pairs
+    found the same way, and each element's partner multiplied in. That takes about 2 n products.
+    """
+    n = x.shape[0]
+    if n < 2:
+        return F.ones_like(x)
+    if n % 2:
+        x = F.cat([x, F.new_ones(x, (1,))])
+    pairs = F.reshape(x, (-1, 2))
+    other_pairs = _products_of_others(F, F.select(pairs, 1, 0) * F.select(pairs, 1, 1))
+    others = F.unsqueeze(other_pairs, 1) * F.flip(pairs, (1,))
+    return F.narrow(F.reshape(others, (-1,)), 0, 0, n)
+
+
 def _prod_grad(F: Any, grad: Any, input: Any) -> Any:
-    """The product of all other elements, exact with zeros: products from the left times those from the right."""
-    flat = F.reshape(input, (-1,))
-    n = flat.shape[0]
-    ones = F.ones_like(flat)
-    rows = F.where(_off_diagonal(F, flat, n), F.expand(flat, (n, n)), F.expand(ones, (n, n)))
-    others = ones
-    for i in range(n):
-        others = others * F.select(rows, 1, i)
-    return grad * F.reshape(others, tuple(input.shape))
-
-
-def _off_diagonal(F: Any, flat: Any, n: int) -> Any:
-    positions = F.cumsum(F.ones_like(flat), 0)
-    return F.ne(F.reshape(positions, (n, 1)), F.reshape(positions, (1, n)))
+    return grad * F.reshape(_products_of_others(F, F.reshape(input, (-1,))), tuple(input.shape))
 
 
 prod.derivative(input=_prod_grad)
@@ -216,7 +257,10 @@ def _cumsum_rule(input: Any, dim: int, *, dtype: Any = None) -> Spec:
     return Spec(input.shape, own if dtype is None else dtype.numpy)
 
 
-@op(_cumsum_rule, cases=[case(T(2, 3), 0), case(T(2, 3), -1), case(T(3, dtype="int64"), 0), case(T(), 0), case(T(0, 3), 0)])
+@op(
+    _cumsum_rule,
+    cases=[case(T(2, 3), 0), case(T(2, 3), -1), case(T(3, dtype="int64"), 0), case(T(), 0), case(T(0, 3), 0)],
+)
 def cumsum(xp: Any, input: Array, dim: Int, *, dtype: OptionalDType = None) -> Any:
     """The running sum along ``dim``."""
     wanted = dtype.numpy if dtype else input.dtype if is_floating(input.dtype) else int64.numpy
@@ -226,220 +270,47 @@ def cumsum(xp: Any, input: Array, dim: Int, *, dtype: OptionalDType = None) -> A
 cumsum.derivative(input=lambda F, grad, dim: F.flip(F.cumsum(F.flip(grad, (dim,)), dim), (dim,)))
 
 
-# Largest and smallest ------------------------------------------------------------------------------
-
-
-def _nonempty(name: str) -> Callable[..., Spec]:
-    def rule(input: Any) -> Spec:
-        if math.prod(input.shape) == 0:
-            raise InvalidOperation(
-                f"{name}(): Expected reduction dim to be specified for input.numel() == 0. "
-                "Specify the reduction dim with the 'dim' argument."
-            )
-        return Spec((), input.dtype)
-
-    return rule
-
-
-WHOLE = [case(T(2, 3)), case(T()), case(T(4, values=[1.0, 2.0, 2.0, -3.0])), case(T(4, values=[1.0, -3.0, -3.0, 0.0]))]
-
-
-@op(_nonempty("max"), node="MaxBackward1", cases=WHOLE)
-def max_(xp: Any, input: Array) -> Any:
-    """The largest element; ties share the gradient evenly."""
-    return xp.max(input)
-
-
-@op(_nonempty("min"), node="MinBackward1", cases=WHOLE)
-def min_(xp: Any, input: Array) -> Any:
-    """The smallest element; ties share the gradient evenly."""
-    return xp.min(input)
-
-
-def _evenly(F: Any, grad: Any, hits: Any, dim: Any) -> Any:
-    shares = F.sum(hits, dim, True, dtype=float32) if dim is not None else F.sum(hits, dtype=float32)
-    return grad * hits / F.to(shares, dtype=from_numpy(_dtype(grad)))
-
-
-def _dtype(value: Any) -> Any:
-    return value._data.dtype if hasattr(value, "_data") else value.dtype
-
-
-for _whole in (max_, min_):
-    _whole.derivative(input=lambda F, grad, input, result: _evenly(F, grad, F.eq(input, result), None))
-
-
-def _along(name: str) -> Callable[..., list[Spec]]:
-    def rule(input: Any, dim: int, keepdim: bool = False) -> list[Spec]:
-        axis = wrap_dim(dim, len(input.shape))
-        if input.shape and input.shape[axis] == 0:
-            raise IndexOutOfRange(
-                f"{name}(): Expected reduction dim {axis} to have non-zero size."
-            )
-        shape = reduced_shape(input.shape, (axis,), keepdim)
-        return [Spec(shape, input.dtype), Spec(shape, int64.numpy)]
-
-    return rule
-
-
-ALONG = [
-    case(T(2, 3), 1),
-    case(T(2, 3, 4), -2, True),
-    case(T(3), dim=0),
-    case(T(), 0),
-    case(T(0, 3), 1),
-    case(T(2, 3, values=[[1.0, 2.0, 2.0], [5.0, 5.0, 0.0]]), 1),
-]
-
-
-def _by_argument(xp: Any, find: Any, input: Any, dim: int, keepdim: bool) -> Any:
-    if not input.ndim:
-        return input, xp.zeros((), int64.numpy)
-    indices = find(input, axis=dim, keepdims=True)
-    values = xp.take_along_axis(input, indices, axis=dim)
-    return (values, indices) if keepdim else (xp.squeeze(values, dim), xp.squeeze(indices, dim))
-
-
-@op(_along("max"), key="max.dim", outputs=("values", "indices"), cases=ALONG)
-def max_dim(xp: Any, input: Array, dim: Int, keepdim: Bool = False) -> Any:
-    """The largest elements along ``dim`` and their indices; the gradient goes to the index."""
-    return _by_argument(xp, xp.argmax, input, dim, keepdim)
-
-
-@op(_along("min"), key="min.dim", outputs=("values", "indices"), cases=ALONG)
-def min_dim(xp: Any, input: Array, dim: Int, keepdim: Bool = False) -> Any:
-    """The smallest elements along ``dim`` and their indices; the gradient goes to the index."""
-    return _by_argument(xp, xp.argmin, input, dim, keepdim)
-
-
-def _to_index(F: Any, grads: Any, indices: Any, input_shape: Any, dim: int, keepdim: bool) -> Any:
-    grad = grads[0]
-    if grad is None:
-        return None
-    if not keepdim and input_shape:
-        grad, indices = F.unsqueeze(grad, dim), F.unsqueeze(indices, dim)
-    if not input_shape:
-        return grad
-    return F.scatter_add(F.new_zeros(grad, input_shape), dim, indices, grad)
-
-
-for _indexed in (max_dim, min_dim):
-    _indexed.derivative(input=_to_index)
-
-
-@composite(key="max.other", cases=[case(T(2, 3), T(3))])
-def max_other(F: Any, input: Array, other: Array) -> Any:
-    """The larger of two, elementwise: ``maximum``."""
-    return F.maximum(input, other)
-
-
-@composite(key="min.other", cases=[case(T(2, 3), T(3))])
-def min_other(F: Any, input: Array, other: Array) -> Any:
-    """The smaller of two, elementwise: ``minimum``."""
-    return F.minimum(input, other)
-
-
-def _extreme_rule(name: str) -> Callable[..., Spec]:
-    def rule(input: Any, dim: Any = None, keepdim: bool = False) -> Spec:
-        dims = wrap_dims(dim, len(input.shape))
-        for d in dims:
-            if input.shape and input.shape[d] == 0:
-                raise (
-                    InvalidOperation(
-                        f"{name}(): Expected reduction dim to be specified for input.numel() == 0. "
-                        "Specify the reduction dim with the 'dim' argument."
-                    )
-                    if dim is None
-                    else IndexOutOfRange(f"{name}(): Expected reduction dim {d} to have non-zero size.")
-                )
-        return _reduced(input, dim, keepdim)
-
-    return rule
-
-
-EXTREMES = [*reduction()[:-1], case(T(2, 3, values=[[1.0, 2.0, 2.0], [5.0, 5.0, 0.0]]), dim=1)]
-
-
-@op(_extreme_rule("amax"), cases=EXTREMES)
-def amax(xp: Any, input: Array, dim: OptionalInts = None, keepdim: Bool = False) -> Any:
-    """The largest elements over ``dim``; ties share the gradient evenly."""
-    return xp.max(input, axis=axes(dim, input.ndim), keepdims=keepdim)
-
-
-@op(_extreme_rule("amin"), cases=EXTREMES)
-def amin(xp: Any, input: Array, dim: OptionalInts = None, keepdim: Bool = False) -> Any:
-    """The smallest elements over ``dim``; ties share the gradient evenly."""
-    return xp.min(input, axis=axes(dim, input.ndim), keepdims=keepdim)
-
-
-def _amax_grad(F: Any, grad: Any, input: Any, result: Any, dim: Any, keepdim: bool) -> Any:
-    shape = tuple(input.shape)
-    hits = F.eq(input, restore(F, result, shape, dim, keepdim))
-    return _evenly(F, restore(F, grad, shape, dim, keepdim), hits, wrap_dims(dim, len(shape)) or None)
-
-
-amax.derivative(input=_amax_grad)
-amin.derivative(input=_amax_grad)
-
-
-def _arg_rule(name: str) -> Callable[..., Spec]:
-    def rule(input: Any, dim: Any = None, keepdim: bool = False) -> Spec:
-        if dim is None:
-            if math.prod(input.shape) == 0:
-                raise IndexOutOfRange(f"{name}(): Expected reduction dim to be specified for input.numel() == 0.")
-            return Spec((1,) * len(input.shape) if keepdim else (), int64.numpy)
-        axis = wrap_dim(dim, len(input.shape))
-        if input.shape and input.shape[axis] == 0:
-            raise IndexOutOfRange(f"{name}(): Expected reduction dim {axis} to have non-zero size.")
-        return Spec(reduced_shape(input.shape, (axis,), keepdim), int64.numpy)
-
-    return rule
-
-
-ARGUMENTS = [case(T(2, 3)), case(T(2, 3), 1), case(T(2, 3), dim=0, keepdim=True), case(T()), case(T(0, 3), 1)]
-
-
-@op(_arg_rule("argmax"), cases=ARGUMENTS)
-def argmax(xp: Any, input: Array, dim: OptionalInt = None, keepdim: Bool = False) -> Any:
-    """The index of the largest element, of the flattened input unless ``dim`` is given."""
-    return xp.argmax(input, axis=dim if input.ndim else None, keepdims=keepdim)
-
-
-@op(_arg_rule("argmin"), cases=ARGUMENTS)
-def argmin(xp: Any, input: Array, dim: OptionalInt = None, keepdim: Bool = False) -> Any:
-    """The index of the smallest element, of the flattened input unless ``dim`` is given."""
-    return xp.argmin(input, axis=dim if input.ndim else None, keepdims=keepdim)
-
-
-# Truth ---------------------------------------------------------------------------------------------
+# Truth ---------------------------------------------------------------------------------------------------
 
 
 def _truth_rule(input: Any, dim: Any = None, keepdim: bool = False) -> Spec:
-    return _reduced(input, dim, keepdim, bool_.numpy)
+    if dim == ():
+        return Spec(input.shape, bool_.numpy)  # torch takes no dimensions for none here, not for all
+    return reduced(input, dim, keepdim, bool_.numpy)
 
 
-TRUTHS = [case(T(2, 3, dtype="bool")), case(T(2, 3), dim=1), case(T(2, 3), 0, True), case(T(0, 3), dim=0), case(T())]
+def _truth_axes(dim: Any, ndim: int) -> tuple[int, ...]:
+    return () if dim == () else axes(dim, ndim)
+
+
+TRUTHS = [
+    case(T(2, 3, dtype="bool")),
+    case(T(2, 3), dim=1),
+    case(T(2, 3), 0, True),
+    case(T(0, 3), dim=0),
+    case(T()),
+]
 
 
 @op(_truth_rule, cases=TRUTHS)
 def all_(xp: Any, input: Array, dim: OptionalInts = None, keepdim: Bool = False) -> Any:
     """Whether every element is non-zero."""
-    return xp.all(input, axis=axes(dim, input.ndim), keepdims=keepdim)
+    return xp.all(input, axis=_truth_axes(dim, input.ndim), keepdims=keepdim)
 
 
 @op(_truth_rule, cases=TRUTHS)
 def any_(xp: Any, input: Array, dim: OptionalInts = None, keepdim: Bool = False) -> Any:
     """Whether any element is non-zero."""
-    return xp.any(input, axis=axes(dim, input.ndim), keepdims=keepdim)
+    return xp.any(input, axis=_truth_axes(dim, input.ndim), keepdims=keepdim)
 
 
-# Log-sum-exp and the softmaxes ---------------------------------------------------------------------
+# Log-sum-exp and the softmaxes ---------------------------------------------------------------------------
 
 
 def _logsumexp_rule(input: Any, dim: Any, keepdim: bool = False) -> Spec:
     if not is_floating(input.dtype):
-        return _reduced(input, dim, keepdim, float32.numpy)
-    return _reduced(input, dim, keepdim)
+        return reduced(input, dim, keepdim, float32.numpy)
+    return reduced(input, dim, keepdim)
 
 
 @op(

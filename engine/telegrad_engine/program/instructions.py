@@ -16,6 +16,7 @@ from ..errors import MalformedRequest
 GRAD_MODES = ("enable_grad", "no_grad")
 ID_PATTERN = r"^[A-Za-z_][A-Za-z0-9_.:-]{0,127}$"
 _ID = re.compile(ID_PATTERN)
+KEYS = frozenset({"op", "in", "out", "attrs", "grad_mode"})
 MAX_INSTRUCTIONS = 100_000
 NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 """Numbers that JSON lacks, as they are written in it; none of them is an id."""
@@ -79,11 +80,9 @@ def _parse_instruction(data: Any, index: int) -> Instruction:
     try:
         if not isinstance(data, dict):
             raise MalformedRequest(f"an instruction is an object, not {type(data).__name__}")
-        unknown = set(data) - {"op", "in", "out", "attrs", "grad_mode"}
-        if unknown:
-            raise MalformedRequest(
-                f"an instruction has op, in, out, attrs and grad_mode, not {sorted(unknown)[0]!r:.60}"
-            )
+        if not data.keys() <= KEYS:
+            unknown = min(data.keys() - KEYS)
+            raise MalformedRequest(f"an instruction has op, in, out, attrs and grad_mode, not {unknown!r:.60}")
         op, inputs, outputs = data.get("op"), data.get("in", []), data.get("out", [])
         attrs, grad_mode = data.get("attrs", {}), data.get("grad_mode")
         if not isinstance(op, str):
@@ -110,12 +109,13 @@ def parse_inputs(values: Sequence[Any]) -> list[Any]:
 
 
 def _parse_input(value: Any, depth: int = 0) -> Any:
+    if isinstance(value, str):
+        # Not matched against the pattern: a name that no tensor has is found out when it is looked up.
+        return NUMBERS.get(value, value)
     if isinstance(value, list):
         if depth > 1:
             raise MalformedRequest("inputs nest at most two lists deep")
         return tuple(_parse_input(v, depth + 1) for v in value)
-    if isinstance(value, str):
-        return NUMBERS[value] if value in NUMBERS else check_id(value)
     if value is None or isinstance(value, (bool, int, float)):
         return value
     raise MalformedRequest(

@@ -23,7 +23,7 @@ def loads(body: bytes, max_depth: int = MAX_DEPTH) -> Any:
     if body.count(b"[") + body.count(b"{") > max_depth:
         _check_depth(body, max_depth)
     try:
-        return json.loads(body, parse_constant=_refuse_constant)
+        return _DECODER.decode(body.decode())
     except RecursionError:
         raise MalformedRequest(f"JSON nested more than {max_depth} levels deep") from None
     except (ValueError, UnicodeDecodeError) as error:
@@ -36,6 +36,11 @@ def _refuse_constant(word: str) -> Any:
     raise MalformedRequest(f'{word} is not JSON; write it as the string "{word}"')
 
 
+# Made once: json.loads and json.dumps make a new one for every call that has options.
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+_ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"), check_circular=False)
+
+
 def _check_depth(body: bytes, limit: int) -> None:
     """Nesting is counted on the brackets outside strings before any parser recurses."""
     brackets = np.frombuffer(_STRINGS.sub(b"", body).translate(None, _NOT_BRACKETS), np.uint8)
@@ -46,7 +51,7 @@ def _check_depth(body: bytes, limit: int) -> None:
 
 def dumps(data: Any) -> bytes:
     """Compact strict JSON."""
-    return json.dumps(data, allow_nan=False, separators=(",", ":")).encode()
+    return _ENCODER.encode(data).encode()
 
 
 def to_lists(array: Any) -> Any:

@@ -31,6 +31,7 @@ _DTYPES: dict[str, np.dtype[Any]] = {
     "F32": np.dtype(np.float32),
     "F64": np.dtype(np.float64),
 }
+_ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, check_circular=False)
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
 
@@ -49,7 +50,7 @@ def encode(metadata: Mapping[str, str], arrays: Mapping[str, Any]) -> bytes:
         }
         offset += contiguous.nbytes
         parts.append(contiguous.reshape(-1).view(np.uint8).data if contiguous.size else b"")
-    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text = _ENCODER.encode(header).encode()
     text += b" " * (-len(text) % 8)
     return b"".join([len(text).to_bytes(8, "little"), text, *parts])
 

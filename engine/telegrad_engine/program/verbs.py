@@ -14,8 +14,8 @@ from .. import autograd, optim
 from ..convert import as_array
 from ..dtypes import FLOATING, from_numpy
 from ..errors import DTypeMismatch, InvalidArgument, InvalidValue
-from ..params import Array, Arrays, Bool, DTypeArg, Int, Kind, Str, TensorKind
-from ..registry import REQUIRED, Op, Param, read_params
+from ..params import Array, Arrays, Bool, Int, Kind, OptionalBool, OptionalDType, Str, TensorKind
+from ..signature import Signature, read_params
 from ..tensor import Tensor
 from .json_codec import from_lists
 
@@ -69,91 +69,24 @@ States = Annotated[Any, StateKind()]
 Tensors = Annotated[Any, OptionalTensorsKind()]
 
 
-class Verb:
+Handler = Callable[..., Sequence[Any] | None]
+
+
+class Verb(Signature):
     """A declared verb: its name, parameters, documentation and handler."""
 
-    def __init__(self, name: str, handler: Callable[..., Sequence[Any] | None]) -> None:
-        self.name = name
+    def __init__(self, handler: Handler) -> None:
+        super().__init__(handler.__name__, read_params(handler, skip=2))
         self.handler = handler
         self.doc = inspect.getdoc(handler) or ""
-        self.params: tuple[Param, ...] = read_params(handler, skip=2)
-        self.tensor_params = tuple(p for p in self.params if p.kind.is_tensor)
-        self.attr_params = tuple(p for p in self.params if not p.kind.is_tensor)
-        self._kinds = {p.name: p.kind for p in self.params}
-
-    @property
-    def signature(self) -> str:
-        """As an op's, in the form of PyTorch's error texts."""
-        # It reads a name and parameters, which a verb has as well.
-        written: str = Op.signature.fget(self)  # type: ignore[attr-defined]
-        return written
-
-    def check_inputs(self, inputs: Sequence[Any]) -> list[Any]:
-        """The resolved inputs, checked against the parameters."""
-        if len(inputs) > len(self.tensor_params):
-            raise InvalidArgument(
-                f"{self.name} takes at most {len(self.tensor_params)} inputs, but {len(inputs)} were given"
-            )
-        return [
-            check_input(self.name, param, inputs[i] if i < len(inputs) else REQUIRED)
-            for i, param in enumerate(self.tensor_params)
-        ]
-
-    def check_attrs(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
-        """The attributes, checked against the parameters."""
-        for name in attrs:
-            if name not in self._kinds:
-                raise InvalidArgument(f"{self.name} has no attribute {name!r:.60}")
-        checked: dict[str, Any] = {}
-        for param in self.attr_params:
-            value = attrs.get(param.name, param.default)
-            if value is REQUIRED:
-                raise InvalidArgument(f"{self.name} needs the attribute {param.name!r}")
-            if value is None and param.default is None:
-                checked[param.name] = None
-                continue
-            try:
-                checked[param.name] = param.kind.parse(value)
-            except (TypeError, OverflowError) as error:
-                if isinstance(error, InvalidArgument):
-                    raise
-                raise InvalidArgument(
-                    f"{self.name}: attribute {param.name!r} must be {param.kind.word}, not {type(value).__name__}"
-                ) from None
-        return checked
-
-    def encode_attrs(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
-        """Attributes as JSON data."""
-        return {
-            name: None if value is None else self._kinds[name].encode(value) for name, value in attrs.items()
-        }
-
-
-def check_input(name: str, param: Param, value: Any) -> Any:
-    """One resolved input of an op or verb, checked against its parameter."""
-    if value is REQUIRED:
-        if param.default is REQUIRED:
-            raise InvalidArgument(f"{name}() missing required input {param.name!r}")
-        return param.default
-    if value is None and param.default is None:
-        return None
-    try:
-        return param.kind.parse(value)
-    except TypeError as error:
-        if isinstance(error, InvalidArgument):
-            raise
-        raise InvalidArgument(
-            f"{name}(): argument '{param.name}' must be {param.kind.word}, not {type(value).__name__}"
-        ) from None
 
 
 VERBS: dict[str, Verb] = {}
-Handler = Callable[..., Sequence[Any] | None]
 
 
 def verb(handler: Handler) -> Handler:
     """Declare a verb under the handler's name."""
-    VERBS[handler.__name__] = Verb(handler.__name__, handler)
+    VERBS[handler.__name__] = Verb(handler)
     return handler
 
 
@@ -166,8 +99,8 @@ def tensor(
     out: Sequence[str],
     *,
     data: Data,
-    dtype: DTypeArg = None,
-    requires_grad: Bool = False,  # type: ignore[assignment]
+    dtype: OptionalDType = None,
+    requires_grad: Bool = False,
 ) -> Sequence[Any]:
     """A tensor from data: nested lists, or the container's array of the output's id (or of the given name)."""
     array = as_array(data if hasattr(data, "dtype") else from_lists(data), dtype)
@@ -239,7 +172,7 @@ def backward(
     gradients: Tensors = None,
     inputs: Arrays = None,
     *,
-    retain_graph: Bool = None,  # type: ignore[assignment]
+    retain_graph: OptionalBool = None,
     create_graph: Bool = False,
 ) -> None:
     """Accumulate the gradients of tensors into the leaves, or into ``inputs`` alone."""
@@ -256,9 +189,9 @@ def grad(
     inputs: Arrays,
     grad_outputs: Tensors = None,
     *,
-    retain_graph: Bool = None,  # type: ignore[assignment]
+    retain_graph: OptionalBool = None,
     create_graph: Bool = False,
-    allow_unused: Bool = None,  # type: ignore[assignment]
+    allow_unused: OptionalBool = None,
     materialize_grads: Bool = False,
 ) -> Sequence[Any]:
     """The gradients of ``outputs`` with respect to ``inputs``, one an input, leaving ``.grad`` alone."""

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import MalformedRequest
-from ..session import Answer, Value
+from ..params import encode_number
+from ..session import Answer, Value, find_op
 from . import json_codec, safetensors
 from .instructions import Instruction, parse_program
 from .verbs import VERBS
@@ -49,14 +50,13 @@ def _instruction_data(instruction: Instruction, arrays: dict[str, Any] | None) -
 
 
 def _encode_inputs(inputs: Sequence[Any]) -> list[Any]:
-    from ..params import encode_number
-
-    return [_encode_inputs(x) if isinstance(x, (list, tuple)) else encode_number(x) for x in inputs]
+    return [
+        x if type(x) is str else _encode_inputs(x) if isinstance(x, (list, tuple)) else encode_number(x)
+        for x in inputs
+    ]
 
 
 def _encode_attrs(name: str, attrs: Mapping[str, Any]) -> dict[str, Any]:
-    from ..session import find_op
-
     verb = VERBS.get(name)
     return verb.encode_attrs(attrs) if verb is not None else find_op(name)[0].encode_attrs(attrs)
 

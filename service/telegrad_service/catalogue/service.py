@@ -8,7 +8,8 @@ from functools import cache
 from telegrad_engine.errors import UnknownOp
 from telegrad_engine.program import VERBS
 from telegrad_engine.program.verbs import Verb
-from telegrad_engine.registry import CATALOGUE, REQUIRED, Op, Param, unknown_op
+from telegrad_engine.registry import CATALOGUE, Op, unknown_op
+from telegrad_engine.signature import REQUIRED, Param
 
 from .schemas import OpEntry, OpParam
 

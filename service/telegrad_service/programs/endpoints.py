@@ -20,6 +20,7 @@ router = APIRouter(prefix="/v1/sessions/{session}", tags=["programs"], route_cla
     operation_id="run_program",
     summary="Run a program",
     response_model=schemas.ProgramAnswer,
+    responses={200: {"description": "What it fetched", "content": {SAFETENSORS: schemas.CONTAINER}}},
     openapi_extra=schemas.RUN_PROGRAM,
 )
 @speaks(reads=(JSON, SAFETENSORS), writes=(JSON, SAFETENSORS), raw=True, echo=True)

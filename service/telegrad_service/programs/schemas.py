@@ -47,6 +47,7 @@ EXAMPLE = {
     ]
 }
 
+CONTAINER: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
 RUN_PROGRAM: dict[str, Any] = {
     "parameters": [
         {
@@ -61,7 +62,7 @@ RUN_PROGRAM: dict[str, Any] = {
         "required": True,
         "content": {
             JSON: {"schema": {"$ref": "#/components/schemas/Program"}, "example": EXAMPLE},
-            SAFETENSORS: {"schema": {"type": "string", "format": "binary"}},
+            SAFETENSORS: CONTAINER,
         },
     },
 }

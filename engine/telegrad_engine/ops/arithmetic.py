@@ -1,0 +1,278 @@
+"""Arithmetic on each element, broadcasting the inputs."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ..cases import T, binary, case, unary
+from ..dtypes import FLOATING, bool_
+from ..errors import (
+    DTypeMismatch,
+    InvalidOperation,
+    NotImplementedForDType,
+)
+from ..params import (
+    Array,
+    NoneOnly,
+    Number,
+    Operand,
+    Str,
+)
+from ..registry import common_dtype, elementwise
+
+
+def _is_bool(value: Any) -> bool:
+    return isinstance(value, bool) or getattr(value, "dtype", None) == bool_.numpy
+
+
+def _check_alpha(input: Any, other: Any, *, alpha: Any = 1) -> None:
+    if type(alpha) is int:
+        return
+    dtype = common_dtype((input, other))
+    if isinstance(alpha, bool) and dtype != bool_.numpy:
+        raise InvalidOperation("Boolean alpha only supported for Boolean results.")
+    if isinstance(alpha, float) and dtype not in FLOATING:
+        raise InvalidOperation(
+            "For integral input tensors, argument alpha must not be a floating point number."
+        )
+
+
+def _check_difference(input: Any, other: Any, *, alpha: Any = 1) -> None:
+    if _is_bool(input) and _is_bool(other):
+        raise DTypeMismatch(
+            "Subtraction, the `-` operator, with two bool tensors is not supported. "
+            "Use the `^` or `logical_xor()` operator instead."
+        )
+    if _is_bool(input) or _is_bool(other):
+        raise DTypeMismatch(
+            "Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to "
+            "invert a "
+            "mask, use the `~` or `logical_not()` operator instead."
+        )
+    _check_alpha(input, other, alpha=alpha)
+
+
+@elementwise(cases=[*binary(), case(T(2, 3), T(3), alpha=2.5), case(T(2, 3), 1, alpha=2)], guard=_check_alpha)
+def add(xp: Any, input: Operand, other: Operand, *, alpha: Number = 1) -> Any:
+    """``input + alpha * other``."""
+    return xp.add(input, other if alpha == 1 else other * alpha)
+
+
+add.derivative(
+    input=lambda F, grad: grad,
+    other=lambda F, grad, alpha: grad if alpha == 1 else grad * alpha,
+)
+
+
+@elementwise(
+    cases=[*binary(), case(T(2, 3), T(3), alpha=2.5)], aliases=("subtract",), guard=_check_difference
+)
+def sub(xp: Any, input: Operand, other: Operand, *, alpha: Number = 1) -> Any:
+    """``input - alpha * other``."""
+    return xp.subtract(input, other if alpha == 1 else other * alpha)
+
+
+sub.derivative(
+    input=lambda F, grad: grad,
+    other=lambda F, grad, alpha: -grad if alpha == 1 else grad * -alpha,
+)
+
+
+@elementwise(cases=binary(), aliases=("multiply",))
+def mul(xp: Any, input: Operand, other: Operand) -> Any:
+    """``input * other``."""
+    return xp.multiply(input, other)
+
+
+mul.derivative(
+    input=lambda F, grad, other: grad * other,
+    other=lambda F, grad, input: grad * input,
+)
+
+
+@elementwise(floats=True, cases=binary(0.5, 3.0), aliases=("divide", "true_divide"))
+def div(xp: Any, input: Operand, other: Operand, *, rounding_mode: NoneOnly = None) -> Any:
+    """``input / other``; integers divide to the default floating dtype."""
+    return xp.true_divide(input, other)
+
+
+div.derivative(
+    input=lambda F, grad, other: grad / other,
+    other=lambda F, grad, input, other: -grad * (input / other) / other,
+)
+
+
+def _is_whole(value: Any) -> bool:
+    return value.dtype not in FLOATING if hasattr(value, "dtype") else not isinstance(value, float)
+
+
+def _refuse_zero(xp: Any, input: Any, other: Any) -> None:
+    """Integers have no infinity to answer a division by zero with."""
+    if _is_whole(input) and _is_whole(other) and xp.any(xp.equal(other, 0)) and xp.size(input):
+        raise InvalidOperation("ZeroDivisionError")
+
+
+def _divide_down(xp: Any, input: Any, other: Any) -> Any:
+    _refuse_zero(xp, input, other)
+    return xp.floor_divide(input, other)
+
+
+def _no_bools(kernel: str) -> Any:
+    """A guard against computing in bools, for which torch has no such kernel."""
+
+    def guard(input: Any, other: Any, **_: Any) -> None:
+        if common_dtype((input, other)) == bool_.numpy:
+            raise NotImplementedForDType(f"\"{kernel}\" not implemented for 'Bool'")
+
+    return guard
+
+
+@elementwise(
+    key="div.mode",
+    cases=[
+        case(T(2, 3), T(3, low=0.5, high=3), rounding_mode="floor"),
+        case(T(2, 3), 1.5, rounding_mode="trunc"),
+        case(
+            T(2, 3, low=-9, high=9, dtype="int64"), T(3, low=1, high=4, dtype="int64"), rounding_mode="trunc"
+        ),
+    ],
+    aliases=("divide",),
+    node="DivBackward2",
+    guard=lambda *_, rounding_mode: _check_rounding(rounding_mode),
+)
+def div_mode(xp: Any, input: Operand, other: Operand, *, rounding_mode: Str) -> Any:
+    """``input / other`` rounded: "floor" down, "trunc" towards zero."""
+    if rounding_mode == "floor":
+        return _divide_down(xp, input, other)
+    if _is_whole(input) and _is_whole(other):
+        # By way of floats, large integers would be rounded.
+        down = _divide_down(xp, input, other)
+        return down + xp.logical_and(down * other != input, (input < 0) != (other < 0))
+    return xp.trunc(xp.true_divide(input, other))
+
+
+div_mode.derivative(input=lambda F, grad: F.zeros_like(grad), other=lambda F, grad: F.zeros_like(grad))
+
+
+def _check_rounding(mode: str) -> None:
+    if mode not in ("floor", "trunc"):
+        raise InvalidOperation(
+            f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{mode}'"
+        )
+
+
+@elementwise(
+    cases=[case(T(2, 3), T(3, low=0.5, high=3)), case(T(2, 3), 1.5), case(T(0, 3), T(3, low=0.5, high=3))],
+    node="NotImplemented",
+    guard=_no_bools("div_floor_cpu"),
+)
+def floor_divide(xp: Any, input: Operand, other: Operand) -> Any:
+    """``input / other`` rounded down."""
+    return _divide_down(xp, input, other)
+
+
+def _no_floor_divide_derivative(F: Any, grad: Any) -> Any:
+    raise InvalidOperation("derivative for aten::floor_divide is not implemented")
+
+
+floor_divide.derivative(input=_no_floor_divide_derivative, other=_no_floor_divide_derivative)
+
+
+@elementwise(
+    cases=[case(T(2, 3), T(3, low=0.5, high=3)), case(T(2, 3), 1.5), case(T(0, 3), T(3, low=0.5, high=3))],
+    guard=_no_bools("remainder_cpu"),
+)
+def remainder(xp: Any, input: Operand, other: Operand) -> Any:
+    """The remainder of ``input / other``, with the sign of ``other``, as Python's ``%``."""
+    _refuse_zero(xp, input, other)
+    return xp.remainder(input, other)
+
+
+remainder.derivative(
+    input=lambda F, grad: grad,
+    other=lambda F, grad, input, other: -grad * F.floor(input / other),
+)
+
+
+def _no_bool_negation(input: Any) -> None:
+    if input.dtype == bool_.numpy:
+        raise DTypeMismatch(
+            "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert a "
+            "mask, "
+            "use the `~` or `logical_not()` operator instead."
+        )
+
+
+@elementwise(cases=unary(), aliases=("negative",), guard=_no_bool_negation)
+def neg(xp: Any, input: Array) -> Any:
+    """``-input``."""
+    return xp.negative(input)
+
+
+neg.derivative(input=lambda F, grad: -grad)
+
+
+@elementwise(cases=[*unary(), case(T(3, values=[0.0, -1.0, 2.0]))], aliases=("absolute",))
+def abs_(xp: Any, input: Array) -> Any:
+    """The absolute value; its slope at 0 is 0."""
+    return xp.absolute(input)
+
+
+abs_.derivative(input=lambda F, grad, input: grad * F.sign(input))
+
+
+@elementwise(cases=unary())
+def sign(xp: Any, input: Array) -> Any:
+    """-1, 0 or 1."""
+    return xp.sign(input) if input.dtype != bool_.numpy else input
+
+
+sign.derivative(input=lambda F, grad: F.zeros_like(grad))
+
+
+def _check_powers(input: Any, exponent: Any) -> None:
+    if not hasattr(exponent, "dtype") and exponent < 0 and common_dtype((input, exponent)) not in FLOATING:
+        raise InvalidOperation("Integers to negative integer powers are not allowed.")
+    if hasattr(exponent, "dtype"):
+        _no_bools("pow")(input, exponent)
+
+
+def _whole_power(xp: Any, input: Any, exponent: Any) -> Any:
+    """Integers to integer powers: a negative one gives 0 but for the bases 1 and -1."""
+    exponent = xp.asarray(exponent)
+    negative = exponent < 0
+    base = xp.where(xp.logical_and(negative, xp.absolute(input) != 1), 0, input)
+    # 0 to the power of 1, 1 to that of 1 and -1 to that of an odd or even number.
+    return xp.power(base, xp.where(negative, 2 - exponent % 2, exponent))
+
+
+@elementwise(
+    cases=[*binary(0.3, 2.0), case(T(2, 3), 2), case(T(2, 3), 3.0), case(T(2, 3), 0), case(2.0, T(2, 3))],
+    guard=_check_powers,
+)
+def pow_(xp: Any, input: Operand, exponent: Operand) -> Any:
+    """``input`` to the power ``exponent``."""
+    if isinstance(exponent, (int, float)) and exponent == 2:
+        return xp.multiply(input, input)
+    if _is_whole(input) and _is_whole(exponent):
+        return _whole_power(xp, input, exponent)
+    return xp.power(input, exponent)
+
+
+def _pow_wrt_input(F: Any, grad: Any, input: Any, exponent: Any) -> Any:
+    if isinstance(exponent, (int, float)):
+        if exponent == 0:
+            return F.zeros_like(grad)
+        return grad * (exponent * (input if exponent == 2 else input ** (exponent - 1)))
+    return F.where(exponent == 0.0, 0.0, grad * (exponent * F.pow(input, exponent - 1)))
+
+
+def _pow_wrt_exponent(F: Any, grad: Any, input: Any, exponent: Any, result: Any) -> Any:
+    if isinstance(input, (int, float)):
+        slope = result * (math.log(input) if input else -math.inf)
+        return grad * (F.where(exponent >= 0, 0.0, slope) if input == 0 else slope)
+    return grad * F.where(F.logical_and(input == 0, exponent >= 0), 0.0, result * F.log(input))
+
+
+pow_.derivative(input=_pow_wrt_input, exponent=_pow_wrt_exponent)

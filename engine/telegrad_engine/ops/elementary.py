@@ -1,0 +1,234 @@
+"""Functions of each element: powers, exponentials, logarithms, waves, rounding, limits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..cases import T, binary, case, unary
+from ..dtypes import FLOATING
+from ..errors import (
+    InvalidOperation,
+)
+from ..params import (
+    Array,
+    Operand,
+)
+from ..registry import elementwise
+
+# Powers, exponentials, logarithms ------------------------------------------------------------------------
+
+
+@elementwise(floats=True, cases=unary())
+def exp(xp: Any, input: Array) -> Any:
+    """e to the power of ``input``."""
+    return xp.exp(input)
+
+
+exp.derivative(input=lambda F, grad, result: grad * result)
+
+
+@elementwise(floats=True, cases=unary())
+def expm1(xp: Any, input: Array) -> Any:
+    """``exp(input) - 1``, accurate near 0."""
+    return xp.expm1(input)
+
+
+expm1.derivative(input=lambda F, grad, result: grad * (result + 1))
+
+
+@elementwise(floats=True, cases=unary(0.2, 3.0))
+def log(xp: Any, input: Array) -> Any:
+    """The natural logarithm."""
+    return xp.log(input)
+
+
+log.derivative(input=lambda F, grad, input: grad / input)
+
+
+@elementwise(floats=True, cases=unary(-0.8, 3.0))
+def log1p(xp: Any, input: Array) -> Any:
+    """``log(1 + input)``, accurate near 0."""
+    return xp.log1p(input)
+
+
+log1p.derivative(input=lambda F, grad, input: grad / (input + 1))
+
+
+@elementwise(floats=True, cases=unary(0.2, 3.0))
+def sqrt(xp: Any, input: Array) -> Any:
+    """The square root."""
+    return xp.sqrt(input)
+
+
+sqrt.derivative(input=lambda F, grad, result: grad / (2 * result))
+
+
+@elementwise(floats=True, cases=unary(0.2, 3.0))
+def rsqrt(xp: Any, input: Array) -> Any:
+    """One over the square root."""
+    return 1 / xp.sqrt(input)
+
+
+rsqrt.derivative(input=lambda F, grad, result: -0.5 * grad * F.pow(result, 3))
+
+
+@elementwise(cases=unary(), node="PowBackward0")
+def square(xp: Any, input: Array) -> Any:
+    """``input`` times itself."""
+    return xp.multiply(input, input)
+
+
+square.derivative(input=lambda F, grad, input: grad * (2 * input))
+
+
+@elementwise(floats=True, cases=unary(0.3, 3.0))
+def reciprocal(xp: Any, input: Array) -> Any:
+    """``1 / input``."""
+    return 1 / input
+
+
+reciprocal.derivative(input=lambda F, grad, result: -grad * (result * result))
+
+
+# Trigonometric and hyperbolic ----------------------------------------------------------------------------
+
+
+@elementwise(floats=True, cases=unary())
+def sin(xp: Any, input: Array) -> Any:
+    """The sine, of radians."""
+    return xp.sin(input)
+
+
+sin.derivative(input=lambda F, grad, input: grad * F.cos(input))
+
+
+@elementwise(floats=True, cases=unary())
+def cos(xp: Any, input: Array) -> Any:
+    """The cosine, of radians."""
+    return xp.cos(input)
+
+
+cos.derivative(input=lambda F, grad, input: -grad * F.sin(input))
+
+
+@elementwise(floats=True, cases=unary())
+def tanh(xp: Any, input: Array) -> Any:
+    """The hyperbolic tangent."""
+    return xp.tanh(input)
+
+
+tanh.derivative(input=lambda F, grad, result: grad * (1 - result * result))
+
+
+@elementwise(floats=True, cases=[*unary(), case(T(2, 3, low=-90.0, high=90.0))])
+def sigmoid(xp: Any, input: Array) -> Any:
+    """``1 / (1 + exp(-input))``."""
+    return 1 / (1 + xp.exp(-input))
+
+
+sigmoid.derivative(input=lambda F, grad, result: grad * (1 - result) * result)
+
+
+# Rounding and limits -------------------------------------------------------------------------------------
+
+
+@elementwise(cases=unary())
+def floor(xp: Any, input: Array) -> Any:
+    """The largest whole number not above."""
+    return xp.floor(input)
+
+
+@elementwise(cases=unary())
+def ceil(xp: Any, input: Array) -> Any:
+    """The smallest whole number not below."""
+    return xp.ceil(input)
+
+
+@elementwise(cases=unary())
+def trunc(xp: Any, input: Array) -> Any:
+    """The whole number next towards zero."""
+    return xp.trunc(input)
+
+
+@elementwise(cases=[*unary(), case(T(4, values=[0.5, 1.5, 2.5, -0.5]))])
+def round_(xp: Any, input: Array) -> Any:
+    """The nearest whole number, halves to even."""
+    return xp.rint(input) if input.dtype in FLOATING else input
+
+
+for _flat in (floor, ceil, trunc, round_):
+    _flat.derivative(input=lambda F, grad: F.zeros_like(grad))
+
+
+def _check_clamp(input: Any, min: Any = None, max: Any = None) -> None:
+    if min is None and max is None:
+        raise InvalidOperation("torch.clamp: At least one of 'min' or 'max' must not be None")
+
+
+@elementwise(
+    cases=[
+        case(T(2, 3), -0.5, 0.5),
+        case(T(2, 3), min=0),
+        case(T(2, 3), max=0.5),
+        case(T(3, values=[-1.0, 0.0, 1.0]), -1, 1),
+        case(T(2, 3), T(3, low=-2, high=-1), T(2, 3, low=1, high=2)),
+        case(T(0, 3), min=0.0),
+        case(T(), 0.0, 1.0),
+    ],
+    aliases=("clip",),
+    node="ClampBackward1",
+    guard=_check_clamp,
+)
+def clamp(xp: Any, input: Array, min: Operand = None, max: Operand = None) -> Any:
+    """``input`` kept between ``min`` and ``max``; the slope on the boundary is 1."""
+    # The upper bound goes last: where min > max, torch answers max.
+    result = input if min is None else xp.maximum(input, min)
+    return (
+        xp.array(input) if max is None and min is None else result if max is None else xp.minimum(result, max)
+    )
+
+
+def _clamp_inside(F: Any, input: Any, min: Any, max: Any) -> Any:
+    if max is None:
+        return input >= min
+    return input <= max if min is None else F.logical_and(input >= min, input <= max)
+
+
+clamp.derivative(
+    input=lambda F, grad, input, min, max: grad * _clamp_inside(F, input, min, max),
+    min=lambda F, grad, input, min, max: (
+        grad * (input < min if max is None else F.logical_and(input < min, min < max))
+    ),
+    max=lambda F, grad, input, min, max: (
+        grad * (input > max if min is None else F.logical_or(input > max, max < min))
+    ),
+)
+
+
+TIES = case(T(3, values=[1.0, 2.0, 3.0]), T(3, values=[1.0, 1.0, 4.0]))
+
+
+@elementwise(cases=[*binary()[:-1], TIES], inplace=False)
+def maximum(xp: Any, input: Array, other: Array) -> Any:
+    """The larger of two; where they are equal each gets half the gradient."""
+    return xp.maximum(input, other)
+
+
+@elementwise(cases=[*binary()[:-1], TIES], inplace=False)
+def minimum(xp: Any, input: Array, other: Array) -> Any:
+    """The smaller of two; where they are equal each gets half the gradient."""
+    return xp.minimum(input, other)
+
+
+def _half_on_ties(F: Any, grad: Any, wins: Any, ties: Any) -> Any:
+    return grad * wins + grad * ties * 0.5
+
+
+maximum.derivative(
+    input=lambda F, grad, input, other: _half_on_ties(F, grad, input > other, input == other),
+    other=lambda F, grad, input, other: _half_on_ties(F, grad, other > input, input == other),
+)
+minimum.derivative(
+    input=lambda F, grad, input, other: _half_on_ties(F, grad, input < other, input == other),
+    other=lambda F, grad, input, other: _half_on_ties(F, grad, other < input, input == other),
+)

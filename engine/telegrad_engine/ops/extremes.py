@@ -1,0 +1,216 @@
+"""The largest and the smallest elements."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from ..cases import T, case, reduction
+from ..dtypes import float32, from_numpy, int64
+from ..errors import (
+    IndexOutOfRange,
+    InvalidOperation,
+)
+from ..params import (
+    Array,
+    Bool,
+    Int,
+    OptionalInt,
+    OptionalInts,
+)
+from ..registry import composite, op
+from ..specs import (
+    Spec,
+    reduced_shape,
+    wrap_dim,
+    wrap_dims,
+)
+from .reduce import axes, reduced, restore
+
+
+def _nonempty(name: str) -> Callable[..., Spec]:
+    def rule(input: Any) -> Spec:
+        if math.prod(input.shape) == 0:
+            raise InvalidOperation(
+                f"{name}(): Expected reduction dim to be specified for input.numel() == 0. "
+                "Specify the reduction dim with the 'dim' argument."
+            )
+        return Spec((), input.dtype)
+
+    return rule
+
+
+WHOLE = [
+    case(T(2, 3)),
+    case(T()),
+    case(T(4, values=[1.0, 2.0, 2.0, -3.0])),
+    case(T(4, values=[1.0, -3.0, -3.0, 0.0])),
+]
+
+
+@op(_nonempty("max"), node="MaxBackward1", cases=WHOLE)
+def max_(xp: Any, input: Array) -> Any:
+    """The largest element; ties share the gradient evenly."""
+    return xp.max(input)
+
+
+@op(_nonempty("min"), node="MinBackward1", cases=WHOLE)
+def min_(xp: Any, input: Array) -> Any:
+    """The smallest element; ties share the gradient evenly."""
+    return xp.min(input)
+
+
+def _evenly(F: Any, grad: Any, hits: Any, dim: Any) -> Any:
+    shares = F.sum(hits, dim, True, dtype=float32) if dim is not None else F.sum(hits, dtype=float32)
+    return grad * hits / F.to(shares, dtype=from_numpy(_dtype(grad)))
+
+
+def _dtype(value: Any) -> Any:
+    return value._data.dtype if hasattr(value, "_data") else value.dtype
+
+
+for _whole in (max_, min_):
+    _whole.derivative(input=lambda F, grad, input, result: _evenly(F, grad, F.eq(input, result), None))
+
+
+def _along(name: str) -> Callable[..., list[Spec]]:
+    def rule(input: Any, dim: int, keepdim: bool = False) -> list[Spec]:
+        axis = wrap_dim(dim, len(input.shape))
+        if input.shape and input.shape[axis] == 0:
+            raise IndexOutOfRange(f"{name}(): Expected reduction dim {axis} to have non-zero size.")
+        shape = reduced_shape(input.shape, (axis,), keepdim)
+        return [Spec(shape, input.dtype), Spec(shape, int64.numpy)]
+
+    return rule
+
+
+ALONG = [
+    case(T(2, 3), 1),
+    case(T(2, 3, 4), -2, True),
+    case(T(3), dim=0),
+    case(T(), 0),
+    case(T(0, 3), 1),
+    case(T(2, 3, values=[[1.0, 2.0, 2.0], [5.0, 5.0, 0.0]]), 1),
+]
+
+
+def _by_argument(xp: Any, find: Any, input: Any, dim: int, keepdim: bool) -> Any:
+    if not input.ndim:
+        return input, xp.zeros((), int64.numpy)
+    indices = find(input, axis=dim, keepdims=True)
+    values = xp.take_along_axis(input, indices, axis=dim)
+    return (values, indices) if keepdim else (xp.squeeze(values, dim), xp.squeeze(indices, dim))
+
+
+@op(_along("max"), key="max.dim", outputs=("values", "indices"), cases=ALONG)
+def max_dim(xp: Any, input: Array, dim: Int, keepdim: Bool = False) -> Any:
+    """The largest elements along ``dim`` and their indices; the gradient goes to the index."""
+    return _by_argument(xp, xp.argmax, input, dim, keepdim)
+
+
+@op(_along("min"), key="min.dim", outputs=("values", "indices"), cases=ALONG)
+def min_dim(xp: Any, input: Array, dim: Int, keepdim: Bool = False) -> Any:
+    """The smallest elements along ``dim`` and their indices; the gradient goes to the index."""
+    return _by_argument(xp, xp.argmin, input, dim, keepdim)
+
+
+def _to_index(F: Any, grads: Any, indices: Any, input_shape: Any, dim: int, keepdim: bool) -> Any:
+    grad = grads[0]
+    if grad is None:
+        return None
+    if not keepdim and input_shape:
+        grad, indices = F.unsqueeze(grad, dim), F.unsqueeze(indices, dim)
+    if not input_shape:
+        return grad
+    return F.scatter_add(F.new_zeros(grad, input_shape), dim, indices, grad)
+
+
+for _indexed in (max_dim, min_dim):
+    _indexed.derivative(input=_to_index)
+
+
+@composite(key="max.other", cases=[case(T(2, 3), T(3))])
+def max_other(F: Any, input: Array, other: Array) -> Any:
+    """The larger of two, elementwise: ``maximum``."""
+    return F.maximum(input, other)
+
+
+@composite(key="min.other", cases=[case(T(2, 3), T(3))])
+def min_other(F: Any, input: Array, other: Array) -> Any:
+    """The smaller of two, elementwise: ``minimum``."""
+    return F.minimum(input, other)
+
+
+def _extreme_rule(name: str) -> Callable[..., Spec]:
+    def rule(input: Any, dim: Any = None, keepdim: bool = False) -> Spec:
+        ndim = len(input.shape)
+        for d in [wrap_dim(d, ndim) for d in dim or range(ndim)]:
+            if input.shape and input.shape[d] == 0:
+                raise (
+                    InvalidOperation(
+                        f"{name}(): Expected reduction dim to be specified for input.numel() == 0. "
+                        "Specify the reduction dim with the 'dim' argument."
+                    )
+                    if not dim
+                    else IndexOutOfRange(f"{name}(): Expected reduction dim {d} to have non-zero size.")
+                )
+        return reduced(input, dim, keepdim)
+
+    return rule
+
+
+EXTREMES = [*reduction()[:-1], case(T(2, 3, values=[[1.0, 2.0, 2.0], [5.0, 5.0, 0.0]]), dim=1)]
+
+
+@op(_extreme_rule("amax"), cases=EXTREMES)
+def amax(xp: Any, input: Array, dim: OptionalInts = None, keepdim: Bool = False) -> Any:
+    """The largest elements over ``dim``; ties share the gradient evenly."""
+    return xp.max(input, axis=axes(dim, input.ndim), keepdims=keepdim)
+
+
+@op(_extreme_rule("amin"), cases=EXTREMES)
+def amin(xp: Any, input: Array, dim: OptionalInts = None, keepdim: Bool = False) -> Any:
+    """The smallest elements over ``dim``; ties share the gradient evenly."""
+    return xp.min(input, axis=axes(dim, input.ndim), keepdims=keepdim)
+
+
+def _amax_grad(F: Any, grad: Any, input: Any, result: Any, dim: Any, keepdim: bool) -> Any:
+    shape = tuple(input.shape)
+    hits = F.eq(input, restore(F, result, shape, dim, keepdim))
+    return _evenly(F, restore(F, grad, shape, dim, keepdim), hits, wrap_dims(dim, len(shape)) or None)
+
+
+amax.derivative(input=_amax_grad)
+amin.derivative(input=_amax_grad)
+
+
+def _arg_rule(name: str) -> Callable[..., Spec]:
+    def rule(input: Any, dim: Any = None, keepdim: bool = False) -> Spec:
+        if dim is None:
+            if math.prod(input.shape) == 0:
+                raise IndexOutOfRange(
+                    f"{name}(): Expected reduction dim to be specified for input.numel() == 0."
+                )
+            return Spec((1,) * len(input.shape) if keepdim else (), int64.numpy)
+        axis = wrap_dim(dim, len(input.shape))
+        if input.shape and input.shape[axis] == 0:
+            raise IndexOutOfRange(f"{name}(): Expected reduction dim {axis} to have non-zero size.")
+        return Spec(reduced_shape(input.shape, (axis,), keepdim), int64.numpy)
+
+    return rule
+
+
+ARGUMENTS = [case(T(2, 3)), case(T(2, 3), 1), case(T(2, 3), dim=0, keepdim=True), case(T()), case(T(0, 3), 1)]
+
+
+@op(_arg_rule("argmax"), cases=ARGUMENTS)
+def argmax(xp: Any, input: Array, dim: OptionalInt = None, keepdim: Bool = False) -> Any:
+    """The index of the largest element, of the flattened input unless ``dim`` is given."""
+    return xp.argmax(input, axis=dim if input.ndim else None, keepdims=keepdim)
+
+
+@op(_arg_rule("argmin"), cases=ARGUMENTS)
+def argmin(xp: Any, input: Array, dim: OptionalInt = None, keepdim: Bool = False) -> Any:
+    """The index of the smallest element, of the flattened input unless ``dim`` is given."""
+    return xp.argmin(input, axis=dim if input.ndim else None, keepdims=keepdim)

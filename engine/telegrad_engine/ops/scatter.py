@@ -1,0 +1,168 @@
+"""Gathering along a dimension, and scattering."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ..cases import I, T, case
+from ..dtypes import int32, int64
+from ..errors import (
+    DTypeMismatch,
+    IndexOutOfBounds,
+    ShapeMismatch,
+)
+from ..params import (
+    Array,
+    Int,
+    Number,
+)
+from ..registry import op
+from ..specs import (
+    Spec,
+    wrap_dim,
+)
+
+
+def _check_index(name: str, what: str, shape: Any, index: Any) -> None:
+    if index.dtype != int64.numpy and index.dtype != int32.numpy:
+        raise DTypeMismatch(f"{name}(): Expected dtype int32/int64 for index")
+    if math.prod(index.shape) and len(index.shape) != len(shape) and shape:
+        raise ShapeMismatch(f"Index tensor must have the same number of dimensions as {what} tensor")
+
+
+def _gather_rule(input: Any, dim: int, index: Any) -> Spec:
+    axis = wrap_dim(dim, len(input.shape))
+    _check_index("gather", "input", input.shape, index)
+    for d, (n, size) in enumerate(zip(index.shape, input.shape, strict=False)):
+        if d != axis and n > size:
+            raise ShapeMismatch(
+                f"Size does not match at dimension {d} expected index {list(index.shape)} to be no larger "
+                "than "
+                f"self {list(input.shape)} apart from dimension {axis}"
+            )
+    return Spec(index.shape, input.dtype)
+
+
+def _corner(xp: Any, array: Any, shape: Any, axis: int) -> Any:
+    """The part of ``array`` that a smaller index reaches in the other dimensions."""
+    return array[tuple(slice(None) if d == axis else slice(0, n) for d, n in enumerate(shape))]
+
+
+@op(
+    _gather_rule,
+    cases=[
+        case(T(3, 4), 1, I(3, 2, high=4)),
+        case(T(3, 4), 0, I(2, 3, high=3)),
+        case(T(3), -1, I(5, high=3)),
+        case(T(3, 4), 1, I(0, 2, high=4)),
+    ],
+)
+def gather(xp: Any, input: Array, dim: Int, index: Array) -> Any:
+    """Along ``dim``, the elements that ``index`` names."""
+    axis = dim % max(input.ndim, 1)
+    if not input.ndim:
+        return xp.broadcast_to(input, index.shape)
+    _check_positive(index, input.shape[axis], axis)
+    return xp.take_along_axis(_corner(xp, input, index.shape, axis), index, axis=axis)
+
+
+def _check_positive(index: Any, size: int, axis: int) -> None:
+    if index.size and (int(index.min()) < 0 or int(index.max()) >= size):
+        wrong = int(index.max()) if int(index.max()) >= size else int(index.min())
+        raise IndexOutOfBounds(f"index {wrong} is out of bounds for dimension {axis} with size {size}")
+
+
+gather.derivative(
+    input=lambda F, grad, input_shape, dim, index: F.scatter_add(
+        F.new_zeros(grad, input_shape), dim, index, grad
+    )
+)
+
+
+def _scatter_rule(input: Any, dim: int, index: Any, src: Any) -> Spec:
+    axis = wrap_dim(dim, len(input.shape))
+    _check_index("scatter", "self", input.shape, index)
+    if hasattr(src, "dtype") and src.dtype != input.dtype:
+        raise DTypeMismatch("scatter(): Expected self.dtype to be equal to src.dtype")
+    limit = getattr(src, "shape", index.shape)
+    outside = any(d != axis and n > m for d, (n, m) in enumerate(zip(index.shape, input.shape, strict=False)))
+    if outside or any(n > m for n, m in zip(index.shape, limit, strict=False)):
+        text = f"Expected index {list(index.shape)} to be no larger than self {list(input.shape)} apart from "
+        text += f"dimension {axis}"
+        if hasattr(src, "shape"):
+            text += f" and to be no larger size than src {list(src.shape)}"
+        raise ShapeMismatch(text)
+    return Spec(input.shape, input.dtype)
+
+
+def _places(xp: Any, index: Any, axis: int) -> tuple[Any, ...]:
+    """The index arrays that name where each element of ``index`` goes."""
+    grids = []
+    for d, n in enumerate(index.shape):
+        shape = [1] * index.ndim
+        shape[d] = n
+        grids.append(index if d == axis else xp.reshape(xp.arange(n), tuple(shape)))
+    return tuple(grids)
+
+
+def _source(src: Any, index: Any) -> Any:
+    return src[tuple(slice(0, n) for n in index.shape)]
+
+
+SCATTERS = [
+    case(T(3, 4), 1, T(3, 2, values=[[0, 3], [1, 2], [2, 0]], dtype="int64"), T(3, 2)),
+    case(T(3, 4), 0, T(1, 4, values=[[0, 2, 1, 0]], dtype="int64"), T(2, 4)),
+    case(T(5), -1, T(3, values=[4, 0, 2], dtype="int64"), T(3)),
+]
+
+
+@op(_scatter_rule, inplace=True, cases=SCATTERS)
+def scatter(xp: Any, input: Array, dim: Int, index: Array, src: Array) -> Any:
+    """``input`` with ``src`` written along ``dim`` where ``index`` says."""
+    axis = dim % max(input.ndim, 1)
+    _check_positive(index, input.shape[axis] if input.ndim else 1, axis)
+    return xp.index_set(input, _places(xp, index, axis), _source(src, index))
+
+
+scatter.derivative(
+    input=lambda F, grad, dim, index: F.scatter_value(grad, dim, index, 0.0),
+    src=lambda F, grad, dim, index, src_shape: _pad_to(F, F.gather(grad, dim, index), src_shape),
+)
+
+
+def _pad_to(F: Any, grad: Any, shape: tuple[int, ...]) -> Any:
+    """Zeros for the elements of a source larger than its index."""
+    if tuple(grad.shape) == shape:
+        return grad
+    return F.getitem_scatter(grad, shape, tuple(("slice", 0, n, 1) for n in grad.shape))
+
+
+@op(
+    lambda input, dim, index, value: _scatter_rule(input, dim, index, value),
+    key="scatter.value",
+    inplace=True,
+    cases=[case(T(3, 4), 1, T(3, 2, values=[[0, 3], [1, 2], [2, 0]], dtype="int64"), 1.5)],
+)
+def scatter_value(xp: Any, input: Array, dim: Int, index: Array, value: Number) -> Any:
+    """``input`` with a number written along ``dim`` where ``index`` says."""
+    axis = dim % max(input.ndim, 1)
+    _check_positive(index, input.shape[axis] if input.ndim else 1, axis)
+    return xp.index_set(input, _places(xp, index, axis), value)
+
+
+scatter_value.derivative(input=lambda F, grad, dim, index: F.scatter_value(grad, dim, index, 0.0))
+
+
+@op(_scatter_rule, inplace=True, cases=[*SCATTERS, case(T(3, 4), 1, I(3, 6, high=4), T(3, 6))])
+def scatter_add(xp: Any, input: Array, dim: Int, index: Array, src: Array) -> Any:
+    """``input`` with ``src`` added along ``dim`` where ``index`` says; repeated indices add up."""
+    axis = dim % max(input.ndim, 1)
+    _check_positive(index, input.shape[axis] if input.ndim else 1, axis)
+    return xp.index_add(input, _places(xp, index, axis), _source(src, index))
+
+
+scatter_add.derivative(
+    input=lambda F, grad: grad,
+    src=lambda F, grad, dim, index, src_shape: _pad_to(F, F.gather(grad, dim, index), src_shape),
+)

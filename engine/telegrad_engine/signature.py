@@ -1,0 +1,158 @@
+"""What an op or a verb can be called with: its parameters, as the declaring function's signature has them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, get_args, get_origin
+
+from .errors import InvalidArgument, TelegradError
+from .params import Kind, TensorListKind
+
+REQUIRED: Any = inspect.Parameter.empty
+
+
+class Param(NamedTuple):
+    """One parameter, as declared."""
+
+    name: str
+    kind: Kind
+    default: Any
+    keyword_only: bool
+
+    @property
+    def is_list(self) -> bool:
+        """Whether it takes a list of tensors."""
+        return isinstance(self.kind, TensorListKind)
+
+
+class Signature:
+    """A name and its parameters: sorts and checks what a call gives."""
+
+    def __init__(self, name: str, params: tuple[Param, ...]) -> None:
+        self.name = name
+        self.params = params
+        self.tensor_params = tuple(p for p in params if p.kind.is_tensor)
+        self.attr_params = tuple(p for p in params if not p.kind.is_tensor)
+        self.defaults = {p.name: p.default for p in self.attr_params if p.default is not REQUIRED}
+        self.positions = {p.name: i for i, p in enumerate(params)}
+        self._kinds = {p.name: p.kind for p in self.attr_params}
+
+    @property
+    def signature(self) -> str:
+        """The signature in the form of PyTorch's error texts."""
+        parts: list[str] = []
+        for p in self.params:
+            if p.keyword_only and "*" not in parts:
+                parts.append("*")
+            default = "" if p.default is REQUIRED else f" = {p.default!r}"
+            parts.append(f"{p.kind.word} {p.name}{default}")
+        return f"{self.name}({', '.join(parts)})"
+
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Sort a call in torch's form into tensor inputs and checked attributes."""
+        values: dict[str, Any] = {}
+        params = self.params
+        for i, value in enumerate(args):
+            if i >= len(params) or params[i].keyword_only:
+                raise self._no_match(args, kwargs)
+            param = params[i]
+            if param.kind.splats and not isinstance(value, (list, tuple)):
+                rest = args[i:]
+                if param.kind.takes_splat(rest):
+                    values[param.name] = tuple(rest)
+                    break
+            values[param.name] = value
+        for name, value in kwargs.items():
+            if name not in self.positions or name in values:
+                raise self._no_match(args, kwargs)
+            values[name] = value
+        inputs = []
+        attrs = {}
+        for param in params:
+            if param.name in values:
+                value = self._check(param, values[param.name])
+                if not param.kind.is_tensor:
+                    attrs[param.name] = value
+            elif param.default is REQUIRED:
+                raise self._no_match(args, kwargs)
+            else:
+                value = param.default
+            if param.kind.is_tensor:
+                inputs.append(value)
+        return tuple(inputs), attrs
+
+    def check_attrs(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
+        """Check attributes that came by name, as over the wire."""
+        for name in attrs:
+            if name not in self._kinds:
+                raise InvalidArgument(
+                    f"{self.name}() got an unexpected attribute {name!r}; it takes {self.signature}"
+                )
+        checked = {}
+        for param in self.attr_params:
+            if param.name in attrs:
+                checked[param.name] = self._check(param, attrs[param.name])
+            elif param.default is REQUIRED:
+                raise InvalidArgument(f"{self.name}() missing required attribute {param.name!r}")
+        return checked
+
+    def check_inputs(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        """Check inputs that came by position, as over the wire, and fill in those left out."""
+        params = self.tensor_params
+        if len(inputs) > len(params):
+            raise InvalidArgument(f"{self.name}() takes at most {len(params)} inputs, but {len(inputs)} were given")
+        checked = [self._check(param, value) for param, value in zip(params, inputs, strict=False)]
+        for param in params[len(inputs) :]:
+            if param.default is REQUIRED:
+                raise InvalidArgument(f"{self.name}() missing required input {param.name!r}")
+            checked.append(param.default)
+        return tuple(checked)
+
+    def encode_attrs(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
+        """Attributes as JSON data."""
+        kinds = self._kinds
+        return {name: None if value is None else kinds[name].encode(value) for name, value in attrs.items()}
+
+    def _check(self, param: Param, value: Any) -> Any:
+        if value is None and param.default is None:
+            return None
+        try:
+            return param.kind.parse(value)
+        except (TypeError, OverflowError) as error:
+            if isinstance(error, TelegradError):
+                raise
+            raise InvalidArgument(
+                f"{self.name}(): argument '{param.name}' must be {param.kind.word}, not {type(value).__name__}"
+            ) from None
+
+    def _no_match(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> InvalidArgument:
+        return InvalidArgument(
+            f"{self.name}() received an invalid combination of arguments - got ({given(args, kwargs)}), "
+            f"but expected {self.signature.removeprefix(self.name)}"
+        )
+
+
+def given(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """The types of a call's arguments, as PyTorch's error texts list them."""
+    return ", ".join([type(a).__name__ for a in args] + [f"{k}={type(v).__name__}" for k, v in kwargs.items()])
+
+
+def read_params(kernel: Callable[..., Any], skip: int) -> tuple[Param, ...]:
+    """The parameters that a kernel or a verb's handler declares, without the first ``skip``."""
+    signature = inspect.signature(kernel, eval_str=True)
+    params = []
+    for parameter in list(signature.parameters.values())[skip:]:
+        annotation = parameter.annotation
+        kinds = [a for a in get_args(annotation) if isinstance(a, Kind)] if get_origin(annotation) else []
+        if not kinds:
+            raise TypeError(f"{kernel.__name__}: parameter {parameter.name!r} has no kind")
+        params.append(
+            Param(
+                parameter.name,
+                kinds[0],
+                parameter.default,
+                parameter.kind is inspect.Parameter.KEYWORD_ONLY,
+            )
+        )
+    return tuple(params)

@@ -1,0 +1,290 @@
+"""Changing tensors in place: versions, leaves, views, and detaching."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import telegrad_engine as tg
+
+from .twins import both, both_or_neither, both_raise, leaf
+
+# Versions and leaves -------------------------------------------------------------------------------------
+
+
+def test_a_modified_saved_result_raises_when_it_is_used() -> None:
+    def run(t: Any) -> None:
+        y = leaf(t).sigmoid()
+        y.add_(1)
+        y.sum().backward()
+
+    both_raise(run)
+
+
+def test_a_modified_saved_input_raises() -> None:
+    def run(t: Any) -> None:
+        w = t.tensor([1.0, 2.0, 3.0])
+        y = leaf(t) * w
+        w.mul_(2)
+        y.sum().backward()
+
+    both_raise(run, "[torch.FloatTensor [3]] is at version 1; expected version 0 instead")
+
+
+def test_a_modified_tensor_that_nothing_saved_is_fine() -> None:
+    def run(t: Any) -> Any:
+        x = leaf(t)
+        y = x + 1
+        y.mul_(2)
+        z = y.sum()
+        y.detach().zero_()
+        z.backward()
+        return x.grad
+
+    both(run)
+
+
+def test_in_place_under_no_grad_bumps_the_version() -> None:
+    def run(t: Any) -> Any:
+        x = leaf(t)
+        with t.no_grad():
+            x.add_(1)
+            x[0] = 5.0
+        return x._version, x.is_leaf, x.requires_grad, x
+
+    assert both(run)[0] == 2
+
+
+def test_modification_under_no_grad_is_noticed() -> None:
+    def run(t: Any) -> None:
+        w = leaf(t)
+        y = leaf(t) * w
+        with t.no_grad():
+            w.zero_()
+        y.sum().backward()
+
+    both_raise(run, "is at version 1; expected version 0 instead")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda x: x.add_(1),
+        lambda x: x.__setitem__(0, 1.0),
+        lambda x: x.zero_(),
+        lambda x: x.fill_(2.0),
+        lambda x: x.copy_(x.detach()),
+        lambda x: x.__imul__(2),
+        lambda x: x[0:2].mul_(2),
+        lambda x: x.view(3, 1).add_(1),
+        lambda x: x.view(3, 1)[0].add_(1),
+        lambda x: x.reshape(-1).__setitem__(1, 0.0),
+    ],
+)
+def test_in_place_on_a_leaf_raises(change: Any) -> None:
+    both_raise(lambda t: change(leaf(t)))
+
+    def allowed(t: Any) -> Any:
+        x = leaf(t)
+        with t.no_grad():
+            change(x)
+        return x, x._version, x.is_leaf
+
+    both(allowed)
+
+
+def test_an_untracked_leaf_becomes_part_of_the_graph_by_a_change() -> None:
+    def run(t: Any) -> Any:
+        x, w = t.tensor([1.0, 2.0, 3.0]), leaf(t)
+        x.mul_(w)
+        x.sum().backward()
+        return x.is_leaf, x.requires_grad, w.grad
+
+    both(run)
+
+
+# In place on views ---------------------------------------------------------------------------------------
+
+
+def run_both_orders(change: Callable[[Any, Any], Any], shape: tuple[int, ...] = (2, 3)) -> None:
+    """Change ``y``, made from leaf ``x``, with the help of ``w``; all first and second derivatives agree."""
+
+    def run(t: Any) -> Any:
+        values = np.linspace(0.5, 2.0, int(np.prod(shape))).reshape(shape)
+        x = t.tensor(values.tolist(), dtype=t.float64, requires_grad=True)
+        w = t.tensor((values[::-1] * 1.5).tolist(), dtype=t.float64, requires_grad=True)
+        y = x * 1.0
+        out = change(y, w)
+        out = y if out is None else out
+        total = (y * y * w).sum() + (out * out).sum()
+        grads = t.autograd.grad(total, [x, w], create_graph=True)
+        seconds = t.autograd.grad(sum((g * g).sum() for g in grads), [x, w])
+        return y, out, y._version, grads, seconds
+
+    both_or_neither(run)
+
+
+CHANGES: dict[str, Callable[[Any, Any], Any]] = {
+    "whole": lambda y, w: y.mul_(2),
+    "by a tracked": lambda y, w: y.mul_(w),
+    "chained": lambda y, w: y.mul_(w).add_(w).exp_(),
+    "row": lambda y, w: y[0].mul_(w[1]),
+    "set row": lambda y, w: y.__setitem__(0, w[0] * 2),
+    "set number": lambda y, w: y.__setitem__((slice(None), 1), 3.0),
+    "set by index": lambda y, w: y.__setitem__([0, 1], w * 2),
+    "set by mask": lambda y, w: y.__setitem__(y > 1.0, 0.5),
+    "set element": lambda y, w: y.__setitem__((1, 2), w[0, 0] * 3),
+    "reshape then set": lambda y, w: y.reshape(-1).__setitem__(1, w[0, 0]),
+    "view of a view": lambda y, w: y.view(3, 2)[1].mul_(w[0, :2]),
+    "transposed": lambda y, w: y.t()[0].add_(w[:, 0]),
+    "returns the view": lambda y, w: y[1].mul_(3.0),
+    "returns the view times tracked": lambda y, w: y[1:].mul_(w[:1]),
+    "narrow": lambda y, w: y.narrow(1, 0, 2).exp_(),
+    "select": lambda y, w: y.select(1, 2).copy_(w[:, 0]),
+    "expand source": lambda y, w: y.copy_(w[0]),
+    "fill by tracked": lambda y, w: y[0].fill_(w[0, 0]),
+    "zero": lambda y, w: y[0].zero_(),
+    "masked_fill": lambda y, w: y.masked_fill_(y > 1.2, 0.3),
+    "index_put accumulate": lambda y, w: y.index_put_((_index(y, [0, 0]),), w, accumulate=True),
+    "scatter_add": lambda y, w: y.scatter_add_(0, _index(y, [[0, 1, 0]]), w[:1]),
+    "squeeze": lambda y, w: y.unsqueeze(0)[0, 0].mul_(w[0]),
+    "itself": lambda y, w: y.mul_(y),
+    "own row": lambda y, w: y[0].mul_(y[1]),
+    "row by itself": lambda y, w: y[0].copy_(y[1] * w[0]),
+    "sqrt": lambda y, w: y.sqrt_(),
+    "sigmoid of a row": lambda y, w: y[0].sigmoid_(),
+    "pow": lambda y, w: y.pow_(2),
+    "clamp": lambda y, w: y.clamp_(0.8, 1.5),
+    "twice": lambda y, w: (y[0].mul_(2), y[1].mul_(w[0]))[1],
+}  # fmt: skip
+
+
+def _index(like: Any, values: Any) -> Any:
+    return torch.tensor(values) if torch.is_tensor(like) else tg.tensor(values)
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_in_place_changes_have_the_right_derivatives(name: str) -> None:
+    run_both_orders(CHANGES[name])
+
+
+def test_sibling_views_see_each_others_changes() -> None:
+    def run(t: Any) -> Any:
+        x, w = leaf(t, [[1.0, 2.0], [3.0, 4.0]]), leaf(t, (5.0, 6.0))
+        y = x * 1.0
+        first, all_of_it = y[0], y.view(4)
+        first.mul_(w)
+        names = [v.grad_fn.name() for v in (y, first, all_of_it)]
+        (all_of_it * all_of_it).sum().backward()
+        return y, first, all_of_it, x.grad, w.grad, first._version, len(names)
+
+    both(run)
+
+
+def test_a_view_made_before_a_change_of_the_base_follows_it() -> None:
+    def run(t: Any) -> Any:
+        x = leaf(t)
+        y = x * 2
+        view = y[1:]
+        y.mul_(x)
+        view.sum().backward()
+        return view, x.grad
+
+    both(run)
+
+
+def test_a_view_of_an_untracked_base_becomes_tracked() -> None:
+    def run(t: Any) -> Any:
+        base, w = t.tensor([1.0, 2.0, 3.0]), leaf(t, 2.0)
+        view = base[1:]
+        other = base[0]
+        view.mul_(w)
+        (base * base).sum().backward()
+        return base.requires_grad, view.requires_grad, other.requires_grad, base.is_leaf, w.grad, base
+
+    both(run)
+
+
+def test_views_of_functions_with_several_outputs_cannot_be_changed() -> None:
+    def run(t: Any) -> None:
+        y = leaf(t) * 1.0
+        y.unbind()[1].mul_(2)
+
+    both_raise(
+        run,
+        "This view is the output of a function that returns multiple views. Such functions do not allow "
+        "the output views to be modified inplace.",
+    )
+
+
+def test_a_view_made_under_no_grad_can_be_changed_there() -> None:
+    def run(t: Any) -> Any:
+        x = leaf(t)
+        y = x * 1.0
+        with t.no_grad():
+            y[0].mul_(10)
+        y.sum().backward()
+        return y, x.grad, y._version
+
+    both(run)
+
+
+def test_an_in_place_result_must_fit() -> None:
+    both_raise(lambda t: t.tensor([1.0]).add_(t.tensor([1.0, 2.0])))
+    both_raise(lambda t: t.tensor([1, 2]).mul_(1.5))
+    both_raise(lambda t: t.tensor([1, 2]).__itruediv__(2))
+    both_raise(lambda t: t.tensor([True]).add_(t.tensor([1])))
+
+
+# Detach --------------------------------------------------------------------------------------------------
+
+
+def test_detach_shares_memory_and_version() -> None:
+    def run(t: Any) -> Any:
+        x = leaf(t)
+        d = x.detach()
+        d.mul_(2)
+        d[0] = 9.0
+        return x, x._version, d._version, d.requires_grad, d.is_leaf, x.requires_grad
+
+    both(run)
+
+
+def test_a_change_through_detach_is_noticed() -> None:
+    def run(t: Any) -> None:
+        w = leaf(t)
+        y = w.exp()
+        y.detach().zero_()
+        y.sum().backward()
+
+    both_raise(run, "is at version 1; expected version 0 instead")
+
+
+def test_detach_in_place() -> None:
+    def run(t: Any) -> Any:
+        x = leaf(t)
+        y = x * 2
+        z = y * 3
+        y.detach_()
+        w = y * 5
+        z.sum().backward()
+        return x.grad, y.is_leaf, y.requires_grad, w.requires_grad
+
+    both(run)
+    both_raise(lambda t: (leaf(t) * 2)[0].detach_())
+
+
+def test_setitem_through_detach_and_back() -> None:
+    def run(t: Any) -> Any:
+        x = leaf(t)
+        y = x * 2
+        with t.no_grad():
+            y[0] = 100.0
+        y.sum().backward()
+        return y, x.grad
+
+    both(run)

@@ -1,0 +1,56 @@
+"""The catalogue shows every op and verb, from their declarations."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+from telegrad_engine.program import VERBS
+from telegrad_engine.registry import CATALOGUE
+
+from .conftest import problem
+
+
+def test_every_op_and_verb_is_there(client: httpx.Client) -> None:
+    found = {entry["key"]: entry for entry in client.get("/v1/ops").json()["items"]}
+    assert set(found) == {op.key for op in CATALOGUE} | set(VERBS)
+    for op in CATALOGUE:
+        entry = found[op.key]
+        assert (entry["name"], entry["kind"], entry["signature"]) == (op.name, "op", op.signature)
+        assert entry["doc"]
+        assert [p["name"] for p in entry["params"]] == [p.name for p in op.params]
+        assert entry["differentiable"] is op.differentiable
+    assert all(found[name]["kind"] == "verb" and found[name]["doc"] for name in VERBS)
+
+
+def test_one(client: httpx.Client) -> None:
+    (mul,) = client.get("/v1/ops/mul").json()["items"]
+    assert [(p["source"], p["required"]) for p in mul["params"]] == [("input", True), ("input", True)]
+    assert mul["inplace"] and mul["differentiable"] and not mul["random"]
+    assert [e["key"] for e in client.get("/v1/ops/max").json()["items"]] == ["max", "max.dim", "max.other"]
+    (dim,) = client.get("/v1/ops/max.dim").json()["items"]
+    assert dim["outputs"] == ["values", "indices"]
+    assert {p["name"]: p["default"] for p in dim["params"]}["keepdim"] is False
+    assert {p["name"]: p["json_schema"] for p in dim["params"]}["dim"] == {"type": "integer"}
+    assert client.get("/v1/ops/multiply").json()["items"] == [mul]
+    assert client.get("/v1/ops/backward").json()["items"][0]["kind"] == "verb"
+    found = problem(client.get("/v1/ops/matmull"), 404, "unknown-op")
+    assert "did you mean matmul" in found["detail"]
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ({"prefix": "log_soft"}, {"log_softmax"}),
+        ({"q": "multiply", "kind": "op"}, {"mul"}),
+        ({"prefix": "zero_", "kind": "verb"}, {"zero_grad"}),
+        ({"prefix": "no such op"}, set()),
+    ],
+)
+def test_searching(client: httpx.Client, query: dict[str, str], expected: set[str]) -> None:
+    found = {entry["key"] for entry in client.get("/v1/ops", params=query).json()["items"]}
+    assert expected <= found and len(found) <= len(expected) + 3
+
+
+def test_devices(client: httpx.Client) -> None:
+    (cpu,) = client.get("/v1/devices").json()["items"]
+    assert (cpu["name"], cpu["backend"]) == ("cpu", "numpy")

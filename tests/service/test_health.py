@@ -1,0 +1,136 @@
+"""Alive, ready, and a clean stop."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+
+from .conftest import STOP_S, SessionClient, problem, running
+
+
+def slow_program(seconds: float) -> list[dict[str, object]]:
+    """Instructions that keep a session busy for about so long, measured here with the same engine."""
+    from telegrad_engine.program import parse_program
+    from telegrad_engine.session import Session
+
+    setup = [{"op": "randn", "out": ["x"], "attrs": {"size": [1000, 1000]}}]
+    step = {"op": "exp", "in": ["x"]}
+    session = Session()
+    session.run(parse_program(setup))
+    start = time.perf_counter()
+    session.run(parse_program([step] * 10))
+    each = (time.perf_counter() - start) / 10
+    return setup + [step] * max(10, int(seconds / each))
+
+
+def test_health_and_readiness(client: httpx.Client) -> None:
+    assert client.get("/healthz").json()["status"] == "ok"
+    ready = client.get("/readyz").json()
+    assert ready["status"] == "ready" and ready["sessions"] < ready["max_sessions"]
+
+
+def test_the_server_answers_while_a_session_computes(client: httpx.Client, session: SessionClient) -> None:
+    other = SessionClient(client)
+    program = slow_program(2)
+    with ThreadPoolExecutor(1) as pool:
+        running_program = pool.submit(session.run, *program)
+        answered = 0
+        while not running_program.done():
+            assert client.get("/healthz").status_code == 200
+            other.assert_usable()
+            answered += not running_program.done()
+        assert running_program.result().status_code == 200
+    client.delete(other.path)
+    assert answered >= 3
+
+
+def test_programs_of_a_session_run_in_order(session: SessionClient) -> None:
+    session.tensor("x", [0.0])
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(
+            pool.map(lambda _: session.run({"op": "add_", "in": ["x", 1]}, {"op": "fetch", "in": [["x"]]}), range(40))
+        )
+    values = sorted(answer.json()["values"]["x"]["data"][0] for answer in answers)
+    assert values == [float(i) for i in range(1, 41)]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGTERM to catch")
+def test_an_idle_server_stops_at_once() -> None:
+    with running() as (url, process):
+        assert httpx.get(url + "/healthz").status_code == 200
+        start = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(STOP_S) == 0
+        assert time.monotonic() - start < 10
+        assert process.stderr is not None and process.stderr.read() == ""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGTERM to catch")
+def test_a_stop_lets_programs_finish() -> None:
+    with running() as (url, process), httpx.Client(base_url=url, timeout=60) as client:
+        session = SessionClient(client)
+        program = [*slow_program(2), {"op": "sum", "in": ["x"], "out": ["s"]}, {"op": "fetch", "in": [["s"]]}]
+        with ThreadPoolExecutor(1) as pool:
+            answer = pool.submit(session.run, *program)
+            time.sleep(0.5)
+            process.send_signal(signal.SIGTERM)
+            time.sleep(0.2)
+            for path in ("/readyz", session.path):
+                refused = client.get(path)
+                problem(refused, 503, "server-busy")
+                assert int(refused.headers["retry-after"]) >= 1
+            problem(client.post("/v1/sessions"), 503, "server-busy")
+            assert client.get("/healthz").status_code == 200
+            assert answer.result().status_code == 200
+        assert process.wait(STOP_S) == 0
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGTERM to catch")
+def test_a_stop_does_not_wait_for_ever() -> None:
+    with running("--drain-s", "0.2") as (url, process), httpx.Client(base_url=url, timeout=60) as client:
+        session = SessionClient(client)
+        program = slow_program(60)
+
+        with ThreadPoolExecutor(1) as pool:
+            answer = pool.submit(session.run, *program)
+            time.sleep(0.5)
+            process.send_signal(signal.SIGTERM)
+            problem(answer.result(), 503, "server-busy")
+        assert process.wait(STOP_S) == 0
+
+
+def telegrad(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "telegrad_service.cli", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_the_command() -> None:
+    assert telegrad("--version").stdout.startswith("telegrad 0.")
+    help_text = telegrad("serve", "--help").stdout
+    for flag in ("--host", "--port", "--max-body-bytes", "--max-sessions", "--session-ttl-s", "--drain-s"):
+        assert flag in help_text
+    wrong = telegrad("serve", "--port", "70000")
+    assert wrong.returncode != 0 and "port" in wrong.stderr and "Traceback" not in wrong.stderr
+    assert telegrad("serve", "--colour", "red").returncode != 0
+    assert telegrad("dance").returncode != 0
+
+
+def test_settings_come_from_the_environment_and_flags_win() -> None:
+    environment = {"TELEGRAD_MAX_SESSIONS": "3", "TELEGRAD_SESSION_TTL_S": "77", "TELEGRAD_URL": "http://elsewhere"}
+    with running("--session-ttl-s", "88", env=environment) as (url, _), httpx.Client(base_url=url) as client:
+        assert client.get("/readyz").json()["max_sessions"] == 3
+        assert client.post("/v1/sessions").json()["ttl_s"] == 88
+        assert url.startswith("http://127.0.0.1:")
+
+
+def test_a_port_that_is_taken(url: str) -> None:
+    port = url.rsplit(":", 1)[1]
+    answer = telegrad("serve", "--port", port)
+    assert answer.returncode != 0
+    assert "in use" in answer.stderr and "Traceback" not in answer.stderr

@@ -1,0 +1,79 @@
+"""Accept and Content-Type, and what HTTP says about addresses and methods."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+from telegrad_engine.errors import NotAcceptable, UnsupportedMediaType
+from telegrad_service.media import JSON, NPY, SAFETENSORS, accept, content_type
+
+from .conftest import SessionClient, problem
+
+OFFERED = (JSON, SAFETENSORS, NPY)
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        (None, JSON),
+        ("", JSON),
+        ("*/*", JSON),
+        ("application/*", JSON),
+        (NPY, NPY),
+        (NPY.upper(), NPY),
+        ("text/html, application/x-npy;q=0.5", NPY),
+        ("application/json;q=0.2, application/x-npy;q=0.9", NPY),
+        ("application/json;q=0, */*", SAFETENSORS),
+        ("*/*;q=0.1, application/x-npy", NPY),
+        ("application/*;q=0.3, application/json;q=0.1", SAFETENSORS),
+        ("text/html,application/xhtml+xml,*/*;q=0.8", JSON),
+    ],
+)
+def test_accept(header: str | None, expected: str) -> None:
+    assert accept(header, OFFERED) == expected
+
+
+@pytest.mark.parametrize(
+    "header", ["text/html", "application/json;q=0", "bogus", "/", ";;;", "application/json;q=x", "*/*;q=nan", "a/b," * 99]
+)
+def test_not_acceptable(header: str) -> None:
+    with pytest.raises(NotAcceptable, match="application/x-npy"):
+        accept(header, OFFERED)
+
+
+def test_content_type() -> None:
+    assert content_type("application/json; charset=utf-8", OFFERED) == JSON
+    for header in (None, "", "text/plain", "application/jsonx", ";"):
+        with pytest.raises(UnsupportedMediaType):
+            content_type(header, OFFERED)
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "PATCH", "DELETE"])
+def test_every_answer_is_negotiated(session: SessionClient, method: str) -> None:
+    headers = {"accept": "image/png", "content-type": "application/json"}
+    path = "/backward" if method == "POST" else ""
+    problem(session.request(method, path, headers=headers, content=b"{}"), 406, "not-acceptable")
+    assert session.get().status_code == 200
+
+
+@pytest.mark.parametrize("header", ["text/plain", "application/x-www-form-urlencoded", "bogus", "multipart/form-data"])
+@pytest.mark.parametrize("path", ["/tensors", "/ops/add", "/backward", "/grad", "/programs"])
+def test_media_types_that_are_not_read(session: SessionClient, path: str, header: str) -> None:
+    answer = session.request("POST", path, content=b"{}", headers={"content-type": header})
+    assert header in problem(answer, 415, "unsupported-media-type")["detail"]
+
+
+def test_a_body_without_content_type(session: SessionClient) -> None:
+    request = session.client.build_request("POST", session.path + "/backward", content=b"{}")
+    problem(session.client.send(request), 415, "unsupported-media-type")
+
+
+def test_addresses_and_methods(client: httpx.Client) -> None:
+    for path in ("/", "/v1", "/v2/sessions", "/v1/sessions/", "/v1/sessions/a/b/c", "/%00", "/v1/ops/%ff"):
+        assert client.get(path).status_code == 404
+        assert client.get(path).headers["content-type"] == "application/problem+json"
+    answer = client.put("/v1/sessions")
+    problem(answer, 405, "method-not-allowed")
+    assert set(answer.headers["allow"].replace(" ", "").split(",")) >= {"POST"} or "GET" in answer.headers["allow"]
+    assert client.get("/docs").status_code == 200
+    assert client.get("/openapi.json").json()["info"]["title"] == "Telegrad"
