@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from telegrad_engine import autograd as engine_autograd
-from telegrad_engine.backward import ShadowPass, Values
+from telegrad_engine.backward import Values
 from telegrad_engine.convert import as_array
 from telegrad_engine.dtypes import FLOATING, parse
 from telegrad_engine.errors import DataDependentShape, DTypeMismatch, InvalidOperation
@@ -23,10 +22,10 @@ from telegrad_engine.registry import NO_ATTRS, Op
 from telegrad_engine.specs import Spec
 from telegrad_engine.tensor import item, truth
 from telegrad_engine.tracked import Tracked
-from telegrad_engine.values import GraphValues
 
 from .recorder import Recorder
 from .sessions import current
+from .shadow import SHADOW, RecordedGraphValues
 
 _new = object.__new__
 ONLY_FLOATING = "Only Tensors of floating point and complex dtype can require gradients"
@@ -152,6 +151,8 @@ class Tensor(Tracked):
 
         Nothing is sent: errors about the graph are raised here, the gradients are computed in the session.
         """
+        from .autograd import backward
+
         backward([self], None if gradient is None else [gradient], retain_graph, create_graph, inputs)
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
@@ -230,7 +231,7 @@ class Tensor(Tracked):
         self._node, self._slot, self._requires_grad = meta._node, meta._slot, meta._requires_grad
 
     def _write(self, op: Op, inputs: tuple[Any, ...], attrs: Any) -> None:
-        self._recorder.emit(f"{op.key}_", _refs(inputs), (), attrs)
+        self._recorder.emit(f"{op.key}_", refs(inputs), (), attrs)
 
     def _ones_like(self) -> Any:
         return Meta(self._data)
@@ -273,7 +274,8 @@ def upload(recorder: Recorder, data: Any, dtype: Any = None, requires_grad: bool
     return tensor.requires_grad_() if requires_grad else tensor
 
 
-def _refs(inputs: Sequence[Any]) -> tuple[Any, ...]:
+def refs(inputs: Sequence[Any]) -> tuple[Any, ...]:
+    """Inputs as an instruction has them: ids for tensors, numbers as they are."""
     return tuple([_ref(x) for x in inputs])
 
 
@@ -313,7 +315,7 @@ def apply(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) 
 
     def make(specs: list[Spec]) -> list[Tensor]:
         outputs = [handle(recorder, spec) for spec in specs]
-        recorder.emit(op.key, _refs(inputs), [t._id for t in outputs], attrs)
+        recorder.emit(op.key, refs(inputs), [t._id for t in outputs], attrs)
         return outputs
 
     before, state.default_dtype = state.default_dtype, recorder.default_dtype
@@ -328,7 +330,7 @@ def apply(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) 
 def _apply_and_ask(recorder: Recorder, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Tensor:
     """For a result whose shape depends on values: run it now and ask what it is."""
     output = handle(recorder, None)
-    recorder.emit(op.key, _refs(inputs), [output._id], attrs)
+    recorder.emit(op.key, refs(inputs), [output._id], attrs)
     known = recorder.fetch([output._id], values=False)[output._id].description
     output._data = Spec(tuple(known["shape"]), parse(known["dtype"]).numpy)
     return output
@@ -337,148 +339,4 @@ def _apply_and_ask(recorder: Recorder, op: Op, inputs: tuple[Any, ...], attrs: M
 functions = Functions(apply)
 Tensor._graph_class = Meta
 
-
-# Differentiating --------------------------------------------------------------------------------
-
-
-class ShadowValues(Values):
-    """The shadow's gradients: only that there is one, of the target's shape and dtype."""
-
-    F = None
-    raw = True
-
-    @property
-    def Pass(self) -> type[ShadowPass]:
-        """A pass that evaluates nothing."""
-        return ShadowPass
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *exc: object) -> None:
-        pass
-
-    def seed(self, tensor: Any, gradient: Any) -> Any:
-        """What the pass starts with: the root's own shape and dtype."""
-        return tensor._data
-
-    def add(self, a: Any, b: Any, owned: bool) -> Any:
-        return a
-
-    def fit(self, grad: Any, shape: tuple[int, ...], dtype: Any) -> Any:
-        return Spec(shape, dtype)
-
-    def run_hooks(self, hooks: Any, grad: Any) -> Any:
-        if hooks is not None and hooks.retain is not None:
-            tensor = hooks.retain()
-            if tensor is not None:
-                tensor._replace_grad()
-        return grad
-
-    def wrap(self, grad: Any) -> Any:
-        """The gradient as a stand-in without a history."""
-        return Meta(grad)
-
-    def accumulate(self, tensor: Any, grad: Any, private: bool) -> None:
-        """Note that the tensor has a gradient now."""
-        tensor._receive_grad()
-
-
-class RecordedGraphValues(GraphValues):
-    """The shadow under create_graph: the rules run on stand-ins, so the gradients' own history is known."""
-
-    def __init__(self) -> None:
-        super().__init__(Meta)
-
-    def seed(self, tensor: Any, gradient: Any) -> Any:
-        return Meta(tensor._data) if gradient is None else Meta._at(gradient)
-
-    def run_hooks(self, hooks: Any, grad: Any) -> Any:
-        if hooks is not None and hooks.retain is not None:
-            tensor = hooks.retain()
-            if tensor is not None:
-                self.accumulate(tensor, grad, False)
-        return grad
-
-    def accumulate(self, tensor: Any, grad: Any, private: bool) -> None:
-        """Note that the tensor has a new gradient: the sum of the present one and this."""
-        if tensor._has_grad:
-            known = tensor._grad
-            present = tensor._grad_history or Meta(tensor._data) if known is None else Meta._at(known)
-            grad = present + grad
-        tensor._replace_grad(grad)
-
-
-SHADOW = ShadowValues()
-
-
-def backward(
-    tensors: Sequence[Tensor],
-    gradients: Sequence[Any] | None = None,
-    retain_graph: bool | None = None,
-    create_graph: bool = False,
-    inputs: Any = None,
-) -> None:
-    """Accumulate the sum of the tensors' gradients into the leaves, or into ``inputs`` alone."""
-    recorder = recorder_of(tuple(tensors))
-    engine_autograd.backward(tensors, gradients, retain_graph, create_graph, inputs)
-    names: list[Any] = [_refs(tensors)]
-    if gradients is not None or inputs is not None:
-        names.append(None if gradients is None else _refs(gradients))
-    if inputs is not None:
-        names.append(_refs([inputs] if isinstance(inputs, Tensor) else list(inputs)))
-    recorder.emit("backward", names, (), _options(retain_graph=retain_graph, create_graph=create_graph or None))
-
-
-def grad(
-    outputs: Any,
-    inputs: Any,
-    grad_outputs: Any = None,
-    retain_graph: bool | None = None,
-    create_graph: bool = False,
-    allow_unused: bool | None = None,
-    materialize_grads: bool = False,
-) -> tuple[Any, ...]:
-    """The gradients of ``outputs`` with respect to ``inputs``, leaving ``.grad`` alone.
-
-    One tensor per input, of its shape and dtype; None for an input that was not used, if
-    ``allow_unused``, or zeros, if ``materialize_grads``.
-    """
-    stand_ins = engine_autograd.grad(
-        outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused, materialize_grads
-    )
-    outs = (outputs,) if isinstance(outputs, Tensor) else tuple(outputs)
-    ins = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
-    recorder = recorder_of(outs)
-    results = []
-    for stand_in in stand_ins:
-        result = None
-        if stand_in is not None:
-            result = handle(recorder, Spec(stand_in._data.shape, stand_in._data.dtype))
-            if create_graph:
-                result._adopt(stand_in)
-        results.append(result)
-    # An unused input's name is given out but never bound.
-    names = [r._id if r is not None else recorder.new_id() for r in results]
-    seeds = None
-    if grad_outputs is not None:
-        seeds = _refs([grad_outputs] if isinstance(grad_outputs, Tensor) else list(grad_outputs))
-    recorder.emit(
-        "grad",
-        [_refs(outs), _refs(ins), seeds],
-        names,
-        _options(
-            retain_graph=retain_graph,
-            create_graph=create_graph or None,
-            allow_unused=allow_unused,
-            materialize_grads=materialize_grads or None,
-        ),
-    )
-    return tuple(results)
-
-
-def _options(**options: Any) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if value is not None}
-
-
-__all__ = ["Tensor", "apply", "backward", "functions", "grad", "handle", "upload"]
+__all__ = ["Tensor", "apply", "functions", "handle", "recorder_of", "refs", "upload"]

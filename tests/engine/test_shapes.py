@@ -110,8 +110,8 @@ def test_reductions(shape: tuple[int, ...], data: st.DataObject, name: str) -> N
     dims = st.lists(st.integers(-ndim - 1, ndim), max_size=ndim + 1).map(tuple)
     dim = data.draw(st.one_of(dims, st.integers(-ndim - 1, ndim)))
     keepdim = data.draw(st.booleans())
-    if name == "logsumexp" and dim == () and not keepdim:
-        return  # torch fails over its own shapes
+    if dim == () and name in ("logsumexp", "var", "std"):
+        return  # torch takes () for all dims and then fails over its own shapes, or divides by zero
     if name in ("var", "std") and 0 not in shape:
         wrapped = {d % max(ndim, 1) for d in ((dim,) if isinstance(dim, int) else dim or range(ndim))}
         if math.prod(n for i, n in enumerate(shape) if i in wrapped) < 2:

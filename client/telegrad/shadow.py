@@ -1,0 +1,84 @@
+"""How the backward pass runs on the shadow graph: nothing is computed, only what would happen.
+
+See docs/decisions/0003: the pass is the engine's own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from telegrad_engine.backward import ShadowPass, Values
+from telegrad_engine.meta import Meta
+from telegrad_engine.specs import Spec
+from telegrad_engine.values import GraphValues
+
+
+class ShadowValues(Values):
+    """The shadow's gradients: only that there is one, of the target's shape and dtype."""
+
+    F = None
+    raw = True
+
+    @property
+    def Pass(self) -> type[ShadowPass]:
+        """A pass that evaluates nothing."""
+        return ShadowPass
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *exc: object) -> None:
+        pass
+
+    def seed(self, tensor: Any, gradient: Any) -> Any:
+        """What the pass starts with: the root's own shape and dtype."""
+        return tensor._data
+
+    def add(self, a: Any, b: Any, owned: bool) -> Any:
+        return a
+
+    def fit(self, grad: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+        return Spec(shape, dtype)
+
+    def run_hooks(self, hooks: Any, grad: Any) -> Any:
+        if hooks is not None and hooks.retain is not None:
+            tensor = hooks.retain()
+            if tensor is not None:
+                tensor._replace_grad()
+        return grad
+
+    def wrap(self, grad: Any) -> Any:
+        """The gradient as a stand-in without a history."""
+        return Meta(grad)
+
+    def accumulate(self, tensor: Any, grad: Any, private: bool) -> None:
+        """Note that the tensor has a gradient now."""
+        tensor._receive_grad()
+
+
+class RecordedGraphValues(GraphValues):
+    """The shadow under create_graph: the rules run on stand-ins, so the gradients' own history is known."""
+
+    def __init__(self) -> None:
+        super().__init__(Meta)
+
+    def seed(self, tensor: Any, gradient: Any) -> Any:
+        return Meta(tensor._data) if gradient is None else Meta._at(gradient)
+
+    def run_hooks(self, hooks: Any, grad: Any) -> Any:
+        if hooks is not None and hooks.retain is not None:
+            tensor = hooks.retain()
+            if tensor is not None:
+                self.accumulate(tensor, grad, False)
+        return grad
+
+    def accumulate(self, tensor: Any, grad: Any, private: bool) -> None:
+        """Note that the tensor has a new gradient: the sum of the present one and this."""
+        if tensor._has_grad:
+            known = tensor._grad
+            present = tensor._grad_history or Meta(tensor._data) if known is None else Meta._at(known)
+            grad = present + grad
+        tensor._replace_grad(grad)
+
+
+SHADOW = ShadowValues()
