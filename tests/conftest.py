@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+
 import telegrad as tg
 from telegrad_service.launch import running_server
 

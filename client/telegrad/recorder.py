@@ -7,6 +7,7 @@ that Python drops free the server's tensors with the next program.
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ from .transports import Transport
 FLUSH_INSTRUCTIONS = 10_000
 FLUSH_BYTES = 32 * 2**20
 NO_ATTRS: Mapping[str, Any] = {}
+OURS = ("telegrad.", "telegrad_engine.")
 CLOSED_TEXT = "the session is closed, and its tensors are gone; tg.connect opens another"
 
 
@@ -35,6 +37,10 @@ class Recorder:
         self.failed: dict[str, TelegradError] = {}
         self.requests = 0
         self.closed = False
+        # The session lives as long as anything that refers to it: a Session or a tensor. A finalizer, not
+        # __del__, and closed by hand at exit, where httpx must not be torn down yet.
+        self._end = weakref.finalize(self, transport.close)
+        self._end.atexit = False
         self._pending_bytes = 0
         self._last_id = 0
 
@@ -55,11 +61,11 @@ class Recorder:
         if self.closed:
             raise InvalidOperation(CLOSED_TEXT)
         if self.failed:
-            self._check_failed(inputs)
+            self._check_failed(inputs, outputs)
         mode = None if state.grad_enabled else "no_grad"
         self.pending.append(Instruction(op, inputs, outputs, attrs, mode, True))
         frame = sys._getframe(1)
-        while frame.f_back is not None and frame.f_globals["__name__"].startswith("telegrad"):
+        while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(OURS):
             frame = frame.f_back
         self.lines.append((frame.f_code.co_filename, frame.f_lineno))
         self._pending_bytes += nbytes
@@ -86,7 +92,7 @@ class Recorder:
             lines.append(("", 0))
         # Freed after everything that was recorded before: no recorded instruction can use them any more.
         dead = [self.dead.pop() for _ in range(len(self.dead))]
-        alive = [name for name in dead if name not in self.failed]
+        alive = [name for name in dead if self.failed.pop(name, None) is None]
         if alive:
             program.append(Instruction("free", [tuple(alive)], (), NO_ATTRS, None, True))
             lines.append(("", 0))
@@ -101,10 +107,10 @@ class Recorder:
             raise
 
     def close(self) -> None:
-        """Forget what is recorded and end the session."""
+        """Forget what is recorded and end the session; a second time does nothing."""
         self.closed = True
         self.pending, self.lines, self.dead, self.failed = [], [], [], {}
-        self.transport.close()
+        self._end()
 
     def _note_failure(
         self, error: TelegradError, program: list[Instruction], lines: list[tuple[str, int]]
@@ -117,15 +123,28 @@ class Recorder:
         if filename:
             error.add_note(f"recorded at {filename}:{line} as {program[index]!r:.200}")
         for instruction in program[index:]:
-            for name in instruction.outputs:
-                self.failed[name] = error
+            self.refuse(instruction.outputs, error)
             if instruction.op == "free":
-                self.dead.extend(n for n in instruction.inputs[0] if n not in self.failed)
+                self.dead.extend(n for n in instruction.inputs[0] if self.failed.pop(n, None) is None)
 
-    def _check_failed(self, inputs: Sequence[Any]) -> None:
+    def refuse(self, names: Sequence[str], error: TelegradError) -> None:
+        """Note that these tensors never came to be: who uses them gets the error, and nothing is freed."""
+        if names:
+            self.failed.update(dict.fromkeys(names, _copy(error)))
+
+    def _check_failed(self, inputs: Sequence[Any], outputs: Sequence[str] = ()) -> None:
         for x in inputs:
             if isinstance(x, str):
                 if x in self.failed:
-                    raise self.failed[x]
+                    self.refuse(outputs, self.failed[x])
+                    raise _copy(self.failed[x])
             elif isinstance(x, tuple):
-                self._check_failed(x)
+                self._check_failed(x, outputs)
+
+
+def _copy(error: TelegradError) -> TelegradError:
+    """The error without its traceback, which would keep the user's frames and the tensors in them alive."""
+    copied = type(error)(error.detail, **error.context)
+    for note in getattr(error, "__notes__", ()):
+        copied.add_note(note)
+    return copied

@@ -17,15 +17,12 @@ _current: Session | None = None
 
 
 class Session:
-    """A connection to one session. Use it with ``with``, or let it end with the process."""
+    """A connection to one session. Use it with ``with``, or it ends with its last tensor or the process."""
 
-    def __init__(self, transport: Transport) -> None:
+    def __init__(self, transport: Transport, previous: Session | None = None) -> None:
         self.recorder = Recorder(transport)
-        self.closed = False
-        # A finalizer, not __del__: at exit the session must end before httpx is torn down.
-        self._finalizer = weakref.finalize(self, self.recorder.close)
-        self._finalizer.atexit = False
-        _open.add(self)
+        self._previous = None if previous is None else weakref.ref(previous)
+        _open.add(self.recorder)
 
     @property
     def url(self) -> str:
@@ -37,18 +34,21 @@ class Session:
         """How many programs were sent."""
         return self.recorder.requests
 
+    @property
+    def closed(self) -> bool:
+        """Whether the session has ended."""
+        return self.recorder.closed
+
     def flush(self) -> None:
         """Send what is recorded without asking for a value."""
         self.recorder.flush()
 
     def close(self) -> None:
-        """End the session and free everything in it."""
+        """End the session and free everything in it; the one that was current before it is so again."""
         global _current
-        if not self.closed:
-            self.closed = True
-            self._finalizer()
-            if _current is self:
-                _current = None
+        self.recorder.close()
+        while _current is not None and _current.closed:
+            _current = None if _current._previous is None else _current._previous()
 
     def __enter__(self) -> Session:
         return self
@@ -62,13 +62,13 @@ class Session:
         return f"<telegrad session at {self.url}: {status}>"
 
 
-_open: weakref.WeakSet[Session] = weakref.WeakSet()
+_open: weakref.WeakSet[Recorder] = weakref.WeakSet()
 
 
 @atexit.register
 def _close_all() -> None:
-    for session in list(_open):
-        session.close()
+    for recorder in list(_open):
+        recorder.close()
 
 
 def connect(url: str | None = None, *, seed: int | None = None, dtype: Any = None, **options: Any) -> Session:
@@ -89,7 +89,7 @@ def connect(url: str | None = None, *, seed: int | None = None, dtype: Any = Non
         transport = HTTPTransport(address, **settings)
     else:
         raise InvalidValue(f"cannot connect to {address!r}: an address starts with http://, https:// or local://")
-    _current = Session(transport)
+    _current = Session(transport, _current)
     return _current
 
 

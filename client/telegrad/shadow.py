@@ -14,10 +14,17 @@ from telegrad_engine.values import GraphValues
 
 
 class ShadowValues(Values):
-    """The shadow's gradients: only that there is one, of the target's shape and dtype."""
+    """The shadow's gradients: only that there is one, of the target's shape and dtype.
+
+    Which tensors got one is noted at the end: a pass that raises is not recorded, so none of it happens.
+    """
 
     F = None
     raw = True
+
+    def __init__(self) -> None:
+        self.received: list[Any] = []
+        self.replaced: list[Any] = []
 
     @property
     def Pass(self) -> type[ShadowPass]:
@@ -28,7 +35,11 @@ class ShadowValues(Values):
         pass
 
     def __exit__(self, *exc: object) -> None:
-        pass
+        if exc[0] is None:
+            for tensor in self.received:
+                tensor._receive_grad()
+            for tensor in self.replaced:
+                tensor._replace_grad()
 
     def seed(self, tensor: Any, gradient: Any) -> Any:
         """What the pass starts with: the root's own shape and dtype."""
@@ -44,7 +55,7 @@ class ShadowValues(Values):
         if hooks is not None and hooks.retain is not None:
             tensor = hooks.retain()
             if tensor is not None:
-                tensor._replace_grad()
+                self.replaced.append(tensor)
         return grad
 
     def wrap(self, grad: Any) -> Any:
@@ -53,7 +64,7 @@ class ShadowValues(Values):
 
     def accumulate(self, tensor: Any, grad: Any, private: bool) -> None:
         """Note that the tensor has a gradient now."""
-        tensor._receive_grad()
+        self.received.append(tensor)
 
 
 class RecordedGraphValues(GraphValues):
@@ -61,6 +72,17 @@ class RecordedGraphValues(GraphValues):
 
     def __init__(self) -> None:
         super().__init__(Meta)
+        self.received: list[tuple[Any, Meta]] = []
+
+    def __exit__(self, *exc: object) -> None:
+        if exc[0] is None:
+            for tensor, grad in self.received:
+                if tensor._has_grad:
+                    known = tensor._grad
+                    present = tensor._grad_history or Meta(tensor._data) if known is None else Meta._at(known)
+                    grad = present + grad
+                tensor._replace_grad(grad)
+        super().__exit__(*exc)
 
     def seed(self, tensor: Any, gradient: Any) -> Any:
         return Meta(tensor._data) if gradient is None else Meta._at(gradient)
@@ -74,11 +96,4 @@ class RecordedGraphValues(GraphValues):
 
     def accumulate(self, tensor: Any, grad: Any, private: bool) -> None:
         """Note that the tensor has a new gradient: the sum of the present one and this."""
-        if tensor._has_grad:
-            known = tensor._grad
-            present = tensor._grad_history or Meta(tensor._data) if known is None else Meta._at(known)
-            grad = present + grad
-        tensor._replace_grad(grad)
-
-
-SHADOW = ShadowValues()
+        self.received.append((tensor, grad))

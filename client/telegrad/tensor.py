@@ -13,7 +13,7 @@ import numpy as np
 from telegrad_engine.backward import Values
 from telegrad_engine.convert import as_array
 from telegrad_engine.dtypes import FLOATING, parse
-from telegrad_engine.errors import DataDependentShape, DTypeMismatch, InvalidOperation
+from telegrad_engine.errors import DataDependentShape, DTypeMismatch, InvalidOperation, TelegradError
 from telegrad_engine.formatting import format_tensor
 from telegrad_engine.functions import Functions
 from telegrad_engine.meta import Meta, apply_spec
@@ -25,7 +25,7 @@ from telegrad_engine.tracked import Tracked
 
 from .recorder import Recorder
 from .sessions import current
-from .shadow import SHADOW, RecordedGraphValues
+from .shadow import RecordedGraphValues, ShadowValues
 
 _new = object.__new__
 ONLY_FLOATING = "Only Tensors of floating point and complex dtype can require gradients"
@@ -129,13 +129,13 @@ class Tensor(Tracked):
         self._recorder.emit("set_grad", [self._id, None if value is None else value._id])
 
     def _receive_grad(self) -> None:
-        """Note that backward added to this tensor's gradient, in place if there was one: the handle stays good."""
+        """Note that backward added to this tensor's gradient: in place, so the handle stays good."""
         if self._grad is not None:
             self._grad._cell[0] += 1
         self._has_grad = True
 
     def _replace_grad(self, grad: Meta | None = None) -> None:
-        """Note that backward gave this tensor a new gradient object: with this stand-in's history, or none."""
+        """Note that backward gave this tensor a new gradient: with this stand-in's history, or none."""
         self._grad = None
         self._grad_history = grad if grad is not None and grad._requires_grad else None
         self._has_grad = True
@@ -187,7 +187,7 @@ class Tensor(Tracked):
 
     @property
     def data(self) -> Tensor:
-        """The tensor outside the graph, over the same memory. Assigning a tensor makes this one show its memory."""
+        """The tensor outside the graph, over the same memory; assigned, it makes this one show its memory."""
         return self.detach()
 
     @data.setter
@@ -201,7 +201,8 @@ class Tensor(Tracked):
         """A leaf of its own with a copy of the value and, if there is one, of the gradient."""
         if not self.is_leaf:
             raise InvalidOperation(
-                "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment."
+                "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol "
+                "at the moment."
             )
         copied = handle(self._recorder, self._data, type(self))
         self._recorder.emit("clone", [self.detach()._id], [copied._id])
@@ -240,7 +241,7 @@ class Tensor(Tracked):
         return Meta(self._data)
 
     def _values(self, create_graph: bool) -> Values:
-        return RecordedGraphValues() if create_graph else SHADOW
+        return RecordedGraphValues() if create_graph else ShadowValues()
 
     _apply = staticmethod(lambda op, inputs, attrs=NO_ATTRS: apply(op, inputs, attrs))
 
@@ -313,16 +314,23 @@ def apply(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) 
     """Record ``op``: check it, give its outputs ids, shapes and dtypes, and enter it into the shadow graph."""
     recorder = recorder_of(inputs)
 
+    made: list[Tensor] = []
+
     def make(specs: list[Spec]) -> list[Tensor]:
-        outputs = [handle(recorder, spec) for spec in specs]
-        recorder.emit(op.key, refs(inputs), [t._id for t in outputs], attrs)
-        return outputs
+        made.extend([handle(recorder, spec) for spec in specs])
+        return made
 
     before, state.default_dtype = state.default_dtype, recorder.default_dtype
     try:
-        return apply_spec(op, inputs, attrs, make, functions)
+        result = apply_spec(op, inputs, attrs, make, functions)
+        if made:  # nothing for a composite op: the ops that it is made of were recorded
+            recorder.emit(op.key, refs(inputs), [t._id for t in made], attrs)
+        return result
     except DataDependentShape:
         return _apply_and_ask(recorder, op, inputs, attrs)
+    except TelegradError as error:
+        recorder.refuse([t._id for t in made], error)
+        raise
     finally:
         state.default_dtype = before
 

@@ -28,12 +28,12 @@ class Vertex(NamedTuple):
 
 
 class Edge(NamedTuple):
-    """A value that flows: output ``slot`` of ``source`` is input ``index`` of ``target``."""
+    """A value that flows: this output of ``source`` is this input of ``target``."""
 
     source: str
     target: str
-    slot: int
-    index: int
+    output: int
+    input: int
 
 
 class Drawing(NamedTuple):

@@ -86,7 +86,8 @@ def _format_block(array: Any, formatted: _Padded, indent: int, summarise: bool) 
     blocks = [_format_block(row, formatted, indent + 1, summarise) for row in rows]
     if skipped:
         blocks.insert(EDGE_ITEMS, "...")
-    return "[" + ("," + "\n" * (array.ndim - 1) + " " * (indent + 1)).join(blocks) + "]"
+    gap = "\n" * int(array.ndim - 1)
+    return "[" + ("," + gap + " " * (indent + 1)).join(blocks) + "]"
 
 
 class _Padded:

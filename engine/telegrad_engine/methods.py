@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from .dtypes import DType, from_numpy
 from .functions import make_function
 from .indexing import getitem, setitem
@@ -28,6 +30,7 @@ class TensorMethods(OpMethods):
     """
 
     _data: Any
+    __array_priority__ = 1000  # np.float32(2) * tensor is the tensor's to compute
 
     @property
     def shape(self) -> Size:
@@ -79,6 +82,12 @@ class TensorMethods(OpMethods):
     def element_size(self) -> int:
         """Bytes an element."""
         return self.dtype.itemsize
+
+    def where(self, condition: Any, other: Any) -> Any:
+        """This tensor where the condition holds, else ``other``; as a function, the condition comes first."""
+        op = CATALOGUE.get("where")
+        inputs, attrs = op.bind((condition, self, other), {})
+        return self._apply(op, inputs, attrs)
 
     @property
     def T(self) -> Any:
@@ -168,8 +177,13 @@ def _iterate(self: Any) -> Iterator[Any]:
     return iter(self.unbind(0))
 
 
-def _takes(value: Any) -> bool:
-    return hasattr(value, "_data") or isinstance(value, (bool, int, float))
+def _operand(tensor: Any, value: Any) -> Any:
+    """What an operator on ``tensor`` makes of its other side: NumPy's numbers and arrays count, as in torch."""
+    if hasattr(value, "_data") or isinstance(value, (bool, int, float)):
+        return value
+    if isinstance(value, np.generic) and value.dtype.kind in "biuf":
+        return value.item()
+    return tensor.new_tensor(value) if isinstance(value, np.ndarray) else NotImplemented
 
 
 def _between_tensors(op: Op) -> Callable[[Any, Any], Any]:
@@ -187,7 +201,8 @@ def _binary(op: Op) -> Callable[[Any, Any], Any]:
     def operator(self: Any, other: Any) -> Any:
         if hasattr(other, "_data") or isinstance(other, (bool, int, float)):
             return self._apply(op, (self, other))
-        return NotImplemented
+        other = _operand(self, other)
+        return NotImplemented if other is NotImplemented else self._apply(op, (self, other))
 
     operator.__doc__ = op.doc
     return operator
@@ -197,16 +212,16 @@ def _reflected(op: Op) -> Callable[[Any, Any], Any]:
     takes_numbers = isinstance(op.params[1].kind, OperandKind)
 
     def operator(self: Any, other: Any) -> Any:
-        if not (_takes(other) and takes_numbers):
-            return NotImplemented
-        return self._apply(op, (other, self))
+        other = _operand(self, other) if takes_numbers else NotImplemented
+        return NotImplemented if other is NotImplemented else self._apply(op, (other, self))
 
     return operator
 
 
 def _binary_inplace(op: Op) -> Callable[[Any, Any], Any]:
     def operator(self: Any, other: Any) -> Any:
-        return self._inplace(op, (self, other)) if _takes(other) else NotImplemented
+        other = _operand(self, other)
+        return NotImplemented if other is NotImplemented else self._inplace(op, (self, other))
 
     return operator
 

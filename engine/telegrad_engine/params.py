@@ -12,6 +12,8 @@ import operator
 from collections.abc import Sequence
 from typing import Annotated, Any
 
+import numpy as np
+
 from . import dtypes
 
 
@@ -57,6 +59,8 @@ class OperandKind(TensorKind):
     schema = {"type": ["string", "number", "boolean"], "description": "a tensor id, or a number"}
 
     def parse(self, value: Any) -> Any:
+        if isinstance(value, np.generic) and value.dtype.kind in "biuf":
+            return value.item()
         return value if isinstance(value, (bool, int, float)) else super().parse(value)
 
 

@@ -96,8 +96,8 @@ class Session:
                         TooLarge("not enough memory for the result"), index, instruction
                     ) from None
                 except Exception as error:
-                    # A kernel met values that no rule foresaw: the client's instruction failed, not the server.
-                    logger.warning("instruction %r failed unforeseen", instruction, exc_info=True)
+                    # A kernel met values that no rule foresaw: the instruction is at fault, not the server.
+                    logger.warning("%s failed unforeseen", instruction.op, exc_info=True)
                     wrapped = InvalidOperation(f"{instruction.op}: {error}")
                     raise self._locate(wrapped, index, instruction) from error
         return Answer(values)
@@ -146,7 +146,7 @@ class Session:
                 return self.tensors[value]
             except KeyError:
                 raise UnknownTensor(
-                    f"no tensor {value!r} in this session; it was never made, or freed", ids=[value]
+                    f"no tensor {value!r:.140} in this session; it was never made, or freed", ids=[value]
                 ) from None
         if isinstance(value, tuple):
             return tuple([self._resolve(v) for v in value])
@@ -212,8 +212,9 @@ class Session:
             return
         key, nbytes = id(array), array.nbytes
         self.used_bytes += nbytes
+        session = weakref.ref(self)
 
-        def release(_: Any, session: weakref.ref[Session] = weakref.ref(self)) -> None:
+        def release(_: Any) -> None:
             owner = session()
             if owner is not None and owner._arrays.pop(key, None) is not None:
                 owner.used_bytes -= nbytes

@@ -7,8 +7,10 @@ A test holds them in step.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
+from .functions import TAKES_INPLACE, functional_names
 from .graph import camel
 from .methods import BINARY, COMPARISONS, UNARY
 from . import ops
@@ -164,7 +166,7 @@ def method_stubs() -> str:
     return "\n".join(lines).replace("\n\n\n\n", "\n\n\n") + "\n"
 
 
-def function_stubs(namespace: str, tensor_import: str) -> str:
+def function_stubs(namespace: str, names: Iterable[str], tensor_import: str) -> str:
     """The stub of the functions of one namespace: ``torch`` or ``torch.nn.functional``."""
     head = HEADER.format(
         doc=f"The functions of {namespace} that the catalogue has.",
@@ -174,11 +176,18 @@ def function_stubs(namespace: str, tensor_import: str) -> str:
     lines = [head, tensor_import]
     lines += _results("Tensor")
     lines += ["", ""]
-    for name in sorted(CATALOGUE.overloads):
-        ops = [op for op in _public(name) if op.namespace == namespace]
-        if ops:
-            lines += _definitions(name, ops, "Tensor", method=False)
+    for name in names:
+        definitions = _definitions(name, _public(name), "Tensor", method=False)
+        if namespace == "torch.nn.functional" and name in TAKES_INPLACE:
+            definitions = [line.replace(") ->", ", inplace: bool = False) ->") for line in definitions]
+        lines += definitions
     return "\n".join(lines).replace("\n\n\n\n", "\n\n\n") + "\n"
+
+
+def _torch_names() -> list[str]:
+    return sorted(
+        name for name in CATALOGUE.overloads if any(op.namespace == "torch" for op in _public(name))
+    )
 
 
 def stub_files(root: Path) -> dict[Path, str]:
@@ -186,8 +195,10 @@ def stub_files(root: Path) -> dict[Path, str]:
     client = root / "client" / "telegrad"
     return {
         root / "engine" / "telegrad_engine" / "_op_methods.pyi": method_stubs(),
-        client / "_functions.pyi": function_stubs("torch", "from .tensor import Tensor"),
-        client / "nn" / "_functional.pyi": function_stubs("torch.nn.functional", "from ..tensor import Tensor"),
+        client / "_functions.pyi": function_stubs("torch", _torch_names(), "from .tensor import Tensor"),
+        client / "nn" / "_functional.pyi": function_stubs(
+            "torch.nn.functional", functional_names(), "from ..tensor import Tensor"
+        ),
     }
 
 

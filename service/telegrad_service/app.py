@@ -23,7 +23,8 @@ from .tensors import endpoints as tensors
 
 logger = logging.getLogger(__name__)
 EXPIRY_PERIOD_S = 5.0
-RESOURCES = (sessions, tensors, ops, autograd, programs, graph, catalogue, health)
+# Routes are tried in this order, and a training loop asks for programs alone.
+RESOURCES = (programs, sessions, tensors, ops, autograd, graph, catalogue, health)
 ROUTERS = [resource.router for resource in RESOURCES]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 
 from pydantic import ValidationError
@@ -19,6 +20,7 @@ class Serve(Settings):
         from .app import create_app
         from .server import serve
 
+        logging.basicConfig(level=self.log_level.upper(), format="%(levelname)s %(name)s: %(message)s")
         serve(create_app(self), self, _announce)
 
 

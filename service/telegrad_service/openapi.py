@@ -118,7 +118,9 @@ def _statuses(route: Route) -> set[int]:
     if "{" in route.path:
         statuses.add(404)
     if route.sequenced:
-        statuses |= {409, 413}
+        statuses.add(409)
+    if any(parameter.name == "data" for parameter in route.dependant.query_params):
+        statuses.add(413)
     if "{session}" in route.path or route.operation_id in ("create_session", "get_readiness"):
         statuses.add(503)
     return statuses

@@ -25,7 +25,7 @@ SEQUENCE_PARAMETER = {
     "name": HEADER,
     "in": "header",
     "required": False,
-    "description": "number of this mutation in the session, from 1 on; repeated, it is answered from the record",
+    "description": "number of this mutation, from 1 on; repeated, it is answered from the record",
     "schema": {"type": "integer", "minimum": 1},
 }
 

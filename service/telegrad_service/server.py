@@ -11,6 +11,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from .settings import Settings
+from .tuning import tune
 
 CLOSE_S = 5
 """Seconds that connections get to end after the last program did."""
@@ -72,4 +73,5 @@ class Server(uvicorn.Server):
 
 def serve(app: FastAPI, settings: Settings, announce: Callable[[str], None]) -> None:
     """Serve until SIGINT or SIGTERM."""
+    tune(settings.blas_threads)
     Server(app, settings, announce).run()

@@ -22,10 +22,13 @@ class Settings(BaseSettings):
         default="warning", description="how much is logged; bodies and session ids never are"
     )
     threads: int = Field(
-        default_factory=lambda: max(4, os.cpu_count() or 4),
+        default=max(4, os.cpu_count() or 4),
         ge=1,
         le=1024,
         description="how many sessions compute at the same time",
+    )
+    blas_threads: int = Field(
+        default=0, ge=0, le=1024, description="threads of one matrix product; 0 is all cores but one"
     )
     max_body_bytes: int = Field(default=512 * MIB, ge=1, description="largest body of a request")
     max_json_bytes: int = Field(

@@ -51,7 +51,8 @@ def run_op(
 def outputs_json(name: str, values: Sequence[Value | None], max_elements: int) -> bytes:
     """``{name: [tensor or null, …]}``."""
     check_elements([value for value in values if value is not None], max_elements)
-    return json_codec.dumps({name: [None if value is None else to_data(value) for value in values]})
+    items = (b"null" if value is None else wire.encode_value(value) for value in values)
+    return b"{" + json_codec.dumps(name) + b":[" + b",".join(items) + b"]}"
 
 
 def create_tensor(
@@ -99,13 +100,7 @@ def encode(value: Value, accept: str, max_elements: int) -> bytes:
 def tensor_json(value: Value, max_elements: int) -> bytes:
     """A fetched tensor in JSON."""
     check_elements([value], max_elements)
-    return json_codec.dumps(to_data(value))
-
-
-def to_data(value: Value) -> Mapping[str, Any]:
-    """A fetched tensor as JSON data; ``data`` is null if only the description was asked for."""
-    data = None if value.array is None else json_codec.to_lists(value.array)
-    return {**value.description, "data": data}
+    return wire.encode_value(value)
 
 
 def check_elements(values: Any, most: int) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 import telegrad as tg
 
 from .parity import same, same_error

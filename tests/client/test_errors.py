@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import traceback
 from collections.abc import Callable
 from typing import Any
 
+import httpx
 import pytest
+
 import telegrad as tg
 from telegrad_engine.errors import ConnectionFailed, UnknownTensor
 
-from .parity import same_error
+from .parity import held, same_error
 
 
 def here() -> int:
@@ -78,6 +81,30 @@ def test_a_modified_saved_tensor_raises_at_once(session: tg.Session) -> None:
 
     same_error(run, "modified by an inplace operation")
     assert session.requests == 0
+
+
+def test_a_mistake_about_gradients_is_not_recorded(session: tg.Session) -> None:
+    logits, weight = tg.zeros(2, 3, requires_grad=True), tg.ones(3, requires_grad=True)
+    with pytest.raises(RuntimeError, match="not differentiable with respect to argument 'weight'"):
+        tg.nn.functional.nll_loss(logits, tg.tensor([0, 1]), weight)
+    assert logits.sum().item() == 0.0
+    gc.collect()
+    session.flush()
+
+
+def test_a_backward_that_raises_leaves_no_gradients(session: tg.Session) -> None:
+    a, b = tg.ones(2, requires_grad=True), tg.ones(2, requires_grad=True)
+    for create_graph in (False, True):
+        y = a.sigmoid()
+        z = (b * 3).sum() + y.sum()
+        y.mul_(2)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            z.backward(create_graph=create_graph)
+    assert a.grad is None
+    assert b.grad is None
+    (b * 2).sum().backward()
+    assert b.grad is not None
+    assert b.grad.tolist() == [2.0, 2.0]
 
 
 def test_an_unused_input_raises_as_in_torch(session: tg.Session) -> None:
@@ -166,6 +193,51 @@ def test_two_sessions_work_side_by_side(address: str) -> None:
             assert (third.requests, second.requests) == (1, 1)
 
 
+def test_after_a_session_the_one_before_it_is_current_again(address: str) -> None:
+    with tg.connect(address) as outer:
+        with tg.connect(address) as inner:
+            assert tg.current() is inner
+        assert tg.current() is outer
+        innermost = tg.connect(address)
+        with tg.connect(address):
+            innermost.close()
+        assert tg.current() is outer
+        assert tg.ones(1).item() == 1.0
+
+
+def test_a_session_lives_as_long_as_its_tensors(server: str) -> None:
+    def sessions() -> int:
+        return len(httpx.get(f"{server}/v1/sessions", params={"limit": 1000}).json()["items"])
+
+    before = sessions()
+    tg.connect(server)
+    x = tg.ones(2)
+    with tg.connect("local://"):
+        gc.collect()
+        assert x.tolist() == [1.0, 1.0]
+        assert sessions() == before + 1
+    x._recorder.close()
+    assert sessions() == before
+
+
+def test_what_never_ran_is_forgotten_with_its_handles(session: tg.Session) -> None:
+    x = tg.ones(3)
+
+    def fail() -> None:
+        bad = x[tg.tensor([7])]
+        after = bad + x
+        with pytest.raises(IndexError):
+            after.tolist()
+        with pytest.raises(IndexError):
+            after + 1
+
+    fail()
+    gc.collect()
+    session.flush()
+    assert list(held(session).values()) == [[3]]
+    assert not session.recorder.failed
+
+
 def test_the_seed_makes_a_session_repeatable(address: str) -> None:
     drawn = []
     for _ in range(2):
@@ -224,8 +296,6 @@ def test_a_server_that_is_not_there_is_named() -> None:
 
 
 def test_a_session_that_the_server_ended_is_an_error(server: str) -> None:
-    import httpx
-
     with tg.connect(server) as session:
         x = tg.ones(2)
         x.tolist()
@@ -236,7 +306,7 @@ def test_a_session_that_the_server_ended_is_an_error(server: str) -> None:
 
 
 def test_an_unknown_name_is_an_attribute_error(session: tg.Session) -> None:
-    with pytest.raises(AttributeError, match="sigmoyd.*sigmoid"):
+    with pytest.raises(AttributeError, match=r"sigmoyd.*sigmoid"):
         tg.sigmoyd  # noqa: B018
     with pytest.raises(AttributeError):
         tg.ones(2).no_such_method()

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import telegrad as tg
 import torch
+
+import telegrad as tg
 
 from .parity import check, error_of, held, same_error
 
@@ -81,7 +82,10 @@ def test_many_steps_equal_torchs(session: tg.Session, name: str, options: Option
 @pytest.mark.parametrize(("name", "options"), [("SGD", SGDS[4]), ("Adam", ADAMS[2]), ("AdamW", ADAMS[1])])
 def test_the_state_moves_between_optimizers_and_libraries(name: str, options: Options) -> None:
     ours, theirs = Problem(tg), Problem(torch)
-    mine, other = getattr(tg.optim, name)(ours.all, **options), getattr(torch.optim, name)(theirs.all, **options)
+    mine, other = (
+        getattr(tg.optim, name)(ours.all, **options),
+        getattr(torch.optim, name)(theirs.all, **options),
+    )
     ours.run(mine, 5)
     theirs.run(other, 5)
     state, expected = mine.state_dict(), other.state_dict()
@@ -268,7 +272,9 @@ def groups(lib: Any, build: Callable[[Any], Any]) -> Any:
         lambda lib: groups(lib, lambda x: [{"lr": 1.0}]),
         lambda lib: groups(lib, lambda x: [x]).add_param_group(3),
         lambda lib: groups(lib, lambda x: [x]).load_state_dict({"param_groups": [], "state": {}}),
-        lambda lib: groups(lib, lambda x: [x]).load_state_dict({"param_groups": [{"params": [0, 1]}], "state": {}}),
+        lambda lib: groups(lib, lambda x: [x]).load_state_dict(
+            {"param_groups": [{"params": [0, 1]}], "state": {}}
+        ),
     ],
 )
 def test_mistakes_are_torchs(function: Callable[[Any], Any]) -> None:

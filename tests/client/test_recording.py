@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import gc
+import warnings
+from typing import Any
 
 import numpy as np
 import pytest
-import telegrad as tg
 import torch
+
+import telegrad as tg
 
 from .parity import held, same
 
@@ -114,6 +117,12 @@ def test_a_tensor_converts_to_python_and_numpy(session: tg.Session) -> None:
     assert len(x) == 1
 
 
+def test_code_without_a_module_name_can_record(session: tg.Session) -> None:
+    names: dict[str, Any] = {"tg": tg}
+    exec("y = (tg.ones(2) + 1).tolist()", names)
+    assert names["y"] == [2.0, 2.0]
+
+
 def test_the_arrays_that_come_back_are_the_users_own(session: tg.Session) -> None:
     x = tg.tensor([1.0, 2.0])
     array = x.numpy()
@@ -123,6 +132,20 @@ def test_the_arrays_that_come_back_are_the_users_own(session: tg.Session) -> Non
     y = tg.tensor(given)
     given[0] = 100.0
     assert y.tolist() == [1.0, 2.0]
+
+
+def test_numpys_numbers_are_numbers(session: tg.Session) -> None:
+    def run(lib: Any) -> Any:
+        x = lib.tensor([1.0, 2.0], requires_grad=True)
+        y = x * np.float32(2) + np.float64(0.5) - np.int64(1)
+        z = np.float32(3) * y + lib.tensor([1, 2]) * np.int32(2)
+        w = x.detach() * np.array([2.0, 3.0], dtype=np.float32)
+        z.sum().backward()
+        return y, z, w, x.grad, lib.mul(x, np.float32(2))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # torch's __array_wrap__
+        same(run)
 
 
 def test_truth_is_the_value(session: tg.Session) -> None:

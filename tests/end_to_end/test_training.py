@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import telegrad as tg
 import torch
+
+import telegrad as tg
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((20, 16, 64))
@@ -50,7 +51,8 @@ def test_the_loss_falls_as_in_torch(session: tg.Session, name: str, options: dic
         mine.append(loss.item())
         assert session.requests == before + step
     expected = [
-        loss.item() for loss in train(torch, theirs, getattr(torch.optim, name)(theirs.parameters(), **options))
+        loss.item()
+        for loss in train(torch, theirs, getattr(torch.optim, name)(theirs.parameters(), **options))
     ]
     np.testing.assert_allclose(mine, expected, rtol=1e-6)
     for parameter, other in zip(ours.parameters(), theirs.parameters(), strict=True):

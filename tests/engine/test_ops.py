@@ -15,6 +15,7 @@ import torch
 
 import telegrad_engine as tg
 from telegrad_engine import autograd
+from telegrad_engine.cases import T
 from telegrad_engine.meta import Meta
 from telegrad_engine.meta import functions as meta_functions
 from telegrad_engine.registry import CATALOGUE, Case, Op
@@ -26,14 +27,17 @@ DATA_DEPENDENT = {"nonzero"}
 """Ops whose result's shape depends on values, so that no rule can say it."""
 
 CASES = [(op, case) for op in CATALOGUE for case in op.cases]
-NAMES = [f"{op.key}-{op.cases.index(case)}" for op, case in CASES]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    # Where there is a derivative, test_forward holds; here only those are of interest.
+    derivative = metafunc.function is test_derivative
     if "case" in metafunc.fixturenames:
-        metafunc.parametrize(("op", "case"), CASES, ids=NAMES)
+        cases = [(op, case) for op, case in CASES if op.differentiable or not derivative]
+        names = [f"{op.key}-{op.cases.index(case)}" for op, case in cases]
+        metafunc.parametrize(("op", "case"), cases, ids=names)
     if "dtype" in metafunc.fixturenames:
-        metafunc.parametrize("dtype", DTYPES)
+        metafunc.parametrize("dtype", DTYPES[:2] if derivative else DTYPES)
 
 
 class Both:
@@ -191,6 +195,33 @@ def describe(tensors: Any) -> list[Any]:
     return [
         None if t is None else (tuple(t.shape), t.dtype.name, t.requires_grad, t.is_leaf) for t in tensors
     ]
+
+
+METHODS = [(op, case) for op, case in CASES if op.method and not op.internal and isinstance(case.args[0], T)]
+
+
+@pytest.mark.parametrize(
+    ("called", "arguments"), METHODS, ids=[f"{op.key}-{op.cases.index(c)}" for op, c in METHODS]
+)
+def test_method_form(called: Op, arguments: Case, record_property: Any) -> None:
+    """What is a method gives the same as torch's method."""
+    arrays = oracle.arrays_of(arguments, np.dtype("float64"))
+
+    def run(make: Any, dtypes: Any) -> Any:
+        call = oracle.with_dtypes(oracle.build(arguments, arrays, make), dtypes)
+        return oracle.attempt(lambda: getattr(call.args[0], called.name)(*call.args[1:], **call.kwargs))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        theirs = run(torch.tensor, torch)
+    ours = run(tg.tensor, tg.dtypes)
+    record_property("held", 1)
+    if isinstance(theirs, oracle.Failure):
+        assert isinstance(ours, oracle.Failure)
+        assert ours.kind is theirs.kind
+        return
+    for mine, other in zip(ours, theirs, strict=True):
+        oracle.assert_close(mine, other, "method")
 
 
 IN_PLACE = [(op, case) for op, case in CASES if op.inplace]

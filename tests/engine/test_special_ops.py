@@ -55,3 +55,11 @@ def test_scatter_takes_a_source_larger_than_its_index() -> None:
 def test_one_nonzero_row_for_each_element_that_is_not_zero() -> None:
     with pytest.raises(tg.errors.DataDependentShape):
         tg.meta.Meta(tg.tensor([1.0, 0.0])._data).nonzero()
+
+
+def test_where_as_a_method_takes_the_condition_second() -> None:
+    x = tg.tensor([1.0, 2.0], requires_grad=True)
+    y = x.where(tg.tensor([True, False]), 9.0)
+    assert y.tolist() == [1, 9]
+    y.sum().backward()
+    assert x.grad.tolist() == [1, 0]

@@ -56,7 +56,9 @@ def test_grad_leaves_accumulated_ones_alone(session: SessionClient) -> None:
 
 def test_higher_orders(session: SessionClient) -> None:
     first = session.post(
-        "/grad", {"outputs": ["y"], "inputs": ["x"], "create_graph": True, "names": ["dy"]}, params={"data": False}
+        "/grad",
+        {"outputs": ["y"], "inputs": ["x"], "create_graph": True, "names": ["dy"]},
+        params={"data": False},
     )
     assert first.json()["grads"][0]["id"] == "dy" and first.json()["grads"][0]["data"] is None
     second = session.post("/grad", {"outputs": ["dy"], "inputs": ["x"]}).json()["grads"][0]
@@ -88,7 +90,13 @@ def test_unused_inputs(session: SessionClient) -> None:
         ("/backward", {"tensors": ["y"], "gradients": ["v"]}, 422, "shape-mismatch", "Mismatch in shape"),
         ("/backward", {"tensors": ["y"], "gradients": []}, 422, "invalid-operation", ""),
         ("/backward", {"tensors": ["y"], "retain_graph": "yes"}, 422, "invalid-argument", "retain_graph"),
-        ("/backward", {"tensors": ["w"]}, 422, "grad-required", "can be implicitly created only for scalar outputs"),
+        (
+            "/backward",
+            {"tensors": ["w"]},
+            422,
+            "grad-required",
+            "can be implicitly created only for scalar outputs",
+        ),
         ("/grad", {"outputs": ["y"], "inputs": ["c"]}, 422, "grad-required", "does not require grad"),
         ("/grad", {"outputs": ["y"], "inputs": ["x"], "names": []}, 422, "invalid-argument", "names"),
         ("/grad", {"outputs": ["y"], "inputs": ["x"], "names": ["x"]}, 409, "tensor-exists", "x"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import httpx
 import pytest
+
 from telegrad_engine.program import VERBS
 from telegrad_engine.registry import CATALOGUE
 

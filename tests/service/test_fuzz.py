@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from telegrad_engine.program import VERBS
 from telegrad_engine.registry import CATALOGUE
 
@@ -16,17 +17,25 @@ from .conftest import SessionClient
 FUZZ = settings(
     max_examples=150,
     deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
+    suppress_health_check=[
+        HealthCheck.function_scoped_fixture,
+        HealthCheck.too_slow,
+        HealthCheck.data_too_large,
+    ],
 )
 ITEMS = {**CATALOGUE.ops, **VERBS}
 IDS = st.sampled_from(["x", "y", "i", "b", "nope", "NaN", "9", ""])
 NUMBERS = st.one_of(
-    st.integers(-4, 4), st.sampled_from([2**31, 2**63, -(2**63), 2**70, 1e308]), st.floats(allow_nan=False, width=32)
+    st.integers(-4, 4),
+    st.sampled_from([2**31, 2**63, -(2**63), 2**70, 1e308]),
+    st.floats(allow_nan=False, width=32),
 )
 LITERALS = st.one_of(st.none(), st.booleans(), NUMBERS)
 JUNK = st.recursive(
     st.one_of(LITERALS, st.text(max_size=5), IDS),
-    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=4), inner, max_size=3)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=4), inner, max_size=3)
+    ),
     max_leaves=6,
 )
 INPUTS = st.one_of(IDS, LITERALS, st.lists(st.one_of(IDS, LITERALS, st.lists(IDS, max_size=2)), max_size=3))
@@ -48,7 +57,11 @@ def instructions(draw: st.DrawFn) -> dict[str, Any]:
     attrs = {p.name: draw(VALUES) for p in item.attr_params if p.default is not None or draw(st.booleans())}
     # One number of elements is drawn with the rest; a large one is refused, which other tests show.
     size = draw(st.integers(0, len(item.tensor_params) + 1))
-    found: dict[str, Any] = {"op": name, "in": draw(st.lists(INPUTS, min_size=size, max_size=size)), "attrs": attrs}
+    found: dict[str, Any] = {
+        "op": name,
+        "in": draw(st.lists(INPUTS, min_size=size, max_size=size)),
+        "attrs": attrs,
+    }
     found["out"] = draw(st.lists(st.sampled_from(["p", "q", "x"]), max_size=2))
     if draw(st.integers(0, 4)) == 0:
         found[draw(st.sampled_from(["op", "in", "out", "attrs", "grad_mode", "more"]))] = draw(JUNK)
@@ -98,7 +111,11 @@ def test_junk(session: SessionClient, path: str, body: Any) -> None:
 
 
 @FUZZ
-@given(st.dictionaries(st.sampled_from(["id", "data", "factory", "shape", "attrs", "dtype", "requires_grad"]), VALUES))
+@given(
+    st.dictionaries(
+        st.sampled_from(["id", "data", "factory", "shape", "attrs", "dtype", "requires_grad"]), VALUES
+    )
+)
 def test_tensors(session: SessionClient, body: dict[str, Any]) -> None:
     check(session, "/tensors", body)
 
@@ -117,7 +134,11 @@ def test_binary(session: SessionClient, body: bytes, media_type: str) -> None:
 def test_addresses(session: SessionClient, a: str, b: str) -> None:
     from urllib.parse import quote
 
-    for path in (f"/tensors/{quote(a, safe='')}", f"/tensors/{quote(a, safe='')}/grad", f"/{quote(a)}/{quote(b)}"):
+    for path in (
+        f"/tensors/{quote(a, safe='')}",
+        f"/tensors/{quote(a, safe='')}/grad",
+        f"/{quote(a)}/{quote(b)}",
+    ):
         assert session.get(path).status_code in (200, 404, 405), path
     assert session.get("/graph", params={"root": a, "format": b}).status_code < 500
     assert session.get("/tensors", params={"cursor": a, "limit": b}).status_code < 500

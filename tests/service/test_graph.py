@@ -35,7 +35,10 @@ def test_several_roots_share_their_history(session: SessionClient) -> None:
     assert len([node for node in graph["nodes"] if node["op"] == "mul"]) == 1
     assert len(graph["nodes"]) == 5
     alone = session.get("/graph", params={"root": ["c", "x"]}).json()
-    assert [(node["kind"], node["tensors"]) for node in alone["nodes"]] == [("tensor", ["c"]), ("leaf", ["x"])]
+    assert [(node["kind"], node["tensors"]) for node in alone["nodes"]] == [
+        ("tensor", ["c"]),
+        ("leaf", ["x"]),
+    ]
 
 
 def test_texts(session: SessionClient) -> None:

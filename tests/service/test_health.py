@@ -19,7 +19,7 @@ def slow_program(seconds: float) -> list[dict[str, object]]:
     from telegrad_engine.program import parse_program
     from telegrad_engine.session import Session
 
-    setup = [{"op": "randn", "out": ["x"], "attrs": {"size": [1000, 1000]}}]
+    setup = [{"op": "randn", "out": ["x"], "attrs": {"size": [2000, 2000]}}]
     step = {"op": "exp", "in": ["x"]}
     session = Session()
     session.run(parse_program(setup))
@@ -54,7 +54,10 @@ def test_programs_of_a_session_run_in_order(session: SessionClient) -> None:
     session.tensor("x", [0.0])
     with ThreadPoolExecutor(8) as pool:
         answers = list(
-            pool.map(lambda _: session.run({"op": "add_", "in": ["x", 1]}, {"op": "fetch", "in": [["x"]]}), range(40))
+            pool.map(
+                lambda _: session.run({"op": "add_", "in": ["x", 1]}, {"op": "fetch", "in": [["x"]]}),
+                range(40),
+            )
         )
     values = sorted(answer.json()["values"]["x"]["data"][0] for answer in answers)
     assert values == [float(i) for i in range(1, 41)]
@@ -122,7 +125,11 @@ def test_the_command() -> None:
 
 
 def test_settings_come_from_the_environment_and_flags_win() -> None:
-    environment = {"TELEGRAD_MAX_SESSIONS": "3", "TELEGRAD_SESSION_TTL_S": "77", "TELEGRAD_URL": "http://elsewhere"}
+    environment = {
+        "TELEGRAD_MAX_SESSIONS": "3",
+        "TELEGRAD_SESSION_TTL_S": "77",
+        "TELEGRAD_URL": "http://elsewhere",
+    }
     with running("--session-ttl-s", "88", env=environment) as (url, _), httpx.Client(base_url=url) as client:
         assert client.get("/readyz").json()["max_sessions"] == 3
         assert client.post("/v1/sessions").json()["ttl_s"] == 88

@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
+
 from telegrad_service.openapi import FILE, render
 
 ROOT = Path(__file__).parents[2]
@@ -66,7 +67,10 @@ def test_operations_are_described(document: dict[str, Any]) -> None:
         assert {"406", "500"} <= statuses
         if method in ("post", "patch"):
             assert {"400", "413", "415", "422"} <= statuses
-            assert any("example" in json.dumps(c) for c in operation["requestBody"]["content"].values()) or method == "patch"
+            assert (
+                any("example" in json.dumps(c) for c in operation["requestBody"]["content"].values())
+                or method == "patch"
+            )
         if "{session}" in path:
             assert {"404", "503"} <= statuses
             numbered = "Telegrad-Sequence" in [p["name"] for p in operation["parameters"]]
@@ -85,7 +89,9 @@ def test_errors_are_problem_documents(document: dict[str, Any]) -> None:
         assert media_type == "application/problem+json"
         examples = response["content"][media_type]["examples"]
         assert examples
-        assert all(str(example["value"]["status"]) == name.removeprefix("Problem") for example in examples.values())
+        assert all(
+            str(example["value"]["status"]) == name.removeprefix("Problem") for example in examples.values()
+        )
     assert "Retry-After" in document["components"]["responses"]["Problem503"]["headers"]
 
 

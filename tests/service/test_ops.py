@@ -39,7 +39,9 @@ def outputs(session: SessionClient, op: str, body: dict[str, Any]) -> list[dict[
         ("zeros", [], {"size": [2]}, [[0.0, 0.0]]),
     ],
 )
-def test_ops(session: SessionClient, op: str, inputs: list[Any], attrs: dict[str, Any], expected: list[Any]) -> None:
+def test_ops(
+    session: SessionClient, op: str, inputs: list[Any], attrs: dict[str, Any], expected: list[Any]
+) -> None:
     found = outputs(session, op, {"inputs": inputs, "attrs": attrs})
     assert [each["data"] for each in found] == expected
     assert len({each["id"] for each in found}) == len(expected)
@@ -87,13 +89,21 @@ def test_in_place(session: SessionClient) -> None:
         ("sum", {"inputs": ["x"], "attrs": {"dim": 2}}, 422, "index-out-of-range", "Dimension out of range"),
         ("max", {"inputs": ["x", "x"], "attrs": {"dim": 1}}, 422, "invalid-argument", "expected one of"),
         ("matmul", {"inputs": ["x", "v"]}, 422, "shape-mismatch", "size mismatch"),
-        ("reshape", {"inputs": ["x"], "attrs": {"shape": [3]}}, 422, "shape-mismatch", "invalid for input of size 4"),
+        (
+            "reshape",
+            {"inputs": ["x"], "attrs": {"shape": [3]}},
+            422,
+            "shape-mismatch",
+            "invalid for input of size 4",
+        ),
         ("zeros", {"attrs": {"size": [2**60]}}, 413, "too-large", ""),
         ("add", {"inputs": ["x", 10**400]}, 422, None, ""),
         ("logical_and", {"inputs": ["x", "x"], "attrs": {"": 0}}, 422, "invalid-argument", ""),
     ],
 )
-def test_bad_input(session: SessionClient, op: str, body: Any, status: int, slug: str | None, words: str) -> None:
+def test_bad_input(
+    session: SessionClient, op: str, body: Any, status: int, slug: str | None, words: str
+) -> None:
     session.tensor("v", [1.0, 2.0, 3.0])
     answer = session.post(f"/ops/{op}", body)
     assert answer.status_code == status, answer.text

@@ -6,6 +6,7 @@ import logging
 
 import httpx
 import pytest
+
 from telegrad_engine.errors import ERRORS, ShapeMismatch, TelegradError, from_slug
 from telegrad_service import problems
 from telegrad_service.app import create_app

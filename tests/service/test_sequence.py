@@ -44,7 +44,10 @@ def test_conflicts(session: SessionClient) -> None:
     problem(numbered(session, 1, "POST", "/tensors", {"id": "x", "data": [2.0]}), 409, "sequence-conflict")
     problem(numbered(session, 1, "POST", "/ops/neg", {"id": "x", "data": [1.0]}), 409, "sequence-conflict")
     problem(numbered(session, 1, "DELETE", "/tensors/x"), 409, "sequence-conflict")
-    assert "next one is 2" in problem(numbered(session, 3, "DELETE", "/tensors/x"), 409, "sequence-conflict")["detail"]
+    assert (
+        "next one is 2"
+        in problem(numbered(session, 3, "DELETE", "/tensors/x"), 409, "sequence-conflict")["detail"]
+    )
     assert session.data("x") == [1.0]
 
 

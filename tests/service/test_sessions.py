@@ -15,7 +15,12 @@ from .conftest import SessionClient, problem, running
 def test_a_session_says_what_it_holds(session: SessionClient) -> None:
     session.tensor("x", [[1.0, 2.0], [3.0, 4.0]])
     status = session.get().json()
-    assert (status["tensors"], status["used_bytes"], status["device"], status["dtype"]) == (1, 16, "cpu", "float32")
+    assert (status["tensors"], status["used_bytes"], status["device"], status["dtype"]) == (
+        1,
+        16,
+        "cpu",
+        "float32",
+    )
     assert status["programs"] >= 1 and status["instructions"] >= 1
     used, expires = (datetime.fromisoformat(status[name]) for name in ("last_used_at", "expires_at"))
     assert (expires - used).total_seconds() == pytest.approx(status["ttl_s"])
@@ -65,7 +70,9 @@ def test_wishes_that_cannot_be(client: httpx.Client, body: object, words: str | 
     assert words in answer.json()["detail"]
 
 
-def test_listing_goes_on_where_it_stopped(client: httpx.Client, new_session: Callable[..., SessionClient]) -> None:
+def test_listing_goes_on_where_it_stopped(
+    client: httpx.Client, new_session: Callable[..., SessionClient]
+) -> None:
     made = [new_session(name=f"page {i}").id for i in range(5)]
     seen, cursor = [], None
     while True:

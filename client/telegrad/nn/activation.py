@@ -16,8 +16,7 @@ class ReLU(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """``max(input, 0)``."""
-        result: Tensor = F.relu(input, inplace=self.inplace)
-        return result
+        return F.relu(input, inplace=self.inplace)
 
     def extra_repr(self) -> str:
         """Whether it works in place."""
@@ -29,8 +28,7 @@ class Tanh(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """``tanh(input)``."""
-        result: Tensor = F.tanh(input)
-        return result
+        return F.tanh(input)
 
 
 class Sigmoid(Module):
@@ -38,5 +36,4 @@ class Sigmoid(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """``1 / (1 + exp(-input))``."""
-        result: Tensor = F.sigmoid(input)
-        return result
+        return F.sigmoid(input)

@@ -23,8 +23,7 @@ class Dropout(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """The input, thinned out in training mode."""
-        result: Tensor = F.dropout(input, self.p, self.training, inplace=self.inplace)
-        return result
+        return F.dropout(input, self.p, self.training, inplace=self.inplace)
 
     def extra_repr(self) -> str:
         """The probability, and whether it works in place."""

@@ -44,7 +44,7 @@ def ones_(tensor: Tensor) -> Tensor:
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
-    """The factor by which a nonlinearity shrinks the deviation of what passes it; ``param`` is leaky_relu's slope."""
+    """By what a nonlinearity shrinks the deviation of what passes it; ``param`` is leaky_relu's slope."""
     if nonlinearity == "leaky_relu":
         slope = 0.01 if param is None else param
         return math.sqrt(2.0 / (1 + slope**2))

@@ -6,13 +6,14 @@ import math
 from typing import Any
 
 from ..tensor import Tensor, functions
+from . import functional as F
 from . import init
 from .module import Module
 from .parameter import Parameter
 
 
 class Linear(Module):
-    """``input @ weight.T + bias``: input (…, in_features), weight (out, in), bias (out), result (…, out_features).
+    """``input @ weight.T + bias``: input (…, in), weight (out, in), bias (out), result (…, out).
 
     Both start as uniform numbers within ±1/√in_features, as torch's do.
     """
@@ -41,12 +42,13 @@ class Linear(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """The affine map of the last dimension."""
-        result: Tensor = functions.linear(input, self.weight, self.bias)
-        return result
+        return F.linear(input, self.weight, self.bias)
 
     def extra_repr(self) -> str:
         """The sizes."""
-        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+        return (
+            f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+        )
 
 
 class Identity(Module):
@@ -69,8 +71,7 @@ class Flatten(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """The flattened input."""
-        result: Tensor = input.flatten(self.start_dim, self.end_dim)
-        return result
+        return input.flatten(self.start_dim, self.end_dim)
 
     def extra_repr(self) -> str:
         """The dimensions."""

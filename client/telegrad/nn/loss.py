@@ -19,14 +19,15 @@ def _reduction(size_average: bool | None, reduce: bool | None, reduction: str) -
 class MSELoss(Module):
     """The squared differences of two tensors of one shape: their mean, their sum or, with "none", all."""
 
-    def __init__(self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean") -> None:
+    def __init__(
+        self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean"
+    ) -> None:
         super().__init__()
         self.reduction = _reduction(size_average, reduce, reduction)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """The loss."""
-        result: Tensor = F.mse_loss(input, target, reduction=self.reduction)
-        return result
+        return F.mse_loss(input, target, reduction=self.reduction)
 
 
 class CrossEntropyLoss(Module):
@@ -55,7 +56,7 @@ class CrossEntropyLoss(Module):
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """The loss."""
-        result: Tensor = F.cross_entropy(
+        return F.cross_entropy(
             input,
             target,
             self.weight,
@@ -63,4 +64,3 @@ class CrossEntropyLoss(Module):
             reduction=self.reduction,
             label_smoothing=self.label_smoothing,
         )
-        return result

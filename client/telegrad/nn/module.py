@@ -34,12 +34,10 @@ class Module:
         self.__dict__.update(_parameters={}, _buffers={}, _modules={}, _transient=set(), training=True)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """What ``forward`` gives."""
         return self.forward(*args, **kwargs)
 
     # Attributes --------------------------------------------------------------------------
-
-    def _tables(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-        return self._parameters, self._buffers, self._modules
 
     def __setattr__(self, name: str, value: Any) -> None:
         if isinstance(value, Parameter):
@@ -65,7 +63,9 @@ class Module:
     def _assign(self, table: dict[str, Any], name: str, value: Any, role: str, wanted: str) -> None:
         """Empty the place of a registered name; anything but None has the wrong type."""
         if value is not None:
-            raise TypeError(f"cannot assign '{type_name(value)}' as {role} '{name}' ({wanted} or None expected)")
+            raise TypeError(
+                f"cannot assign '{type_name(value)}' as {role} '{name}' ({wanted} or None expected)"
+            )
         table[name] = None
 
     def _need_init(self, what: str) -> None:
@@ -87,7 +87,7 @@ class Module:
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
     def __delattr__(self, name: str) -> None:
-        for table in self._tables():
+        for table in (self._parameters, self._buffers, self._modules):
             if name in table:
                 del table[name]
                 self._transient.discard(name)
@@ -100,7 +100,7 @@ class Module:
     # Registering -------------------------------------------------------------------------
 
     def register_parameter(self, name: str, param: Parameter | None) -> None:
-        """Add a parameter, or a place for one (None). Raises KeyError for a name that is taken or has a dot."""
+        """Add a parameter, or a place for one (None). Raises KeyError for a taken or dotted name."""
         self._need_init("parameter")
         self._check_name("parameter", name, self._parameters)
         if param is not None and not isinstance(param, Parameter):
@@ -116,7 +116,8 @@ class Module:
         self._check_name("buffer", name, self._buffers)
         if tensor is not None and not isinstance(tensor, Tensor):
             raise TypeError(
-                f"cannot assign '{type_name(tensor)}' object to buffer '{name}' (torch Tensor or None required)"
+                f"cannot assign '{type_name(tensor)}' object to buffer '{name}' "
+                "(torch Tensor or None required)"
             )
         self._buffers[name] = tensor
         if persistent:
@@ -130,8 +131,6 @@ class Module:
             raise TypeError(f"{type_name(module)} is not a Module subclass")
         self._check_name("module", name, self._modules)
         self._modules[name] = module
-
-    register_module = add_module
 
     def _check_name(self, role: str, name: Any, own: Mapping[str, Any]) -> None:
         if not isinstance(name, str):
@@ -188,7 +187,9 @@ class Module:
         """The buffers, a shared one once."""
         return (buffer for _, buffer in self.named_buffers(recurse=recurse))
 
-    def _members(self, table: str, prefix: str, recurse: bool, remove_duplicate: bool) -> Iterator[tuple[str, Any]]:
+    def _members(
+        self, table: str, prefix: str, recurse: bool, remove_duplicate: bool
+    ) -> Iterator[tuple[str, Any]]:
         modules = self.named_modules(prefix, remove_duplicate) if recurse else [(prefix, self)]
         found = (
             (f"{path}.{name}" if path else name, member)
@@ -261,14 +262,10 @@ class Module:
         """Parameters and floating buffers as float64."""
         return self.to(dtypes.float64)
 
-    def half(self) -> Self:
-        """Parameters and floating buffers as float16."""
-        return self.to(dtypes.float16)
-
     # The state dict ----------------------------------------------------------------------
 
     def state_dict(self, *, prefix: str = "", keep_vars: bool = False) -> dict[str, Tensor]:
-        """Parameters and persistent buffers by dotted name, detached unless ``keep_vars``; they share memory."""
+        """Parameters and persistent buffers by dotted name: live values, detached unless ``keep_vars``."""
         return save(self, prefix, keep_vars)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> IncompatibleKeys:
@@ -285,16 +282,13 @@ class Module:
         """What a subclass prints between its parentheses."""
         return ""
 
-    def _get_name(self) -> str:
-        return type(self).__name__
-
     def __repr__(self) -> str:
         extra = self.extra_repr()
         lines = extra.split("\n") if extra else []
         children = [f"({name}): " + repr(m).replace("\n", "\n  ") for name, m in self._modules.items()]
         if len(lines) <= 1 and not children:
-            return f"{self._get_name()}({extra})"
-        return f"{self._get_name()}(" + "".join(f"\n  {line}" for line in lines + children) + "\n)"
+            return f"{type(self).__name__}({extra})"
+        return f"{type(self).__name__}(" + "".join(f"\n  {line}" for line in lines + children) + "\n)"
 
 
 def _once(found: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+
 from telegrad_engine.errors import InvalidOperation
 from telegrad_engine.modes import no_grad
 from telegrad_engine.specs import Size
@@ -51,7 +52,8 @@ def load(module: Module, state_dict: Mapping[str, Any], strict: bool) -> Incompa
         raise TypeError(f"Expected state_dict to be dict-like, got {type(state_dict)}.")
     members = dict(_members(module, ""))
     keys = IncompatibleKeys(
-        [name for name in members if name not in state_dict], [name for name in state_dict if name not in members]
+        [name for name in members if name not in state_dict],
+        [name for name in state_dict if name not in members],
     )
     problems = []
     if strict:

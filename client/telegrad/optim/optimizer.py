@@ -100,7 +100,10 @@ class Optimizer:
         algorithm = algorithms.get(name)
         settings = algorithm.settings(given)
         # The count first: in torch's state dicts it is.
-        made = {label: [self._state(p, label) for p in params] for label in sorted(algorithm.states, key="t".__ne__)}
+        made = {
+            label: [self._state(p, label) for p in params]
+            for label in sorted(algorithm.states, key="t".__ne__)
+        }
         states = [made[label] for label in algorithm.states]
         ids = tuple([tuple([t._id for t in tensors]) for tensors in states])
         recorder_of(params).emit(
@@ -118,7 +121,11 @@ class Optimizer:
         own = self.state[param]
         name = STEP if label == "t" else label
         if name not in own:
-            own[name] = param.new_zeros((), dtype="float32") if name == STEP else param.detach().new_zeros(param.shape)
+            own[name] = (
+                param.new_zeros((), dtype="float32")
+                if name == STEP
+                else param.detach().new_zeros(param.shape)
+            )
         tensor: Tensor = own[name]
         return tensor
 
@@ -129,7 +136,7 @@ class Optimizer:
     # Saving ------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """``{"state": {index: {name: tensor}}, "param_groups": […]}``, as torch's; the tensors are the live ones."""
+        """``{"state": {index: {name: tensor}}, "param_groups": […]}``, as torch's; the tensors are live."""
         index = {param: i for i, param in enumerate(self._params())}
         state = {
             index[param]: {name: value for name, value in own.items() if name not in self.unsaved}
@@ -150,21 +157,30 @@ class Optimizer:
         groups = state_dict["param_groups"]
         if len(groups) != len(self.param_groups):
             raise InvalidValue("loaded state dict has a different number of parameter groups")
-        if any(len(g["params"]) != len(own["params"]) for g, own in zip(groups, self.param_groups, strict=True)):
+        if any(
+            len(g["params"]) != len(own["params"]) for g, own in zip(groups, self.param_groups, strict=True)
+        ):
             raise InvalidValue(
-                "loaded state dict contains a parameter group that doesn't match the size of optimizer's group"
+                "loaded state dict contains a parameter group that doesn't match the size of "
+                "optimizer's group"
             )
         names = [name for group in groups for name in group["params"]]
         params = dict(zip(names, self._params(), strict=True))
         self.param_groups = [
-            {**own, **copy.deepcopy({k: v for k, v in group.items() if k != "params"}), "params": own["params"]}
+            {
+                **own,
+                **copy.deepcopy({k: v for k, v in group.items() if k != "params"}),
+                "params": own["params"],
+            }
             for own, group in zip(self.param_groups, groups, strict=True)
         ]
         self.state = defaultdict(dict)
         for name, values in state_dict["state"].items():
             if name in params:
                 self.state[params[name]] = {
-                    label: _copied(params[name], label, value) for label, value in values.items() if value is not None
+                    label: _copied(params[name], label, value)
+                    for label, value in values.items()
+                    if value is not None
                 }
 
     def _params(self) -> list[Tensor]:
@@ -173,7 +189,10 @@ class Optimizer:
     def __repr__(self) -> str:
         groups = [
             "\n".join(
-                [f"Parameter Group {i}", *(f"    {key}: {group[key]}" for key in sorted(group) if key != "params")]
+                [
+                    f"Parameter Group {i}",
+                    *(f"    {key}: {group[key]}" for key in sorted(group) if key != "params"),
+                ]
             )
             for i, group in enumerate(self.param_groups)
         ]

@@ -167,6 +167,7 @@ def _bool_condition(condition: Any, *_: Any) -> None:
     guard=_bool_condition,
     unpromoted=1,
     inplace=False,
+    method=False,
 )
 def where(xp: Any, condition: Array, input: Operand, other: Operand) -> Any:
     """``input`` where the condition holds, else ``other``."""

@@ -82,7 +82,9 @@ def _parse_instruction(data: Any, index: int) -> Instruction:
             raise MalformedRequest(f"an instruction is an object, not {type(data).__name__}")
         if not data.keys() <= KEYS:
             unknown = min(data.keys() - KEYS)
-            raise MalformedRequest(f"an instruction has op, in, out, attrs and grad_mode, not {unknown!r:.60}")
+            raise MalformedRequest(
+                f"an instruction has op, in, out, attrs and grad_mode, not {unknown!r:.60}"
+            )
         op, inputs, outputs = data.get("op"), data.get("in", []), data.get("out", [])
         attrs, grad_mode = data.get("attrs", {}), data.get("grad_mode")
         if not isinstance(op, str):

@@ -12,6 +12,7 @@ from ..errors import InvalidArgument, MalformedRequest
 from ..params import NumberKind
 
 MAX_DEPTH = 64
+PIECE = 2**14
 # Without backtracking, and with the closing quote optional: linear in any body.
 _STRINGS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 _NOT_BRACKETS = bytes(c for c in range(256) if c not in b"[]{}")
@@ -56,12 +57,32 @@ def dumps(data: Any) -> bytes:
 
 def to_lists(array: Any) -> Any:
     """An array as nested lists, its NaN and infinities as strings."""
+    array, special = _prepare(array)
+    return _name_specials(array.tolist()) if special else array.tolist()
+
+
+def dumps_array(array: Any) -> bytes:
+    """An array as ``to_lists`` has it, in JSON.
+
+    Written in pieces, because the encoder lets no other thread run before it is done.
+    """
+    return _dumps_pieces(*_prepare(array))
+
+
+def _dumps_pieces(array: Any, special: bool) -> bytes:
+    if array.size <= PIECE:
+        return dumps(_name_specials(array.tolist()) if special else array.tolist())
+    if array.ndim > 1:
+        return b"[" + b",".join([_dumps_pieces(part, special) for part in array]) + b"]"
+    parts = (array[i : i + PIECE] for i in range(0, array.size, PIECE))
+    return b"[" + b",".join([_dumps_pieces(part, special)[1:-1] for part in parts]) + b"]"
+
+
+def _prepare(array: Any) -> tuple[Any, bool]:
+    """The array with a dtype that lists can hold, and whether it has values that JSON lacks."""
     if array.dtype.kind == "V":  # bfloat16, which tolist() would leave as objects
         array = array.astype(np.float32)
-    data = array.tolist()
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
-        return _name_specials(data)
-    return data
+    return array, array.dtype.kind == "f" and not np.isfinite(array).all()
 
 
 def _name_specials(data: Any) -> Any:

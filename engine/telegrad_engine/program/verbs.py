@@ -27,6 +27,7 @@ class DataKind(Kind):
     schema = {"description": 'nested lists of numbers; "NaN", "Infinity" and "-Infinity" for what JSON lacks'}
 
     def encode(self, value: Any) -> Any:
+        """Nested lists, where the value is an array."""
         from .json_codec import to_lists
 
         return to_lists(value) if hasattr(value, "dtype") else value
@@ -39,6 +40,7 @@ class SettingsKind(Kind):
     schema = {"type": "object"}
 
     def parse(self, value: Any) -> Any:
+        """A copy of the object."""
         if not isinstance(value, Mapping):
             raise TypeError
         return dict(value)
@@ -58,6 +60,7 @@ class OptionalTensorsKind(TensorKind):
     schema = {"type": "array"}
 
     def parse(self, value: Any) -> Any:
+        """A list in which each item is a tensor or None."""
         if not isinstance(value, (list, tuple)):
             raise TypeError
         return [v if v is None else super(OptionalTensorsKind, self).parse(v) for v in value]
@@ -102,7 +105,7 @@ def tensor(
     dtype: OptionalDType = None,
     requires_grad: Bool = False,
 ) -> Sequence[Any]:
-    """A tensor from data: nested lists, or the container's array of the output's id (or of the given name)."""
+    """A tensor from data: nested lists, or the container's array of the output's id (or of a given name)."""
     array = as_array(data if hasattr(data, "dtype") else from_lists(data), dtype)
     session.check_room(array.nbytes)
     result = Tensor(array)
@@ -123,7 +126,7 @@ def set_data(session: Any, out: Sequence[str], input: Array, *, data: Data) -> N
 
 @verb
 def share_data(session: Any, out: Sequence[str], input: Array, source: Array) -> None:
-    """Make a tensor show another's memory, outside the graph, as assigning to ``tensor.data`` does in torch."""
+    """Make a tensor show another's memory, outside the graph, as assigning to torch's ``tensor.data``."""
     input._data, input._cell = source._data, source._cell
 
 

@@ -92,15 +92,19 @@ def _attach(instruction: Instruction, arrays: Mapping[str, Any], index: int) -> 
 def encode_answer(answer: Answer, media_type: str = SAFETENSORS) -> bytes:
     """An answer as bytes. In JSON, ``data`` is null where only the description was asked for."""
     if media_type == JSON:
-        values = {
-            name: value.description
-            | {"data": None if value.array is None else json_codec.to_lists(value.array)}
-            for name, value in answer.values.items()
-        }
-        return json_codec.dumps({"values": values})
+        members = (
+            json_codec.dumps(name) + b":" + encode_value(value) for name, value in answer.values.items()
+        )
+        return b'{"values":{' + b",".join(members) + b"}}"
     text = json_codec.dumps({"values": {name: value.description for name, value in answer.values.items()}})
     arrays = {name: value.array for name, value in answer.values.items() if value.array is not None}
     return safetensors.encode({"answer": text.decode()}, arrays)
+
+
+def encode_value(value: Value) -> bytes:
+    """One fetched tensor in JSON: its description, and ``data``, null where only that was asked for."""
+    data = b"null" if value.array is None else json_codec.dumps_array(value.array)
+    return json_codec.dumps(value.description)[:-1] + b',"data":' + data + b"}"
 
 
 def decode_answer(body: bytes) -> Answer:

@@ -26,8 +26,8 @@ class GraphEdge(Answer):
 
     source: str
     target: str
-    slot: int = Field(description="which output of `source`")
-    index: int = Field(description="which input of `target`")
+    output: int = Field(description="which output of `source`")
+    input: int = Field(description="which input of `target`")
 
 
 class Graph(Answer):

@@ -32,7 +32,9 @@ class UpdateSession(Request):
     """What to change; what is absent stays."""
 
     name: Name | None = None
-    ttl_s: Ttl = Field(default=1.0, description="seconds of idleness after which it ends")
+    ttl_s: Ttl | None = Field(
+        default=None, description="seconds of idleness after which it ends; null is the server's default"
+    )
 
 
 class Session(Answer):

@@ -87,7 +87,7 @@ def page(session: Session, limit: int, cursor: str | None) -> tuple[Sequence[dic
     names = sorted(session.tensors)
     start = 0 if cursor is None else bisect_right(names, cursor)
     chosen = names[start : start + limit]
-    items = [dict(work.to_data(value)) for value in work.fetch(session, chosen, False)]
+    items = [{**value.description, "data": None} for value in work.fetch(session, chosen, False)]
     return items, chosen[-1] if start + limit < len(names) else None
 
 

@@ -1,0 +1,119 @@
+"""Calls of an actor: in order, one at a time, off the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+
+import pytest
+from starlette.responses import Response
+
+from telegrad_engine.errors import SequenceConflict, ServerBusy
+from telegrad_service.actor import Actor, Workers
+from telegrad_service.sequence import MAX_BYTES, SequenceRecord
+
+
+@pytest.fixture
+def workers() -> Iterator[Workers]:
+    made = Workers(3)
+    yield made
+    made.stop()
+
+
+def test_order_and_threads(workers: Workers) -> None:
+    seen: list[int] = []
+    running = threading.Semaphore(1)
+
+    def note(number: int) -> int:
+        assert running.acquire(blocking=False), "two calls at once"
+        assert threading.current_thread() is not threading.main_thread()
+        seen.append(number)
+        running.release()
+        return number
+
+    async def go() -> list[int]:
+        actor = Actor(workers)
+        return list(await asyncio.gather(*[actor.call(note, number) for number in range(50)]))
+
+    assert asyncio.run(go()) == seen == list(range(50))
+
+
+def test_actors_run_side_by_side(workers: Workers) -> None:
+    meeting = threading.Barrier(3)
+
+    async def go() -> None:
+        await asyncio.gather(*[Actor(workers).call(meeting.wait, 30) for _ in range(3)])
+
+    asyncio.run(go())
+
+
+def test_errors_reach_the_caller_and_stop_nothing(workers: Workers) -> None:
+    async def go() -> None:
+        actor = Actor(workers)
+        failing = asyncio.ensure_future(actor.call(int, "x"))
+        following = asyncio.ensure_future(actor.call(int, "3"))
+        with pytest.raises(ValueError):
+            await failing
+        assert await following == 3
+        assert not actor.busy
+
+    asyncio.run(go())
+
+
+def test_who_gives_up_waiting_is_skipped(workers: Workers) -> None:
+    ran: list[str] = []
+    gate = threading.Event()
+
+    async def go() -> None:
+        actor = Actor(workers)
+        first = asyncio.ensure_future(actor.call(gate.wait, 30))
+        second = asyncio.ensure_future(actor.call(ran.append, "second"))
+        third = asyncio.ensure_future(actor.call(ran.append, "third"))
+        await asyncio.sleep(0)
+        second.cancel()
+        gate.set()
+        await asyncio.gather(first, third)
+        assert second.cancelled()
+
+    asyncio.run(go())
+    assert ran == ["third"]
+
+
+def test_abandoned_calls_are_answered(workers: Workers) -> None:
+    gate = threading.Event()
+
+    async def go() -> None:
+        actor = Actor(workers)
+        calls = [asyncio.ensure_future(actor.call(gate.wait, 30)) for _ in range(2)]
+        await asyncio.sleep(0.01)
+        actor.abandon(ServerBusy("over"))
+        for call in calls:
+            with pytest.raises(ServerBusy):
+                await call
+        gate.set()
+        assert await actor.call(int, "1") == 1
+        assert not actor.busy
+
+    asyncio.run(go())
+
+
+def test_a_request_that_did_not_happen_keeps_its_number() -> None:
+    async def answer(status: int, body: bytes = b"") -> Response:
+        return Response(body, status)
+
+    async def go() -> None:
+        record = SequenceRecord()
+        for status in (503, 429, 500):
+            assert (await record.once(1, 0, lambda status=status: answer(status))).status_code == status
+        assert record.last == 0
+        assert (await record.once(1, 0, lambda: answer(422))).status_code == 422
+        assert (await record.once(1, 0, lambda: answer(200))).status_code == 422
+        large = b"x" * (MAX_BYTES // 2 + 1)
+        for number in (2, 3):
+            await record.once(number, 0, lambda: answer(200, large))
+        with pytest.raises(SequenceConflict, match="too old"):
+            await record.once(2, 0, lambda: answer(200))
+        assert (await record.once(3, 0, lambda: answer(200))).body == large
+
+    asyncio.run(go())
