@@ -56,7 +56,12 @@ def table(results: list[Comparison]) -> Table:
     for r in results:
         style = "green" if r.holds else "red"
         shown.add_row(
-            r.name, r.against, f"{r.ours_ms:.3f}", f"{r.theirs_ms:.3f}", f"[{style}]{r.ratio:.2f}[/]", f"{r.limit:g}"
+            r.name,
+            r.against,
+            f"{r.ours_ms:.3f}",
+            f"{r.theirs_ms:.3f}",
+            f"[{style}]{r.ratio:.2f}[/]",
+            f"{r.limit:g}",
         )
     return shown
 

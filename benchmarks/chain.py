@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-import telegrad_engine as engine
 import torch
+
+import telegrad_engine as engine
 
 NAME, AGAINST, LIMIT = "chain of 200 small ops, forward and backward, in the engine", "torch eager", 1.2
 OPS = 200

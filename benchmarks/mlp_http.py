@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
-import telegrad as tg
 import torch
+
+import telegrad as tg
 from telegrad_service.launch import running_server
 
 NAME, AGAINST, LIMIT = "MLP 784-128-10 step, batch 64, SDK over loopback HTTP", "torch eager in-process", 3.0

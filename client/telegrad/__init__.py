@@ -32,7 +32,7 @@ from .sessions import Session, connect, current
 from .tensor import Tensor, functions, upload
 
 if TYPE_CHECKING:
-    from ._functions import *
+    from ._functions import *  # noqa: F403
 
 __version__ = "0.1.0"
 float = float32

@@ -112,9 +112,7 @@ class Recorder:
         self.pending, self.lines, self.dead, self.failed = [], [], [], {}
         self._end()
 
-    def _note_failure(
-        self, error: TelegradError, program: list[Instruction], lines: list[tuple[str, int]]
-    ) -> None:
+    def _note_failure(self, error: TelegradError, program: list[Instruction], lines: list[tuple[str, int]]) -> None:
         """Say which recorded instruction failed, and remember what therefore does not exist."""
         index = error.context.get("instruction")
         if not isinstance(index, int) or index >= len(program):

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+
 from telegrad_engine.backward import Values
 from telegrad_engine.convert import as_array
 from telegrad_engine.dtypes import FLOATING, parse
@@ -170,7 +171,9 @@ class Tensor(Tracked):
 
     def register_hook(self, hook: Any) -> Any:
         """Not available on a session's tensors yet: a hook is Python, and Python stays on the client."""
-        raise NotImplementedError("hooks on a session's tensors are not supported yet; use torch.autograd.grad's results instead")
+        raise NotImplementedError(
+            "hooks on a session's tensors are not supported yet; use torch.autograd.grad's results instead"
+        )
 
     def detach(self) -> Tensor:
         """A tensor over the same memory that is outside the graph."""
@@ -194,6 +197,7 @@ class Tensor(Tracked):
     def data(self, value: Tensor) -> None:
         if not isinstance(value, Tensor):
             raise TypeError(f"expected Tensor as element, but got {type(value).__name__}")
+        self._check_new_data(value)
         recorder_of((self, value)).emit("share_data", [self._id, value._id])
         self._data, self._cell = value._data, value._cell
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 import httpx
+
 from telegrad_engine import errors
 from telegrad_engine.dtypes import DType, parse
 from telegrad_engine.program import Instruction
@@ -61,9 +63,7 @@ class HTTPTransport:
         self.dtype = parse(created["dtype"])
         # Parsed once: every program goes to the same address with the same headers.
         self._programs = httpx.URL(f"{self.url}/v1/sessions/{self.session_id}/programs")
-        self._headers = httpx.Headers(
-            {**self._client.headers, "content-type": SAFETENSORS, "accept": SAFETENSORS}
-        )
+        self._headers = httpx.Headers({**self._client.headers, "content-type": SAFETENSORS, "accept": SAFETENSORS})
         self._extensions = {"timeout": self._client.timeout.as_dict()}
 
     def run(self, program: Sequence[Instruction]) -> Answer:
@@ -79,10 +79,8 @@ class HTTPTransport:
 
     def close(self) -> None:
         """End the session on the server, as well as can be: it may be gone already."""
-        try:
+        with contextlib.suppress(httpx.HTTPError):
             self._client.delete(f"/v1/sessions/{self.session_id}", timeout=5.0)
-        except httpx.HTTPError:
-            pass
         self._client.close()
 
     def _request(self, method: str, path: str, **options: Any) -> httpx.Response:

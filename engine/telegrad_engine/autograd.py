@@ -67,8 +67,7 @@ def grad(
             grad_outputs = [None] * len(outputs)
     if allow_unused is False and materialize_grads:
         raise InvalidValue(
-            "Expected allow_unused to be True or not passed when materialize_grads=True, "
-            "but got: allow_unused=False."
+            "Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False."
         )
     values = outputs[0]._values(create_graph)
     for tensor in inputs:

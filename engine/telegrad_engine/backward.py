@@ -27,12 +27,7 @@ by_age = attrgetter("sequence")
 
 
 class Values:
-    """How the pass handles gradients: the namespace of the rules, and what differs between arrays and tensors.
-
-    ``F`` evaluates rules; ``add(a, b, owned)`` sums two gradients, into ``a`` where it may;
-    ``fit(grad, shape, dtype)`` undoes broadcasting and casting; ``unpack(node)`` gives what it saved as
-    the rules take it.
-    """
+    """How the pass handles gradients: the namespace of the rules, and what differs between arrays and tensors."""
 
     F: Any
     raw: bool
@@ -44,15 +39,19 @@ class Values:
         return _Pass
 
     def add(self, a: Any, b: Any, owned: bool) -> Any:
+        """The sum of two gradients, in ``a``'s memory if the pass owns it."""
         raise NotImplementedError
 
     def fit(self, grad: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+        """The gradient summed and cast to a shape and dtype that it was broadcast or promoted from."""
         raise NotImplementedError
 
     def unpack(self, node: Node) -> list[Any]:
+        """What the node saved, as the rules take it."""
         return list(node.saved)
 
     def run_hooks(self, hooks: Any, grad: Any) -> Any:
+        """The gradient after a tensor's hooks."""
         raise NotImplementedError
 
     def data(self, grad: Any) -> Any:
@@ -257,9 +256,7 @@ class _Pass:
     def _run_hooks(self, node: Node, grad: Any) -> Any:
         if not node.many:
             return self.values.run_hooks(node.hooks.get(0), grad)
-        return [
-            g if g is None else self.values.run_hooks(node.hooks.get(slot), g) for slot, g in enumerate(grad)
-        ]
+        return [g if g is None else self.values.run_hooks(node.hooks.get(slot), g) for slot, g in enumerate(grad)]
 
 
 class ShadowPass(_Pass):

@@ -92,27 +92,8 @@ def _named(function: Callable[..., Any], op: Op) -> Callable[..., Any]:
     return function
 
 
-# Ops that torch.nn.functional has too, although they are declared as torch's: F.relu is torch.relu.
-_ALSO_FUNCTIONAL = frozenset({
-    "bilinear", "celu", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
-    "cosine_similarity", "elu", "embedding", "gelu", "glu", "group_norm", "hardshrink", "hardsigmoid", "hardswish",
-    "hardtanh", "instance_norm", "layer_norm", "leaky_relu", "log_softmax", "logsigmoid", "mish", "normalize",
-    "one_hot", "pad", "pairwise_distance", "pixel_shuffle", "pixel_unshuffle", "prelu", "relu", "relu6", "rms_norm",
-    "rrelu", "selu", "sigmoid", "silu", "softmax", "softmin", "softplus", "softshrink", "softsign", "tanh",
-    "tanhshrink", "threshold", "unfold",
-})  # fmt: skip
-TAKES_INPLACE = frozenset({
-    "alpha_dropout", "celu", "dropout", "elu", "hardsigmoid", "hardswish", "hardtanh", "leaky_relu", "mish", "relu",
-    "relu6", "rrelu", "selu", "silu", "threshold",
-})  # fmt: skip
-"""Functions of torch.nn.functional with a last parameter ``inplace``."""
-
-
 def functional_names() -> list[str]:
     """The functions of torch.nn.functional that the catalogue has."""
     return sorted(
-        name
-        for name, overloads in CATALOGUE.overloads.items()
-        if not overloads[0].internal
-        and (overloads[0].namespace == "torch.nn.functional" or name in _ALSO_FUNCTIONAL)
+        name for name, overloads in CATALOGUE.overloads.items() if overloads[0].functional and not overloads[0].internal
     )

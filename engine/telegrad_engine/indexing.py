@@ -101,9 +101,7 @@ def _lists_items(index: Any) -> bool:
     return (
         isinstance(index, list)
         and len(index) < 32
-        and any(
-            i is None or i is ... or isinstance(i, (list, tuple, slice)) or hasattr(i, "_data") for i in index
-        )
+        and any(i is None or i is ... or isinstance(i, (list, tuple, slice)) or hasattr(i, "_data") for i in index)
     )
 
 

@@ -56,9 +56,7 @@ class Meta(Tracked):
         return apply_spec(op, inputs, attrs, lambda specs: [Meta(s) for s in specs], functions)
 
 
-def apply_spec(
-    op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any], make: Any, composites: Functions
-) -> Any:
+def apply_spec(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any], make: Any, composites: Functions) -> Any:
     """Apply ``op`` by its shape rule alone: ``make(specs)`` gives the output tensors, which are recorded."""
     if op.composite:
         return op.kernel(composites, *inputs, **attrs)
@@ -78,9 +76,8 @@ def apply_spec(
     specs = op.rule(*datas, **attrs)
     if not isinstance(specs, list):
         specs = [specs]
-    if not op.view:
-        for spec in specs:
-            check_size(spec.shape, spec.dtype)
+    for spec in specs:
+        check_size(spec.shape, spec.dtype, op.view)
     outputs = make(specs)
     if needs and state.grad_enabled and op.differentiable:
         hidden = () if op.hidden_rule is None else op.hidden_rule(*datas, **attrs)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 else:
     OpMethods = object
 
+
 class TensorMethods(OpMethods):
     """Operators and methods of a tensor, over ``_apply(op, inputs, attrs)`` and ``_inplace``.
 

@@ -22,6 +22,8 @@ class _State(threading.local):
     generator: np.random.Generator | None = None
     room: int = 2**48
     """Bytes that one result may take: what a session has left of its limit."""
+    largest: int = 2**48
+    """Bytes that one view may stand for: a session's whole limit."""
 
 
 state = _State()
@@ -124,6 +126,7 @@ class set_grad_enabled(_Mode):
         return set_grad_enabled(self.enabled)
 
     def __call__(self, function: _F) -> _F:
+        """Decorate: the mode holds in the function, not from now on."""
         state.grad_enabled = self._before
         return super().__call__(function)
 

@@ -36,7 +36,9 @@ class Optimizer(NamedTuple):
             raise InvalidArgument(
                 f"{self.name} has no setting {sorted(unknown)[0]!r}; it has {', '.join(self.defaults)}"
             )
-        return {name: _parse(self.name, name, given.get(name, default), default) for name, default in self.defaults.items()}
+        return {
+            name: _parse(self.name, name, given.get(name, default), default) for name, default in self.defaults.items()
+        }
 
 
 OPTIMIZERS: dict[str, Optimizer] = {}
@@ -63,9 +65,7 @@ def _parse(algorithm: str, name: str, value: Any, default: Any) -> Any:
     try:
         parsed = kind.parse(value)
     except TypeError:
-        raise InvalidArgument(
-            f"{algorithm}: {name} must be {kind.word}, not {type(value).__name__}"
-        ) from None
+        raise InvalidArgument(f"{algorithm}: {name} must be {kind.word}, not {type(value).__name__}") from None
     if not isinstance(default, bool) and not (math.isfinite(parsed) and parsed >= 0):
         raise InvalidValue(f"Invalid {name} value: {parsed}")
     return parsed
@@ -93,7 +93,9 @@ def step(name: str, params: Sequence[Any], states: Sequence[Sequence[Any]], give
         own = [state[i] for state in states]
         for label, tensor in zip(algorithm.states, own, strict=True):
             if label != "t" and tensor._data.shape != param._data.shape:
-                raise InvalidArgument(f"{name}: state {label!r} has shape {tuple(tensor.shape)}, its parameter {tuple(param.shape)}")
+                raise InvalidArgument(
+                    f"{name}: state {label!r} has shape {tuple(tensor.shape)}, its parameter {tuple(param.shape)}"
+                )
         algorithm.update(param._data, param._grad._data, *[s._data for s in own], **settings)
         for tensor in (param, *own):
             tensor._cell[0] += 1

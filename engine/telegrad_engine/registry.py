@@ -52,6 +52,8 @@ class Op(Signature):
         hidden_rule: Rule | None = None,
         node: str | Callable[[Any], str] | None = None,
         namespace: str = "torch",
+        functional: bool | None = None,
+        takes_inplace: bool = False,
         method: bool | None = None,
         inplace: bool = False,
         view: bool = False,
@@ -77,6 +79,9 @@ class Op(Signature):
         self.hidden_rule = None if hidden_rule is None else _by_position(hidden_rule, self, False, leading=0)
         self.node = node
         self.namespace = namespace
+        self.functional = namespace == "torch.nn.functional" if functional is None else functional
+        """Whether torch.nn.functional has it, there alone or too; ``takes_inplace``: with a flag to write its input."""
+        self.takes_inplace = takes_inplace
         self.method = bool(self.tensor_params) and namespace == "torch" if method is None else method
         self.inplace = inplace
         self.view = view
@@ -138,9 +143,8 @@ class Op(Signature):
             self.plans[needs] = make_plan(self, needs)
         return self.plans[needs]
 
-def _by_position(
-    function: Callable[..., Any], op: Op, random: bool, leading: int = 1
-) -> Callable[..., Any]:
+
+def _by_position(function: Callable[..., Any], op: Op, random: bool, leading: int = 1) -> Callable[..., Any]:
     """``function`` taking its tensors by position even where torch's order puts attributes between."""
     tensors_seen_last = max((i for i, p in enumerate(op.params) if p.kind.is_tensor), default=-1)
     if tensors_seen_last == len(op.tensor_params) - 1:

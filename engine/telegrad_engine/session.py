@@ -54,9 +54,7 @@ class Session:
         max_bytes: int = DEFAULT_BYTES,
     ) -> None:
         if not dtype.is_floating_point:
-            raise InvalidArgument(
-                f"only floating-point types are supported as the default type, got {dtype.name}"
-            )
+            raise InvalidArgument(f"only floating-point types are supported as the default type, got {dtype.name}")
         self.tensors: dict[str, Tensor] = {}
         self.dtype = dtype
         self.max_bytes = max_bytes
@@ -92,9 +90,7 @@ class Session:
                 except TelegradError as error:
                     raise self._locate(error, index, instruction) from None
                 except MemoryError:
-                    raise self._locate(
-                        TooLarge("not enough memory for the result"), index, instruction
-                    ) from None
+                    raise self._locate(TooLarge("not enough memory for the result"), index, instruction) from None
                 except Exception as error:
                     # A kernel met values that no rule foresaw: the instruction is at fault, not the server.
                     logger.warning("%s failed unforeseen", instruction.op, exc_info=True)
@@ -111,11 +107,7 @@ class Session:
             self._check_names(instruction.outputs or ())
             inputs = [self._resolve(x) for x in instruction.inputs]
             verb = VERBS.get(instruction.op)
-            results = (
-                self._run_op(instruction, inputs)
-                if verb is None
-                else self._run_verb(verb, instruction, inputs)
-            )
+            results = self._run_op(instruction, inputs) if verb is None else self._run_verb(verb, instruction, inputs)
             self._bind(instruction, results)
         finally:
             state.grad_enabled = previous
@@ -183,9 +175,7 @@ class Session:
                 # An expanded tensor takes no memory here, but all of it on the wire.
                 fetched = sum(v.array.nbytes for v in values.values() if v.array is not None)
                 if fetched + tensor._data.nbytes > self.max_bytes:
-                    raise TooLarge(
-                        f"the values that the program fetches take more than {self.max_bytes} bytes"
-                    )
+                    raise TooLarge(f"the values that the program fetches take more than {self.max_bytes} bytes")
             array = (tensor._data.copy() if copy else tensor._data) if with_values else None
             values[name] = Value(describe(name, tensor), array)
 
@@ -193,13 +183,14 @@ class Session:
 
     @contextmanager
     def _modes(self) -> Iterator[None]:
-        saved = state.grad_enabled, state.default_dtype, state.generator, state.room
+        saved = state.grad_enabled, state.default_dtype, state.generator, state.room, state.largest
+        state.largest = self.max_bytes
         state.grad_enabled, state.default_dtype, state.generator = True, self.dtype.numpy, self._generator
         try:
             yield
         finally:
             self._generator = state.generator or self._generator
-            state.grad_enabled, state.default_dtype, state.generator, state.room = saved
+            state.grad_enabled, state.default_dtype, state.generator, state.room, state.largest = saved
 
     def seed(self, seed: int) -> None:
         """Start the random numbers anew."""

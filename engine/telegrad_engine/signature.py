@@ -86,9 +86,7 @@ class Signature:
         """Check attributes that came by name, as over the wire."""
         for name in attrs:
             if name not in self._kinds:
-                raise InvalidArgument(
-                    f"{self.name}() got an unexpected attribute {name!r}; it takes {self.signature}"
-                )
+                raise InvalidArgument(f"{self.name}() got an unexpected attribute {name!r}; it takes {self.signature}")
         checked = {}
         for param in self.attr_params:
             if param.name in attrs:

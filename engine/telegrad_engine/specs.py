@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from . import dtypes
-from .errors import IndexOutOfRange, ShapeMismatch, TooLarge
+from .errors import IndexOutOfRange, InvalidArgument, ShapeMismatch, TooLarge
 from .modes import state
 
 Shape = tuple[int, ...]
@@ -53,19 +53,24 @@ def is_array(value: Any) -> bool:
     return hasattr(value, "shape")
 
 
-def check_size(shape: Shape, dtype: np.dtype[Any]) -> None:
-    """Refuse a result that there is no room for, before it is allocated."""
+def check_size(shape: Shape, dtype: np.dtype[Any], view: bool = False) -> None:
+    """Refuse a result that there is no room for, before it is allocated.
+
+    A view takes no memory, but what reads it takes time; it may be as large as the largest tensor could.
+    """
     nbytes = math.prod(shape) * dtype.itemsize
-    if nbytes > state.room:
+    room = state.largest if view else state.room
+    if nbytes > room:
         raise TooLarge(
-            f"can't allocate memory: you tried to allocate {nbytes} bytes for a tensor of shape "
-            f"{list(shape)}; "
-            f"there is room for {state.room}."
+            f"can't allocate memory: you tried to allocate {nbytes} bytes for a tensor of shape {list(shape)}; "
+            f"there is room for {room}."
         )
 
 
 def broadcast_shapes(*shapes: Shape) -> Shape:
     """The shape that all of these broadcast to."""
+    if not shapes:
+        raise InvalidArgument("at least one argument must be a Tensor, but all are numbers")
     result = shapes[0]
     for shape in shapes[1:]:
         if shape != result:
@@ -80,8 +85,7 @@ def _broadcast_pair(a: Shape, b: Shape) -> Shape:
     for axis, (x, y) in enumerate(zip(left, right, strict=True)):
         if x != y and x != 1 and y != 1:
             raise ShapeMismatch(
-                f"The size of tensor a ({x}) must match the size of tensor b ({y}) "
-                f"at non-singleton dimension {axis}"
+                f"The size of tensor a ({x}) must match the size of tensor b ({y}) at non-singleton dimension {axis}"
             )
         out.append(y if x == 1 else x)
     return tuple(out)
@@ -101,11 +105,13 @@ def wrap_dims(dims: int | Sequence[int] | None, ndim: int) -> Shape:
     """Dimensions counted from the front; None and () mean all of them."""
     if dims is None or (not isinstance(dims, int) and len(dims) == 0):
         return tuple(range(ndim))
-    wrapped = tuple(wrap_dim(d, ndim) for d in ((dims,) if isinstance(dims, int) else dims))
-    for d in wrapped:
-        if wrapped.count(d) > 1:
-            raise ShapeMismatch(f"dim {d} appears multiple times in the list of dims")
-    return wrapped
+    wrapped: list[int] = []
+    for d in (dims,) if isinstance(dims, int) else dims:
+        axis = wrap_dim(d, ndim)
+        if axis in wrapped:
+            raise ShapeMismatch(f"dim {axis} appears multiple times in the list of dims")
+        wrapped.append(axis)
+    return tuple(wrapped)
 
 
 def reduced_shape(shape: Shape, dims: Shape, keepdim: bool) -> Shape:
@@ -169,8 +175,7 @@ def expanded_shape(shape: Shape, dtype: np.dtype[Any], target: Sequence[int]) ->
         if n == -1:
             if own is None:
                 raise ShapeMismatch(
-                    f"The expanded size of the tensor ({n}) isn't allowed in a leading, "
-                    f"non-existing dimension {i}"
+                    f"The expanded size of the tensor ({n}) isn't allowed in a leading, non-existing dimension {i}"
                 )
             n = own
         elif n < 0:

@@ -10,14 +10,12 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from .functions import TAKES_INPLACE, functional_names
+from .functions import functional_names
 from .graph import camel
 from .methods import BINARY, COMPARISONS, UNARY
-from . import ops
+from .params import DTypeKind, IntsKind, OperandKind, TensorListKind
 from .registry import CATALOGUE, Op
 from .signature import REQUIRED, Param
-from .params import DTypeKind, IntsKind, OperandKind, TensorListKind
-
 
 HEADER = '''"""{doc} Written by ``make stubs``; do not edit."""
 
@@ -160,8 +158,7 @@ def method_stubs() -> str:
         changing = [op for op in CATALOGUE.overloads[name] if op.method and op.inplace]
         if changing:
             lines += [
-                "    " + line
-                for line in _definitions(f"{name}_", changing[:1], "Self", method=True, returns="Self")
+                "    " + line for line in _definitions(f"{name}_", changing[:1], "Self", method=True, returns="Self")
             ]
     return "\n".join(lines).replace("\n\n\n\n", "\n\n\n") + "\n"
 
@@ -178,16 +175,14 @@ def function_stubs(namespace: str, names: Iterable[str], tensor_import: str) -> 
     lines += ["", ""]
     for name in names:
         definitions = _definitions(name, _public(name), "Tensor", method=False)
-        if namespace == "torch.nn.functional" and name in TAKES_INPLACE:
+        if namespace == "torch.nn.functional" and CATALOGUE.overloads[name][0].takes_inplace:
             definitions = [line.replace(") ->", ", inplace: bool = False) ->") for line in definitions]
         lines += definitions
     return "\n".join(lines).replace("\n\n\n\n", "\n\n\n") + "\n"
 
 
 def _torch_names() -> list[str]:
-    return sorted(
-        name for name in CATALOGUE.overloads if any(op.namespace == "torch" for op in _public(name))
-    )
+    return sorted(name for name in CATALOGUE.overloads if any(op.namespace == "torch" for op in _public(name)))
 
 
 def stub_files(root: Path) -> dict[Path, str]:

@@ -6,14 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
 from .backends import NUMPY
 from .backward import Values
-from .dtypes import FLOATING
 from .convert import as_array
+from .dtypes import FLOATING
 from .errors import InvalidOperation, InvalidValue
 from .functions import Functions
 from .graph import record, record_elementwise
@@ -133,9 +133,8 @@ def _unwrap(value: Any) -> Any:
 def execute(op: Op, datas: list[Any], attrs: Mapping[str, Any]) -> tuple[list[Any], Sequence[Any]]:
     """Check the arguments, run the kernel, and bring its results to the dtypes that the rule promises."""
     specs = op.rule(*datas, **attrs)
-    if not op.view:
-        for spec in specs if isinstance(specs, list) else (specs,):
-            check_size(spec.shape, spec.dtype)
+    for spec in specs if isinstance(specs, list) else (specs,):
+        check_size(spec.shape, spec.dtype, op.view)
     if op.common is not None:
         kept = op.unpromoted
         datas = datas[:kept] + _promote(datas[kept:], op.common(tuple(datas)))

@@ -165,6 +165,11 @@ class Tracked(TensorMethods):
             raise InvalidOperation("post accumulate grad hooks cannot be registered on non-leaf tensors")
         return autograd.add_after(self, hook)
 
+    def _check_new_data(self, value: Tracked) -> None:
+        """Whether this tensor may show the memory of ``value`` from now on."""
+        if self._requires_grad and value._data.dtype not in FLOATING:
+            raise DTypeMismatch("data set to a tensor that requires gradients must be floating point or complex dtype")
+
     def detach(self) -> Self:
         """A tensor over the same memory that is outside the graph."""
         result = self._alias()

@@ -108,9 +108,7 @@ ARRAYS = ArrayValues()
 def _sum_to(grad: Any, shape: tuple[int, ...]) -> Any:
     """Undo broadcasting: sum ``grad`` over the dimensions that ``shape`` does not have."""
     lead = grad.ndim - len(shape)
-    axes = tuple(range(lead)) + tuple(
-        i + lead for i, n in enumerate(shape) if n == 1 and grad.shape[i + lead] != 1
-    )
+    axes = tuple(range(lead)) + tuple(i + lead for i, n in enumerate(shape) if n == 1 and grad.shape[i + lead] != 1)
     return grad.sum(axis=axes, keepdims=True).reshape(shape)
 
 

@@ -27,9 +27,7 @@ Host = Annotated[SessionHost, Depends(get_host)]
 ServerSettings = Annotated[Settings, Depends(get_settings)]
 
 
-async def get_session(
-    host: Host, session: Annotated[str, Path(description="id of the session")]
-) -> SessionHandle:
+async def get_session(host: Host, session: Annotated[str, Path(description="id of the session")]) -> SessionHandle:
     """The session that the path names."""
     return host.find(session)
 

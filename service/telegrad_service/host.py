@@ -57,9 +57,7 @@ class SessionHandle(ABC):
         return self.last_used_at + self.ttl_s
 
     @abstractmethod
-    async def call(
-        self, function: Callable[Concatenate[Session, P], T], *args: P.args, **kwargs: P.kwargs
-    ) -> T:
+    async def call(self, function: Callable[Concatenate[Session, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """``function(session, …)`` where the session lives, after all calls before it.
 
         ``function`` is importable by name and its arguments are plain data.
@@ -107,9 +105,7 @@ class _Local(SessionHandle):
         self._session = Session(dtype=options.dtype, seed=options.seed, max_bytes=settings.max_session_bytes)
         self._actor = Actor(workers)
 
-    async def call(
-        self, function: Callable[Concatenate[Session, P], T], *args: P.args, **kwargs: P.kwargs
-    ) -> T:
+    async def call(self, function: Callable[Concatenate[Session, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         try:
             if kwargs:
                 return await self._actor.call(lambda: function(self._session, *args, **kwargs))

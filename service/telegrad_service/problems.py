@@ -41,9 +41,7 @@ class Problem(BaseModel):
     title: str = Field(examples=["Shapes do not fit"])
     status: int = Field(examples=[422])
     detail: str = Field(description="what went wrong, in PyTorch's words where it has them")
-    instruction: int | None = Field(
-        description="index of the program's instruction that failed; those before it stand"
-    )
+    instruction: int | None = Field(description="index of the program's instruction that failed; those before it stand")
     op: str | None = Field(description="the op or verb that failed")
     ids: list[str] = Field(description="the tensors that it was given")
     shapes: dict[str, list[int]] = Field(description="their shapes, by id")

@@ -97,9 +97,7 @@ async def _once(request: Request, header: str, handler: Callable[[Request], Awai
 
     scope = request.scope
     kind = scope.get("telegrad.content_type"), scope["telegrad.accept"]
-    fingerprint = hash(
-        (request.method, request.url.path, request.url.query, kind, scope.get("telegrad.body"))
-    )
+    fingerprint = hash((request.method, request.url.path, request.url.query, kind, scope.get("telegrad.body")))
     response: Response = await handle.sequence.once(number, fingerprint, answer)
     return response
 

@@ -15,9 +15,7 @@ Data = Annotated[
     Any,
     Field(description='a number, or nested lists of numbers; "NaN", "Infinity" and "-Infinity" are strings'),
 ]
-Attrs = Annotated[
-    dict[str, Any], Field(description="attributes by name, as `GET /v1/ops/{op}` describes them")
-]
+Attrs = Annotated[dict[str, Any], Field(description="attributes by name, as `GET /v1/ops/{op}` describes them")]
 
 
 class Request(BaseModel):

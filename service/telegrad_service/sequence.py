@@ -38,9 +38,7 @@ class SequenceRecord:
         self._bytes = 0
         self._turn = asyncio.Lock()
 
-    async def once(
-        self, number: int, fingerprint: int, answer: Callable[[], Awaitable[Response]]
-    ) -> Response:
+    async def once(self, number: int, fingerprint: int, answer: Callable[[], Awaitable[Response]]) -> Response:
         """The recorded answer to this number, or ``answer()``, recorded.
 
         Numbered requests take turns in order of arrival, so a repeated one waits for the first.
@@ -49,9 +47,7 @@ class SequenceRecord:
             if number <= self.last:
                 return self._recorded(number, fingerprint)
             if number != self.last + 1:
-                raise SequenceConflict(
-                    f"sequence number {number} skips ahead; the next one is {self.last + 1}"
-                )
+                raise SequenceConflict(f"sequence number {number} skips ahead; the next one is {self.last + 1}")
             response = await answer()
             if response.status_code not in NOT_DONE:
                 self._record(number, _Entry(fingerprint, response))

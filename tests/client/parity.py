@@ -31,9 +31,7 @@ def check(actual: Any, expected: Any, rtol: float = 1e-5, where: str = "the resu
         assert f"torch.{actual.dtype.name}" == str(expected.dtype), where
         assert (actual.requires_grad, actual.is_leaf) == (expected.requires_grad, expected.is_leaf), where
         assert (actual.grad_fn is None) == (expected.grad_fn is None), where
-        np.testing.assert_allclose(
-            actual.detach().numpy(), expected.detach().numpy(), rtol, 1e-12, err_msg=where
-        )
+        np.testing.assert_allclose(actual.detach().numpy(), expected.detach().numpy(), rtol, 1e-12, err_msg=where)
     elif isinstance(expected, dict):
         assert list(actual) == list(expected), where
         for key, value in expected.items():

@@ -297,9 +297,7 @@ def test_a_state_dict_moves_to_another_session(address: str) -> None:
         lambda state, lib: {},
         lambda state, lib: state | {"other": state["0.bias"], "another": state["0.bias"]},
         lambda state, lib: state | {"0.weight": lib.ones(2, 2), "0.bias": lib.ones(())},
-        lambda state, lib: (
-            {k: v for k, v in state.items() if "bias" not in k} | {"0.weight": lib.ones(1), "x": 1}
-        ),
+        lambda state, lib: {k: v for k, v in state.items() if "bias" not in k} | {"0.weight": lib.ones(1), "x": 1},
         lambda state, lib: state | {"0.weight": 3},
     ],
 )
@@ -344,9 +342,7 @@ def test_functional_has_what_torchs_has() -> None:
         lambda lib, x, y: lib.nn.functional.softmax(x, dim=-1),
         lambda lib, x, y: lib.nn.functional.log_softmax(x, 1),
         lambda lib, x, y: lib.nn.functional.cross_entropy(x, y, reduction="sum"),
-        lambda lib, x, y: lib.nn.functional.cross_entropy(
-            x, y, lib.ones(4, dtype=lib.float64), ignore_index=2
-        ),
+        lambda lib, x, y: lib.nn.functional.cross_entropy(x, y, lib.ones(4, dtype=lib.float64), ignore_index=2),
         lambda lib, x, y: lib.nn.functional.nll_loss(x, y),
         lambda lib, x, y: lib.nn.functional.mse_loss(x, x * 2, reduction="none"),
         lambda lib, x, y: lib.nn.functional.dropout(x, 0.5, training=False),

@@ -272,9 +272,7 @@ def groups(lib: Any, build: Callable[[Any], Any]) -> Any:
         lambda lib: groups(lib, lambda x: [{"lr": 1.0}]),
         lambda lib: groups(lib, lambda x: [x]).add_param_group(3),
         lambda lib: groups(lib, lambda x: [x]).load_state_dict({"param_groups": [], "state": {}}),
-        lambda lib: groups(lib, lambda x: [x]).load_state_dict(
-            {"param_groups": [{"params": [0, 1]}], "state": {}}
-        ),
+        lambda lib: groups(lib, lambda x: [x]).load_state_dict({"param_groups": [{"params": [0, 1]}], "state": {}}),
     ],
 )
 def test_mistakes_are_torchs(function: Callable[[Any], Any]) -> None:

@@ -29,9 +29,7 @@ def test_digits_are_learned() -> None:
 def test_an_interrupted_example_leaves_no_server() -> None:
     pytest.importorskip("sklearn", reason="the example needs the demo group")
     pytest.importorskip("rich", reason="the example needs the demo group")
-    process = subprocess.Popen(
-        [sys.executable, DIGITS], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    process = subprocess.Popen([sys.executable, DIGITS], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         for line in process.stdout:

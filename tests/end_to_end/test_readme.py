@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from telegrad_service.launch import running_server
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
@@ -28,9 +29,7 @@ def block(language: str, containing: str) -> str:
         ("sh", "curl", ["bash", "-euc"], '"data":[4.0,5.0,6.0]'),
     ],
 )
-def test_the_example_prints_the_gradient(
-    language: str, containing: str, command: list[str], printed: str
-) -> None:
+def test_the_example_prints_the_gradient(language: str, containing: str, command: list[str], printed: str) -> None:
     with running_server() as url:
         script = block(language, containing).replace(ADDRESS, url)
         run = subprocess.run([*command, script], capture_output=True, text=True, timeout=60, check=False)

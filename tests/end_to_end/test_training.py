@@ -24,9 +24,7 @@ OPTIMIZERS: list[tuple[str, dict[str, Any]]] = [
 
 
 def network(lib: Any) -> Any:
-    return lib.nn.Sequential(
-        lib.nn.Linear(64, 32), lib.nn.ReLU(), lib.nn.Dropout(0.0), lib.nn.Linear(32, 10)
-    ).double()
+    return lib.nn.Sequential(lib.nn.Linear(64, 32), lib.nn.ReLU(), lib.nn.Dropout(0.0), lib.nn.Linear(32, 10)).double()
 
 
 def train(lib: Any, model: Any, optimizer: Any) -> Iterator[Any]:
@@ -51,8 +49,7 @@ def test_the_loss_falls_as_in_torch(session: tg.Session, name: str, options: dic
         mine.append(loss.item())
         assert session.requests == before + step
     expected = [
-        loss.item()
-        for loss in train(torch, theirs, getattr(torch.optim, name)(theirs.parameters(), **options))
+        loss.item() for loss in train(torch, theirs, getattr(torch.optim, name)(theirs.parameters(), **options))
     ]
     np.testing.assert_allclose(mine, expected, rtol=1e-6)
     for parameter, other in zip(ours.parameters(), theirs.parameters(), strict=True):

@@ -176,9 +176,7 @@ FLOOR = {"float64": 1e-3, "float32": 1.0, "float16": 1.0, "bfloat16": 1.0}
 
 def assert_close(ours: Any, theirs: Any, what: str) -> None:
     """Both tensors have the same shape, dtype and, to rounding, values."""
-    assert tuple(ours.shape) == tuple(theirs.shape), (
-        f"{what}: shape {tuple(ours.shape)} != {tuple(theirs.shape)}"
-    )
+    assert tuple(ours.shape) == tuple(theirs.shape), f"{what}: shape {tuple(ours.shape)} != {tuple(theirs.shape)}"
     assert dtype_name(ours) == dtype_name(theirs), f"{what}: dtype {ours.dtype} != {theirs.dtype}"
     a, b = numpy(ours), numpy(theirs)
     if a.dtype.kind not in "fV":

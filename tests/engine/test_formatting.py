@@ -60,9 +60,7 @@ def test_suffixes_break_the_line_where_torch_does(length: int, dtype: str) -> No
         agree(np.full(length, fill), dtype, requires_grad=True, scale=2.0)
 
 
-floats = st.one_of(
-    st.floats(width=32), st.integers(-2000, 2000).map(float), st.floats(-10, 10, width=32), st.just(0.0)
-)
+floats = st.one_of(st.floats(width=32), st.integers(-2000, 2000).map(float), st.floats(-10, 10, width=32), st.just(0.0))
 shapes = st.lists(st.integers(0, 5), max_size=4).map(tuple)
 
 

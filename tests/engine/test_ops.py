@@ -56,9 +56,7 @@ class Both:
             self.theirs = oracle.attempt(
                 lambda: oracle.torch_function(op)(*self.their_call.args, **self.their_call.kwargs)
             )
-        self.ours = oracle.attempt(
-            lambda: oracle.our_function(op)(*self.our_call.args, **self.our_call.kwargs)
-        )
+        self.ours = oracle.attempt(lambda: oracle.our_function(op)(*self.our_call.args, **self.our_call.kwargs))
 
     def assert_same_failure(self) -> bool:
         """Whether torch raises; then ours raised the same built-in class."""
@@ -125,9 +123,7 @@ def test_derivative(op: Op, case: Case, dtype: str, order: int, record_property:
         )
 
 
-def assert_second_derivatives_agree(
-    theirs: tuple[list[Any], list[Any]], ours: tuple[list[Any], list[Any]]
-) -> None:
+def assert_second_derivatives_agree(theirs: tuple[list[Any], list[Any]], ours: tuple[list[Any], list[Any]]) -> None:
     present = [i for i, g in enumerate(theirs[0]) if g is not None]
     weights = oracle.random_like([theirs[0][i] for i in present], seed=2)
 
@@ -192,17 +188,13 @@ def test_rule_predicts_execution(op: Op, case: Case, dtype: str, record_property
 
 def describe(tensors: Any) -> list[Any]:
     """What can be known of tensors without values."""
-    return [
-        None if t is None else (tuple(t.shape), t.dtype.name, t.requires_grad, t.is_leaf) for t in tensors
-    ]
+    return [None if t is None else (tuple(t.shape), t.dtype.name, t.requires_grad, t.is_leaf) for t in tensors]
 
 
 METHODS = [(op, case) for op, case in CASES if op.method and not op.internal and isinstance(case.args[0], T)]
 
 
-@pytest.mark.parametrize(
-    ("called", "arguments"), METHODS, ids=[f"{op.key}-{op.cases.index(c)}" for op, c in METHODS]
-)
+@pytest.mark.parametrize(("called", "arguments"), METHODS, ids=[f"{op.key}-{op.cases.index(c)}" for op, c in METHODS])
 def test_method_form(called: Op, arguments: Case, record_property: Any) -> None:
     """What is a method gives the same as torch's method."""
     arrays = oracle.arrays_of(arguments, np.dtype("float64"))

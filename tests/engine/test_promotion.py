@@ -40,11 +40,7 @@ def outcome(t: Any, name: str, a: Any, b: Any) -> Any:
         return getattr(t.F, name)(a, b)
 
     result = oracle.attempt(call)
-    return (
-        result.kind
-        if isinstance(result, oracle.Failure)
-        else (oracle.dtype_name(result[0]), list(result[0].shape))
-    )
+    return result.kind if isinstance(result, oracle.Failure) else (oracle.dtype_name(result[0]), list(result[0].shape))
 
 
 @pytest.mark.parametrize("name", BINARY)
@@ -116,11 +112,7 @@ def test_in_place_operators_promote(operator: str) -> None:
             results = []
             for t, dtypes in ((THEIRS, torch), (OURS, tg.dtypes)):
                 x = t.tensor([1, 2], dtype=oracle.dtype_of(dtypes, left))
-                n = (
-                    t.tensor([3, 2], dtype=oracle.dtype_of(dtypes, other))
-                    if isinstance(other, str)
-                    else other
-                )
+                n = t.tensor([3, 2], dtype=oracle.dtype_of(dtypes, other)) if isinstance(other, str) else other
                 scope = {"x": x, "n": n}
                 result = oracle.attempt(lambda scope=scope: exec(f"x {operator} n", scope))
                 results.append(

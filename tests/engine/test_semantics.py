@@ -225,9 +225,7 @@ def test_grad_can_be_assigned_if_it_fits() -> None:
 
     both(run)
     both_raise(lambda t: setattr(leaf(t), "grad", t.tensor([1.0])))
-    both_raise(
-        lambda t: setattr(leaf(t), "grad", 1.0), "assigned grad expected to be a Tensor or None but got"
-    )
+    both_raise(lambda t: setattr(leaf(t), "grad", 1.0), "assigned grad expected to be a Tensor or None but got")
     both_raise(
         lambda t: setattr(leaf(t), "grad", t.tensor([1.0] * 3, dtype=t.float64)),
         "attempting to assign a gradient with dtype 'double' to a tensor with grad_dtype 'Float'. The "

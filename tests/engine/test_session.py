@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from telegrad_engine import errors
 from telegrad_engine.program import json_codec, parse_program, wire
 from telegrad_engine.session import Session
@@ -216,7 +217,11 @@ def test_memory_is_refused_before_it_is_allocated() -> None:
 
 def test_programs_travel_in_both_encodings() -> None:
     program = parse_program(
-        [{"op": "tensor", "out": ["x"], "attrs": {}}, {"op": "mul", "in": ["x", 2.0], "out": ["y"]}, fetch("y")]
+        [
+            {"op": "tensor", "out": ["x"], "attrs": {}},
+            {"op": "mul", "in": ["x", 2.0], "out": ["y"]},
+            fetch("y"),
+        ]
     )
     program[0].attrs = {"data": np.array([1.0, 2.0], np.float64)}
     for media_type in (wire.JSON, wire.SAFETENSORS):
@@ -228,3 +233,13 @@ def test_programs_travel_in_both_encodings() -> None:
             assert got.values["y"].array.dtype == np.float64
             assert got.values["y"].array.tolist() == [2.0, 4.0]
             assert got.values["y"].description["shape"] == [2]
+
+
+def test_a_view_is_bounded_too(session: Session) -> None:
+    with pytest.raises(errors.TooLarge):
+        run(session, {"op": "expand", "in": ["x"], "out": ["e"], "attrs": {"size": [2**50, 3]}})
+
+
+def test_numbers_alone_are_no_operands(session: Session) -> None:
+    with pytest.raises(errors.InvalidArgument, match="must be a Tensor"):
+        run(session, {"op": "mul", "in": [1, 2]})

@@ -53,13 +53,9 @@ def agree(function: Callable[[Any, list[Any]], Any], shapes: list[tuple[int, ...
     )
     found = autograd.grad(ours, ours_in, [tg.tensor(s) for s in seeds], create_graph=True, allow_unused=True)
     for mine, other, like in zip(found, expected, theirs_in, strict=True):
-        oracle.assert_close(
-            tg.tensor(oracle.zero_or(mine, like)), torch.tensor(oracle.zero_or(other, like)), "first"
-        )
+        oracle.assert_close(tg.tensor(oracle.zero_or(mine, like)), torch.tensor(oracle.zero_or(other, like)), "first")
     again = [
-        (m, o)
-        for m, o in zip(found, expected, strict=True)
-        if m is not None and o is not None and o.requires_grad
+        (m, o) for m, o in zip(found, expected, strict=True) if m is not None and o is not None and o.requires_grad
     ]
     if again:
         seconds = torch.autograd.grad([(o * o).sum() for _, o in again], theirs_in, allow_unused=True)
@@ -83,9 +79,7 @@ def broadcastable(draw: Any, count: int = 2) -> list[tuple[int, ...]]:
     return shapes
 
 
-@given(
-    broadcastable(), st.sampled_from(["add", "sub", "mul", "div", "pow", "maximum", "minimum", "remainder"])
-)
+@given(broadcastable(), st.sampled_from(["add", "sub", "mul", "div", "pow", "maximum", "minimum", "remainder"]))
 def test_binary_ops_broadcast(shapes: list[tuple[int, ...]], name: str) -> None:
     agree(lambda F, x: getattr(F, name)(*x), shapes)
 
@@ -110,6 +104,8 @@ def test_reductions(shape: tuple[int, ...], data: st.DataObject, name: str) -> N
     dims = st.lists(st.integers(-ndim - 1, ndim), max_size=ndim + 1).map(tuple)
     dim = data.draw(st.one_of(dims, st.integers(-ndim - 1, ndim)))
     keepdim = data.draw(st.booleans())
+    if not isinstance(dim, int) and len(set(dim)) < len(dim) and not {*dim} <= set(range(-ndim, ndim)):
+        return  # wrong in two ways: which one torch names differs from op to op
     if dim == () and name in ("logsumexp", "var", "std"):
         return  # torch takes () for all dims and then fails over its own shapes, or divides by zero
     if name in ("var", "std") and 0 not in shape:
@@ -225,9 +221,7 @@ def indices(draw: Any, shape: tuple[int, ...]) -> Any:
         elif kind == "tensor":
             size = draw(st.sampled_from([(), (1,), (2,), (2, 1)]))
             items.append(
-                np.array(draw(st.lists(reach, min_size=math.prod(size), max_size=math.prod(size)))).reshape(
-                    size
-                )
+                np.array(draw(st.lists(reach, min_size=math.prod(size), max_size=math.prod(size)))).reshape(size)
             )
         else:
             items.append(np.array(draw(st.lists(st.booleans(), min_size=n, max_size=n)), dtype=bool))
@@ -258,9 +252,7 @@ def test_setitem(shape: tuple[int, ...], data: st.DataObject, number: bool) -> N
         target = np.zeros(shape)[index].shape
     except (IndexError, ValueError):
         target = ()
-    value_shape = tuple(
-        1 if data.draw(st.booleans()) else n for n in target[data.draw(st.integers(0, len(target))) :]
-    )
+    value_shape = tuple(1 if data.draw(st.booleans()) else n for n in target[data.draw(st.integers(0, len(target))) :])
     for item in index if isinstance(index, tuple) else (index,):
         if (
             isinstance(item, (list, np.ndarray))
@@ -279,9 +271,7 @@ def test_setitem(shape: tuple[int, ...], data: st.DataObject, number: bool) -> N
 
 @given(SHAPES, st.data())
 def test_expand_and_broadcast(shape: tuple[int, ...], data: st.DataObject) -> None:
-    target = tuple(
-        data.draw(st.sampled_from([n, n, n, -1, 3])) if n != 1 else data.draw(SIZES) for n in shape
-    )
+    target = tuple(data.draw(st.sampled_from([n, n, n, -1, 3])) if n != 1 else data.draw(SIZES) for n in shape)
     lead = data.draw(st.lists(SIZES, max_size=2))
     agree(lambda F, x: x[0].expand((*lead, *target)) * 2, [shape])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from telegrad_engine.stubs import stub_files
 
 ROOT = Path(__file__).parents[2]

@@ -33,9 +33,7 @@ NUMBERS = st.one_of(
 LITERALS = st.one_of(st.none(), st.booleans(), NUMBERS)
 JUNK = st.recursive(
     st.one_of(LITERALS, st.text(max_size=5), IDS),
-    lambda inner: st.one_of(
-        st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=4), inner, max_size=3)
-    ),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=4), inner, max_size=3)),
     max_leaves=6,
 )
 INPUTS = st.one_of(IDS, LITERALS, st.lists(st.one_of(IDS, LITERALS, st.lists(IDS, max_size=2)), max_size=3))
@@ -111,11 +109,7 @@ def test_junk(session: SessionClient, path: str, body: Any) -> None:
 
 
 @FUZZ
-@given(
-    st.dictionaries(
-        st.sampled_from(["id", "data", "factory", "shape", "attrs", "dtype", "requires_grad"]), VALUES
-    )
-)
+@given(st.dictionaries(st.sampled_from(["id", "data", "factory", "shape", "attrs", "dtype", "requires_grad"]), VALUES))
 def test_tensors(session: SessionClient, body: dict[str, Any]) -> None:
     check(session, "/tensors", body)
 

@@ -40,9 +40,7 @@ def test_what_is_no_json(session: SessionClient, path: str, body: bytes) -> None
 
 
 @pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize(
-    "body", [b"null", b"[]", b"1", b'""', b"{}", b"", b'{"\\ud800": 1}', b'{"id": "\\ud800"}']
-)
+@pytest.mark.parametrize("body", [b"null", b"[]", b"1", b'""', b"{}", b"", b'{"\\ud800": 1}', b'{"id": "\\ud800"}'])
 def test_json_of_another_shape(session: SessionClient, path: str, body: bytes) -> None:
     answer = session.request("POST", path, content=body, headers=JSON)
     if (path, body) == ("/programs", b"[]"):  # a program that does nothing
@@ -80,12 +78,8 @@ def small_session(small: str) -> Iterator[SessionClient]:
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-@pytest.mark.parametrize(
-    ("media_type", "limit"), [("application/json", MIB), ("application/vnd.safetensors", 2 * MIB)]
-)
-def test_bodies_over_the_limit(
-    small_session: SessionClient, media_type: str, limit: int, streamed: bool
-) -> None:
+@pytest.mark.parametrize(("media_type", "limit"), [("application/json", MIB), ("application/vnd.safetensors", 2 * MIB)])
+def test_bodies_over_the_limit(small_session: SessionClient, media_type: str, limit: int, streamed: bool) -> None:
     body = b" " * (limit + 1)
     content = (body[i : i + 65536] for i in range(0, len(body), 65536)) if streamed else body
     answer = small_session.request("POST", "/programs", content=content, headers={"content-type": media_type})

@@ -67,9 +67,7 @@ def test_every_answer_is_negotiated(session: SessionClient, method: str) -> None
     assert session.get().status_code == 200
 
 
-@pytest.mark.parametrize(
-    "header", ["text/plain", "application/x-www-form-urlencoded", "bogus", "multipart/form-data"]
-)
+@pytest.mark.parametrize("header", ["text/plain", "application/x-www-form-urlencoded", "bogus", "multipart/form-data"])
 @pytest.mark.parametrize("path", ["/tensors", "/ops/add", "/backward", "/grad", "/programs"])
 def test_media_types_that_are_not_read(session: SessionClient, path: str, header: str) -> None:
     answer = session.request("POST", path, content=b"{}", headers={"content-type": header})

@@ -89,9 +89,7 @@ def test_errors_are_problem_documents(document: dict[str, Any]) -> None:
         assert media_type == "application/problem+json"
         examples = response["content"][media_type]["examples"]
         assert examples
-        assert all(
-            str(example["value"]["status"]) == name.removeprefix("Problem") for example in examples.values()
-        )
+        assert all(str(example["value"]["status"]) == name.removeprefix("Problem") for example in examples.values())
     assert "Retry-After" in document["components"]["responses"]["Problem503"]["headers"]
 
 

@@ -39,9 +39,7 @@ def outputs(session: SessionClient, op: str, body: dict[str, Any]) -> list[dict[
         ("zeros", [], {"size": [2]}, [[0.0, 0.0]]),
     ],
 )
-def test_ops(
-    session: SessionClient, op: str, inputs: list[Any], attrs: dict[str, Any], expected: list[Any]
-) -> None:
+def test_ops(session: SessionClient, op: str, inputs: list[Any], attrs: dict[str, Any], expected: list[Any]) -> None:
     found = outputs(session, op, {"inputs": inputs, "attrs": attrs})
     assert [each["data"] for each in found] == expected
     assert len({each["id"] for each in found}) == len(expected)
@@ -101,9 +99,7 @@ def test_in_place(session: SessionClient) -> None:
         ("logical_and", {"inputs": ["x", "x"], "attrs": {"": 0}}, 422, "invalid-argument", ""),
     ],
 )
-def test_bad_input(
-    session: SessionClient, op: str, body: Any, status: int, slug: str | None, words: str
-) -> None:
+def test_bad_input(session: SessionClient, op: str, body: Any, status: int, slug: str | None, words: str) -> None:
     session.tensor("v", [1.0, 2.0, 3.0])
     answer = session.post(f"/ops/{op}", body)
     assert answer.status_code == status, answer.text

@@ -121,9 +121,7 @@ def test_names_are_checked_before_anything_happens(session: SessionClient) -> No
     session.tensor("y", [1.0])
     problem(session.run({"op": "add_", "in": ["x", 1], "out": ["y"]}), 409, "tensor-exists")
     assert session.data("x") == [1.0]
-    problem(
-        session.run({"op": "max", "in": ["x"], "out": ["a", "a"], "attrs": {"dim": 0}}), 409, "tensor-exists"
-    )
+    problem(session.run({"op": "max", "in": ["x"], "out": ["a", "a"], "attrs": {"dim": 0}}), 409, "tensor-exists")
 
 
 def test_fetched_values_are_of_their_moment(session: SessionClient) -> None:

@@ -44,10 +44,7 @@ def test_conflicts(session: SessionClient) -> None:
     problem(numbered(session, 1, "POST", "/tensors", {"id": "x", "data": [2.0]}), 409, "sequence-conflict")
     problem(numbered(session, 1, "POST", "/ops/neg", {"id": "x", "data": [1.0]}), 409, "sequence-conflict")
     problem(numbered(session, 1, "DELETE", "/tensors/x"), 409, "sequence-conflict")
-    assert (
-        "next one is 2"
-        in problem(numbered(session, 3, "DELETE", "/tensors/x"), 409, "sequence-conflict")["detail"]
-    )
+    assert "next one is 2" in problem(numbered(session, 3, "DELETE", "/tensors/x"), 409, "sequence-conflict")["detail"]
     assert session.data("x") == [1.0]
 
 
@@ -69,9 +66,7 @@ def test_what_is_no_number(session: SessionClient, number: str) -> None:
 def test_at_the_same_time(session: SessionClient) -> None:
     session.tensor("x", [0.0])
     with ThreadPoolExecutor(8) as pool:
-        answers = list(
-            pool.map(lambda _: numbered(session, 1, "POST", "/ops/add_", {"inputs": ["x", 1]}), range(16))
-        )
+        answers = list(pool.map(lambda _: numbered(session, 1, "POST", "/ops/add_", {"inputs": ["x", 1]}), range(16)))
     assert {answer.status_code for answer in answers} == {200}
     assert session.data("x") == [1.0]
 

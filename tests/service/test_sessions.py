@@ -70,9 +70,7 @@ def test_wishes_that_cannot_be(client: httpx.Client, body: object, words: str | 
     assert words in answer.json()["detail"]
 
 
-def test_listing_goes_on_where_it_stopped(
-    client: httpx.Client, new_session: Callable[..., SessionClient]
-) -> None:
+def test_listing_goes_on_where_it_stopped(client: httpx.Client, new_session: Callable[..., SessionClient]) -> None:
     made = [new_session(name=f"page {i}").id for i in range(5)]
     seen, cursor = [], None
     while True:

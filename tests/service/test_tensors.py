@@ -124,14 +124,10 @@ DTYPES = ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float3
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(), (3,), (2, 3), (0, 2)])
 @pytest.mark.parametrize("media_type", [NPY, SAFETENSORS])
-def test_binary_there_and_back(
-    session: SessionClient, dtype: str, shape: tuple[int, ...], media_type: str
-) -> None:
+def test_binary_there_and_back(session: SessionClient, dtype: str, shape: tuple[int, ...], media_type: str) -> None:
     array = np.arange(int(np.prod(shape))).reshape(shape).astype(dtype)
     body = npy(array) if media_type == NPY else save({"any": array})
-    made = session.request(
-        "POST", "/tensors", content=body, headers={"content-type": media_type}, params={"id": "x"}
-    )
+    made = session.request("POST", "/tensors", content=body, headers={"content-type": media_type}, params={"id": "x"})
     assert made.status_code == 201, made.text
     assert (made.json()["dtype"], made.json()["shape"]) == (dtype, list(shape))
     answer = session.get("/tensors/x", headers={"accept": media_type})
@@ -178,9 +174,7 @@ BAD_NPY = {
     "truncated": npy(np.arange(10.0))[:-1],
     "too long": npy(np.arange(10.0)) + b"x",
     "a lie": npy(np.arange(2.0)).replace(b"(2,)", b"(9,)"),
-    "a huge lie": npy(np.arange(2.0)).replace(
-        b"(2,), }        ", b"(1152921504606846976,), }"[:15].ljust(15)
-    ),
+    "a huge lie": npy(np.arange(2.0)).replace(b"(2,), }        ", b"(1152921504606846976,), }"[:15].ljust(15)),
     "complex": npy(np.array([1j])),
     "strings": npy(np.array(["a"])),
     "archive": b"PK\x03\x04" + b"\0" * 60,

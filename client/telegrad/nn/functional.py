@@ -9,7 +9,7 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from telegrad_engine.functions import TAKES_INPLACE, functional_names
+from telegrad_engine.functions import functional_names
 from telegrad_engine.registry import CATALOGUE
 
 from ..tensor import functions
@@ -44,7 +44,7 @@ def __getattr__(name: str) -> Any:
     if name not in functional_names():
         raise AttributeError(f"module 'telegrad.nn.functional' has no attribute {name!r}")
     function = getattr(functions, name)
-    if name in TAKES_INPLACE:
+    if CATALOGUE.overloads[name][0].takes_inplace:
         function = _with_inplace(name, function)
     globals()[name] = function
     return function

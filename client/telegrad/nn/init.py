@@ -61,9 +61,7 @@ def fan_in_and_out(tensor: Tensor) -> tuple[int, int]:
     return tensor.shape[1] * window, tensor.shape[0] * window
 
 
-def kaiming_uniform_(
-    tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu"
-) -> Tensor:
+def kaiming_uniform_(tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu") -> Tensor:
     """He et al. 2015: uniform numbers within ±gain·√(3 / fan), so that layers keep the variance.
 
     ``a`` is the negative slope of the leaky_relu that follows; ``mode`` is fan_in or fan_out.

@@ -46,9 +46,7 @@ class Linear(Module):
 
     def extra_repr(self) -> str:
         """The sizes."""
-        return (
-            f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
-        )
+        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
 
 
 class Identity(Module):

@@ -19,9 +19,7 @@ def _reduction(size_average: bool | None, reduce: bool | None, reduction: str) -
 class MSELoss(Module):
     """The squared differences of two tensors of one shape: their mean, their sum or, with "none", all."""
 
-    def __init__(
-        self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean"
-    ) -> None:
+    def __init__(self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean") -> None:
         super().__init__()
         self.reduction = _reduction(size_average, reduce, reduction)
 

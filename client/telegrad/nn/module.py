@@ -63,9 +63,7 @@ class Module:
     def _assign(self, table: dict[str, Any], name: str, value: Any, role: str, wanted: str) -> None:
         """Empty the place of a registered name; anything but None has the wrong type."""
         if value is not None:
-            raise TypeError(
-                f"cannot assign '{type_name(value)}' as {role} '{name}' ({wanted} or None expected)"
-            )
+            raise TypeError(f"cannot assign '{type_name(value)}' as {role} '{name}' ({wanted} or None expected)")
         table[name] = None
 
     def _need_init(self, what: str) -> None:
@@ -105,8 +103,7 @@ class Module:
         self._check_name("parameter", name, self._parameters)
         if param is not None and not isinstance(param, Parameter):
             raise TypeError(
-                f"cannot assign '{type_name(param)}' object to parameter '{name}' "
-                "(torch.nn.Parameter or None required)"
+                f"cannot assign '{type_name(param)}' object to parameter '{name}' (torch.nn.Parameter or None required)"
             )
         self._parameters[name] = param
 
@@ -116,8 +113,7 @@ class Module:
         self._check_name("buffer", name, self._buffers)
         if tensor is not None and not isinstance(tensor, Tensor):
             raise TypeError(
-                f"cannot assign '{type_name(tensor)}' object to buffer '{name}' "
-                "(torch Tensor or None required)"
+                f"cannot assign '{type_name(tensor)}' object to buffer '{name}' (torch Tensor or None required)"
             )
         self._buffers[name] = tensor
         if persistent:
@@ -187,9 +183,7 @@ class Module:
         """The buffers, a shared one once."""
         return (buffer for _, buffer in self.named_buffers(recurse=recurse))
 
-    def _members(
-        self, table: str, prefix: str, recurse: bool, remove_duplicate: bool
-    ) -> Iterator[tuple[str, Any]]:
+    def _members(self, table: str, prefix: str, recurse: bool, remove_duplicate: bool) -> Iterator[tuple[str, Any]]:
         modules = self.named_modules(prefix, remove_duplicate) if recurse else [(prefix, self)]
         found = (
             (f"{path}.{name}" if path else name, member)
@@ -243,8 +237,7 @@ class Module:
         dtype = target.pop("dtype", None)
         if dtype is not None and not dtype.is_floating_point:
             raise TypeError(
-                "nn.Module.to only accepts floating point or complex dtypes, but got desired "
-                f"dtype=torch.{dtype.name}"
+                f"nn.Module.to only accepts floating point or complex dtypes, but got desired dtype=torch.{dtype.name}"
             )
         for tensor in (*self.parameters(), *self.buffers()):
             wanted = target | ({"dtype": dtype} if tensor.is_floating_point() else {})

@@ -26,9 +26,7 @@ class IncompatibleKeys(NamedTuple):
     def __repr__(self) -> str:
         if not self.missing_keys and not self.unexpected_keys:
             return "<All keys matched successfully>"
-        return (
-            f"_IncompatibleKeys(missing_keys={self.missing_keys!r}, unexpected_keys={self.unexpected_keys!r})"
-        )
+        return f"_IncompatibleKeys(missing_keys={self.missing_keys!r}, unexpected_keys={self.unexpected_keys!r})"
 
 
 def save(module: Module, prefix: str, keep_vars: bool) -> dict[str, Tensor]:
@@ -90,9 +88,7 @@ def _misfit(name: str, tensor: Tensor, value: Any) -> str | None:
 
 def is_array(value: Any) -> bool:
     """Whether ``value`` is a tensor of ours or another library, or a NumPy array."""
-    return isinstance(value, (Tensor, np.ndarray, np.generic)) or (
-        hasattr(value, "detach") and hasattr(value, "numpy")
-    )
+    return isinstance(value, (Tensor, np.ndarray, np.generic)) or (hasattr(value, "detach") and hasattr(value, "numpy"))
 
 
 def in_session_of(tensor: Tensor, value: Any) -> Tensor:

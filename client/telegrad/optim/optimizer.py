@@ -100,10 +100,7 @@ class Optimizer:
         algorithm = algorithms.get(name)
         settings = algorithm.settings(given)
         # The count first: in torch's state dicts it is.
-        made = {
-            label: [self._state(p, label) for p in params]
-            for label in sorted(algorithm.states, key="t".__ne__)
-        }
+        made = {label: [self._state(p, label) for p in params] for label in sorted(algorithm.states, key="t".__ne__)}
         states = [made[label] for label in algorithm.states]
         ids = tuple([tuple([t._id for t in tensors]) for tensors in states])
         recorder_of(params).emit(
@@ -121,11 +118,7 @@ class Optimizer:
         own = self.state[param]
         name = STEP if label == "t" else label
         if name not in own:
-            own[name] = (
-                param.new_zeros((), dtype="float32")
-                if name == STEP
-                else param.detach().new_zeros(param.shape)
-            )
+            own[name] = param.new_zeros((), dtype="float32") if name == STEP else param.detach().new_zeros(param.shape)
         tensor: Tensor = own[name]
         return tensor
 
@@ -157,12 +150,9 @@ class Optimizer:
         groups = state_dict["param_groups"]
         if len(groups) != len(self.param_groups):
             raise InvalidValue("loaded state dict has a different number of parameter groups")
-        if any(
-            len(g["params"]) != len(own["params"]) for g, own in zip(groups, self.param_groups, strict=True)
-        ):
+        if any(len(g["params"]) != len(own["params"]) for g, own in zip(groups, self.param_groups, strict=True)):
             raise InvalidValue(
-                "loaded state dict contains a parameter group that doesn't match the size of "
-                "optimizer's group"
+                "loaded state dict contains a parameter group that doesn't match the size of optimizer's group"
             )
         names = [name for group in groups for name in group["params"]]
         params = dict(zip(names, self._params(), strict=True))
@@ -178,9 +168,7 @@ class Optimizer:
         for name, values in state_dict["state"].items():
             if name in params:
                 self.state[params[name]] = {
-                    label: _copied(params[name], label, value)
-                    for label, value in values.items()
-                    if value is not None
+                    label: _copied(params[name], label, value) for label, value in values.items() if value is not None
                 }
 
     def _params(self) -> list[Tensor]:

@@ -54,9 +54,7 @@ class SGD(Optimizer):
         settings = {name: group[name] for name in ("lr", "weight_decay", "maximize")}
         if not group["momentum"]:
             return "sgd", settings
-        return "sgd_momentum", settings | {
-            name: group[name] for name in ("momentum", "dampening", "nesterov")
-        }
+        return "sgd_momentum", settings | {name: group[name] for name in ("momentum", "dampening", "nesterov")}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Take over options and a copy of the state, from this library or from torch."""

@@ -33,9 +33,7 @@ def _check_alpha(input: Any, other: Any, *, alpha: Any = 1) -> None:
     if isinstance(alpha, bool) and dtype != bool_.numpy:
         raise InvalidOperation("Boolean alpha only supported for Boolean results.")
     if isinstance(alpha, float) and dtype not in FLOATING:
-        raise InvalidOperation(
-            "For integral input tensors, argument alpha must not be a floating point number."
-        )
+        raise InvalidOperation("For integral input tensors, argument alpha must not be a floating point number.")
 
 
 def _check_difference(input: Any, other: Any, *, alpha: Any = 1) -> None:
@@ -65,9 +63,7 @@ add.derivative(
 )
 
 
-@elementwise(
-    cases=[*binary(), case(T(2, 3), T(3), alpha=2.5)], aliases=("subtract",), guard=_check_difference
-)
+@elementwise(cases=[*binary(), case(T(2, 3), T(3), alpha=2.5)], aliases=("subtract",), guard=_check_difference)
 def sub(xp: Any, input: Operand, other: Operand, *, alpha: Number = 1) -> Any:
     """``input - alpha * other``."""
     return xp.subtract(input, other if alpha == 1 else other * alpha)
@@ -133,9 +129,7 @@ def _no_bools(kernel: str) -> Any:
     cases=[
         case(T(2, 3), T(3, low=0.5, high=3), rounding_mode="floor"),
         case(T(2, 3), 1.5, rounding_mode="trunc"),
-        case(
-            T(2, 3, low=-9, high=9, dtype="int64"), T(3, low=1, high=4, dtype="int64"), rounding_mode="trunc"
-        ),
+        case(T(2, 3, low=-9, high=9, dtype="int64"), T(3, low=1, high=4, dtype="int64"), rounding_mode="trunc"),
     ],
     aliases=("divide",),
     node="DivBackward2",
@@ -157,9 +151,7 @@ div_mode.derivative(input=lambda F, grad: F.zeros_like(grad), other=lambda F, gr
 
 def _check_rounding(mode: str) -> None:
     if mode not in ("floor", "trunc"):
-        raise InvalidOperation(
-            f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{mode}'"
-        )
+        raise InvalidOperation(f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{mode}'")
 
 
 @elementwise(

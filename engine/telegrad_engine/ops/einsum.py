@@ -35,9 +35,7 @@ def _einsum_terms(equation: str, shapes: list[Any]) -> tuple[list[str], str, dic
     for i, (term, shape) in enumerate(zip(terms, shapes, strict=True)):
         plain = term.replace("...", "")
         if not all(c.isascii() and c.isalpha() for c in plain):
-            at = next(
-                k for k, c in enumerate(equation) if not (c in " .,->" or (c.isascii() and c.isalpha()))
-            )
+            at = next(k for k, c in enumerate(equation) if not (c in " .,->" or (c.isascii() and c.isalpha())))
             raise InvalidOperation(
                 f"einsum(): invalid subscript given at index {at} in the equation string, subscripts must "
                 "be in "

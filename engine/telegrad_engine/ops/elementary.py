@@ -111,7 +111,7 @@ def cos(xp: Any, input: Array) -> Any:
 cos.derivative(input=lambda F, grad, input: -grad * F.sin(input))
 
 
-@elementwise(floats=True, cases=unary())
+@elementwise(floats=True, functional=True, cases=unary())
 def tanh(xp: Any, input: Array) -> Any:
     """The hyperbolic tangent."""
     return xp.tanh(input)
@@ -120,7 +120,7 @@ def tanh(xp: Any, input: Array) -> Any:
 tanh.derivative(input=lambda F, grad, result: grad * (1 - result * result))
 
 
-@elementwise(floats=True, cases=[*unary(), case(T(2, 3, low=-90.0, high=90.0))])
+@elementwise(floats=True, functional=True, cases=[*unary(), case(T(2, 3, low=-90.0, high=90.0))])
 def sigmoid(xp: Any, input: Array) -> Any:
     """``1 / (1 + exp(-input))``."""
     return 1 / (1 + xp.exp(-input))
@@ -183,9 +183,7 @@ def clamp(xp: Any, input: Array, min: Operand = None, max: Operand = None) -> An
     """``input`` kept between ``min`` and ``max``; the slope on the boundary is 1."""
     # The upper bound goes last: where min > max, torch answers max.
     result = input if min is None else xp.maximum(input, min)
-    return (
-        xp.array(input) if max is None and min is None else result if max is None else xp.minimum(result, max)
-    )
+    return xp.array(input) if max is None and min is None else result if max is None else xp.minimum(result, max)
 
 
 def _clamp_inside(F: Any, input: Any, min: Any, max: Any) -> Any:
@@ -196,12 +194,8 @@ def _clamp_inside(F: Any, input: Any, min: Any, max: Any) -> Any:
 
 clamp.derivative(
     input=lambda F, grad, input, min, max: grad * _clamp_inside(F, input, min, max),
-    min=lambda F, grad, input, min, max: (
-        grad * (input < min if max is None else F.logical_and(input < min, min < max))
-    ),
-    max=lambda F, grad, input, min, max: (
-        grad * (input > max if min is None else F.logical_or(input > max, max < min))
-    ),
+    min=lambda F, grad, input, min, max: grad * (input < min if max is None else F.logical_and(input < min, min < max)),
+    max=lambda F, grad, input, min, max: grad * (input > max if min is None else F.logical_or(input > max, max < min)),
 )
 
 

@@ -189,9 +189,7 @@ def _arg_rule(name: str) -> Callable[..., Spec]:
     def rule(input: Any, dim: Any = None, keepdim: bool = False) -> Spec:
         if dim is None:
             if math.prod(input.shape) == 0:
-                raise IndexOutOfRange(
-                    f"{name}(): Expected reduction dim to be specified for input.numel() == 0."
-                )
+                raise IndexOutOfRange(f"{name}(): Expected reduction dim to be specified for input.numel() == 0.")
             return Spec((1,) * len(input.shape) if keepdim else (), int64.numpy)
         axis = wrap_dim(dim, len(input.shape))
         if input.shape and input.shape[axis] == 0:

@@ -36,9 +36,7 @@ WHOLE = ("slice", None, None, None)
 
 def as_index(items: tuple[Any, ...]) -> tuple[Any, ...]:
     """An index in the wire's form as Python's: ("slice", 0, 2, 1), "...", None and ints."""
-    return tuple(
-        slice(*item[1:]) if isinstance(item, tuple) else ... if item == "..." else item for item in items
-    )
+    return tuple(slice(*item[1:]) if isinstance(item, tuple) else ... if item == "..." else item for item in items)
 
 
 def _getitem_node(node: Any) -> str:
@@ -174,9 +172,7 @@ def index(xp: Any, input: Array, indices: Arrays) -> Any:
 
 
 index.derivative(
-    input=lambda F, grad, input_shape, indices: F.index_put(
-        F.new_zeros(grad, input_shape), indices, grad, True
-    )
+    input=lambda F, grad, input_shape, indices: F.index_put(F.new_zeros(grad, input_shape), indices, grad, True)
 )
 
 

@@ -61,9 +61,7 @@ def _nll_rule(
         raise InvalidOperation("0D or 1D target tensor expected, multi-target not supported")
     if len(input.shape) > 1 and target.shape[:1] != input.shape[:1]:
         found = target.shape[0] if target.shape else 1
-        raise InvalidValue(
-            f"Expected input batch_size ({input.shape[0]}) to match target batch_size ({found})."
-        )
+        raise InvalidValue(f"Expected input batch_size ({input.shape[0]}) to match target batch_size ({found}).")
     expected = reduced_shape(input.shape, (_class_dim(len(input.shape)),), False)
     if target.shape != expected:
         raise ShapeMismatch(f"Expected target size {list(expected)}, got {list(target.shape)}")
@@ -185,8 +183,7 @@ def cross_entropy(
     if tuple(input.shape) == tuple(target.shape):
         if not target.is_floating_point():
             raise InvalidOperation(
-                "Expected floating point type for target with class probabilities, got "
-                f"{target.dtype.kernel_name}"
+                f"Expected floating point type for target with class probabilities, got {target.dtype.kernel_name}"
             )
         return _soft_cross_entropy(F, input, target, weight, reduction, label_smoothing, axis)
     logs = F.log_softmax(input, axis)
@@ -217,9 +214,7 @@ def _along(F: Any, weight: Any, axis: int, ndim: int) -> Any:
     return F.reshape(weight, tuple(-1 if d == axis else 1 for d in range(ndim)))
 
 
-def _smooth_loss(
-    F: Any, logs: Any, target: Any, weight: Any, ignore_index: int, reduction: str, axis: int
-) -> Any:
+def _smooth_loss(F: Any, logs: Any, target: Any, weight: Any, ignore_index: int, reduction: str, axis: int) -> Any:
     """The loss against the uniform distribution, over the targets that are not ignored."""
     weighted = logs if weight is None else logs * _along(F, weight, axis, len(logs.shape))
     ignored = F.eq(target, ignore_index)

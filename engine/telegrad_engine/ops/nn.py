@@ -18,7 +18,7 @@ def _no_bool(input: Any) -> None:
         raise InvalidOperation("Boolean inputs not supported for relu")
 
 
-@elementwise(cases=[*unary(), case(T(3, values=[-1.0, 0.0, 2.0]))], guard=_no_bool)
+@elementwise(functional=True, takes_inplace=True, guard=_no_bool, cases=[*unary(), case(T(3, values=[-1.0, 0.0, 2.0]))])
 def relu(xp: Any, input: Array) -> Any:
     """The input where positive, else 0; its slope at 0 is 0."""
     return xp.maximum(input, 0)
@@ -60,7 +60,7 @@ SOFTMAXES = [
 ]
 
 
-@op(partial(_softmax_rule, "softmax"), cases=SOFTMAXES)
+@op(partial(_softmax_rule, "softmax"), functional=True, cases=SOFTMAXES)
 def softmax(xp: Any, input: Array, dim: Int, dtype: OptionalDType = None) -> Any:
     """``exp(input)`` scaled to sum to 1 along ``dim``."""
     if dtype is not None:
@@ -73,7 +73,7 @@ softmax.derivative(
 )
 
 
-@op(partial(_softmax_rule, "log_softmax"), cases=SOFTMAXES)
+@op(partial(_softmax_rule, "log_softmax"), functional=True, cases=SOFTMAXES)
 def log_softmax(xp: Any, input: Array, dim: Int, dtype: OptionalDType = None) -> Any:
     """The logarithm of the softmax along ``dim``, without overflow."""
     if dtype is not None:

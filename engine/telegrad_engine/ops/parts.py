@@ -47,9 +47,7 @@ def _cat_rule(tensors: Any, dim: int = 0) -> Spec:
     total = 0
     for i, x in enumerate(tensors):
         if len(x.shape) != len(first):
-            raise ShapeMismatch(
-                f"Tensors must have same number of dimensions: got {len(first)} and {len(x.shape)}"
-            )
+            raise ShapeMismatch(f"Tensors must have same number of dimensions: got {len(first)} and {len(x.shape)}")
         for d, (a, b) in enumerate(zip(first, x.shape, strict=True)):
             if d != axis and a != b:
                 raise ShapeMismatch(
@@ -130,9 +128,7 @@ def _split_sizes(shape: Any, split_size: Any, axis: int) -> list[int]:
         return list(split_size)
     if split_size == 0:
         if size:
-            raise ShapeMismatch(
-                f"split_size can only be 0 if dimension size is 0, but got dimension size of {size}"
-            )
+            raise ShapeMismatch(f"split_size can only be 0 if dimension size is 0, but got dimension size of {size}")
         return [0]
     full, rest = divmod(size, split_size)
     return [split_size] * full + ([rest] if rest or not full else [])
@@ -231,9 +227,7 @@ def _narrow_rule(input: Any, dim: int, start: int, length: int) -> Spec:
     axis = wrap_dim(dim, len(input.shape))
     size = input.shape[axis]
     if not -size <= start <= size:
-        raise IndexOutOfRange(
-            f"start out of range (expected to be in range of [{-size}, {size}], but got {start})"
-        )
+        raise IndexOutOfRange(f"start out of range (expected to be in range of [{-size}, {size}], but got {start})")
     begin = start + size if start < 0 else start
     if begin + length > size:
         raise InvalidOperation(f"start ({begin}) + length ({length}) exceeds dimension size ({size}).")

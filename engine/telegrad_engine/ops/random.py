@@ -64,9 +64,7 @@ def randn_like(xp: Any, rng: Any, input: Array, *, dtype: OptionalDType = None) 
 
 def _randint_rule(low: int, high: int, size: Any, *, dtype: Any = None) -> Spec:
     if low >= high:
-        raise InvalidOperation(
-            f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}"
-        )
+        raise InvalidOperation(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
     return sized("randint", size, int64 if dtype is None else dtype)
 
 
@@ -118,8 +116,7 @@ bernoulli.derivative(input=lambda F, grad: F.zeros_like(grad))
 def _drop_rule(input: Any, p: float) -> Spec:
     if not is_floating(input.dtype):
         raise DTypeMismatch(
-            "result type Float can't be cast to the desired output type "
-            f"{from_numpy(input.dtype).kernel_name}"
+            f"result type Float can't be cast to the desired output type {from_numpy(input.dtype).kernel_name}"
         )
     return Spec(input.shape, input.dtype)
 
@@ -144,6 +141,7 @@ drop.derivative(input=lambda F, grad, mask: grad * mask)
 
 @composite(
     namespace="torch.nn.functional",
+    takes_inplace=True,
     cases=[
         case(T(2, 3), 0.0),
         case(T(2, 3), 1.0),

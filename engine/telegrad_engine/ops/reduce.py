@@ -85,9 +85,7 @@ def _by_dim(name: str) -> Callable[[Any], str]:
         case(T(2, 3, 4), dim=()),
     ],
 )
-def sum_(
-    xp: Any, input: Array, dim: OptionalInts = None, keepdim: Bool = False, *, dtype: OptionalDType = None
-) -> Any:
+def sum_(xp: Any, input: Array, dim: OptionalInts = None, keepdim: Bool = False, *, dtype: OptionalDType = None) -> Any:
     """The sum over ``dim``, or over everything. Integers and bools sum in int64."""
     if dtype is not None:
         input = input.astype(dtype.numpy)
@@ -110,9 +108,7 @@ def _mean_rule(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any
 
 
 @op(_mean_rule, node=_by_dim("Mean"), cases=[*reduction(), case(T(2, 3, dtype="int64"), dtype="float32")])
-def mean(
-    xp: Any, input: Array, dim: OptionalInts = None, keepdim: Bool = False, *, dtype: OptionalDType = None
-) -> Any:
+def mean(xp: Any, input: Array, dim: OptionalInts = None, keepdim: Bool = False, *, dtype: OptionalDType = None) -> Any:
     """The mean over ``dim``, or over everything."""
     if dtype is not None:
         input = input.astype(dtype.numpy)

@@ -74,9 +74,7 @@ def _check_positive(index: Any, size: int, axis: int) -> None:
 
 
 gather.derivative(
-    input=lambda F, grad, input_shape, dim, index: F.scatter_add(
-        F.new_zeros(grad, input_shape), dim, index, grad
-    )
+    input=lambda F, grad, input_shape, dim, index: F.scatter_add(F.new_zeros(grad, input_shape), dim, index, grad)
 )
 
 

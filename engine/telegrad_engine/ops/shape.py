@@ -224,9 +224,7 @@ def broadcast_to(xp: Any, input: Array, size: Ints) -> Any:
 def sum_to(F: Any, grad: Any, shape: tuple[int, ...]) -> Any:
     """Sum over the dimensions that broadcasting added or stretched."""
     lead = len(grad.shape) - len(shape)
-    dims = tuple(range(lead)) + tuple(
-        i + lead for i, n in enumerate(shape) if n == 1 and grad.shape[i + lead] != 1
-    )
+    dims = tuple(range(lead)) + tuple(i + lead for i, n in enumerate(shape) if n == 1 and grad.shape[i + lead] != 1)
     return F.reshape(F.sum(grad, dims, True), shape) if dims else grad
 
 

@@ -70,9 +70,7 @@ def parse_program(data: Any) -> list[Instruction]:
     if not isinstance(data, list):
         raise MalformedRequest('a program is {"instructions": [{"op": …, "in": […], "out": […]}, …]}')
     if len(data) > MAX_INSTRUCTIONS:
-        raise MalformedRequest(
-            f"a program has at most {MAX_INSTRUCTIONS} instructions, this one has {len(data)}"
-        )
+        raise MalformedRequest(f"a program has at most {MAX_INSTRUCTIONS} instructions, this one has {len(data)}")
     return [_parse_instruction(item, index) for index, item in enumerate(data)]
 
 
@@ -82,9 +80,7 @@ def _parse_instruction(data: Any, index: int) -> Instruction:
             raise MalformedRequest(f"an instruction is an object, not {type(data).__name__}")
         if not data.keys() <= KEYS:
             unknown = min(data.keys() - KEYS)
-            raise MalformedRequest(
-                f"an instruction has op, in, out, attrs and grad_mode, not {unknown!r:.60}"
-            )
+            raise MalformedRequest(f"an instruction has op, in, out, attrs and grad_mode, not {unknown!r:.60}")
         op, inputs, outputs = data.get("op"), data.get("in", []), data.get("out", [])
         attrs, grad_mode = data.get("attrs", {}), data.get("grad_mode")
         if not isinstance(op, str):
@@ -120,6 +116,4 @@ def _parse_input(value: Any, depth: int = 0) -> Any:
         return tuple(_parse_input(v, depth + 1) for v in value)
     if value is None or isinstance(value, (bool, int, float)):
         return value
-    raise MalformedRequest(
-        f"an input is a tensor id, a number, a bool, null or a list, not {type(value).__name__}"
-    )
+    raise MalformedRequest(f"an input is a tensor id, a number, a bool, null or a list, not {type(value).__name__}")

@@ -88,9 +88,7 @@ def _prepare(array: Any) -> tuple[Any, bool]:
 def _name_specials(data: Any) -> Any:
     if isinstance(data, list):
         return [_name_specials(x) for x in data]
-    return (
-        "NaN" if data != data else "Infinity" if data == np.inf else "-Infinity" if data == -np.inf else data
-    )
+    return "NaN" if data != data else "Infinity" if data == np.inf else "-Infinity" if data == -np.inf else data
 
 
 def from_lists(data: Any) -> Any:

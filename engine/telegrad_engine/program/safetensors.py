@@ -74,9 +74,7 @@ def decode(body: bytes | bytearray | memoryview) -> tuple[dict[str, str], dict[s
         spans.append((begin, end))
         count = math.prod(shape)
         arrays[name] = (
-            np.frombuffer(buffer, dtype, count, start + begin).reshape(shape)
-            if count
-            else np.empty(shape, dtype)
+            np.frombuffer(buffer, dtype, count, start + begin).reshape(shape) if count else np.empty(shape, dtype)
         )
     _check_spans(sorted(spans), len(buffer) - start)
     return metadata, arrays
@@ -106,9 +104,7 @@ def _entry(name: str, entry: Any) -> tuple[np.dtype[Any], tuple[int, ...], int, 
     if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
         raise MalformedRequest(f"safetensors: tensor {name!r:.60} needs dtype, shape and data_offsets")
     if entry["dtype"] not in _DTYPES if isinstance(entry["dtype"], str) else True:
-        raise DTypeMismatch(
-            f"safetensors: tensor {name!r:.60} has an unsupported dtype {entry['dtype']!r:.20}"
-        )
+        raise DTypeMismatch(f"safetensors: tensor {name!r:.60} has an unsupported dtype {entry['dtype']!r:.20}")
     shape, offsets = entry["shape"], entry["data_offsets"]
     if not isinstance(shape, list) or not all(map(whole, shape)) or len(shape) > 64:
         raise MalformedRequest(f"safetensors: tensor {name!r:.60} has no proper shape")

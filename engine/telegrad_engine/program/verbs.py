@@ -127,6 +127,7 @@ def set_data(session: Any, out: Sequence[str], input: Array, *, data: Data) -> N
 @verb
 def share_data(session: Any, out: Sequence[str], input: Array, source: Array) -> None:
     """Make a tensor show another's memory, outside the graph, as assigning to torch's ``tensor.data``."""
+    input._check_new_data(source)
     input._data, input._cell = source._data, source._cell
 
 
@@ -200,9 +201,7 @@ def grad(
     """The gradients of ``outputs`` with respect to ``inputs``, one an input, leaving ``.grad`` alone."""
     if not outputs or not inputs:
         raise InvalidArgument("grad requires non-empty outputs and inputs.")
-    return autograd.grad(
-        outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused, materialize_grads
-    )
+    return autograd.grad(outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused, materialize_grads)
 
 
 @verb

@@ -18,9 +18,7 @@ from .verbs import VERBS
 JSON = "application/json"
 SAFETENSORS = safetensors.MEDIA_TYPE
 
-TAKES_DATA = frozenset(
-    name for name, verb in VERBS.items() if any(p.name == "data" for p in verb.attr_params)
-)
+TAKES_DATA = frozenset(name for name, verb in VERBS.items() if any(p.name == "data" for p in verb.attr_params))
 """Verbs whose ``data`` may come as an array of the container."""
 
 
@@ -51,8 +49,7 @@ def _instruction_data(instruction: Instruction, arrays: dict[str, Any] | None) -
 
 def _encode_inputs(inputs: Sequence[Any]) -> list[Any]:
     return [
-        x if type(x) is str else _encode_inputs(x) if isinstance(x, (list, tuple)) else encode_number(x)
-        for x in inputs
+        x if type(x) is str else _encode_inputs(x) if isinstance(x, (list, tuple)) else encode_number(x) for x in inputs
     ]
 
 
@@ -92,9 +89,7 @@ def _attach(instruction: Instruction, arrays: Mapping[str, Any], index: int) -> 
 def encode_answer(answer: Answer, media_type: str = SAFETENSORS) -> bytes:
     """An answer as bytes. In JSON, ``data`` is null where only the description was asked for."""
     if media_type == JSON:
-        members = (
-            json_codec.dumps(name) + b":" + encode_value(value) for name, value in answer.values.items()
-        )
+        members = (json_codec.dumps(name) + b":" + encode_value(value) for name, value in answer.values.items())
         return b'{"values":{' + b",".join(members) + b"}}"
     text = json_codec.dumps({"values": {name: value.description for name, value in answer.values.items()}})
     arrays = {name: value.array for name, value in answer.values.items() if value.array is not None}
@@ -113,6 +108,4 @@ def decode_answer(body: bytes) -> Answer:
     if "answer" not in metadata:
         raise MalformedRequest('safetensors: the metadata has no "answer"')
     data = json_codec.loads(metadata["answer"].encode())
-    return Answer(
-        {name: Value(description, arrays.get(name)) for name, description in data["values"].items()}
-    )
+    return Answer({name: Value(description, arrays.get(name)) for name, description in data["values"].items()})

@@ -15,9 +15,7 @@ from .schemas import BACKWARD_EXAMPLES, GRAD_EXAMPLES, Backward, BackwardAnswer,
 router = APIRouter(prefix="/v1/sessions/{session}", tags=["autograd"], route_class=Route)
 
 
-@router.post(
-    "/backward", operation_id="backward", summary="Accumulate gradients", response_model=BackwardAnswer
-)
+@router.post("/backward", operation_id="backward", summary="Accumulate gradients", response_model=BackwardAnswer)
 async def backward(
     handle: CurrentSession, body: Annotated[Backward, Body(openapi_examples=BACKWARD_EXAMPLES)]
 ) -> Response:

@@ -22,18 +22,14 @@ class Backward(Request):
     tensors: Ids = Field(description="the tensors whose sum of gradients is accumulated")
     gradients: Gradients = None
     retain_graph: bool | None = Field(default=None, description=RETAIN)
-    create_graph: bool = Field(
-        default=False, description="record the pass, so that gradients can be differentiated"
-    )
+    create_graph: bool = Field(default=False, description="record the pass, so that gradients can be differentiated")
     inputs: Ids | None = Field(default=None, description="accumulate into these alone")
 
 
 class BackwardAnswer(Answer):
     """Where gradients are now."""
 
-    grads: list[TensorId] = Field(
-        description="ids of the session's tensors that have a gradient", examples=[["x"]]
-    )
+    grads: list[TensorId] = Field(description="ids of the session's tensors that have a gradient", examples=[["x"]])
 
 
 class Grad(Request):
@@ -43,15 +39,11 @@ class Grad(Request):
     inputs: Ids
     grad_outputs: Gradients = None
     retain_graph: bool | None = Field(default=None, description=RETAIN)
-    create_graph: bool = Field(
-        default=False, description="record the pass, so that gradients can be differentiated"
-    )
+    create_graph: bool = Field(default=False, description="record the pass, so that gradients can be differentiated")
     allow_unused: bool | None = Field(
         default=None, description="null instead of an error for inputs that were not used"
     )
-    materialize_grads: bool = Field(
-        default=False, description="zeros instead of null for inputs that were not used"
-    )
+    materialize_grads: bool = Field(default=False, description="zeros instead of null for inputs that were not used")
     names: list[TensorId] | None = Field(
         default=None, description="ids for the gradients; the server chooses them if absent"
     )

@@ -15,9 +15,7 @@ from .schemas import Backward, Grad
 def backward(session: Session, body: Backward) -> bytes:
     """Run backward; which tensors have a gradient afterwards."""
     attrs = body.model_dump(include={"retain_graph", "create_graph"})
-    session.run(
-        [Instruction("backward", [_ids(body.tensors), _ids(body.gradients), _ids(body.inputs)], attrs=attrs)]
-    )
+    session.run([Instruction("backward", [_ids(body.tensors), _ids(body.gradients), _ids(body.inputs)], attrs=attrs)])
     held = sorted(name for name, tensor in session.tensors.items() if tensor.grad is not None)
     return json_codec.dumps({"grads": held})
 

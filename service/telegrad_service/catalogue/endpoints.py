@@ -17,9 +17,7 @@ router = APIRouter(prefix="/v1", tags=["catalogue"], route_class=Route)
 @router.get("/ops", operation_id="list_ops", summary="List the ops and verbs")
 async def list_ops(
     prefix: Annotated[str | None, Query(description="only those whose key starts so")] = None,
-    q: Annotated[
-        str | None, Query(description="only those that say this in key, alias or documentation")
-    ] = None,
+    q: Annotated[str | None, Query(description="only those that say this in key, alias or documentation")] = None,
     kind: Annotated[Literal["op", "verb"] | None, Query(description="only ops, or only verbs")] = None,
 ) -> OpPage:
     """Everything that an instruction of a program can be, ordered by key."""

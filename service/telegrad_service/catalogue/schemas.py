@@ -26,9 +26,7 @@ class OpEntry(Answer):
     key: str = Field(description="names exactly this overload", examples=["max.dim"])
     name: str = Field(description="torch's name, shared by overloads", examples=["max"])
     kind: Literal["op", "verb"]
-    namespace: str = Field(
-        description="where torch has it; empty for verbs", examples=["torch.nn.functional"]
-    )
+    namespace: str = Field(description="where torch has it; empty for verbs", examples=["torch.nn.functional"])
     aliases: list[str]
     signature: str
     doc: str
@@ -38,9 +36,7 @@ class OpEntry(Answer):
     inplace: bool = Field(description="whether it has an in-place form, its name with a trailing _")
     view: bool = Field(description="whether its result shares memory with its input")
     random: bool
-    internal: bool = Field(
-        description="whether it serves other ops, as indexing does, and is no function of torch"
-    )
+    internal: bool = Field(description="whether it serves other ops, as indexing does, and is no function of torch")
 
 
 class OpPage(Answer):

@@ -24,9 +24,7 @@ TEXTS: dict[int | str, Any] = {
 }
 
 
-@router.get(
-    "/graph", operation_id="get_graph", summary="Draw the graph", response_model=Graph, responses=TEXTS
-)
+@router.get("/graph", operation_id="get_graph", summary="Draw the graph", response_model=Graph, responses=TEXTS)
 @speaks(writes=(JSON, service.DOT, service.MERMAID))
 async def get_graph(
     handle: CurrentSession,

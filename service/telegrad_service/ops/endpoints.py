@@ -22,16 +22,12 @@ router = APIRouter(prefix="/v1/sessions/{session}/ops", tags=["ops"], route_clas
 async def run_op(
     handle: CurrentSession,
     settings: ServerSettings,
-    op: Annotated[
-        str, Path(description="name or key of an op; a trailing _ is its in-place form", examples=["mul"])
-    ],
+    op: Annotated[str, Path(description="name or key of an op; a trailing _ is its in-place form", examples=["mul"])],
     body: Annotated[RunOp, Body(openapi_examples=EXAMPLES)],
     data: Annotated[bool, Query(description="whether the outputs' `data` is filled")] = False,
 ) -> Response:
     """A program of one instruction, recorded if an input requires grad. `GET /v1/ops` describes each op."""
     find_op(op)  # verbs have routes of their own
     inputs = parse_inputs(body.inputs)
-    answer = await handle.call(
-        work.run_op, op, inputs, body.attrs, body.outputs, data, settings.max_json_elements
-    )
+    answer = await handle.call(work.run_op, op, inputs, body.attrs, body.outputs, data, settings.max_json_elements)
     return Response(answer, media_type=JSON)

@@ -19,9 +19,7 @@ class Instruction(Request):
     )
     outputs: list[TensorId] = Field(default=[], alias="out", description="ids for its outputs, chosen by you")
     attrs: dict[str, Any] = Field(default={}, description="attributes by name")
-    grad_mode: Literal["enable_grad", "no_grad"] | None = Field(
-        default=None, description="whether it is recorded"
-    )
+    grad_mode: Literal["enable_grad", "no_grad"] | None = Field(default=None, description="whether it is recorded")
 
 
 class Program(Request):

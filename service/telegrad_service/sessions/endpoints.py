@@ -40,12 +40,8 @@ async def get_session(handle: CurrentSession) -> SessionStatus:
     return await service.status(handle)
 
 
-@router.patch(
-    "/{session}", operation_id="update_session", summary="Rename a session or change how long it lives"
-)
-async def update_session(
-    handle: CurrentSession, settings: ServerSettings, body: UpdateSession
-) -> SessionStatus:
+@router.patch("/{session}", operation_id="update_session", summary="Rename a session or change how long it lives")
+async def update_session(handle: CurrentSession, settings: ServerSettings, body: UpdateSession) -> SessionStatus:
     """What the body does not name stays as it is."""
     service.update(handle, body, settings)
     return await service.status(handle)

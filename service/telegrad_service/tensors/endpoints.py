@@ -19,9 +19,7 @@ from .schemas import BINARY_CONTENT, CREATE_EXAMPLES, CREATE_TENSOR, CreateTenso
 
 router = APIRouter(prefix="/v1/sessions/{session}/tensors", tags=["tensors"], route_class=Route)
 Id = Annotated[str, Path(description="id of the tensor")]
-WithData = Annotated[
-    bool, Query(description="whether `data` is filled; the binary media types always have it")
-]
+WithData = Annotated[bool, Query(description="whether `data` is filled; the binary media types always have it")]
 BINARY_ANSWER: dict[int | str, Any] = {200: {"description": "The tensor", "content": BINARY_CONTENT}}
 VALUES = (JSON, SAFETENSORS, NPY)
 
@@ -43,17 +41,13 @@ async def create_tensor(
     data: WithData = False,
     id: Annotated[str | None, Query(description="with a binary body: the tensor's id")] = None,
     dtype: Annotated[DTypeName | None, Query(description="with a binary body: convert to this")] = None,
-    requires_grad: Annotated[
-        bool | None, Query(description="with a binary body: whether it is a parameter")
-    ] = None,
+    requires_grad: Annotated[bool | None, Query(description="with a binary body: whether it is a parameter")] = None,
 ) -> Response:
     """From nested lists, from a factory (an op such as zeros or randn), or from an array as a binary body."""
     content, media_type = raw
     if media_type == JSON:
         if body is None or (id, dtype, requires_grad) != (None, None, None):
-            raise InvalidArgument(
-                "with JSON, id, dtype and requires_grad stand in the body, beside data or factory"
-            )
+            raise InvalidArgument("with JSON, id, dtype and requires_grad stand in the body, beside data or factory")
         program = service.creation(body)
     else:
         program = service.upload(content, media_type, id, dtype, bool(requires_grad))
@@ -86,9 +80,7 @@ async def get_tensor(
 
 
 @router.patch("/{id}", operation_id="update_tensor", summary="Change a tensor", response_model=Tensor)
-async def update_tensor(
-    handle: CurrentSession, settings: ServerSettings, id: Id, body: UpdateTensor
-) -> Response:
+async def update_tensor(handle: CurrentSession, settings: ServerSettings, id: Id, body: UpdateTensor) -> Response:
     """New values are written in place and outside the graph; the shape and dtype stay."""
     answer = await handle.call(service.change, id, body, settings.max_json_elements)
     return Response(answer, media_type=JSON)

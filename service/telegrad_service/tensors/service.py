@@ -40,9 +40,7 @@ def _factory_attrs(factory: str, body: CreateTensor) -> dict[str, Any]:
         raise InvalidArgument(f"{factory} is no factory: it takes tensors; POST …/ops/{factory} runs it")
     for name in ("size", "dtype"):
         if name in attrs and not _has(op, name):
-            raise InvalidArgument(
-                f"{factory} takes no {'shape' if name == 'size' else name}; it is {op.signature}"
-            )
+            raise InvalidArgument(f"{factory} takes no {'shape' if name == 'size' else name}; it is {op.signature}")
     return attrs
 
 
@@ -94,9 +92,7 @@ def page(session: Session, limit: int, cursor: str | None) -> tuple[Sequence[dic
 def fetch_grad(session: Session, name: str, with_data: bool, accept: str, max_elements: int) -> bytes:
     """The gradient of a tensor. Raises UnknownResource if there is none."""
     if session.get(name).grad is None:
-        raise UnknownResource(
-            f"{name} has no gradient; backward has not reached it, or it was cleared", ids=[name]
-        )
+        raise UnknownResource(f"{name} has no gradient; backward has not reached it, or it was cleared", ids=[name])
     instruction = Instruction("grad_of", [name], None)
     session.run([instruction])
     temporary = instruction.outputs[0]
