@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import platform
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +15,10 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from . import chain, mlp_http
 from .timing import Comparison, compare
 
-SUITES = ("chain", "mlp_http")
+MODULES = (chain, mlp_http)
 REPEATS = 40
 RESULTS = Path(__file__).parent / "results.json"
 
@@ -26,12 +27,11 @@ def measure(console: Console) -> list[Comparison]:
     """Run the comparisons one after the other."""
     results = []
     with Progress(console=console, transient=True) as progress:
-        for suite in SUITES:
-            module = importlib.import_module(f"benchmarks.{suite}")
-            task = progress.add_task(module.NAME, total=REPEATS)
-            with module.sides() as (ours, theirs):
-                times = compare(ours, theirs, repeats=REPEATS, progress=lambda task=task: progress.advance(task))
-            results.append(Comparison(module.NAME, module.AGAINST, module.LIMIT, *times))
+        for name, against, limit, sides in [suite for module in MODULES for suite in module.SUITES]:
+            task = progress.add_task(name, total=REPEATS)
+            with sides() as (ours, theirs):
+                times = compare(ours, theirs, repeats=REPEATS, progress=partial(progress.advance, task))
+            results.append(Comparison(name, against, limit, *times))
             progress.remove_task(task)
     return results
 

@@ -11,7 +11,6 @@ import torch
 
 import telegrad_engine as engine
 
-NAME, AGAINST, LIMIT = "chain of 200 small ops, forward and backward, in the engine", "torch eager", 1.2
 OPS = 200
 
 
@@ -35,3 +34,6 @@ def sides() -> Iterator[tuple[Callable[[], object], Callable[[], object]]]:
     x, w = engine.tensor(a, requires_grad=True), engine.tensor(b)
     torch_x, torch_w = torch.tensor(a, requires_grad=True), torch.tensor(b)
     yield lambda: chain(x, w), lambda: chain(torch_x, torch_w)
+
+
+SUITES = [("chain of 200 small ops, forward and backward, in the engine", "torch eager", 1.2, sides)]

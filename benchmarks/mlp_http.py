@@ -1,4 +1,8 @@
-"""A training step of a 784-128-10 network from the SDK over loopback HTTP, a fresh batch sent each time."""
+"""A training step of a 784-128-10 network from the SDK over loopback HTTP, a fresh batch sent each time.
+
+Twice: with the loss read after every step, which waits for the server each time, and with the loss read
+after every tenth, as a loop that prints now and then does. Both sides read alike.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +15,17 @@ import torch
 import telegrad as tg
 from telegrad_service.launch import running_server
 
-NAME, AGAINST, LIMIT = "MLP 784-128-10 step, batch 64, SDK over loopback HTTP", "torch eager in-process", 3.0
 BATCH = 64
+WHAT = "MLP 784-128-10 step, batch 64, SDK over loopback HTTP, loss read every"
+AGAINST, LIMIT = "torch eager in-process", 3.0
 
 
 @contextmanager
-def sides() -> Iterator[tuple[Callable[[], object], Callable[[], object]]]:
-    """A step on a server that waits for its loss, and the same step in this process, loss read too."""
+def sides(read_every: int) -> Iterator[tuple[Callable[[], object], Callable[[], object]]]:
+    """A step on a server, and the same step in this process."""
     rng = np.random.default_rng(0)
-    images = rng.standard_normal((16, BATCH, 784)).astype(np.float32)
-    labels = rng.integers(0, 10, (16, BATCH))
+    images = rng.standard_normal((10, BATCH, 784)).astype(np.float32)
+    labels = rng.integers(0, 10, (10, BATCH))
     turn = {"ours": 0, "theirs": 0}
 
     def batch(side: str) -> tuple[np.ndarray, np.ndarray]:
@@ -31,13 +36,14 @@ def sides() -> Iterator[tuple[Callable[[], object], Callable[[], object]]]:
     torch_optimizer = torch.optim.SGD(theirs.parameters(), lr=0.01)
     torch_loss = torch.nn.CrossEntropyLoss()
 
-    def torch_step() -> float:
+    def torch_step() -> None:
         x, y = batch("theirs")
         torch_optimizer.zero_grad()
         loss = torch_loss(theirs(torch.tensor(x)), torch.tensor(y))
         loss.backward()
         torch_optimizer.step()
-        return float(loss.item())
+        if turn["theirs"] % read_every == 0:
+            loss.item()
 
     with running_server() as url, tg.connect(url):
         ours = tg.nn.Sequential(tg.nn.Linear(784, 128), tg.nn.ReLU(), tg.nn.Linear(128, 10))
@@ -45,12 +51,16 @@ def sides() -> Iterator[tuple[Callable[[], object], Callable[[], object]]]:
         optimizer = tg.optim.SGD(ours.parameters(), lr=0.01)
         loss_function = tg.nn.CrossEntropyLoss()
 
-        def step() -> float:
+        def step() -> None:
             x, y = batch("ours")
             optimizer.zero_grad()
             loss = loss_function(ours(tg.tensor(x)), tg.tensor(y))
             loss.backward()
             optimizer.step()
-            return float(loss.item())
+            if turn["ours"] % read_every == 0:
+                loss.item()
 
         yield step, torch_step
+
+
+SUITES = [(f"{WHAT} {'step' if n == 1 else f'{n} steps'}", AGAINST, LIMIT, lambda n=n: sides(n)) for n in (1, 10)]

@@ -17,7 +17,6 @@ class Comparison:
     limit: float
     ours_ms: float
     theirs_ms: float
-    note: str = ""
 
     @property
     def ratio(self) -> float:
@@ -40,13 +39,14 @@ def compare(
 ) -> tuple[float, float]:
     """The median milliseconds of one call of each side.
 
-    The sides take turns in blocks, so that whatever else the machine does falls on both. The first call
-    of a block is not counted: thread pools of two libraries on the same cores disturb each other there.
+    The sides take turns in blocks, so that whatever else the machine does falls on both. The first block
+    of a turn is not counted: thread pools of two libraries on the same cores disturb each other there.
     """
     times: tuple[list[float], list[float]] = ([], [])
     for _ in range(repeats):
         for side, call in enumerate((ours, theirs)):
-            call()
+            for _ in range(block):
+                call()
             start = time.perf_counter()
             for _ in range(block):
                 call()

@@ -47,6 +47,9 @@ class Route(APIRoute):
     def get_route_handler(self) -> Handler:
         """FastAPI's handler behind ours."""
         handler = super().get_route_handler()
+        if self.media.raw:
+            # The hot path takes nothing but the request: FastAPI has no parameters to resolve for it.
+            handler = self.endpoint
         spoken, with_body, sequenced = self.media, self.with_body, self.sequenced
 
         async def handle(request: Request) -> Response:

@@ -99,11 +99,23 @@ def _weights(xp: Any, input: Any, target: Any, weight: Any, ignore_index: int) -
     kept = target != ignore_index
     safe = xp.where(kept, target, 0)
     classes = input.shape[_class_dim(len(input.shape))]
-    if safe.size and (int(safe.min()) < 0 or int(safe.max()) >= classes):
-        wrong = int(safe.max()) if int(safe.max()) >= classes else int(safe.min())
-        raise IndexOutOfRange(f"Target {wrong} is out of bounds.")
+    if safe.size:
+        least, most = int(safe.min()), int(safe.max())
+        if least < 0 or most >= classes:
+            raise IndexOutOfRange(f"Target {most if most >= classes else least} is out of bounds.")
     scale = kept.astype(input.dtype)
     return safe, scale if weight is None else scale * weight[safe]
+
+
+def _at_class(xp: Any, safe: Any, ndim: int) -> tuple[Any, ...]:
+    """The index of each target's class in an input of ``ndim`` dimensions."""
+    if ndim == 1:
+        return (safe,)
+    places = [
+        xp.reshape(xp.arange(n), tuple(n if e == d else 1 for e in range(safe.ndim))) if safe.ndim > 1 else xp.arange(n)
+        for d, n in enumerate(safe.shape)
+    ]
+    return (places[0], safe, *places[1:])
 
 
 def _nll_hidden(input: Any, target: Any, weight: Any = None, **_: Any) -> tuple[Spec, Spec]:
@@ -128,9 +140,7 @@ def nll_loss(
 ) -> Any:
     """The negative log-likelihood of class indices: input (N, C, …) of log-probabilities, target (N, …)."""
     safe, scale = _weights(xp, input, target, weight, ignore_index)
-    axis = _class_dim(input.ndim)
-    picked = xp.squeeze(xp.take_along_axis(input, xp.expand_dims(safe, axis), axis=axis), axis)
-    losses = -picked * scale
+    losses = input[_at_class(xp, safe, input.ndim)] * -scale
     if reduction == "none":
         return losses, safe, scale
     total = xp.sum(losses)
@@ -144,7 +154,7 @@ def _nll_grad(F: Any, grad: Any, input_shape: Any, safe: Any, scale: Any) -> Any
     """Minus each target's weight at its class; ``scale`` holds the mean's division already."""
     axis = _class_dim(len(input_shape))
     spread = F.unsqueeze(-grad * scale, axis)
-    return F.scatter_add(F.new_zeros(spread, input_shape), axis, F.unsqueeze(safe, axis), spread)
+    return F.scatter(F.new_zeros(spread, input_shape), axis, F.unsqueeze(safe, axis), spread)
 
 
 nll_loss.derivative(input=_nll_grad)
