@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 import telegrad as tg
 from telegrad_service.launch import running_server
+
+
+# No deadline: on a busy machine the first example of a test, which imports and compiles, is slow.
+# Continuous integration must give the same answer twice; elsewhere every run looks somewhere new.
+settings.register_profile("here", deadline=None)
+settings.register_profile("ci", deadline=None, derandomize=True)
+settings.load_profile("ci" if os.environ.get("CI") else "here")
 
 
 @pytest.fixture(scope="session")

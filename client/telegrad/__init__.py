@@ -6,6 +6,7 @@ Every op of the catalogue is a function here under torch's name.
 
 from __future__ import annotations
 
+import builtins
 from typing import TYPE_CHECKING, Any
 
 from telegrad_engine.dtypes import (
@@ -43,7 +44,7 @@ long = int64
 bool = bool_
 
 
-def tensor(data: Any, *, dtype: Any = None, requires_grad: Any = False, device: Any = None) -> Tensor:
+def tensor(data: Any, *, dtype: Any = None, requires_grad: builtins.bool = False, device: Any = None) -> Tensor:
     """A new tensor with a copy of ``data``: numbers, nested lists, an array or another library's tensor.
 
     Python floats become float32, ints int64. Raises ValueError for ragged data.
@@ -63,12 +64,12 @@ def from_numpy(array: Any) -> Tensor:
     return tensor(array)
 
 
-def is_tensor(value: Any) -> Any:
+def is_tensor(value: Any) -> builtins.bool:
     """Whether ``value`` is a tensor."""
     return isinstance(value, Tensor)
 
 
-def manual_seed(seed: Any) -> None:
+def manual_seed(seed: builtins.int) -> None:
     """Start the current session's random numbers anew."""
     current().recorder.emit("manual_seed", (), (), {"seed": seed})
 

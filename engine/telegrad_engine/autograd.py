@@ -143,12 +143,11 @@ class Handle:
     """What registering a hook returns; ``remove()`` takes the hook away."""
 
     def __init__(self, hooks: dict[int, Any], key: int) -> None:
-        self._hooks = weakref.WeakValueDictionary[str, Any]()
-        self._remove: Callable[[], Any] = lambda: hooks.pop(key, None)
+        self._hooks, self._key = hooks, key
 
     def remove(self) -> None:
         """Remove the hook; a second time does nothing."""
-        self._remove()
+        self._hooks.pop(self._key, None)
 
     def __enter__(self) -> Handle:
         return self

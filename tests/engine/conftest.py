@@ -4,12 +4,6 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from hypothesis import settings
-
-# No deadline: on a busy machine the first example of a test, which imports and compiles, is slow.
-settings.register_profile("engine", deadline=None)
-settings.load_profile("engine")
-
 
 @pytest.fixture(autouse=True)
 def quiet_numpy() -> Iterator[None]:
