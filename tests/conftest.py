@@ -11,7 +11,6 @@ from hypothesis import settings
 import telegrad as tg
 from telegrad_service.launch import running_server
 
-
 # No deadline: on a busy machine the first example of a test, which imports and compiles, is slow.
 # Continuous integration must give the same answer twice; elsewhere every run looks somewhere new.
 settings.register_profile("here", deadline=None)

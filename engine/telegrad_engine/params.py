@@ -119,6 +119,15 @@ class NumberKind(Kind):
         return encode_number(value)
 
 
+class NumberOrStrKind(NumberKind):
+    """A number, or a word that names what a number cannot: norm's "fro"."""
+
+    word, stub = "Number or str", "float | str"
+
+    def parse(self, value: Any) -> Any:
+        return value if isinstance(value, str) and value not in self._words else super().parse(value)
+
+
 def encode_number(value: Any) -> Any:
     """A number as strict JSON has it: NaN and infinities become strings."""
     if isinstance(value, float) and not math.isfinite(value):
@@ -235,6 +244,7 @@ Str = Annotated[str, StrKind()]
 Items = Annotated[tuple[Any, ...], ListKind()]
 
 NoneOnly = Annotated[None, NoneKind()]
+NumberOrStr = Annotated[Any, NumberOrStrKind()]
 OptionalInt = Annotated[int | None, IntKind()]
 OptionalNumber = Annotated[float | None, NumberKind()]
 OptionalBool = Annotated[bool | None, BoolKind()]

@@ -23,8 +23,8 @@ from telegrad_engine.registry import CATALOGUE, Case, Op
 from . import oracle
 
 DTYPES = ("float32", "float64", "int64")
-DATA_DEPENDENT = {"nonzero"}
-"""Ops whose result's shape depends on values, so that no rule can say it."""
+DATA_DEPENDENT = {"nonzero", "masked_select", "repeat_interleave", "unique", "_unique2", "bincount", "one_hot"}
+"""Ops whose result's shape depends on values, for some arguments or always: then no rule can say it."""
 
 CASES = [(op, case) for op in CATALOGUE for case in op.cases]
 
@@ -147,12 +147,12 @@ def assert_second_derivatives_agree(theirs: tuple[list[Any], list[Any]], ours: t
 
 def test_rule_predicts_execution(op: Op, case: Case, dtype: str, record_property: Any) -> None:
     """The shape rule alone says the shape, dtype and requires_grad of results and of their gradients."""
-    if op.name in DATA_DEPENDENT:
-        pytest.skip("its shape depends on values")
     both = Both(op, case, dtype)
     call = oracle.build(case, both.arrays, lambda array: Meta(tg.tensor(array)._data))
     call = oracle.with_dtypes(call, tg.dtypes)
     predicted = oracle.attempt(lambda: oracle.our_function(op, meta_functions)(*call.args, **call.kwargs))
+    if op.name in DATA_DEPENDENT and isinstance(predicted, oracle.Failure) and " depends on the " in predicted.text:
+        pytest.skip("its shape depends on values")
     record_property("held", 1)
     if isinstance(both.ours, oracle.Failure):
         assert predicted == both.ours

@@ -25,6 +25,9 @@ DRAWS = {
     "randint.high": lambda *shape: F.randint(5, shape),
     "bernoulli": lambda *shape: F.bernoulli(F.full(shape, 0.3)),
     "drop": lambda *shape: F.dropout(F.ones(shape), 0.3),
+    "normal.size": lambda *shape: F.normal(1.0, 2.0, shape),
+    "normal": lambda *shape: F.normal(F.ones(shape), 2.0),
+    "multinomial": lambda *shape: F.multinomial(F.ones(3), N, True)[: int(np.prod(shape))].reshape(shape),
     "randperm": lambda *shape: F.randperm(int(np.prod(shape))).reshape(shape),
 }
 
@@ -56,6 +59,9 @@ def test_shape_and_seed(name: str, shape: tuple[int, ...]) -> None:
         ("randint", 0.5, (63 / 12) ** 0.5, -3, 4),
         ("randint.high", 2, 2**0.5, 0, 4),
         ("bernoulli", 0.3, 0.21**0.5, 0, 1),
+        ("normal.size", 1, 2, -20, 20),
+        ("normal", 1, 2, -20, 20),
+        ("multinomial", 1, (2 / 3) ** 0.5, 0, 2),
         ("drop", 1, (0.3 / 0.7) ** 0.5, 0, 1 / 0.7 + 1e-6),
     ],
 )

@@ -6,6 +6,7 @@ array goes through a method here, so kernels stay pure and other namespaces can 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -29,14 +30,48 @@ class NumpyBackend:
 
     def index_set(self, array: Any, index: Any, values: Any) -> Any:
         """A copy of ``array`` with ``array[index] = values``."""
-        result = array.copy()
+        result = np.array(array, order="C")
         result[index] = values
         return result
 
     def index_add(self, array: Any, index: Any, values: Any) -> Any:
         """A copy of ``array`` with ``values`` added at ``index``; repeated indices add up."""
-        result = array.copy()
+        result = np.array(array, order="C")
         np.add.at(result, index, values)
+        return result
+
+    def index_combine(self, array: Any, index: Any, values: Any, how: str) -> Any:
+        """A copy of ``array`` with ``values`` combined into it at ``index`` by the ufunc named ``how``."""
+        result = np.array(array, order="C")
+        getattr(np, how).at(result, index, values)
+        return result
+
+    def windows(self, array: Any, size: int, axis: int) -> Any:
+        """A view of every ``size`` neighbours along ``axis``, in a new last dimension; it can be written to."""
+        return np.lib.stride_tricks.sliding_window_view(array, size, axis=axis, writeable=True)
+
+    def strided_windows(self, array: Any, sizes: Any, strides: Any, dilation: Any) -> Any:
+        """A view of all windows over the last dimensions of ``array``: (…, *places, *sizes)."""
+        spans = tuple(d * (k - 1) + 1 for k, d in zip(sizes, dilation, strict=True))
+        axes = tuple(range(array.ndim - len(spans), array.ndim))
+        view = np.lib.stride_tricks.sliding_window_view(array, spans, axis=axes)
+        steps: Any = (..., *[slice(None, None, s) for s in (*strides, *dilation)])
+        return view[steps]
+
+    def fold(self, windows: Any, sizes: Any, strides: Any, dilation: Any) -> Any:
+        """The sums of what overlaps when windows (N, C, *window, *places) are laid over zeros of ``sizes``."""
+        ndim = len(sizes)
+        window, places = windows.shape[2 : 2 + ndim], windows.shape[2 + ndim :]
+        if math.prod(window) > math.prod(places):
+            # The same sums with the roles exchanged: the loop goes over the fewer.
+            order = (0, 1, *range(2 + ndim, 2 + 2 * ndim), *range(2, 2 + ndim))
+            return self.fold(windows.transpose(order), sizes, dilation, strides)
+        result = np.zeros((*windows.shape[:2], *sizes), windows.dtype)
+        for at in np.ndindex(*window):
+            starts = [i * d for i, d in zip(at, dilation, strict=True)]
+            each = zip(starts, places, strides, strict=True)
+            spots: Any = (..., *[slice(b, b + (n - 1) * s + 1, s) for b, n, s in each])
+            result[spots] += windows[(slice(None), slice(None), *at)]
         return result
 
     def softmax(self, array: Any, axis: int) -> Any:
@@ -45,6 +80,62 @@ class NumpyBackend:
         result = np.exp(shifted)
         result /= result.sum(axis=axis, keepdims=True)
         return result
+
+    # Linear algebra, where NumPy has no kernel ------------------------------------------------
+
+    def zero_pivot(self, matrix: Any) -> int:
+        """Which diagonal element of the LU decomposition is zero, counted from 1; 0 for none."""
+        from scipy.linalg import get_lapack_funcs
+
+        (getrf,) = get_lapack_funcs(("getrf",), (matrix,))
+        return int(getrf(matrix)[2])
+
+    def solve_triangular(self, a: Any, b: Any, upper: bool, unit: bool) -> Any:
+        """The solutions of ``a @ x = b`` for batches of triangular matrices; a zero pivot gives infinities."""
+        from scipy.linalg import get_blas_funcs
+
+        batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        a, b = (np.broadcast_to(x, batch + x.shape[-2:]) for x in (a, b))
+        result = np.empty(b.shape, b.dtype)
+        if result.size:
+            (trsm,) = get_blas_funcs(("trsm",), (a, b))
+            for at in np.ndindex(*batch):
+                result[at] = trsm(1.0, a[at], b[at], lower=not upper, diag=unit)
+        return result
+
+    # Special functions, which SciPy has ---------------------------------------------------
+
+    def erf(self, array: Any) -> Any:
+        """The error function."""
+        return _special("erf", array)
+
+    def erfc(self, array: Any) -> Any:
+        """``1 - erf(array)``."""
+        return _special("erfc", array)
+
+    def erfinv(self, array: Any) -> Any:
+        """The inverse of the error function."""
+        return _special("erfinv", array)
+
+    def lgamma(self, array: Any) -> Any:
+        """The logarithm of the gamma function's magnitude."""
+        return _special("gammaln", np.where(np.isneginf(array), -array, array))
+
+    def digamma(self, array: Any) -> Any:
+        """The derivative of ``lgamma``."""
+        return _special("psi", array)
+
+    def polygamma(self, order: int, array: Any) -> Any:
+        """The derivative of ``digamma`` of this order."""
+        return _special("polygamma", array, order)
+
+
+def _special(name: str, array: Any, *leading: Any) -> Any:
+    """SciPy's function of this name, in the array's dtype: SciPy knows no bfloat16, and widens some."""
+    from scipy import special
+
+    wide = array if array.dtype.itemsize >= 4 else array.astype(np.float32)
+    return getattr(special, name)(*leading, wide).astype(array.dtype, copy=False)
 
 
 NUMPY = NumpyBackend()

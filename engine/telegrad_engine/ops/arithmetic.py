@@ -216,8 +216,10 @@ abs_.derivative(input=lambda F, grad, input: grad * F.sign(input))
 
 @elementwise(cases=unary())
 def sign(xp: Any, input: Array) -> Any:
-    """-1, 0 or 1."""
-    return xp.sign(input) if input.dtype != bool_.numpy else input
+    """-1, 0 or 1; 0 for what is not a number."""
+    if input.dtype == bool_.numpy:
+        return xp.array(input)
+    return xp.where(input != input, 0, xp.sign(input)).astype(input.dtype)
 
 
 sign.derivative(input=lambda F, grad: F.zeros_like(grad))

@@ -153,7 +153,7 @@ def trunc(xp: Any, input: Array) -> Any:
 @elementwise(cases=[*unary(), case(T(4, values=[0.5, 1.5, 2.5, -0.5]))])
 def round_(xp: Any, input: Array) -> Any:
     """The nearest whole number, halves to even."""
-    return xp.rint(input) if input.dtype in FLOATING else input
+    return xp.rint(input) if input.dtype in FLOATING else xp.array(input)
 
 
 for _flat in (floor, ceil, trunc, round_):

@@ -139,6 +139,8 @@ def _index_rule(input: Any, indices: Any) -> Spec:
         raise IndexOutOfRange(
             f"shape mismatch: indexing tensors could not be broadcast together with shapes {shapes}"
         ) from None
+    if 0 not in block and any(input.shape[i] == 0 for i in present):
+        raise IndexOutOfRange("index is out of bounds for dimension with size 0")
     rest = [n for i, n in enumerate(input.shape) if i not in present]
     adjacent = present == list(range(present[0], present[-1] + 1))
     place = present[0] if adjacent else 0
@@ -146,10 +148,6 @@ def _index_rule(input: Any, indices: Any) -> Spec:
 
 
 def _full_index(xp: Any, input: Any, indices: Any) -> tuple[Any, ...]:
-    block = broadcast_shapes(*[x.shape for x in indices if x is not None])
-    if any(x is not None and not x.size for x in indices):
-        # Beside an index of nothing, one that points outside does no harm.
-        return tuple(slice(None) if x is None else xp.broadcast_to(xp.zeros_like(x), block) for x in indices)
     for dim, x in enumerate(indices):
         if x is not None:
             _check_bounds(xp, x, input.shape[dim], dim, IndexOutOfRange)
@@ -168,6 +166,9 @@ INDEXED = [
 @op(_index_rule, method=False, internal=True, cases=INDEXED)
 def index(xp: Any, input: Array, indices: Arrays) -> Any:
     """``input`` at index tensors, null where a dimension is taken whole."""
+    shape = _index_rule(input, indices).shape
+    if 0 in shape:  # nothing is read, so an index that points outside does no harm
+        return xp.zeros(shape, input.dtype)
     return input[_full_index(xp, input, indices)]
 
 
@@ -205,6 +206,8 @@ PLACED = [
 @op(_index_put_rule, inplace=True, cases=PLACED)
 def index_put(xp: Any, input: Array, indices: Arrays, values: Operand, accumulate: Bool = False) -> Any:
     """``input`` with ``values`` put, or added if ``accumulate``, at index tensors."""
+    if 0 in _index_rule(input, indices).shape:
+        return xp.array(input)
     place = _full_index(xp, input, indices)
     return xp.index_add(input, place, values) if accumulate else xp.index_set(input, place, values)
 
@@ -243,7 +246,7 @@ def _index_select_grad(F: Any, grad: Any, input_shape: Any, dim: int, index: Any
     if not input_shape:
         return grad
     axis = dim % len(input_shape)
-    return F.index_put(F.new_zeros(grad, input_shape), [None] * axis + [index], grad, True)
+    return F.index_put(F.new_zeros(grad, input_shape), [None] * axis + [F.reshape(index, (-1,))], grad, True)
 
 
 index_select.derivative(input=_index_select_grad)

@@ -1,0 +1,300 @@
+"""Activations beyond relu and the softmaxes. Formulas: those of torch.nn.functional's documentation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from ..cases import T, case, unary
+from ..dtypes import bool_, from_numpy, is_floating, uint8
+from ..errors import InvalidOperation, InvalidValue, NotImplementedForDType, ShapeMismatch
+from ..params import Array, Int, Number, OptionalDType, Str
+from ..registry import Op, composite, elementwise, op
+from ..specs import Spec
+
+
+def floats_only(kernel: str, check: Callable[..., None] | None = None) -> Callable[..., None]:
+    """A guard against integers, for which torch has no such kernel, and against what ``check`` refuses."""
+
+    def guard(input: Any, **attrs: Any) -> None:
+        if check is not None:
+            check(input, **attrs)
+        if not is_floating(input.dtype):
+            raise NotImplementedForDType(f"\"{kernel}\" not implemented for '{from_numpy(input.dtype).kernel_name}'")
+
+    return guard
+
+
+def _activation(guard: Callable[..., None], **options: Any) -> Callable[[Callable[..., Any]], Op]:
+    return elementwise(guard=guard, namespace="torch.nn.functional", inplace=False, **options)
+
+
+EDGES = case(T(7, values=[-7.0, -3.0, -1.0, 0.0, 1.0, 3.0, 6.0]))
+LARGE = case(T(6, values=[-800.0, -90.0, -20.0, 20.0, 90.0, 800.0]))
+SMOOTH = [*unary(), EDGES, LARGE]
+
+# Piecewise linear ----------------------------------------------------------------------------------------
+
+
+@_activation(floats_only("leaky_relu_cpu"), takes_inplace=True, cases=[*unary(), EDGES, case(T(2, 3), 0.3)])
+def leaky_relu(xp: Any, input: Array, negative_slope: Number = 0.01) -> Any:
+    """The input where positive, else scaled by ``negative_slope``, which is its slope at 0 too."""
+    return xp.where(input > 0, input, input * negative_slope)
+
+
+leaky_relu.derivative(
+    input=lambda F, grad, input, negative_slope: F.where(input > 0, grad, grad * negative_slope),
+)
+
+
+def _channelwise(F: Any, weight: Any, ndim: int) -> Any:
+    return F.reshape(weight, (-1, *(1,) * (ndim - 2)) if ndim > 1 else (1,) * ndim)
+
+
+def _prelu_rule(input: Any, weight: Any) -> Spec:
+    if input.dtype != weight.dtype:
+        kinds = " and ".join(from_numpy(x.dtype).kernel_name for x in (input, weight))
+        raise InvalidOperation(f"prelu: Type promoting not supported. Got {kinds}")
+    count = math.prod(weight.shape)
+    if count != 1:
+        if not input.shape:
+            raise InvalidOperation("Not allow zero-dim input tensor.")
+        channels = input.shape[1] if len(input.shape) > 1 else 1
+        if count != channels:
+            found = f"Found parameter numbers = {count} and channel size = {channels}."
+            raise ShapeMismatch(f"Mismatch of parameter numbers and input channel size. {found}")
+    if len(weight.shape) > 1:
+        raise ShapeMismatch(f"prelu: Expected `weight` to be a scalar or 1D tensor, but got: ndim = {weight.ndim}")
+    floats_only("prelu_cpu")(input)
+    return Spec(input.shape, input.dtype)
+
+
+@op(
+    _prelu_rule,
+    functional=True,
+    node="PreluKernelBackward0",
+    cases=[
+        case(T(2, 3), T(3)),
+        case(T(2, 3, 4), T(3)),
+        case(T(2, 3, 4), T(1)),
+        case(T(2, 3), T()),
+        case(T(5), T(1)),
+        case(T(), T()),
+        case(T(0, 3), T(3)),
+        case(T(2, 3), T(2)),
+        case(T(3), T(3)),
+        case(T(2, 3), T(1, 3)),
+    ],
+)
+def prelu(xp: Any, input: Array, weight: Array) -> Any:
+    """The input where positive, else scaled by ``weight``: one number, or one for each channel (dim 1)."""
+    return xp.where(input > 0, input, input * _channelwise(xp, weight, input.ndim))
+
+
+def _prelu_wrt_weight(F: Any, grad: Any, input: Any, weight_shape: Any) -> Any:
+    slopes = F.where(input > 0, 0.0, grad * input)
+    if math.prod(weight_shape) == 1:
+        return F.reshape(F.sum(slopes), weight_shape)
+    return F.sum(slopes, tuple(d for d in range(len(input.shape)) if d != 1))
+
+
+prelu.derivative(
+    input=lambda F, grad, input, weight: F.where(input > 0, grad, grad * _channelwise(F, weight, len(input.shape))),
+    weight=_prelu_wrt_weight,
+)
+
+
+def _check_limits(input: Any, min_val: float = -1.0, max_val: float = 1.0) -> None:
+    if min_val > max_val:
+        raise InvalidValue("min_val cannot be greater than max_val")
+    if input.dtype == bool_.numpy:
+        raise InvalidOperation("Bool inputs not supported for hardtanh")
+    if input.dtype == uint8.numpy and (min_val < 0 or max_val < 0):
+        raise InvalidOperation("cannot do hardtanh on an unsigned type with negative limits")
+
+
+@_activation(
+    _check_limits,
+    takes_inplace=True,
+    cases=[*unary(), EDGES, case(T(2, 3), -0.5, 1.5), case(T(2, 3), 1.0, -1.0)],
+)
+def hardtanh(xp: Any, input: Array, min_val: Number = -1.0, max_val: Number = 1.0) -> Any:
+    """``input`` kept between ``min_val`` and ``max_val``; the slope on the boundary is 0."""
+    return xp.clip(input, min_val, max_val)
+
+
+hardtanh.derivative(
+    input=lambda F, grad, input, min_val, max_val: grad * F.logical_and(input > min_val, input < max_val),
+)
+
+
+@_activation(_check_limits, takes_inplace=True, node="HardtanhBackward0", cases=[*unary(-8, 8), EDGES])
+def relu6(xp: Any, input: Array) -> Any:
+    """``input`` kept between 0 and 6; the slope on the boundary is 0."""
+    return xp.clip(input, 0, 6)
+
+
+relu6.derivative(input=lambda F, grad, input: grad * F.logical_and(input > 0, input < 6))
+
+
+# Constant: torch has no second derivative of hardsigmoid, and its first is that of float32 for float64 too.
+CONSTANTS = [case(T(*shape, low=-5.0, high=5.0, constant=True)) for shape in ((2, 3), (), (0, 3))]
+
+
+@_activation(floats_only("hardsigmoid_cpu"), takes_inplace=True, cases=CONSTANTS)
+def hardsigmoid(xp: Any, input: Array) -> Any:
+    """``relu6(input + 3) / 6``."""
+    return xp.clip(input + 3, 0, 6) / 6
+
+
+hardsigmoid.derivative(input=lambda F, grad, input: grad * F.logical_and(input > -3, input < 3) / 6)
+
+
+@_activation(floats_only("hardswish_cpu"), takes_inplace=True, cases=[*unary(-5, 5), EDGES])
+def hardswish(xp: Any, input: Array) -> Any:
+    """``input * relu6(input + 3) / 6``; its slope is 0 at -3 and 1 at 3."""
+    return input * xp.clip(input + 3, 0, 6) / 6
+
+
+hardswish.derivative(
+    input=lambda F, grad, input: grad * F.where(input >= 3, 1.0, F.where(input > -3, input / 3 + 0.5, 0.0)),
+)
+
+# Exponential ---------------------------------------------------------------------------------------------
+
+SELU_ALPHA, SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
+
+
+def _elu(xp: Any, input: Any, alpha: float, scale: float) -> Any:
+    return xp.where(input > 0, input * scale, xp.expm1(xp.minimum(input, 0)) * (alpha * scale))
+
+
+def _elu_grad(F: Any, grad: Any, input: Any, alpha: float, scale: float) -> Any:
+    below = F.where(input < 0, input, 0.0)  # or what is not selected would overflow
+    return F.where(input > 0, grad * scale, grad * F.exp(below) * (alpha * scale))
+
+
+@_activation(floats_only("elu_cpu"), takes_inplace=True, cases=[*SMOOTH, case(T(2, 3), 0.7)])
+def elu(xp: Any, input: Array, alpha: Number = 1.0) -> Any:
+    """The input where positive, else ``alpha * (exp(input) - 1)``."""
+    return _elu(xp, input, alpha, 1.0)
+
+
+elu.derivative(input=lambda F, grad, input, alpha: _elu_grad(F, grad, input, alpha, 1.0))
+
+
+@elementwise(
+    guard=floats_only("elu_cpu"),
+    functional=True,
+    method=False,
+    inplace=False,
+    takes_inplace=True,
+    node="EluBackward0",
+    cases=SMOOTH,
+)
+def selu(xp: Any, input: Array) -> Any:
+    """elu, scaled so that layers keep mean 0 and variance 1 (Klambauer et al. 2017)."""
+    return _elu(xp, input, SELU_ALPHA, SELU_SCALE)
+
+
+selu.derivative(input=lambda F, grad, input: _elu_grad(F, grad, input, SELU_ALPHA, SELU_SCALE))
+
+
+@_activation(floats_only("silu_cpu"), takes_inplace=True, cases=SMOOTH)
+def silu(xp: Any, input: Array) -> Any:
+    """``input * sigmoid(input)``, also called swish."""
+    return input / (1 + xp.exp(-input))
+
+
+def _silu_grad(F: Any, grad: Any, input: Any) -> Any:
+    gate = F.sigmoid(input)
+    return grad * gate * (1 + input * (1 - gate))
+
+
+silu.derivative(input=_silu_grad)
+
+
+@_activation(
+    floats_only("softplus_cpu"),
+    cases=[*SMOOTH, case(T(2, 3), 2.0, 1.0), case(T(3, values=[-1.0, 1.0, 2.0]), beta=2, threshold=2)],
+)
+def softplus(xp: Any, input: Array, beta: Number = 1, threshold: Number = 20) -> Any:
+    """``log(1 + exp(beta * input)) / beta``; the input itself where ``beta * input`` is above ``threshold``."""
+    scaled = input * beta
+    return xp.where(scaled > threshold, input, xp.log1p(xp.exp(xp.minimum(scaled, threshold))) / beta)
+
+
+def _softplus_grad(F: Any, grad: Any, input: Any, beta: float, threshold: float) -> Any:
+    scaled = input * beta
+    below = F.where(scaled < threshold, scaled, threshold)  # in torch, the curvature ends on the threshold
+    return F.where(scaled > threshold, grad, grad * F.sigmoid(below))
+
+
+softplus.derivative(input=_softplus_grad)
+
+
+@_activation(floats_only("mish_cpu"), takes_inplace=True, cases=SMOOTH[:-1])
+def mish(xp: Any, input: Array) -> Any:
+    """``input * tanh(softplus(input))``."""
+    return input * xp.tanh(xp.log1p(xp.exp(input)))
+
+
+def _mish_grad(F: Any, grad: Any, input: Any) -> Any:
+    gate = F.tanh(F.softplus(input))
+    return grad * (gate + input * F.sigmoid(input) * (1 - gate * gate))
+
+
+mish.derivative(input=_mish_grad)
+
+
+@_activation(floats_only("log_sigmoid_cpu"), node="LogSigmoidBackward0", cases=SMOOTH)
+def logsigmoid(xp: Any, input: Array) -> Any:
+    """The logarithm of the sigmoid, without overflow."""
+    return xp.minimum(input, 0) - xp.log1p(xp.exp(-xp.absolute(input)))
+
+
+logsigmoid.derivative(input=lambda F, grad, input: grad * F.sigmoid(-input))
+
+# Others --------------------------------------------------------------------------------------------------
+
+
+def _check_approximation(input: Any, *, approximate: str = "none") -> None:
+    if approximate not in ("none", "tanh"):
+        raise InvalidOperation("approximate argument must be either none or tanh.")
+
+
+HALF_ROOT, TANH_SCALE, CUBIC = math.sqrt(0.5), math.sqrt(2 / math.pi), 0.044715
+
+
+@_activation(
+    floats_only("GeluKernelImpl", _check_approximation),
+    cases=[*SMOOTH, *[case(T(2, 3), approximate=how) for how in ("tanh", "sigmoid")]],
+)
+def gelu(xp: Any, input: Array, *, approximate: Str = "none") -> Any:
+    """``input`` times the normal distribution's probability below it, or ``"tanh"``'s approximation of that."""
+    if approximate == "tanh":
+        return 0.5 * input * (1 + xp.tanh(TANH_SCALE * (input + CUBIC * input * input * input)))
+    return 0.5 * input * (1 + xp.erf(input * HALF_ROOT))
+
+
+def _gelu_grad(F: Any, grad: Any, input: Any, approximate: str) -> Any:
+    squared = input * input
+    if approximate == "tanh":
+        gate = F.tanh(TANH_SCALE * input * (1 + CUBIC * squared))
+        slope = (1 - gate * gate) * (1 + 3 * CUBIC * squared) * TANH_SCALE
+        return grad * 0.5 * (1 + gate + input * slope)
+    density = F.exp(squared * -0.5) * (0.5 * TANH_SCALE)
+    return grad * (0.5 * (1 + F.erf(input * HALF_ROOT)) + input * density)
+
+
+gelu.derivative(input=_gelu_grad)
+
+
+@composite(
+    namespace="torch.nn.functional",
+    cases=[case(T(2, 3), 1), case(T(2, 3, 4), dim=-2), case(T(), 0), case(T(2, 3, dtype="int64"), 1, dtype="float64")],
+)
+def softmin(F: Any, input: Array, dim: Int, *, dtype: OptionalDType = None) -> Any:
+    """The softmax of ``-input`` along ``dim``."""
+    return F.softmax(-input, dim, dtype=dtype)

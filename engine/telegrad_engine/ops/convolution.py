@@ -1,0 +1,294 @@
+"""Convolutions of one, two and three dimensions, and transposed ones: all are cases of ``convolution``."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ..cases import T, case
+from ..dtypes import bool_, from_numpy
+from ..errors import DTypeMismatch, InvalidOperation, NotImplementedForDType, ShapeMismatch
+from ..params import Array, Bool, Int, Ints
+from ..registry import op
+from ..specs import Shape, Spec
+
+# Checks --------------------------------------------------------------------------------------------------
+
+
+def per_dim(name: str, value: Any, ndim: int) -> Shape:
+    """One number for each spatial dimension; a single one stands for all of them."""
+    values = (value,) if isinstance(value, int) else tuple(value)
+    if len(values) == 1:
+        return values * ndim
+    if len(values) != ndim:
+        raise ShapeMismatch(
+            f"expected {name} to be a single integer value or a list of {ndim} values to match the convolution "
+            f"dimensions, but got {name}={list(values)}"
+        )
+    return values
+
+
+def _check_numbers(stride: Shape, padding: Shape, dilation: Shape, output_padding: Shape, groups: int) -> None:
+    if groups <= 0:
+        raise InvalidOperation("non-positive groups is not supported")
+    for name, values in (("padding", padding), ("output_padding", output_padding)):
+        if any(n < 0 for n in values):
+            raise InvalidOperation(f"negative {name} is not supported")
+    if any(n <= 0 for n in stride):
+        raise InvalidOperation("non-positive stride is not supported")
+    if any(n <= 0 for n in dilation):
+        raise InvalidOperation(f"dilation should be greater than zero, but got {list(dilation)}")
+
+
+def _check_channels(input: Any, weight: Any, bias: Any, transposed: bool, groups: int) -> None:
+    shape = list(weight.shape)
+    if shape[0] < groups or not shape[0]:
+        raise ShapeMismatch(
+            f"Given groups={groups}, expected weight to be at least {groups} at dimension 0, but got weight of "
+            f"size {shape} instead"
+        )
+    if shape[0] % groups:
+        raise ShapeMismatch(
+            f"Given groups={groups}, expected weight to be divisible by {groups} at dimension 0, but got weight of "
+            f"size [{shape}] instead"
+        )
+    channels = shape[0] if transposed else shape[1] * groups
+    given = "transposed=1" if transposed else f"groups={groups}"
+    if input.shape[1] != channels:
+        raise ShapeMismatch(
+            f"Given {given}, weight of size {shape}, expected input{list(input.shape)} to have {channels} channels, "
+            f"but got {input.shape[1]} channels instead"
+        )
+    outputs = shape[1] * groups if transposed else shape[0]
+    if bias is not None and bias.shape != (outputs,):
+        raise ShapeMismatch(
+            f"Given {f'{given}, ' if transposed else ''}weight of size {shape}, expected bias to be 1-dimensional "
+            f"with {outputs} elements, but got bias of size {list(bias.shape)} instead"
+        )
+
+
+def _check_dtypes(input: Any, weight: Any, bias: Any) -> None:
+    kind = from_numpy(input.dtype).kernel_name
+    if weight.dtype != input.dtype:
+        raise DTypeMismatch(f"expected scalar type {kind} but found {from_numpy(weight.dtype).kernel_name}")
+    if bias is not None and bias.dtype != input.dtype:
+        other = from_numpy(bias.dtype).kernel_name.lower()
+        raise DTypeMismatch(f"Input type ({kind.lower()}) and bias type ({other}) should be the same")
+    if input.dtype == bool_.numpy:
+        raise NotImplementedForDType("\"slow_conv2d_cpu\" not implemented for 'Bool'")
+
+
+def _times(sizes: Any) -> str:
+    return " x ".join(map(str, sizes))
+
+
+def spans(weight_shape: Any, dilation: Shape) -> Shape:
+    """How many elements of the input a window reaches over, per dimension."""
+    return tuple(d * (k - 1) + 1 for k, d in zip(weight_shape[2:], dilation, strict=True))
+
+
+def _output_sizes(
+    sizes: Shape, reach: Shape, stride: Shape, padding: Shape, transposed: bool, output_padding: Shape
+) -> Shape:
+    steps = zip(sizes, reach, stride, padding, output_padding, strict=True)
+    if transposed:
+        return tuple((n - 1) * s - 2 * p + k + o for n, k, s, p, o in steps)
+    return tuple((n + 2 * p - k) // s + 1 for n, k, s, p, _ in steps)
+
+
+def _rule(
+    input: Any,
+    weight: Any,
+    bias: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    transposed: bool,
+    output_padding: Any,
+    groups: int,
+) -> Spec:
+    ndim = len(weight.shape) - 2
+    numbers = {"stride": stride, "padding": padding, "dilation": dilation, "output_padding": output_padding}
+    stride, padding, dilation, output_padding = (per_dim(name, value, ndim) for name, value in numbers.items())
+    _check_numbers(stride, padding, dilation, output_padding, groups)
+    if len(input.shape) != len(weight.shape):
+        raise ShapeMismatch(
+            f"Expected {ndim + 2}-dimensional input for {ndim + 2}-dimensional weight{list(weight.shape)}, but got "
+            f"{len(input.shape)}-dimensional input of size {list(input.shape)} instead"
+        )
+    _check_channels(input, weight, bias, transposed, groups)
+    _check_dtypes(input, weight, bias)
+    sizes, reach = input.shape[2:], spans(weight.shape, dilation)
+    if 0 in weight.shape[2:]:
+        raise ShapeMismatch(f"kernel size should be greater than zero, but got {_times(weight.shape[2:])}")
+    out = _output_sizes(sizes, reach, stride, padding, transposed, output_padding)
+    padded = tuple(n + 2 * p for n, p in zip(sizes, padding, strict=True))
+    if not transposed and any(n < k for n, k in zip(padded, reach, strict=True)):
+        raise ShapeMismatch(
+            f"Calculated padded input size per channel: ({_times(padded)}). Kernel size: ({_times(reach)}). "
+            "Kernel size can't be greater than actual input size"
+        )
+    if 0 in sizes:
+        raise ShapeMismatch(
+            f"Only zero batch or zero channel inputs are supported, but got input shape: {list(input.shape)}"
+        )
+    if transposed and any(o >= max(s, d) for o, s, d in zip(output_padding, stride, dilation, strict=True)):
+        raise ShapeMismatch(
+            "output padding must be smaller than either stride or dilation, but got output_padding: "
+            f"({_times(output_padding)}) stride: ({_times(stride)}) dilation: ({_times(dilation)})"
+        )
+    if any(n < 1 for n in out):
+        raise ShapeMismatch(
+            f"Given input size per channel: ({_times(sizes)}). Calculated output size per channel: ({_times(out)}). "
+            "Output size is too small"
+        )
+    channels = weight.shape[1] * groups if transposed else weight.shape[0]
+    return Spec((input.shape[0], channels, *out), input.dtype)
+
+
+# The op --------------------------------------------------------------------------------------------------
+
+
+@op(
+    _rule,
+    method=False,
+    cases=[
+        case(T(2, 4, 5, 6), T(6, 2, 3, 2), T(6), (2, 1), (1, 0), (1, 2), False, (0, 0), 2),
+        case(T(2, 4, 3, 4), T(4, 3, 3, 2), T(6), (2, 3), (1, 0), (1, 2), True, (1, 2), 2),
+        case(T(2, 3, 5), T(2, 3, 3), None, (1,), (0,), (1,), False, (0,), 1),
+        case(T(3, 5), T(2, 3, 3), None, (1,), (0,), (1,), False, (0,), 1),
+    ],
+)
+def convolution(
+    xp: Any,
+    input: Array,
+    weight: Array,
+    bias: Array = None,
+    stride: Ints = (),
+    padding: Ints = (),
+    dilation: Ints = (),
+    transposed: Bool = False,
+    output_padding: Ints = (),
+    groups: Int = 1,
+) -> Any:
+    """Windows of input (N, C, …) times a weight (O, C / groups, …), or the transpose of that map."""
+    ndim = weight.ndim - 2
+    stride, padding, dilation = (per_dim("", v, ndim) for v in (stride, padding, dilation))
+    if transposed:
+        result = _scatter(xp, input, weight, stride, padding, dilation, per_dim("", output_padding, ndim), groups)
+    else:
+        result = _gather(xp, input, weight, stride, padding, dilation, groups)
+    return result if bias is None else result + xp.reshape(bias, (-1,) + (1,) * ndim)
+
+
+def _gather(xp: Any, input: Any, weight: Any, stride: Shape, padding: Shape, dilation: Shape, groups: int) -> Any:
+    n, channels, *_ = input.shape
+    outputs, kernel = weight.shape[0], weight.shape[2:]
+    if any(padding):
+        input = xp.pad(input, [(0, 0), (0, 0), *[(p, p) for p in padding]])
+    windows = xp.strided_windows(input, kernel, stride, dilation)
+    ndim = len(kernel)
+    sizes = windows.shape[2 : 2 + ndim]
+    taps, places = math.prod(kernel), math.prod(sizes)
+    rows = channels // groups * taps
+    matrix = xp.reshape(weight, (groups, outputs // groups, rows))
+    split = xp.reshape(windows, (n, groups, channels // groups, *sizes, *kernel))
+    at, within = range(3, 3 + ndim), range(3 + ndim, 3 + 2 * ndim)
+    if taps <= places:
+        # A matrix product per sample leaves the result in place; copied runs are rows of the output.
+        columns = xp.reshape(xp.transpose(split, (0, 1, 2, *within, *at)), (n, groups, rows, places))
+        return xp.reshape(xp.matmul(matrix, columns), (n, outputs, *sizes))
+    # A kernel larger than the output, as for a weight's gradient: one product, copied runs are rows of the kernel.
+    columns = xp.reshape(xp.transpose(split, (1, 0, *at, 2, *within)), (groups, n * places, rows))
+    product = xp.reshape(xp.matmul(matrix, xp.swapaxes(columns, 1, 2)), (outputs, n, *sizes))
+    return xp.ascontiguousarray(xp.swapaxes(product, 0, 1))
+
+
+def _scatter(
+    xp: Any,
+    input: Any,
+    weight: Any,
+    stride: Shape,
+    padding: Shape,
+    dilation: Shape,
+    output_padding: Shape,
+    groups: int,
+) -> Any:
+    n, channels, *sizes = input.shape
+    kernel, outputs = weight.shape[2:], weight.shape[1] * groups
+    rows = weight.shape[1] * math.prod(kernel)
+    matrix = xp.swapaxes(xp.reshape(weight, (groups, channels // groups, rows)), 1, 2)
+    columns = xp.matmul(matrix, xp.reshape(input, (n, groups, channels // groups, math.prod(sizes))))
+    full = _output_sizes(tuple(sizes), spans(weight.shape, dilation), stride, (0,) * len(kernel), True, output_padding)
+    result = xp.fold(xp.reshape(columns, (n, outputs, *kernel, *sizes)), full, stride, dilation)
+    if not any(padding):
+        return result
+    inner = tuple(slice(p, m - p) for p, m in zip(padding, full, strict=True))
+    return xp.ascontiguousarray(result[(slice(None), slice(None), *inner)])
+
+
+# Derivatives: convolutions of the same kind, so that any order works -------------------------------------
+
+
+def _corner(F: Any, value: Any, sizes: Shape) -> Any:
+    """The first elements of each spatial dimension."""
+    if tuple(value.shape[2:]) == sizes:
+        return value
+    everything = ("slice", None, None, None)
+    return F.getitem(value, (everything, everything, *[("slice", 0, n, None) for n in sizes]))
+
+
+def _input_grad(
+    F: Any,
+    grad: Any,
+    weight: Any,
+    input_shape: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    transposed: bool,
+    groups: int,
+) -> Any:
+    ndim = len(input_shape) - 2
+    stride, padding, dilation = (per_dim("", v, ndim) for v in (stride, padding, dilation))
+    sizes, none = tuple(input_shape[2:]), (0,) * ndim
+    if transposed:
+        # An output padding of a whole stride or more adds windows that have no element of the input.
+        return _corner(F, F.convolution(grad, weight, None, stride, padding, dilation, False, none, groups), sizes)
+    reach = spans(weight.shape, dilation)
+    reached = _output_sizes(tuple(grad.shape[2:]), reach, stride, padding, True, none)
+    missed = tuple(n - m for n, m in zip(sizes, reached, strict=True))
+    return F.convolution(grad, weight, None, stride, padding, dilation, True, missed, groups)
+
+
+def _weight_grad(
+    F: Any,
+    grad: Any,
+    input: Any,
+    weight_shape: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    transposed: bool,
+    groups: int,
+) -> Any:
+    """The input convolved with the gradient, batch and channels exchanged, stride and dilation too."""
+    if transposed:
+        input, grad = grad, input
+    n, channels, *sizes = input.shape
+    if not n:
+        return F.new_zeros(grad, tuple(weight_shape))
+    ndim = len(sizes)
+    stride, padding, dilation = (per_dim("", v, ndim) for v in (stride, padding, dilation))
+    split = F.reshape(input, (n, groups, channels // groups, *sizes))
+    turned = F.reshape(F.permute(split, (2, 1, 0, *range(3, 3 + ndim))), (channels // groups, groups * n, *sizes))
+    kernel = F.transpose(grad, 0, 1)
+    result = F.convolution(turned, kernel, None, dilation, padding, stride, False, (0,) * ndim, groups)
+    return F.transpose(_corner(F, result, tuple(weight_shape[2:])), 0, 1)
+
+
+convolution.derivative(
+    input=_input_grad,
+    weight=_weight_grad,
+    bias=lambda F, grad: F.sum(grad, (0, *range(2, len(grad.shape)))),
+)

@@ -1,0 +1,206 @@
+"""Repeating elements, and finding and counting the different ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..cases import T, case
+from ..dtypes import float32, float64, from_numpy, int64
+from ..errors import DataDependentShape, IndexOutOfRange, InvalidOperation, NotImplementedForDType, ShapeMismatch
+from ..params import Array, Bool, Int, OptionalInt
+from ..registry import composite, op
+from ..specs import Spec, wrap_dim
+
+# Repeating -----------------------------------------------------------------------------------------------
+
+
+@composite(
+    cases=[
+        case(T(2, 3), 2),
+        case(T(2, 3), 3, -1),
+        case(T(2, 3), 0, dim=0),
+        case(T(), 2),
+        case(T(0, 3), 2, 1),
+        case(T(2, 3), 2, 0, output_size=4),
+        case(T(2, 3), 2, 0, output_size=5),
+        case(T(2, 3), -1),
+        case(T(2, 3), 2, 2),
+        case(T(), 2, 0),
+    ]
+)
+def repeat_interleave(
+    F: Any, input: Array, repeats: Int, dim: OptionalInt = None, *, output_size: OptionalInt = None
+) -> Any:
+    """Each element along ``dim``, or of the flattened tensor, ``repeats`` times in a row."""
+    if dim is None:
+        input, dim = F.reshape(input, (-1,) if 0 not in input.shape else (0,)), 0
+    axis = wrap_dim(dim, len(input.shape))
+    shape = tuple(input.shape)
+    if not shape:
+        raise IndexOutOfRange("Dimension out of range (expected to be in range of [-1, 0], but got 1)")
+    if repeats < 0:
+        raise InvalidOperation("Repeats must be non-negative")
+    n = shape[axis] * repeats
+    if output_size is not None and output_size != n:
+        raise InvalidOperation(f"repeat_interleave: Invalid output_size, expected {n} but got {output_size}")
+    spread = F.expand(F.unsqueeze(input, axis + 1), (*shape[: axis + 1], repeats, *shape[axis + 1 :]))
+    return F.reshape(spread, (*shape[:axis], n, *shape[axis + 1 :]))
+
+
+@composite(
+    key="repeat_interleave.tensor",
+    cases=[
+        case(T(2, 3), T(2, values=[1, 2], dtype="int64"), 0),
+        case(T(2, 3), T(3, values=[0, 2, 1], dtype="int64"), -1, output_size=3),
+        case(T(4), T(4, values=[0, 1, 0, 2], dtype="int64")),
+        case(T(2, 3), T(1, values=[2], dtype="int64"), 1, output_size=6),
+        case(T(2, 3), T(values=2, dtype="int64"), 1),
+        case(T(), T(1, values=[2], dtype="int64")),
+        case(T(2, 3), T(2, values=[1, 2], dtype="int64")),
+        case(T(2, 3), T(1, 1, values=[[2]], dtype="int64"), 0),
+    ],
+)
+def repeat_interleave_tensor(
+    F: Any, input: Array, repeats: Array, dim: OptionalInt = None, *, output_size: OptionalInt = None
+) -> Any:
+    """Each element along ``dim``, or of the flattened tensor, as often as ``repeats`` says."""
+    if dim is None:
+        input, dim = F.reshape(input, (-1,) if 0 not in input.shape else (0,)), 0
+    axis = wrap_dim(dim, len(input.shape))
+    size = input.shape[axis] if input.shape else 1
+    if len(repeats.shape) > 1:
+        raise InvalidOperation("repeats must be 0-dim or 1-dim tensor")
+    if tuple(repeats.shape) in ((), (1,)):
+        repeats = F.expand(F.reshape(repeats, (1,)), (size,))
+    elif repeats.shape[0] != size:
+        raise ShapeMismatch(
+            "repeats must have the same size as input along dim, but got repeats.size(0) = "
+            f"{repeats.shape[0]} and input.size({axis}) = {size}"
+        )
+    return F.index_select(input, axis, F.repeat_interleave_counts(repeats, output_size=output_size))
+
+
+def _counts_rule(repeats: Any, *, output_size: Any = None) -> Spec:
+    if len(repeats.shape) != 1:
+        raise InvalidOperation("repeat_interleave only accept 1D vector as repeat")
+    if repeats.dtype.name not in ("int32", "int64"):
+        kind = from_numpy(repeats.dtype).kernel_name
+        raise NotImplementedForDType(f"\"repeat_interleave_cpu\" not implemented for '{kind}'")
+    if output_size is None and isinstance(repeats, Spec):
+        raise DataDependentShape("the shape of repeat_interleave's result depends on the values of repeats")
+    return Spec((max(int(repeats.sum()), 0) if output_size is None else output_size,), repeats.dtype)
+
+
+@op(
+    _counts_rule,
+    key="repeat_interleave.counts",
+    method=False,
+    cases=[
+        case(T(3, values=[2, 0, 1], dtype="int64")),
+        case(T(2, values=[1, 2], dtype="int32"), output_size=3),
+        case(T(0, dtype="int64")),
+        case(T(1, 1, values=[[2]], dtype="int64")),
+        case(T(1, values=[1], dtype="float64", constant=True)),
+    ],
+)
+def repeat_interleave_counts(xp: Any, repeats: Array, *, output_size: OptionalInt = None) -> Any:
+    """Each position in ``repeats`` as often as the number there says."""
+    if repeats.size and int(repeats.min()) < 0:
+        raise InvalidOperation("repeats can not be negative")
+    if output_size is not None and output_size != int(repeats.sum()):
+        raise InvalidOperation("allocated size does not match required size")
+    return xp.repeat(xp.arange(repeats.size), repeats).astype(repeats.dtype)
+
+
+# Different elements --------------------------------------------------------------------------------------
+
+
+def _unique2_rule(
+    input: Any, sorted: Any = True, return_inverse: Any = False, return_counts: Any = False
+) -> list[Spec]:
+    if isinstance(input, Spec):
+        raise DataDependentShape("the shape of unique's result depends on the input's values")
+    # No result is larger than this.
+    return [
+        Spec((input.size,), input.dtype),
+        Spec(input.shape if return_inverse else (0,), int64.numpy),
+        Spec((input.size if return_counts else 0,), int64.numpy),
+    ]
+
+
+@op(
+    _unique2_rule,
+    method=False,
+    internal=True,
+    outputs=("values", "inverse", "counts"),
+    cases=[
+        case(T(2, 3, high=1, constant=True)),
+        case(T(5, values=[3, 1, 3, 2, 1], constant=True), True, True, True),
+        case(T(3, values=[1, float("nan"), float("nan")], constant=True), return_counts=True),
+    ],
+)
+def _unique2(
+    xp: Any, input: Array, sorted: Bool = True, return_inverse: Bool = False, return_counts: Bool = False
+) -> Any:
+    """The different elements in ascending order, where each element is among them, and how often each occurs."""
+    values, inverse, counts = xp.unique(
+        xp.reshape(input, (-1,)), return_inverse=True, return_counts=True, equal_nan=False
+    )
+    return (
+        values,
+        xp.reshape(inverse, input.shape) if return_inverse else inverse[:0],
+        counts[: counts.size * return_counts],
+    )
+
+
+@composite(
+    cases=[
+        case(T(5, values=[3, 1, 3, 2, 1], constant=True)),
+        case(T(2, 3, high=1, constant=True), return_inverse=True),
+        case(T(2, 3, high=1, constant=True), return_counts=True),
+        case(T(constant=True), sorted=False, return_inverse=True, return_counts=True),
+        case(T(0, constant=True), return_inverse=True, return_counts=True),
+    ]
+)
+def unique(F: Any, input: Array, sorted: Bool = True, return_inverse: Bool = False, return_counts: Bool = False) -> Any:
+    """The different elements in ascending order; on demand also where each is among them, and how often."""
+    values, inverse, counts = F._unique2(input, sorted, return_inverse, return_counts)
+    wanted = (values, *([inverse] if return_inverse else []), *([counts] if return_counts else []))
+    return wanted if len(wanted) > 1 else values
+
+
+def _bincount_rule(input: Any, weights: Any = None, minlength: int = 0) -> Spec:
+    if minlength < 0:
+        raise InvalidOperation("minlength should be >= 0")
+    if input.dtype.kind not in "iu":
+        raise NotImplementedForDType(f"\"bincount_cpu\" not implemented for '{from_numpy(input.dtype).kernel_name}'")
+    if len(input.shape) != 1:
+        raise InvalidOperation("bincount only supports 1-d non-negative integral inputs.")
+    if weights is not None and weights.shape != input.shape:
+        raise ShapeMismatch("weights should be 1-d and have the same length as input")
+    if isinstance(input, Spec):
+        raise DataDependentShape("the shape of bincount's result depends on the input's values")
+    if input.size and int(input.min()) < 0:
+        raise InvalidOperation("bincount only supports 1-d non-negative integral inputs.")
+    dtype = int64.numpy
+    if weights is not None and input.size:
+        dtype = weights.dtype if weights.dtype == float32.numpy else float64.numpy
+    return Spec((max(int(input.max()) + 1 if input.size else 0, minlength),), dtype)
+
+
+@op(
+    _bincount_rule,
+    cases=[
+        case(T(4, values=[0, 3, 1, 3], dtype="int64")),
+        case(T(2, values=[0, 1], dtype="int64"), minlength=4),
+        case(T(3, values=[2, 0, 2], dtype="int64"), T(3, constant=True)),
+        case(T(0, dtype="int64"), minlength=2),
+        case(T(2, values=[0, 1], dtype="int64"), minlength=-1),
+        case(T(2, 2, low=0, dtype="int64")),
+        case(T(3, values=[2, 0, 2], dtype="int64"), T(2, constant=True)),
+        case(T(2, dtype="bool")),
+    ],
+)
+def bincount(xp: Any, input: Array, weights: Array = None, minlength: Int = 0) -> Any:
+    """How often each whole number from 0 occurs, or the sums of the weights where it does."""
+    return xp.bincount(input, weights, minlength)

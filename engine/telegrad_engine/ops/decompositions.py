@@ -1,0 +1,290 @@
+"""Decompositions of matrices, in batches, and what is defined by singular values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..cases import T, case
+from ..dtypes import FLOATING, bool_, from_numpy
+from ..errors import InvalidOperation, NotImplementedForDType
+from ..params import Array, Bool, Str
+from ..registry import composite, op
+from ..specs import Spec
+from .inverses import check_matrix, check_square, which
+
+TALL: Any = [[3.0, 1.0], [-1.0, 2.5], [0.5, 1.0]]
+WIDE: Any = [[3.0, 1.0, -1.0], [0.5, 2.0, 1.5]]
+WIDER: Any = [[-1.5, -2.0, -0.5, 1.5], [-3.0, 1.5, -1.0, -1.0], [3.0, -2.0, 1.5, -0.5]]
+SQUARE: Any = [[3.0, 1.0, 0.5], [1.0, -1.5, 0.2], [0.5, 0.2, 1.0]]
+POSITIVE: Any = [[4.0, 1.0, 0.5], [1.0, 3.0, -1.0], [0.5, -1.0, 2.0]]
+
+
+def _or_zeros(F: Any, grad: Any, like: Any) -> Any:
+    return F.zeros_like(like) if grad is None else grad
+
+
+def _diagonal(F: Any, like: Any) -> Any:
+    """Where the diagonal of square matrices is."""
+    return F.eye(like.shape[-1], dtype=bool_)
+
+
+# Cholesky ---------------------------------------------------------------------------------------------
+
+
+def _cholesky_rule(A: Any, *, upper: bool = False) -> Spec:
+    check_square(A, "linalg.cholesky")
+    check_matrix(A, "linalg.cholesky")
+    return Spec(A.shape, A.dtype)
+
+
+@op(
+    _cholesky_rule,
+    namespace="torch.linalg",
+    node="LinalgCholeskyExBackward0",
+    cases=[
+        case(T(values=POSITIVE)),
+        case(T(values=POSITIVE), upper=True),
+        case(T(values=[POSITIVE, [[2.0, 0.0, 1.0], [0.0, 1.0, 0.0], [1.0, 0.0, 5.0]]])),
+        case(T(values=[[2.0, 9.0], [1.0, 3.0]])),
+        case(T(0, 0)),
+        case(T(2, 3)),
+        case(T(3)),
+    ],
+)
+def cholesky(xp: Any, A: Array, *, upper: Bool = False) -> Any:
+    """The triangular L with ``L @ L.mT == A``, or its transpose; of A one triangle is read."""
+    lower = A.mT if upper else A
+    L = _factor(xp, lower)
+    if L is None:
+        batch, order = which(lower, lambda matrix: _bad_minor(xp, matrix))
+        raise InvalidOperation(
+            f"linalg.cholesky: {batch}The factorization could not be completed because the input is not "
+            f"positive-definite (the leading minor of order {order} is not positive-definite)."
+        )
+    return L.mT if upper else L
+
+
+def _factor(xp: Any, lower: Any) -> Any:
+    """The Cholesky factors; None where a matrix has none, which one with NaN has not either."""
+    try:
+        L = xp.linalg.cholesky(lower)
+    except xp.linalg.LinAlgError:
+        return None
+    return None if xp.any(xp.isnan(L)) else L
+
+
+def _bad_minor(xp: Any, matrix: Any) -> int:
+    """The order of the first leading minor that is not positive-definite; 0 for none."""
+    orders = range(1, len(matrix) + 1)
+    return next((order for order in orders if _factor(xp, matrix[:order, :order]) is None), 0)
+
+
+def _cholesky_grad(F: Any, grad: Any, result: Any, upper: bool) -> Any:
+    """Murray, "Differentiation of the Cholesky decomposition" (2016); the gradient is made symmetric."""
+    L, towards_L = (result.mT, grad.mT) if upper else (result, grad)
+    inner = F.tril(L.mT @ towards_L)
+    inner = (inner + F.tril(inner, -1).mT) * 0.5
+    right = F.solve_triangular(L, inner, upper=False, left=False)
+    return F.solve_triangular(L.mT, right, upper=True)
+
+
+cholesky.derivative(A=_cholesky_grad)
+
+
+# QR ---------------------------------------------------------------------------------------------------
+
+
+def _qr_rule(A: Any, mode: str = "reduced") -> list[Spec]:
+    check_matrix(A, "linalg.qr")
+    if mode not in ("reduced", "complete", "r"):
+        raise InvalidOperation(
+            f"qr received unrecognized mode '{mode}' but expected one of 'reduced' (default), 'r', or 'complete'"
+        )
+    *batch, m, n = A.shape
+    k = m if mode == "complete" else min(m, n)
+    return [Spec((0,) if mode == "r" else (*batch, m, k), A.dtype), Spec((*batch, k, n), A.dtype)]
+
+
+@op(
+    _qr_rule,
+    outputs=("Q", "R"),
+    namespace="torch.linalg",
+    node="LinalgQrBackward0",
+    cases=[
+        case(T(values=SQUARE)),
+        case(T(values=TALL)),
+        case(T(values=WIDE)),
+        case(T(values=[TALL, [[1.0, -1.0], [2.0, 0.5], [-1.0, 3.0]]])),
+        case(T(values=WIDE), "complete"),
+        case(T(values=TALL, constant=True), "complete"),
+        case(T(values=TALL, constant=True), mode="r"),
+        case(T(0, 2)),
+        case(T(3, 0)),
+        case(T(2, 3), "full"),
+        case(T(3)),
+    ],
+)
+def qr(xp: Any, A: Array, mode: Str = "reduced") -> Any:
+    """Q with orthonormal columns and R, upper triangular, with ``Q @ R == A``; mode "r" leaves Q empty."""
+    if mode == "r":
+        return xp.empty((0,), A.dtype), xp.linalg.qr(A, mode="r")
+    return tuple(xp.linalg.qr(A, mode=mode))
+
+
+def _qr_grad(F: Any, grads: Any, A_shape: Any, Q: Any, R: Any, mode: str) -> Any:
+    """Seeger et al., "Auto-differentiating linear algebra" (2017); a wide matrix's right part is ``Q @ R``'s."""
+    m, n = A_shape[-2:]
+    if mode == "r":
+        raise InvalidOperation(
+            "The derivative of linalg.qr depends on Q, which is not computed when mode='r'. Please use "
+            "linalg.qr(A, mode='reduced') if you are going to differentiate through linalg.qr."
+        )
+    if mode == "complete" and m > n:
+        raise InvalidOperation("The QR decomposition is not differentiable when mode='complete' and nrows > ncols.")
+    towards_Q, towards_R = _or_zeros(F, grads[0], Q), _or_zeros(F, grads[1], R)
+    rest = None
+    if n > m:
+        rest = F.narrow(towards_R, -1, m, n - m)
+        right = Q.mT @ Q @ F.narrow(R, -1, m, n - m)
+        towards_Q = towards_Q + Q @ right @ rest.mT
+        R, towards_R = F.narrow(R, -1, 0, m), F.narrow(towards_R, -1, 0, m)
+    inner = R @ towards_R.mT - towards_Q.mT @ Q
+    inner = F.tril(inner) + F.tril(inner, -1).mT
+    grad = F.solve_triangular(R.mT, towards_Q + Q @ inner, upper=False, left=False)
+    return grad if rest is None else F.cat([grad, Q @ rest], -1)
+
+
+qr.derivative(A=_qr_grad)
+
+
+# Eigenvalues ------------------------------------------------------------------------------------------
+
+
+def _eigh_rule(A: Any, UPLO: str = "L") -> list[Spec]:
+    check_square(A, "linalg.eigh")
+    if UPLO.upper() not in ("L", "U"):
+        raise InvalidOperation(f"Expected UPLO argument to be 'L' or 'U', but got {UPLO}")
+    if A.dtype not in FLOATING:
+        kind = from_numpy(A.dtype).kernel_name
+        raise NotImplementedForDType(f"\"linalg_eigh_cpu\" not implemented for '{kind}'")
+    check_matrix(A, "linalg.eigh", "linalg_eigh_cpu")
+    return [Spec(A.shape[:-1], A.dtype), Spec(A.shape, A.dtype)]
+
+
+SYMMETRIC = [
+    case(T(values=SQUARE)),
+    case(T(values=POSITIVE), "U"),
+    case(T(values=[SQUARE, POSITIVE])),
+    case(T(values=[[1.0, 9.0], [0.5, 3.0]])),
+    case(T(0, 0, dtype="float64")),
+    case(T(0, 2, 2, dtype="float64")),
+    case(T(2, 3)),
+    case(T(3)),
+    case(T(2, 2), "X"),
+]
+
+
+@op(
+    _eigh_rule,
+    outputs=("eigenvalues", "eigenvectors"),
+    namespace="torch.linalg",
+    node="LinalgEighBackward0",
+    cases=SYMMETRIC,
+)
+def eigh(xp: Any, A: Array, UPLO: Str = "L") -> Any:
+    """The eigenvalues of symmetric matrices, ascending, and the eigenvectors; of A one triangle is read."""
+    return tuple(xp.linalg.eigh(A, UPLO.upper()))
+
+
+def _eigh_grad(F: Any, grads: Any, eigenvalues: Any, eigenvectors: Any) -> Any:
+    """Giles, "Collected matrix derivative results" (2008), made symmetric; of equal eigenvalues there is none."""
+    V = eigenvectors
+    diagonal = _diagonal(F, V)
+    inner = F.where(diagonal, F.unsqueeze(_or_zeros(F, grads[0], eigenvalues), -1), 0.0)
+    if grads[1] is not None:
+        gaps = F.unsqueeze(eigenvalues, -2) - F.unsqueeze(eigenvalues, -1)
+        turn = V.mT @ grads[1]
+        inner = inner + (turn - turn.mT) / F.where(diagonal, 1.0, gaps * 2)
+    return V @ inner @ V.mT
+
+
+eigh.derivative(A=_eigh_grad)
+
+
+@composite(namespace="torch.linalg", cases=SYMMETRIC)
+def eigvalsh(F: Any, A: Array, UPLO: Str = "L") -> Any:
+    """The eigenvalues of symmetric matrices, ascending."""
+    return F.eigh(A, UPLO)[0]
+
+
+# Singular values --------------------------------------------------------------------------------------
+
+
+def _svd_rule(A: Any, full_matrices: bool = True) -> list[Spec]:
+    check_matrix(A, "linalg.svd", "linalg_svd_cpu")
+    *batch, m, n = A.shape
+    k = min(m, n)
+    shapes = ((m, m if full_matrices else k), (k,), (n if full_matrices else k, n))
+    return [Spec((*batch, *shape), A.dtype) for shape in shapes]
+
+
+@op(
+    _svd_rule,
+    outputs=("U", "S", "Vh"),
+    namespace="torch.linalg",
+    node="LinalgSvdBackward0",
+    cases=[
+        case(T(values=SQUARE)),
+        case(T(values=TALL), False),
+        case(T(values=WIDER), full_matrices=False),
+        case(T(values=[SQUARE, POSITIVE])),
+        case(T(0, 2)),
+        case(T(0, 2, 2), False),
+        case(T(3)),
+    ],
+)
+def svd(xp: Any, A: Array, full_matrices: Bool = True) -> Any:
+    """U, the singular values S, descending, and Vh with ``U @ diag(S) @ Vh == A``."""
+    if not xp.all(xp.isfinite(A)):
+        batch, _ = which(A, lambda matrix: not xp.all(xp.isfinite(matrix)))
+        raise InvalidOperation(
+            f"linalg.svd: {batch}The algorithm failed to converge because the input matrix contained non-finite values."
+        )
+    return tuple(xp.linalg.svd(A, full_matrices=full_matrices))
+
+
+def _svd_grad(F: Any, grads: Any, A_shape: Any, U: Any, S: Any, Vh: Any) -> Any:
+    """Townsend, "Differentiating the singular value decomposition" (2016); S must have no equal elements."""
+    m, n = A_shape[-2:]
+    k = min(m, n)
+    U, Vh = F.narrow(U, -1, 0, k), F.narrow(Vh, -2, 0, k)
+    diagonal = F.eye(k, dtype=bool_)
+    row, column = F.unsqueeze(S, -2), F.unsqueeze(S, -1)
+    inner = F.where(diagonal, F.unsqueeze(_or_zeros(F, grads[1], S), -1), 0.0)
+    gaps = F.where(diagonal, 1.0, (row - column) * (row + column))
+    towards_U = None if grads[0] is None else F.narrow(grads[0], -1, 0, k)
+    towards_V = None if grads[2] is None else F.narrow(grads[2], -2, 0, k).mT
+    if towards_U is not None:
+        turn = U.mT @ towards_U
+        inner = inner + (turn - turn.mT) / gaps * row
+    if towards_V is not None:
+        turn = Vh @ towards_V
+        inner = inner + column * ((turn - turn.mT) / gaps)
+    grad = U @ inner @ Vh
+    if towards_U is not None and m > k:
+        grad = grad + (towards_U - U @ (U.mT @ towards_U)) / row @ Vh
+    if towards_V is not None and n > k:
+        grad = grad + U @ ((towards_V - Vh.mT @ (Vh @ towards_V)) / row).mT
+    return grad
+
+
+svd.derivative(A=_svd_grad)
+
+
+@composite(
+    namespace="torch.linalg",
+    cases=[case(T(values=TALL)), case(T(values=[SQUARE, POSITIVE])), case(T(0, 2)), case(T(3))],
+)
+def svdvals(F: Any, A: Array) -> Any:
+    """The singular values, descending."""
+    return F.svd(A, False)[1]

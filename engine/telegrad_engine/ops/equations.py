@@ -1,0 +1,149 @@
+"""What solves linear equations, in batches of matrices.
+
+The derivatives: Giles, "Collected matrix derivative results" (2008).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..cases import T, case
+from ..dtypes import float32, float64, from_numpy
+from ..errors import DTypeMismatch, InvalidOperation, NotImplementedForDType, ShapeMismatch
+from ..params import Array, Bool
+from ..registry import op
+from ..specs import Shape, Spec, broadcast_shapes
+from .inverses import OTHER, SQUARE, check_matrix, check_square, which
+
+
+def _is_vector(A: Shape, B: Shape) -> bool:
+    """Whether B is a batch of vectors rather than of matrices."""
+    return len(B) == 1 or (len(A) - 1 == len(B) and A[:-1] == B)
+
+
+def _solution_shape(A: Shape, B: Shape, left: bool, name: str) -> Shape:
+    n = A[-1]
+    if B[-2 if left else -1] != n:
+        equation = "AX = B" if left else "XA = B"
+        raise ShapeMismatch(
+            f"{name}: Incompatible shapes of A and B for the equation {equation} ({n}x{n} and {B[-2]}x{B[-1]})"
+        )
+    return broadcast_shapes(B[:-2], A[:-2]) + B[-2:]
+
+
+def _solve_rule(A: Any, B: Any, *, left: bool = True) -> Spec:
+    name = "linalg.solve"
+    check_square(A, name)
+    check_matrix(A, name)
+    if A.dtype != B.dtype:
+        kinds = [from_numpy(x.dtype).kernel_name for x in (A, B)]
+        raise DTypeMismatch(
+            f"{name}: Expected A and B to have the same dtype, but found A of type {kinds[0]} and B of type "
+            f"{kinds[1]} instead"
+        )
+    vector = _is_vector(tuple(A.shape), tuple(B.shape))
+    if not vector:
+        check_matrix(B, name, letter="B")
+    shape = _solution_shape(A.shape, (*B.shape, 1) if vector else B.shape, left, name)
+    return Spec(shape[:-1] if vector else shape, A.dtype)
+
+
+@op(
+    _solve_rule,
+    namespace="torch.linalg",
+    node="LinalgSolveExBackward0",
+    cases=[
+        case(T(values=SQUARE), T(3)),
+        case(T(values=SQUARE), T(3, 2)),
+        case(T(values=[SQUARE, OTHER]), T(2, 3)),
+        case(T(values=[SQUARE, OTHER]), T(3)),
+        case(T(values=[SQUARE, OTHER]), T(3, 2)),
+        case(T(values=SQUARE), T(2, 3, 1)),
+        case(T(values=SQUARE), T(2, 3), left=False),
+        case(T(values=[SQUARE, OTHER]), T(2, 3), left=False),
+        case(T(0, 0), T(0, 2)),
+        case(T(2, 3), T(2)),
+        case(T(2, 2), T(3)),
+        case(T(3, 2, 2), T(4, 2, 4)),
+        case(T(2, 2), T()),
+    ],
+)
+def solve(xp: Any, A: Array, B: Array, *, left: Bool = True) -> Any:
+    """The solution of ``A @ X = B``, or of ``X @ A = B`` where not ``left``; B may be vectors."""
+    vector = _is_vector(A.shape, B.shape)
+    right = B[..., None] if vector else B
+    try:
+        result = xp.linalg.solve(A, right) if left else xp.linalg.solve(A.mT, right.mT).mT
+    except xp.linalg.LinAlgError:
+        batch, _ = which(A, xp.zero_pivot)
+        text = f"torch.linalg.solve: {batch}The solver failed because the input matrix is singular."
+        raise InvalidOperation(text) from None
+    return result[..., 0] if vector else result
+
+
+def _solve_grad(F: Any, grad: Any, needs: Any, A: Any, B_shape: Any, result: Any, left: bool) -> Any:
+    vector = _is_vector(tuple(A.shape), B_shape)
+    if vector:
+        grad, result = F.unsqueeze(grad, -1), F.unsqueeze(result, -1)
+    towards_B = F.solve(A.mT, grad, left=left)
+    towards_A = None
+    if needs[0]:
+        towards_A = -(towards_B @ result.mT if left else result.mT @ towards_B)
+    return towards_A, towards_B.squeeze(-1) if vector else towards_B
+
+
+solve.joint_derivative(_solve_grad)
+
+
+def _triangular_rule(A: Any, B: Any, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Spec:
+    name = "linalg.solve_triangular"
+    if len(B.shape) < 2:
+        check_square(A, name)
+        raise ShapeMismatch(f"{name}: The input tensor B must have at least 2 dimensions.")
+    check_square(A, name)
+    shape = _solution_shape(A.shape, B.shape, left, name)
+    if A.dtype != B.dtype:
+        raise DTypeMismatch(f"{name}: Expected A and B to have the same dtype")
+    if A.dtype not in (float32.numpy, float64.numpy):
+        kind = from_numpy(A.dtype).kernel_name
+        raise NotImplementedForDType(f"\"triangular_solve_cpu\" not implemented for '{kind}'")
+    return Spec(shape, A.dtype)
+
+
+@op(
+    _triangular_rule,
+    namespace="torch.linalg",
+    node="LinalgSolveTriangularBackward0",
+    cases=[
+        case(T(values=SQUARE), T(3, 2), upper=True),
+        case(T(values=SQUARE), T(3, 2), upper=False),
+        case(T(values=[SQUARE, OTHER]), T(2, 3), upper=True, left=False),
+        case(T(values=[SQUARE, OTHER]), T(3, 2), upper=False, unitriangular=True),
+        case(T(values=SQUARE), T(2, 3, 1), upper=True, unitriangular=True),
+        case(T(0, 0), T(0, 2), upper=True),
+        case(T(2, 2, values=[[0.0, 1.0], [0.0, 0.0]], constant=True), T(2, 2, constant=True), upper=True),
+        case(T(2, 2), T(3, 3), upper=True, left=False),
+        case(T(2, 2), T(2), upper=True),
+        case(T(2, 3), T(3, 3), upper=True),
+    ],
+)
+def solve_triangular(
+    xp: Any, A: Array, B: Array, *, upper: Bool, left: Bool = True, unitriangular: Bool = False
+) -> Any:
+    """The solution of ``A @ X = B`` for a triangular A; of the other triangle nothing is read."""
+    if not left:
+        return xp.solve_triangular(A.mT, B.mT, not upper, unitriangular).mT
+    return xp.solve_triangular(A, B, upper, unitriangular)
+
+
+def _triangular_grad(
+    F: Any, grad: Any, needs: Any, A: Any, result: Any, upper: bool, left: bool, unitriangular: bool
+) -> Any:
+    towards_B = F.solve_triangular(A.mT, grad, upper=not upper, left=left, unitriangular=unitriangular)
+    if not needs[0]:
+        return None, towards_B
+    whole = -(towards_B @ result.mT if left else result.mT @ towards_B)
+    return F.triu(whole, int(unitriangular)) if upper else F.tril(whole, -int(unitriangular)), towards_B
+
+
+solve_triangular.joint_derivative(_triangular_grad)

@@ -1,0 +1,171 @@
+"""Signs, fractions, remainders and closeness of floating-point numbers, and what stands in for NaN."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ..cases import T, binary, case, unary
+from ..dtypes import FLOATING, bool_, from_numpy
+from ..errors import DTypeMismatch, InvalidOperation, NotImplementedForDType
+from ..params import Array, Bool, Number, Operand, OptionalNumber
+from ..registry import common_dtype, default_float, elementwise
+
+
+@elementwise(cases=[*unary(), case(T(4, values=[0.0, -3.0, 2.0, math.nan])), case(T(3, dtype="bool"))])
+def sgn(xp: Any, input: Array) -> Any:
+    """-1, 0 or 1: of real numbers the same as ``sign``; 0 of NaN."""
+    if input.dtype == bool_.numpy:
+        return xp.array(input)
+    return xp.where(xp.isnan(input), xp.zeros_like(input), xp.sign(input))
+
+
+sgn.derivative(input=lambda F, grad: F.zeros_like(grad))
+
+
+def _floating_only(input: Any) -> None:
+    if input.dtype not in FLOATING:
+        raise NotImplementedForDType(f"\"frac_cpu\" not implemented for '{from_numpy(input.dtype).kernel_name}'")
+
+
+@elementwise(cases=[*unary(), case(T(4, values=[-1.5, 2.0, math.inf, 0.0]))], guard=_floating_only)
+def frac(xp: Any, input: Array) -> Any:
+    """What is left without the whole part, with the sign of ``input``."""
+    return input - xp.trunc(input)
+
+
+frac.derivative(input=lambda F, grad: grad)
+
+
+def _has_remainder(input: Any, other: Any) -> None:
+    if common_dtype((input, other)) == bool_.numpy:
+        raise NotImplementedForDType("\"fmod_cpu\" not implemented for 'Bool'")
+    if not hasattr(other, "dtype") and other == 0 and common_dtype((input, other)) not in FLOATING:
+        _refuse_zero(math.prod(input.shape))
+
+
+def _refuse_zero(count: int) -> None:
+    """Whole numbers have no NaN to answer a division by zero with."""
+    if count:
+        raise InvalidOperation("ZeroDivisionError")
+
+
+@elementwise(
+    cases=[
+        case(T(2, 3, low=-9, high=9), T(3, low=1, high=3)),
+        case(T(2, 3, low=-9, high=9), -1.5),
+        case(T(4, values=[3.0, -3.0, 3.0, -3.0]), T(4, values=[2.0, 2.0, -2.0, -2.0])),
+        case(T(3), 0),
+        case(T(0, 3), T(3)),
+        case(T(), T(low=1, high=3)),
+        case(T(3, dtype="bool"), T(3, dtype="bool")),
+    ],
+    node="FmodBackward1",
+    guard=_has_remainder,
+)
+def fmod(xp: Any, input: Array, other: Operand) -> Any:
+    """The remainder of ``input / other``, with the sign of ``input``, as C's fmod."""
+    result = xp.fmod(input, other)
+    if result.dtype not in FLOATING and xp.any(xp.equal(other, 0)):
+        _refuse_zero(result.size)
+    return result
+
+
+fmod.derivative(
+    input=lambda F, grad: grad,
+    other=lambda F, grad, input, other: -grad * F.trunc(input / other),
+)
+
+
+@elementwise(
+    floats=True,
+    cases=[
+        *binary(),
+        case(T(2, 3), -1.0),
+        case(T(4, values=[0.0, -1.0, 2.0, 3.0]), T(4, values=[-1.0, 0.0, -0.0, -math.inf])),
+        case(T(3, dtype="bool"), T(3, dtype="bool")),
+    ],
+)
+def copysign(xp: Any, input: Array, other: Operand) -> Any:
+    """The magnitude of ``input`` with the sign of ``other``, which may be that of a zero."""
+    return xp.copysign(input, other)
+
+
+copysign.derivative(
+    input=lambda F, grad, input, result: grad * F.where(input == 0, 0.0, result / input),
+    other=lambda F, grad: F.zeros_like(grad),
+)
+
+ODD = [math.nan, math.inf, -math.inf, 1.5]
+
+
+@elementwise(
+    cases=[
+        *unary(),
+        case(T(4, values=ODD)),
+        case(T(4, values=ODD), 1.0, 2, neginf=-3.0),
+        case(T(4, values=ODD), posinf=math.inf),
+        case(T(3, dtype="bool")),
+    ],
+)
+def nan_to_num(
+    xp: Any,
+    input: Array,
+    nan: OptionalNumber = None,
+    posinf: OptionalNumber = None,
+    neginf: OptionalNumber = None,
+) -> Any:
+    """``input`` with numbers for NaN (0) and the infinities (the largest and the lowest of the dtype)."""
+    if input.dtype not in FLOATING:
+        return xp.array(input)
+    largest = xp.nextafter(xp.asarray(math.inf, input.dtype), xp.asarray(0, input.dtype))
+    odd = ((xp.isnan(input), nan, 0), (input == math.inf, posinf, largest), (input == -math.inf, neginf, -largest))
+    result = input
+    for hit, wanted, default in odd:
+        result = xp.where(hit, xp.asarray(default if wanted is None else wanted, input.dtype), result)
+    return result
+
+
+nan_to_num.derivative(input=lambda F, grad, input: grad * F.isfinite(input))
+
+
+def _check_closeness(input: Any, other: Any, rtol: Any = 0, atol: Any = 0, equal_nan: bool = False) -> None:
+    if input.dtype != other.dtype:
+        names = [from_numpy(x.dtype).kernel_name for x in (input, other)]
+        raise DTypeMismatch(f"{names[0]} did not match {names[1]}")
+    for name, tolerance in (("rtol", rtol), ("atol", atol)):
+        if not tolerance >= 0:
+            raise InvalidOperation(f"{name} must be greater than or equal to zero, but got {tolerance:g}")
+
+
+@elementwise(
+    out="bool",
+    cases=[
+        case(T(2, 3), T(3)),
+        case(T(4, values=[1.0, 2.0, 3.0, 0.0]), T(4, values=[1.0, 2.1, 3.0001, 1e-9])),
+        case(T(3, values=[1.0, 2.0, 3.0]), T(3, values=[1.0, 2.1, 3.5]), 0.1, 0.01),
+        case(T(3, values=[10.0, 20.0, 30.0]), T(3, values=[11.0, 19.0, 37.0]), rtol=0.1),
+        case(T(3, values=[1.0, 2.0, 3.0]), T(3, values=[1.0, 2.0, 4.0]), rtol=0, atol=0),
+        case(T(4, values=ODD), T(4, values=ODD)),
+        case(T(4, values=ODD), T(4, values=[math.nan, 1.0, math.inf, 1.5]), equal_nan=True),
+        case(T(1, values=[16777217], dtype="int64"), T(1, values=[16777216], dtype="int64"), 0.0, 0.5),
+        case(T(3, dtype="bool"), T(3, dtype="bool")),
+        case(T(3), T(3), rtol=-1),
+        case(T(3), T(3), atol=-0.5),
+        case(T(3), T(3, dtype="bool")),
+        case(T(0, 3), T()),
+    ],
+    guard=_check_closeness,
+)
+def isclose(
+    xp: Any, input: Array, other: Array, rtol: Number = 1e-05, atol: Number = 1e-08, equal_nan: Bool = False
+) -> Any:
+    """Whether equal, or ``abs(input - other) <= atol + rtol * abs(other)`` and finite."""
+    close = xp.equal(input, other)
+    if input.dtype not in FLOATING:
+        input, other = input.astype(default_float()), other.astype(default_float())
+    elif equal_nan:
+        close = xp.logical_or(close, xp.logical_and(xp.isnan(input), xp.isnan(other)))
+    error = xp.absolute(input - other)
+    near = xp.logical_and(xp.isfinite(error), error <= atol + xp.absolute(rtol * other))
+    return xp.logical_or(close, near)

@@ -1,0 +1,223 @@
+"""Norms, and reductions that leave out NaN or count."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ..cases import T, case, reduction
+from ..dtypes import from_numpy, int64, is_floating, promote_types
+from ..errors import DTypeMismatch, InvalidOperation, ShapeMismatch
+from ..params import Array, Bool, Number, NumberOrStr, OptionalDType, OptionalInts
+from ..registry import composite, op
+from ..specs import Spec, reduced_shape, wrap_dims
+from .reduce import axes, reduced, restore
+
+# Norms ---------------------------------------------------------------------------------------------------
+
+
+def _check_norm_dtype(input: Any, dtype: Any) -> None:
+    kind = from_numpy(input.dtype).kernel_name
+    if not is_floating(input.dtype):
+        raise DTypeMismatch(f"linalg.vector_norm: Expected a floating point or complex tensor as input. Got {kind}")
+    if dtype is None:
+        return
+    if not dtype.is_floating_point:
+        raise DTypeMismatch(
+            f"linalg.vector_norm: dtype should be floating point or complex, but got {dtype.kernel_name}"
+        )
+    if promote_types(input.dtype, dtype.numpy) != dtype.numpy:
+        raise DTypeMismatch(
+            f"linalg.vector_norm: the dtype of the input ({kind}) should be convertible without narrowing to the "
+            f"specified dtype ({dtype.kernel_name})"
+        )
+
+
+def _vector_norm_rule(input: Any, ord: float = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Spec:
+    _check_norm_dtype(input, dtype)
+    spec = reduced(input, dim, keepdim, None if dtype is None else dtype.numpy)
+    if (ord < 0 or ord == math.inf) and math.prod(input.shape) == 0:
+        text = f"linalg.vector_norm cannot compute the {float(ord):g} norm on "
+        if not dim:
+            raise InvalidOperation(f"{text}an empty tensor because the operation does not have an identity")
+        for d in wrap_dims(dim, len(input.shape)):
+            if input.shape[d] == 0:
+                raise InvalidOperation(
+                    f"{text}the dimension {d}because this dimension is empty and the operation does not have an "
+                    "identity"
+                )
+    return spec
+
+
+SOME_ZEROS = T(2, 3, values=[[0.0, 1.0, -2.0], [3.0, 0.0, 3.0]])
+ORDERS = (0, 0.5, 1, 1.5, 2, 2.5, 3, math.inf, -math.inf, -1)
+
+
+@op(
+    _vector_norm_rule,
+    namespace="torch.linalg",
+    node="LinalgVectorNormBackward0",
+    cases=[
+        *reduction(),
+        *[case(T(2, 4), ord, -1) for ord in ORDERS],
+        *[case(SOME_ZEROS, ord, 1) for ord in ORDERS],
+        *[case(T(2, 3, values=[[0.0] * 3, [0.0, 1.0, 2.0]]), ord, dim=1) for ord in ORDERS],
+        *[case(T(0, 3), ord, 0) for ord in (0.5, 3, math.inf, -1)],
+        case(T(0, 3), math.inf, 1),
+        case(T(0), -math.inf),
+        case(T(), 3, 0),
+        case(T(2, 3, constant=True), dtype="float64"),
+        case(T(2, 3, dtype="float64"), dtype="float32"),
+        case(T(2, 3), dtype="int64"),
+        case(T(2, 3), 2, (0, 0)),
+    ],
+)
+def vector_norm(
+    xp: Any,
+    x: Array,
+    ord: Number = 2,
+    dim: OptionalInts = None,
+    keepdim: Bool = False,
+    *,
+    dtype: OptionalDType = None,
+) -> Any:
+    """The ``ord``-norm over ``dim``, or of all elements: ``sum(abs(x) ** ord) ** (1 / ord)``."""
+    x = x if dtype is None else x.astype(dtype.numpy)
+    where = {"axis": axes(dim, x.ndim), "keepdims": keepdim}
+    if ord == 2:
+        return xp.sqrt(xp.sum(x * x, **where))
+    if ord == 0:
+        return xp.sum(x != 0, **where).astype(x.dtype)
+    if math.isinf(ord):
+        return (xp.max if ord > 0 else xp.min)(xp.abs(x), **where)
+    if ord == 1:
+        return xp.sum(xp.abs(x), **where)
+    return xp.sum(xp.abs(x) ** float(ord), **where) ** (1 / ord)
+
+
+def _vector_norm_grad(F: Any, grad: Any, x: Any, result: Any, ord: float, dim: Any, keepdim: bool) -> Any:
+    """sgn(x) (abs(x) / norm) ** (ord - 1), and 0 where that is undefined."""
+    if ord == 0:
+        return None
+    kept = reduced_shape(tuple(x.shape), wrap_dims(dim, len(x.shape)), True)
+    grad, norm = F.reshape(grad, kept), F.reshape(result, kept)
+    if ord == 1:
+        return grad * F.sgn(x)
+    if math.isinf(ord):
+        hits = F.eq(F.abs(x), norm)
+        return F.div(grad, F.sum(hits, dim, True)) * F.sgn(x) * hits
+    if ord < 1:
+        powers = F.where(x == 0, 0.0, F.pow(F.abs(x), ord - 1))
+        return F.sgn(x) * powers * grad * F.pow(norm, 1 - ord)
+    if ord == 2:
+        return grad * F.where(norm == 0, 0.0, x / norm)
+    powers = F.sgn(x) * F.pow(F.abs(x), ord - 1) if ord < 2 else x * F.pow(F.abs(x), ord - 2)
+    return powers * F.where(norm == 0, 0.0, grad / F.pow(norm, ord - 1))
+
+
+vector_norm.derivative(x=_vector_norm_grad)
+
+
+@composite(
+    cases=[
+        *reduction(),
+        *[case(T(2, 4), p, 1) for p in ("fro", 0, 1, 3, math.inf)],
+        case(T(2, 3), "fro", (0, 1), True),
+        case(T(2, 3, 2), "fro", (0, 1, 2)),
+        case(T(2, 3), 3, keepdim=True, dtype="float64"),
+        case(T(2, 3), "other"),
+        case(T(0, 3), math.inf),
+        case(SOME_ZEROS, 2, 0),
+    ],
+)
+def norm(
+    F: Any,
+    input: Array,
+    p: NumberOrStr = "fro",
+    dim: OptionalInts = None,
+    keepdim: Bool = False,
+    *,
+    dtype: OptionalDType = None,
+) -> Any:
+    """The ``p``-norm over ``dim``, or of all elements; "fro" is the 2-norm."""
+    if p == "fro" and dim is not None and len(dim) > 2:
+        if len(input.shape) < 2:
+            raise ShapeMismatch("linalg.matrix_norm: The input tensor A must have at least 2 dimensions.")
+        raise ShapeMismatch(f"linalg.matrix_norm: dim must be a 2-tuple. Got {' '.join(map(str, dim))}")
+    if isinstance(p, str) and p != "fro":
+        raise InvalidOperation(f"linalg.matrix_norm: Order {p} not supported.")
+    return F.vector_norm(input, 2 if p == "fro" else p, dim, keepdim, dtype=dtype)
+
+
+# Without NaN, and counts ---------------------------------------------------------------------------------
+
+
+def _nansum_rule(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Spec:
+    own = input.dtype if is_floating(input.dtype) else int64.numpy
+    return reduced(input, dim, keepdim, own if dtype is None else dtype.numpy)
+
+
+NANS = T(2, 3, values=[[1.0, math.nan, 2.0], [math.nan, math.nan, math.nan]])
+
+
+@op(
+    _nansum_rule,
+    cases=[
+        *reduction(),
+        case(NANS),
+        case(NANS, 1),
+        case(NANS, 0, True, dtype="float64"),
+        case(T(2, 3, dtype="int64"), 1),
+        case(T(2, 3, dtype="bool")),
+        case(T(2, 3), ()),
+    ],
+)
+def nansum(
+    xp: Any, input: Array, dim: OptionalInts = None, keepdim: Bool = False, *, dtype: OptionalDType = None
+) -> Any:
+    """The sum over ``dim``, or over everything, NaN counting as 0."""
+    wanted = _nansum_rule(input, dtype=dtype).dtype
+    present = xp.where(input == input, input, xp.zeros((), input.dtype)).astype(wanted)
+    return xp.sum(present, axis=axes(dim, input.ndim), keepdims=keepdim)
+
+
+nansum.derivative(
+    input=lambda F, grad, input, dim, keepdim: (
+        restore(F, grad, tuple(input.shape), dim, keepdim) * F.logical_not(F.isnan(input))
+    )
+)
+
+
+@composite(
+    cases=[*reduction(), case(NANS), case(NANS, 1, True), case(T(2, 3, constant=True), dtype="float64"), case(T(0))]
+)
+def nanmean(
+    F: Any, input: Array, dim: OptionalInts = None, keepdim: Bool = False, *, dtype: OptionalDType = None
+) -> Any:
+    """The mean over ``dim``, or over everything, of what is not NaN."""
+    if not input.is_floating_point():
+        raise DTypeMismatch(
+            "nanmean(): expected input to have floating point or complex dtype but got " + input.dtype.kernel_name
+        )
+    present = F.sum(F.logical_not(F.isnan(input)), dim, keepdim)
+    return F.div(F.nansum(input, dim, keepdim, dtype=dtype), present)
+
+
+@op(
+    lambda input, dim=None: reduced(input, dim, False, int64.numpy),
+    cases=[
+        case(SOME_ZEROS),
+        case(SOME_ZEROS, 1),
+        case(SOME_ZEROS, (0, -1)),
+        case(SOME_ZEROS, dim=()),
+        case(T(2, 3, dtype="bool"), 0),
+        case(NANS, 1),
+        case(T(), 0),
+        case(T(0, 3), 0),
+        case(T(3), 1),
+        case(T(3), (0, 0)),
+    ],
+)
+def count_nonzero(xp: Any, input: Array, dim: OptionalInts = None) -> Any:
+    """How many elements are not zero over ``dim``, or in all."""
+    return xp.sum(input != 0, axis=axes(dim, input.ndim), dtype=int64.numpy)

@@ -1,0 +1,212 @@
+"""Ops that make tensors of a pattern, or draw them from a distribution that other tensors give."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ..cases import I, T, case
+from ..dtypes import from_numpy, int32, int64, is_floating
+from ..errors import (
+    DataDependentShape,
+    DTypeMismatch,
+    InvalidArgument,
+    InvalidOperation,
+    NotImplementedForDType,
+)
+from ..params import Array, Bool, Int, Ints, Number, Operand, OptionalDType
+from ..registry import default_float, op
+from ..specs import Spec, broadcast_shapes, is_array
+from .create import sized
+
+# Patterns ------------------------------------------------------------------------------------------------
+
+
+def _logspace_rule(start: Any, end: Any, steps: int, base: float = 10.0, *, dtype: Any = None) -> Spec:
+    if steps < 0:
+        raise InvalidOperation("number of steps must be non-negative")
+    return sized("logspace", (steps,), dtype)
+
+
+@op(
+    _logspace_rule,
+    factory=True,
+    cases=[
+        case(0, 2, 3),
+        case(-1.0, 1.0, 4, 2.0),
+        case(0, 10, 4, base=2, dtype="int64"),
+        case(0.5, 2.0, 1),
+        case(0.0, 1.0, 0),
+        case(0, 2, 4, -2.0),
+        case(0, 2, 4, 0.0),
+        case(0, 2, -3),
+    ],
+)
+def logspace(
+    xp: Any, start: Number, end: Number, steps: Int, base: Number = 10.0, *, dtype: OptionalDType = None
+) -> Any:
+    """``base`` to the power of ``steps`` numbers from ``start`` to ``end``, both included, evenly apart."""
+    powers = xp.power(float(base), xp.linspace(start, end, steps))
+    return powers.astype(default_float() if dtype is None else dtype.numpy)
+
+
+def _triangle(name: str, lower: bool) -> Any:
+    def rule(row: int, col: int, offset: int = 0, *, dtype: Any = None) -> Spec:
+        for size, which in ((row, "row"), (col, "col")):
+            if size < 0:
+                raise InvalidOperation(f"{which} must be non-negative, got{size}")
+        if dtype is not None and dtype not in (int32, int64):
+            raise NotImplementedForDType(f"\"{name}\" not implemented for '{dtype.kernel_name}'")
+        below = sum(min(max(i + offset + lower, 0), col) for i in range(row))
+        return sized(name, (2, below if lower else row * col - below), int64 if dtype is None else dtype)
+
+    return rule
+
+
+INDICES = [
+    case(3, 3),
+    case(2, 4, 1),
+    case(4, 2, offset=-1),
+    case(2, 3, -5),
+    case(2, 3, 5),
+    case(0, 3),
+    case(2, 2, dtype="float32"),
+    case(-1, 2),
+]
+
+
+@op(_triangle("tril_indices", True), factory=True, cases=INDICES)
+def tril_indices(xp: Any, row: Int, col: Int, offset: Int = 0, *, dtype: OptionalDType = None) -> Any:
+    """The rows and columns of the elements of a lower triangle: (2, n)."""
+    return xp.stack(xp.tril_indices(row, offset, col)).astype(int64.numpy if dtype is None else dtype.numpy)
+
+
+@op(_triangle("triu_indices", False), factory=True, cases=INDICES)
+def triu_indices(xp: Any, row: Int, col: Int, offset: Int = 0, *, dtype: OptionalDType = None) -> Any:
+    """The rows and columns of the elements of an upper triangle: (2, n)."""
+    return xp.stack(xp.triu_indices(row, offset, col)).astype(int64.numpy if dtype is None else dtype.numpy)
+
+
+def _one_hot_rule(input: Any, num_classes: int = -1) -> Spec:
+    if input.dtype != int64.numpy:
+        raise DTypeMismatch("one_hot is only applicable to index tensor of type LongTensor.")
+    if 0 in input.shape:
+        if num_classes <= 0:
+            raise InvalidOperation("Can not infer total number of classes from empty tensor.")
+    elif num_classes == -1:
+        if isinstance(input, Spec):
+            raise DataDependentShape("the shape of one_hot's result depends on the input's values")
+        num_classes = max(int(input.max()) + 1, 0)
+    elif num_classes < 1:
+        raise InvalidOperation("Class values must be smaller than num_classes.")
+    return Spec((*input.shape, num_classes), int64.numpy)
+
+
+@op(
+    _one_hot_rule,
+    namespace="torch.nn.functional",
+    cases=[
+        case(I(2, 3, high=4), 4),
+        case(I(3, high=2), num_classes=5),
+        case(T(3, values=[0, 2, 1], dtype="int64")),
+        case(I(high=3), 3),
+        case(I(0, high=3), 3),
+        case(I(0, high=3)),
+        case(I(2, high=3), 0),
+        case(T(2, dtype="bool"), 2),
+    ],
+)
+def one_hot(xp: Any, input: Array, num_classes: Int = -1) -> Any:
+    """A 1 in the place that each class names, among zeros, in a new last dimension."""
+    n = _one_hot_rule(input, num_classes).shape[-1]
+    if input.size and int(input.min()) < 0:
+        raise InvalidOperation("Class values must be non-negative.")
+    if input.size and int(input.max()) >= n:
+        raise InvalidOperation("Class values must be smaller than num_classes.")
+    return (xp.expand_dims(input, -1) == xp.arange(n)).astype(int64.numpy)
+
+
+# Draws ---------------------------------------------------------------------------------------------------
+
+
+def _check_deviation(std: Any) -> None:
+    if not is_array(std) and std < 0:
+        raise InvalidOperation(f"normal expects std >= 0.0, but found std {std:g}")
+
+
+def _check_normal(dtype: Any) -> None:
+    if not is_floating(dtype):
+        raise NotImplementedForDType(f"\"normal_kernel_cpu\" not implemented for '{from_numpy(dtype).kernel_name}'")
+
+
+def _normal_size_rule(mean: float, std: float, size: Any, *, dtype: Any = None) -> Spec:
+    _check_deviation(std)
+    spec = sized("normal", size, dtype)
+    _check_normal(spec.dtype)
+    return spec
+
+
+@op(_normal_size_rule, key="normal.size", random=True, factory=True, cases=[])
+def normal_size(xp: Any, rng: Any, mean: Number, std: Number, size: Ints, *, dtype: OptionalDType = None) -> Any:
+    """Normal numbers of one mean and deviation."""
+    return (mean + std * rng.standard_normal(size)).astype(default_float() if dtype is None else dtype.numpy)
+
+
+def _normal_rule(mean: Any, std: Any = 1.0) -> Spec:
+    given = [x for x in (mean, std) if is_array(x)]
+    if not given:
+        raise InvalidArgument("normal() of two numbers needs a size: normal(float mean, float std, tuple of ints size)")
+    _check_deviation(std)
+    _check_normal(given[0].dtype)
+    return Spec(broadcast_shapes(*[x.shape for x in given]), given[0].dtype)
+
+
+@op(_normal_rule, random=True, method=False, cases=[])
+def normal(xp: Any, rng: Any, mean: Operand, std: Operand = 1.0) -> Any:
+    """Normal numbers, each of its own mean or deviation."""
+    if is_array(std) and std.size and float(std.min()) < 0:
+        raise InvalidOperation("normal expects all elements of std >= 0.0")
+    spec = _normal_rule(mean, std)
+    return xp.asarray(mean + std * rng.standard_normal(spec.shape)).astype(spec.dtype)
+
+
+normal.derivative(mean=lambda F, grad: F.zeros_like(grad), std=lambda F, grad: F.zeros_like(grad))
+
+
+def _multinomial_rule(input: Any, num_samples: int, replacement: bool = False) -> Spec:
+    if not is_floating(input.dtype):
+        raise DTypeMismatch(
+            f"multinomial only supports floating-point dtypes for input, got: {from_numpy(input.dtype).kernel_name}"
+        )
+    if len(input.shape) not in (1, 2):
+        raise InvalidOperation("prob_dist must be 1 or 2 dim")
+    if num_samples <= 0:
+        raise InvalidOperation("cannot sample n_sample <= 0 samples")
+    if not replacement and num_samples > input.shape[-1]:
+        raise InvalidOperation("cannot sample n_sample > prob_dist.size(-1) samples without replacement")
+    if not input.shape[-1]:
+        raise InvalidOperation(
+            "aminmax(): cannot compute aminmax over an empty dimension as the operation has no identity."
+        )
+    return Spec((*input.shape[:-1], num_samples), int64.numpy)
+
+
+@op(_multinomial_rule, random=True, cases=[])
+def multinomial(xp: Any, rng: Any, input: Array, num_samples: Int, replacement: Bool = False) -> Any:
+    """Positions in each row, drawn with the probabilities that it is proportional to."""
+    weights = input.astype("float64")
+    if weights.size and not (math.isfinite(float(weights.max())) and float(weights.min()) >= 0):
+        raise InvalidOperation("probability tensor contains either `inf`, `nan` or element < 0")
+    if weights.size and float(weights.sum(axis=-1).min()) <= 0:
+        raise InvalidOperation("invalid multinomial distribution (sum of probabilities <= 0)")
+    shape = (*input.shape[:-1], num_samples)
+    if not replacement:
+        # The order in which exponential clocks of these rates ring; what has no probability rings last.
+        clocks = rng.standard_exponential(input.shape)
+        times = xp.where(weights > 0, clocks / xp.where(weights > 0, weights, 1), xp.inf)
+        return xp.argsort(times, axis=-1)[..., :num_samples]
+    shares = xp.cumsum(weights, axis=-1)
+    rows = xp.reshape(shares / shares[..., -1:], (-1, input.shape[-1]))
+    draws = xp.reshape(rng.random(shape), (-1, num_samples))
+    picked = [xp.searchsorted(row, draw, side="right") for row, draw in zip(rows, draws, strict=True)]
+    return xp.reshape(xp.asarray(picked, dtype="int64"), shape)

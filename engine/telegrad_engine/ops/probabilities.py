@@ -1,0 +1,244 @@
+"""Losses between predictions and targets that are probabilities, and the cosine of an angle."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..cases import I, T, case
+from ..dtypes import from_numpy, is_floating
+from ..errors import DTypeMismatch, InvalidOperation, InvalidValue, NotImplementedForDType, ShapeMismatch
+from ..params import Array, Bool, Int, Number, Str
+from ..registry import composite, op
+from ..specs import Size, Spec, broadcast_shapes
+from .loss import check_reduction, reduce_loss
+from .regression import reduce_losses, share
+
+
+def _kind(x: Any) -> str:
+    return from_numpy(x.dtype).kernel_name
+
+
+def _check_weight(shape: tuple[int, ...], weight: Any) -> None:
+    broadcast = broadcast_shapes(shape, weight.shape)
+    if broadcast != shape:
+        raise ShapeMismatch(f"output with shape {list(shape)} doesn't match the broadcast shape {list(broadcast)}")
+
+
+# Binary --------------------------------------------------------------------------------------------------
+
+
+def _binary_rule(input: Any, target: Any, weight: Any = None, *, reduction: str = "mean") -> Spec:
+    check_reduction(reduction)
+    if input.shape != target.shape:
+        raise InvalidValue(
+            f"Using a target size ({Size(target.shape)!r}) that is different to the input size "
+            f"({Size(input.shape)!r}) is deprecated. Please ensure they have the same size."
+        )
+    if weight is not None:
+        broadcast_shapes(input.shape, weight.shape)
+    if input.dtype != target.dtype:
+        raise DTypeMismatch(f"Found dtype {_kind(target)} but expected {_kind(input)}")
+    if not is_floating(input.dtype):
+        raise NotImplementedForDType(f"\"binary_cross_entropy\" not implemented for '{_kind(input)}'")
+    if weight is not None:
+        _check_weight(input.shape, weight)
+    return Spec(input.shape if reduction == "none" else (), input.dtype)
+
+
+def _chances(*shape: int) -> T:
+    return T(*shape, low=0.1, high=0.9)
+
+
+@op(
+    _binary_rule,
+    namespace="torch.nn.functional",
+    cases=[
+        case(_chances(2, 3), _chances(2, 3)),
+        case(_chances(2, 3), _chances(2, 3), reduction="sum"),
+        case(_chances(2, 3), _chances(2, 3), T(3, low=0.5, constant=True), reduction="none"),
+        case(_chances(2, 3), _chances(2, 3), T(2, 1, low=0.5, constant=True)),
+        case(T(4, values=[0.0, 1.0, 0.0, 1.0], constant=True), T(4, values=[0.0, 1.0, 1.0, 0.0], constant=True)),
+        case(_chances(), _chances()),
+        case(_chances(0, 3), _chances(0, 3), reduction="sum"),
+        case(_chances(0, 3), _chances(0, 3)),
+        case(_chances(2, 3), _chances(3)),
+        case(_chances(2, 3), _chances(2, 3), T(4, 2, 3, constant=True)),
+        case(_chances(2, 3), _chances(2, 3), T(2, constant=True)),
+        case(_chances(2, 3), _chances(2, 3), T(3)),
+    ],
+)
+def binary_cross_entropy(xp: Any, input: Array, target: Array, weight: Array = None, *, reduction: Str = "mean") -> Any:
+    """The cross entropy of probabilities with target probabilities; logarithms are kept above -100, as in torch."""
+    for name, values in (("input", input), ("target", target)):
+        if not xp.all(xp.logical_and(values >= 0, values <= 1)):
+            raise InvalidOperation(f"all elements of {name} should be between 0 and 1")
+    losses = (target - 1) * xp.maximum(xp.log1p(-input), -100) - target * xp.maximum(xp.log(input), -100)
+    return reduce_losses(xp, losses if weight is None else losses * weight, reduction)
+
+
+def _weighted(grad: Any, shape: Any, weight: Any, reduction: str) -> Any:
+    grad = share(grad, shape, reduction)
+    return grad if weight is None else grad * weight
+
+
+binary_cross_entropy.derivative(
+    input=lambda F, grad, input, target, weight, reduction: (
+        _weighted(grad, input.shape, weight, reduction) * ((input - target) / F.clamp((1 - input) * input, min=1e-12))
+    ),
+    target=lambda F, grad, input, weight, reduction: (
+        _weighted(grad, input.shape, weight, reduction)
+        * (F.clamp(F.log1p(-input), min=-100) - F.clamp(F.log(input), min=-100))
+    ),
+)
+
+
+def _logits_rule(
+    input: Any, target: Any, weight: Any = None, *, reduction: str = "mean", pos_weight: Any = None
+) -> Spec:
+    check_reduction(reduction)
+    if input.shape != target.shape:
+        raise InvalidValue(
+            f"Target size ({Size(target.shape)!r}) must be the same as input size ({Size(input.shape)!r})"
+        )
+    if not is_floating(input.dtype):
+        raise NotImplementedForDType(f"\"log_sigmoid_cpu\" not implemented for '{_kind(input)}'")
+    if not is_floating(target.dtype):
+        raise DTypeMismatch(f"result type {_kind(input)} can't be cast to the desired output type {_kind(target)}")
+    if pos_weight is not None:
+        broadcast_shapes(pos_weight.shape, input.shape)
+        _check_weight(input.shape, pos_weight)
+    if weight is not None:
+        _check_weight(input.shape, weight)
+    return Spec(input.shape if reduction == "none" else (), target.dtype)
+
+
+@op(
+    _logits_rule,
+    namespace="torch.nn.functional",
+    cases=[
+        case(T(2, 3), _chances(2, 3)),
+        case(T(2, 3), _chances(2, 3), reduction="sum"),
+        case(T(2, 3), _chances(2, 3), T(3, constant=True), reduction="none"),
+        case(T(2, 3), _chances(2, 3), pos_weight=T(3, low=0.5, constant=True)),
+        case(T(2, 3), _chances(2, 3), T(2, 1, constant=True), pos_weight=T(3, low=0.5, constant=True)),
+        case(T(3, values=[-300.0, 0.0, 300.0]), T(3, values=[1.0, 0.0, 0.0]), reduction="none"),
+        case(T(), _chances()),
+        case(T(0, 3), _chances(0, 3)),
+        case(T(2, 3), _chances(3)),
+        case(T(2, 3), _chances(2, 3), T(2, constant=True)),
+        case(T(2, 3), _chances(2, 3), pos_weight=T(2, constant=True)),
+        case(T(2, 3), _chances(2, 3), T(3)),
+    ],
+)
+def binary_cross_entropy_with_logits(
+    xp: Any, input: Array, target: Array, weight: Array = None, *, reduction: Str = "mean", pos_weight: Array = None
+) -> Any:
+    """The cross entropy of the logits' sigmoids with target probabilities, without overflow."""
+    logs = xp.minimum(input, 0) - xp.log1p(xp.exp(-xp.absolute(input)))
+    scaled = logs if pos_weight is None else logs * (1 + (pos_weight - 1) * target)
+    losses = (1 - target) * input - scaled
+    return reduce_losses(xp, losses if weight is None else losses * weight, reduction)
+
+
+def _logits_grad(F: Any, grad: Any, input: Any, target: Any, weight: Any, pos_weight: Any, reduction: str) -> Any:
+    below = F.sigmoid(-input)
+    slopes = 1 - target - (below if pos_weight is None else below * (1 + (pos_weight - 1) * target))
+    return _weighted(grad, input.shape, weight, reduction) * slopes
+
+
+def _logits_target_grad(F: Any, grad: Any, input: Any, weight: Any, pos_weight: Any, reduction: str) -> Any:
+    slopes = -input if pos_weight is None else -input - F.logsigmoid(input) * (pos_weight - 1)
+    return _weighted(grad, input.shape, weight, reduction) * slopes
+
+
+binary_cross_entropy_with_logits.derivative(input=_logits_grad, target=_logits_target_grad)
+
+# Divergence and angle ------------------------------------------------------------------------------------
+
+LOGS = T(2, 3, low=-3.0, high=-0.1)
+
+
+@composite(
+    namespace="torch.nn.functional",
+    cases=[
+        case(LOGS, _chances(2, 3)),
+        case(LOGS, _chances(2, 3), reduction="batchmean"),
+        case(LOGS, _chances(3), reduction="none"),
+        case(LOGS, T(2, 3, low=-3.0, high=-0.1), reduction="sum", log_target=True),
+        case(T(2), T(2, values=[0.0, 1.0], constant=True), reduction="none"),
+        case(T(), _chances(), reduction="batchmean"),
+        case(T(0, 3), _chances(0, 3), reduction="sum"),
+        case(LOGS, _chances(2, 3), reduction="median"),
+    ],
+)
+def kl_div(F: Any, input: Array, target: Array, *, reduction: Str = "mean", log_target: Bool = False) -> Any:
+    """The divergence of ``exp(input)`` from ``target`` (its logarithm if ``log_target``), elementwise; then reduced."""
+    if reduction != "batchmean":
+        check_reduction(reduction)
+    if not input.is_floating_point() or not target.is_floating_point():
+        raise InvalidOperation("kl_div: Integral inputs not supported.")
+    losses = F.exp(target) * (target - input) if log_target else F.xlogy(target, target) - target * input
+    if reduction != "batchmean":
+        return reduce_loss(F, losses, reduction)
+    return F.sum(losses) / input.shape[0] if input.shape else F.sum(losses)
+
+
+@composite(
+    namespace="torch.nn.functional",
+    cases=[
+        case(T(2, 3), T(2, 3)),
+        case(T(2, 3), T(3), dim=-1),
+        case(T(2, 3, 4), T(3, 1), dim=0),
+        case(T(3), T(3), dim=0),
+        case(T(3), T(3)),
+        case(T(), T(), dim=0),
+        case(T(2, 0), T(2, 0)),
+        case(T(0, 3), T(0, 3)),
+        case(T(2, 3), T(4, 3)),
+        case(T(2, 2, values=[[0.0, 0.0], [3.0, 4.0]], constant=True), T(2, 2)),
+    ],
+)
+def cosine_similarity(F: Any, x1: Array, x2: Array, dim: Int = 1, eps: Number = 1e-8) -> Any:
+    """The cosine of the angle between vectors along ``dim``; lengths count as ``eps`` at least."""
+    if not x1.is_floating_point() and not x2.is_floating_point():
+        raise DTypeMismatch(f"expected common dtype to be floating point, yet common dtype is {x1.dtype.kernel_name}")
+    shape = broadcast_shapes(tuple(x1.shape), tuple(x2.shape))
+    return F.sum(_unit(F, F.expand(x1, shape), dim, eps) * _unit(F, F.expand(x2, shape), dim, eps), (dim,))
+
+
+def _unit(F: Any, x: Any, dim: int, eps: float) -> Any:
+    return x / F.sqrt(F.clamp(F.sum(x * x, (dim,), True), min=eps * eps))
+
+
+SIDES = T(3, values=[1, -1, 1], dtype="int64")
+
+
+@composite(
+    namespace="torch.nn.functional",
+    cases=[
+        case(T(3, 4), T(3, 4), SIDES),
+        case(T(3, 4), T(3, 4), SIDES, margin=0.3, reduction="none"),
+        case(T(4), T(4), T(values=-1, dtype="int64"), -0.5, reduction="sum"),
+        case(T(3, 4), T(3, 4), T(values=1, dtype="int64")),
+        case(T(4), T(4), SIDES),
+        case(T(3, 4), T(3, 4), I(3, 1, high=2)),
+        case(T(2, 0), T(2, 0), T(2, values=[1, -1], dtype="int64"), reduction="sum"),
+    ],
+)
+def cosine_embedding_loss(
+    F: Any, input1: Array, input2: Array, target: Array, margin: Number = 0, *, reduction: Str = "mean"
+) -> Any:
+    """One less the cosine of pairs whose target is 1, what it is above ``margin`` where the target is -1."""
+    ndim = len(target.shape)
+    if ndim > 1:
+        raise InvalidOperation("0D or 1D target tensor expected, multi-target not supported")
+    if {len(input1.shape), len(input2.shape)} != {ndim + 1}:
+        raise ShapeMismatch(
+            f"{ndim}D target tensor expects {ndim + 1}D input tensors, but found inputs with sizes "
+            f"{list(input1.shape)} and {list(input2.shape)}."
+        )
+    pairs = ((input1, input2), (input1, input1), (input2, input2))
+    dots, squares1, squares2 = (F.sum(a * b, (-1,)) for a, b in pairs)
+    cosines = dots / F.sqrt((squares1 + 1e-12) * (squares2 + 1e-12))
+    apart = F.where(target == -1, F.clamp(cosines - margin, min=0), 0.0)
+    return reduce_loss(F, F.where(target == 1, 1 - cosines, 0.0) + apart, reduction)

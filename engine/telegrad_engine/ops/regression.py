@@ -1,0 +1,131 @@
+"""Losses between predictions and targets that are numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from ..cases import T, case
+from ..dtypes import from_numpy, is_floating
+from ..errors import DTypeMismatch, InvalidOperation, NotImplementedForDType
+from ..params import Array, Number, Str
+from ..registry import common_dtype, composite, op
+from ..specs import Spec, broadcast_shapes
+from .loss import check_reduction, reduce_loss
+
+
+def reduce_losses(xp: Any, losses: Any, reduction: str) -> Any:
+    """The array of losses as it is, its mean or its sum."""
+    if reduction == "none":
+        return losses
+    return xp.sum(losses) / losses.size if reduction == "mean" else xp.sum(losses)
+
+
+def share(grad: Any, losses_shape: Any, reduction: str) -> Any:
+    """The gradient that each loss gets of the reduced loss's."""
+    return grad / max(math.prod(losses_shape), 1) if reduction == "mean" else grad
+
+
+PAIRS = [
+    case(T(2, 3), T(2, 3)),
+    case(T(2, 3), T(2, 3), reduction="sum"),
+    case(T(2, 3), T(3), reduction="none"),
+    case(T(3, values=[1.0, 0.0, -1.0]), T(3, values=[1.0, 2.0, -3.0]), reduction="none"),
+    case(T(), T()),
+    case(T(0, 3), T(0, 3), reduction="sum"),
+    case(T(0, 3), T(0, 3)),
+    case(T(2, 3), T(2, 2)),
+    case(T(2, 3), T(2, 3), reduction="median"),
+    case(T(2, 3, dtype="float32", constant=True), T(2, 3, constant=True)),
+]
+
+
+@composite(namespace="torch.nn.functional", cases=PAIRS)
+def l1_loss(F: Any, input: Array, target: Array, *, reduction: Str = "mean") -> Any:
+    """The absolute differences: their mean, or as ``reduction`` says."""
+    return reduce_loss(F, F.abs(input - target), reduction)
+
+
+def _pair_rule(kernel: str, check: Callable[[float], None], promotes: bool) -> Callable[..., Spec]:
+    def rule(input: Any, target: Any, *, reduction: str = "mean", **limit: float) -> Spec:
+        check_reduction(reduction)
+        shape = broadcast_shapes(input.shape, target.shape)
+        check(*limit.values())
+        common = common_dtype((input, target))
+        if not is_floating(common):
+            raise NotImplementedForDType(f"\"{kernel}\" not implemented for '{from_numpy(common).kernel_name}'")
+        if not promotes and not is_floating(input.dtype):
+            raise DTypeMismatch(
+                f"result type {from_numpy(common).kernel_name} can't be cast to the desired output type "
+                f"{from_numpy(input.dtype).kernel_name}"
+            )
+        return Spec(shape if reduction == "none" else (), common if promotes else input.dtype)
+
+    return rule
+
+
+def _check_beta(beta: float = 1.0) -> None:
+    if beta < 0:
+        raise InvalidOperation("smooth_l1_loss does not support negative values for beta.")
+
+
+@op(
+    _pair_rule("smooth_l1_cpu", _check_beta, promotes=True),
+    namespace="torch.nn.functional",
+    node="SmoothL1LossBackward0",
+    common=common_dtype,
+    cases=[
+        *PAIRS,
+        case(T(2, 3), T(2, 3), beta=0.5),
+        case(T(3), T(3, values=[0.5, 0.0, -3.0]), beta=0.0),
+        case(T(2), T(2), beta=-1.0),
+    ],
+)
+def smooth_l1_loss(xp: Any, input: Array, target: Array, *, reduction: Str = "mean", beta: Number = 1.0) -> Any:
+    """Half the squared differences over ``beta`` where they are below ``beta``, else the absolute ones less a half."""
+    sizes = xp.absolute(input - target)
+    if beta:
+        sizes = xp.where(sizes < beta, 0.5 * sizes * sizes / beta, sizes - 0.5 * beta)
+    return reduce_losses(xp, sizes, reduction)
+
+
+def _smooth_grad(F: Any, grad: Any, input: Any, target: Any, reduction: str, beta: float) -> Any:
+    gaps = input - target
+    slopes = F.where(F.abs(gaps) < beta, gaps / beta, F.sign(gaps)) if beta else F.sign(gaps)
+    return share(grad, gaps.shape, reduction) * slopes
+
+
+smooth_l1_loss.derivative(
+    input=_smooth_grad,
+    target=lambda F, grad, input, target, reduction, beta: -_smooth_grad(F, grad, input, target, reduction, beta),
+)
+
+
+def _check_delta(delta: float = 1.0) -> None:
+    if delta <= 0:
+        raise InvalidOperation("huber_loss does not support non-positive values for delta.")
+
+
+@op(
+    _pair_rule("huber_cpu", _check_delta, promotes=False),
+    namespace="torch.nn.functional",
+    common=common_dtype,
+    cases=[*PAIRS, case(T(2, 3), T(2, 3), delta=0.5), case(T(2), T(2), delta=0.0)],
+)
+def huber_loss(xp: Any, input: Array, target: Array, *, reduction: Str = "mean", delta: Number = 1.0) -> Any:
+    """Half the squared differences up to ``delta``, from there on linear (Huber 1964)."""
+    sizes = xp.absolute(input - target)
+    return reduce_losses(xp, xp.where(sizes <= delta, 0.5 * sizes * sizes, delta * (sizes - 0.5 * delta)), reduction)
+
+
+def _huber_grad(F: Any, grad: Any, input: Any, target: Any, reduction: str, delta: float) -> Any:
+    gaps = input - target
+    slopes = F.where(F.abs(gaps) < delta, gaps, F.sign(gaps) * delta)
+    return share(grad, gaps.shape, reduction) * slopes
+
+
+huber_loss.derivative(
+    input=_huber_grad,
+    target=lambda F, grad, input, target, reduction, delta: -_huber_grad(F, grad, input, target, reduction, delta),
+)

@@ -1,0 +1,160 @@
+"""Trigonometric and hyperbolic functions of each element, and their inverses."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ..cases import T, binary, case, unary
+from ..dtypes import FLOATING, from_numpy
+from ..errors import NotImplementedForDType
+from ..params import Array
+from ..registry import common_dtype, elementwise
+
+
+@elementwise(floats=True, cases=unary(-1.3, 1.3))
+def tan(xp: Any, input: Array) -> Any:
+    """The tangent, of radians."""
+    return xp.tan(input)
+
+
+tan.derivative(input=lambda F, grad, result: grad * (1 + result * result))
+
+
+@elementwise(floats=True, cases=unary(-0.9, 0.9), aliases=("arcsin",))
+def asin(xp: Any, input: Array) -> Any:
+    """The angle, in radians, that has this sine."""
+    return xp.arcsin(input)
+
+
+asin.derivative(input=lambda F, grad, input: grad * F.rsqrt(1 - input * input))
+
+
+@elementwise(floats=True, cases=unary(-0.9, 0.9), aliases=("arccos",))
+def acos(xp: Any, input: Array) -> Any:
+    """The angle, in radians, that has this cosine."""
+    return xp.arccos(input)
+
+
+acos.derivative(input=lambda F, grad, input: -grad * F.rsqrt(1 - input * input))
+
+
+@elementwise(floats=True, cases=unary(), aliases=("arctan",))
+def atan(xp: Any, input: Array) -> Any:
+    """The angle, in radians, that has this tangent."""
+    return xp.arctan(input)
+
+
+atan.derivative(input=lambda F, grad, input: grad / (input * input + 1))
+
+
+@elementwise(floats=True, cases=unary())
+def sinh(xp: Any, input: Array) -> Any:
+    """The hyperbolic sine."""
+    return xp.sinh(input)
+
+
+sinh.derivative(input=lambda F, grad, input: grad * F.cosh(input))
+
+
+@elementwise(floats=True, cases=unary())
+def cosh(xp: Any, input: Array) -> Any:
+    """The hyperbolic cosine."""
+    return xp.cosh(input)
+
+
+cosh.derivative(input=lambda F, grad, input: grad * F.sinh(input))
+
+
+# torch has the next three in place too, but without a derivative there.
+
+
+@elementwise(floats=True, cases=unary(), aliases=("arcsinh",), inplace=False)
+def asinh(xp: Any, input: Array) -> Any:
+    """The inverse of the hyperbolic sine."""
+    return xp.arcsinh(input)
+
+
+asinh.derivative(input=lambda F, grad, input: grad * F.rsqrt(input * input + 1))
+
+
+@elementwise(floats=True, cases=unary(1.2, 4.0), aliases=("arccosh",), inplace=False)
+def acosh(xp: Any, input: Array) -> Any:
+    """The inverse of the hyperbolic cosine, from 1 on."""
+    return xp.arccosh(input)
+
+
+acosh.derivative(input=lambda F, grad, input: grad * F.rsqrt(input * input - 1))
+
+
+@elementwise(floats=True, cases=unary(-0.9, 0.9), aliases=("arctanh",), inplace=False)
+def atanh(xp: Any, input: Array) -> Any:
+    """The inverse of the hyperbolic tangent, between -1 and 1."""
+    return xp.arctanh(input)
+
+
+atanh.derivative(input=lambda F, grad, input: grad / (1 - input * input))
+
+
+@elementwise(floats=True, cases=[*unary(0.2, 1.8), case(T(3, values=[0.0, 0.5, 1.0]))])
+def sinc(xp: Any, input: Array) -> Any:
+    """``sin(pi * input) / (pi * input)``, and 1 at 0."""
+    return xp.sinc(input)
+
+
+def _sinc_grad(F: Any, grad: Any, input: Any) -> Any:
+    turned = math.pi * input
+    slope = (turned * F.cos(turned) - F.sin(turned)) / (turned * input)
+    return F.where(input == 0, 0.0, grad * slope)
+
+
+sinc.derivative(input=_sinc_grad)
+
+
+ORIGIN = case(T(4, values=[0.0, 0.0, 1.0, -1.0]), T(4, values=[0.0, 1.0, 0.0, 0.0]))
+
+
+@elementwise(floats=True, cases=[*binary()[:-1], ORIGIN], aliases=("arctan2",))
+def atan2(xp: Any, input: Array, other: Array) -> Any:
+    """The angle, in radians, of the point (``other``, ``input``); its slope at the origin is 0."""
+    return xp.arctan2(input, other)
+
+
+def _over_square(F: Any, input: Any, other: Any) -> Any:
+    square = input * input + other * other
+    return F.where(square == 0, 0.0, 1 / square)
+
+
+atan2.derivative(
+    input=lambda F, grad, input, other: grad * other * _over_square(F, input, other),
+    other=lambda F, grad, input, other: -grad * input * _over_square(F, input, other),
+)
+
+
+def _no_whole_numbers(input: Any, other: Any) -> None:
+    dtype = common_dtype((input, other))
+    if dtype not in FLOATING:
+        raise NotImplementedForDType(f"\"hypot_cpu\" not implemented for '{from_numpy(dtype).kernel_name}'")
+
+
+@elementwise(
+    cases=[
+        case(T(2, 3), T(2, 3)),
+        case(T(2, 3), T(3)),
+        case(T(2, 2), T()),
+        case(T(0, 3), T(1, 3)),
+        case(T(2, 1, 3, dtype="float64"), T(4, 1)),
+        case(T(2, 3, dtype="int64"), T(2, 3)),
+        ORIGIN,
+    ],
+    guard=_no_whole_numbers,
+)
+def hypot(xp: Any, input: Array, other: Array) -> Any:
+    """The length of the hypotenuse: ``sqrt(input ** 2 + other ** 2)`` without overflow."""
+    return xp.hypot(input, other)
+
+
+hypot.derivative(
+    input=lambda F, grad, input, result: grad * (input / result),
+    other=lambda F, grad, other, result: grad * (other / result),
+)
