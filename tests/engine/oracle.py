@@ -174,8 +174,11 @@ FLOOR = {"float64": 1e-3, "float32": 1.0, "float16": 1.0, "bfloat16": 1.0}
 """The magnitude below which errors are measured as if it were this: in few digits, small results cancel."""
 
 
-def assert_close(ours: Any, theirs: Any, what: str) -> None:
-    """Both tensors have the same shape, dtype and, to rounding, values."""
+def assert_close(ours: Any, theirs: Any, what: str, magnitude: float = 0.0) -> None:
+    """Both tensors have the same shape, dtype and, to rounding, values.
+
+    ``magnitude`` is that of the terms that the values are sums of, where they may cancel.
+    """
     assert tuple(ours.shape) == tuple(theirs.shape), f"{what}: shape {tuple(ours.shape)} != {tuple(theirs.shape)}"
     assert dtype_name(ours) == dtype_name(theirs), f"{what}: dtype {ours.dtype} != {theirs.dtype}"
     a, b = numpy(ours), numpy(theirs)
@@ -185,7 +188,7 @@ def assert_close(ours: Any, theirs: Any, what: str) -> None:
     a, b = a.astype(np.float64), b.astype(np.float64)
     tolerance = TOLERANCE[dtype_name(ours)]
     finite = np.abs(b[np.isfinite(b)])
-    scale = min(float(finite.max()) if finite.size else 0.0, 1e30)
+    scale = min(max(float(finite.max()) if finite.size else 0.0, magnitude), 1e30)
     np.testing.assert_allclose(
         a, b, rtol=tolerance, atol=tolerance * max(scale, FLOOR[dtype_name(ours)]) * 0.3, err_msg=what
     )
