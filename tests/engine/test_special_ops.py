@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -63,3 +64,9 @@ def test_where_as_a_method_takes_the_condition_second() -> None:
     assert y.tolist() == [1, 9]
     y.sum().backward()
     assert x.grad.tolist() == [1, 0]
+
+
+def test_without_scipy_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "scipy.special", None)
+    with pytest.raises(RuntimeError, match=r"pip install 'telegrad\[local\]'"):
+        tg.functions.erf(tg.tensor([1.0]))

@@ -7,9 +7,12 @@ array goes through a method here, so kernels stay pure and other namespaces can 
 from __future__ import annotations
 
 import math
+from importlib import import_module
 from typing import Any
 
 import numpy as np
+
+from ..errors import InvalidOperation
 
 
 class NumpyBackend:
@@ -85,20 +88,16 @@ class NumpyBackend:
 
     def zero_pivot(self, matrix: Any) -> int:
         """Which diagonal element of the LU decomposition is zero, counted from 1; 0 for none."""
-        from scipy.linalg import get_lapack_funcs
-
-        (getrf,) = get_lapack_funcs(("getrf",), (matrix,))
+        (getrf,) = _scipy("linalg").get_lapack_funcs(("getrf",), (matrix,))
         return int(getrf(matrix)[2])
 
     def solve_triangular(self, a: Any, b: Any, upper: bool, unit: bool) -> Any:
         """The solutions of ``a @ x = b`` for batches of triangular matrices; a zero pivot gives infinities."""
-        from scipy.linalg import get_blas_funcs
-
         batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
         a, b = (np.broadcast_to(x, batch + x.shape[-2:]) for x in (a, b))
         result = np.empty(b.shape, b.dtype)
         if result.size:
-            (trsm,) = get_blas_funcs(("trsm",), (a, b))
+            (trsm,) = _scipy("linalg").get_blas_funcs(("trsm",), (a, b))
             for at in np.ndindex(*batch):
                 result[at] = trsm(1.0, a[at], b[at], lower=not upper, diag=unit)
         return result
@@ -130,12 +129,20 @@ class NumpyBackend:
         return _special("polygamma", array, order)
 
 
+def _scipy(module: str) -> Any:
+    """A module of SciPy, for the kernels that NumPy lacks. Raises InvalidOperation, naming the extra, without it."""
+    try:
+        return import_module(f"scipy.{module}")
+    except ImportError:
+        raise InvalidOperation(
+            "this op needs SciPy, which is not installed here: pip install 'telegrad[local]', or connect to a server"
+        ) from None
+
+
 def _special(name: str, array: Any, *leading: Any) -> Any:
     """SciPy's function of this name, in the array's dtype: SciPy knows no bfloat16, and widens some."""
-    from scipy import special
-
     wide = array if array.dtype.itemsize >= 4 else array.astype(np.float32)
-    return getattr(special, name)(*leading, wide).astype(array.dtype, copy=False)
+    return getattr(_scipy("special"), name)(*leading, wide).astype(array.dtype, copy=False)
 
 
 NUMPY = NumpyBackend()
