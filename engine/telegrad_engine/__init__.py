@@ -1,23 +1,46 @@
 """The graph behind Telegrad: tensors, ops, derivatives, programs and sessions, on NumPy alone."""
 
-from . import autograd, dtypes, errors, ops
-from .modes import enable_grad, is_grad_enabled, manual_seed, no_grad, set_grad_enabled
+from . import amp, autograd, dtypes, errors, ops, saved, utils
+from .amp import autocast, get_autocast_dtype, is_autocast_enabled
+from .anomaly import is_anomaly_check_nan_enabled, is_anomaly_enabled
+from .modes import (
+    enable_grad,
+    inference_mode,
+    is_grad_enabled,
+    is_inference_mode_enabled,
+    manual_seed,
+    no_grad,
+    set_grad_enabled,
+)
 from .registry import CATALOGUE
-from .tensor import Tensor, functions, tensor
+from .tensor import Tensor, functions, install_quick, tensor
 
+install_quick()
+linalg = functions.linalg
 __version__ = "0.1.0"
 __all__ = [
     "CATALOGUE",
     "Tensor",
+    "amp",
+    "autocast",
     "autograd",
     "dtypes",
     "enable_grad",
     "errors",
     "functions",
+    "get_autocast_dtype",
+    "inference_mode",
+    "is_anomaly_check_nan_enabled",
+    "is_anomaly_enabled",
+    "is_autocast_enabled",
     "is_grad_enabled",
+    "is_inference_mode_enabled",
+    "linalg",
     "manual_seed",
     "no_grad",
     "ops",
+    "saved",
     "set_grad_enabled",
     "tensor",
+    "utils",
 ]

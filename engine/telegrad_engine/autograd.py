@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from . import function as function
+from .anomaly import detect_anomaly as detect_anomaly
+from .anomaly import set_detect_anomaly as set_detect_anomaly
 from .backward import run
 from .errors import DTypeMismatch, GradRequired, InvalidOperation, InvalidValue, ShapeMismatch
-from .graph import Node
+from .function import Function as Function
+from .modes import enable_grad as enable_grad
+from .modes import inference_mode as inference_mode
+from .modes import no_grad as no_grad
+from .modes import set_grad_enabled as set_grad_enabled
 
 
 def backward(
@@ -36,12 +42,14 @@ def backward(
     values = tensors[0]._values(create_graph)
     roots = _roots(tensors, gradients, values, create_graph)
     keep = create_graph if retain_graph is None else retain_graph
-    targets = None if inputs is None else [_target(t) for t in inputs]
+    targets = None if inputs is None else [place(t) for t in inputs]
+    for tensor in inputs or ():
+        tensor.retain_grad()  # that is how a non-leaf gets its gradient, in torch too
     with values:
         captured = run(roots, values, keep_graph=keep, wanted=targets, accumulate=values.accumulate)
         if inputs is not None:
             for tensor, target in zip(inputs, targets or [], strict=True):
-                if target in captured:
+                if target in captured and tensor._node is None:
                     values.accumulate(tensor, captured.pop(target), False)
 
 
@@ -53,11 +61,13 @@ def grad(
     create_graph: bool = False,
     allow_unused: bool | None = None,
     materialize_grads: bool = False,
+    is_grads_batched: bool = False,
 ) -> tuple[Any, ...]:
     """The gradients of ``outputs`` with respect to ``inputs``, leaving ``.grad`` alone.
 
     One tensor per input, of its shape and dtype; None for an input that was not used, if
-    ``allow_unused``, or zeros, if ``materialize_grads``.
+    ``allow_unused``, or zeros, if ``materialize_grads``. With ``is_grads_batched`` the ``grad_outputs`` have a
+    leading dimension of their own, and so have the results: a row for each.
     """
     outputs = [outputs] if hasattr(outputs, "_data") else list(outputs)
     inputs = [inputs] if hasattr(inputs, "_data") else list(inputs)
@@ -73,9 +83,13 @@ def grad(
     for tensor in inputs:
         if not tensor.requires_grad:
             raise GradRequired("One of the differentiated Tensors does not require grad")
+    if is_grads_batched:
+        from . import batched
+
+        return batched.grad(outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused, materialize_grads)
     roots = _roots(outputs, grad_outputs, values, create_graph)
     keep = create_graph if retain_graph is None else retain_graph
-    targets = [_target(t) for t in inputs]
+    targets = [place(t) for t in inputs]
     with values:
         captured = run(roots, values, keep_graph=keep, wanted=targets, accumulate=values.accumulate)
     results = []
@@ -83,18 +97,24 @@ def grad(
         if target in captured:
             results.append(values.wrap(captured[target]))
         elif materialize_grads:
-            results.append(tensor._zeros_like())
+            results.append(tensor._zeros_like().requires_grad_(create_graph))
         elif allow_unused:
             results.append(None)
         else:
-            raise GradRequired(
-                f"The differentiated Tensor at index {index} appears to not have been used in the graph. "
-                "Set allow_unused=True if this is the desired behavior."
-            )
+            raise unused(index)
     return tuple(results)
 
 
-def _target(tensor: Any) -> tuple[Any, int]:
+def unused(index: int) -> GradRequired:
+    """The error for an input that the outputs do not depend on."""
+    return GradRequired(
+        f"The differentiated Tensor at index {index} appears to not have been used in the graph. "
+        "Set allow_unused=True if this is the desired behavior."
+    )
+
+
+def place(tensor: Any) -> tuple[Any, int]:
+    """Where a tensor's gradient arrives: its node and which output of it, or the leaf itself."""
     tensor._refresh()
     return (tensor, 0) if tensor._node is None else (tensor._node, tensor._slot)
 
@@ -111,7 +131,7 @@ def _roots(
         gradient = _check_gradient(tensor, gradient, index)
         if not tensor.requires_grad:
             raise GradRequired(f"element {index} of tensors does not require grad and does not have a grad_fn")
-        roots.append((*_target(tensor), values.seed(tensor, gradient)))
+        roots.append((*place(tensor), values.seed(tensor, gradient)))
     return roots
 
 
@@ -136,86 +156,8 @@ def _check_gradient(tensor: Any, gradient: Any, index: int) -> Any:
     return gradient
 
 
-# Hooks -------------------------------------------------------------------------------------
-
-
-class Handle:
-    """What registering a hook returns; ``remove()`` takes the hook away."""
-
-    def __init__(self, hooks: dict[int, Any], key: int) -> None:
-        self._hooks, self._key = hooks, key
-
-    def remove(self) -> None:
-        """Remove the hook; a second time does nothing."""
-        self._hooks.pop(self._key, None)
-
-    def __enter__(self) -> Handle:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.remove()
-
-
-class Hooks(dict[int, Any]):
-    """A tensor's hooks by registration order, and the tensor that retains its gradient, weakly."""
-
-    retain: weakref.ref[Any] | None = None
-    after: dict[int, Any] | None = None
-
-    def add(self, hook: Any) -> Handle:
-        """Append a hook."""
-        key = max(self, default=-1) + 1
-        self[key] = hook
-        return Handle(self, key)
-
-    def __bool__(self) -> bool:
-        return True
-
-
-def hooks_of(tensor: Any) -> Hooks:
-    """The hooks of a tensor; a non-leaf's live on its node."""
-    node = tensor.grad_fn
-    if node is None:
-        if tensor._hooks is None:
-            tensor._hooks = Hooks()
-        hooks: Hooks = tensor._hooks
-        return hooks
-    if node.hooks is None:
-        node.hooks = {}
-    found: Hooks = node.hooks.setdefault(tensor._slot, Hooks())
-    return found
-
-
-def add_hook(tensor: Any, hook: Callable[[Any], Any]) -> Handle:
-    """Register ``hook`` on a tensor that requires grad."""
-    return hooks_of(tensor).add(hook)
-
-
-def add_after(tensor: Any, hook: Callable[[Any], Any]) -> Handle:
-    """Call ``hook(tensor)`` once a leaf's gradient has been accumulated."""
-    hooks = hooks_of(tensor)
-    if hooks.after is None:
-        hooks.after = {}
-    key = max(hooks.after, default=-1) + 1
-    hooks.after[key] = hook
-    return Handle(hooks.after, key)
-
-
-def move_retain(tensor: Any, node: Node, slot: int) -> None:
-    """Let ``tensor``, which an in-place change gave a new node, retain its gradient there and no more at the old."""
-    hooks = node.hooks.get(slot) if node.hooks else None
-    if hooks is not None and hooks.retain is not None and hooks.retain() is tensor:
-        hooks.retain = None
-        add_retain(tensor)
-
-
-def add_retain(tensor: Any) -> None:
-    """Have the pass store the gradient of this non-leaf."""
-    hooks_of(tensor).retain = weakref.ref(tensor)
-
-
-def is_retained(tensor: Any) -> bool:
-    """Whether ``add_retain`` was called for this tensor."""
-    node: Node = tensor._node
-    hooks = node.hooks.get(tensor._slot) if node.hooks else None
-    return hooks is not None and hooks.retain is not None
+# Written over ``grad``, so they come after it.
+from . import functional as functional  # noqa: E402
+from .errors import GradcheckError as GradcheckError  # noqa: E402
+from .gradcheck import gradcheck as gradcheck  # noqa: E402
+from .gradcheck import gradgradcheck as gradgradcheck  # noqa: E402

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from operator import attrgetter
 from typing import Any
 
 from .dtypes import from_numpy
 from .errors import GraphFreed, VersionConflict
 from .graph import FREED, Node
+from .modes import no_grad, state
 from .specs import Spec
 
 Target = Any
@@ -32,6 +34,10 @@ class Values:
     F: Any
     raw: bool
     """Whether gradients are plain arrays, and saved values are taken as they are."""
+    batched = False
+    """Whether gradients have a dimension more than what they belong to."""
+    recording = False
+    """Whether what a Function's backward does is recorded."""
 
     @property
     def Pass(self) -> type[_Pass]:
@@ -51,12 +57,33 @@ class Values:
         return list(node.saved)
 
     def run_hooks(self, hooks: Any, grad: Any) -> Any:
-        """The gradient after a tensor's hooks."""
+        """The gradient after a tensor's hooks; None is the gradient of an output that none reached."""
         raise NotImplementedError
+
+    def calling(self) -> AbstractContextManager[None]:
+        """Holds while hooks are called: what they compute is recorded only under ``create_graph``."""
+        return nullcontext() if self.recording else no_grad()
 
     def data(self, grad: Any) -> Any:
         """What has the gradient's shape and dtype."""
         return grad
+
+    def has_nan(self, grad: Any) -> bool:
+        """Whether a gradient has a NaN anywhere."""
+        data = self.data(grad)
+        return bool((data != data).any())
+
+    def to_tensor(self, grad: Any) -> Any:
+        """A gradient as the tensor that a Function's backward is given."""
+        return grad
+
+    def from_tensor(self, tensor: Any) -> Any:
+        """The gradient that a tensor returned by a Function's backward is."""
+        return tensor
+
+    def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """The tensor that a Function's backward is given where no gradient arrived."""
+        raise NotImplementedError
 
 
 def run(
@@ -73,7 +100,12 @@ def run(
     it is complete. Otherwise only the paths to the wanted places run, and their gradients are returned.
     Saved tensors are freed on the way unless ``keep_graph``.
     """
-    return values.Pass(roots, values, keep_graph, wanted, accumulate).run()
+    Pass = values.Pass
+    if state.anomaly is not None:
+        from .anomaly import watchful
+
+        Pass = watchful(values.Pass)  # type: ignore[arg-type]  # mypy: a class with no __hash__ of its own
+    return Pass(roots, values, keep_graph, wanted, accumulate).run()
 
 
 class _Pass:
@@ -133,21 +165,28 @@ class _Pass:
     def run(self) -> dict[tuple[Target, int], Any]:
         for target, slot, grad in self.roots:
             self.send(target, slot, grad, private=False)
-        pending, needed = self.pending, self.needed
         for node in self.order:
-            grad = pending.pop(node, None)
-            if grad is None or (needed is not None and node not in needed):
-                self._skip(node)
-                continue
-            if node.hooks is not None:
-                grad = self._run_hooks(node, grad)
-            if self.wanted is not None:
-                self._capture(node, grad)
-            self._evaluate(node, grad)
-            self.owned.discard(node)
-        for leaf in [target for target in pending if target.is_sink]:
-            self._complete(leaf)  # some of its edges brought no gradient
+            self.visit(node, self.pending.pop(node, None))
+        self.finish()
         return self.captured
+
+    def visit(self, node: Node, grad: Any) -> None:
+        """Evaluate a node, or pass it by if no gradient arrived or nothing wanted is reached from it."""
+        if grad is None or (self.needed is not None and node not in self.needed):
+            self._skip(node)
+            return
+        if node.hooks is not None:
+            self._evaluate_hooked(node, grad)
+            return
+        if self.wanted is not None:
+            self._capture(node, grad)
+        self._evaluate(node, grad)
+        self.owned.discard(node)
+
+    def finish(self) -> None:
+        """Complete the leaves some of whose edges brought no gradient."""
+        for leaf in [target for target in self.pending if target.is_sink]:
+            self._complete(leaf)
 
     def _evaluate(self, node: Node, grad: Any) -> None:
         """Run the node's derivatives and pass on what they give."""
@@ -155,13 +194,16 @@ class _Pass:
             raise GraphFreed(FREED_TEXT)
         for _, cell, version in node.versions:
             if cell[0] != version:
-                raise _modified(node)
-        values, needed, pending = self.values, self.needed, self.pending
+                raise modified_since(node)
+        values, needed = self.values, self.needed
         F, raw = values.F, values.raw
-        saved = node.saved if raw else values.unpack(node)
         targets, slots = node.next, node.slots
         if node.many:
+            if node.evaluate is not None:
+                node.evaluate(self, grad)
+                return
             grad = tuple(grad)
+        saved = node.saved if raw else values.unpack(node)
         for edges, rule, arguments, many in node.plan.steps:
             if many:
                 if needed is None or any(targets[e] in needed for e in edges):
@@ -175,27 +217,10 @@ class _Pass:
             if needed is not None and target not in needed:
                 self._done(target)
                 continue
-            # Spelled out for speed: a derivative of few values, and the first gradient to arrive at a node.
-            if not arguments:
-                result = rule(F, grad)
-            elif len(arguments) == 1:
-                result = rule(F, grad, saved[arguments[0]])
-            else:
-                result = rule(F, grad, *[saved[i] for i in arguments])
-            if (
-                target not in pending
-                and not target.is_sink
-                and raw
-                and slots is None
-                and target.width == 1
-                and result.dtype is target.dtype
-                and result.shape == target.shape
-            ):
-                pending[target] = result
-            else:
-                self.send(target, slots[edge] if slots else 0, result, result is not grad)
+            result = rule(F, grad, *[saved[i] for i in arguments])
+            self.send(target, slots[edge] if slots else 0, result, result is not grad)
         if node.plan.holds_tensors and not self.keep_graph:
-            _free(node)
+            free(node)
 
     def send(self, target: Target, slot: int, grad: Any, private: bool) -> None:
         """Add a gradient to what ``target`` waits for. ``private``: the rule made it and gave it to nobody else."""
@@ -235,28 +260,58 @@ class _Pass:
     def _complete(self, target: Target) -> None:
         grad = self.pending.pop(target)
         private = target in self.owned
-        if target._hooks:
-            grad = self.values.run_hooks(target._hooks, grad)
+        hooks = target._hooks
+        if hooks is not None:
+            grad = self.values.run_hooks(hooks, grad)
             private = False
-        if self.wanted is None:
+        if self.wanted is not None:
+            if (target, 0) in self.wanted:
+                self.captured[target, 0] = grad
+        elif hooks is not None and hooks.around is not None:
+            from .stepwise import accumulate
+
+            accumulate(self, target, grad)
+        else:
             self.accumulate(target, grad, private)
-        elif (target, 0) in self.wanted:
-            self.captured[target, 0] = grad
 
     def _skip(self, node: Node) -> None:
+        """Pass by a node that no gradient arrived at, or from which nothing wanted is reached."""
+        if node.evaluate is not None:
+            self._evaluate(node, [None] * node.width)  # a user's backward runs even so, as in torch
+            return
         for target in node.next:
             self._done(target)
 
     def _capture(self, node: Node, grad: Any) -> None:
         assert self.wanted is not None
         for slot in range(node.width):
-            if (node, slot) in self.wanted:
-                self.captured[node, slot] = grad[slot] if node.many else grad
+            found = grad[slot] if node.many else grad
+            if found is not None and (node, slot) in self.wanted:
+                self.captured[node, slot] = found
 
-    def _run_hooks(self, node: Node, grad: Any) -> Any:
-        if not node.many:
-            return self.values.run_hooks(node.hooks.get(0), grad)
-        return [g if g is None else self.values.run_hooks(node.hooks.get(slot), g) for slot, g in enumerate(grad)]
+    def _evaluate_hooked(self, node: Node, grad: Any) -> None:
+        """What ``run`` does at a node, where hooks wait."""
+        hooks, needed = node.hooks, self.needed
+        # As in torch, hooks change the captured gradient only where the pass goes no further.
+        goes_on = needed is None or any(target in needed for target in node.next)
+        if self.wanted is not None and goes_on:
+            self._capture(node, grad)
+        if node.many:
+            grad = [self.values.run_hooks(hooks.get(slot), g) for slot, g in enumerate(grad)]
+        else:
+            grad = self.values.run_hooks(hooks.get(0), grad)
+        if self.wanted is not None and not goes_on:
+            self._capture(node, grad)
+        if hooks.surround:
+            from .stepwise import evaluate
+
+            evaluate(self, node, grad)
+        else:
+            self._evaluate(node, grad)
+        self.owned.discard(node)
+
+    def inspect(self, node: Node, results: Sequence[Any]) -> None:
+        """Look at what the derivatives of ``node`` gave, where it is evaluated step by step."""
 
 
 class ShadowPass(_Pass):
@@ -267,7 +322,7 @@ class ShadowPass(_Pass):
             raise GraphFreed(FREED_TEXT)
         for _, cell, version in node.versions:
             if cell[0] != version:
-                raise _modified(node)
+                raise modified_since(node)
         targets, slots, needed = node.next, node.slots, self.needed
         for edge in {edge for step in node.plan.steps for edge in step.edges}:
             target = targets[edge]
@@ -278,10 +333,10 @@ class ShadowPass(_Pass):
             spec = target._data if target.is_sink else target
             self.send(target, slot, spec if not slot else Spec(*target.specs[slot]), False)
         if node.plan.holds_tensors and not self.keep_graph:
-            _free(node)
+            free(node)
 
 
-def _free(node: Node) -> None:
+def free(node: Node) -> None:
     """Drop what the node saved; a second backward through it is an error, unless it saved no tensor."""
     node.saved = FREED
     node.versions = ()
@@ -294,24 +349,37 @@ FREED_TEXT = (
     "graph a second time or if you need to access saved tensors after calling backward."
 )
 
+HINT = (
+    "enable anomaly detection to find the operation that failed to compute its gradient, with "
+    "torch.autograd.set_detect_anomaly(True, check_nan=False)."
+)
+HINT_WATCHED = (
+    "the backtrace further above shows the operation that failed to compute its gradient. The variable in "
+    "question was changed in there or anywhere later. Good luck!"
+)
 
-def _modified(node: Node) -> VersionConflict:
-    """The error for a saved tensor that was modified since; torch raises it when it unpacks one."""
+
+def modified_since(node: Node) -> VersionConflict:
+    """The error for the first of a node's saved tensors that was modified since."""
     position, cell, version = next(entry for entry in node.versions if entry[1][0] != entry[2])
     source, key = node.plan.saves[position]
     data = node.saved[position]
     data = data[0] if isinstance(data, list) else data
-    what = f"torch.{from_numpy(data.dtype).kernel_name}Tensor {list(data.shape)}"
     origin = node if source == "output" else node.next[key] if key < len(node.next) else None
-    which = "" if origin is None or origin.is_sink else f", which is output 0 of {_kind(origin)},"
+    return modified(data, origin, 0, cell[0], version)
+
+
+def modified(data: Any, origin: Any, slot: int, version: int, expected: int) -> VersionConflict:
+    """The error for a saved tensor, output ``slot`` of ``origin``, that was modified; torch raises it on unpacking."""
+    what = f"torch.{from_numpy(data.dtype).kernel_name}Tensor {list(data.shape)}"
+    which = "" if origin is None or origin.is_sink else f", which is output {slot} of {kind(origin)},"
     return VersionConflict(
         "one of the variables needed for gradient computation has been modified by an inplace operation: "
-        f"[{what}]{which} is at version {cell[0]}; expected version {version} instead. Hint: enable "
-        "anomaly detection to find the operation that failed to compute its gradient, with "
-        "torch.autograd.set_detect_anomaly(True, check_nan=False)."
+        f"[{what}]{which} is at version {version}; expected version {expected} instead. Hint: "
+        + (HINT_WATCHED if state.anomaly is not None else HINT)
     )
 
 
-def _kind(node: Node) -> str:
-    """A node's name as torch's text on modified tensors has it: ``Sigmoid`` for ``SigmoidBackward0``."""
-    return re.sub(r"Backward\d+$", "", node.name())
+def kind(node: Node) -> str:
+    """A node's name as some of torch's texts have it: ``Sigmoid`` for ``SigmoidBackward0``."""
+    return re.sub(r"Backward\d*$", "", node.name())

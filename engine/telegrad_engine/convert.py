@@ -16,8 +16,8 @@ ndarray = np.ndarray
 def as_array(data: Any, dtype: Any = None) -> Any:
     """``data`` as a new array of ``dtype``, or of the dtype that torch would infer."""
     wanted = None if dtype is None else dtypes.parse(dtype).numpy
-    if hasattr(data, "_data"):
-        data = data._data
+    if hasattr(data, "_host"):
+        data = data._host()
     if isinstance(data, (ndarray, np.generic)):
         array = np.array(data)
         dtypes.from_numpy(array.dtype)
@@ -72,6 +72,8 @@ def _refuse(data: Any) -> None:
     while any(isinstance(v, (list, tuple)) for v in leaves):
         leaves = [w for v in leaves for w in (v if isinstance(v, (list, tuple)) else [v])]
     strange = next((v for v in leaves if not isinstance(v, (bool, int, float))), None)
+    if isinstance(strange, (str, bytes)) and isinstance(data, (list, tuple)) and _first(data) is strange:
+        raise InvalidValue(f"too many dimensions '{type(strange).__name__}'")
     if isinstance(strange, (str, bytes)):
         raise InvalidArgument(f"new(): invalid data type '{type(strange).__name__}'")
     if strange is not None or None in leaves:

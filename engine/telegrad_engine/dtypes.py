@@ -35,6 +35,11 @@ class DType:
         return (parse, (self.name,))
 
     @property
+    def c_name(self) -> str:
+        """The type's name in C++, as some of PyTorch's texts have it."""
+        return _C_NAMES.get(self.name, self.name)
+
+    @property
     def is_complex(self) -> bool:
         """Always False: complex dtypes are not supported yet."""
         return False
@@ -51,6 +56,17 @@ bfloat16 = DType("bfloat16", ml_dtypes.bfloat16, "BFloat16", 101)
 float32 = DType("float32", np.float32, "Float", 102)
 float64 = DType("float64", np.float64, "Double", 103)
 
+_C_NAMES = {
+    "float32": "float",
+    "float64": "double",
+    "float16": "c10::Half",
+    "bfloat16": "c10::BFloat16",
+    "int64": "long int",
+    "int32": "int",
+    "int16": "short int",
+    "int8": "signed char",
+    "uint8": "unsigned char",
+}
 ALL = (bool_, uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64)
 ALIASES = {"float": float32, "double": float64, "half": float16, "int": int32, "long": int64, "short": int16}
 _BY_NAME = {dtype.name: dtype for dtype in ALL} | ALIASES
@@ -105,6 +121,14 @@ def is_floating(dtype: np.dtype[Any]) -> bool:
 
 FLOATING = frozenset(d.numpy for d in ALL if d.is_floating_point)
 """NumPy dtypes that can require grad."""
+
+LOW = frozenset({float16.numpy, bfloat16.numpy})
+"""NumPy dtypes that are only stored: kernels compute in float32, as torch's do, and the result is rounded once."""
+
+
+def widened(array: Any) -> Any:
+    """An array of a LOW dtype as float32, any other as it is."""
+    return array.astype(float32.numpy) if array.dtype in LOW else array
 
 
 @cache

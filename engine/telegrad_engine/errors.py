@@ -52,6 +52,12 @@ class ShapeMismatch(TelegradError, RuntimeError):
     slug, status, title = "shape-mismatch", 422, "Shapes do not fit"
 
 
+class LinAlgError(TelegradError, RuntimeError):
+    """A matrix is singular, not positive-definite, or otherwise has no such decomposition or solution."""
+
+    slug, status, title = "linalg-error", 422, "No result for this matrix"
+
+
 class DTypeMismatch(TelegradError, RuntimeError):
     """A dtype that the operation does not take."""
 
@@ -94,6 +100,24 @@ class InvalidValue(TelegradError, ValueError):
     slug, status, title = "invalid-value", 422, "Invalid value"
 
 
+class InvalidChoice(TelegradError, AssertionError):
+    """An argument is none of the values it may have, or two exclude each other, where PyTorch asserts it."""
+
+    slug, status, title = "invalid-choice", 422, "Invalid choice"
+
+
+class NotSupported(TelegradError, NotImplementedError):
+    """A combination of arguments that PyTorch does not support, and neither do we."""
+
+    slug, status, title = "not-supported", 422, "Not supported"
+
+
+class MethodMissing(TelegradError, NotImplementedError):
+    """A Function lacks the method that is called: ``forward``, ``backward`` or ``jvp``."""
+
+    slug, status, title = "method-missing", 422, "Method missing"
+
+
 # The graph ---------------------------------------------------------------------------------
 
 
@@ -119,6 +143,18 @@ class VersionConflict(TelegradError, RuntimeError):
     """A tensor saved for backward was modified afterwards."""
 
     slug, status, title = "version-conflict", 409, "A saved tensor was modified"
+
+
+class GradcheckError(TelegradError, RuntimeError):
+    """A derivative differs from the differences of the function it belongs to."""
+
+    slug, status, title = "gradcheck-failed", 422, "The gradient is wrong"
+
+
+class CheckpointError(TelegradError, RuntimeError):
+    """A checkpointed function did something else when it was run again."""
+
+    slug, status, title = "checkpoint-mismatch", 422, "The recomputation differs"
 
 
 # The session and the wire ------------------------------------------------------------------

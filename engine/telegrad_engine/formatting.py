@@ -4,17 +4,50 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from . import dtypes
 
-LINE_WIDTH = 80
-EDGE_ITEMS = 3
-"""How many elements of each end of a dimension a summary shows."""
-SUMMARY_ABOVE = 1000
-"""Tensors of more elements are summarised."""
+
+class Options(NamedTuple):
+    """How values print; as torch's, for the whole process."""
+
+    precision: int = 4
+    """Digits behind the point."""
+    threshold: float = 1000
+    """Tensors of more elements are summarised."""
+    edgeitems: int = 3
+    """How many elements of each end of a dimension a summary shows."""
+    linewidth: int = 80
+    sci_mode: bool | None = None
+    """Whether floats have an exponent; None decides by their sizes."""
+
+
+PROFILES = {
+    "default": Options(),
+    "short": Options(precision=2, edgeitems=2),
+    "full": Options(threshold=math.inf),
+}
+_options = Options()
+
+
+def set_printoptions(
+    precision: int | None = None,
+    threshold: float | None = None,
+    edgeitems: int | None = None,
+    linewidth: int | None = None,
+    profile: str | None = None,
+    sci_mode: bool | None = None,
+) -> None:
+    """Change how tensors print. ``profile`` is "default", "short" or "full"; ``sci_mode`` holds until the next call."""
+    global _options
+    base = PROFILES.get(profile, _options) if profile is not None else _options
+    given = {"precision": precision, "threshold": threshold, "edgeitems": edgeitems, "linewidth": linewidth}
+    changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    _options = base._replace(**changes, sci_mode=sci_mode)
+
 
 _PREFIX = "tensor("
 _INDENT = len(_PREFIX)
@@ -35,13 +68,13 @@ def format_tensor(tensor: Any, array: Any) -> str:
             suffixes.append(f"size={array.shape}")
         implied: tuple[Any, ...] = _IMPLIED[:1]
     else:
-        shown = _edges(array) if array.size > SUMMARY_ABOVE else array
-        body = _format_block(array, _formatter(shown), _INDENT, array.size > SUMMARY_ABOVE)
+        shown = _edges(array) if array.size > _options.threshold else array
+        body = _format_block(array, _formatter(shown), _INDENT, array.size > _options.threshold)
         implied = _IMPLIED
     if tensor.dtype not in implied:
         suffixes.append(f"dtype=torch.{tensor.dtype.name}")
     if tensor.grad_fn is not None:
-        suffixes.append(f"grad_fn=<{tensor.grad_fn.name()}>")
+        suffixes.append(f"grad_fn={tensor.grad_fn!r}")
     elif tensor.requires_grad:
         suffixes.append("requires_grad=True")
     return _with_suffixes(_PREFIX + body, suffixes)
@@ -52,7 +85,7 @@ def _with_suffixes(text: str, suffixes: list[str]) -> str:
     column = len(text) - text.rfind("\n") - 1
     for suffix in suffixes:
         # Two columns for the comma before and two more that torch keeps free.
-        if column + len(suffix) + 4 > LINE_WIDTH:
+        if column + len(suffix) + 4 > _options.linewidth:
             text += ",\n" + " " * _INDENT + suffix
             column = _INDENT + len(suffix) - 2
         else:
@@ -64,8 +97,8 @@ def _with_suffixes(text: str, suffixes: list[str]) -> str:
 def _edges(array: Any) -> Any:
     """What a summary shows of ``array``: the widths of numbers are theirs alone."""
     for axis, size in enumerate(array.shape):
-        if size > 2 * EDGE_ITEMS:
-            array = array.take([*range(EDGE_ITEMS), *range(size - EDGE_ITEMS, size)], axis=axis)
+        if size > 2 * _options.edgeitems:
+            array = array.take([*range(_options.edgeitems), *range(size - _options.edgeitems, size)], axis=axis)
     return array
 
 
@@ -73,19 +106,19 @@ def _format_block(array: Any, formatted: _Padded, indent: int, summarise: bool) 
     """``array`` in brackets, ``indent`` columns from the left."""
     if array.ndim == 0:
         return formatted.text(array.item())
-    skipped = summarise and array.shape[0] > 2 * EDGE_ITEMS
-    rows = [*array[:EDGE_ITEMS], *array[-EDGE_ITEMS:]] if skipped else list(array)
+    skipped = summarise and array.shape[0] > 2 * _options.edgeitems
+    rows = [*array[: _options.edgeitems], *array[-_options.edgeitems :]] if skipped else list(array)
     if array.ndim == 1:
         parts = [formatted(row.item()) for row in rows]
         # As wide as the formatter pads to; longer strays (inf among short numbers) do not count.
-        per_line = max(1, (LINE_WIDTH - indent) // (formatted.width + 2))
+        per_line = max(1, (_options.linewidth - indent) // (formatted.width + 2))
         if skipped:
-            parts.insert(EDGE_ITEMS, " ...")
+            parts.insert(_options.edgeitems, " ...")
         lines = [", ".join(parts[i : i + per_line]) for i in range(0, len(parts), per_line)]
         return "[" + (",\n" + " " * (indent + 1)).join(lines) + "]"
     blocks = [_format_block(row, formatted, indent + 1, summarise) for row in rows]
     if skipped:
-        blocks.insert(EDGE_ITEMS, "...")
+        blocks.insert(_options.edgeitems, "...")
     gap = "\n" * int(array.ndim - 1)
     return "[" + ("," + gap + " " * (indent + 1)).join(blocks) + "]"
 
@@ -109,15 +142,18 @@ def _formatter(shown: Any) -> _Padded:
 
 def _float_formatter(values: Any) -> _Padded:
     telling = values[np.isfinite(values) & (values != 0)]
-    text = _whole
+    text: Callable[[Any], str] = _whole
     if telling.size:
         sizes = np.abs(telling)
         small, large = float(sizes.min()), float(sizes.max())
         whole = bool(np.all(telling == np.ceil(telling)))
-        if large / small > 1000.0 or large > 1.0e8 or (not whole and small < 1.0e-4):
-            text = "{:.4e}".format
+        exponent = _options.sci_mode
+        if exponent is None:
+            exponent = large / small > 1000.0 or large > 1.0e8 or (not whole and small < 1.0e-4)
+        if exponent:
+            text = f"{{:.{_options.precision}e}}".format
         elif not whole:
-            text = "{:.4f}".format
+            text = f"{{:.{_options.precision}f}}".format
     width = max((len(text(v)) for v in telling.tolist()), default=1)
     return _Padded(text, width)
 

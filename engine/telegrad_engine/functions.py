@@ -9,7 +9,8 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .registry import CATALOGUE, NO_ATTRS, Op, unknown_op
+from .errors import LinAlgError
+from .registry import CATALOGUE, NO_ATTRS, PREFIXES, Op, unknown_op
 
 Apply = Callable[[Op, tuple[Any, ...], Mapping[str, Any]], Any]
 
@@ -20,11 +21,35 @@ class Functions:
     ``F.max`` chooses the overload by the arguments, as torch does; ``F.max_dim`` names one.
     """
 
+    xp: Any = None
+    """The array namespace where a rule runs on raw arrays, and may call a fused kernel; None on tensors."""
+
     def __init__(self, apply: Apply) -> None:
         self._apply = apply
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         function = make_function(name, self._apply)
+        setattr(self, name, function)
+        return function
+
+    @functools.cached_property
+    def linalg(self) -> Linalg:
+        """torch.linalg's functions."""
+        return Linalg(self)
+
+
+class Linalg:
+    """torch.linalg over the same ``apply``: ``F.linalg.svd`` is ``F.linalg_svd``, and not ``F.svd``."""
+
+    LinAlgError = LinAlgError
+
+    def __init__(self, functions: Functions) -> None:
+        self._functions = functions
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name not in public_names("torch.linalg"):
+            raise AttributeError(f"module 'torch.linalg' has no attribute {name!r}")
+        function: Callable[..., Any] = getattr(self._functions, PREFIXES["torch.linalg"] + name)
         setattr(self, name, function)
         return function
 
@@ -38,7 +63,19 @@ def make_function(name: str, apply: Apply) -> Callable[..., Any]:
             raise unknown_op(name, CATALOGUE.overloads)
         overloads = [op]
     function = _choosing(name, apply) if len(overloads) > 1 else _direct(overloads[0], apply)
+    if overloads[0].truth:
+        return _answering(function)
     return _factory(function) if overloads[0].factory else function
+
+
+def _answering(function: Callable[..., Any]) -> Callable[..., bool]:
+    """``function`` with the truth of its tensor as a Python bool."""
+
+    @functools.wraps(function)
+    def answer(*args: Any, **kwargs: Any) -> bool:
+        return bool(function(*args, **kwargs))
+
+    return answer
 
 
 def _factory(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -90,6 +127,11 @@ def _named(function: Callable[..., Any], op: Op) -> Callable[..., Any]:
     function.__name__ = function.__qualname__ = op.name
     function.__doc__ = f"{op.signature}\n\n{op.doc}"
     return function
+
+
+def public_names(namespace: str) -> list[str]:
+    """The functions of a namespace with ops of its own, such as torch.linalg, under their names there."""
+    return sorted({op.public for op in CATALOGUE if op.namespace == namespace and not op.internal})
 
 
 def functional_names() -> list[str]:

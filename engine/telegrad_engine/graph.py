@@ -7,22 +7,49 @@ refers to the tensor it made, so a graph never forms a cycle.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from .dtypes import FLOATING, from_numpy
+from .hooks import Handle, around, around_leaf
 from .plans import Plan
-from .registry import Op
+from .registry import NO_ATTRS, Op
 
 if TYPE_CHECKING:
     from .tracked import Tracked
 
 next_sequence = count().__next__
 _new = object.__new__
-_ALONE = (True,)
 FREED: Any = ("freed",)
 """Stands where a node's saved tensors were."""
+Watcher = Callable[["Node", Sequence[Any], Sequence[Any]], None]
+watchers: tuple[Watcher, ...] | None = None
+"""Called with every node just recorded, its inputs and its outputs, if anybody wants to know."""
+_watching = Lock()
+
+
+def watch(watcher: Watcher) -> None:
+    """Have ``watcher`` told of every node recorded from now on, in any thread; each call wants one of ``unwatch``."""
+    global watchers
+    with _watching:
+        watchers = (*(watchers or ()), watcher)
+
+
+def unwatch(watcher: Watcher) -> None:
+    """Take back one ``watch``."""
+    global watchers
+    with _watching:
+        left = list(watchers or ())
+        left.remove(watcher)
+        watchers = tuple(left) or None
+
+
+def announce(node: Node, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+    """Tell the watchers, each once."""
+    for watcher in dict.fromkeys(watchers or ()):
+        watcher(node, inputs, outputs)
 
 
 class Node:
@@ -36,10 +63,13 @@ class Node:
     width = 1
     """Number of outputs."""
     many = False
-    """Whether derivatives take a tuple of gradients, one an output: the op lists its outputs, be it one."""
+    plain = True
+    """Whether nobody hooked in, so that the quick pass can take the node as it is."""
+    evaluate: Any = None
+    """``evaluate(pass, gradients)`` of a ``many`` node that has no rules and runs its backward itself."""
 
     op: Op
-    attrs: Mapping[str, Any]
+    attrs: Mapping[str, Any] = NO_ATTRS
     plan: Plan
     saved: Any = ()
     """Values that the derivative asked for, in the plan's order; FREED once they are gone."""
@@ -55,11 +85,7 @@ class Node:
     @property
     def next_functions(self) -> tuple[tuple[Any, int], ...]:
         """The nodes that gradients flow on to, each with the output that it is, as in torch."""
-        slots = self.slots or (0,) * len(self.next)
-        return tuple(
-            (AccumulateGrad(target) if target is not None and target.is_sink else target, slot)
-            for target, slot in zip(self.next, slots, strict=True)
-        )
+        return following(self.next, self.slots)
 
     def name(self) -> str:
         """The name torch gives this kind of node, as in ``grad_fn=<AddBackward0>``."""
@@ -68,8 +94,28 @@ class Node:
             return f"{camel(self.op.name)}Backward0"
         return name if isinstance(name, str) else name(self)
 
+    @property
+    def metadata(self) -> dict[Any, Any]:
+        """A dictionary for whatever a user wants to keep with the node, as in torch."""
+        found: dict[Any, Any] = self.__dict__.setdefault("_metadata", {})
+        return found
+
+    def register_prehook(self, fn: Callable[[Any], Any]) -> Handle:
+        """Call ``fn(grad_outputs)`` before the derivatives; a tuple that it returns takes their place."""
+        return around(self).add_before(fn)
+
+    def register_hook(self, fn: Callable[[Any, Any], Any]) -> Handle:
+        """Call ``fn(grad_inputs, grad_outputs)`` after the derivatives; a tuple that it returns replaces the former."""
+        return around(self).add_after(fn)
+
     def __repr__(self) -> str:
-        return f"<{self.name()}>"
+        return f"<{self.name().rpartition('::')[2]}>"
+
+
+class ManyNode(Node):
+    """The node of an op that lists its outputs, be it one: its derivatives take a tuple of gradients."""
+
+    many = True
 
 
 class AccumulateGrad:
@@ -83,6 +129,14 @@ class AccumulateGrad:
         """The name torch gives it."""
         return "torch::autograd::AccumulateGrad"
 
+    def register_prehook(self, fn: Callable[[Any], Any]) -> Handle:
+        """Call ``fn((gradient,))`` before it is accumulated; a tuple that it returns takes its place."""
+        return around_leaf(self.variable).add_before(fn)
+
+    def register_hook(self, fn: Callable[[Any, Any], Any]) -> Handle:
+        """Call ``fn((), (gradient,))`` after it was accumulated."""
+        return around_leaf(self.variable).add_after(fn)
+
     def __repr__(self) -> str:
         return "<AccumulateGrad>"
 
@@ -93,58 +147,17 @@ class AccumulateGrad:
         return id(self.variable)
 
 
+def following(targets: tuple[Any, ...], slots: tuple[int, ...] | None) -> tuple[tuple[Any, int], ...]:
+    """Where edges lead, as torch's ``next_functions`` shows it."""
+    return tuple(
+        (AccumulateGrad(target) if target is not None and target.is_sink else target, slot)
+        for target, slot in zip(targets, slots or (0,) * len(targets), strict=True)
+    )
+
+
 def camel(name: str) -> str:
     """``log_softmax`` as ``LogSoftmax``."""
     return "".join(part[:1].upper() + part[1:] for part in name.split("_"))
-
-
-def record_elementwise(op: Op, inputs: tuple[Any, ...], output: Any) -> None:
-    """What ``record`` does, for one or two inputs and one output that are all of a kind: half its time.
-
-    Small ops are the commonest, and on them recording costs as much as computing.
-    """
-    first = inputs[0]
-    if len(inputs) == 1:
-        key: tuple[bool, ...] = _ALONE
-        places: tuple[Any, ...] = (first if first._node is None else first._node,)
-        slotted = first._slot
-    else:
-        second = inputs[1]
-        needed = getattr(second, "_requires_grad", False)
-        key = (first._requires_grad, needed)
-        places = (
-            (first if first._node is None else first._node) if first._requires_grad else None,
-            (second if second._node is None else second._node) if needed else None,
-        )
-        slotted = first._slot or (needed and second._slot)
-    plan = op.plans.get(key) or op.plan(key)
-    if slotted or plan.takes is None:
-        record(op, inputs, {}, (output,))
-        return
-    node = _new(Node)
-    node.op = op
-    node.plan = plan
-    node.attrs = {}
-    node.sequence = next_sequence()
-    data = output._data
-    node.shape = data.shape
-    node.dtype = data.dtype
-    node.next = places
-    if plan.takes:
-        saved = []
-        versions = []
-        for index in plan.takes:
-            value = inputs[index] if index >= 0 else output
-            cell = getattr(value, "_cell", None)
-            if cell is None:
-                saved.append(value)
-            else:
-                versions.append((len(saved), cell, cell[0]))
-                saved.append(value._data)
-        node.saved = tuple(saved)
-        node.versions = tuple(versions)
-    output._node = node
-    output._requires_grad = True
 
 
 def record(
@@ -177,7 +190,7 @@ def record(
             targets.append(None)
     key = _grouped(needs, inputs) if op.has_lists else tuple(needs)
     plan = op.plans.get(key) or op.plan(key)
-    node = _new(Node)
+    node = _new(ManyNode if many else Node)
     node.op = op
     node.plan = plan
     node.attrs = attrs
@@ -193,14 +206,17 @@ def record(
         output = outputs[0]
         output._node = node
         output._requires_grad = True
+        if watchers is not None:
+            announce(node, inputs, outputs)
         return
-    node.many = True
     node.width = len(outputs)
     node.specs = [(o._data.shape, o._data.dtype) for o in outputs]
     for slot, output in enumerate(outputs):
-        if output._data.dtype in FLOATING:
+        if output._data.dtype in FLOATING and slot not in op.constants:
             output._node, output._slot = node, slot
             output._requires_grad = True
+    if watchers is not None:
+        announce(node, inputs, outputs)
 
 
 def _flatten(inputs: tuple[Any, ...]) -> list[Any]:

@@ -13,6 +13,9 @@ from .errors import IndexOutOfRange, InvalidArgument, InvalidValue
 from .registry import CATALOGUE
 from .specs import expanded_shape
 
+WHOLE = ("slice", None, None, None)
+"""All of a dimension, as the op ``getitem`` has it."""
+
 
 def getitem(tensor: Any, index: Any) -> Any:
     """``tensor[index]``."""
@@ -49,6 +52,8 @@ def _as_tensor(like: Any, value: Any) -> Any:
 
 def _basic(tensor: Any, index: Any) -> tuple[Any, tuple[Any, ...]]:
     """The view that the basic part of ``index`` selects, and the index tensors to apply to it."""
+    if type(index) is int and (ndim := tensor.dim()):
+        return tensor._apply(CATALOGUE.get("getitem"), (tensor,), {"index": (index, *[WHOLE] * (ndim - 1))}), ()
     items = index if isinstance(index, tuple) or _lists_items(index) else (index,)
     if tensor.dim() == 0 and len(items) == 1 and type(items[0]) is int:
         raise IndexOutOfRange(
@@ -68,7 +73,7 @@ def _basic(tensor: Any, index: Any) -> tuple[Any, tuple[Any, ...]]:
     picks: list[Any] = []
     for item in items:
         if item is Ellipsis:
-            basic.extend([("slice", None, None, None)] * unmet)
+            basic.extend([WHOLE] * unmet)
             picks.extend([None] * unmet)
             dim += unmet
             unmet = 0  # only the first ellipsis stands for dimensions
@@ -85,12 +90,12 @@ def _basic(tensor: Any, index: Any) -> tuple[Any, tuple[Any, ...]]:
             picks.append(item.reshape(1).nonzero().reshape(-1))
         else:
             columns = _columns(tensor, item, dim)
-            basic.extend([("slice", None, None, None)] * _width(item))
+            basic.extend([WHOLE] * _width(item))
             picks.extend(columns)
         dim += _width(item)
     while picks and picks[-1] is None:
         picks.pop()
-    trivial = all(item == ("slice", None, None, None) for item in basic)
+    trivial = all(item == WHOLE for item in basic)
     if trivial and picks:
         return tensor, tuple(picks)
     return tensor._apply(CATALOGUE.get("getitem"), (tensor,), {"index": tuple(basic)}), tuple(picks)

@@ -11,6 +11,7 @@ from typing import Any
 
 from .functions import Functions
 from .graph import record
+from .inference import mark
 from .modes import state
 from .registry import NO_ATTRS, Op
 from .specs import Spec, check_size
@@ -58,9 +59,31 @@ class Meta(Tracked):
 
 def apply_spec(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any], make: Any, composites: Functions) -> Any:
     """Apply ``op`` by its shape rule alone: ``make(specs)`` gives the output tensors, which are recorded."""
+    if state.autocast is not None:
+        op, inputs, attrs = state.autocast.cast(op, inputs, attrs)
     if op.composite:
         return op.kernel(composites, *inputs, **attrs)
-    datas = []
+    datas, needs = unwrap(inputs)
+    specs = op.rule(*datas, **attrs)
+    if not isinstance(specs, list):
+        specs = [specs]
+    for spec in specs:
+        check_size(spec.shape, spec.dtype, op.view)
+    outputs = make(specs)
+    if state.inference:
+        mark(outputs)
+    if needs and state.grad_enabled and op.differentiable:
+        hidden = () if op.hidden_rule is None else op.hidden_rule(*datas, **attrs)
+        record(op, inputs, attrs, outputs, hidden)
+    if op.view:
+        for index, output in enumerate(outputs):
+            output._view_of(inputs[0], op, attrs, index)
+    return op.bundle(outputs)
+
+
+def unwrap(inputs: tuple[Any, ...]) -> tuple[list[Any], bool]:
+    """What the inputs hold, and whether one of them requires grad."""
+    datas: list[Any] = []
     needs = False
     for x in inputs:
         if isinstance(x, tuple):
@@ -73,19 +96,7 @@ def apply_spec(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any], make: 
             needs = needs or x._requires_grad
         else:
             datas.append(x)
-    specs = op.rule(*datas, **attrs)
-    if not isinstance(specs, list):
-        specs = [specs]
-    for spec in specs:
-        check_size(spec.shape, spec.dtype, op.view)
-    outputs = make(specs)
-    if needs and state.grad_enabled and op.differentiable:
-        hidden = () if op.hidden_rule is None else op.hidden_rule(*datas, **attrs)
-        record(op, inputs, attrs, outputs, hidden)
-    if op.view:
-        for index, output in enumerate(outputs):
-            output._view_of(inputs[0], op, attrs, index)
-    return op.bundle(outputs)
+    return datas, needs
 
 
 def _data(value: Any) -> Any:

@@ -6,12 +6,13 @@ named methods, in-place forms included, come from the catalogue (``install_metho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .dtypes import DType, from_numpy
+from .dtypes import COMPLEX_TEXT, FLOATING, DType, from_numpy
+from .errors import DTypeMismatch, InvalidArgument
 from .functions import make_function
 from .indexing import getitem, setitem
 from .params import OperandKind
@@ -144,7 +145,7 @@ BINARY = {
     "pow": "pow", "matmul": "matmul", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor",
 }  # fmt: skip
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
-UNARY = {"neg": "neg", "abs": "abs", "invert": "bitwise_not"}
+UNARY = {"neg": "neg", "abs": "abs", "pos": "positive"}
 
 
 def install_methods() -> None:
@@ -162,14 +163,27 @@ def install_methods() -> None:
         setattr(TensorMethods, f"__{name}__", _binary(CATALOGUE.get(name)))
     for dunder, name in UNARY.items():
         setattr(TensorMethods, f"__{dunder}__", _unary(CATALOGUE.get(name)))
+    setattr(TensorMethods, "__invert__", _invert)  # noqa: B010
     for name, overloads in CATALOGUE.overloads.items():
         methods = [op for op in overloads if op.method and not op.internal]
         if methods and name not in TensorMethods.__dict__:
-            lone = len(overloads) == 1 and len(overloads[0].params) == 1 and not overloads[0].composite
-            setattr(TensorMethods, name, _plain_method(overloads[0]) if lone else _method(name))
+            setattr(TensorMethods, name, _plain_method(overloads[0]) if _is_plain(overloads) else _method(name))
         changing = [op for op in overloads if op.method and op.inplace]
         if changing:
             setattr(TensorMethods, f"{name}_", _inplace_method(name, changing))
+
+
+def plain_methods() -> Iterator[tuple[str, Op]]:
+    """The operators, and the methods that take nothing but the tensor, each with its op."""
+    for dunder, name in {**BINARY, **UNARY}.items():
+        yield f"__{dunder}__", CATALOGUE.get(name)
+    for name, overloads in CATALOGUE.overloads.items():
+        if _is_plain(overloads) and overloads[0].method and not overloads[0].internal:
+            yield name, overloads[0]
+
+
+def _is_plain(overloads: Sequence[Op]) -> bool:
+    return len(overloads) == 1 and len(overloads[0].params) == 1 and not overloads[0].composite
 
 
 def _iterate(self: Any) -> Iterator[Any]:
@@ -184,6 +198,8 @@ def _operand(tensor: Any, value: Any) -> Any:
         return value
     if isinstance(value, np.generic) and value.dtype.kind in "biuf":
         return value.item()
+    if isinstance(value, complex):
+        raise DTypeMismatch(COMPLEX_TEXT)
     return tensor.new_tensor(value) if isinstance(value, np.ndarray) else NotImplemented
 
 
@@ -229,6 +245,12 @@ def _binary_inplace(op: Op) -> Callable[[Any, Any], Any]:
 
 def _unary(op: Op) -> Callable[[Any], Any]:
     return lambda self: self._apply(op, (self,))
+
+
+def _invert(self: Any) -> Any:
+    if self._data.dtype in FLOATING:
+        raise InvalidArgument("~ (operator.invert) is only implemented on integer and Boolean-type tensors")
+    return self._apply(CATALOGUE.get("bitwise_not"), (self,))
 
 
 def _plain_method(op: Op) -> Callable[..., Any]:

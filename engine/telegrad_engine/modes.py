@@ -9,9 +9,14 @@ import functools
 import inspect
 import threading
 from collections.abc import Callable
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from .amp.autocast import Autocast
+    from .anomaly import Anomaly
+    from .device import Device
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -20,6 +25,21 @@ class _State(threading.local):
     grad_enabled: bool = True
     default_dtype: np.dtype[Any] = np.dtype(np.float32)
     generator: np.random.Generator | None = None
+    anomaly: Anomaly | None = None
+    """What anomaly mode checks, while it is on."""
+    anomaly_check_nan: bool = True
+    saved_hooks: tuple[Callable[[Any], Any], Callable[[Any], Any]] | None = None
+    """How saved tensors are packed and unpacked, if they are."""
+    saved_hooks_refused: str | None = None
+    """Why they must not be."""
+    inference: bool = False
+    """Whether inference mode is on: nothing is recorded, and what is made is an inference tensor."""
+    grad_inside: bool = False
+    """In inference mode, what is_grad_enabled answers, though nothing is recorded there in any case."""
+    autocast: Autocast | None = None
+    """The precision that ops are to run in, while autocast is on."""
+    device: Device | None = None
+    """Where tensors are made and ops run; None is NumPy, in this process."""
     room: int = 2**48
     """Bytes that one result may take: what a session has left of its limit."""
     largest: int = 2**48
@@ -38,11 +58,11 @@ class _Mode:
     enabled: bool
 
     def __enter__(self) -> None:
-        self._previous.append(state.grad_enabled)
-        state.grad_enabled = self.enabled
+        self._previous.append(is_grad_enabled())
+        _set_grad(self.enabled)
 
     def __exit__(self, *exc: object) -> None:
-        state.grad_enabled = self._previous.pop()
+        _set_grad(self._previous.pop())
 
     def __call__(self, function: _F) -> _F:
         if inspect.isgeneratorfunction(function):
@@ -115,25 +135,66 @@ class set_grad_enabled(_Mode):
     def __init__(self, mode: bool) -> None:
         super().__init__()
         self.enabled = bool(mode)
-        self._before = state.grad_enabled
-        state.grad_enabled = self.enabled
+        self._before = is_grad_enabled()
+        _set_grad(self.enabled)
 
     def __enter__(self) -> None:
         self._previous.append(self._before)
-        state.grad_enabled = self.enabled
+        _set_grad(self.enabled)
 
     def _copy(self) -> _Mode:
         return set_grad_enabled(self.enabled)
 
     def __call__(self, function: _F) -> _F:
         """Decorate: the mode holds in the function, not from now on."""
-        state.grad_enabled = self._before
+        _set_grad(self._before)
         return super().__call__(function)
 
 
+class inference_mode(_Mode):
+    """As no_grad, and what is made inside can never enter a graph: no versions are counted. Also a decorator.
+
+    ``inference_mode(False)`` is ordinary mode, with recording on, within another.
+    """
+
+    def __new__(cls, mode: Any = True) -> Self:  # noqa: D102
+        instance = super().__new__(cls)
+        if isinstance(mode, bool):
+            return instance
+        instance.__init__()  # type: ignore[misc]
+        decorated: Self = instance(mode)
+        return decorated
+
+    def __init__(self, mode: bool = True) -> None:
+        self.mode = mode
+        self._outer: list[tuple[bool, bool, bool]] = []
+
+    def __enter__(self) -> None:
+        self._outer.append((state.inference, state.grad_enabled, state.grad_inside))
+        state.inference, state.grad_enabled, state.grad_inside = self.mode, not self.mode, False
+
+    def __exit__(self, *exc: object) -> None:
+        state.inference, state.grad_enabled, state.grad_inside = self._outer.pop()
+
+    def _copy(self) -> _Mode:
+        return inference_mode(self.mode)
+
+
+def _set_grad(enabled: bool) -> None:
+    if state.inference:
+        state.grad_inside = enabled
+    else:
+        state.grad_enabled = enabled
+
+
 def is_grad_enabled() -> bool:
-    """Whether operations on tensors that require grad are recorded now."""
-    return state.grad_enabled
+    """Whether operations on tensors that require grad are recorded now; inference mode aside."""
+    return state.grad_inside if state.inference else state.grad_enabled
+
+
+def is_inference_mode_enabled() -> bool:
+    """Whether inference mode is on."""
+    return state.inference
 
 
 def manual_seed(seed: int) -> None:

@@ -1,6 +1,8 @@
 """Optimizer steps: one call moves all parameters of a group, in place.
 
-Each algorithm is declared once: its state tensors, its settings, and the update of one parameter.
+Each algorithm is declared once: its state tensors, its settings, and the update of one parameter. An
+update works by augmented assignments, which write in place where arrays can be written to and otherwise
+make new ones, and returns the parameter and its states, whichever they are.
 ``t`` is the number of steps so far, this one included; it is kept on the server as a state tensor,
 so that every step of a loop is the same instruction.
 """
@@ -12,12 +14,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from .errors import InvalidArgument, InvalidValue, UnknownOp
 from .params import BoolKind, Kind, NumberKind
 
-Update = Callable[..., None]
+Update = Callable[..., tuple[Any, ...]]
 
 
 class Optimizer(NamedTuple):
@@ -96,8 +96,10 @@ def step(name: str, params: Sequence[Any], states: Sequence[Sequence[Any]], give
                 raise InvalidArgument(
                     f"{name}: state {label!r} has shape {tuple(tensor.shape)}, its parameter {tuple(param.shape)}"
                 )
-        algorithm.update(param._data, param._grad._data, *[s._data for s in own], **settings)
-        for tensor in (param, *own):
+        moved = algorithm.update(param._data, param._grad._data, *[s._data for s in own], **settings)
+        for tensor, value in zip((param, *own), moved, strict=True):
+            if value is not tensor._data:
+                tensor._store(value)
             tensor._cell[0] += 1
 
 
@@ -111,9 +113,10 @@ def _decayed(p: Any, g: Any, weight_decay: float, maximize: bool) -> Any:
 
 
 @optimizer("sgd")
-def sgd(p: Any, g: Any, *, lr: float = 1e-3, weight_decay: float = 0.0, maximize: bool = False) -> None:
+def sgd(p: Any, g: Any, *, lr: float = 1e-3, weight_decay: float = 0.0, maximize: bool = False) -> tuple[Any, ...]:
     """``p -= lr * g``."""
     p -= lr * _decayed(p, g, weight_decay, maximize)
+    return (p,)
 
 
 @optimizer("sgd_momentum", "momentum_buffer", "t")
@@ -129,29 +132,31 @@ def sgd_momentum(
     weight_decay: float = 0.0,
     nesterov: bool = False,
     maximize: bool = False,
-) -> None:
+) -> tuple[Any, ...]:
     """SGD with momentum: Sutskever et al. 2013, in the form PyTorch uses (the rate outside the buffer)."""
     g = _decayed(p, g, weight_decay, maximize)
     t += 1
     if t == 1:
-        buffer[...] = g
+        buffer = g
     else:
         buffer *= momentum
         buffer += (1 - dampening) * g
     p -= lr * (g + momentum * buffer if nesterov else buffer)
+    return p, buffer, t
 
 
-def _adam(p: Any, g: Any, m: Any, v: Any, t: Any, lr: float, betas: tuple[float, float], eps: float) -> None:
+def _adam(p: Any, g: Any, m: Any, v: Any, t: Any, lr: float, betas: tuple[float, float], eps: float) -> tuple[Any, ...]:
     beta1, beta2 = betas
     t += 1
     count = float(t)
     m += (1 - beta1) * (g - m)
     v *= beta2
     v += (1 - beta2) * (g * g)
-    denominator = np.sqrt(v)
+    denominator = v**0.5
     denominator /= math.sqrt(1 - beta2**count)
     denominator += eps
     p -= (lr / (1 - beta1**count)) * m / denominator
+    return p, m, v, t
 
 
 @optimizer("adam", "exp_avg", "exp_avg_sq", "t")
@@ -167,9 +172,9 @@ def adam(
     eps: float = 1e-8,
     weight_decay: float = 0.0,
     maximize: bool = False,
-) -> None:
+) -> tuple[Any, ...]:
     """Adam: Kingma and Ba 2015, algorithm 1; weight decay is added to the gradient."""
-    _adam(p, _decayed(p, g, weight_decay, maximize), m, v, t, lr, betas, eps)
+    return _adam(p, _decayed(p, g, weight_decay, maximize), m, v, t, lr, betas, eps)
 
 
 @optimizer("adamw", "exp_avg", "exp_avg_sq", "t")
@@ -185,7 +190,7 @@ def adamw(
     eps: float = 1e-8,
     weight_decay: float = 1e-2,
     maximize: bool = False,
-) -> None:
+) -> tuple[Any, ...]:
     """AdamW: Loshchilov and Hutter 2019, algorithm 2; weight decay shrinks the parameter directly."""
     p *= 1 - lr * weight_decay
-    _adam(p, -g if maximize else g, m, v, t, lr, betas, eps)
+    return _adam(p, -g if maximize else g, m, v, t, lr, betas, eps)

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from . import dtypes
+from .errors import InvalidArgument
 
 
 class Kind:
@@ -73,7 +74,10 @@ class TensorListKind(Kind):
     def parse(self, value: Any) -> tuple[Any, ...]:
         if not isinstance(value, (list, tuple)):
             raise TypeError
-        return tuple(v if v is None else TensorKind.parse(self, v) for v in value)  # type: ignore[arg-type]
+        for i, v in enumerate(value):
+            if v is not None and not hasattr(v, "_data"):
+                raise InvalidArgument(f"expected Tensor as element {i} in argument 0, but got {type(v).__name__}")
+        return tuple(value)
 
 
 class TensorsKind(TensorListKind):
@@ -120,12 +124,14 @@ class NumberKind(Kind):
 
 
 class NumberOrStrKind(NumberKind):
-    """A number, or a word that names what a number cannot: norm's "fro"."""
+    """A number, or a word that names what a number cannot: norm's "fro"; None where the op has a meaning for it."""
 
-    word, stub = "Number or str", "float | str"
+    word, stub = "Number or str", "float | str | None"
 
     def parse(self, value: Any) -> Any:
-        return value if isinstance(value, str) and value not in self._words else super().parse(value)
+        if value is None or (isinstance(value, str) and value not in self._words):
+            return value
+        return super().parse(value)
 
 
 def encode_number(value: Any) -> Any:
@@ -173,6 +179,19 @@ class IntOrIntsKind(IntsKind):
 
     def encode(self, value: Any) -> Any:
         return value if isinstance(value, int) else list(value)
+
+
+class IntsOrStrKind(IntOrIntsKind):
+    """One whole number or several, or a word that stands for them: a convolution's padding "same"."""
+
+    word, stub = "int, tuple of ints or str", "int | Sequence[int] | str"
+    schema = {"anyOf": [*IntsKind.schema["anyOf"], {"type": "string"}]}
+
+    def parse(self, value: Any) -> Any:
+        return value if isinstance(value, str) else super().parse(value)
+
+    def encode(self, value: Any) -> Any:
+        return value if isinstance(value, str) else super().encode(value)
 
 
 class DTypeKind(Kind):
@@ -239,6 +258,7 @@ Number = Annotated[float, NumberKind()]
 Bool = Annotated[bool, BoolKind()]
 Ints = Annotated[tuple[int, ...], IntsKind()]
 IntOrInts = Annotated[Any, IntOrIntsKind()]
+IntsOrStr = Annotated[Any, IntsOrStrKind()]
 DTypeArg = Annotated[dtypes.DType, DTypeKind()]
 Str = Annotated[str, StrKind()]
 Items = Annotated[tuple[Any, ...], ListKind()]
@@ -250,4 +270,5 @@ OptionalNumber = Annotated[float | None, NumberKind()]
 OptionalBool = Annotated[bool | None, BoolKind()]
 OptionalInts = Annotated[tuple[int, ...] | None, IntsKind()]
 OptionalDType = Annotated[dtypes.DType | None, DTypeKind()]
+OptionalItems = Annotated[tuple[Any, ...] | None, ListKind()]
 OptionalStr = Annotated[str | None, StrKind()]

@@ -40,7 +40,8 @@ class Plan(NamedTuple):
     steps: tuple[Step, ...]
     holds_tensors: bool  # whether freeing the graph loses something
     saves_self: bool  # whether the first input's value is needed: an in-place op must keep a copy
-    takes: tuple[int, ...] | None  # the saves if all are inputs (by position) or the output (-1), else None
+    takes: tuple[Any, ...] | None  # the saves where attributes have their defaults; see _takes
+    direct: tuple[tuple[int, Rule, tuple[int, ...]], ...] | None  # the steps, if each feeds one edge
 
 
 def make_plan(op: Op, needs: tuple[Any, ...]) -> Plan:
@@ -79,6 +80,7 @@ def make_plan(op: Op, needs: tuple[Any, ...]) -> Plan:
         any(s.source in ("input", "output", "hidden") for s in saves),
         Save("input", 0) in saves,
         _takes(saves, op),
+        None if any(s.many for s in steps) else tuple((s.edges[0], s.rule, s.arguments) for s in steps),
     )
 
 
@@ -103,7 +105,20 @@ def _source(op: Op, name: str) -> Save:
     raise TypeError(f"{op.key}: a derivative asks for {name!r}, which the op does not have")
 
 
-def _takes(saves: Mapping[Save, int], op: Op) -> tuple[int, ...] | None:
-    if op.has_lists or len(op.outputs) > 1 or any(s.source not in ("input", "output") for s in saves):
+class Default(NamedTuple):
+    """Among a plan's ``takes``: an attribute's default."""
+
+    value: Any
+
+
+def _takes(saves: Mapping[Save, int], op: Op) -> tuple[Any, ...] | None:
+    """What to save of a call with no attributes: inputs by position, -1 for the output, Defaults; None for more."""
+    if op.has_lists or len(op.outputs) > 1 or any(s.source not in ("input", "output", "attr") for s in saves):
         return None
-    return tuple(s.key if s.source == "input" else -1 for s in saves)
+    return tuple([_taken(op, save) for save in saves])
+
+
+def _taken(op: Op, save: Save) -> Any:
+    if save.source == "input":
+        return save.key
+    return -1 if save.source == "output" else Default(op.defaults.get(save.key))

@@ -25,6 +25,9 @@ from .specs import Spec
 
 NO_ATTRS: Mapping[str, Any] = {}
 
+PREFIXES = {"torch.linalg": "linalg_"}
+"""What precedes the public name in the key of a namespace's ops: torch.norm and torch.linalg.norm are two functions."""
+
 
 class Case(NamedTuple):
     """Arguments, in torch's calling form, with which the op is held against torch."""
@@ -40,6 +43,9 @@ def case(*args: Any, **kwargs: Any) -> Case:
 
 class Op(Signature):
     """A declared operation. See the module's docstring; the attributes are what it derives."""
+
+    pointwise = False
+    """Whether each element of the result depends on one element of each input, broadcasting apart."""
 
     def __init__(
         self,
@@ -65,11 +71,16 @@ class Op(Signature):
         keeps_dtype: bool = False,
         lists_outputs: bool = False,
         internal: bool = False,
+        truth: bool = False,
+        constants: Sequence[str] = (),
         composite: bool = False,
         cases: Sequence[Case] = (),
     ) -> None:
-        self.key = key or kernel.__name__.removesuffix("_")
+        prefix = PREFIXES.get(namespace, "")
+        self.key = prefix + (key or kernel.__name__.removesuffix("_"))
         super().__init__(self.key.split(".")[0], read_params(kernel, skip=1 + random))
+        self.public = self.name.removeprefix(prefix)
+        """What the op is called in its namespace."""
         self.doc = inspect.getdoc(kernel) or ""
         self.raw = kernel
         self.kernel = _by_position(kernel, self, random)
@@ -93,6 +104,10 @@ class Op(Signature):
         self.keeps_dtype = keeps_dtype
         self.lists_outputs = lists_outputs
         self.internal = internal
+        self.truth = truth
+        """Whether functions and methods answer with a Python bool instead of the 0-dim tensor."""
+        self.constants = frozenset(self.outputs.index(name) for name in constants)
+        """The floating outputs that have no derivative, by position."""
         self.composite = composite
         self.cases = list(cases)
         self.rules: dict[str, Rule] = {}
@@ -171,7 +186,9 @@ class Catalogue:
             raise ValueError(f"op {op.key} is declared twice")
         self.ops[op.key] = op
         for name in (op.name, *op.aliases):
-            self.overloads.setdefault(name, []).append(op)
+            family = self.overloads.setdefault(name, [])
+            # What has no function of its own, such as normal_'s op beside normal's, must not be taken for one.
+            family.insert(len(family) if op.internal else sum(not other.internal for other in family), op)
         return op
 
     def __iter__(self) -> Iterator[Op]:
@@ -259,17 +276,22 @@ def common_float(values: tuple[Any, ...]) -> np.dtype[Any]:
 
 
 def elementwise(
-    *, out: str = "common", floats: bool = False, unpromoted: int = 0, **options: Any
+    *, out: str = "common", floats: bool = False, unpromoted: int = 0, widens: bool = True, **options: Any
 ) -> Callable[[Callable[..., Any]], Op]:
     """Declare an op that broadcasts its inputs.
 
     ``floats`` computes integers in the default floating dtype; ``out="bool"`` answers a bool tensor; the
-    first ``unpromoted`` inputs (a condition, a mask) have no say in the dtype.
+    first ``unpromoted`` inputs (a condition, a mask) have no say in the dtype; float16 and bfloat16 are
+    computed in float32 unless the kernel asks for the dtype itself (not ``widens``).
     """
     choose = common_float if floats else common_dtype
 
     def common(inputs: tuple[Any, ...]) -> np.dtype[Any]:
         return choose(inputs[unpromoted:])
+
+    def computed(inputs: tuple[Any, ...]) -> np.dtype[Any]:
+        dtype = choose(inputs[unpromoted:])
+        return dtypes.float32.numpy if dtype in dtypes.LOW else dtype
 
     def rule(*inputs: Any, **attrs: Any) -> Spec:
         shape = specs.broadcast_shapes(*[x.shape for x in inputs if specs.is_array(x)])
@@ -279,12 +301,14 @@ def elementwise(
     def declare(kernel: Callable[..., Any]) -> Op:
         settings: dict[str, Any] = {
             "inplace": out != "bool",
-            "common": common,
+            "common": computed if widens and out == "common" else common,
             "unpromoted": unpromoted,
             "keeps_dtype": out == "common" and not unpromoted,
         } | options
         guard = settings.pop("guard", None)
-        return CATALOGUE.add(Op(kernel, _guarded(rule, guard), **settings))
+        declared = CATALOGUE.add(Op(kernel, _guarded(rule, guard), **settings))
+        declared.pointwise = True
+        return declared
 
     return declare
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from . import dtypes
+from .device import device as device_of
 from .errors import InvalidArgument, InvalidOperation, TelegradError, TensorExists, TooLarge, UnknownTensor
 from .modes import state
 from .program.instructions import Instruction
@@ -22,8 +23,12 @@ from .registry import CATALOGUE, NO_ATTRS, Op, unknown_op
 from .signature import REQUIRED
 from .tensor import Tensor, apply
 
+if TYPE_CHECKING:
+    from .profiler import profile
+
 logger = logging.getLogger(__name__)
 DEFAULT_BYTES = 2 * 2**30
+OUT_OF_MEMORY = "not enough memory for the result"
 
 
 class Value(NamedTuple):
@@ -42,13 +47,15 @@ class Answer(NamedTuple):
 class Session:
     """Named tensors and their graph.
 
-    ``dtype`` is the default floating dtype, ``seed`` starts the generator, ``max_bytes`` bounds the
-    memory of the tensors that ops and uploads make.
+    ``device`` says where they live: "cpu" (NumPy), "jax" or "cuda" (CuPy); one that cannot be had here raises
+    InvalidOperation with what is missing. ``dtype`` is the default floating dtype, ``seed`` starts the
+    generator, ``max_bytes`` bounds the memory of the tensors that ops and uploads make.
     """
 
     def __init__(
         self,
         *,
+        device: str = "cpu",
         dtype: dtypes.DType = dtypes.float32,
         seed: int | None = None,
         max_bytes: int = DEFAULT_BYTES,
@@ -56,11 +63,15 @@ class Session:
         if not dtype.is_floating_point:
             raise InvalidArgument(f"only floating-point types are supported as the default type, got {dtype.name}")
         self.tensors: dict[str, Tensor] = {}
+        self.device = device
         self.dtype = dtype
         self.max_bytes = max_bytes
         self.used_bytes = 0
         self.programs = 0
         self.instructions = 0
+        self.profile: profile | None = None
+        """Records every program from the next on, if there is one."""
+        self._device = device_of(device)
         self._generator = np.random.default_rng(seed)
         self._arrays: dict[int, weakref.ref[Any]] = {}
         self._last_id = 0
@@ -90,8 +101,10 @@ class Session:
                 except TelegradError as error:
                     raise self._locate(error, index, instruction) from None
                 except MemoryError:
-                    raise self._locate(TooLarge("not enough memory for the result"), index, instruction) from None
+                    raise self._locate(TooLarge(OUT_OF_MEMORY), index, instruction) from None
                 except Exception as error:
+                    if self._device is not None and self._device.backend.is_out_of_memory(error):
+                        raise self._locate(TooLarge(OUT_OF_MEMORY), index, instruction) from None
                     # A kernel met values that no rule foresaw: the instruction is at fault, not the server.
                     logger.warning("%s failed unforeseen", instruction.op, exc_info=True)
                     wrapped = InvalidOperation(f"{instruction.op}: {error}")
@@ -109,6 +122,8 @@ class Session:
             verb = VERBS.get(instruction.op)
             results = self._run_op(instruction, inputs) if verb is None else self._run_verb(verb, instruction, inputs)
             self._bind(instruction, results)
+            if self._device is not None:
+                self._recount(inputs)
         finally:
             state.grad_enabled = previous
 
@@ -176,7 +191,7 @@ class Session:
                 fetched = sum(v.array.nbytes for v in values.values() if v.array is not None)
                 if fetched + tensor._data.nbytes > self.max_bytes:
                     raise TooLarge(f"the values that the program fetches take more than {self.max_bytes} bytes")
-            array = (tensor._data.copy() if copy else tensor._data) if with_values else None
+            array = tensor._host(copy) if with_values else None
             values[name] = Value(describe(name, tensor), array)
 
     # What a program runs in --------------------------------------------------------------
@@ -184,13 +199,16 @@ class Session:
     @contextmanager
     def _modes(self) -> Iterator[None]:
         saved = state.grad_enabled, state.default_dtype, state.generator, state.room, state.largest
+        device, state.device = state.device, self._device
         state.largest = self.max_bytes
         state.grad_enabled, state.default_dtype, state.generator = True, self.dtype.numpy, self._generator
         try:
-            yield
+            with self.profile or nullcontext():
+                yield
         finally:
             self._generator = state.generator or self._generator
             state.grad_enabled, state.default_dtype, state.generator, state.room, state.largest = saved
+            state.device = device
 
     def seed(self, seed: int) -> None:
         """Start the random numbers anew."""
@@ -199,7 +217,7 @@ class Session:
     def _account(self, tensor: Tensor) -> None:
         """Count the memory of a result until its array dies, whoever holds it: a name or the graph."""
         array = tensor._data
-        if array.base is not None or id(array) in self._arrays:
+        if getattr(array, "base", None) is not None or id(array) in self._arrays:
             return
         key, nbytes = id(array), array.nbytes
         self.used_bytes += nbytes
@@ -211,6 +229,14 @@ class Session:
                 owner.used_bytes -= nbytes
 
         self._arrays[key] = weakref.ref(array, release)
+
+    def _recount(self, inputs: Sequence[Any]) -> None:
+        """Count arrays that replaced those of tensors that were written to, where arrays cannot be."""
+        for x in inputs:
+            if isinstance(x, tuple):
+                self._recount(x)
+            elif isinstance(x, Tensor):
+                self._account(x)
 
     def check_room(self, nbytes: int) -> None:
         """Raise TooLarge if so many more bytes would pass the session's limit."""

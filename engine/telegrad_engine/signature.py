@@ -6,8 +6,9 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, get_args, get_origin
 
-from .errors import InvalidArgument, TelegradError
-from .params import Kind, TensorListKind
+from .dtypes import COMPLEX_TEXT
+from .errors import DTypeMismatch, InvalidArgument, TelegradError
+from .params import Kind, TensorKind, TensorListKind
 
 REQUIRED: Any = inspect.Parameter.empty
 
@@ -36,7 +37,10 @@ class Signature:
         self.attr_params = tuple(p for p in params if not p.kind.is_tensor)
         self.defaults = {p.name: p.default for p in self.attr_params if p.default is not REQUIRED}
         self.positions = {p.name: i for i, p in enumerate(params)}
+        self.positional = tuple(p for p in params if not p.keyword_only)
+        self.splat_at = _splat_at(self.positional)
         self._kinds = {p.name: p.kind for p in self.attr_params}
+        self._rests = _rests(params)
 
     @property
     def signature(self) -> str:
@@ -51,13 +55,20 @@ class Signature:
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Sort a call in torch's form into tensor inputs and checked attributes."""
+        if not kwargs and (others := self._rests.get(len(args))) is not None:
+            # Nothing but tensors, one for each of the first parameters: nothing to sort or to check.
+            for value in args:
+                if not hasattr(value, "_data"):
+                    break
+            else:
+                return (*args, *others), {}
         values: dict[str, Any] = {}
         params = self.params
         for i, value in enumerate(args):
             if i >= len(params) or params[i].keyword_only:
                 raise self._no_match(args, kwargs)
             param = params[i]
-            if param.kind.splats and not isinstance(value, (list, tuple)):
+            if i == self.splat_at and not isinstance(value, (list, tuple)):
                 rest = args[i:]
                 if param.kind.takes_splat(rest):
                     values[param.name] = tuple(rest)
@@ -120,15 +131,54 @@ class Signature:
         except (TypeError, OverflowError) as error:
             if isinstance(error, TelegradError):
                 raise
+            if isinstance(value, complex):
+                raise DTypeMismatch(COMPLEX_TEXT) from None
             raise InvalidArgument(
                 f"{self.name}(): argument '{param.name}' must be {param.kind.word}, not {type(value).__name__}"
             ) from None
 
     def _no_match(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> InvalidArgument:
+        """The error for arguments that are too many, too few or unknown."""
+        most = len(self.positional)
+        if len(args) > most:
+            least = sum(p.default is REQUIRED for p in self.positional)
+            count = f"{most}" if least == most else f"from {least} to {most}"
+            verb = "was" if len(args) == 1 else "were"
+            return InvalidArgument(
+                f"{self.name}() takes {count} positional argument{'s' * (count != '1')} but {len(args)} {verb} given"
+            )
+        unknown = next((name for name in kwargs if name not in self.positions), None)
+        if unknown is not None:
+            return InvalidArgument(f"{self.name}() got an unexpected keyword argument {unknown!r}")
+        twice = next((p.name for p in self.params[: len(args)] if p.name in kwargs), None)
+        if twice is not None:
+            return InvalidArgument(f"{self.name}() got multiple values for argument {twice!r}")
+        missing = [p.name for p in self.params[len(args) :] if p.default is REQUIRED and p.name not in kwargs]
         return InvalidArgument(
-            f"{self.name}() received an invalid combination of arguments - got ({given(args, kwargs)}), "
-            f"but expected {self.signature.removeprefix(self.name)}"
+            f"{self.name}() missing {len(missing)} required positional argument{'s' * (len(missing) == 1)}: "
+            + ", ".join(f'"{name}"' for name in missing)
         )
+
+
+def _rests(params: Sequence[Param]) -> dict[int, tuple[Any, ...]]:
+    """For each number of arguments that may all be single tensors, the defaults of the tensors after them."""
+    lead = 0
+    while lead < len(params) and isinstance(params[lead].kind, TensorKind) and not params[lead].keyword_only:
+        lead += 1
+    rests = {}
+    for count in range(1, lead + 1):
+        left = params[count:]
+        if all(p.default is not REQUIRED for p in left):
+            rests[count] = tuple(p.default for p in left if p.kind.is_tensor)
+    return rests
+
+
+def _splat_at(positional: Sequence[Param]) -> int:
+    """Where several arguments may stand for one tuple, as in ``view(2, 3)``: only where nothing could follow; or -1."""
+    if not positional or not positional[-1].kind.splats:
+        return -1
+    tensors = isinstance(positional[-1].kind, TensorListKind)
+    return len(positional) - 1 if tensors or all(p.kind.is_tensor for p in positional[:-1]) else -1
 
 
 def given(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:

@@ -59,8 +59,7 @@ def check_size(shape: Shape, dtype: np.dtype[Any], view: bool = False) -> None:
     A view takes no memory, but what reads it takes time; it may be as large as the largest tensor could.
     """
     nbytes = math.prod(shape) * dtype.itemsize
-    room = state.largest if view else state.room
-    if nbytes > room:
+    if nbytes > (room := state.largest if view else state.room):
         raise TooLarge(
             f"can't allocate memory: you tried to allocate {nbytes} bytes for a tensor of shape {list(shape)}; "
             f"there is room for {room}."
@@ -105,12 +104,10 @@ def wrap_dims(dims: int | Sequence[int] | None, ndim: int) -> Shape:
     """Dimensions counted from the front; None and () mean all of them."""
     if dims is None or (not isinstance(dims, int) and len(dims) == 0):
         return tuple(range(ndim))
-    wrapped: list[int] = []
-    for d in (dims,) if isinstance(dims, int) else dims:
-        axis = wrap_dim(d, ndim)
-        if axis in wrapped:
+    wrapped = [wrap_dim(d, ndim) for d in ((dims,) if isinstance(dims, int) else dims)]
+    for i, axis in enumerate(wrapped):
+        if axis in wrapped[:i]:
             raise ShapeMismatch(f"dim {axis} appears multiple times in the list of dims")
-        wrapped.append(axis)
     return tuple(wrapped)
 
 
@@ -169,23 +166,22 @@ def expanded_shape(shape: Shape, dtype: np.dtype[Any], target: Sequence[int]) ->
             f"number of dimensions in the tensor ({len(shape)})"
         )
     lead = len(target) - len(shape)
-    out: list[int] = []
-    for i, n in enumerate(target):
-        own = shape[i - lead] if i >= lead else None
+    out: list[int] = list(target)
+    for i in reversed(range(len(target))):  # from the last one on, as the texts name the first that does not fit
+        n, own = target[i], shape[i - lead] if i >= lead else None
         if n == -1:
             if own is None:
                 raise ShapeMismatch(
                     f"The expanded size of the tensor ({n}) isn't allowed in a leading, non-existing dimension {i}"
                 )
-            n = own
-        elif n < 0:
-            raise ShapeMismatch(f"expand: requested shape has a negative size: {list(target)}")
+            out[i] = own
         elif own is not None and own not in (1, n):
             raise ShapeMismatch(
                 f"The expanded size of the tensor ({n}) must match the existing size ({own}) at "
                 f"non-singleton dimension {i}.  Target sizes: {list(target)}.  Tensor sizes: {list(shape)}"
             )
-        out.append(n)
+        elif n < 0:
+            raise ShapeMismatch(f"expand: requested shape has a negative size: {list(target)}")
     return tuple(out)
 
 

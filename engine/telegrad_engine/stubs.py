@@ -10,11 +10,11 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from .functions import functional_names
+from .functions import functional_names, public_names
 from .graph import camel
 from .methods import BINARY, COMPARISONS, UNARY
 from .params import DTypeKind, IntsKind, OperandKind, TensorListKind
-from .registry import CATALOGUE, Op
+from .registry import CATALOGUE, PREFIXES, Op
 from .signature import REQUIRED, Param
 
 HEADER = '''"""{doc} Written by ``make stubs``; do not edit."""
@@ -70,7 +70,7 @@ def _arguments(op: Op, tensor: str, params: list[Param]) -> str:
 def _splatted(op: Op, tensor: str, params: list[Param]) -> str | None:
     """The arguments with the last positional one spread out: ``view(2, 3)``."""
     positional = [p for p in params if not p.keyword_only]
-    if not positional or not positional[-1].kind.splats or positional[-1].default is not REQUIRED:
+    if op.splat_at < 0:
         return None
     last = positional[-1]
     kind = "int" if isinstance(last.kind, IntsKind) else tensor
@@ -138,7 +138,7 @@ def _operators() -> list[str]:
     for name in COMPARISONS:
         ignore = "  # type: ignore[override]" if name in ("eq", "ne") else ""
         lines.append(f"def __{name}__(self, other: Any) -> Self: ...{ignore}")
-    lines += [f"def __{dunder}__(self) -> Self: ..." for dunder in UNARY]
+    lines += [f"def __{dunder}__(self) -> Self: ..." for dunder in (*UNARY, "invert")]
     return lines
 
 
@@ -154,7 +154,8 @@ def method_stubs() -> str:
     for name in sorted(CATALOGUE.overloads):
         methods = [op for op in _public(name) if op.method]
         if methods:
-            lines += ["    " + line for line in _definitions(name, methods, "Self", method=True)]
+            answer = "bool" if methods[0].truth else None
+            lines += ["    " + line for line in _definitions(name, methods, "Self", method=True, returns=answer)]
         changing = [op for op in CATALOGUE.overloads[name] if op.method and op.inplace]
         if changing:
             lines += [
@@ -164,7 +165,7 @@ def method_stubs() -> str:
 
 
 def function_stubs(namespace: str, names: Iterable[str], tensor_import: str) -> str:
-    """The stub of the functions of one namespace: ``torch`` or ``torch.nn.functional``."""
+    """The stub of the functions of one namespace: ``torch``, ``torch.linalg`` or ``torch.nn.functional``."""
     head = HEADER.format(
         doc=f"The functions of {namespace} that the catalogue has.",
         abc="Sequence",
@@ -174,7 +175,8 @@ def function_stubs(namespace: str, names: Iterable[str], tensor_import: str) -> 
     lines += _results("Tensor")
     lines += ["", ""]
     for name in names:
-        definitions = _definitions(name, _public(name), "Tensor", method=False)
+        ops = _public(PREFIXES.get(namespace, "") + name)
+        definitions = _definitions(name, ops, "Tensor", method=False, returns="bool" if ops[0].truth else None)
         if namespace == "torch.nn.functional" and CATALOGUE.overloads[name][0].takes_inplace:
             definitions = [line.replace(") ->", ", inplace: bool = False) ->") for line in definitions]
         lines += definitions
@@ -191,6 +193,9 @@ def stub_files(root: Path) -> dict[Path, str]:
     return {
         root / "engine" / "telegrad_engine" / "_op_methods.pyi": method_stubs(),
         client / "_functions.pyi": function_stubs("torch", _torch_names(), "from .tensor import Tensor"),
+        client / "_linalg.pyi": function_stubs(
+            "torch.linalg", public_names("torch.linalg"), "from .tensor import Tensor"
+        ),
         client / "nn" / "_functional.pyi": function_stubs(
             "torch.nn.functional", functional_names(), "from ..tensor import Tensor"
         ),

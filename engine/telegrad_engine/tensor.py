@@ -5,28 +5,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from .backends import NUMPY
+from .backends import NUMPY, Backend
 from .backward import Values
 from .convert import as_array
 from .dtypes import FLOATING
 from .errors import InvalidOperation, InvalidValue
 from .functions import Functions
-from .graph import record, record_elementwise
+from .graph import record
+from .inference import mark
+from .methods import TensorMethods, plain_methods
 from .modes import generator, state
-from .registry import NO_ATTRS, Op
-from .specs import check_size
+from .quick import is_quick, quick
+from .registry import CATALOGUE, NO_ATTRS, Op
+from .specs import Spec, check_size
 from .tracked import Tracked
 
 ndarray = np.ndarray
 _new = object.__new__
-_NATIVE = frozenset({np.dtype(np.float32), np.dtype(np.float64)})
-"""Dtypes in which NumPy and torch agree on what an operation with a Python number gives."""
-_NUMBERS = frozenset({float, int})
+_quick: dict[Op, Callable[..., Any]] = {}
+"""The ops that quick.py has a shorter way for."""
 
 
 def item(array: Any) -> Any:
@@ -54,31 +56,36 @@ def truth(array: Any) -> bool:
 
 def apply(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Any:
     """Execute ``op`` on tensors and numbers, and record it if a gradient will flow through it."""
-    if op.keeps_dtype and not attrs:
-        out = _quick(op, inputs)
-        if out is not None:
-            tensor = _new(Tensor)
-            tensor._data = out if type(out) is ndarray else np.asarray(out)
-            tensor._cell = [0]
-            if (inputs[0]._requires_grad or getattr(inputs[-1], "_requires_grad", False)) and state.grad_enabled:
-                record_elementwise(op, inputs, tensor)
-            return tensor
+    if not attrs and (function := _quick.get(op)) is not None:
+        return function(*inputs)
+    return execute_and_record(op, inputs, attrs)
+
+
+def execute_and_record(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Any:
+    """What ``apply`` does where quick.py has no shorter way."""
+    if state.device is not None:
+        return state.device.apply(op, inputs, attrs)
+    if state.autocast is not None:
+        op, inputs, attrs = state.autocast.cast(op, inputs, attrs)
     needs = False
     datas: list[Any] = []
     for x in inputs:
-        if isinstance(x, Tracked):
+        if type(x) is Tensor:
             if x._base is not None:
                 x._refresh()
             datas.append(x._data)
-            if x._requires_grad:
-                needs = True
+            needs = needs or x._requires_grad
         elif type(x) is tuple:
             datas.append(_unwrap(x))
             needs = needs or any(isinstance(v, Tracked) and v._requires_grad for v in x)
+        elif isinstance(x, Tracked):
+            x._refresh()
+            datas.append(x._data)
+            needs = needs or x._requires_grad
         else:
             datas.append(x)
     if op.composite:
-        return op.kernel(functions, *inputs, **attrs)
+        return compose(op, inputs, attrs)
     outs, hidden = execute(op, datas, attrs)
     outputs = []
     for out in outs:
@@ -86,39 +93,28 @@ def apply(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) 
         tensor._data = out
         tensor._cell = [0]
         outputs.append(tensor)
-    if needs and state.grad_enabled and op.differentiable:
-        record(op, inputs, attrs, outputs, hidden)
+    if state.grad_enabled:
+        if needs and op.differentiable:
+            record(op, inputs, attrs, outputs, hidden)
+    elif state.inference:
+        mark(outputs)
     if op.view:
         source = inputs[0]
         for index, output in enumerate(outputs):
-            if np.may_share_memory(output._data, source._data):
+            if _shows(output._data, source._data):
                 output._view_of(source, op, attrs, index)
     return op.bundle(outputs)
 
 
-def _quick(op: Op, inputs: tuple[Any, ...]) -> Any:
-    """The result of an elementwise op that needs no checks: one floating dtype, one shape, or a number beside it.
+def _shows(array: Any, source: Any) -> bool:
+    """Whether the result of a view op is a view of ``source``: then both have one base, or one is the other's."""
+    base = array.base
+    return array is source or (base is not None and (base is source or base is source.base))
 
-    None where that is not so.
-    """
-    first = inputs[0]
-    if type(first) is not Tensor or first._base is not None:
-        return None
-    x = first._data
-    dtype = x.dtype
-    if dtype not in _NATIVE:
-        return None
-    if len(inputs) == 1:
-        return op.kernel(NUMPY, x)
-    if len(inputs) > 2:
-        return None
-    second = inputs[1]
-    if type(second) is Tensor:
-        y = second._data
-        if y.dtype is not dtype or y.shape != x.shape or second._base is not None:
-            return None
-        return op.kernel(NUMPY, x, y)
-    return op.kernel(NUMPY, x, second) if type(second) in _NUMBERS else None
+
+def compose(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:
+    """Run an op that is written in other ops, each of which is executed and recorded on its own."""
+    return op.kernel(functions, *inputs, **attrs)
 
 
 def _unwrap(value: Any) -> Any:
@@ -130,47 +126,44 @@ def _unwrap(value: Any) -> Any:
     return value
 
 
-def execute(op: Op, datas: list[Any], attrs: Mapping[str, Any]) -> tuple[list[Any], Sequence[Any]]:
+def execute(op: Op, datas: list[Any], attrs: Mapping[str, Any], xp: Backend = NUMPY) -> tuple[list[Any], Sequence[Any]]:
     """Check the arguments, run the kernel, and bring its results to the dtypes that the rule promises."""
     specs = op.rule(*datas, **attrs)
-    for spec in specs if isinstance(specs, list) else (specs,):
+    one = type(specs) is Spec
+    for spec in (specs,) if one else specs:
         check_size(spec.shape, spec.dtype, op.view)
     if op.common is not None:
         kept = op.unpromoted
-        datas = datas[:kept] + _promote(datas[kept:], op.common(tuple(datas)))
-    result = op.kernel(NUMPY, generator(), *datas, **attrs) if op.random else op.kernel(NUMPY, *datas, **attrs)
+        datas = datas[:kept] + _promote(datas[kept:], op.common(tuple(datas)), xp)
+    result = op.kernel(xp, generator(), *datas, **attrs) if op.random else op.kernel(xp, *datas, **attrs)
     hidden: Sequence[Any] = ()
     if op.hidden:
         count = len(op.outputs)
         hidden = result[count:]
         result = result[0] if count == 1 else result[:count]
-    if not isinstance(specs, list):
-        specs, result = [specs], (result,)
-    return [_conform(array, spec.dtype) for array, spec in zip(result, specs, strict=True)], hidden
+    if one:
+        return [_conform(result, specs.dtype, xp)], hidden
+    return [_conform(array, spec.dtype, xp) for array, spec in zip(result, specs, strict=True)], hidden
 
 
-def _conform(array: Any, dtype: np.dtype[Any]) -> Any:
+def _conform(array: Any, dtype: np.dtype[Any], xp: Backend) -> Any:
     if type(array) is not ndarray:
-        array = np.asarray(array)
-    return array if array.dtype == dtype else array.astype(dtype)
+        array = xp.asarray(array)
+    return array if array.dtype is dtype or array.dtype == dtype else array.astype(dtype)
 
 
-def _promote(datas: list[Any], dtype: np.dtype[Any]) -> list[Any]:
+def _promote(datas: list[Any], dtype: np.dtype[Any], xp: Backend) -> list[Any]:
     """Arrays cast to ``dtype``; numbers become arrays only where NumPy would not take them as weak."""
     promoted: list[Any] = []
     for x in datas:
-        if isinstance(x, ndarray):
+        if type(x) is ndarray or hasattr(x, "astype"):
             promoted.append(x if x.dtype == dtype else x.astype(dtype))
         elif x is None or (type(x) is float and dtype.kind == "f"):
             promoted.append(x)
         else:
-            promoted.append(_number_as(x, dtype))
+            # Integers wrap around as torch's do, where NumPy would raise.
+            promoted.append(xp.asarray(np.asarray(x).astype(dtype)))
     return promoted
-
-
-def _number_as(x: Any, dtype: np.dtype[Any]) -> Any:
-    # Integers wrap around as torch's do, where NumPy would raise.
-    return np.asarray(np.asarray(x)).astype(dtype)
 
 
 class Tensor(Tracked):
@@ -186,12 +179,16 @@ class Tensor(Tracked):
         return NUMPY.name
 
     def numpy(self) -> Any:
-        """The value as a NumPy array that shares memory. Raises for tensors that require grad."""
+        """The value as a NumPy array, of the same memory on the CPU. Raises for tensors that require grad."""
         if self.requires_grad:
             raise InvalidOperation(
                 "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
             )
-        return self._data
+        return self._host()
+
+    def _host(self, copy: bool = False) -> Any:
+        """The value as a NumPy array, whether or not gradients are tracked."""
+        return self._data.copy() if copy else self._data
 
     def tolist(self) -> Any:
         """The value as nested lists of Python numbers."""
@@ -219,7 +216,7 @@ class Tensor(Tracked):
         from .formatting import format_tensor
 
         self._refresh()
-        return format_tensor(self, self._data)
+        return format_tensor(self, self._host())
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         return np.array(self.numpy(), dtype=dtype, copy=copy)
@@ -234,6 +231,14 @@ class Tensor(Tracked):
         datas = [x._data if isinstance(x, Tracked) else _unwrap(x) for x in inputs]
         out, _ = execute(op, datas, attrs)
         np.copyto(self._data, out[0], casting="unsafe")
+
+    def _store(self, value: Any) -> None:
+        """Overwrite the value by an array that broadcasts to it, outside the graph."""
+        np.copyto(self._data, value, casting="unsafe")
+
+    def _share(self, source: Tensor) -> None:
+        """Show the memory of ``source`` from now on, outside the graph."""
+        self._data, self._cell = source._data, source._cell
 
     def _copy_value(self) -> Any:
         return self._data.copy()
@@ -256,11 +261,36 @@ functions = Functions(apply)
 Tensor._graph_class = Tensor
 
 
+def upload(array: Any) -> Tensor:
+    """A new tensor on this thread's device over a NumPy array that nobody else uses."""
+    return Tensor(array) if state.device is None else state.device.upload(array)
+
+
 def tensor(data: Any, *, dtype: Any = None, requires_grad: bool = False) -> Tensor:
     """A new tensor with a copy of ``data``: numbers, nested sequences, an array or a tensor.
 
     Python floats become the default dtype (float32), ints int64. Raises InvalidValue for ragged
     data and InvalidArgument for what is not a number.
     """
-    result = Tensor(as_array(data, dtype))
+    result = upload(as_array(data, dtype))
+    if state.inference:
+        mark((result,))
     return result.requires_grad_() if requires_grad else result
+
+
+def install_quick() -> None:
+    """Put quick.py's functions in front of ``apply``, and of the operators and methods that end there."""
+    for op in CATALOGUE:
+        if is_quick(op):
+            _quick[op] = quick(op, Tensor, lambda *inputs, op=op: execute_and_record(op, inputs))
+    for name, op in plain_methods():
+        if op in _quick:
+            setattr(Tensor, name, quick(op, Tensor, getattr(TensorMethods, name)))
+
+
+def remove_quick() -> None:
+    """Let everything go the long way, where it can be watched."""
+    _quick.clear()
+    for name, _ in plain_methods():
+        if name in Tensor.__dict__:
+            delattr(Tensor, name)

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self
 
-from . import autograd
+from . import autograd, hooks, inference
+from .backward import kind
 from .dtypes import FLOATING, DType, can_cast, from_numpy
 from .errors import DTypeMismatch, GradRequired, InplaceOnLeaf, InvalidOperation, ShapeMismatch
 from .graph import Node, record
@@ -23,6 +24,14 @@ ONLY_LEAVES = (
     "you can only change requires_grad flags of leaf variables. If you want to use a computed variable in a "
     "subgraph that doesn't require differentiation use var_no_grad = var.detach()."
 )
+
+IN_NO_GRAD, IN_INFERENCE = [
+    "Given that this use case is ambiguous and error-prone, it is forbidden. You can clarify your code by moving both "
+    f"the view and the inplace either both inside the {mode} block (if you don't want the inplace to be tracked) or "
+    "both outside (if you want the inplace to be tracked)."
+    for mode in ("no_grad", "inference_mode")
+]
+"""Why a view that was made in such a mode may not be modified outside of it."""
 
 
 class Tracked(TensorMethods):
@@ -44,6 +53,8 @@ class Tracked(TensorMethods):
     _chain: tuple[tuple[Op, Any, int], ...] = ()
     _seen: int = 0
     """For a view: the version of its base that ``_node`` belongs to."""
+    _sealed: str | None = None
+    """For a view that a Function returned: why neither it nor its base may be modified in place (torch's words)."""
 
     def _new_like(self, data: Any) -> Self:
         """A tensor of the same class over ``data``, outside the graph."""
@@ -71,6 +82,8 @@ class Tracked(TensorMethods):
             raise InvalidOperation(ONLY_LEAVES)
         if requires_grad and self._data.dtype not in FLOATING:
             raise DTypeMismatch(ONLY_FLOATING)
+        if requires_grad and inference.is_marked(self) and not state.inference:
+            raise InvalidOperation(inference.REQUIRING)
         if self._node is None:
             self._requires_grad = bool(requires_grad)
         return self
@@ -95,7 +108,13 @@ class Tracked(TensorMethods):
     @property
     def _version(self) -> int:
         """How often the memory of this tensor was modified in place."""
+        if inference.is_marked(self):
+            raise InvalidOperation(inference.UNVERSIONED)
         return self._cell[0]
+
+    def is_inference(self) -> bool:
+        """Whether this tensor was made under inference_mode."""
+        return inference.is_marked(self)
 
     @property
     def grad(self) -> Any:
@@ -144,26 +163,26 @@ class Tracked(TensorMethods):
         if not self.requires_grad:
             raise GradRequired("can't retain_grad on Tensor that has requires_grad=False")
         if self._node is not None and not self.retains_grad:
-            autograd.add_retain(self)
+            hooks.add_retain(self)
 
     @property
     def retains_grad(self) -> bool:
         """Whether this non-leaf was asked to keep its gradient."""
-        return self._node is not None and autograd.is_retained(self)
+        return self._node is not None and hooks.is_retained(self)
 
-    def register_hook(self, hook: Callable[[Any], Any]) -> autograd.Handle:
+    def register_hook(self, hook: Callable[[Any], Any]) -> hooks.Handle:
         """Call ``hook(grad)`` when this tensor's gradient is computed; what it returns replaces it."""
         if not self.requires_grad:
             raise GradRequired("cannot register a hook on a tensor that doesn't require gradient")
-        return autograd.add_hook(self, hook)
+        return hooks.hooks_of(self).add(hook)
 
-    def register_post_accumulate_grad_hook(self, hook: Callable[[Any], Any]) -> autograd.Handle:
+    def register_post_accumulate_grad_hook(self, hook: Callable[[Any], Any]) -> hooks.Handle:
         """Call ``hook(self)`` each time this leaf's gradient has been accumulated."""
         if not self.requires_grad:
             raise GradRequired("cannot register a hook on a tensor that doesn't require gradient")
         if self._node is not None:
             raise InvalidOperation("post accumulate grad hooks cannot be registered on non-leaf tensors")
-        return autograd.add_after(self, hook)
+        return hooks.add_stored(self, hook)
 
     def _check_new_data(self, value: Tracked) -> None:
         """Whether this tensor may show the memory of ``value`` from now on."""
@@ -174,7 +193,7 @@ class Tracked(TensorMethods):
         """A tensor over the same memory that is outside the graph."""
         result = self._alias()
         result._node, result._slot, result._requires_grad = None, 0, False
-        result._base, result._chain = None, ()
+        result._base, result._chain, result._sealed = None, (), None
         return result
 
     def detach_(self) -> Self:
@@ -201,16 +220,25 @@ class Tracked(TensorMethods):
 
     def _view_of(self, source: Tracked, op: Op, attrs: Any, index: int) -> None:
         """Make this output of a view op share the version of ``source`` and remember how it came about."""
+        if inference.is_marked(source):
+            self._cell = source._cell  # with no history, there is none to rewrite
+            return
         self._base = source if source._base is None else source._base
         self._chain = (*source._chain, (op, attrs, index))
         self._cell = source._cell
         self._seen = source._cell[0]
+        if source._sealed is not None:
+            self._sealed = source._sealed
+        elif not state.grad_enabled:
+            self._sealed = IN_INFERENCE if state.inference else IN_NO_GRAD
 
     def _refresh(self) -> None:
         """Rebuild a view's history if its base was modified since: the base's new history leads to it."""
         base = self._base
         if base is None or self._seen == self._cell[0]:
             return
+        if self._sealed is not None and base._requires_grad and state.grad_enabled:
+            raise self._sealed_error("its base or another view of its base has been modified inplace")
         self._seen = self._cell[0]
         base_requires_grad = base._requires_grad
         if not base_requires_grad:
@@ -253,16 +281,25 @@ class Tracked(TensorMethods):
         base_old = None if self._base is None else self._base._alias()
         self._write(op, inputs, attrs)
         self._cell[0] += 1
+        self._slot = 0
         record(op, (old, *inputs[1:]), attrs, [self])
         self._outdate_saved(inputs)
+        self._rewrite_history(old, base_old)
+        return self
+
+    def _rewrite_history(self, old: Tracked, base_old: Tracked | None) -> None:
+        """After an in-place change gave this tensor a new node: what was retained moves there, and its base follows.
+
+        ``old`` and ``base_old`` stand where this tensor and its base stood before.
+        """
         if old._node is not None:
-            autograd.move_retain(self, old._node, old._slot)
+            hooks.move_retain(self, old._node, old._slot)
         if base_old is not None and self._base is not None:
+            self._base._slot = 0
             record(CATALOGUE.get("view_scatter"), (base_old, self), {"chain": self._chain}, [self._base])
             if base_old._node is not None:
-                autograd.move_retain(self._base, base_old._node, base_old._slot)
+                hooks.move_retain(self._base, base_old._node, base_old._slot)
             self._seen = -1  # from now on its history comes through the base
-        return self
 
     def _outdate_saved(self, inputs: tuple[Any, ...]) -> None:
         """Make the new node see that other inputs over this memory were overwritten, as in ``y.mul_(y)``."""
@@ -275,11 +312,29 @@ class Tracked(TensorMethods):
                 ]
             )
 
+    def _sealed_error(self, event: str) -> InvalidOperation:
+        """The error for a modification that a view's history does not allow."""
+        if self._sealed is IN_INFERENCE:
+            what = f"A view was created in inference mode and {event} in normal mode."
+        elif self._node is None:
+            what = f"A view was created in no_grad mode and {event} with grad mode enabled."
+        elif self._sealed is IN_NO_GRAD:
+            what = (
+                f"Output {self._slot} of {kind(self._node)} is a view of a view which was created in no_grad mode and "
+                f"{event} with grad mode enabled."
+            )
+        else:
+            what = f"Output {self._slot} of {kind(self._node)} is a view and {event}."
+        return InvalidOperation(f"{what} {self._sealed}")
+
     def _check_inplace(self, tracked: bool, op: Op, inputs: tuple[Any, ...], attrs: Any) -> None:
+        inference.check_modifiable(self)
         if state.grad_enabled:
             if self._requires_grad and self._node is None:
                 raise InplaceOnLeaf("a leaf Variable that requires grad is being used in an in-place operation.")
             base = self._base
+            if self._sealed is not None and base is not None and (tracked or base._requires_grad):
+                raise self._sealed_error("is being modified inplace")
             if base is not None and base._requires_grad and base._node is None:
                 raise InplaceOnLeaf(
                     "a view of a leaf Variable that requires grad is being used in an in-place operation."
@@ -297,9 +352,18 @@ class Tracked(TensorMethods):
             raise ShapeMismatch(
                 f"output with shape {list(self._data.shape)} doesn't match the broadcast shape {list(result.shape)}"
             )
-        if not can_cast(result.dtype, self._data.dtype):
+        if result.dtype != self._data.dtype:
+            self._check_cast(result.dtype, attrs)
+
+    def _check_cast(self, dtype: Any, attrs: Any) -> None:
+        if attrs.get("dtype") is not None:
+            own, asked = _c_name(self.dtype), _c_name(from_numpy(dtype))
             raise DTypeMismatch(
-                f"result type {from_numpy(result.dtype).kernel_name} can't be cast to the desired output type "
+                f"Bad in-place call: input tensor dtype {own} and output tensor dtype {asked} should match"
+            )
+        if not can_cast(dtype, self._data.dtype):
+            raise DTypeMismatch(
+                f"result type {from_numpy(dtype).kernel_name} can't be cast to the desired output type "
                 f"{self.dtype.kernel_name}"
             )
 

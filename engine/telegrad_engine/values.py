@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 
 from .backends import NUMPY
-from .backward import Values
+from .backward import Values, _Pass
 from .dtypes import FLOATING
 from .functions import Functions
 from .graph import Node
+from .hooks import run_hooks, run_stored
 from .modes import state
+from .quick_pass import QuickPass
 from .registry import CATALOGUE, Op
 from .tensor import Tensor
 from .tracked import Tracked
@@ -24,7 +26,7 @@ class RawFunctions:
     """The namespace of derivative rules on raw arrays: the bare kernels, no checks, nothing recorded."""
 
     def __init__(self, xp: Any) -> None:
-        self._xp = xp
+        self.xp = xp
 
     def __getattr__(self, name: str) -> Any:
         op = CATALOGUE.ops.get(name) or next(
@@ -32,15 +34,15 @@ class RawFunctions:
         )
         if op is None:
             raise AttributeError(name)
-        function = _bare(op, self._xp)
+        function = _bare(op, self)
         setattr(self, name, function)
         return function
 
 
-def _bare(op: Op, xp: Any) -> Any:
+def _bare(op: Op, functions: RawFunctions) -> Any:
     if op.composite:
-        return lambda *args, **kwargs: op.kernel(RAW, *args, **kwargs)
-    kernel = op.raw
+        return lambda *args, **kwargs: op.kernel(functions, *args, **kwargs)
+    kernel, xp = op.raw, functions.xp
     return lambda *args, **kwargs: kernel(xp, *args, **kwargs)
 
 
@@ -52,6 +54,11 @@ class ArrayValues(Values):
 
     F = RAW
     raw = True
+
+    @property
+    def Pass(self) -> type[_Pass]:
+        """The pass that is quickest on arrays."""
+        return QuickPass
 
     def __enter__(self) -> None:
         pass
@@ -79,13 +86,23 @@ class ArrayValues(Values):
     def run_hooks(self, hooks: Any, grad: Any) -> Any:
         if hooks is None:
             return grad
-        wrapped = run_hooks(hooks, self.wrap(grad))
-        return wrapped._data
+        with self.calling():
+            tensor = run_hooks(hooks, None if grad is None else self.wrap(grad))
+        return None if tensor is None else tensor._data
 
     def wrap(self, grad: Any) -> Tensor:
         """A gradient as a tensor that nobody else writes to."""
         array = np.asarray(grad)
         return Tensor(array if array.flags.owndata and array.flags.writeable else array.copy())
+
+    def to_tensor(self, grad: Any) -> Tensor:
+        return Tensor(np.asarray(grad))
+
+    def from_tensor(self, tensor: Any) -> Any:
+        return tensor._data
+
+    def zeros(self, shape: tuple[int, ...], dtype: Any) -> Tensor:
+        return Tensor(np.zeros(shape, dtype))
 
     def accumulate(self, tensor: Any, grad: Any, private: bool) -> None:
         """Add a gradient to ``tensor.grad``, in place if there is one, without a copy if nobody else holds it.
@@ -112,25 +129,12 @@ def _sum_to(grad: Any, shape: tuple[int, ...]) -> Any:
     return grad.sum(axis=axes, keepdims=True).reshape(shape)
 
 
-def run_hooks(hooks: Any, grad: Any) -> Any:
-    """Run a tensor's hooks in order, each seeing what the one before returned; then retain."""
-    for hook in list(hooks.values()):
-        replaced = hook(grad)
-        if replaced is not None:
-            grad = replaced
-    if hooks.retain is not None:
-        tensor = hooks.retain()
-        if tensor is not None:
-            tensor._grad = grad if tensor._grad is None else tensor._grad + grad
-    return grad
-
-
-def after_accumulate(tensor: Any) -> None:
+def after_accumulate(tensor: Any, values: Values = ARRAYS) -> None:
     """Run the hooks that wait for a leaf's gradient to be stored."""
     hooks = tensor._hooks
-    if hooks is not None and hooks.after:
-        for hook in list(hooks.after.values()):
-            hook(tensor)
+    if hooks is not None and hooks.stored is not None:
+        with values.calling():
+            run_stored(tensor, hooks.stored)
 
 
 class GraphValues(Values):
@@ -208,10 +212,13 @@ class GraphValues(Values):
         """A gradient as a tensor: it is one."""
         return grad
 
+    def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        return self.F.zeros(shape, dtype=dtype)
+
     def accumulate(self, tensor: Any, grad: Any, private: bool) -> None:
         """Add a gradient to ``tensor.grad`` out of place: the sum has a history."""
         tensor._grad = grad if tensor._grad is None else tensor._grad + grad
-        after_accumulate(tensor)
+        after_accumulate(tensor, self)
 
 
 def _edge_of_input(node: Node) -> list[int]:

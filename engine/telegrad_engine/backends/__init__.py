@@ -1,5 +1,61 @@
-"""Backends: a NumPy-like namespace each, and the handful of things on which they differ."""
+"""Backends: a NumPy-like namespace each, and the handful of things on which they differ.
 
+NumPy's is always there. Another is imported when a session first asks for its device.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import NamedTuple
+
+from ..errors import InvalidOperation, InvalidValue
+from .base import Backend
 from .numpy import NUMPY, NumpyBackend
 
-__all__ = ["NUMPY", "NumpyBackend"]
+
+class Choice(NamedTuple):
+    """A backend that can be asked for: its device's name, its module and class, and what has to be installed."""
+
+    device: str
+    module: str
+    cls: str
+    library: str
+    extra: str
+
+
+CHOICES = {
+    choice.device: choice
+    for choice in (
+        Choice("cpu", "numpy", "NumpyBackend", "numpy", ""),
+        Choice("jax", "jax", "JaxBackend", "jax", "jax"),
+        Choice("cuda", "cupy", "CupyBackend", "cupy", "cupy"),
+    )
+}
+
+
+def make_backend(device: str) -> Backend:
+    """A new backend for a device. Raises InvalidValue for an unknown one, InvalidOperation where it can't be had."""
+    choice = CHOICES.get(device)
+    if choice is None:
+        raise InvalidValue(f"no device {device!r:.60}; known: {', '.join(CHOICES)}")
+    try:
+        backend: Backend = getattr(import_module(f".{choice.module}", __name__), choice.cls)()
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != choice.library:
+            raise
+        raise InvalidOperation(
+            f"device {choice.device!r} needs {choice.library}, which is not installed here: "
+            f"pip install 'telegrad-engine[{choice.extra}]'"
+        ) from None
+    except Exception as error:  # a library without its driver or its GPU
+        raise InvalidOperation(f"device {choice.device!r} cannot be used here: {error}") from error
+    return backend
+
+
+def installed() -> list[Choice]:
+    """The backends whose library is installed; that a GPU is there is found out when one is asked for."""
+    return [choice for choice in CHOICES.values() if find_spec(choice.library) is not None]
+
+
+__all__ = ["CHOICES", "NUMPY", "Backend", "Choice", "NumpyBackend", "installed", "make_backend"]

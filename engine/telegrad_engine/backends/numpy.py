@@ -1,8 +1,4 @@
-"""The default backend: NumPy's functions, and what array namespaces do differently from each other.
-
-Kernels take the backend as ``xp`` and use NumPy's names; everything that would write into an
-array goes through a method here, so kernels stay pure and other namespaces can serve them.
-"""
+"""The default backend: NumPy, with SciPy where NumPy has no kernel."""
 
 from __future__ import annotations
 
@@ -13,21 +9,22 @@ from typing import Any
 import numpy as np
 
 from ..errors import InvalidOperation
+from .base import Backend
 
 
-class NumpyBackend:
+class NumpyBackend(Backend):
     """NumPy's namespace plus functional forms of indexed writes."""
 
     name = "cpu"
+    library = "numpy"
+    namespace = np
 
     def __init__(self) -> None:
+        super().__init__()
         # Plain attributes: a lookup on the hot path must not go through __getattr__.
         for name in np.__all__:
             if not hasattr(type(self), name):
                 self.__dict__[name] = getattr(np, name)
-
-    def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"the {self.name} backend has no function {name!r}")
 
     # Functional writes -------------------------------------------------------------------
 
@@ -39,19 +36,25 @@ class NumpyBackend:
 
     def index_add(self, array: Any, index: Any, values: Any) -> Any:
         """A copy of ``array`` with ``values`` added at ``index``; repeated indices add up."""
-        result = np.array(array, order="C")
-        np.add.at(result, index, values)
-        return result
+        return self.index_combine(array, index, values, "add")
 
     def index_combine(self, array: Any, index: Any, values: Any, how: str) -> Any:
         """A copy of ``array`` with ``values`` combined into it at ``index`` by the ufunc named ``how``."""
         result = np.array(array, order="C")
-        getattr(np, how).at(result, index, values)
+        # By places in the flattened array, for which alone ufunc.at is quick.
+        places = np.arange(result.size).reshape(result.shape)[index]
+        added = np.broadcast_to(np.asarray(values, result.dtype), places.shape)
+        getattr(np, how).at(result.reshape(-1), places.reshape(-1), added.reshape(-1))
         return result
 
     def windows(self, array: Any, size: int, axis: int) -> Any:
         """A view of every ``size`` neighbours along ``axis``, in a new last dimension; it can be written to."""
         return np.lib.stride_tricks.sliding_window_view(array, size, axis=axis, writeable=True)
+
+    def as_strided(self, array: Any, size: Any, stride: Any, offset: int) -> Any:
+        """A view of the elements from ``offset`` on, ``stride`` elements apart along each dimension."""
+        steps = [n * array.itemsize for n in stride]
+        return np.lib.stride_tricks.as_strided(array.reshape(-1)[offset:], size, steps)
 
     def strided_windows(self, array: Any, sizes: Any, strides: Any, dilation: Any) -> Any:
         """A view of all windows over the last dimensions of ``array``: (…, *places, *sizes)."""
@@ -77,11 +80,40 @@ class NumpyBackend:
             result[spots] += windows[(slice(None), slice(None), *at)]
         return result
 
+    def unpool(self, grad: Any, taps: Any, window: Any, sizes: Any, strides: Any, dilation: Any) -> Any:
+        """What ``fold`` gives for windows that hold one element of ``grad`` (N, 1, *places) each, at ``taps``."""
+        result = np.zeros((*grad.shape[:2], *sizes), grad.dtype)
+        places = grad.shape[2:]
+        apart = all(s >= d * (k - 1) + 1 for s, k, d in zip(strides, window, dilation, strict=True))
+        for number, at in enumerate(np.ndindex(*window)):
+            each = zip(at, dilation, places, strides, strict=True)
+            spots: Any = (..., *[slice(i * d, i * d + (n - 1) * s + 1, s) for i, d, n, s in each])
+            if apart:
+                np.multiply(grad, taps == number, out=result[spots])
+            else:
+                result[spots] += grad * (taps == number)
+        return result
+
+    def affine(self, own: Any, scale: Any, shift: Any = None) -> Any:
+        """``own * scale + shift``; ``own`` is a temporary of the caller's, which may be written to."""
+        np.multiply(own, scale, out=own)
+        return own if shift is None else np.add(own, shift, out=own)
+
     def softmax(self, array: Any, axis: int) -> Any:
         """Softmax without overflow, with no more temporaries than it takes."""
-        shifted = array - array.max(axis=axis, keepdims=True) if array.size else array
-        result = np.exp(shifted)
+        if not array.size:
+            return np.array(array)
+        result = _within_range(array, axis)
+        np.exp(result, out=result)
         result /= result.sum(axis=axis, keepdims=True)
+        return result
+
+    def log_softmax(self, array: Any, axis: int) -> Any:
+        """The logarithm of ``softmax``, likewise."""
+        if not array.size:
+            return np.array(array)
+        result = _within_range(array, axis)
+        result -= np.log(np.exp(result).sum(axis=axis, keepdims=True))
         return result
 
     # Linear algebra, where NumPy has no kernel ------------------------------------------------
@@ -127,6 +159,13 @@ class NumpyBackend:
     def polygamma(self, order: int, array: Any) -> Any:
         """The derivative of ``digamma`` of this order."""
         return _special("polygamma", array, order)
+
+
+def _within_range(array: Any, axis: int) -> Any:
+    """The array less a number for each slice along ``axis``, so that exponentials neither overflow nor all vanish."""
+    # One number for all slices is found several times faster than one each; a wide range would cost digits.
+    most = array.max()
+    return array - (most if most - array.min() < 16 else array.max(axis=axis, keepdims=True))
 
 
 def _scipy(module: str) -> Any:

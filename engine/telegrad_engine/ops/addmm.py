@@ -6,11 +6,12 @@ import math
 from typing import Any
 
 from ..cases import T, case
-from ..dtypes import FLOATING, bool_, from_numpy
+from ..dtypes import FLOATING, bool_, from_numpy, widened
 from ..errors import DTypeMismatch, NotImplementedForDType, ShapeMismatch
 from ..params import Array, Number
 from ..registry import op
 from ..specs import Spec, expanded_shape, wrap_dim
+from .linalg import product
 
 
 def kind_names(*tensors: Any) -> list[str]:
@@ -24,13 +25,16 @@ def _sum_spec(input: Any, product: tuple[int, ...], kernel: str) -> Spec:
     return Spec(expanded_shape(input.shape, input.dtype, product), input.dtype)
 
 
-def _weighted(xp: Any, input: Any, product: Any, beta: float, alpha: float) -> Any:
-    """``beta * input + alpha * product``, where a ``beta`` of 0 also drops NaN, and integers take whole factors."""
+def _weighted(xp: Any, input: Any, matrix: Any, beta: float, alpha: float) -> Any:
+    """``beta * input + alpha * matrix``, where a ``beta`` of 0 also drops NaN, and integers take whole factors."""
     if input.dtype not in FLOATING:
         beta, alpha = int(beta), int(alpha)
     if alpha != 1:
-        product = product * alpha
-    return product if beta == 0 else xp.add(product, input if beta == 1 else input * beta)
+        matrix = matrix * alpha
+    if beta == 0:
+        return matrix
+    input = widened(input)
+    return xp.add(matrix, input if beta == 1 else input * beta)
 
 
 def _same_dtypes(input: Any, mat1: Any, mat2: Any) -> None:
@@ -69,7 +73,7 @@ def _addmm_rule(input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: flo
 )
 def addmm(xp: Any, input: Array, mat1: Array, mat2: Array, *, beta: Number = 1, alpha: Number = 1) -> Any:
     """``beta * input + alpha * (mat1 @ mat2)``."""
-    return _weighted(xp, input, xp.matmul(mat1, mat2), beta, alpha)
+    return _weighted(xp, input, product(xp, mat1, mat2), beta, alpha)
 
 
 addmm.derivative(
@@ -107,7 +111,7 @@ def _addmv_rule(input: Any, mat: Any, vec: Any, *, beta: float = 1, alpha: float
 )
 def addmv(xp: Any, input: Array, mat: Array, vec: Array, *, beta: Number = 1, alpha: Number = 1) -> Any:
     """``beta * input + alpha * (mat @ vec)``."""
-    return _weighted(xp, input, xp.matmul(mat, vec), beta, alpha)
+    return _weighted(xp, input, product(xp, mat, vec), beta, alpha)
 
 
 addmv.derivative(
@@ -149,7 +153,7 @@ BATCHES = [
 @op(_baddbmm_rule, inplace=True, cases=BATCHES)
 def baddbmm(xp: Any, input: Array, batch1: Array, batch2: Array, *, beta: Number = 1, alpha: Number = 1) -> Any:
     """``beta * input + alpha * (batch1 @ batch2)``, matrix by matrix."""
-    return _weighted(xp, input, xp.matmul(batch1, batch2), beta, alpha)
+    return _weighted(xp, input, product(xp, batch1, batch2), beta, alpha)
 
 
 def _addbmm_rule(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Spec:
@@ -157,6 +161,7 @@ def _addbmm_rule(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha
         if len(x.shape) != 3:
             raise ShapeMismatch(f"{name} must be a 3D tensor")
     (b, n, k), (c, j, m) = batch1.shape, batch2.shape
+    expanded_shape(input.shape, input.dtype, (n, m))
     if b != c:
         raise ShapeMismatch(f"batch1 and batch2 must have same number of batches, got {b} and {c}")
     if k != j:
@@ -168,7 +173,7 @@ def _addbmm_rule(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha
 @op(_addbmm_rule, inplace=True, cases=BATCHES[2:])
 def addbmm(xp: Any, input: Array, batch1: Array, batch2: Array, *, beta: Number = 1, alpha: Number = 1) -> Any:
     """``beta * input + alpha * (batch1 @ batch2)``, the matrices of the batch summed."""
-    return _weighted(xp, input, xp.sum(xp.matmul(batch1, batch2), axis=0), beta, alpha)
+    return _weighted(xp, input, xp.sum(product(xp, batch1, batch2), axis=0), beta, alpha)
 
 
 for _batched in (baddbmm, addbmm):

@@ -6,12 +6,9 @@ import math
 from typing import Any
 
 from ..cases import T, binary, case, unary
-from ..dtypes import FLOATING, bool_
-from ..errors import (
-    DTypeMismatch,
-    InvalidOperation,
-    NotImplementedForDType,
-)
+from ..dtypes import FLOATING, LOW, bool_, widened
+from ..errors import DTypeMismatch, InvalidOperation
+from ..naming import by_operand, by_operands
 from ..params import (
     Array,
     NoneOnly,
@@ -19,11 +16,21 @@ from ..params import (
     Operand,
     Str,
 )
-from ..registry import common_dtype, elementwise
+from ..registry import common_dtype, composite, elementwise
+from .guards import divisible, is_whole, no_bools, refuse_zero
 
 
 def _is_bool(value: Any) -> bool:
     return isinstance(value, bool) or getattr(value, "dtype", None) == bool_.numpy
+
+
+# What is not widened below rounds a number beside a float16 or bfloat16 tensor to its dtype, as torch does.
+
+
+def _scaled(xp: Any, other: Any, alpha: float) -> Any:
+    if getattr(other, "dtype", None) not in LOW:
+        return other * alpha
+    return widened(other) * widened(xp.asarray(alpha, other.dtype))
 
 
 def _check_alpha(input: Any, other: Any, *, alpha: Any = 1) -> None:
@@ -51,10 +58,12 @@ def _check_difference(input: Any, other: Any, *, alpha: Any = 1) -> None:
     _check_alpha(input, other, alpha=alpha)
 
 
-@elementwise(cases=[*binary(), case(T(2, 3), T(3), alpha=2.5), case(T(2, 3), 1, alpha=2)], guard=_check_alpha)
+@elementwise(
+    cases=[*binary(), case(T(2, 3), T(3), alpha=2.5), case(T(2, 3), 1, alpha=2)], guard=_check_alpha, widens=False
+)
 def add(xp: Any, input: Operand, other: Operand, *, alpha: Number = 1) -> Any:
     """``input + alpha * other``."""
-    return xp.add(input, other if alpha == 1 else other * alpha)
+    return xp.add(input, other if alpha == 1 else _scaled(xp, other, alpha))
 
 
 add.derivative(
@@ -63,16 +72,30 @@ add.derivative(
 )
 
 
-@elementwise(cases=[*binary(), case(T(2, 3), T(3), alpha=2.5)], aliases=("subtract",), guard=_check_difference)
+@elementwise(
+    cases=[*binary(), case(T(2, 3), T(3), alpha=2.5)],
+    aliases=("subtract",),
+    guard=_check_difference,
+    widens=False,
+)
 def sub(xp: Any, input: Operand, other: Operand, *, alpha: Number = 1) -> Any:
     """``input - alpha * other``."""
-    return xp.subtract(input, other if alpha == 1 else other * alpha)
+    return xp.subtract(input, other if alpha == 1 else _scaled(xp, other, alpha))
 
 
 sub.derivative(
     input=lambda F, grad: grad,
     other=lambda F, grad, alpha: -grad if alpha == 1 else grad * -alpha,
 )
+
+
+@composite(
+    cases=[case(T(2, 3), T(3)), case(T(2, 3), 2), case(T(2, 3), T(3), alpha=2.5), case(T(2, 3), 1, alpha=3)],
+    method=False,
+)
+def rsub(F: Any, input: Array, other: Operand, *, alpha: Number = 1) -> Any:
+    """``other - alpha * input``."""
+    return F.sub(other, input, alpha=alpha)
 
 
 @elementwise(cases=binary(), aliases=("multiply",))
@@ -99,29 +122,9 @@ div.derivative(
 )
 
 
-def _is_whole(value: Any) -> bool:
-    return value.dtype not in FLOATING if hasattr(value, "dtype") else not isinstance(value, float)
-
-
-def _refuse_zero(xp: Any, input: Any, other: Any) -> None:
-    """Integers have no infinity to answer a division by zero with."""
-    if _is_whole(input) and _is_whole(other) and xp.any(xp.equal(other, 0)) and xp.size(input):
-        raise InvalidOperation("ZeroDivisionError")
-
-
 def _divide_down(xp: Any, input: Any, other: Any) -> Any:
-    _refuse_zero(xp, input, other)
+    refuse_zero(xp, input, other)
     return xp.floor_divide(input, other)
-
-
-def _no_bools(kernel: str) -> Any:
-    """A guard against computing in bools, for which torch has no such kernel."""
-
-    def guard(input: Any, other: Any, **_: Any) -> None:
-        if common_dtype((input, other)) == bool_.numpy:
-            raise NotImplementedForDType(f"\"{kernel}\" not implemented for 'Bool'")
-
-    return guard
 
 
 @elementwise(
@@ -139,7 +142,7 @@ def div_mode(xp: Any, input: Operand, other: Operand, *, rounding_mode: Str) -> 
     """``input / other`` rounded: "floor" down, "trunc" towards zero."""
     if rounding_mode == "floor":
         return _divide_down(xp, input, other)
-    if _is_whole(input) and _is_whole(other):
+    if is_whole(input) and is_whole(other):
         # By way of floats, large integers would be rounded.
         down = _divide_down(xp, input, other)
         return down + xp.logical_and(down * other != input, (input < 0) != (other < 0))
@@ -156,8 +159,8 @@ def _check_rounding(mode: str) -> None:
 
 @elementwise(
     cases=[case(T(2, 3), T(3, low=0.5, high=3)), case(T(2, 3), 1.5), case(T(0, 3), T(3, low=0.5, high=3))],
-    node="NotImplemented",
-    guard=_no_bools("div_floor_cpu"),
+    node="torch::autograd::NotImplemented",
+    guard=divisible("div_floor_cpu"),
 )
 def floor_divide(xp: Any, input: Operand, other: Operand) -> Any:
     """``input / other`` rounded down."""
@@ -173,11 +176,13 @@ floor_divide.derivative(input=_no_floor_divide_derivative, other=_no_floor_divid
 
 @elementwise(
     cases=[case(T(2, 3), T(3, low=0.5, high=3)), case(T(2, 3), 1.5), case(T(0, 3), T(3, low=0.5, high=3))],
-    guard=_no_bools("remainder_cpu"),
+    node=by_operand("Remainder", tensor=1, number=0),
+    guard=divisible("remainder_cpu"),
+    widens=False,
 )
 def remainder(xp: Any, input: Operand, other: Operand) -> Any:
     """The remainder of ``input / other``, with the sign of ``other``, as Python's ``%``."""
-    _refuse_zero(xp, input, other)
+    refuse_zero(xp, input, other)
     return xp.remainder(input, other)
 
 
@@ -205,6 +210,18 @@ def neg(xp: Any, input: Array) -> Any:
 neg.derivative(input=lambda F, grad: -grad)
 
 
+def _no_bool_positive(input: Any) -> None:
+    if input.dtype == bool_.numpy:
+        raise InvalidOperation("The `+` operator, on a bool tensor is not supported.")
+
+
+@composite(cases=[*unary(), case(T(2, dtype="bool"))])
+def positive(F: Any, input: Array) -> Any:
+    """``input`` itself."""
+    _no_bool_positive(input._data)
+    return input
+
+
 @elementwise(cases=[*unary(), case(T(3, values=[0.0, -1.0, 2.0]))], aliases=("absolute",))
 def abs_(xp: Any, input: Array) -> Any:
     """The absolute value; its slope at 0 is 0."""
@@ -229,7 +246,7 @@ def _check_powers(input: Any, exponent: Any) -> None:
     if not hasattr(exponent, "dtype") and exponent < 0 and common_dtype((input, exponent)) not in FLOATING:
         raise InvalidOperation("Integers to negative integer powers are not allowed.")
     if hasattr(exponent, "dtype"):
-        _no_bools("pow")(input, exponent)
+        no_bools("pow")(input, exponent)
 
 
 def _whole_power(xp: Any, input: Any, exponent: Any) -> Any:
@@ -243,13 +260,14 @@ def _whole_power(xp: Any, input: Any, exponent: Any) -> Any:
 
 @elementwise(
     cases=[*binary(0.3, 2.0), case(T(2, 3), 2), case(T(2, 3), 3.0), case(T(2, 3), 0), case(2.0, T(2, 3))],
+    node=by_operands("Pow", tensors=1, number_first=2, number_second=0),
     guard=_check_powers,
 )
 def pow_(xp: Any, input: Operand, exponent: Operand) -> Any:
     """``input`` to the power ``exponent``."""
     if isinstance(exponent, (int, float)) and exponent == 2:
         return xp.multiply(input, input)
-    if _is_whole(input) and _is_whole(exponent):
+    if is_whole(input) and is_whole(exponent):
         return _whole_power(xp, input, exponent)
     return xp.power(input, exponent)
 

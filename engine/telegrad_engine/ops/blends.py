@@ -7,24 +7,18 @@ from collections.abc import Callable
 from typing import Any
 
 from ..cases import T, binary, case
-from ..dtypes import FLOATING, bool_, from_numpy
+from ..dtypes import FLOATING, from_numpy
 from ..errors import DTypeMismatch, InvalidOperation, NotImplementedForDType
+from ..naming import by_operand
 from ..params import Array, Number, Operand
 from ..registry import common_dtype, elementwise
+from .guards import no_bools
 
 # Bounds --------------------------------------------------------------------------------------------------
 
 
-def _no_bools(kernel: str) -> Callable[..., None]:
-    def guard(*inputs: Any, **_: Any) -> None:
-        if common_dtype(inputs) == bool_.numpy:
-            raise NotImplementedForDType(f"\"{kernel}\" not implemented for 'Bool'")
-
-    return guard
-
-
 def _no_bool_bound(kernel: str) -> Callable[..., None]:
-    refuse = _no_bools(kernel)
+    refuse = no_bools(kernel)
     return lambda input, bound: None if hasattr(bound, "dtype") else refuse(input, bound)
 
 
@@ -33,13 +27,21 @@ NANS = case(T(4, values=[1.0, math.nan, 2.0, math.nan]), T(4, values=[1.0, 2.0, 
 BOUNDS = [*binary(), TIES, NANS, case(T(3, values=[1.0, 2.0, 3.0]), 2), case(T(3, dtype="bool"), True)]
 
 
-@elementwise(cases=BOUNDS, guard=_no_bool_bound("clamp_min_scalar_cpu"))
+@elementwise(
+    cases=BOUNDS,
+    node=by_operand("ClampMin", tensor=1, number=0),
+    guard=_no_bool_bound("clamp_min_scalar_cpu"),
+)
 def clamp_min(xp: Any, input: Array, min: Operand) -> Any:
     """``input``, or ``min`` where that is larger; ties go to ``input``."""
     return xp.maximum(input, min)
 
 
-@elementwise(cases=BOUNDS, guard=_no_bool_bound("clamp_max_scalar_cpu"))
+@elementwise(
+    cases=BOUNDS,
+    node=by_operand("ClampMax", tensor=1, number=0),
+    guard=_no_bool_bound("clamp_max_scalar_cpu"),
+)
 def clamp_max(xp: Any, input: Array, max: Operand) -> Any:
     """``input``, or ``max`` where that is smaller; ties go to ``input``."""
     return xp.minimum(input, max)
@@ -120,6 +122,7 @@ def _check_lerp(input: Any, end: Any, weight: Any) -> None:
         case(T(3), T(3), T(3, dtype="float64")),
         case(T(3), T(3), T(low=0, high=1, dtype="float64", constant=True)),
     ],
+    node=by_operand("Lerp", at=2, tensor=1, number=0),
     guard=_check_lerp,
 )
 def lerp(xp: Any, input: Array, end: Array, weight: Operand) -> Any:
@@ -153,7 +156,7 @@ THREE = [
 ]
 
 
-@elementwise(cases=THREE, guard=_no_bools("addcmul_cpu_out"))
+@elementwise(cases=THREE, guard=no_bools("addcmul_cpu_out"))
 def addcmul(xp: Any, input: Array, tensor1: Array, tensor2: Array, *, value: Number = 1) -> Any:
     """``input + value * tensor1 * tensor2``."""
     return input + _scale(input.dtype, value) * tensor1 * tensor2

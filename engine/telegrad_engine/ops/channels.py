@@ -1,4 +1,4 @@
-"""Normalisations of channels (dim 1): in groups, or each over the batch."""
+"""Normalisation of channels (dim 1) in groups, and what normalisations of channels share."""
 
 from __future__ import annotations
 
@@ -7,23 +7,42 @@ from typing import Any
 
 from ..cases import T, case
 from ..errors import InvalidOperation, InvalidValue, ShapeMismatch
-from ..params import Array, Bool, Int, Number
+from ..params import Array, Int, Number
 from ..registry import op
-from ..specs import Size, Spec, wrap_dim
-from .normalization import Dims, affine, check_floats, check_mixed, standardise, standardised, through
+from ..specs import Spec
+from .normalization import (
+    Dims,
+    affine,
+    check_floats,
+    check_mixed,
+    restandardised,
+    scaled_shifted,
+    standardise,
+    standardised,
+    standardised_grad,
+    through,
+    widened,
+)
 
 
-def _per_channel(F: Any, parameter: Any, ndim: int) -> Any:
+def per_channel(F: Any, parameter: Any, ndim: int) -> Any:
     """A parameter of each channel, to go with an input of channels in dim 1."""
     return None if parameter is None else F.reshape(parameter, (-1, *(1,) * (ndim - 2)))
 
 
-def _but_channels(ndim: int) -> Dims:
+def but_channels(ndim: int) -> Dims:
+    """All dimensions but the channels'."""
     return tuple(d for d in range(ndim) if d != 1)
 
 
 def _grouped(input_shape: Any, num_groups: int) -> tuple[int, int, int]:
-    return input_shape[0], num_groups, input_shape[1] // num_groups * math.prod(input_shape[2:])
+    """(1, groups of all samples, the elements of each)."""
+    return 1, input_shape[0] * num_groups, input_shape[1] // num_groups * math.prod(input_shape[2:])
+
+
+def by_channel(x: Any) -> tuple[int, int, int]:
+    """(samples, channels, elements of each)."""
+    return x.shape[0], x.shape[1], math.prod(x.shape[2:])
 
 
 def _group_rule(input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Spec:
@@ -51,10 +70,16 @@ def _group_rule(input: Any, num_groups: int, weight: Any = None, bias: Any = Non
     return Spec(shape, input.dtype)
 
 
+def _moments_of_groups(input: Any, num_groups: int, *_: Any, **__: Any) -> list[Spec]:
+    return [Spec((input.shape[0] * num_groups, 1), input.dtype)] * 2
+
+
 @op(
     _group_rule,
     namespace="torch.nn.functional",
     node="NativeGroupNormBackward0",
+    hidden=("mean", "scale"),
+    hidden_rule=_moments_of_groups,
     cases=[
         case(T(2, 4, 3), 2),
         case(T(2, 4, 3, 2), 2, T(4), T(4)),
@@ -71,110 +96,36 @@ def group_norm(
     xp: Any, input: Array, num_groups: Int, weight: Array = None, bias: Array = None, eps: Number = 1e-5
 ) -> Any:
     """Each group of channels (dim 1) brought to mean 0 and variance 1, then each channel scaled and shifted."""
-    standard = standardised(xp, xp.reshape(input, _grouped(input.shape, num_groups)), (2,), eps)
-    parameters = [_per_channel(xp, p, input.ndim) for p in (weight, bias)]
-    return affine(xp.reshape(standard, input.shape), *parameters)
+    standard, mean, scale = standardised(xp, xp.reshape(input, _grouped(input.shape, num_groups)), eps)
+    parameters = [per_channel(xp, p, input.ndim) for p in (weight, bias)]
+    return scaled_shifted(xp, xp.reshape(standard, input.shape), *parameters), mean, scale
 
 
 @group_norm.joint_derivative
-def _group_grads(F: Any, grad: Any, needs: Any, input: Any, weight: Any, num_groups: int, eps: float) -> Any:
+def _group_grads(
+    F: Any, grad: Any, needs: Any, input: Any, weight: Any, num_groups: int, eps: float, mean: Any, scale: Any
+) -> Any:
+    groups = _grouped(input.shape, num_groups)
+    if F.xp is not None:
+        return _group_grads_fused(F.xp, grad, needs, input, weight, groups, mean, scale)
     shape, ndim = tuple(input.shape), len(input.shape)
-    groups = _grouped(shape, num_groups)
     standard, scale = standardise(F, F.reshape(input, groups), (2,), eps)
-    inner = F.reshape(affine(grad, _per_channel(F, weight, ndim), None), groups)
+    inner = F.reshape(affine(grad, per_channel(F, weight, ndim), None), groups)
     return (
         F.reshape(through(F, inner, standard, scale, (2,)), shape) if needs[0] else None,
-        F.sum(grad * F.reshape(standard, shape), _but_channels(ndim)) if needs[1] else None,
-        F.sum(grad, _but_channels(ndim)) if needs[2] else None,
+        F.sum(grad * F.reshape(standard, shape), but_channels(ndim)) if needs[1] else None,
+        F.sum(grad, but_channels(ndim)) if needs[2] else None,
     )
 
 
-def _batch_rule(
-    input: Any,
-    running_mean: Any = None,
-    running_var: Any = None,
-    weight: Any = None,
-    bias: Any = None,
-    training: bool = False,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
-) -> Spec:
-    shape = tuple(input.shape)
-    named = {"running_mean": running_mean, "running_var": running_var, "weight": weight, "bias": bias}
-    if training:
-        wrap_dim(1, len(shape))
-        if shape[0] * math.prod(shape[2:]) == 1:
-            raise InvalidValue(f"Expected more than 1 value per channel when training, got input size {Size(shape)!r}")
-    for name, parameter in named.items():
-        channels = shape[1] if len(shape) > 1 else 0
-        if parameter is not None and math.prod(parameter.shape) != channels:
-            raise ShapeMismatch(f"{name} should contain {channels} elements not {math.prod(parameter.shape)}")
-        if parameter is None and not training and name.startswith("running"):
-            raise InvalidOperation(f"{name} must be defined in evaluation mode")
-    check_floats("batch_norm", input)
-    check_mixed(input, *named.values())
-    return Spec(shape, input.dtype)
-
-
-@op(
-    _batch_rule,
-    namespace="torch.nn.functional",
-    node="NativeBatchNormBackward0",
-    cases=[
-        case(T(4, 3), None, None, training=True),
-        case(T(4, 3, 2), None, None, T(3), T(3), True),
-        case(T(2, 3, 2, 2), None, None, T(3), None, True, 0.1, 0.1),
-        case(T(4, 3), T(3, constant=True), T(3, low=0.5, constant=True)),
-        case(T(4, 3, 2), T(3, constant=True), T(3, low=0.5, constant=True), T(3), T(3), False, 0.1, 0.1),
-        case(T(1, 3), T(3, constant=True), T(3, low=0.5, constant=True)),
-        case(*[T(*shape, dtype="float32", constant=True) for shape in ((0, 3), (3,), (3,), (3,), (3,))]),
-        case(T(1, 3), None, None, training=True),
-        case(T(3), None, None, training=True),
-        case(T(4, 3), None, None),
-        case(T(4, 3), T(2, constant=True), T(3, low=0.5, constant=True)),
-        case(T(4, 3), T(3), T(3, low=0.5, constant=True)),
-    ],
-)
-def batch_norm(
-    xp: Any,
-    input: Array,
-    running_mean: Array = None,
-    running_var: Array = None,
-    weight: Array = None,
-    bias: Array = None,
-    training: Bool = False,
-    momentum: Number = 0.1,
-    eps: Number = 1e-5,
+def _group_grads_fused(
+    xp: Any, grad: Any, needs: Any, input: Any, weight: Any, groups: Any, mean: Any, scale: Any
 ) -> Any:
-    """Each channel (dim 1) brought to mean 0 and variance 1; not training, by the running statistics, never written."""
-    mean, var, scale, shift = [_per_channel(xp, p, input.ndim) for p in (running_mean, running_var, weight, bias)]
-    if training:
-        standard = standardised(xp, input, _but_channels(input.ndim), eps)
-    else:
-        standard = (input - mean) / xp.sqrt(var + eps)
-    return affine(standard, scale, shift)
-
-
-def _batch_standard(F: Any, input: Any, mean: Any, var: Any, training: bool, eps: float) -> tuple[Any, Any]:
-    ndim = len(input.shape)
-    if training:
-        return standardise(F, input, _but_channels(ndim), eps)
-    scale = F.rsqrt(_per_channel(F, var, ndim) + eps)
-    return (input - _per_channel(F, mean, ndim)) * scale, scale
-
-
-def _batch_grad(
-    F: Any, grad: Any, input: Any, running_mean: Any, running_var: Any, weight: Any, training: bool, eps: float
-) -> Any:
-    standard, scale = _batch_standard(F, input, running_mean, running_var, training, eps)
-    inner = affine(grad, _per_channel(F, weight, len(input.shape)), None)
-    return through(F, inner, standard, scale, _but_channels(len(input.shape))) if training else inner * scale
-
-
-batch_norm.derivative(
-    input=_batch_grad,
-    weight=lambda F, grad, input, running_mean, running_var, training, eps: F.sum(
-        grad * _batch_standard(F, input, running_mean, running_var, training, eps)[0], _but_channels(len(input.shape))
-    ),
-    bias=lambda F, grad: F.sum(grad, _but_channels(len(grad.shape))),
-)
+    channels = xp.reshape(widened(xp, grad), by_channel(input))
+    standard = restandardised(xp, xp.reshape(input, groups), mean, scale)
+    by_weight = xp.einsum("oci,oci->c", channels, xp.reshape(standard, channels.shape)) if needs[1] else None
+    by_bias = xp.einsum("oci->c", channels) if needs[2] else None
+    if not needs[0]:
+        return None, by_weight, by_bias
+    inner = xp.reshape(channels if weight is None else channels * weight[:, None], groups)
+    return xp.reshape(standardised_grad(xp, inner, standard, scale), input.shape), by_weight, by_bias

@@ -21,64 +21,68 @@ from ..registry import elementwise
 COMPARED = [*binary(), case(T(3, values=[1.0, 2.0, 3.0]), T(3, values=[1.0, 3.0, 2.0]))]
 
 
-@elementwise(out="bool", cases=COMPARED)
+@elementwise(out="bool", cases=COMPARED, inplace=True)
 def eq(xp: Any, input: Array, other: Operand) -> Any:
     """Whether equal."""
     return xp.equal(input, other)
 
 
-@elementwise(out="bool", cases=COMPARED, aliases=("not_equal",))
+@elementwise(out="bool", cases=COMPARED, inplace=True, aliases=("not_equal",))
 def ne(xp: Any, input: Array, other: Operand) -> Any:
     """Whether different."""
     return xp.not_equal(input, other)
 
 
-@elementwise(out="bool", cases=COMPARED, aliases=("less",))
+@elementwise(out="bool", cases=COMPARED, inplace=True, aliases=("less",))
 def lt(xp: Any, input: Array, other: Operand) -> Any:
     """Whether less."""
     return xp.less(input, other)
 
 
-@elementwise(out="bool", cases=COMPARED, aliases=("less_equal",))
+@elementwise(out="bool", cases=COMPARED, inplace=True, aliases=("less_equal",))
 def le(xp: Any, input: Array, other: Operand) -> Any:
     """Whether less or equal."""
     return xp.less_equal(input, other)
 
 
-@elementwise(out="bool", cases=COMPARED, aliases=("greater",))
+@elementwise(out="bool", cases=COMPARED, inplace=True, aliases=("greater",))
 def gt(xp: Any, input: Array, other: Operand) -> Any:
     """Whether greater."""
     return xp.greater(input, other)
 
 
-@elementwise(out="bool", cases=COMPARED, aliases=("greater_equal",))
+@elementwise(out="bool", cases=COMPARED, inplace=True, aliases=("greater_equal",))
 def ge(xp: Any, input: Array, other: Operand) -> Any:
     """Whether greater or equal."""
     return xp.greater_equal(input, other)
 
 
+for _comparison in (eq, ne, lt, le, gt, ge):
+    # Out of place the result is bool, and nothing is recorded; in place it is the tensor's own dtype.
+    _comparison.derivative(input=lambda F, grad: F.zeros_like(grad), other=lambda F, grad: F.zeros_like(grad))
+
 LOGICAL = [case(M(2, 3), M(3)), case(T(2, 3), T(2, 3)), case(M(), M(0, 2))]
 
 
-@elementwise(out="bool", cases=LOGICAL)
+@elementwise(out="bool", inplace=True, cases=LOGICAL)
 def logical_and(xp: Any, input: Array, other: Array) -> Any:
     """Whether both are non-zero."""
     return xp.logical_and(input, other)
 
 
-@elementwise(out="bool", cases=LOGICAL)
+@elementwise(out="bool", inplace=True, cases=LOGICAL)
 def logical_or(xp: Any, input: Array, other: Array) -> Any:
     """Whether either is non-zero."""
     return xp.logical_or(input, other)
 
 
-@elementwise(out="bool", cases=LOGICAL)
+@elementwise(out="bool", inplace=True, cases=LOGICAL)
 def logical_xor(xp: Any, input: Array, other: Array) -> Any:
     """Whether exactly one is non-zero."""
     return xp.logical_xor(input, other)
 
 
-@elementwise(out="bool", cases=[case(M(2, 3)), case(T(2, 3)), case(T(0))])
+@elementwise(out="bool", inplace=True, cases=[case(M(2, 3)), case(T(2, 3)), case(T(0))])
 def logical_not(xp: Any, input: Array) -> Any:
     """Whether zero."""
     return xp.logical_not(input)

@@ -6,8 +6,8 @@ from typing import Any
 
 from ..cases import T, case
 from ..errors import InvalidOperation, ShapeMismatch
-from ..params import Array, Int, IntOrInts, Str
-from ..registry import composite
+from ..params import Array, Int, IntOrInts, IntsOrStr
+from ..registry import Case, Op, composite
 from ..specs import Shape
 from .convolution import per_dim, spans
 
@@ -72,217 +72,106 @@ def _transpose(
     return _batched(F, f"conv_transpose{ndim}d", ndim, input, weight, bias, attrs)
 
 
-@composite(
-    functional=True,
-    method=False,
-    cases=[
-        case(T(2, 4, 5), T(6, 2, 3), T(6), (2,), 1, (1,), 2),
-        case(T(3, 5), T(2, 3, 3)),
-        case(T(0, 3, 5), T(2, 3, 3), T(2)),
-        case(T(2, 3, 5), T(2, 2, 3)),
-        case(T(1, 1, 1), T(2, 1, 3)),
-    ],
+# What users call -----------------------------------------------------------------------------------------
+
+SIZES = {1: (5,), 2: (5, 6), 3: (3, 4, 4)}
+KERNELS = {1: (3,), 2: (3, 2), 3: (2, 3, 1)}
+SHAPED = {
+    1: "signals (N, C, L) or (C, L)",
+    2: "images (N, C, H, W) or (C, H, W)",
+    3: "volumes (N, C, D, H, W) or (C, D, H, W)",
+}
+
+
+def _declare_conv(ndim: int, *more: Case) -> Op:
+    sizes, kernel = SIZES[ndim], KERNELS[ndim]
+    ones = (1,) * ndim
+
+    def conv(
+        F: Any,
+        input: Array,
+        weight: Array,
+        bias: Array = None,
+        stride: IntOrInts = 1,
+        padding: IntsOrStr = 0,
+        dilation: IntOrInts = 1,
+        groups: Int = 1,
+    ) -> Any:
+        return _convolve(F, ndim, input, weight, bias, stride, padding, dilation, groups)
+
+    conv.__doc__ = f"""The correlation of {SHAPED[ndim]} with a weight (O, C / groups, …).
+
+    ``padding`` is numbers, or "valid" for none, or "same" for as much as keeps the size.
+    """
+    plain = (T(2, 3, *sizes), T(2, 3, *kernel))
+    return composite(
+        key=f"conv{ndim}d",
+        functional=True,
+        method=False,
+        cases=[
+            case(T(2, 4, *sizes), T(6, 2, *kernel), T(6), (2, *ones[1:]), 1, (1, *(2,) * (ndim - 1)), 2),
+            case(T(3, *sizes), T(2, 3, *kernel)),
+            case(T(0, 3, *sizes), T(2, 3, *kernel), T(2)),
+            case(T(2, 3, *sizes), T(2, 2, *kernel)),
+            case(T(1, 1, *ones), T(2, 1, *kernel)),
+            case(*plain, None, 1, "same"),
+            case(T(3, *sizes), T(2, 3, *kernel), T(2), padding="valid", stride=2),
+            case(*plain, padding="same", dilation=2),
+            case(*plain, padding="same", stride=2),
+            case(*plain, padding="full"),
+            *more,
+        ],
+    )(conv)
+
+
+def _declare_transpose(ndim: int) -> Op:
+    sizes, kernel = SIZES[ndim], KERNELS[ndim]
+    ones = (1,) * ndim
+
+    def conv_transpose(
+        F: Any,
+        input: Array,
+        weight: Array,
+        bias: Array = None,
+        stride: IntOrInts = 1,
+        padding: IntOrInts = 0,
+        output_padding: IntOrInts = 0,
+        groups: Int = 1,
+        dilation: IntOrInts = 1,
+    ) -> Any:
+        return _transpose(F, ndim, input, weight, bias, stride, padding, output_padding, groups, dilation)
+
+    conv_transpose.__doc__ = f"""The transpose of ``conv{ndim}d`` as a linear map, with a weight (C, O / groups, …)."""
+    plain = (T(2, 3, *sizes), T(3, 2, *kernel))
+    steps = tuple(range(2, 2 + ndim))
+    return composite(
+        key=f"conv_transpose{ndim}d",
+        functional=True,
+        method=False,
+        cases=[
+            case(T(2, 4, *sizes), T(4, 3, *kernel), T(6), steps, 1, (*steps[::-1][:-1], 1), 2, 1),
+            case(T(3, *sizes), T(3, 2, *kernel)),
+            case(T(0, 3, *sizes), T(3, 2, *kernel), T(2)),
+            case(*plain, dilation=3, output_padding=2),
+            case(*plain, output_padding=1),
+            case(T(2, 4, *sizes), T(3, 2, *kernel)),
+            case(T(1, 1, *ones), T(1, 1, *ones), padding=1),
+        ],
+    )(conv_transpose)
+
+
+conv1d = _declare_conv(1)
+conv2d = _declare_conv(
+    2,
+    case(T(2, 3, 5, 6), T(2, 3, 5, 6)),
+    case(T(3, 5), T(2, 3, 3, 2)),
+    case(T(2, 3, 5, 6), T(2, 3, 3, 2), T(3)),
+    case(T(2, 3, 5, 6), T(2, 3, 3, 2), stride=(1, 1, 1)),
+    case(T(2, 3, 5, 6), T(2, 3, 1, 1, dtype="bool")),
+    case(T(4, 1, 7, 7), T(3, 1, 3, 3), T(3), stride=3),
+    case(T(2, 4, 5, 6), T(3, 2, 3, 3), groups=2),
 )
-def conv1d(
-    F: Any,
-    input: Array,
-    weight: Array,
-    bias: Array = None,
-    stride: IntOrInts = 1,
-    padding: IntOrInts = 0,
-    dilation: IntOrInts = 1,
-    groups: Int = 1,
-) -> Any:
-    """The correlation of signals (N, C, L) or (C, L) with a weight (O, C / groups, …)."""
-    return _convolve(F, 1, input, weight, bias, stride, padding, dilation, groups)
-
-
-@composite(
-    key="conv1d.padding",
-    functional=True,
-    method=False,
-    cases=[
-        case(T(2, 3, 5), T(2, 3, 3), None, 1, "same"),
-        case(T(3, 5), T(2, 3, 3), T(2), padding="valid", stride=2),
-        case(T(2, 3, 5), T(2, 3, 3), padding="same", dilation=2),
-        case(T(2, 3, 5), T(2, 3, 3), padding="same", stride=2),
-        case(T(2, 3, 5), T(2, 3, 3), padding="full"),
-    ],
-)
-def conv1d_padding(
-    F: Any,
-    input: Array,
-    weight: Array,
-    bias: Array = None,
-    stride: IntOrInts = 1,
-    padding: Str = "valid",
-    dilation: IntOrInts = 1,
-    groups: Int = 1,
-) -> Any:
-    """The same with padding "valid", none, or "same", as much as keeps the size."""
-    return _convolve(F, 1, input, weight, bias, stride, padding, dilation, groups)
-
-
-@composite(
-    functional=True,
-    method=False,
-    cases=[
-        case(T(2, 4, 5, 6), T(6, 2, 3, 2), T(6), (2, 1), 1, (1, 2), 2),
-        case(T(3, 5, 6), T(2, 3, 3, 2)),
-        case(T(0, 3, 5, 6), T(2, 3, 3, 2), T(2)),
-        case(T(2, 3, 5, 6), T(2, 2, 3, 2)),
-        case(T(1, 1, 1, 1), T(2, 1, 3, 2)),
-        case(T(2, 3, 5, 6), T(2, 3, 5, 6)),
-        case(T(3, 5), T(2, 3, 3, 2)),
-        case(T(2, 3, 5, 6), T(2, 3, 3, 2), T(3)),
-        case(T(2, 3, 5, 6), T(2, 3, 3, 2), stride=(1, 1, 1)),
-        case(T(2, 3, 5, 6), T(2, 3, 1, 1, dtype="bool")),
-        case(T(4, 1, 7, 7), T(3, 1, 3, 3), T(3), stride=3),
-        case(T(2, 4, 5, 6), T(3, 2, 3, 3), groups=2),
-    ],
-)
-def conv2d(
-    F: Any,
-    input: Array,
-    weight: Array,
-    bias: Array = None,
-    stride: IntOrInts = 1,
-    padding: IntOrInts = 0,
-    dilation: IntOrInts = 1,
-    groups: Int = 1,
-) -> Any:
-    """The correlation of images (N, C, H, W) or (C, H, W) with a weight (O, C / groups, …)."""
-    return _convolve(F, 2, input, weight, bias, stride, padding, dilation, groups)
-
-
-@composite(
-    key="conv2d.padding",
-    functional=True,
-    method=False,
-    cases=[
-        case(T(2, 3, 5, 6), T(2, 3, 3, 2), None, 1, "same"),
-        case(T(3, 5, 6), T(2, 3, 3, 2), T(2), padding="valid", stride=2),
-        case(T(2, 3, 5, 6), T(2, 3, 3, 2), padding="same", dilation=2),
-        case(T(2, 3, 5, 6), T(2, 3, 3, 2), padding="same", stride=2),
-        case(T(2, 3, 5, 6), T(2, 3, 3, 2), padding="full"),
-    ],
-)
-def conv2d_padding(
-    F: Any,
-    input: Array,
-    weight: Array,
-    bias: Array = None,
-    stride: IntOrInts = 1,
-    padding: Str = "valid",
-    dilation: IntOrInts = 1,
-    groups: Int = 1,
-) -> Any:
-    """The same with padding "valid", none, or "same", as much as keeps the size."""
-    return _convolve(F, 2, input, weight, bias, stride, padding, dilation, groups)
-
-
-@composite(
-    functional=True,
-    method=False,
-    cases=[
-        case(T(2, 4, 3, 4, 4), T(6, 2, 2, 3, 1), T(6), (2, 1, 1), 1, (1, 2, 1), 2),
-        case(T(3, 3, 4, 4), T(2, 3, 2, 3, 1)),
-        case(T(0, 3, 3, 4, 4), T(2, 3, 2, 3, 1), T(2)),
-        case(T(2, 3, 3, 4, 4), T(2, 2, 2, 3, 1)),
-        case(T(1, 1, 1, 1, 1), T(2, 1, 2, 3, 1)),
-    ],
-)
-def conv3d(
-    F: Any,
-    input: Array,
-    weight: Array,
-    bias: Array = None,
-    stride: IntOrInts = 1,
-    padding: IntOrInts = 0,
-    dilation: IntOrInts = 1,
-    groups: Int = 1,
-) -> Any:
-    """The correlation of volumes (N, C, D, H, W) or (C, D, H, W) with a weight (O, C / groups, …)."""
-    return _convolve(F, 3, input, weight, bias, stride, padding, dilation, groups)
-
-
-@composite(
-    key="conv3d.padding",
-    functional=True,
-    method=False,
-    cases=[
-        case(T(2, 3, 3, 4, 4), T(2, 3, 2, 3, 1), None, 1, "same"),
-        case(T(3, 3, 4, 4), T(2, 3, 2, 3, 1), T(2), padding="valid", stride=2),
-        case(T(2, 3, 3, 4, 4), T(2, 3, 2, 3, 1), padding="same", dilation=2),
-        case(T(2, 3, 3, 4, 4), T(2, 3, 2, 3, 1), padding="same", stride=2),
-        case(T(2, 3, 3, 4, 4), T(2, 3, 2, 3, 1), padding="full"),
-    ],
-)
-def conv3d_padding(
-    F: Any,
-    input: Array,
-    weight: Array,
-    bias: Array = None,
-    stride: IntOrInts = 1,
-    padding: Str = "valid",
-    dilation: IntOrInts = 1,
-    groups: Int = 1,
-) -> Any:
-    """The same with padding "valid", none, or "same", as much as keeps the size."""
-    return _convolve(F, 3, input, weight, bias, stride, padding, dilation, groups)
-
-
-@composite(
-    functional=True,
-    method=False,
-    cases=[
-        case(T(2, 4, 5), T(4, 3, 3), T(6), (2,), 1, (1,), 2, (1,)),
-        case(T(3, 5), T(3, 2, 3)),
-        case(T(0, 3, 5), T(3, 2, 3), T(2)),
-        case(T(2, 3, 5), T(3, 2, 3), dilation=3, output_padding=2),
-        case(T(2, 3, 5), T(3, 2, 3), output_padding=1),
-        case(T(2, 4, 5), T(3, 2, 3)),
-        case(T(1, 1, 1), T(1, 1, 1), padding=1),
-    ],
-)
-def conv_transpose1d(
-    F: Any,
-    input: Array,
-    weight: Array,
-    bias: Array = None,
-    stride: IntOrInts = 1,
-    padding: IntOrInts = 0,
-    output_padding: IntOrInts = 0,
-    groups: Int = 1,
-    dilation: IntOrInts = 1,
-) -> Any:
-    """The transpose of ``conv1d`` as a linear map, with a weight (C, O / groups, …)."""
-    return _transpose(F, 1, input, weight, bias, stride, padding, output_padding, groups, dilation)
-
-
-@composite(
-    functional=True,
-    method=False,
-    cases=[
-        case(T(2, 4, 5, 6), T(4, 3, 3, 2), T(6), (2, 3), 1, (1, 2), 2, (1, 2)),
-        case(T(3, 5, 6), T(3, 2, 3, 2)),
-        case(T(0, 3, 5, 6), T(3, 2, 3, 2), T(2)),
-        case(T(2, 3, 5, 6), T(3, 2, 3, 2), dilation=3, output_padding=2),
-        case(T(2, 3, 5, 6), T(3, 2, 3, 2), output_padding=1),
-        case(T(2, 4, 5, 6), T(3, 2, 3, 2)),
-        case(T(1, 1, 1, 1), T(1, 1, 1, 1), padding=1),
-    ],
-)
-def conv_transpose2d(
-    F: Any,
-    input: Array,
-    weight: Array,
-    bias: Array = None,
-    stride: IntOrInts = 1,
-    padding: IntOrInts = 0,
-    output_padding: IntOrInts = 0,
-    groups: Int = 1,
-    dilation: IntOrInts = 1,
-) -> Any:
-    """The transpose of ``conv2d`` as a linear map, with a weight (C, O / groups, …)."""
-    return _transpose(F, 2, input, weight, bias, stride, padding, output_padding, groups, dilation)
+conv3d = _declare_conv(3)
+conv_transpose1d = _declare_transpose(1)
+conv_transpose2d = _declare_transpose(2)
+conv_transpose3d = _declare_transpose(3)

@@ -82,6 +82,13 @@ def _times(sizes: Any) -> str:
     return " x ".join(map(str, sizes))
 
 
+def _named(name: str, values: Shape) -> str:
+    """One number a dimension, each with its name; of one dimension, torch makes two."""
+    values = values if len(values) > 1 else (0 if name == "output_padding" else 1, *values)
+    axes = ("depth", "height", "width")[-len(values) :]
+    return " ".join(f"{name}_{axis}: {n}" for axis, n in zip(axes, values, strict=True))
+
+
 def spans(weight_shape: Any, dilation: Shape) -> Shape:
     """How many elements of the input a window reaches over, per dimension."""
     return tuple(d * (k - 1) + 1 for k, d in zip(weight_shape[2:], dilation, strict=True))
@@ -109,7 +116,8 @@ def _rule(
 ) -> Spec:
     ndim = len(weight.shape) - 2
     numbers = {"stride": stride, "padding": padding, "dilation": dilation, "output_padding": output_padding}
-    stride, padding, dilation, output_padding = (per_dim(name, value, ndim) for name, value in numbers.items())
+    numbers = {name: per_dim(name, value, ndim) for name, value in numbers.items()}
+    stride, padding, dilation, output_padding = numbers.values()
     _check_numbers(stride, padding, dilation, output_padding, groups)
     if len(input.shape) != len(weight.shape):
         raise ShapeMismatch(
@@ -134,8 +142,8 @@ def _rule(
         )
     if transposed and any(o >= max(s, d) for o, s, d in zip(output_padding, stride, dilation, strict=True)):
         raise ShapeMismatch(
-            "output padding must be smaller than either stride or dilation, but got output_padding: "
-            f"({_times(output_padding)}) stride: ({_times(stride)}) dilation: ({_times(dilation)})"
+            "output padding must be smaller than either stride or dilation, but got "
+            + " ".join(_named(n, numbers[n]) for n in ("output_padding", "stride", "dilation"))
         )
     if any(n < 1 for n in out):
         raise ShapeMismatch(

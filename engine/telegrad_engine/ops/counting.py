@@ -153,6 +153,47 @@ def _unique2(
     )
 
 
+def _unique_dim_rule(
+    input: Any, dim: int, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False
+) -> list[Spec]:
+    if not input.shape:
+        raise IndexOutOfRange(f"Dimension specified as {dim} but tensor has no dimensions")
+    axis = wrap_dim(dim, len(input.shape))
+    if any(n == 0 for d, n in enumerate(input.shape) if d != axis):
+        raise InvalidOperation("There are 0 sized dimensions, and they aren't selected, so unique cannot be applied")
+    if isinstance(input, Spec):
+        raise DataDependentShape("the shape of unique's result depends on the input's values")
+    n = input.shape[axis]
+    indices = Spec((n,), int64.numpy)
+    return [Spec(input.shape, input.dtype), indices, indices]
+
+
+ROWS = T(4, 2, values=[[1, 2], [0, 5], [1, 2], [0, 2]], constant=True)
+
+
+@op(
+    _unique_dim_rule,
+    method=False,
+    internal=True,
+    outputs=("values", "inverse", "counts"),
+    cases=[case(ROWS, 0, True, True, True), case(ROWS, 1, return_inverse=True, return_counts=True)],
+)
+def unique_dim(
+    xp: Any,
+    input: Array,
+    dim: Int,
+    sorted: Bool = True,
+    return_inverse: Bool = False,
+    return_counts: Bool = False,
+) -> Any:
+    """The different slices along ``dim`` in ascending order, where each is among them, and how often it occurs."""
+    if not input.size:
+        empty = xp.zeros((input.shape[dim],), int64.numpy)
+        return input, empty, empty
+    values, inverse, counts = xp.unique(input, return_inverse=True, return_counts=True, axis=dim)
+    return values, xp.reshape(inverse, (-1,)), counts
+
+
 @composite(
     cases=[
         case(T(5, values=[3, 1, 3, 2, 1], constant=True)),
@@ -160,11 +201,29 @@ def _unique2(
         case(T(2, 3, high=1, constant=True), return_counts=True),
         case(T(constant=True), sorted=False, return_inverse=True, return_counts=True),
         case(T(0, constant=True), return_inverse=True, return_counts=True),
+        *[case(ROWS, dim=dim, return_inverse=True, return_counts=True) for dim in (0, -1)],
+        case(T(2, 0, constant=True), dim=0),
+        case(T(0, 2, constant=True), dim=0),
+        case(T(constant=True), dim=0),
+        case(T(2, constant=True), dim=1),
     ]
 )
-def unique(F: Any, input: Array, sorted: Bool = True, return_inverse: Bool = False, return_counts: Bool = False) -> Any:
-    """The different elements in ascending order; on demand also where each is among them, and how often."""
-    values, inverse, counts = F._unique2(input, sorted, return_inverse, return_counts)
+def unique(
+    F: Any,
+    input: Array,
+    sorted: Bool = True,
+    return_inverse: Bool = False,
+    return_counts: Bool = False,
+    dim: OptionalInt = None,
+) -> Any:
+    """The different elements, or slices along ``dim``, in ascending order.
+
+    On demand also where each is among them, and how often.
+    """
+    if dim is None:
+        values, inverse, counts = F._unique2(input, sorted, return_inverse, return_counts)
+    else:
+        values, inverse, counts = F.unique_dim(input, dim, sorted, return_inverse, return_counts)
     wanted = (values, *([inverse] if return_inverse else []), *([counts] if return_counts else []))
     return wanted if len(wanted) > 1 else values
 

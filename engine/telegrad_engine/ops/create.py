@@ -8,6 +8,7 @@ from typing import Any
 from ..cases import T, case
 from ..dtypes import from_numpy, int64
 from ..errors import InvalidOperation, ShapeMismatch
+from ..naming import by_operand
 from ..params import (
     Array,
     Bool,
@@ -165,7 +166,7 @@ def _arange_rule(start: Any, end: Any = None, step: Any = 1, *, dtype: Any = Non
     if by == 0:
         raise InvalidOperation("step must be nonzero")
     if not (math.isfinite(begin) and math.isfinite(stop)):
-        raise InvalidOperation(f"unsupported range: {float(begin)} -> {float(stop)}")
+        raise InvalidOperation(f"unsupported range: {begin:g} -> {stop:g}")
     if (stop - begin) * by < 0:
         raise InvalidOperation("upper bound and lower bound inconsistent with step sign")
     return sized("arange", (math.ceil((stop - begin) / by),), from_numpy(_arange_dtype(bounds, dtype)))
@@ -250,8 +251,6 @@ def cast(xp: Any, input: Array, dtype: DTypeArg) -> Any:
 
 cast.derivative(input=lambda F, grad, input_dtype: F.cast(grad, input_dtype))
 
-DEVICES = ("cpu",)
-
 
 @composite(
     key="to",
@@ -266,12 +265,18 @@ def to(
     copy: Bool = False,
 ) -> Any:
     """The tensor in another dtype or on another device; itself if nothing changes."""
-    if device is not None and device.split(":")[0] not in DEVICES:
-        raise InvalidOperation(f"device {device!r} is not available; available: {', '.join(DEVICES)}")
+    if device is not None:
+        _check_device(device, getattr(input, "device", "cpu"))
     data: Any = getattr(input, "_data", input)
     if dtype is None or data.dtype == dtype.numpy:
         return F.clone(input) if copy else input
     return F.cast(input, dtype)
+
+
+def _check_device(wanted: str, present: str) -> None:
+    """A session has one device; "cpu" means the tensor itself, whose values come to the host when asked for."""
+    if wanted.split(":")[0] not in ("cpu", present):
+        raise InvalidOperation(f"device {wanted!r} is not available; available: {present}")
 
 
 @composite(key="to.dtype", cases=[case(T(2, 3), "float64"), case(T(2, 3), "float32", copy=True)])
@@ -292,7 +297,8 @@ def contiguous(F: Any, input: Array) -> Any:
     """The tensor in row-major memory: itself where it is already, else a copy."""
     data: Any = getattr(input, "_data", input)
     # Where there is no value there is no layout either, and a copy is right in any case.
-    return input if hasattr(data, "flags") and data.flags.c_contiguous else F.clone(input)
+    in_order = getattr(input, "_is_contiguous", hasattr(data, "flags") and data.flags.c_contiguous)
+    return input if in_order else F.clone(input)
 
 
 def _copy_rule(input: Any, src: Any) -> Spec:
@@ -308,7 +314,7 @@ def _copy_rule(input: Any, src: Any) -> Spec:
     _copy_rule,
     inplace=True,
     internal=True,
-    node="CopyBackwards",
+    node="torch::autograd::CopyBackwards",
     cases=[case(T(2, 3), T(2, 3)), case(T(2, 3), T(3)), case(T(2, 3), T()), case(T(0, 3), T(3))],
 )
 def copy(xp: Any, input: Array, src: Operand) -> Any:
@@ -327,7 +333,13 @@ def _fill_rule(input: Any, value: Any) -> Spec:
 copy.derivative(input=lambda F, grad: F.zeros_like(grad), src=lambda F, grad: grad)
 
 
-@op(_fill_rule, inplace=True, internal=True, cases=[case(T(2, 3), 1.5), case(T(2, 3), T()), case(T(0), 2)])
+@op(
+    _fill_rule,
+    inplace=True,
+    internal=True,
+    node=by_operand("Fill", tensor=1, number=0),
+    cases=[case(T(2, 3), 1.5), case(T(2, 3), T()), case(T(0), 2)],
+)
 def fill(xp: Any, input: Array, value: Operand) -> Any:
     """One number everywhere; ``fill_`` writes it."""
     return xp.broadcast_to(xp.asarray(value), input.shape).astype(input.dtype)

@@ -7,23 +7,20 @@ from collections.abc import Callable
 from typing import Any
 
 from ..cases import T, case
-from ..dtypes import from_numpy, int64, is_floating
+from ..dtypes import from_numpy, int64, is_floating, widened
 from ..errors import IndexOutOfRange, NotImplementedForDType
 from ..params import Array, Bool, Int, OptionalDType
 from ..registry import op
 from ..specs import Spec, reduced_shape, wrap_dim
+from .reduce import accumulated_dtype
 from .sorting import route
 
 # Products ------------------------------------------------------------------------------------------------
 
 
-def _product_dtype(input: Any, dtype: Any) -> Any:
-    return dtype.numpy if dtype else input.dtype if is_floating(input.dtype) else int64.numpy
-
-
 def _cumprod_rule(input: Any, dim: int, *, dtype: Any = None) -> Spec:
     wrap_dim(dim, len(input.shape))
-    return Spec(input.shape, _product_dtype(input, dtype))
+    return Spec(input.shape, accumulated_dtype(input, dtype))
 
 
 ZEROS = T(3, 4, values=[[1.0, 0.0, 2.0, 3.0], [0.0, 2.0, 0.0, 1.0], [2.0, -1.0, 3.0, 0.0]])
@@ -31,6 +28,7 @@ ZEROS = T(3, 4, values=[[1.0, 0.0, 2.0, 3.0], [0.0, 2.0, 0.0, 1.0], [2.0, -1.0, 
 
 @op(
     _cumprod_rule,
+    inplace=True,
     cases=[
         case(T(2, 3), 0),
         case(T(2, 7), -1),
@@ -38,7 +36,6 @@ ZEROS = T(3, 4, values=[[1.0, 0.0, 2.0, 3.0], [0.0, 2.0, 0.0, 1.0], [2.0, -1.0, 
         case(ZEROS, 1),
         case(ZEROS, 0),
         case(T(3, dtype="int64"), 0),
-        case(T(3, dtype="bool"), 0),
         case(T(3, constant=True), 0, dtype="float64"),
         case(T(), 0),
         case(T(0, 3), 0),
@@ -48,8 +45,8 @@ ZEROS = T(3, 4, values=[[1.0, 0.0, 2.0, 3.0], [0.0, 2.0, 0.0, 1.0], [2.0, -1.0, 
 )
 def cumprod(xp: Any, input: Array, dim: Int, *, dtype: OptionalDType = None) -> Any:
     """The running product along ``dim``."""
-    wanted = _product_dtype(input, dtype)
-    return xp.cumprod(input, axis=dim, dtype=wanted) if input.ndim else input.astype(wanted)
+    wide = widened(input.astype(accumulated_dtype(input, dtype)))
+    return xp.cumprod(wide, axis=dim) if input.ndim else wide
 
 
 def _before(F: Any, running: Any, dim: int) -> Any:
@@ -88,7 +85,7 @@ cumprod.derivative(input=_cumprod_grad)
 
 def _prod_rule(input: Any, dim: int, keepdim: bool = False, *, dtype: Any = None) -> Spec:
     axis = wrap_dim(dim, len(input.shape))
-    return Spec(reduced_shape(input.shape, (axis,), keepdim), _product_dtype(input, dtype))
+    return Spec(reduced_shape(input.shape, (axis,), keepdim), accumulated_dtype(input, dtype))
 
 
 @op(
@@ -110,8 +107,8 @@ def _prod_rule(input: Any, dim: int, keepdim: bool = False, *, dtype: Any = None
 )
 def prod_dim(xp: Any, input: Array, dim: Int, keepdim: Bool = False, *, dtype: OptionalDType = None) -> Any:
     """The product along ``dim``."""
-    wanted = _product_dtype(input, dtype)
-    return xp.prod(input, axis=dim, dtype=wanted, keepdims=keepdim) if input.ndim else input.astype(wanted)
+    wide = widened(input.astype(accumulated_dtype(input, dtype)))
+    return xp.prod(wide, axis=dim, keepdims=keepdim) if input.ndim else wide
 
 
 def _prod_grad(F: Any, grad: Any, input: Any, dim: int, keepdim: bool) -> Any:
@@ -209,7 +206,7 @@ def _logcumsumexp_rule(input: Any, dim: int) -> Spec:
 )
 def logcumsumexp(xp: Any, input: Array, dim: Int) -> Any:
     """The logarithm of the running sum of exponentials along ``dim``, without overflow."""
-    return xp.logaddexp.accumulate(input, axis=dim) if input.ndim else input
+    return xp.logaddexp.accumulate(widened(input), axis=dim) if input.ndim else input
 
 
 def _logcumsumexp_grad(F: Any, grad: Any, input: Any, result: Any, dim: int) -> Any:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..cases import T, case
-from ..dtypes import FLOATING, bool_, from_numpy
-from ..errors import InvalidOperation, NotImplementedForDType
+from ..dtypes import FLOATING, bool_, from_numpy, widened
+from ..errors import InvalidOperation, LinAlgError, NotImplementedForDType
 from ..params import Array, Bool, Str
 from ..registry import composite, op
 from ..specs import Spec
@@ -57,7 +57,7 @@ def cholesky(xp: Any, A: Array, *, upper: Bool = False) -> Any:
     L = _factor(xp, lower)
     if L is None:
         batch, order = which(lower, lambda matrix: _bad_minor(xp, matrix))
-        raise InvalidOperation(
+        raise LinAlgError(
             f"linalg.cholesky: {batch}The factorization could not be completed because the input is not "
             f"positive-definite (the leading minor of order {order} is not positive-definite)."
         )
@@ -67,7 +67,7 @@ def cholesky(xp: Any, A: Array, *, upper: Bool = False) -> Any:
 def _factor(xp: Any, lower: Any) -> Any:
     """The Cholesky factors; None where a matrix has none, which one with NaN has not either."""
     try:
-        L = xp.linalg.cholesky(lower)
+        L = xp.linalg.cholesky(widened(lower))
     except xp.linalg.LinAlgError:
         return None
     return None if xp.any(xp.isnan(L)) else L
@@ -84,8 +84,8 @@ def _cholesky_grad(F: Any, grad: Any, result: Any, upper: bool) -> Any:
     L, towards_L = (result.mT, grad.mT) if upper else (result, grad)
     inner = F.tril(L.mT @ towards_L)
     inner = (inner + F.tril(inner, -1).mT) * 0.5
-    right = F.solve_triangular(L, inner, upper=False, left=False)
-    return F.solve_triangular(L.mT, right, upper=True)
+    right = F.linalg_solve_triangular(L, inner, upper=False, left=False)
+    return F.linalg_solve_triangular(L.mT, right, upper=True)
 
 
 cholesky.derivative(A=_cholesky_grad)
@@ -109,7 +109,6 @@ def _qr_rule(A: Any, mode: str = "reduced") -> list[Spec]:
     _qr_rule,
     outputs=("Q", "R"),
     namespace="torch.linalg",
-    node="LinalgQrBackward0",
     cases=[
         case(T(values=SQUARE)),
         case(T(values=TALL)),
@@ -150,7 +149,7 @@ def _qr_grad(F: Any, grads: Any, A_shape: Any, Q: Any, R: Any, mode: str) -> Any
         R, towards_R = F.narrow(R, -1, 0, m), F.narrow(towards_R, -1, 0, m)
     inner = R @ towards_R.mT - towards_Q.mT @ Q
     inner = F.tril(inner) + F.tril(inner, -1).mT
-    grad = F.solve_triangular(R.mT, towards_Q + Q @ inner, upper=False, left=False)
+    grad = F.linalg_solve_triangular(R.mT, towards_Q + Q @ inner, upper=False, left=False)
     return grad if rest is None else F.cat([grad, Q @ rest], -1)
 
 
@@ -188,7 +187,6 @@ SYMMETRIC = [
     _eigh_rule,
     outputs=("eigenvalues", "eigenvectors"),
     namespace="torch.linalg",
-    node="LinalgEighBackward0",
     cases=SYMMETRIC,
 )
 def eigh(xp: Any, A: Array, UPLO: Str = "L") -> Any:
@@ -214,7 +212,7 @@ eigh.derivative(A=_eigh_grad)
 @composite(namespace="torch.linalg", cases=SYMMETRIC)
 def eigvalsh(F: Any, A: Array, UPLO: Str = "L") -> Any:
     """The eigenvalues of symmetric matrices, ascending."""
-    return F.eigh(A, UPLO)[0]
+    return F.linalg_eigh(A, UPLO)[0]
 
 
 # Singular values --------------------------------------------------------------------------------------
@@ -232,7 +230,6 @@ def _svd_rule(A: Any, full_matrices: bool = True) -> list[Spec]:
     _svd_rule,
     outputs=("U", "S", "Vh"),
     namespace="torch.linalg",
-    node="LinalgSvdBackward0",
     cases=[
         case(T(values=SQUARE)),
         case(T(values=TALL), False),
@@ -247,10 +244,10 @@ def svd(xp: Any, A: Array, full_matrices: Bool = True) -> Any:
     """U, the singular values S, descending, and Vh with ``U @ diag(S) @ Vh == A``."""
     if not xp.all(xp.isfinite(A)):
         batch, _ = which(A, lambda matrix: not xp.all(xp.isfinite(matrix)))
-        raise InvalidOperation(
+        raise LinAlgError(
             f"linalg.svd: {batch}The algorithm failed to converge because the input matrix contained non-finite values."
         )
-    return tuple(xp.linalg.svd(A, full_matrices=full_matrices))
+    return tuple(xp.linalg.svd(widened(A), full_matrices=full_matrices))
 
 
 def _svd_grad(F: Any, grads: Any, A_shape: Any, U: Any, S: Any, Vh: Any) -> Any:
@@ -287,4 +284,4 @@ svd.derivative(A=_svd_grad)
 )
 def svdvals(F: Any, A: Array) -> Any:
     """The singular values, descending."""
-    return F.svd(A, False)[1]
+    return F.linalg_svd(A, False)[1]

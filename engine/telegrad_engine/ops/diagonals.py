@@ -57,6 +57,16 @@ diagonal.derivative(
 )
 
 
+@composite(
+    key="diagonal",
+    namespace="torch.linalg",
+    cases=[case(T(2, 3, 4)), case(T(2, 3, 4), offset=1, dim1=0, dim2=-1), case(T(3))],
+)
+def linalg_diagonal(F: Any, A: Array, *, offset: Int = 0, dim1: Int = -2, dim2: Int = -1) -> Any:
+    """The diagonal of each matrix, as last dimension."""
+    return F.diagonal(A, offset, dim1, dim2)
+
+
 def _diagonal_scatter_rule(input: Any, src: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Spec:
     part = _diagonal_rule(input, offset, dim1, dim2).shape
     if tuple(src.shape) != part:

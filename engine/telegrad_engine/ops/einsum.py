@@ -9,7 +9,7 @@ import math
 from typing import Any
 
 from ..cases import T, case
-from ..errors import InvalidOperation, ShapeMismatch
+from ..errors import InvalidOperation, InvalidValue, ShapeMismatch
 from ..params import ManyArrays, Str
 from ..registry import composite
 from .linalg import same_dtype
@@ -94,10 +94,13 @@ def _subscript_sizes(terms: list[str], shapes: list[Any]) -> dict[str, int]:
         case("i,i->i", [T(0), T(0)]),
     ],
 )
-def einsum(F: Any, equation: Str, operands: ManyArrays) -> Any:
+def einsum(F: Any, equation: Str, operands: ManyArrays = ()) -> Any:
     """The sum of products that ``equation`` names: ``"ij,jk->ik"`` is a matrix product."""
     if not operands:
-        raise InvalidOperation("einsum(): must provide at least one operand")
+        raise InvalidValue(
+            "einsum(): must specify the equation string and at least one operand, or at least one operand and its "
+            "subscripts list"
+        )
     for x in operands[1:]:
         same_dtype(operands[0]._data, x._data)
     terms, out, sizes = _einsum_terms(equation, [tuple(x.shape) for x in operands])

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from ..cases import T, binary, case, unary
-from ..dtypes import FLOATING
-from ..errors import (
-    InvalidOperation,
-)
+from ..dtypes import FLOATING, from_numpy
+from ..errors import InvalidOperation, NotImplementedForDType
 from ..params import (
     Array,
+    Int,
     Operand,
 )
 from ..registry import elementwise
@@ -45,7 +44,7 @@ def log(xp: Any, input: Array) -> Any:
 log.derivative(input=lambda F, grad, input: grad / input)
 
 
-@elementwise(floats=True, cases=unary(-0.8, 3.0))
+@elementwise(floats=True, node="Log1PBackward0", cases=unary(-0.8, 3.0))
 def log1p(xp: Any, input: Array) -> Any:
     """``log(1 + input)``, accurate near 0."""
     return xp.log1p(input)
@@ -90,6 +89,12 @@ def reciprocal(xp: Any, input: Array) -> Any:
 reciprocal.derivative(input=lambda F, grad, result: -grad * (result * result))
 
 
+GRADIENTS = [
+    case(T(2, 3, dtype="float64"), T(2, 3, dtype="float64")),
+    case(T(3, dtype="float32"), T(3, dtype="float32")),
+]
+
+
 # Trigonometric and hyperbolic ----------------------------------------------------------------------------
 
 
@@ -117,16 +122,41 @@ def tanh(xp: Any, input: Array) -> Any:
     return xp.tanh(input)
 
 
-tanh.derivative(input=lambda F, grad, result: grad * (1 - result * result))
+tanh.derivative(input=lambda F, grad, result: F.tanh_backward(grad, result))
+
+
+@elementwise(internal=True, inplace=False, cases=GRADIENTS)
+def tanh_backward(xp: Any, grad_output: Array, output: Array) -> Any:
+    """The gradient of tanh where its value is ``output``: ``grad_output * (1 - output**2)``."""
+    return grad_output * (xp.one(output) - output * output)
+
+
+tanh_backward.derivative(
+    grad_output=lambda F, grad, output: F.tanh_backward(grad, output),
+    output=lambda F, grad, grad_output, output: grad * (-2 * output * grad_output),
+)
 
 
 @elementwise(floats=True, functional=True, cases=[*unary(), case(T(2, 3, low=-90.0, high=90.0))])
 def sigmoid(xp: Any, input: Array) -> Any:
     """``1 / (1 + exp(-input))``."""
-    return 1 / (1 + xp.exp(-input))
+    one = xp.one(input)
+    return one / (one + xp.exp(-input))
 
 
-sigmoid.derivative(input=lambda F, grad, result: grad * (1 - result) * result)
+sigmoid.derivative(input=lambda F, grad, result: F.sigmoid_backward(grad, result))
+
+
+@elementwise(internal=True, inplace=False, cases=GRADIENTS)
+def sigmoid_backward(xp: Any, grad_output: Array, output: Array) -> Any:
+    """The gradient of sigmoid where its value is ``output``: ``grad_output * (1 - output) * output``."""
+    return grad_output * (xp.one(output) - output) * output
+
+
+sigmoid_backward.derivative(
+    grad_output=lambda F, grad, output: F.sigmoid_backward(grad, output),
+    output=lambda F, grad, grad_output, output: grad * grad_output * (1 - 2 * output),
+)
 
 
 # Rounding and limits -------------------------------------------------------------------------------------
@@ -156,7 +186,25 @@ def round_(xp: Any, input: Array) -> Any:
     return xp.rint(input) if input.dtype in FLOATING else xp.array(input)
 
 
-for _flat in (floor, ceil, trunc, round_):
+def _check_decimals(input: Any, *, decimals: int) -> None:
+    if input.dtype not in FLOATING:
+        kernel = "round_cpu" if decimals else "round_vml_cpu"
+        raise NotImplementedForDType(f"\"{kernel}\" not implemented for '{from_numpy(input.dtype).kernel_name}'")
+
+
+@elementwise(
+    key="round.decimals",
+    node="RoundBackward1",
+    guard=_check_decimals,
+    cases=[case(T(2, 3), decimals=1), case(T(3, low=-900, high=900), decimals=-2), case(T(3), decimals=0)],
+)
+def round_decimals(xp: Any, input: Array, *, decimals: Int) -> Any:
+    """The nearest number with so many decimals, or, below 0, with so many zeros before the point."""
+    scale = 10.0 ** abs(decimals)
+    return xp.rint(input * scale) / scale if decimals >= 0 else xp.rint(input / scale) * scale
+
+
+for _flat in (floor, ceil, trunc, round_, round_decimals):
     _flat.derivative(input=lambda F, grad: F.zeros_like(grad))
 
 
@@ -176,7 +224,7 @@ def _check_clamp(input: Any, min: Any = None, max: Any = None) -> None:
         case(T(), 0.0, 1.0),
     ],
     aliases=("clip",),
-    node="ClampBackward1",
+    node=lambda node: f"ClampBackward{1 if node.next[1] is node.next[2] is None else 0}",
     guard=_check_clamp,
 )
 def clamp(xp: Any, input: Array, min: Operand = None, max: Operand = None) -> Any:

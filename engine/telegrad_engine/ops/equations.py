@@ -5,13 +5,14 @@ The derivatives: Giles, "Collected matrix derivative results" (2008).
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from ..cases import T, case
-from ..dtypes import float32, float64, from_numpy
-from ..errors import DTypeMismatch, InvalidOperation, NotImplementedForDType, ShapeMismatch
-from ..params import Array, Bool
-from ..registry import op
+from ..dtypes import float32, float64, from_numpy, widened
+from ..errors import DTypeMismatch, InvalidOperation, LinAlgError, NotImplementedForDType, ShapeMismatch
+from ..params import Array, Bool, Int, OptionalInts
+from ..registry import composite, op
 from ..specs import Shape, Spec, broadcast_shapes
 from .inverses import OTHER, SQUARE, check_matrix, check_square, which
 
@@ -71,13 +72,14 @@ def _solve_rule(A: Any, B: Any, *, left: bool = True) -> Spec:
 def solve(xp: Any, A: Array, B: Array, *, left: Bool = True) -> Any:
     """The solution of ``A @ X = B``, or of ``X @ A = B`` where not ``left``; B may be vectors."""
     vector = _is_vector(A.shape, B.shape)
+    A, B = widened(A), widened(B)
     right = B[..., None] if vector else B
     try:
         result = xp.linalg.solve(A, right) if left else xp.linalg.solve(A.mT, right.mT).mT
     except xp.linalg.LinAlgError:
         batch, _ = which(A, xp.zero_pivot)
         text = f"torch.linalg.solve: {batch}The solver failed because the input matrix is singular."
-        raise InvalidOperation(text) from None
+        raise LinAlgError(text) from None
     return result[..., 0] if vector else result
 
 
@@ -85,7 +87,7 @@ def _solve_grad(F: Any, grad: Any, needs: Any, A: Any, B_shape: Any, result: Any
     vector = _is_vector(tuple(A.shape), B_shape)
     if vector:
         grad, result = F.unsqueeze(grad, -1), F.unsqueeze(result, -1)
-    towards_B = F.solve(A.mT, grad, left=left)
+    towards_B = F.linalg_solve(A.mT, grad, left=left)
     towards_A = None
     if needs[0]:
         towards_A = -(towards_B @ result.mT if left else result.mT @ towards_B)
@@ -113,7 +115,6 @@ def _triangular_rule(A: Any, B: Any, *, upper: bool, left: bool = True, unitrian
 @op(
     _triangular_rule,
     namespace="torch.linalg",
-    node="LinalgSolveTriangularBackward0",
     cases=[
         case(T(values=SQUARE), T(3, 2), upper=True),
         case(T(values=SQUARE), T(3, 2), upper=False),
@@ -139,7 +140,7 @@ def solve_triangular(
 def _triangular_grad(
     F: Any, grad: Any, needs: Any, A: Any, result: Any, upper: bool, left: bool, unitriangular: bool
 ) -> Any:
-    towards_B = F.solve_triangular(A.mT, grad, upper=not upper, left=left, unitriangular=unitriangular)
+    towards_B = F.linalg_solve_triangular(A.mT, grad, upper=not upper, left=left, unitriangular=unitriangular)
     if not needs[0]:
         return None, towards_B
     whole = -(towards_B @ result.mT if left else result.mT @ towards_B)
@@ -147,3 +148,46 @@ def _triangular_grad(
 
 
 solve_triangular.joint_derivative(_triangular_grad)
+
+
+# Of tensors as if they were matrices ------------------------------------------------------------------
+
+
+def _check_parts(A: Any, at: int, named: str) -> tuple[int, int]:
+    first, second = math.prod(A.shape[:at]), math.prod(A.shape[at:])
+    if first != second:
+        raise ShapeMismatch(
+            f"Expected self to satisfy the requirement prod(self.shape[{named}:]) == prod(self.shape[:{named}]), "
+            f"but got {second} != {first}"
+        )
+    return first, second
+
+
+@composite(
+    namespace="torch.linalg",
+    cases=[case(T(4, 2, 2)), case(T(2, 3, 6)), case(T(4, 2, 2), 1), case(T(2, 3)), case(T(4, 2, 2), 0)],
+)
+def tensorinv(F: Any, input: Array, ind: Int = 2) -> Any:
+    """The inverse for ``tensordot``, the first ``ind`` dimensions being the rows."""
+    if ind <= 0:
+        raise InvalidOperation("Expected a strictly positive integer for 'ind'")
+    n, _ = _check_parts(input, ind, "ind")
+    shape = tuple(input.shape)
+    return F.reshape(F.linalg_inv(F.reshape(input, (n, n))), (*shape[ind:], *shape[:ind]))
+
+
+@composite(
+    namespace="torch.linalg",
+    cases=[
+        case(T(2, 3, 6), T(2, 3)),
+        case(T(6, 2, 3), T(6)),
+        case(T(2, 6, 3), T(2, 3), dims=(1,)),
+        case(T(2, 3), T(2)),
+    ],
+)
+def tensorsolve(F: Any, input: Array, other: Array, dims: OptionalInts = None) -> Any:
+    """The X with ``tensordot(input, X, X.ndim) == other``; first ``dims`` are moved to the end."""
+    A = input if dims is None else F.movedim(input, dims, tuple(range(input.ndim - len(dims), input.ndim)))
+    n, _ = _check_parts(A, other.ndim, "other.ndim")
+    solution = F.linalg_solve(F.reshape(A, (n, n)), F.reshape(other, (-1,)))
+    return F.reshape(solution, tuple(A.shape)[other.ndim :])

@@ -27,6 +27,7 @@ from ..specs import (
     wrap_dims,
 )
 from .reduce import axes, reduced, restore
+from .sorting import route_picked
 
 
 def _nonempty(name: str) -> Callable[..., Spec]:
@@ -115,19 +116,8 @@ def min_dim(xp: Any, input: Array, dim: Int, keepdim: Bool = False) -> Any:
     return _by_argument(xp, xp.argmin, input, dim, keepdim)
 
 
-def _to_index(F: Any, grads: Any, indices: Any, input_shape: Any, dim: int, keepdim: bool) -> Any:
-    grad = grads[0]
-    if grad is None:
-        return None
-    if not keepdim and input_shape:
-        grad, indices = F.unsqueeze(grad, dim), F.unsqueeze(indices, dim)
-    if not input_shape:
-        return grad
-    return F.scatter_add(F.new_zeros(grad, input_shape), dim, indices, grad)
-
-
 for _indexed in (max_dim, min_dim):
-    _indexed.derivative(input=_to_index)
+    _indexed.derivative(input=route_picked)
 
 
 @composite(key="max.other", cases=[case(T(2, 3), T(3))])

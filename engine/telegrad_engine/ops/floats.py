@@ -8,8 +8,11 @@ from typing import Any
 from ..cases import T, binary, case, unary
 from ..dtypes import FLOATING, bool_, from_numpy
 from ..errors import DTypeMismatch, InvalidOperation, NotImplementedForDType
+from ..naming import by_operand
 from ..params import Array, Bool, Number, Operand, OptionalNumber
-from ..registry import common_dtype, default_float, elementwise
+from ..registry import default_float, elementwise, op
+from ..specs import Spec, broadcast_shapes
+from .guards import divisible, refuse_zero
 
 
 @elementwise(cases=[*unary(), case(T(4, values=[0.0, -3.0, 2.0, math.nan])), case(T(3, dtype="bool"))])
@@ -37,19 +40,6 @@ def frac(xp: Any, input: Array) -> Any:
 frac.derivative(input=lambda F, grad: grad)
 
 
-def _has_remainder(input: Any, other: Any) -> None:
-    if common_dtype((input, other)) == bool_.numpy:
-        raise NotImplementedForDType("\"fmod_cpu\" not implemented for 'Bool'")
-    if not hasattr(other, "dtype") and other == 0 and common_dtype((input, other)) not in FLOATING:
-        _refuse_zero(math.prod(input.shape))
-
-
-def _refuse_zero(count: int) -> None:
-    """Whole numbers have no NaN to answer a division by zero with."""
-    if count:
-        raise InvalidOperation("ZeroDivisionError")
-
-
 @elementwise(
     cases=[
         case(T(2, 3, low=-9, high=9), T(3, low=1, high=3)),
@@ -60,15 +50,14 @@ def _refuse_zero(count: int) -> None:
         case(T(), T(low=1, high=3)),
         case(T(3, dtype="bool"), T(3, dtype="bool")),
     ],
-    node="FmodBackward1",
-    guard=_has_remainder,
+    node=by_operand("Fmod", tensor=1, number=0),
+    guard=divisible("fmod_cpu"),
+    widens=False,
 )
 def fmod(xp: Any, input: Array, other: Operand) -> Any:
     """The remainder of ``input / other``, with the sign of ``input``, as C's fmod."""
-    result = xp.fmod(input, other)
-    if result.dtype not in FLOATING and xp.any(xp.equal(other, 0)):
-        _refuse_zero(result.size)
-    return result
+    refuse_zero(xp, input, other)
+    return xp.fmod(input, other)
 
 
 fmod.derivative(
@@ -85,6 +74,7 @@ fmod.derivative(
         case(T(4, values=[0.0, -1.0, 2.0, 3.0]), T(4, values=[-1.0, 0.0, -0.0, -math.inf])),
         case(T(3, dtype="bool"), T(3, dtype="bool")),
     ],
+    node=by_operand("Copysign", tensor=0, number=1),
 )
 def copysign(xp: Any, input: Array, other: Operand) -> Any:
     """The magnitude of ``input`` with the sign of ``other``, which may be that of a zero."""
@@ -107,6 +97,7 @@ ODD = [math.nan, math.inf, -math.inf, 1.5]
         case(T(4, values=ODD), posinf=math.inf),
         case(T(3, dtype="bool")),
     ],
+    widens=False,
 )
 def nan_to_num(
     xp: Any,
@@ -169,3 +160,57 @@ def isclose(
     error = xp.absolute(input - other)
     near = xp.logical_and(xp.isfinite(error), error <= atol + xp.absolute(rtol * other))
     return xp.logical_or(close, near)
+
+
+def _whole_truth(*_inputs: Any, **_attrs: Any) -> Spec:
+    return Spec((), bool_.numpy)
+
+
+def _closeness_rule(input: Any, other: Any, rtol: Any = 0, atol: Any = 0, equal_nan: bool = False) -> Spec:
+    broadcast_shapes(input.shape, other.shape)
+    if input.dtype != other.dtype:
+        names = [from_numpy(x.dtype).kernel_name for x in (input, other)]
+        raise DTypeMismatch(f"{names[0]} did not match {names[1]}")
+    _check_closeness(input, other, rtol, atol)
+    return Spec((), bool_.numpy)
+
+
+@op(
+    _closeness_rule,
+    truth=True,
+    cases=[
+        case(T(2, 3), T(3)),
+        case(T(3, values=[1.0, 2.0, 3.0]), T(3, values=[1.0, 2.1, 3.5]), 0.2),
+        case(T(3, values=[10.0, 20.0, 30.0]), T(values=10.0), atol=20.0),
+        case(T(4, values=ODD), T(4, values=ODD)),
+        case(T(4, values=ODD), T(4, values=ODD), equal_nan=True),
+        case(T(3, dtype="bool"), T(3, dtype="bool")),
+        case(T(3), T(3), rtol=-1),
+        case(T(3), T(2)),
+        case(T(3), T(3, dtype="bool")),
+        case(T(0, 3), T()),
+    ],
+)
+def allclose(
+    xp: Any, input: Array, other: Array, rtol: Number = 1e-05, atol: Number = 1e-08, equal_nan: Bool = False
+) -> Any:
+    """Whether all elements are close, as ``isclose`` says."""
+    return xp.all(isclose.raw(xp, input, other, rtol, atol, equal_nan))
+
+
+@op(
+    _whole_truth,
+    truth=True,
+    cases=[
+        case(T(3, values=[1.0, 2.0, 3.0]), T(3, values=[1.0, 2.0, 3.0])),
+        case(T(3, values=[1.0, 2.0, 3.0]), T(3, values=[1.0, 2.0, 4.0])),
+        case(T(2), T(3)),
+        case(T(1, 2), T(2)),
+        case(T(4, values=ODD), T(4, values=ODD)),
+        case(T(2, values=[1.0, 2.0]), T(2, values=[1.0, 2.0], dtype="float64")),
+        case(T(0), T(0)),
+    ],
+)
+def equal(xp: Any, input: Array, other: Array) -> Any:
+    """Whether both have the same shape and the same elements; a NaN equals nothing."""
+    return xp.asarray(tuple(input.shape) == tuple(other.shape) and bool(xp.all(xp.equal(input, other))))

@@ -13,6 +13,7 @@ from ..errors import (
     InvalidOperation,
     ShapeMismatch,
 )
+from ..naming import by_operand
 from ..params import (
     Array,
     Arrays,
@@ -257,9 +258,7 @@ index_select.derivative(input=_index_select_grad)
 
 def _masked_fill_rule(input: Any, mask: Any, value: Any) -> Spec:
     if mask.dtype != bool_.numpy:
-        name = {"float32": "float", "float64": "double", "int64": "long int"}.get(
-            from_numpy(mask.dtype).name, from_numpy(mask.dtype).name
-        )
+        name = from_numpy(mask.dtype).c_name
         raise DTypeMismatch(f"masked_fill_ only supports boolean masks, but got mask with dtype {name}")
     if hasattr(value, "shape") and value.shape:
         raise InvalidOperation(
@@ -280,6 +279,7 @@ def _masked_fill_rule(input: Any, mask: Any, value: Any) -> Spec:
         case(T(3), M(2, 1), 0.0),
         case(T(0, 3), M(3), 1.0),
     ],
+    node=by_operand("MaskedFill", at=2, tensor=1, number=0),
 )
 def masked_fill(xp: Any, input: Array, mask: Array, value: Operand) -> Any:
     """``input`` with ``value`` where the mask is true."""

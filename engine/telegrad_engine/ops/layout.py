@@ -281,7 +281,7 @@ def broadcast_tensors(F: Any, tensors: ManyArrays) -> Any:
         case(T(2, dtype="float32"), T(2, dtype="float64"), indexing="ij"),
     ],
 )
-def meshgrid(F: Any, tensors: ManyArrays, *, indexing: OptionalStr = None) -> Any:
+def meshgrid(F: Any, tensors: ManyArrays = (), *, indexing: OptionalStr = None) -> Any:
     """Grids of coordinates from vectors; with ``indexing="xy"`` the first two dimensions are swapped."""
     _check_stack("meshgrid", tensors)
     wrong = next((x for x in tensors if len(x.shape) > 1), None)

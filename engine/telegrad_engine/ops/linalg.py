@@ -7,7 +7,7 @@ from typing import Any
 
 from .. import specs
 from ..cases import T, case
-from ..dtypes import from_numpy
+from ..dtypes import from_numpy, widened
 from ..errors import DTypeMismatch, ShapeMismatch
 from ..params import Array
 from ..registry import composite, op
@@ -26,6 +26,11 @@ def same_dtype(a: Any, b: Any) -> None:
         names = [from_numpy(x.dtype).kernel_name for x in (a, b)]
         left, right = [_C_NAMES.get(n, n) for n in names]
         raise DTypeMismatch(f"expected m1 and m2 to have the same dtype, but got: {left} != {right}")
+
+
+def product(xp: Any, a: Any, b: Any) -> Any:
+    """The matrix product, which adds up in float32 what is stored in fewer bits."""
+    return xp.matmul(widened(a), widened(b))
 
 
 def _matmul_rule(input: Any, other: Any) -> Spec:
@@ -82,7 +87,7 @@ def _matmul_node(node: Any) -> str:
 )
 def matmul(xp: Any, input: Array, other: Array) -> Any:
     """The matrix product, with torch's rules for vectors and batches."""
-    return xp.matmul(input, other)
+    return product(xp, input, other)
 
 
 def _matmul_wrt_input(F: Any, grad: Any, other: Any, input_shape: Any) -> Any:
@@ -114,7 +119,7 @@ def _mm_rule(input: Any, mat2: Any) -> Spec:
 @op(_mm_rule, cases=[case(T(2, 3), T(3, 4)), case(T(0, 3), T(3, 4))])
 def mm(xp: Any, input: Array, mat2: Array) -> Any:
     """The product of two matrices."""
-    return xp.matmul(input, mat2)
+    return product(xp, input, mat2)
 
 
 mm.derivative(
@@ -138,7 +143,7 @@ def _bmm_rule(input: Any, mat2: Any) -> Spec:
 @op(_bmm_rule, cases=[case(T(5, 2, 3), T(5, 3, 4)), case(T(0, 2, 3), T(0, 3, 4))])
 def bmm(xp: Any, input: Array, mat2: Array) -> Any:
     """The products of two batches of matrices."""
-    return xp.matmul(input, mat2)
+    return product(xp, input, mat2)
 
 
 bmm.derivative(
@@ -183,6 +188,9 @@ outer.derivative(
 def dot(F: Any, input: Array, tensor: Array) -> Any:
     """The inner product of two vectors."""
     _vectors(input, tensor)
+    if input.dtype != tensor.dtype:
+        kinds = [x.dtype.kernel_name for x in (input, tensor)]
+        raise DTypeMismatch(f"dot : expected both vectors to have same dtype, but found {kinds[0]} and {kinds[1]}")
     return F.matmul(input, tensor)
 
 
@@ -249,7 +257,7 @@ def _linear_node(node: Any) -> str:
 )
 def linear(xp: Any, input: Array, weight: Array, bias: Array = None) -> Any:
     """``input @ weight.T + bias``: (…, in) by (out, in) to (…, out)."""
-    result = xp.matmul(input, weight.T)
+    result = product(xp, input, weight.T)
     if bias is not None:
         result += bias
     return result

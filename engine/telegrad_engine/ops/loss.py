@@ -27,6 +27,21 @@ def reduce_loss(F: Any, losses: Any, reduction: str) -> Any:
     return losses if reduction == "none" else F.mean(losses) if reduction == "mean" else F.sum(losses)
 
 
+def check_weighted(input: Any, weight: Any, reduction: str) -> None:
+    """Raise for a weight not of the input's shape, or an unknown reduction, in the words that torch has here."""
+    if tuple(weight.shape) != tuple(input.shape):
+        raise InvalidValue("Weights and input must have the same size.")
+    if reduction not in REDUCTIONS:
+        raise InvalidValue(f"Invalid reduction mode: {reduction}. Expected one of 'none', 'mean', 'sum'.")
+
+
+def weighted(F: Any, losses: Any, input: Any, weight: Any, reduction: str) -> Any:
+    """The losses times ``weight``, of the input's shape: as they are, their weighted mean, or their sum."""
+    check_weighted(input, weight, reduction)
+    losses = losses * weight
+    return F.sum(losses) / F.sum(weight) if reduction == "mean" else reduce_loss(F, losses, reduction)
+
+
 @composite(
     namespace="torch.nn.functional",
     cases=[
@@ -34,13 +49,16 @@ def reduce_loss(F: Any, losses: Any, reduction: str) -> Any:
         case(T(2, 3), T(2, 3), reduction="sum"),
         case(T(3), T(3), reduction="none"),
         case(T(), T()),
+        *[case(T(2, 3), T(2, 3), reduction=how, weight=T(2, 3, low=0.5)) for how in REDUCTIONS],
+        case(T(2, 3), T(2, 3), weight=T(2, 1)),
     ],
 )
-def mse_loss(F: Any, input: Array, target: Array, *, reduction: Str = "mean") -> Any:
-    """The squared differences: their mean, or as ``reduction`` says."""
-    if not input.is_floating_point() and not target.is_floating_point():
+def mse_loss(F: Any, input: Array, target: Array, *, reduction: Str = "mean", weight: Array = None) -> Any:
+    """The squared differences: their mean, weighted if there is a ``weight``, or as ``reduction`` says."""
+    if weight is None and not input.is_floating_point() and not target.is_floating_point():
         raise NotImplementedForDType(f"\"mse_cpu\" not implemented for '{input.dtype.kernel_name}'")
-    return reduce_loss(F, F.square(input - target), reduction)
+    losses = F.square(input - target)
+    return reduce_loss(F, losses, reduction) if weight is None else weighted(F, losses, input, weight, reduction)
 
 
 def _class_dim(ndim: int) -> int:
@@ -171,6 +189,21 @@ nll_loss.derivative(input=_nll_grad)
         case(T(4, 3), T(4, 3, low=0.1, high=1.0)),
         case(T(4, 3), T(4, 3, low=0.1, high=1.0), reduction="sum"),
         case(T(4, 3, low=-300.0, high=300.0), I(4, high=3)),
+        *[
+            case(T(2, 3, 4), target, T(3, low=0.5, constant=True), reduction=how, label_smoothing=0.2, **options)
+            for how in REDUCTIONS
+            for target, options in (
+                (T(2, 3, 4, low=0.1, high=1.0), {}),
+                (T(values=[[0, 1, 2, 1], [2, 2, 0, 1]], dtype="int64"), {"ignore_index": 1}),
+            )
+        ],
+        case(T(2, 3), T(2, 3, low=0.1, high=1.0), ignore_index=1),
+        case(T(2, 3), T(2, 3, low=0.1, high=1.0), T(2, constant=True)),
+        case(T(2, 3), I(2, high=3), T(2, constant=True)),
+        case(T(2, 3), I(2, high=3), label_smoothing=1.5),
+        case(T(2, 3), I(3, high=3)),
+        case(T(3), T(values=1, dtype="int64"), label_smoothing=0.1),
+        case(T(3), T(3, low=0.1, high=1.0)),
     ],
 )
 def cross_entropy(
@@ -195,6 +228,8 @@ def cross_entropy(
             raise InvalidOperation(
                 f"Expected floating point type for target with class probabilities, got {target.dtype.kernel_name}"
             )
+        if ignore_index >= 0:
+            raise InvalidOperation("ignore_index is not supported for floating point target")
         return _soft_cross_entropy(F, input, target, weight, reduction, label_smoothing, axis)
     logs = F.log_softmax(input, axis)
     options = {"ignore_index": ignore_index, "reduction": reduction}
@@ -209,6 +244,11 @@ def _soft_cross_entropy(
     F: Any, input: Any, target: Any, weight: Any, reduction: str, smoothing: float, axis: int
 ) -> Any:
     classes = input.shape[axis]
+    if weight is not None and tuple(weight.shape) != (classes,):
+        raise InvalidOperation(
+            f"cross_entropy: weight tensor should be defined either for all {classes} classes or no classes but got "
+            f"weight tensor of shape: {list(weight.shape)}"
+        )
     if smoothing:
         target = target * (1 - smoothing) + smoothing / classes
     losses = F.log_softmax(input, axis) * target

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from ..cases import T, case, unary
-from ..dtypes import bool_, from_numpy, is_floating
+from ..dtypes import bool_, from_numpy, is_floating, widened
 from ..errors import InvalidOperation, NotImplementedForDType
 from ..params import Array, Int, OptionalDType
 from ..registry import elementwise, op
@@ -21,7 +21,7 @@ def _no_bool(input: Any) -> None:
 @elementwise(functional=True, takes_inplace=True, guard=_no_bool, cases=[*unary(), case(T(3, values=[-1.0, 0.0, 2.0]))])
 def relu(xp: Any, input: Array) -> Any:
     """The input where positive, else 0; its slope at 0 is 0."""
-    return xp.maximum(input, 0)
+    return xp.maximum(input, xp.zero(input))
 
 
 relu.derivative(input=lambda F, grad, result: F.relu_backward(grad, result))
@@ -30,7 +30,7 @@ relu.derivative(input=lambda F, grad, result: F.relu_backward(grad, result))
 @elementwise(internal=True, inplace=False, node="ThresholdBackwardBackward0", cases=[case(T(2, 3), T(2, 3))])
 def relu_backward(xp: Any, grad_output: Array, result: Array) -> Any:
     """The gradient where relu let its input pass. An op, so that it requires grad when torch's does."""
-    return grad_output * (result > 0)
+    return grad_output * (result > xp.zero(result))
 
 
 relu_backward.derivative(
@@ -65,12 +65,23 @@ def softmax(xp: Any, input: Array, dim: Int, dtype: OptionalDType = None) -> Any
     """``exp(input)`` scaled to sum to 1 along ``dim``."""
     if dtype is not None:
         input = input.astype(dtype.numpy)
+    input = widened(input)
     return xp.softmax(input, dim) if input.ndim else xp.ones_like(input)
 
 
-softmax.derivative(
-    input=lambda F, grad, result, dim: result * (grad - F.sum(grad * result, (dim,), True)),
-)
+def _fusable(result: Any, dim: int) -> bool:
+    """Whether the sums along ``dim`` are dot products of rows, in a precision to add up in."""
+    return bool(result.ndim and dim % result.ndim == result.ndim - 1 and result.dtype.itemsize > 2)
+
+
+def _softmax_grad(F: Any, grad: Any, result: Any, dim: int) -> Any:
+    if F.xp is not None and _fusable(result, dim):
+        along = F.xp.einsum("...i,...i->...", grad, result)[..., None]
+        return F.xp.affine(grad - along, result)
+    return result * (grad - F.sum(grad * result, (dim,), True))
+
+
+softmax.derivative(input=_softmax_grad)
 
 
 @op(partial(_softmax_rule, "log_softmax"), functional=True, cases=SOFTMAXES)
@@ -78,12 +89,14 @@ def log_softmax(xp: Any, input: Array, dim: Int, dtype: OptionalDType = None) ->
     """The logarithm of the softmax along ``dim``, without overflow."""
     if dtype is not None:
         input = input.astype(dtype.numpy)
-    if not input.ndim:
-        return xp.zeros_like(input)
-    shifted = input - xp.max(input, axis=dim, keepdims=True) if input.size else input
-    return shifted - xp.log(xp.sum(xp.exp(shifted), axis=dim, keepdims=True))
+    input = widened(input)
+    return xp.log_softmax(input, dim) if input.ndim else xp.zeros_like(input)
 
 
-log_softmax.derivative(
-    input=lambda F, grad, result, dim: grad - F.exp(result) * F.sum(grad, (dim,), True),
-)
+def _log_softmax_grad(F: Any, grad: Any, result: Any, dim: int) -> Any:
+    if F.xp is not None and _fusable(result, dim):
+        return F.xp.affine(F.xp.exp(result), -F.xp.einsum("...i->...", grad)[..., None], grad)
+    return grad - F.exp(result) * F.sum(grad, (dim,), True)
+
+
+log_softmax.derivative(input=_log_softmax_grad)

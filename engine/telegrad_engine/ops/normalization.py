@@ -8,21 +8,42 @@ from typing import Any
 from ..cases import T, case
 from ..dtypes import bfloat16, float16, float32, float64, from_numpy, is_floating
 from ..errors import DTypeMismatch, InvalidOperation, NotImplementedForDType, ShapeMismatch
-from ..params import Array, Ints, Number, OptionalNumber
-from ..registry import op
+from ..params import Array, IntOrInts, Ints, Number, OptionalNumber
+from ..registry import composite, op
 from ..specs import Spec
 
 Dims = tuple[int, ...]
 
 
-def _mean(xp: Any, x: Any, dims: Dims) -> Any:
-    return xp.sum(x, axis=dims, keepdims=True) / max(math.prod(x.shape[d] for d in dims), 1)
+def standardised(xp: Any, x: Any, eps: float) -> tuple[Any, Any, Any]:
+    """``x`` (outer, group, inner) with each group brought to mean 0 and variance 1; its mean; the factor in it.
+
+    Half precision is computed in float32.
+    """
+    x = widened(xp, x)
+    count = max(x.shape[0] * x.shape[2], 1)
+    mean = xp.einsum("ogi->g", x)[:, None] / count
+    centred = x - mean
+    scale = 1 / xp.sqrt(xp.einsum("ogi,ogi->g", centred, centred)[:, None] / count + eps)
+    return xp.affine(centred, scale), mean, scale
 
 
-def standardised(xp: Any, x: Any, dims: Dims, eps: float) -> Any:
-    """The array brought to mean 0 and variance 1 over ``dims``."""
-    centred = x - _mean(xp, x, dims)
-    return centred / xp.sqrt(_mean(xp, centred * centred, dims) + eps)
+def restandardised(xp: Any, x: Any, mean: Any, scale: Any) -> Any:
+    """What ``standardised`` gave, from what it left for the derivative: cheaper to compute again than to keep."""
+    return xp.affine(widened(xp, x) - mean, scale)
+
+
+def widened(xp: Any, x: Any) -> Any:
+    """Half precision as float32, in which torch computes."""
+    return x if x.dtype.itemsize > 2 else x.astype(xp.float32)
+
+
+def standardised_grad(xp: Any, grad: Any, standard: Any, scale: Any) -> Any:
+    """``through`` for (outer, group, inner), fused; ``standard`` is overwritten."""
+    count = max(grad.shape[0] * grad.shape[2], 1)
+    level = xp.einsum("ogi->g", grad)[:, None] / count
+    along = xp.einsum("ogi,ogi->g", grad, standard)[:, None] / count
+    return xp.affine(xp.affine(standard, -along, grad), scale, -level * scale)
 
 
 def affine(x: Any, weight: Any, bias: Any) -> Any:
@@ -31,8 +52,13 @@ def affine(x: Any, weight: Any, bias: Any) -> Any:
     return scaled if bias is None else scaled + bias
 
 
+def scaled_shifted(xp: Any, own: Any, weight: Any, bias: Any) -> Any:
+    """``affine`` of an array that may be overwritten."""
+    return own if weight is None and bias is None else xp.affine(own, 1 if weight is None else weight, bias)
+
+
 def standardise(F: Any, x: Any, dims: Dims, eps: float) -> tuple[Any, Any]:
-    """What ``standardised`` gives, differentiably, and the factor in it."""
+    """``x`` brought to mean 0 and variance 1 over ``dims``, differentiably, and the factor in it."""
     centred = x - F.mean(x, dims, True)
     scale = F.rsqrt(F.mean(centred * centred, dims, True) + eps)
     return centred * scale, scale
@@ -95,10 +121,23 @@ def _layer_rule(input: Any, normalized_shape: Any, weight: Any = None, bias: Any
     return Spec(input.shape, input.dtype)
 
 
+def _rows(x: Any, normalized_shape: Any) -> tuple[int, int, int]:
+    """(1, rows, the elements of each)."""
+    size = math.prod(normalized_shape)
+    return 1, math.prod(x.shape[: len(x.shape) - len(normalized_shape)]), size
+
+
+def _moments_of_rows(input: Any, normalized_shape: Any, *_: Any, **__: Any) -> list[Spec]:
+    rows = math.prod(input.shape[: len(input.shape) - len(normalized_shape)])
+    return [Spec((rows, 1), input.dtype)] * 2
+
+
 @op(
     _layer_rule,
     namespace="torch.nn.functional",
     node="NativeLayerNormBackward0",
+    hidden=("mean", "scale"),
+    hidden_rule=_moments_of_rows,
     cases=[
         case(T(2, 3), (3,)),
         case(T(2, 3, 4), (3, 4), T(3, 4), T(3, 4)),
@@ -117,11 +156,24 @@ def layer_norm(
     xp: Any, input: Array, normalized_shape: Ints, weight: Array = None, bias: Array = None, eps: Number = 1e-5
 ) -> Any:
     """The input brought to mean 0 and variance 1 over its last dimensions, then scaled and shifted."""
-    return affine(standardised(xp, input, _split(input.ndim, normalized_shape)[1], eps), weight, bias)
+    standard, mean, scale = standardised(xp, xp.reshape(input, _rows(input, normalized_shape)), eps)
+    return scaled_shifted(xp, xp.reshape(standard, input.shape), weight, bias), mean, scale
 
 
 @layer_norm.joint_derivative
-def _layer_grads(F: Any, grad: Any, needs: Any, input: Any, weight: Any, normalized_shape: Any, eps: float) -> Any:
+def _layer_grads(
+    F: Any,
+    grad: Any,
+    needs: Any,
+    input: Any,
+    weight: Any,
+    normalized_shape: Any,
+    eps: float,
+    mean: Any,
+    scale: Any,
+) -> Any:
+    if F.xp is not None:
+        return _layer_grads_fused(F.xp, grad, needs, input, weight, normalized_shape, mean, scale)
     lead, dims = _split(len(input.shape), normalized_shape)
     standard, scale = standardise(F, input, dims, eps)
     return (
@@ -129,6 +181,20 @@ def _layer_grads(F: Any, grad: Any, needs: Any, input: Any, weight: Any, normali
         _over(F, grad * standard, lead) if needs[1] else None,
         _over(F, grad, lead) if needs[2] else None,
     )
+
+
+def _layer_grads_fused(
+    xp: Any, grad: Any, needs: Any, input: Any, weight: Any, normalized_shape: Any, mean: Any, scale: Any
+) -> Any:
+    shape = _rows(input, normalized_shape)
+    rows = xp.reshape(widened(xp, grad), shape)
+    standard = restandardised(xp, xp.reshape(input, shape), mean, scale)
+    by_weight = xp.reshape(xp.einsum("ogi,ogi->i", rows, standard), normalized_shape) if needs[1] else None
+    by_bias = xp.reshape(xp.einsum("ogi->i", rows), normalized_shape) if needs[2] else None
+    if not needs[0]:
+        return None, by_weight, by_bias
+    inner = rows if weight is None else rows * xp.reshape(weight, (-1,))
+    return xp.reshape(standardised_grad(xp, inner, standard, scale), input.shape), by_weight, by_bias
 
 
 def _rms_rule(input: Any, normalized_shape: Any, weight: Any = None, eps: Any = None) -> Spec:
@@ -160,8 +226,11 @@ def _smallest(dtype: Any, eps: float | None) -> float:
 )
 def rms_norm(xp: Any, input: Array, normalized_shape: Ints, weight: Array = None, eps: OptionalNumber = None) -> Any:
     """The input over its root mean square over the last dimensions, then scaled (Zhang and Sennrich 2019)."""
-    squares = _mean(xp, input * input, _split(input.ndim, normalized_shape)[1])
-    return affine(input / xp.sqrt(squares + _smallest(input.dtype, eps)), weight, None)
+    wide = widened(xp, input)
+    rows = xp.reshape(wide, _rows(input, normalized_shape))
+    squares = xp.einsum("ogi,ogi->g", rows, rows)[:, None] / max(rows.shape[2], 1)
+    standard = rows / xp.sqrt(squares + _smallest(input.dtype, eps))
+    return scaled_shifted(xp, xp.reshape(standard, input.shape), weight, None)
 
 
 @rms_norm.joint_derivative
@@ -174,3 +243,20 @@ def _rms_grads(F: Any, grad: Any, needs: Any, input: Any, weight: Any, normalize
         scale * (inner - standard * F.mean(inner * standard, dims, True)) if needs[0] else None,
         _over(F, grad * standard, lead) if needs[1] else None,
     )
+
+
+@composite(
+    namespace="torch.nn.functional",
+    cases=[
+        case(T(2, 3)),
+        case(T(2, 3, 4), 1.0, -1),
+        case(T(2, 3), dim=0, eps=10.0),
+        case(T(2, 3), 2.0, (0, 1)),
+        case(T(0, 3)),
+        case(T(2, 3), dim=2),
+    ],
+)
+def normalize(F: Any, input: Array, p: Number = 2.0, dim: IntOrInts = 1, eps: Number = 1e-12) -> Any:
+    """The input over its ``p``-norm along ``dim``, which counts as ``eps`` at least."""
+    dims = (dim,) if isinstance(dim, int) else dim
+    return input / F.clamp(F.linalg_vector_norm(input, p, dims, True), min=eps)

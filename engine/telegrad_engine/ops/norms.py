@@ -6,12 +6,12 @@ import math
 from typing import Any
 
 from ..cases import T, case, reduction
-from ..dtypes import from_numpy, int64, is_floating, promote_types
+from ..dtypes import float32, from_numpy, int64, is_floating, promote_types, widened
 from ..errors import DTypeMismatch, InvalidOperation, ShapeMismatch
-from ..params import Array, Bool, Number, NumberOrStr, OptionalDType, OptionalInts
+from ..params import Array, Bool, Number, NumberOrStr, OptionalDType, OptionalInts, OptionalNumber, Str
 from ..registry import composite, op
 from ..specs import Spec, reduced_shape, wrap_dims
-from .reduce import axes, reduced, restore
+from .reduce import accumulated_dtype, axes, reduced, restore, sum_rule
 
 # Norms ---------------------------------------------------------------------------------------------------
 
@@ -56,7 +56,6 @@ ORDERS = (0, 0.5, 1, 1.5, 2, 2.5, 3, math.inf, -math.inf, -1)
 @op(
     _vector_norm_rule,
     namespace="torch.linalg",
-    node="LinalgVectorNormBackward0",
     cases=[
         *reduction(),
         *[case(T(2, 4), ord, -1) for ord in ORDERS],
@@ -82,7 +81,7 @@ def vector_norm(
     dtype: OptionalDType = None,
 ) -> Any:
     """The ``ord``-norm over ``dim``, or of all elements: ``sum(abs(x) ** ord) ** (1 / ord)``."""
-    x = x if dtype is None else x.astype(dtype.numpy)
+    x = widened(x if dtype is None else x.astype(dtype.numpy))
     where = {"axis": axes(dim, x.ndim), "keepdims": keepdim}
     if ord == 2:
         return xp.sqrt(xp.sum(x * x, **where))
@@ -126,6 +125,12 @@ vector_norm.derivative(x=_vector_norm_grad)
         case(T(2, 3, 2), "fro", (0, 1, 2)),
         case(T(2, 3), 3, keepdim=True, dtype="float64"),
         case(T(2, 3), "other"),
+        case(T(values=[[3.0, 1.0], [0.5, 2.0]]), "nuc"),
+        case(T(values=[[3.0, 1.0], [0.5, 2.0]]), "nuc", (1, 0), True),
+        case(T(2, 3, 2), "nuc"),
+        case(T(2), "nuc"),
+        case(T(2, 3), "nuc", 0),
+        case(T(2, 3), None, 1),
         case(T(0, 3), math.inf),
         case(SOME_ZEROS, 2, 0),
     ],
@@ -139,29 +144,87 @@ def norm(
     *,
     dtype: OptionalDType = None,
 ) -> Any:
-    """The ``p``-norm over ``dim``, or of all elements; "fro" is the 2-norm."""
-    if p == "fro" and dim is not None and len(dim) > 2:
-        if len(input.shape) < 2:
-            raise ShapeMismatch("linalg.matrix_norm: The input tensor A must have at least 2 dimensions.")
-        raise ShapeMismatch(f"linalg.matrix_norm: dim must be a 2-tuple. Got {' '.join(map(str, dim))}")
-    if isinstance(p, str) and p != "fro":
-        raise InvalidOperation(f"linalg.matrix_norm: Order {p} not supported.")
-    return F.vector_norm(input, 2 if p == "fro" else p, dim, keepdim, dtype=dtype)
+    """The ``p``-norm over ``dim``, or of all elements; "fro" is the 2-norm, "nuc" that of singular values."""
+    if isinstance(p, str) and (p != "fro" or (dim is not None and len(dim) > 2)):
+        over = tuple(range(input.ndim)) if dim is None else dim
+        return F.linalg_matrix_norm(input, p, over, keepdim, dtype=dtype)
+    return F.linalg_vector_norm(input, 2 if p in ("fro", None) else p, dim, keepdim, dtype=dtype)
+
+
+@composite(
+    key="norm",
+    namespace="torch.linalg",
+    cases=[
+        *reduction(),
+        case(T(2, 3, 4), None, (0, 1)),
+        case(T(3), 3),
+        case(T(2, 3), 1),
+        case(T(2, 3), 1, 1),
+        case(T(2, 3, 4), math.inf, (0, 2), True),
+        case(T(2, 3), ord=2, dim=0, dtype="float64"),
+        case(T(2, 3), 3),
+        case(T(2, 3, 4), 2),
+        case(T(2, 3, 4), 2, (0, 1, 2)),
+        case(T(2, 3), dtype="int64"),
+    ],
+)
+def linalg_norm(
+    F: Any,
+    input: Array,
+    ord: OptionalNumber = None,
+    dim: OptionalInts = None,
+    keepdim: Bool = False,
+    *,
+    dtype: OptionalDType = None,
+) -> Any:
+    """The vector norm over one dimension, the matrix norm over two; without ``ord`` the root of the sum of squares."""
+    if ord is None:
+        return F.linalg_vector_norm(input, 2, dim, keepdim, dtype=dtype)
+    _check_norm_dims(input, dim)
+    over = tuple(range(input.ndim)) if dim is None else dim
+    if len(over) == 2:
+        return F.linalg_matrix_norm(input, ord, over, keepdim, dtype=dtype)
+    return F.linalg_vector_norm(input, ord, dim, keepdim, dtype=dtype)
+
+
+def _check_norm_dims(input: Any, dim: Any) -> None:
+    if dim is not None and len(dim) not in (1, 2):
+        raise ShapeMismatch(f"linalg.norm: If dim is specified, it must be of length 1 or 2. Got {list(dim)}")
+    if dim is None and input.ndim not in (1, 2):
+        raise ShapeMismatch(
+            f"linalg.norm: If dim is not specified but ord is, the input must be 1D or 2D. Got {input.ndim}D."
+        )
+
+
+@composite(
+    key="norm.word",
+    namespace="torch.linalg",
+    cases=[
+        case(T(2, 3), "fro"),
+        case(T(2, 3, 4), "fro", (0, 2), True),
+        case(T(2, 3, 4), "fro"),
+        case(T(2, 2), "fro", 0),
+        case(T(2, 3), "other"),
+        case(T(3), "fro"),
+    ],
+)
+def linalg_norm_word(
+    F: Any, input: Array, ord: Str, dim: OptionalInts = None, keepdim: Bool = False, *, dtype: OptionalDType = None
+) -> Any:
+    """The matrix norm that a word names: "fro" or "nuc"."""
+    _check_norm_dims(input, dim)
+    over = tuple(range(input.ndim)) if dim is None else dim
+    return F.linalg_matrix_norm(input, ord, over, keepdim, dtype=dtype)
 
 
 # Without NaN, and counts ---------------------------------------------------------------------------------
-
-
-def _nansum_rule(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Spec:
-    own = input.dtype if is_floating(input.dtype) else int64.numpy
-    return reduced(input, dim, keepdim, own if dtype is None else dtype.numpy)
 
 
 NANS = T(2, 3, values=[[1.0, math.nan, 2.0], [math.nan, math.nan, math.nan]])
 
 
 @op(
-    _nansum_rule,
+    sum_rule,
     cases=[
         *reduction(),
         case(NANS),
@@ -176,8 +239,8 @@ def nansum(
     xp: Any, input: Array, dim: OptionalInts = None, keepdim: Bool = False, *, dtype: OptionalDType = None
 ) -> Any:
     """The sum over ``dim``, or over everything, NaN counting as 0."""
-    wanted = _nansum_rule(input, dtype=dtype).dtype
-    present = xp.where(input == input, input, xp.zeros((), input.dtype)).astype(wanted)
+    present = xp.where(input == input, input, xp.zeros((), input.dtype)).astype(accumulated_dtype(input, dtype))
+    present = widened(present)
     return xp.sum(present, axis=axes(dim, input.ndim), keepdims=keepdim)
 
 
@@ -200,6 +263,9 @@ def nanmean(
             "nanmean(): expected input to have floating point or complex dtype but got " + input.dtype.kernel_name
         )
     present = F.sum(F.logical_not(F.isnan(input)), dim, keepdim)
+    if dtype is None and input.dtype.itemsize == 2:
+        # The sum may be beyond these dtypes where the mean is not.
+        return F.to(F.div(F.nansum(input, dim, keepdim, dtype=float32), present), dtype=input.dtype)
     return F.div(F.nansum(input, dim, keepdim, dtype=dtype), present)
 
 

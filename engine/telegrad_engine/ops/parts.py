@@ -161,11 +161,12 @@ def _split_node(node: Any) -> str:
 )
 def split(xp: Any, input: Array, split_size: IntOrInts, dim: Int = 0) -> Any:
     """Parts of ``split_size`` along ``dim``, the last maybe smaller; or parts of the given sizes."""
-    starts, start = [], 0
-    for n in _split_sizes(input.shape, split_size, wrap_dim(dim, input.ndim))[:-1]:
+    axis = wrap_dim(dim, input.ndim)
+    before, start, parts = (slice(None),) * axis, 0, []
+    for n in _split_sizes(input.shape, split_size, axis):
+        parts.append(input[(*before, slice(start, start + n))])
         start += n
-        starts.append(start)
-    return xp.split(input, starts, axis=dim)
+    return parts
 
 
 def _split_grad(F: Any, grads: Any, input_shape: Any, input_dtype: Any, split_size: Any, dim: int) -> Any:

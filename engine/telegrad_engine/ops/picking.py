@@ -11,10 +11,7 @@ from ..errors import DTypeMismatch, IndexOutOfRange, InvalidOperation, ShapeMism
 from ..params import Array, Bool, Int, OptionalInt, Str
 from ..registry import composite, op
 from ..specs import Spec, broadcast_shapes, wrap_dim
-from .scatter import _check_positive as check_positive
-from .scatter import _pad_to as pad_to
-from .scatter import _places as places
-from .scatter import _source as source
+from .places import check_within, padded_to, places, source
 from .scatter import scatter
 
 
@@ -145,7 +142,7 @@ def scatter_reduce(
 ) -> Any:
     """``input`` with ``src`` reduced into it along ``dim`` where ``index`` says."""
     axis = dim % max(input.ndim, 1)
-    check_positive(index, input.shape[axis] if input.ndim else 1, axis)
+    check_within(index, input.shape[axis] if input.ndim else 1, axis)
     at = places(xp, index, axis)
     first = input if include_self else xp.index_set(input, at, _start(xp, reduce, input.dtype))
     result = xp.index_combine(first, at, source(src, index), REDUCERS[reduce])
@@ -197,4 +194,4 @@ def _scatter_reduce_grad(
         to_input, to_src = own * shared, theirs * F.gather(shared, dim, index)
     if not include_self:
         to_input = F.scatter_value(to_input, dim, index, 0.0)
-    return [to_input if needs[0] else None, None, pad_to(F, to_src, src_shape) if needs[2] else None]
+    return [to_input if needs[0] else None, None, padded_to(F, to_src, src_shape) if needs[2] else None]

@@ -13,6 +13,7 @@ from ..errors import (
     InvalidOperation,
     ShapeMismatch,
 )
+from ..naming import by_operand
 from ..params import Array, Int, Number, Operand
 from ..registry import op
 from ..specs import Spec, wrap_dim
@@ -196,6 +197,7 @@ def _index_fill_rule(input: Any, dim: int, index: Any, value: Any) -> Spec:
         case(T(3), 0, I(1, high=3), T(1)),
         case(T(3), 0, I(1, 2, high=3), 1.0),
     ],
+    node=by_operand("IndexFill", at=2, tensor=1, number=0),
 )
 def index_fill(xp: Any, input: Array, dim: Int, index: Array, value: Operand) -> Any:
     """``input`` with ``value`` in the slices along ``dim`` at ``index``."""

@@ -1,4 +1,4 @@
-"""Pooling: the largest element or the average of each window."""
+"""Pooling: the largest element of each window, and putting elements back where they came from."""
 
 from __future__ import annotations
 
@@ -7,127 +7,148 @@ import math
 from typing import Any
 
 from ..cases import T, case
-from ..dtypes import bool_, int64, is_floating
+from ..dtypes import int64, is_floating, uint8
 from ..errors import InvalidOperation, NotImplementedForDType, ShapeMismatch
-from ..params import Array, Bool, IntOrInts
+from ..params import Array, Bool, IntOrInts, Ints
 from ..registry import composite, op
 from ..specs import Shape, Spec
-
-Pairs = tuple[Shape, Shape, Shape, Shape]
-
-# Checks --------------------------------------------------------------------------------------------------
-
-
-def _pair(value: Any, otherwise: str) -> Shape:
-    """Two numbers; a single one stands for both."""
-    values = (value,) if isinstance(value, int) else tuple(value)
-    if len(values) not in (1, 2):
-        raise ShapeMismatch(otherwise)
-    return values * 2 if len(values) == 1 else values
-
-
-def left_out(stride: Any, kernel_size: Any) -> Any:
-    """The stride, or the kernel's size where none is given."""
-    return kernel_size if stride in (None, ()) else stride
-
-
-def pairs_of(name: str, kernel_size: Any, stride: Any, padding: Any, dilation: Any) -> Pairs:
-    """Kernel, stride, padding and dilation as pairs; a stride left out is the kernel's size."""
-    kernel = _pair(kernel_size, f"{name}: kernel_size must either be a single int, or a tuple of two ints")
-    steps = _pair(
-        left_out(stride, kernel),
-        f"{name}: stride must either be omitted, a single int, or a tuple of two ints",
-    )
-    pads = _pair(padding, f"{name}: padding must either be a single int, or a tuple of two ints")
-    gaps = _pair(dilation, f"{name}: dilation must be either a single int, or a tuple of two ints")
-    return kernel, steps, pads, gaps
-
-
-def _count(n: int, span: int, stride: int, padding: int, ceil_mode: bool) -> int:
-    """How many windows there are; the last must start inside the input or the padding before it."""
-    count = (n + 2 * padding - span + (stride - 1 if ceil_mode else 0)) // stride + 1
-    return count - 1 if ceil_mode and (count - 1) * stride >= n + padding else count
-
-
-def _spans(kernel: Shape, dilation: Shape) -> Shape:
-    return tuple(d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True))
-
-
-def counts_of(sizes: Any, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, ceil_mode: bool) -> Shape:
-    """How many windows there are in both dimensions."""
-    steps = zip(sizes, _spans(kernel, dilation), stride, padding, strict=True)
-    return tuple(_count(n, span, s, p, ceil_mode) for n, span, s, p in steps)
-
-
-def pooled(
-    name: str, input: Any, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, ceil_mode: bool
-) -> Spec:
-    """The spec of pooled images, once all is checked; the texts are PyTorch\'s."""
-    shape = list(input.shape)
-    if 0 in stride:
-        raise InvalidOperation("stride should not be zero")
-    for pad, size, gap in zip(padding, kernel, dilation, strict=True):
-        if pad < 0:
-            raise InvalidOperation(f"pad must be non-negative, but got pad: {pad}")
-        if pad > (gap * (size - 1) + 1) // 2 and gap > 0:
-            raise InvalidOperation(
-                f"pad should be at most half of effective kernel size, but got pad={pad}, kernel_size={size} and "
-                f"dilation={gap}"
-            )
-    if min(kernel) <= 0:
-        raise InvalidOperation(f"kernel size should be greater than zero, but got kH: {kernel[0]} kW: {kernel[1]}")
-    if min(stride) < 0:
-        raise InvalidOperation(f"stride should be greater than zero, but got dH: {stride[0]} dW: {stride[1]}")
-    if min(dilation) <= 0:
-        raise InvalidOperation(
-            f"dilation should be greater than zero, but got dilationH: {dilation[0]} dilationW: {dilation[1]}"
-        )
-    if len(shape) not in (3, 4) or 0 in shape[len(shape) - 3 :]:
-        raise ShapeMismatch(
-            f"Expected 3D or 4D (batch mode) tensor with optional 0 dim batch size for input, but got:{shape}"
-        )
-    counts = counts_of(shape[-2:], kernel, stride, padding, dilation, ceil_mode)
-    if min(counts) < 1:
-        sizes = "x".join(map(str, shape[-3:]))
-        out = f"{shape[-3]}x{counts[0]}x{counts[1]}"
-        raise ShapeMismatch(f"Given input size: ({sizes}). Calculated output size: ({out}). Output size is too small")
-    if input.dtype == bool_.numpy:
-        raise NotImplementedForDType(f"\"{name}\" not implemented for 'Bool'")
-    return Spec((*shape[:-2], *counts), input.dtype)
-
-
-def padded(xp: Any, input: Any, counts: Shape, spans: Shape, stride: Shape, padding: Shape, value: Any) -> Any:
-    """The part of the input that windows reach, with ``value`` where they reach beyond it."""
-    ends = [(c - 1) * s + span for c, s, span in zip(counts, stride, spans, strict=True)]
-    sides = [(p, max(e - p - n, 0)) for p, e, n in zip(padding, ends, input.shape[-2:], strict=True)]
-    if any(map(any, sides)):
-        input = xp.pad(input, [(0, 0)] * (input.ndim - 2) + sides, constant_values=value)
-    return input[..., : ends[0], : ends[1]]
-
+from .pooling_windows import Windows, count, left_out, planes_of, pooled, read_windows, single
 
 # The largest ---------------------------------------------------------------------------------------------
+#
+# Which element of its window is the largest is kept as a number that counts the window's elements: in a
+# byte, where a place in the input would take eight.
 
 
-def _max_rule(
-    input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
-) -> Spec:
-    pairs = pairs_of("max_pool2d", kernel_size, stride, padding, dilation)
-    if len(input.shape) not in (3, 4):
-        raise ShapeMismatch("non-empty 3D or 4D (batch mode) tensor expected for input")
-    return pooled("max_pool2d", input, *pairs, ceil_mode)
+def _taps_dtype(kernel: Shape) -> Any:
+    return uint8.numpy if math.prod(kernel) <= 256 else int64.numpy
 
 
-def _max_hidden(input: Any, *args: Any, **attrs: Any) -> tuple[Spec]:
-    return (Spec(_max_rule(input, *args, **attrs).shape, int64.numpy),)
+def _largest_rule(
+    input: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
+) -> list[Spec]:
+    windows = Windows(kernel_size, stride, padding, dilation, ceil_mode)
+    result = pooled(f"max_pool{len(kernel_size)}d", input, windows)
+    return [result, Spec(result.shape, _taps_dtype(kernel_size))]
+
+
+def _first_inside(xp: Any, windows: Windows, counts: Shape) -> Any:
+    """The number of the first element of each window that is no padding."""
+    number = xp.zeros((), int)
+    for axis, n in enumerate(counts):
+        starts = xp.arange(n) * windows.stride[axis] - windows.padding[axis]
+        skipped = -(xp.minimum(starts, 0) // windows.dilation[axis])
+        number = number[..., None] * windows.kernel[axis] + skipped
+    return number
 
 
 @op(
-    _max_rule,
+    _largest_rule,
+    internal=True,
+    method=False,
+    outputs=("result", "taps"),
+    node=lambda node: f"MaxPool{len(node.attrs['kernel_size'])}DWithIndicesBackward0",
+)
+def largest(
+    xp: Any, input: Array, kernel_size: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil_mode: Bool
+) -> Any:
+    """The largest element of each window, and its number in the window: the first of equals, or the last NaN."""
+    windows = Windows(kernel_size, stride, padding, dilation, ceil_mode)
+    counts = windows.counts(input.shape[-len(kernel_size) :])
+    floating = is_floating(input.dtype)
+    least = -xp.inf if floating else xp.iinfo(input.dtype).min
+    views = xp.strided_windows(windows.reached(xp, input, least), kernel_size, stride, dilation)
+    dtype = _taps_dtype(kernel_size)
+    first = _first_inside(xp, windows, counts).astype(dtype) if any(padding) else xp.zeros(counts, dtype)
+    result = xp.ascontiguousarray(views[(..., *(0,) * len(kernel_size))])
+    taps = xp.broadcast_to(first, result.shape)
+    for number, at in enumerate(itertools.product(*map(range, kernel_size))):
+        if not number:
+            continue
+        value = xp.ascontiguousarray(views[(..., *at)])
+        better = value > result
+        if floating:
+            better = better | xp.isnan(value)
+        taps = xp.where(better, xp.asarray(number, dtype), taps)
+        result = xp.maximum(result, value)
+    return result, taps
+
+
+def _largest_grad(
+    F: Any,
+    grads: Any,
+    taps: Any,
+    input_shape: Any,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    ceil_mode: bool,
+) -> Any:
+    """Each gradient to the element that was the largest."""
+    grad, ndim = grads[0], len(kernel_size)
+    windows = Windows(kernel_size, stride, padding, dilation, ceil_mode)
+    if F.xp is not None:
+        return _spread_back(F.xp, grad, taps, input_shape, windows)
+    places = F.window_places(taps, tuple(input_shape[-ndim:]), kernel_size, stride, padding, dilation)
+    flat = F.new_zeros(grad, (planes_of(input_shape, ndim), math.prod(input_shape[-ndim:])))
+    rows = (flat.shape[0], math.prod(grad.shape[-ndim:]))
+    return F.reshape(F.scatter_add(flat, 1, F.reshape(places, rows), F.reshape(grad, rows)), tuple(input_shape))
+
+
+def _spread_back(xp: Any, grad: Any, taps: Any, input_shape: Any, windows: Windows) -> Any:
+    """The same by laying the windows, zero but for one element each, over the input."""
+    ndim = len(windows.kernel)
+    planes, sizes, counts = planes_of(input_shape, ndim), input_shape[-ndim:], grad.shape[-ndim:]
+    each = zip(sizes, windows.padding, counts, windows.stride, windows.spans, strict=True)
+    full = tuple(max(n + 2 * p, (c - 1) * s + span) for n, p, c, s, span in each)
+    rows = (planes, 1, *counts)
+    shares = xp.reshape(grad, rows), xp.reshape(taps, rows)
+    whole = xp.unpool(*shares, windows.kernel, full, windows.stride, windows.dilation)
+    inner = tuple(slice(p, p + n) for p, n in zip(windows.padding, sizes, strict=True))
+    return xp.reshape(whole[(slice(None), slice(None), *inner)], input_shape)
+
+
+largest.derivative(input=_largest_grad)
+
+
+def _places_rule(taps: Any, sizes: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any) -> Spec:
+    return Spec(taps.shape, int64.numpy)
+
+
+@op(
+    _places_rule,
+    internal=True,
+    method=False,
+)
+def window_places(
+    xp: Any, taps: Array, sizes: Ints, kernel_size: Ints, stride: Ints, padding: Ints, dilation: Ints
+) -> Any:
+    """Where in its flattened plane of ``sizes`` each window's element of that number is."""
+    ndim = len(sizes)
+    rest = taps.astype(int64.numpy)
+    places = xp.zeros((), int64.numpy)
+    below = 1
+    for axis in reversed(range(ndim)):
+        within = rest % kernel_size[axis] * dilation[axis]
+        rest = rest // kernel_size[axis]
+        starts = xp.arange(taps.shape[axis - ndim]) * stride[axis] - padding[axis]
+        places = places + (within + xp.reshape(starts, (-1, *(1,) * (ndim - 1 - axis)))) * below
+        below *= sizes[axis]
+    return places
+
+
+def _max_pool(F: Any, input: Any, windows: Windows, return_indices: bool) -> Any:
+    result, taps = F.largest(input, *windows)
+    if not return_indices:
+        return result
+    ndim = len(windows.kernel)
+    return result, F.window_places(taps, tuple(input.shape[-ndim:]), *windows[:-1])
+
+
+@composite(
     functional=True,
     method=False,
-    node="MaxPool2DWithIndicesBackward0",
-    hidden=("indices",),
-    hidden_rule=_max_hidden,
     cases=[
         case(T(2, 3, 6, 5), 2),
         case(T(3, 7, 6), (3, 2), (2, 1), (1, 0)),
@@ -149,56 +170,51 @@ def _max_hidden(input: Any, *args: Any, **attrs: Any) -> tuple[Spec]:
     ],
 )
 def max_pool2d(
-    xp: Any,
+    F: Any,
     input: Array,
     kernel_size: IntOrInts,
     stride: IntOrInts = None,
     padding: IntOrInts = 0,
     dilation: IntOrInts = 1,
     ceil_mode: Bool = False,
+    return_indices: Bool = False,
 ) -> Any:
-    """The largest element of each window of (N, C, H, W) or (C, H, W); the gradient goes to the first of equals."""
-    kernel, steps, pads, gaps = pairs_of("max_pool2d", kernel_size, stride, padding, dilation)
-    sizes, spans = input.shape[-2:], _spans(kernel, gaps)
-    counts = counts_of(sizes, kernel, steps, pads, gaps, ceil_mode)
-    # Padding is told by its place, -1, and not by its value: the input may hold the lowest value too.
-    places = xp.reshape(xp.arange(math.prod(sizes)), sizes)
-    values, spots = (
-        xp.strided_windows(padded(xp, a, counts, spans, steps, pads, fill), kernel, steps, gaps)
-        for a, fill in ((input, 0), (places, -1))
-    )
-    within = not any(pads) and not ceil_mode
-    largest, where = values[..., 0, 0], xp.broadcast_to(spots[..., 0, 0], (*input.shape[:-2], *counts))
-    for i, j in list(itertools.product(*map(range, kernel)))[1:]:
-        value, spot = xp.ascontiguousarray(values[..., i, j]), spots[..., i, j]
-        better = value > largest
-        if is_floating(input.dtype):
-            better = better | xp.isnan(value)
-        if not within:
-            better = (better | (where < 0)) & (spot >= 0)
-        largest = xp.maximum(largest, value) if within else xp.where(better, value, largest)
-        where = xp.where(better, spot, where)
-    planes = xp.reshape(xp.arange(math.prod(input.shape[:-2])), (*input.shape[:-2], 1, 1))
-    return xp.array(largest), where + planes * math.prod(sizes)
+    """The largest element of each window of (N, C, H, W) or (C, H, W); the gradient goes to the first of equals.
+
+    With ``return_indices`` a pair: also each one's place in its flattened image.
+    """
+    windows = read_windows("max_pool2d", 2, kernel_size, stride, padding, dilation, ceil_mode)
+    return _max_pool(F, input, windows, return_indices)
 
 
-def _max_grad(F: Any, grad: Any, indices: Any, input_shape: Any, kernel_size: Any, stride: Any, dilation: Any) -> Any:
-    kernel, steps, _, gaps = pairs_of("max_pool2d", kernel_size, stride, 0, dilation)
-    apart = all(s >= span for s, span in zip(steps, _spans(kernel, gaps), strict=True))
-    write = F.scatter if apart else F.scatter_add
-    flat = F.new_zeros(grad, (math.prod(input_shape),))
-    return F.reshape(write(flat, 0, F.reshape(indices, (-1,)), F.reshape(grad, (-1,))), tuple(input_shape))
-
-
-max_pool2d.derivative(input=_max_grad)
-
-
-def single(value: Any, otherwise: str) -> int:
-    """The one number of a one-dimensional window."""
-    values = (value,) if isinstance(value, int) else tuple(value)
-    if len(values) != 1:
-        raise ShapeMismatch(otherwise.format(len(values)))
-    return int(values[0])
+@composite(
+    functional=True,
+    method=False,
+    cases=[
+        case(T(2, 3, 4, 5, 4), 2),
+        case(T(3, 5, 4, 4), (3, 2, 1), (2, 1, 1), (1, 0, 0), 1, True),
+        case(T(0, 3, 4, 4, 4), 2),
+        case(T(1, 0, 3, 3, 3), 2),
+        case(T(3, 3, 3), 2),
+        case(T(1, 3, 3, 3), 4),
+        case(T(1, 3, 3, 3), 2, -1),
+        case(T(1, 3, 3, 3), (2, 2)),
+        case(T(1, 3, 3, 3, dtype="bool"), 2),
+    ],
+)
+def max_pool3d(
+    F: Any,
+    input: Array,
+    kernel_size: IntOrInts,
+    stride: IntOrInts = None,
+    padding: IntOrInts = 0,
+    dilation: IntOrInts = 1,
+    ceil_mode: Bool = False,
+    return_indices: Bool = False,
+) -> Any:
+    """The largest element of each window of (N, C, D, H, W) or (C, D, H, W), as ``max_pool2d``."""
+    windows = read_windows("max_pool3d", 3, kernel_size, stride, padding, dilation, ceil_mode)
+    return _max_pool(F, input, windows, return_indices)
 
 
 @composite(
@@ -224,6 +240,7 @@ def max_pool1d(
     padding: IntOrInts = 0,
     dilation: IntOrInts = 1,
     ceil_mode: Bool = False,
+    return_indices: Bool = False,
 ) -> Any:
     """The largest element of each window of (N, C, L) or (C, L); the gradient goes to the first of equals."""
     shape = list(input.shape)
@@ -249,9 +266,11 @@ def max_pool1d(
         raise InvalidOperation(
             f"max_pool1d() padding should be at most half of kernel size, but got padding={pad} and kernel_size={size}"
         )
-    count = _count(shape[-1], gap * (size - 1) + 1, step, pad, ceil_mode)
-    if count < 1:
-        raise ShapeMismatch(f"max_pool1d() Invalid computed output size: {count}")
+    windows = count(shape[-1], gap * (size - 1) + 1, step, pad, ceil_mode)
+    if windows < 1:
+        raise ShapeMismatch(f"max_pool1d() Invalid computed output size: {windows}")
     if not input.is_floating_point():
         raise NotImplementedForDType(f"\"max_pool1d_impl\" not implemented for '{input.dtype.kernel_name}'")
-    return F.squeeze(F.max_pool2d(F.unsqueeze(input, -2), (1, size), (1, step), (0, pad), (1, gap), ceil_mode), -2)
+    windows_of_rows = Windows((1, size), (1, step), (0, pad), (1, gap), ceil_mode)
+    pooled_rows = _max_pool(F, F.unsqueeze(input, -2), windows_of_rows, return_indices)
+    return tuple(F.squeeze(x, -2) for x in pooled_rows) if return_indices else F.squeeze(pooled_rows, -2)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
 from ..cases import T, case
-from ..dtypes import FLOATING, bool_, int64, parse
+from ..dtypes import FLOATING, bool_, int64, parse, widened
 from ..errors import DTypeMismatch, InvalidOperation, NotImplementedForDType, ShapeMismatch
-from ..params import Array, Int, Items, OptionalInt
+from ..params import Array, Arrays, Int, Items, OptionalInt
 from ..registry import composite, op
 from ..specs import Spec, broadcast_shapes, wrap_dim, wrap_dims
 from .addmm import kind_names
@@ -86,9 +87,6 @@ def inner(F: Any, input: Array, other: Array) -> Any:
 @composite(cases=[case(T(3), T(3)), case(T(0), T(0)), case(T(3), T(4)), case(T(3), T(2, 3))])
 def vdot(F: Any, input: Array, other: Array) -> Any:
     """The inner product of two vectors; for real ones it is ``dot``."""
-    if input.ndim == other.ndim == 1 and input.dtype != other.dtype:
-        names = "{} and {}".format(*kind_names(input._data, other._data))
-        raise DTypeMismatch(f"dot : expected both vectors to have same dtype, but found {names}")
     return F.dot(input, other)
 
 
@@ -114,23 +112,13 @@ def kron(F: Any, input: Array, other: Array) -> Any:
     return F.reshape(spread * blocks, tuple(n * m for n, m in zip(a, b, strict=True)))
 
 
-def _cross_dim(shape: tuple[int, ...], dim: int | None) -> int:
-    """The dimension of the vectors: by default the first of size 3."""
-    if dim is not None:
-        return wrap_dim(dim, len(shape))
-    if 3 not in shape:
-        raise ShapeMismatch("no dimension of size 3 in input")
-    return shape.index(3)
-
-
-def _cross_rule(input: Any, other: Any, dim: int | None = None) -> Spec:
-    axis = _cross_dim(input.shape, dim)
+def _cross_rule(input: Any, other: Any, *, dim: int = -1) -> Spec:
     if len(input.shape) != len(other.shape):
         raise ShapeMismatch("linalg.cross: inputs must have the same number of dimensions.")
-    n, m = input.shape[axis] if input.shape else 1, other.shape[axis] if other.shape else 1
+    axis = wrap_dim(dim, len(input.shape))
+    n, m = (x.shape[axis] if x.shape else 1 for x in (input, other))
     if n != 3 or m != 3:
-        shown = axis if dim is None else dim
-        raise ShapeMismatch(f"linalg.cross: inputs dimension {shown} must have length 3. Got {n} and {m}")
+        raise ShapeMismatch(f"linalg.cross: inputs dimension {dim} must have length 3. Got {n} and {m}")
     shape = broadcast_shapes(input.shape, other.shape)
     if input.dtype != other.dtype:
         raise DTypeMismatch("expected scalar type {} but found {}".format(*kind_names(input, other)))
@@ -141,27 +129,120 @@ def _cross_rule(input: Any, other: Any, dim: int | None = None) -> Spec:
 
 @op(
     _cross_rule,
-    node="LinalgCrossBackward0",
+    key="cross",
+    namespace="torch.linalg",
+    cases=[
+        case(T(2, 3), T(2, 3)),
+        case(T(3, 2), T(3, 1), dim=0),
+        case(T(1, 3), T(4, 3)),
+        case(T(0, 3), T(0, 3)),
+        case(T(2, 2), T(2, 2)),
+        case(T(2, 3), T(3)),
+        case(T(2, 3), T(2, 3), dim=2),
+    ],
+)
+def linalg_cross(xp: Any, input: Array, other: Array, *, dim: Int = -1) -> Any:
+    """The cross product of vectors of three along ``dim``."""
+    return xp.cross(input, other, axis=dim)
+
+
+linalg_cross.derivative(
+    input=lambda F, grad, other, dim: F.linalg_cross(other, grad, dim=dim),
+    other=lambda F, grad, input, dim: F.linalg_cross(grad, input, dim=dim),
+)
+
+
+@composite(
     cases=[
         case(T(2, 3), T(2, 3)),
         case(T(3, 3), T(3, 3)),
         case(T(3, 2), T(3, 1), dim=0),
         case(T(1, 3), T(4, 3), dim=-1),
-        case(T(0, 3), T(0, 3)),
         case(T(2, 2), T(2, 2)),
         case(T(2, 3), T(3)),
         case(T(2, 3), T(2, 3), 0),
     ],
 )
-def cross(xp: Any, input: Array, other: Array, dim: OptionalInt = None) -> Any:
+def cross(F: Any, input: Array, other: Array, dim: OptionalInt = None) -> Any:
     """The cross product of vectors of three along ``dim``, by default the first of size 3."""
-    return xp.cross(input, other, axis=_cross_dim(input.shape, dim))
+    if dim is None:
+        if 3 not in input.shape:
+            raise ShapeMismatch("no dimension of size 3 in input")
+        dim = tuple(input.shape).index(3)
+    return F.linalg_cross(input, other, dim=dim)
 
 
-cross.derivative(
-    input=lambda F, grad, other, input_shape, dim: F.cross(other, grad, _cross_dim(input_shape, dim)),
-    other=lambda F, grad, input, dim: F.cross(grad, input, _cross_dim(input.shape, dim)),
+@composite(
+    namespace="torch.linalg",
+    cases=[case(T(2, 3), T(2, 3)), case(T(3), T(2, 3)), case(T(3, 2), T(3, 1), dim=0), case(T(3), T(2))],
 )
+def vecdot(F: Any, x: Array, y: Array, *, dim: Int = -1) -> Any:
+    """The inner products of vectors along ``dim``."""
+    if not x.is_floating_point():
+        kind = x.dtype.kernel_name
+        raise DTypeMismatch(f"linalg.vecdot: Expected a floating point or complex tensor as input. Got {kind}")
+    return F.dot(x, y) if x.ndim == y.ndim == 1 else F.sum(x * y, (dim,))
+
+
+@composite(
+    key="matmul",
+    namespace="torch.linalg",
+    cases=[case(T(2, 3), T(3, 4)), case(T(5, 2, 3), T(3)), case(T(2, 3), T(2, 3))],
+)
+def linalg_matmul(F: Any, input: Array, other: Array) -> Any:
+    """The matrix product: ``matmul``."""
+    return F.matmul(input, other)
+
+
+@composite(
+    namespace="torch.linalg",
+    cases=[
+        case([T(2, 3), T(3, 4)]),
+        case([T(3), T(3, 20), T(20, 2), T(2)]),
+        case([T(2, 9), T(9, 3), T(3, 7), T(7, 2)]),
+        case([T(3)]),
+        case([T(3), T(2, 3, 3), T(3)]),
+        case([T(2, 3), T(2, 3)]),
+    ],
+)
+def multi_dot(F: Any, tensors: Arrays) -> Any:
+    """The product of several matrices in the order that costs least; the first and the last may be vectors."""
+    if len(tensors) < 2:
+        raise InvalidOperation(f"multi_dot(): expected at least 2 tensors but got {len(tensors)}")
+    ends = {0: (1, 2), len(tensors) - 1: (1, 2)}
+    for i, x in enumerate(tensors):
+        if x.ndim not in ends.get(i, (2,)):
+            allowed = "1D or 2D" if i in ends else "2D"
+            raise ShapeMismatch(f"multi_dot(): tensor {i} must be {allowed} but got {x.ndim}D")
+    first, last = tensors[0], tensors[-1]
+    rows = [F.unsqueeze(first, 0) if first.ndim == 1 else first, *tensors[1:-1]]
+    chain = [*rows, F.unsqueeze(last, 1) if last.ndim == 1 else last]
+    for i, (a, b) in enumerate(itertools.pairwise(chain)):
+        if a.shape[1] != b.shape[0]:
+            raise ShapeMismatch(
+                f"multi_dot(): tensors {i} and {i + 1} with shapes {list(tensors[i].shape)} and "
+                f"{list(tensors[i + 1].shape)} cannot be multiplied"
+            )
+    result = _cheapest(F, chain)
+    return F.reshape(result, (*tuple(first.shape)[: first.ndim - 1], *tuple(last.shape)[1:]))
+
+
+def _cheapest(F: Any, chain: list[Any]) -> Any:
+    """The product of matrices, split where the dynamic programme of Godbole (1973) says."""
+    sizes = [chain[0].shape[0], *[x.shape[1] for x in chain]]
+    costs: dict[tuple[int, int], tuple[int, int]] = {(i, i): (0, i) for i in range(len(chain))}
+    for span in range(1, len(chain)):
+        for i in range(len(chain) - span):
+            j = i + span
+            costs[i, j] = min(
+                (costs[i, k][0] + costs[k + 1, j][0] + sizes[i] * sizes[k + 1] * sizes[j + 1], k) for k in range(i, j)
+            )
+
+    def product(i: int, j: int) -> Any:
+        split = costs[i, j][1]
+        return chain[i] if i == j else product(i, split) @ product(split + 1, j)
+
+    return product(0, len(chain) - 1)
 
 
 def _trace_rule(input: Any) -> Spec:
@@ -175,7 +256,7 @@ def _trace_rule(input: Any) -> Spec:
 @op(_trace_rule, cases=[case(T(3, 3)), case(T(2, 3)), case(T(0, 3)), case(T(2, 2, dtype="int32")), case(T(3))])
 def trace(xp: Any, input: Array) -> Any:
     """The sum of the diagonal of a matrix."""
-    return xp.asarray(xp.trace(input, dtype=_trace_rule(input).dtype))
+    return xp.asarray(xp.trace(widened(input.astype(_trace_rule(input).dtype))))
 
 
 trace.derivative(input=lambda F, grad, input_shape: grad * F.eye(*input_shape, dtype=parse(grad.dtype)))

@@ -23,7 +23,7 @@ def _floating_size(name: str, kernel: str) -> Any:
     return rule
 
 
-def _uniform(xp: Any, rng: Any, size: Any, dtype: Any) -> Any:
+def uniform_numbers(xp: Any, rng: Any, size: Any, dtype: Any) -> Any:
     """Uniform numbers from [0, 1): drawn with as many bits as ``dtype`` has, or rounding could give 1."""
     if dtype.itemsize > 2:
         return xp.asarray(rng.random(size, dtype=dtype))
@@ -34,7 +34,7 @@ def _uniform(xp: Any, rng: Any, size: Any, dtype: Any) -> Any:
 @op(_floating_size("rand", "check_uniform_bounds"), random=True, factory=True, cases=[])
 def rand(xp: Any, rng: Any, size: Ints, *, dtype: OptionalDType = None) -> Any:
     """Uniform numbers from [0, 1)."""
-    return _uniform(xp, rng, size, default_float() if dtype is None else dtype.numpy)
+    return uniform_numbers(xp, rng, size, default_float() if dtype is None else dtype.numpy)
 
 
 @op(_floating_size("randn", "normal_kernel_cpu"), random=True, factory=True, cases=[])
@@ -53,7 +53,7 @@ def _like_rule(input: Any, *, dtype: Any = None) -> Spec:
 @op(_like_rule, random=True, method=False, factory=True, cases=[])
 def rand_like(xp: Any, rng: Any, input: Array, *, dtype: OptionalDType = None) -> Any:
     """Uniform numbers from [0, 1) in the shape of another tensor."""
-    return _uniform(xp, rng, input.shape, input.dtype if dtype is None else dtype.numpy)
+    return uniform_numbers(xp, rng, input.shape, input.dtype if dtype is None else dtype.numpy)
 
 
 @op(_like_rule, random=True, method=False, factory=True, cases=[])
@@ -98,7 +98,8 @@ def randperm(xp: Any, rng: Any, n: Int) -> Any:
 
 def _bernoulli_rule(input: Any) -> Spec:
     if not is_floating(input.dtype):
-        raise DTypeMismatch("bernoulli expects a floating point tensor of probabilities")
+        kind = from_numpy(input.dtype).kernel_name
+        raise NotImplementedForDType(f"\"bernoulli_tensor_cpu_p_\" not implemented for '{kind}'")
     return Spec(input.shape, input.dtype)
 
 
@@ -106,8 +107,11 @@ def _bernoulli_rule(input: Any) -> Spec:
 def bernoulli(xp: Any, rng: Any, input: Array) -> Any:
     """Ones with the probability that ``input`` gives for each element, else zeros."""
     if input.size and (float(input.min()) < 0 or float(input.max()) > 1):
-        raise InvalidOperation("Expected p_in >= 0 && p_in <= 1 to be true, but got false.")
-    return xp.asarray(rng.random(input.shape) < input).astype(input.dtype)
+        raise InvalidOperation(
+            "Expected p_in >= 0 && p_in <= 1 to be true, but got false.  (Could this error message be improved?  If "
+            "so, please report an enhancement request to PyTorch.)"
+        )
+    return (xp.asarray(rng.random(input.shape)) < input).astype(input.dtype)
 
 
 bernoulli.derivative(input=lambda F, grad: F.zeros_like(grad))

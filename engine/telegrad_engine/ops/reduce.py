@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..cases import T, case, reduction
-from ..dtypes import bool_, float32, from_numpy, int64, is_floating
+from ..dtypes import bool_, float32, from_numpy, int64, is_floating, widened
 from ..errors import (
     DTypeMismatch,
 )
@@ -38,9 +38,14 @@ def reduced(input: Any, dim: Any, keepdim: bool, dtype: Any = None) -> Spec:
     return Spec(shape, input.dtype if dtype is None else dtype)
 
 
-def _sum_rule(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Spec:
-    own = input.dtype if is_floating(input.dtype) else int64.numpy
-    return reduced(input, dim, keepdim, own if dtype is None else dtype.numpy)
+def accumulated_dtype(input: Any, dtype: Any) -> Any:
+    """The dtype of a sum or product: the one asked for, the input's, or int64 for whole numbers and bools."""
+    return dtype.numpy if dtype else input.dtype if is_floating(input.dtype) else int64.numpy
+
+
+def sum_rule(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Spec:
+    """The spec of a sum over ``dim``, or over everything."""
+    return reduced(input, dim, keepdim, accumulated_dtype(input, dtype))
 
 
 def _floating(name: str, input: Any, text: str) -> None:
@@ -75,7 +80,7 @@ def _by_dim(name: str) -> Callable[[Any], str]:
 
 
 @op(
-    _sum_rule,
+    sum_rule,
     node=_by_dim("Sum"),
     cases=[
         *reduction(),
@@ -91,7 +96,7 @@ def sum_(xp: Any, input: Array, dim: OptionalInts = None, keepdim: Bool = False,
         input = input.astype(dtype.numpy)
     elif input.dtype.kind in "biu":
         input = input.astype(int64.numpy)
-    return xp.sum(input, axis=axes(dim, input.ndim), keepdims=keepdim)
+    return xp.sum(widened(input), axis=axes(dim, input.ndim), keepdims=keepdim)
 
 
 sum_.derivative(input=lambda F, grad, input_shape, dim, keepdim: restore(F, grad, input_shape, dim, keepdim))
@@ -104,7 +109,17 @@ def _mean_rule(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any
             input,
             "could not infer output dtype. Input dtype must be either a floating point or complex dtype.",
         )
+    elif not dtype.is_floating_point:
+        raise DTypeMismatch(
+            "mean(): could not infer output dtype. Optional dtype must be either a floating point or complex dtype. "
+            f"Got: {dtype.kernel_name}"
+        )
     return reduced(input, dim, keepdim, input.dtype if dtype is None else dtype.numpy)
+
+
+def _over(grad: Any, n: int) -> Any:
+    """``grad / n``, in two steps where float16 could not hold ``n``."""
+    return grad / n if n < 2**15 else grad * 2.0**-15 / (n / 2**15)
 
 
 @op(_mean_rule, node=_by_dim("Mean"), cases=[*reduction(), case(T(2, 3, dtype="int64"), dtype="float32")])
@@ -112,13 +127,13 @@ def mean(xp: Any, input: Array, dim: OptionalInts = None, keepdim: Bool = False,
     """The mean over ``dim``, or over everything."""
     if dtype is not None:
         input = input.astype(dtype.numpy)
-    total = xp.sum(input, axis=axes(dim, input.ndim), keepdims=keepdim)
+    total = xp.sum(widened(input), axis=axes(dim, input.ndim), keepdims=keepdim)
     return xp.true_divide(total, count(input.shape, dim), dtype=total.dtype)
 
 
 mean.derivative(
     input=lambda F, grad, input_shape, dim, keepdim: restore(
-        F, grad / max(count(input_shape, dim), 1), input_shape, dim, keepdim
+        F, _over(grad, max(count(input_shape, dim), 1)), input_shape, dim, keepdim
     )
 )
 
@@ -160,7 +175,7 @@ def var(
     correction: OptionalNumber = None,
 ) -> Any:
     """The variance over ``dim``, divided by n - correction (1 unless told)."""
-    axis = axes(dim, input.ndim)
+    axis, input = axes(dim, input.ndim), widened(input)
     n = count(input.shape, dim) - _correction(unbiased, correction)
     total = xp.sum(input, axis=axis, keepdims=True)
     centred = input - xp.true_divide(total, count(input.shape, dim), dtype=total.dtype)
@@ -207,7 +222,7 @@ std.derivative(input=_std_grad)
 
 
 @op(
-    _sum_rule,
+    sum_rule,
     cases=[
         case(T(2, 3)),
         case(T(2, 3, dtype="int64")),
@@ -220,7 +235,8 @@ std.derivative(input=_std_grad)
 )
 def prod(xp: Any, input: Array, *, dtype: OptionalDType = None) -> Any:
     """The product of all elements."""
-    return xp.prod(input, dtype=dtype.numpy if dtype else None if is_floating(input.dtype) else int64.numpy)
+    wanted = accumulated_dtype(input, dtype)
+    return xp.prod(widened(input.astype(wanted)))
 
 
 def _products_of_others(F: Any, x: Any) -> Any:
@@ -249,18 +265,18 @@ prod.derivative(input=_prod_grad)
 
 def _cumsum_rule(input: Any, dim: int, *, dtype: Any = None) -> Spec:
     wrap_dim(dim, len(input.shape))
-    own = input.dtype if is_floating(input.dtype) else int64.numpy
-    return Spec(input.shape, own if dtype is None else dtype.numpy)
+    return Spec(input.shape, accumulated_dtype(input, dtype))
 
 
 @op(
     _cumsum_rule,
+    inplace=True,
     cases=[case(T(2, 3), 0), case(T(2, 3), -1), case(T(3, dtype="int64"), 0), case(T(), 0), case(T(0, 3), 0)],
 )
 def cumsum(xp: Any, input: Array, dim: Int, *, dtype: OptionalDType = None) -> Any:
     """The running sum along ``dim``."""
-    wanted = dtype.numpy if dtype else input.dtype if is_floating(input.dtype) else int64.numpy
-    return xp.cumsum(input, axis=dim, dtype=wanted) if input.ndim else input.astype(wanted)
+    wide = widened(input.astype(accumulated_dtype(input, dtype)))
+    return xp.cumsum(wide, axis=dim) if input.ndim else wide
 
 
 cumsum.derivative(input=lambda F, grad, dim: F.flip(F.cumsum(F.flip(grad, (dim,)), dim), (dim,)))
@@ -322,8 +338,7 @@ def _logsumexp_rule(input: Any, dim: Any, keepdim: bool = False) -> Spec:
 )
 def logsumexp(xp: Any, input: Array, dim: Ints, keepdim: Bool = False) -> Any:
     """``log(sum(exp(input)))`` over ``dim`` without overflow; -inf where all elements are."""
-    if not is_floating(input.dtype):
-        input = input.astype(float32.numpy)
+    input = widened(input) if is_floating(input.dtype) else input.astype(float32.numpy)
     axis = axes(dim, input.ndim)
     top = xp.max(input, axis=axis, keepdims=True, initial=-math.inf)
     top = xp.where(xp.isfinite(top), top, xp.zeros_like(top))

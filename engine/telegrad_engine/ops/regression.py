@@ -12,7 +12,7 @@ from ..errors import DTypeMismatch, InvalidOperation, NotImplementedForDType
 from ..params import Array, Number, Str
 from ..registry import common_dtype, composite, op
 from ..specs import Spec, broadcast_shapes
-from .loss import check_reduction, reduce_loss
+from .loss import check_reduction, check_weighted, reduce_loss, weighted
 
 
 def reduce_losses(xp: Any, losses: Any, reduction: str) -> Any:
@@ -27,6 +27,11 @@ def share(grad: Any, losses_shape: Any, reduction: str) -> Any:
     return grad / max(math.prod(losses_shape), 1) if reduction == "mean" else grad
 
 
+WEIGHED = [
+    *[case(T(2, 3), T(2, 3), reduction=how, weight=T(2, 3, low=0.5)) for how in ("mean", "sum", "none")],
+    case(T(2, 3), T(2, 3), weight=T(2, 1)),
+    case(*[T(2, 3, dtype="float32")] * 2, reduction="median", weight=T(2, 3, dtype="float32")),
+]
 PAIRS = [
     case(T(2, 3), T(2, 3)),
     case(T(2, 3), T(2, 3), reduction="sum"),
@@ -41,10 +46,11 @@ PAIRS = [
 ]
 
 
-@composite(namespace="torch.nn.functional", cases=PAIRS)
-def l1_loss(F: Any, input: Array, target: Array, *, reduction: Str = "mean") -> Any:
-    """The absolute differences: their mean, or as ``reduction`` says."""
-    return reduce_loss(F, F.abs(input - target), reduction)
+@composite(namespace="torch.nn.functional", cases=[*PAIRS, *WEIGHED])
+def l1_loss(F: Any, input: Array, target: Array, *, reduction: Str = "mean", weight: Array = None) -> Any:
+    """The absolute differences: their mean, weighted if there is a ``weight``, or as ``reduction`` says."""
+    losses = F.abs(input - target)
+    return reduce_loss(F, losses, reduction) if weight is None else weighted(F, losses, input, weight, reduction)
 
 
 def _pair_rule(kernel: str, check: Callable[[float], None], promotes: bool) -> Callable[..., Spec]:
@@ -109,11 +115,12 @@ def _check_delta(delta: float = 1.0) -> None:
 
 @op(
     _pair_rule("huber_cpu", _check_delta, promotes=False),
-    namespace="torch.nn.functional",
+    internal=True,
+    method=False,
+    node="HuberLossBackward0",
     common=common_dtype,
-    cases=[*PAIRS, case(T(2, 3), T(2, 3), delta=0.5), case(T(2), T(2), delta=0.0)],
 )
-def huber_loss(xp: Any, input: Array, target: Array, *, reduction: Str = "mean", delta: Number = 1.0) -> Any:
+def huber_losses(xp: Any, input: Array, target: Array, *, reduction: Str = "mean", delta: Number = 1.0) -> Any:
     """Half the squared differences up to ``delta``, from there on linear (Huber 1964)."""
     sizes = xp.absolute(input - target)
     return reduce_losses(xp, xp.where(sizes <= delta, 0.5 * sizes * sizes, delta * (sizes - 0.5 * delta)), reduction)
@@ -125,7 +132,22 @@ def _huber_grad(F: Any, grad: Any, input: Any, target: Any, reduction: str, delt
     return share(grad, gaps.shape, reduction) * slopes
 
 
-huber_loss.derivative(
+huber_losses.derivative(
     input=_huber_grad,
     target=lambda F, grad, input, target, reduction, delta: -_huber_grad(F, grad, input, target, reduction, delta),
 )
+
+
+@composite(
+    namespace="torch.nn.functional",
+    cases=[*PAIRS, *WEIGHED, case(T(2, 3), T(2, 3), delta=0.5), case(T(2), T(2), delta=0.0)],
+)
+def huber_loss(
+    F: Any, input: Array, target: Array, reduction: Str = "mean", delta: Number = 1.0, weight: Array = None
+) -> Any:
+    """Half the squared differences up to ``delta``, from there on linear (Huber 1964)."""
+    if weight is None:
+        return F.huber_losses(input, target, reduction=reduction, delta=delta)
+    check_weighted(input, weight, reduction)
+    losses = F.huber_losses(input, target, reduction="none", delta=delta)
+    return reduce_loss(F, losses * weight, reduction)

@@ -9,7 +9,6 @@ from ..cases import I, T, case
 from ..dtypes import int32, int64
 from ..errors import (
     DTypeMismatch,
-    IndexOutOfBounds,
     ShapeMismatch,
 )
 from ..params import (
@@ -22,6 +21,7 @@ from ..specs import (
     Spec,
     wrap_dim,
 )
+from .places import check_within, padded_to, places, source
 
 
 def _check_index(name: str, what: str, shape: Any, index: Any) -> None:
@@ -63,14 +63,8 @@ def gather(xp: Any, input: Array, dim: Int, index: Array) -> Any:
     axis = dim % max(input.ndim, 1)
     if not input.ndim:
         return xp.broadcast_to(input, index.shape)
-    _check_positive(index, input.shape[axis], axis)
+    check_within(index, input.shape[axis], axis)
     return xp.take_along_axis(_corner(xp, input, index.shape, axis), index, axis=axis)
-
-
-def _check_positive(index: Any, size: int, axis: int) -> None:
-    if index.size and (int(index.min()) < 0 or int(index.max()) >= size):
-        wrong = int(index.max()) if int(index.max()) >= size else int(index.min())
-        raise IndexOutOfBounds(f"index {wrong} is out of bounds for dimension {axis} with size {size}")
 
 
 gather.derivative(
@@ -94,20 +88,6 @@ def _scatter_rule(input: Any, dim: int, index: Any, src: Any) -> Spec:
     return Spec(input.shape, input.dtype)
 
 
-def _places(xp: Any, index: Any, axis: int) -> tuple[Any, ...]:
-    """The index arrays that name where each element of ``index`` goes."""
-    grids = []
-    for d, n in enumerate(index.shape):
-        shape = [1] * index.ndim
-        shape[d] = n
-        grids.append(index if d == axis else xp.reshape(xp.arange(n), tuple(shape)))
-    return tuple(grids)
-
-
-def _source(src: Any, index: Any) -> Any:
-    return src[tuple(slice(0, n) for n in index.shape)]
-
-
 SCATTERS = [
     case(T(3, 4), 1, T(3, 2, values=[[0, 3], [1, 2], [2, 0]], dtype="int64"), T(3, 2)),
     case(T(3, 4), 0, T(1, 4, values=[[0, 2, 1, 0]], dtype="int64"), T(2, 4)),
@@ -119,34 +99,28 @@ SCATTERS = [
 def scatter(xp: Any, input: Array, dim: Int, index: Array, src: Array) -> Any:
     """``input`` with ``src`` written along ``dim`` where ``index`` says."""
     axis = dim % max(input.ndim, 1)
-    _check_positive(index, input.shape[axis] if input.ndim else 1, axis)
-    return xp.index_set(input, _places(xp, index, axis), _source(src, index))
+    check_within(index, input.shape[axis] if input.ndim else 1, axis)
+    return xp.index_set(input, places(xp, index, axis), source(src, index))
 
 
 scatter.derivative(
     input=lambda F, grad, dim, index: F.scatter_value(grad, dim, index, 0.0),
-    src=lambda F, grad, dim, index, src_shape: _pad_to(F, F.gather(grad, dim, index), src_shape),
+    src=lambda F, grad, dim, index, src_shape: padded_to(F, F.gather(grad, dim, index), src_shape),
 )
-
-
-def _pad_to(F: Any, grad: Any, shape: tuple[int, ...]) -> Any:
-    """Zeros for the elements of a source larger than its index."""
-    if tuple(grad.shape) == shape:
-        return grad
-    return F.getitem_scatter(grad, shape, tuple(("slice", 0, n, 1) for n in grad.shape))
 
 
 @op(
     lambda input, dim, index, value: _scatter_rule(input, dim, index, value),
     key="scatter.value",
+    node="ScatterBackward1",
     inplace=True,
     cases=[case(T(3, 4), 1, T(3, 2, values=[[0, 3], [1, 2], [2, 0]], dtype="int64"), 1.5)],
 )
 def scatter_value(xp: Any, input: Array, dim: Int, index: Array, value: Number) -> Any:
     """``input`` with a number written along ``dim`` where ``index`` says."""
     axis = dim % max(input.ndim, 1)
-    _check_positive(index, input.shape[axis] if input.ndim else 1, axis)
-    return xp.index_set(input, _places(xp, index, axis), value)
+    check_within(index, input.shape[axis] if input.ndim else 1, axis)
+    return xp.index_set(input, places(xp, index, axis), value)
 
 
 scatter_value.derivative(input=lambda F, grad, dim, index: F.scatter_value(grad, dim, index, 0.0))
@@ -156,11 +130,11 @@ scatter_value.derivative(input=lambda F, grad, dim, index: F.scatter_value(grad,
 def scatter_add(xp: Any, input: Array, dim: Int, index: Array, src: Array) -> Any:
     """``input`` with ``src`` added along ``dim`` where ``index`` says; repeated indices add up."""
     axis = dim % max(input.ndim, 1)
-    _check_positive(index, input.shape[axis] if input.ndim else 1, axis)
-    return xp.index_add(input, _places(xp, index, axis), _source(src, index))
+    check_within(index, input.shape[axis] if input.ndim else 1, axis)
+    return xp.index_add(input, places(xp, index, axis), source(src, index))
 
 
 scatter_add.derivative(
     input=lambda F, grad: grad,
-    src=lambda F, grad, dim, index, src_shape: _pad_to(F, F.gather(grad, dim, index), src_shape),
+    src=lambda F, grad, dim, index, src_shape: padded_to(F, F.gather(grad, dim, index), src_shape),
 )

@@ -16,6 +16,7 @@ from ..params import (
     Ints,
     OptionalInts,
 )
+from ..plans import Rule
 from ..registry import composite, op
 from ..specs import (
     Spec,
@@ -51,16 +52,14 @@ def reshape(xp: Any, input: Array, shape: Ints) -> Any:
 @op(_reshape_rule, view=True, cases=RESHAPES)
 def view(xp: Any, input: Array, shape: Ints) -> Any:
     """The same memory in another shape; one size may be -1."""
-    result = input.view()
     try:
-        result.shape = infer_reshape(input.shape, shape)
+        return xp.reshape_view(input, infer_reshape(input.shape, shape))
     except AttributeError:
         raise InvalidOperation(
             "view size is not compatible with input tensor's size and stride (at least one dimension "
             "spans across "
             "two contiguous subspaces). Use .reshape(...) instead."
         ) from None
-    return result
 
 
 for _reshaping in (reshape, view):
@@ -250,22 +249,25 @@ def flip(xp: Any, input: Array, dims: Ints) -> Any:
 flip.derivative(input=lambda F, grad, dims: F.flip(grad, dims))
 
 
-def _tri_rule(input: Any, diagonal: int = 0) -> Spec:
-    if len(input.shape) < 2:
-        raise ShapeMismatch("tril: input tensor must have at least 2 dimensions")
-    return Spec(input.shape, input.dtype)
+def _tri_rule(name: str) -> Rule:
+    def rule(input: Any, diagonal: int = 0) -> Spec:
+        if len(input.shape) < 2:
+            raise ShapeMismatch(f"{name}: input tensor must have at least 2 dimensions")
+        return Spec(input.shape, input.dtype)
+
+    return rule
 
 
 TRIANGLES = [case(T(3, 3)), case(T(2, 3), 1), case(T(2, 3, 4), diagonal=-1), case(T(0, 3))]
 
 
-@op(_tri_rule, cases=TRIANGLES)
+@op(_tri_rule("tril"), inplace=True, cases=[*TRIANGLES, case(T(3))])
 def tril(xp: Any, input: Array, diagonal: Int = 0) -> Any:
     """The lower triangle of each matrix, the rest zeros."""
     return xp.tril(input, diagonal)
 
 
-@op(_tri_rule, cases=TRIANGLES)
+@op(_tri_rule("triu"), inplace=True, cases=[*TRIANGLES, case(T(3))])
 def triu(xp: Any, input: Array, diagonal: Int = 0) -> Any:
     """The upper triangle of each matrix, the rest zeros."""
     return xp.triu(input, diagonal)

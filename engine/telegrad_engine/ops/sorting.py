@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..cases import T, case
-from ..dtypes import bool_, int64, is_floating
+from ..dtypes import bool_, int64, is_floating, widened
 from ..errors import (
     DTypeMismatch,
     IndexOutOfBounds,
@@ -28,8 +28,19 @@ def route(F: Any, grads: Any, indices: Any, input_shape: Any, dim: int) -> Any:
     return F.scatter_add(F.new_zeros(grads[0], input_shape), dim, indices, grads[0])
 
 
+def route_picked(F: Any, grads: Any, indices: Any, input_shape: Any, dim: int, keepdim: bool) -> Any:
+    """As :func:`route`, of one element a row, the dimension being kept or not."""
+    if grads[0] is None or not input_shape:
+        return grads[0]
+    if keepdim:
+        return route(F, grads, indices, input_shape, dim)
+    axis = wrap_dim(dim, len(input_shape))
+    return route(F, (F.unsqueeze(grads[0], axis),), F.unsqueeze(indices, axis), input_shape, dim)
+
+
 def _order(xp: Any, input: Any, dim: int, descending: bool = False) -> Any:
     """Indices that sort along ``dim``, equals in their order; NaN is above all."""
+    input = widened(input)  # bfloat16 has no order for NaN
     if not input.ndim:
         return xp.zeros((), int64.numpy)
     if not descending:
@@ -215,7 +226,7 @@ def median(xp: Any, input: Array) -> Any:
     floating = is_floating(input.dtype)
     if not input.size:
         return xp.full((), math.nan if floating else xp.iinfo(input.dtype).min, input.dtype)
-    ordered = xp.sort(xp.reshape(input, (-1,)))
+    ordered = xp.sort(xp.reshape(widened(input), (-1,)))
     return ordered[-1] if floating and xp.isnan(ordered[-1]) else ordered[(input.size - 1) // 2]
 
 
@@ -271,14 +282,5 @@ def mode(xp: Any, input: Array, dim: Int = -1, keepdim: Bool = False) -> Any:
     return _pick(xp, input, order, ends, dim, keepdim)
 
 
-def _route_picked(F: Any, grads: Any, indices: Any, input_shape: Any, dim: int, keepdim: bool) -> Any:
-    if grads[0] is None or not input_shape:
-        return grads[0]
-    if keepdim:
-        return route(F, grads, indices, input_shape, dim)
-    axis = wrap_dim(dim, len(input_shape))
-    return route(F, (F.unsqueeze(grads[0], axis),), F.unsqueeze(indices, axis), input_shape, dim)
-
-
 for _picking in (kthvalue, median_dim, mode):
-    _picking.derivative(input=_route_picked)
+    _picking.derivative(input=route_picked)

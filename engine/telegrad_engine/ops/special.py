@@ -8,6 +8,7 @@ from typing import Any
 from ..cases import T, binary, case, unary
 from ..dtypes import FLOATING, from_numpy
 from ..errors import InvalidOperation, NotImplementedForDType
+from ..naming import by_operands
 from ..params import Array, Int, Operand, OptionalNumber
 from ..registry import common_dtype, common_float, elementwise, op
 from ..specs import Spec
@@ -77,6 +78,7 @@ logaddexp.derivative(
         case(T(2, values=[0.0, 1.0]), 0),
         case(T(2, values=[0.0, 1.0]), 2),
     ],
+    node=by_operands("Xlogy", tensors=0, number_first=1, number_second=2),
 )
 def xlogy(xp: Any, input: Operand, other: Operand) -> Any:
     """``input * log(other)``, and 0 where ``input`` is 0 unless ``other`` is NaN."""
@@ -102,6 +104,7 @@ xlogy.derivative(
         case(T(4, values=[0.2, 0.5, 0.7, 0.8]), eps=0.7),
         case(T(3, values=[1.0, 2.0, -1.0], dtype="int64"), 0.25),
     ],
+    widens=False,
 )
 def logit(xp: Any, input: Array, eps: OptionalNumber = None) -> Any:
     """``log(input / (1 - input))`` of the input kept between ``eps`` and ``1 - eps``, if that is given."""

@@ -7,17 +7,19 @@ from typing import Any
 
 from ..cases import T, case
 from ..dtypes import float32, float64, from_numpy
-from ..errors import DTypeMismatch, InvalidOperation, ShapeMismatch
-from ..params import Array, Bool, Ints, Number, OptionalDType, OptionalNumber, Str
+from ..errors import DTypeMismatch, InvalidOperation, LinAlgError, ShapeMismatch
+from ..params import Array, Bool, Ints, Number, NumberOrStr, OptionalDType, OptionalNumber, Str
 from ..registry import composite, op
 from ..specs import Spec, wrap_dim
 from .decompositions import POSITIVE, SQUARE, TALL, WIDE
-from .inverses import check_matrix
+from .inverses import check_square
 
 # The pseudo-inverse -----------------------------------------------------------------------------------
 
 
-def _pinv_rule(A: Any, *, atol: float | None = None, rtol: float | None = None) -> Spec:
+def _pinv_rule(A: Any, *, atol: float | None = None, rtol: float | None = None, hermitian: bool = False) -> Spec:
+    if hermitian:
+        check_square(A, "linalg.eigh")
     if len(A.shape) < 2 or A.dtype not in (float32.numpy, float64.numpy):
         raise DTypeMismatch(
             f"linalg.pinv({from_numpy(A.dtype).kernel_name}{{{list(A.shape)}}}): expected a tensor with 2 or more "
@@ -41,18 +43,27 @@ PSEUDO = [
 @op(
     _pinv_rule,
     namespace="torch.linalg",
-    node="LinalgPinvBackward0",
     cases=[
         *PSEUDO,
         case(T(values=[[1.0, 2.0], [2.0, 4.0]])),
         case(T(values=[[3.0, 0.0], [0.0, 0.5]]), atol=1.0),
         case(T(values=[[3.0, 0.0], [0.0, 0.5]]), rtol=0.1),
+        case(T(values=SQUARE, constant=True), hermitian=True),
+        case(T(values=[[1.0, 9.0], [2.0, 4.0]], constant=True), hermitian=True),
+        case(T(2, 3), hermitian=True),
     ],
 )
-def pinv(xp: Any, A: Array, *, atol: OptionalNumber = None, rtol: OptionalNumber = None) -> Any:
-    """The Moore-Penrose pseudo-inverse; singular values up to ``max(atol, rtol * largest)`` count as zero."""
+def pinv(
+    xp: Any, A: Array, *, atol: OptionalNumber = None, rtol: OptionalNumber = None, hermitian: Bool = False
+) -> Any:
+    """The Moore-Penrose pseudo-inverse; singular values up to ``max(atol, rtol * largest)`` count as zero.
+
+    A ``hermitian`` matrix is read from its lower triangle alone.
+    """
     if not A.size:
         return xp.zeros(_pinv_rule(A).shape, A.dtype)
+    if hermitian:
+        A = xp.tril(A) + xp.tril(A, -1).mT
     U, S, Vh = xp.linalg.svd(A, full_matrices=False)
     if rtol is None:
         rtol = 0.0 if atol else max(A.shape[-2:]) * float(xp.finfo(A.dtype).eps)
@@ -62,19 +73,27 @@ def pinv(xp: Any, A: Array, *, atol: OptionalNumber = None, rtol: OptionalNumber
     return (Vh.mT * inverses[..., None, :]) @ U.mT
 
 
-def _pinv_grad(F: Any, grad: Any, A: Any, result: Any) -> Any:
+def pinv_grad(F: Any, grad: Any, A: Any, result: Any) -> Any:
     """Golub and Pereyra, "The differentiation of pseudo-inverses…" (1973), where the rank is constant."""
     P, left, right = result, grad.mT @ result @ result.mT, result.mT @ result @ grad.mT
     return (left - A @ (P @ left)) + (right - (right @ P) @ A) - P.mT @ grad @ P.mT
 
 
-pinv.derivative(A=_pinv_grad)
+pinv.derivative(A=pinv_grad)
 
 
-@composite(cases=PSEUDO)
-def pinverse(F: Any, input: Array, rcond: Number = 1e-15) -> Any:
-    """The Moore-Penrose pseudo-inverse; singular values up to ``rcond`` times the largest count as zero."""
-    return F.pinv(input, rtol=rcond)
+@composite(
+    key="pinv.rcond",
+    namespace="torch.linalg",
+    cases=[
+        case(T(values=TALL), 0.1),
+        case(T(values=[[3.0, 0.0], [0.0, 0.5]]), 0.2, True),
+        case(T(values=[[3.0, 0.0], [0.0, 0.5]]), rcond=0.3),
+    ],
+)
+def pinv_rcond(F: Any, input: Array, rcond: Number, hermitian: Bool = False) -> Any:
+    """The pseudo-inverse by the older name of ``rtol``."""
+    return F.linalg_pinv(input, rtol=rcond, hermitian=hermitian)
 
 
 # Norms ------------------------------------------------------------------------------------------------
@@ -83,7 +102,11 @@ def pinverse(F: Any, input: Array, rcond: Number = 1e-15) -> Any:
 def _to_matrices(F: Any, input: Any, dim: tuple[int, ...], dtype: Any) -> Any:
     """``input`` with the dimensions ``dim`` last."""
     name = "linalg.matrix_norm"
-    check_matrix(input._data, name)
+    if input.ndim < 2:
+        raise ShapeMismatch(f"{name}: The input tensor A must have at least 2 dimensions.")
+    if not input.is_floating_point():
+        kind = input.dtype.kernel_name
+        raise DTypeMismatch(f"{name}: Expected a floating point or complex tensor as input. Got {kind}")
     if len(dim) != 2:
         raise ShapeMismatch(f"{name}: dim must be a 2-tuple. Got {' '.join(map(str, dim))}")
     axes = tuple(wrap_dim(d, input.ndim) for d in dim)
@@ -131,10 +154,8 @@ def matrix_norm(
     if ord not in ("fro", "nuc"):
         raise InvalidOperation(f"linalg.matrix_norm: Order {ord} not supported.")
     if ord == "nuc":
-        return _keep(F, F.sum(F.svdvals(matrices), (-1,)), input, dim, keepdim)
-    squares = F.sum(matrices * matrices, (-2, -1))
-    zero = F.eq(squares, 0.0)  # where the slope is 0, not infinite
-    return _keep(F, F.where(zero, 0.0, F.sqrt(F.where(zero, 1.0, squares))), input, dim, keepdim)
+        return _keep(F, F.sum(F.linalg_svdvals(matrices), (-1,)), input, dim, keepdim)
+    return _keep(F, F.linalg_vector_norm(matrices, 2, (-2, -1)), input, dim, keepdim)
 
 
 @composite(
@@ -163,9 +184,88 @@ def matrix_norm_ord(
     if abs(ord) not in (1, 2, math.inf):
         raise InvalidOperation(f"linalg.matrix_norm: Order {ord:g} not supported.")
     summed = -2 if abs(ord) == 1 else -1
-    sizes = F.svdvals(matrices) if abs(ord) == 2 else F.sum(F.abs(matrices), (summed,))
+    sizes = F.linalg_svdvals(matrices) if abs(ord) == 2 else F.sum(F.abs(matrices), (summed,))
     if ord > 0 and not sizes.shape[-1]:
         result = F.new_zeros(sizes, sizes.shape[:-1])
     else:
         result = F.amax(sizes, (-1,)) if ord > 0 else F.amin(sizes, (-1,))
     return _keep(F, result, input, dim, keepdim)
+
+
+# Rank and condition -----------------------------------------------------------------------------------
+
+
+@composite(
+    namespace="torch.linalg",
+    cases=[
+        case(T(values=TALL)),
+        case(T(values=[[1.0, 2.0], [2.0, 4.0]])),
+        case(T(values=[SQUARE, POSITIVE])),
+        case(T(values=SQUARE), atol=1.2),
+        case(T(values=SQUARE), rtol=0.5, hermitian=True),
+        case(T(0, 3, dtype="float64")),
+        case(T(3)),
+    ],
+)
+def matrix_rank(
+    F: Any, input: Array, *, atol: OptionalNumber = None, rtol: OptionalNumber = None, hermitian: Bool = False
+) -> Any:
+    """How many singular values of each matrix exceed ``max(atol, rtol * largest)``; of a ``hermitian`` one its
+    eigenvalues' magnitudes count."""
+    if input.ndim < 2:
+        raise ShapeMismatch("torch.linalg.matrix_rank: The input tensor input must have at least 2 dimensions.")
+    if input.dtype.name not in EPSILON:
+        raise DTypeMismatch("This function doesn't handle types other than float and double")
+    if 0 in input.shape[-2:]:
+        return F.new_zeros(input, tuple(input.shape[:-2]), dtype="int64")
+    sizes = F.abs(F.linalg_eigvalsh(input)) if hermitian else F.linalg_svdvals(input)
+    if rtol is None:
+        rtol = 0.0 if atol else max(input.shape[-2:]) * EPSILON[input.dtype.name]
+    least = F.clamp_min(F.amax(sizes, (-1,), True) * rtol, atol or 0.0)
+    return F.sum(F.gt(sizes, least), (-1,))
+
+
+EPSILON = {"float32": 2.0**-23, "float64": 2.0**-52}
+
+
+@composite(
+    key="matrix_rank.tol",
+    namespace="torch.linalg",
+    cases=[case(T(values=SQUARE), 1.2), case(T(values=SQUARE), tol=1.2, hermitian=True)],
+)
+def matrix_rank_tol(F: Any, input: Array, tol: Number, hermitian: Bool = False) -> Any:
+    """How many singular values exceed ``tol``."""
+    return F.linalg_matrix_rank(input, atol=tol, rtol=0.0, hermitian=hermitian)
+
+
+@composite(
+    namespace="torch.linalg",
+    cases=[
+        case(T(values=SQUARE)),
+        case(T(values=TALL), 2),
+        case(T(values=[SQUARE, POSITIVE]), -2),
+        # Constants, since torch overwrites what the derivative of these needs.
+        *[case(T(values=SQUARE, constant=True), p) for p in ("fro", "nuc", 1, -1, math.inf, -math.inf)],
+        case(T(values=[[1.0, 2.0], [2.0, 4.0]], constant=True), 1),
+        case(T(values=TALL), "fro"),
+        case(T(values=SQUARE), "x"),
+        case(T(values=SQUARE), 5),
+        case(T(3)),
+    ],
+)
+def cond(F: Any, input: Array, p: NumberOrStr = None) -> Any:
+    """The condition number: the norm of each matrix times that of its inverse; infinite for a singular one."""
+    if input.ndim < 2:
+        raise ShapeMismatch("linalg.cond: The input tensor must have at least 2 dimensions.")
+    if p not in (None, "fro", "nuc", 1, -1, 2, -2, math.inf, -math.inf):
+        raise InvalidOperation(f"linalg.cond got an invalid norm type: {p if isinstance(p, str) else f'{p:g}'}")
+    if p in (None, 2, -2):
+        sizes = F.linalg_svdvals(input)
+        large, small = F.narrow(sizes, -1, 0, 1), F.narrow(sizes, -1, sizes.shape[-1] - 1, 1)
+        return F.squeeze(small / large if p == -2 else large / small, -1)
+    check_square(input._data, f"linalg.cond(ord={p if isinstance(p, str) else f'{p:g}'})")
+    norm = F.linalg_matrix_norm(input, p)
+    try:
+        return norm * F.linalg_matrix_norm(F.linalg_inv(input), p)
+    except LinAlgError:
+        return F.full_like(norm, math.inf)

@@ -16,7 +16,7 @@ from ..dtypes import FLOATING, from_numpy
 from ..errors import DTypeMismatch, InvalidArgument, InvalidValue
 from ..params import Array, Arrays, Bool, Int, Kind, OptionalBool, OptionalDType, Str, TensorKind
 from ..signature import Signature, read_params
-from ..tensor import Tensor
+from ..tensor import upload
 from .json_codec import from_lists
 
 
@@ -108,7 +108,7 @@ def tensor(
     """A tensor from data: nested lists, or the container's array of the output's id (or of a given name)."""
     array = as_array(data if hasattr(data, "dtype") else from_lists(data), dtype)
     session.check_room(array.nbytes)
-    result = Tensor(array)
+    result = upload(array)
     if requires_grad:
         result.requires_grad_()
     return [result]
@@ -120,7 +120,7 @@ def set_data(session: Any, out: Sequence[str], input: Array, *, data: Data) -> N
     array = as_array(data if hasattr(data, "dtype") else from_lists(data), from_numpy(input._data.dtype))
     if array.shape != input._data.shape:
         raise InvalidValue(f"the data has shape {list(array.shape)}, the tensor {list(input._data.shape)}")
-    input._data[...] = array
+    input._store(array)
     input._cell[0] += 1
 
 
@@ -128,7 +128,7 @@ def set_data(session: Any, out: Sequence[str], input: Array, *, data: Data) -> N
 def share_data(session: Any, out: Sequence[str], input: Array, source: Array) -> None:
     """Make a tensor show another's memory, outside the graph, as assigning to torch's ``tensor.data``."""
     input._check_new_data(source)
-    input._data, input._cell = source._data, source._cell
+    input._share(source)
 
 
 @verb
@@ -226,7 +226,7 @@ def zero_grad(session: Any, out: Sequence[str], tensors: Arrays, *, set_to_none:
             t._grad = None
         else:
             t._grad = t._grad.detach()
-            t._grad._data[...] = 0
+            t._grad._store(0)
             t._grad._cell[0] += 1
 
 

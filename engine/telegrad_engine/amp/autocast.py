@@ -1,0 +1,228 @@
+"""``autocast``: ops run in the precision that suits them, by torch's lists.
+
+While it is on, ``modes.state.autocast`` is an :class:`Autocast`, and what applies ops asks it to cast their
+inputs. Elementwise ops on tensors of one native dtype do not ask: whichever list they are in, nothing would change.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from .. import dtypes
+from ..dtypes import FLOATING, DType
+from ..errors import InvalidOperation, InvalidValue
+from ..modes import state
+from ..registry import Op
+from .policies import POLICIES, Policy
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
+_LOWER = (dtypes.bfloat16, dtypes.float16)
+DEFAULTS: dict[str, DType] = {"cpu": dtypes.bfloat16, "cuda": dtypes.float16}
+"""What ops are cast to where no dtype is given, by device type."""
+_DEVICES = (
+    "cpu, cuda, ipu, xpu, mkldnn, opengl, opencl, ideep, hip, ve, fpga, maia, xla, lazy, vulkan, mps, meta, hpu, mtia, "
+    "privateuseone"
+)
+_UNSAFE = (
+    "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast.\n"
+    "Many models use a sigmoid layer right before the binary cross entropy layer.\n"
+    "In this case, combine the two layers using torch.nn.functional.binary_cross_entropy_with_logits\n"
+    "or torch.nn.BCEWithLogitsLoss.  binary_cross_entropy_with_logits and BCEWithLogits are\n"
+    "safe to autocast."
+)
+
+
+class Setting(NamedTuple):
+    """What holds for one type of device."""
+
+    enabled: bool
+    dtype: DType
+
+
+class Autocast:
+    """The settings in force on this thread, and the casts of parameters made so far."""
+
+    def __init__(self, settings: Mapping[str, Setting], caching: bool, casts: dict[Any, Any]) -> None:
+        self.settings = settings
+        self.caching = caching
+        self.casts = casts
+        """A parameter's cast serves all its uses, until the outermost block ends; keyed by parameter and dtype."""
+
+    def cast(
+        self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]
+    ) -> tuple[Op, tuple[Any, ...], Mapping[str, Any]]:
+        """The op, the inputs and the attributes to run in place of these."""
+        device = next((kind for x in inputs if (kind := _device_type(x)) is not None), None)
+        setting = self.settings.get(device or "")
+        policy = POLICIES[device].get(op.key) if device is not None and setting is not None else None
+        if policy is None or setting is None or not setting.enabled:
+            return op, inputs, attrs
+        if policy is Policy.REFUSED:
+            raise InvalidOperation(_UNSAFE)
+        if op.composite:
+            op = _sealed(op)
+        if policy is Policy.AS_GIVEN:
+            return op, inputs, attrs
+        if policy is Policy.RESULT_FLOAT32 and "dtype" in op.positions:
+            given = attrs.get("dtype") is not None or not _eligible(inputs[0])
+            return op, inputs, attrs if given else {**attrs, "dtype": dtypes.float32}
+        if policy is Policy.LOWER:
+            dtype = setting.dtype
+        elif policy is Policy.PROMOTE:
+            dtype = _widest(inputs, setting.dtype)
+        else:
+            dtype = dtypes.float32
+        return op, tuple([self._cast(x, dtype) for x in inputs]), attrs
+
+    def _cast(self, x: Any, dtype: DType) -> Any:
+        if isinstance(x, tuple):
+            return tuple([self._cast(v, dtype) for v in x])
+        if not _eligible(x) or x._data.dtype == dtype.numpy:
+            return x
+        keep = (
+            self.caching
+            and state.grad_enabled
+            and x._data.dtype == _FLOAT32
+            and x._requires_grad
+            and x._node is None
+            and x._base is None
+        )
+        if not keep:
+            return x.to(dtype=dtype)
+        if (x, dtype) not in self.casts:
+            self.casts[x, dtype] = x.to(dtype=dtype)
+        return self.casts[x, dtype]
+
+
+@functools.cache
+def _sealed(op: Op) -> Op:
+    """A composite op whose parts run without autocast: it has a policy, and they have none of their own."""
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        before, state.autocast = state.autocast, None
+        try:
+            return op.kernel(*args, **kwargs)
+        finally:
+            state.autocast = before
+
+    sealed = copy.copy(op)
+    sealed.kernel = kernel
+    return sealed
+
+
+def _device_type(x: Any) -> str | None:
+    """The type of device that a tensor, or the first of several, is on; None for anything else."""
+    if isinstance(x, tuple):
+        return next((kind for v in x if (kind := _device_type(v)) is not None), None)
+    device = getattr(x, "device", None) if hasattr(x, "_cell") else None
+    kind = None if device is None else str(device).partition(":")[0]
+    return kind if kind in POLICIES else None
+
+
+def _eligible(x: Any) -> bool:
+    return hasattr(x, "_cell") and x._data.dtype in FLOATING and x._data.dtype != _FLOAT64
+
+
+def _widest(inputs: tuple[Any, ...], lower: DType) -> DType:
+    """float32 if an input has it, else autocast's dtype; any other is an error. float64 has no say."""
+    found = lower
+    for x in inputs:
+        for tensor in x if isinstance(x, tuple) else (x,):
+            if not _eligible(tensor) or found == dtypes.float32 or tensor.dtype == found:
+                continue
+            if tensor.dtype != dtypes.float32:
+                raise InvalidOperation("Unexpected floating ScalarType in at::autocast::prioritize")
+            found = dtypes.float32
+    return found
+
+
+class autocast:
+    """Within the block, or the decorated function, run ops in the precision that suits them.
+
+    ``dtype`` is bfloat16 on "cpu" and float16 on "cuda" unless given. ``enabled=False`` switches it off
+    within another; ``cache_enabled`` keeps the cast of a parameter for its next use. A dtype that torch does not
+    support warns, and nothing is cast. Backward needs no autocast: gradients have the dtypes of the forward pass.
+    """
+
+    def __init__(
+        self, device_type: str, dtype: Any = None, enabled: bool = True, cache_enabled: bool | None = None
+    ) -> None:
+        self.device = check_device(device_type)
+        self.fast_dtype = get_autocast_dtype(device_type) if dtype is None else dtypes.parse(dtype)
+        self._enabled = enabled
+        self._cache_enabled = is_autocast_cache_enabled() if cache_enabled is None else cache_enabled
+        self._outer: list[Autocast | None] = []
+        if enabled and self.fast_dtype not in _LOWER:
+            name = self.device.upper()
+            warnings.warn(
+                f"In {name} autocast, but the target dtype is not supported. Disabling autocast.\n"
+                f"{name} Autocast only supports dtypes of torch.bfloat16, torch.float16 currently.",
+                stacklevel=2,
+            )
+            self._enabled = False
+
+    def __enter__(self) -> autocast:
+        outer = state.autocast
+        self._outer.append(outer)
+        settings = {**(outer.settings if outer else {}), self.device: Setting(self._enabled, self.fast_dtype)}
+        state.autocast = Autocast(settings, self._cache_enabled, outer.casts if outer else {})
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        state.autocast = self._outer.pop()
+
+    def __call__(self, function: _F) -> _F:
+        """Decorate: autocast holds in the function."""
+
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return function(*args, **kwargs)
+
+        return wrapped  # type: ignore[return-value]
+
+
+def check_device(device_type: Any) -> str:
+    """The type of device, if autocast knows it, or torch's error."""
+    if not isinstance(device_type, str):
+        raise InvalidValue(f"Expected `device_type` of type `str`, got: `{type(device_type)}`")
+    kind = device_type.partition(":")[0]
+    if kind not in _DEVICES.split(", "):
+        raise InvalidOperation(f"Expected one of {_DEVICES} device type at start of device string: {device_type}")
+    if kind not in POLICIES:
+        raise InvalidOperation(f"User specified an unsupported autocast device_type '{kind}'")
+    return kind
+
+
+def _setting(device_type: str) -> Setting:
+    kind = check_device(device_type)
+    found = None if state.autocast is None else state.autocast.settings.get(kind)
+    return found or Setting(False, DEFAULTS[kind])
+
+
+def is_autocast_enabled(device_type: str = "cuda") -> bool:
+    """Whether ops on this type of device are cast."""
+    return _setting(device_type).enabled
+
+
+def get_autocast_dtype(device_type: str) -> DType:
+    """The lower precision that ops on this type of device are, or would be, cast to."""
+    return _setting(device_type).dtype
+
+
+def is_autocast_cache_enabled() -> bool:
+    """Whether the casts of parameters are kept."""
+    return state.autocast is None or state.autocast.caching
+
+
+def clear_autocast_cache() -> None:
+    """Forget the casts of parameters: after changing one within a block, for example."""
+    if state.autocast is not None:
+        state.autocast.casts.clear()

@@ -1,0 +1,176 @@
+"""Anomaly mode: which line of the forward pass made the node whose backward failed, or gave a NaN.
+
+While it is on, every recorded node keeps the stack it was recorded under, and the pass is one that evaluates
+step by step, looks at every gradient, and warns with that stack when something is wrong. While it is off,
+nothing of this exists.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from types import FrameType
+from typing import Any, NamedTuple
+
+from . import graph, stepwise
+from .backward import ShadowPass
+from .errors import InvalidOperation
+from .graph import Node
+from .modes import state
+
+HERE = os.path.dirname(__file__) + os.sep
+
+
+class Anomaly(NamedTuple):
+    """Anomaly mode, being on."""
+
+    check_nan: bool
+    parent: Node | None = None
+    """The node that is being differentiated, which induces what is recorded meanwhile."""
+
+
+class set_detect_anomaly:
+    """Switch anomaly mode on or off, at once or, used with ``with``, until the block's end.
+
+    With ``check_nan`` a derivative that gives a NaN raises: "Function 'SqrtBackward0' returned nan values …".
+    """
+
+    def __init__(self, mode: bool, check_nan: bool = True) -> None:
+        self._before = _switch(Anomaly(check_nan) if mode else None, check_nan)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *exc: object) -> None:
+        _switch(*self._before)
+
+
+class detect_anomaly:
+    """Anomaly mode until the block's end, with a warning that it is slow."""
+
+    def __init__(self, check_nan: bool = True) -> None:
+        self._check_nan = check_nan
+        warnings.warn(
+            "Anomaly Detection has been enabled. This mode will increase the runtime and should only be "
+            "enabled for debugging.",
+            stacklevel=2,
+        )
+
+    def __enter__(self) -> None:
+        self._before = _switch(Anomaly(self._check_nan), self._check_nan)
+
+    def __exit__(self, *exc: object) -> None:
+        _switch(*self._before)
+
+
+def is_anomaly_enabled() -> bool:
+    """Whether anomaly mode is on."""
+    return state.anomaly is not None
+
+
+def is_anomaly_check_nan_enabled() -> bool:
+    """Whether anomaly mode looks for NaNs, or will."""
+    return state.anomaly_check_nan
+
+
+def _switch(anomaly: Anomaly | None, check_nan: bool) -> tuple[Anomaly | None, bool]:
+    """Set this thread's mode; returns the one before."""
+    before = state.anomaly, state.anomaly_check_nan
+    state.anomaly, state.anomaly_check_nan = anomaly, check_nan
+    if before[0] is None and anomaly is not None:
+        graph.watch(_note)
+    elif before[0] is not None and anomaly is None:
+        graph.unwatch(_note)
+    return before
+
+
+# Forward: where a node comes from ------------------------------------------------------------
+
+
+def _note(node: Node, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+    anomaly = state.anomaly
+    if anomaly is not None:
+        node.metadata["traceback_"] = _stack()
+        if anomaly.parent is not None:
+            node.metadata["parent_"] = anomaly.parent
+
+
+def _stack() -> list[str]:
+    """The stack of the user's code, outermost frame first, as tracebacks print it."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(HERE):
+        frame = frame.f_back
+    summary = traceback.StackSummary.extract(traceback.walk_stack(frame))
+    summary.reverse()
+    return summary.format()
+
+
+# Backward: what goes wrong -------------------------------------------------------------------
+
+
+@cache
+def watchful(kind: Any) -> Any:
+    """``kind`` of pass, the same but that it explains errors and looks for NaNs."""
+    if issubclass(kind, ShadowPass):
+        return kind  # it computes nothing that could go wrong
+
+    class Watchful(kind):  # type: ignore[misc]
+        _explaining: Node | None = None
+
+        def _evaluate(self, node: Node, grad: Any) -> None:
+            with self._explain(node):
+                if self.values.batched:
+                    super()._evaluate(node, grad)
+                else:
+                    stepwise.evaluate(self, node, grad)
+
+        def _evaluate_hooked(self, node: Node, grad: Any) -> None:
+            with self._explain(node):
+                super()._evaluate_hooked(node, grad)
+
+        @contextmanager
+        def _explain(self, node: Node) -> Iterator[None]:
+            if self._explaining is node:
+                yield
+                return
+            self._explaining, before = node, state.anomaly
+            state.anomaly = before and before._replace(parent=node)
+            try:
+                yield
+            except Exception:
+                for text in _explanation(node):
+                    warnings.warn(text, stacklevel=2)
+                raise
+            finally:
+                self._explaining, state.anomaly = None, before
+
+        def inspect(self, node: Node, results: Sequence[Any]) -> None:
+            if state.anomaly is None or not state.anomaly.check_nan:
+                return
+            for edge, grad in enumerate(results):
+                if grad is not None and self.values.has_nan(grad):
+                    raise InvalidOperation(f"Function '{node.name()}' returned nan values in its {edge}th output.")
+
+    return Watchful
+
+
+def _explanation(node: Node) -> Iterator[str]:
+    """Where the node was recorded, the node whose backward recorded it, and so on."""
+    yield f"Error detected in {node.name()}. " + _origin(node, "caused the error")
+    parent = node.metadata.get("parent_")
+    while parent is not None:
+        origin = _origin(parent, "induced the previous calculation")
+        yield f"\n\nPrevious calculation was induced by {parent.name()}. {origin}"
+        parent = parent.metadata.get("parent_")
+
+
+def _origin(node: Node, what: str) -> str:
+    stack = node.metadata.get("traceback_")
+    if stack is None:
+        return "No forward pass information available. Enable detect anomaly during forward pass for more information."
+    return f"Traceback of forward call that {what}:\n" + "".join(stack)

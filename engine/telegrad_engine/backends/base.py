@@ -1,0 +1,152 @@
+"""What a backend is: an array library under NumPy's names, and the things on which such libraries differ.
+
+Kernels take the backend as ``xp``. What a library has under NumPy's name and with NumPy's meaning is
+taken from it; a method here is one of these: a way between the host and the device, a write (kernels
+are pure), or a function for which NumPy has no name.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+
+class Backend:
+    """An array library as kernels see it. The methods here are in terms of the library; a subclass may know better."""
+
+    name: str
+    """The device, as users name it."""
+    library: str
+    """The array library."""
+    aliases = True
+    """Whether views share memory and arrays can be written to."""
+    namespace: Any
+    """The library's NumPy-like module."""
+
+    def __init__(self) -> None:
+        self._constants: tuple[dict[Any, Any], dict[Any, Any]] = {}, {}
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"the {self.library} backend has no function {name!r}")
+
+    # Between host and device ------------------------------------------------------------
+
+    def upload(self, array: Any) -> Any:
+        """A NumPy array as the library's; its memory is not used further."""
+        return self.namespace.array(array)
+
+    def download(self, array: Any) -> Any:
+        """The library's array as NumPy's, maybe read-only."""
+        return np.asarray(array)
+
+    def is_out_of_memory(self, error: Exception) -> bool:
+        """Whether an error of the library says that the device's memory is full."""
+        return isinstance(error, MemoryError)
+
+    # Constants --------------------------------------------------------------------------
+
+    def one(self, array: Any) -> Any:
+        """1 as a 0-dim array of the dtype of ``array``: small arrays meet it in half the time of a Python number."""
+        return self._constant(array.dtype, 1)
+
+    def zero(self, array: Any) -> Any:
+        """0 as a 0-dim array of the dtype of ``array``."""
+        return self._constant(array.dtype, 0)
+
+    def _constant(self, dtype: Any, value: int) -> Any:
+        made = self._constants[value]
+        if dtype not in made:
+            made[dtype] = self.namespace.asarray(value, dtype)
+        return made[dtype]
+
+    # Writes -----------------------------------------------------------------------------
+
+    def index_set(self, array: Any, index: Any, values: Any) -> Any:
+        """A copy of ``array`` with ``array[index] = values``."""
+        raise NotImplementedError
+
+    def index_add(self, array: Any, index: Any, values: Any) -> Any:
+        """A copy of ``array`` with ``values`` added at ``index``; repeated indices add up."""
+        raise NotImplementedError
+
+    def index_combine(self, array: Any, index: Any, values: Any, how: str) -> Any:
+        """A copy of ``array`` with ``values`` combined into it at ``index`` by the ufunc named ``how``."""
+        raise NotImplementedError
+
+    # Strides ----------------------------------------------------------------------------
+
+    def is_contiguous(self, array: Any) -> bool:
+        """Whether the elements lie in memory in row-major order, without gaps."""
+        return bool(array.flags.c_contiguous)
+
+    def reshape_view(self, array: Any, shape: Any) -> Any:
+        """The array in another shape without a copy. Raises AttributeError where its strides do not allow that."""
+        view = array.view()
+        view.shape = shape
+        return view
+
+    def as_strided(self, array: Any, size: Any, stride: Any, offset: int) -> Any:
+        """The elements of a contiguous array from ``offset`` on, ``stride`` elements apart along each dimension."""
+        places = np.full(tuple(size), offset)
+        for axis, (n, step) in enumerate(zip(size, stride, strict=True)):
+            places += (np.arange(n) * step).reshape([-1 if axis == other else 1 for other in range(len(size))])
+        return array.reshape(-1)[self.namespace.asarray(places)]
+
+    # Windows ----------------------------------------------------------------------------
+
+    def windows(self, array: Any, size: int, axis: int) -> Any:
+        """Every ``size`` neighbours along ``axis``, in a new last dimension."""
+        axis %= array.ndim
+        starts = np.arange(array.shape[axis] - size + 1)
+        places = self.namespace.asarray(starts[:, None] + np.arange(size))
+        return self.namespace.moveaxis(array.take(places, axis=axis), axis + 1, -1)
+
+    def strided_windows(self, array: Any, sizes: Any, strides: Any, dilation: Any) -> Any:
+        """All windows over the last dimensions of ``array``: (…, *places, *sizes)."""
+        spans = zip(array.shape[-len(sizes) :], sizes, dilation, strides, strict=True)
+        places = [(n - d * (k - 1) - 1) // s + 1 for n, k, d, s in spans]
+        return array[(..., *self._window_index(places, sizes, strides, dilation))]
+
+    def fold(self, windows: Any, sizes: Any, strides: Any, dilation: Any) -> Any:
+        """The sums of what overlaps when windows (N, C, *window, *places) are laid over zeros of ``sizes``."""
+        ndim = len(sizes)
+        window, places = windows.shape[2 : 2 + ndim], windows.shape[2 + ndim :]
+        zeros = self.namespace.zeros((*windows.shape[:2], *sizes), windows.dtype)
+        index = self._window_index(window, places, dilation, strides)
+        return self.index_add(zeros, (slice(None), slice(None), *index), windows)
+
+    def unpool(self, grad: Any, taps: Any, window: Any, sizes: Any, strides: Any, dilation: Any) -> Any:
+        """What ``fold`` gives for windows that hold one element of ``grad`` (N, 1, *places) each, at ``taps``."""
+        places = grad.shape[2:]
+        numbers = self.namespace.arange(math.prod(window)).reshape((-1, *(1,) * len(places)))
+        shares = ((taps == numbers) * grad).reshape((grad.shape[0], 1, *window, *places))
+        return self.fold(shares, sizes, strides, dilation)
+
+    def _window_index(self, first: Any, second: Any, first_steps: Any, second_steps: Any) -> list[Any]:
+        """For each dimension where its elements are, as indices that broadcast to (*first, *second)."""
+        ndim, index = len(first), []
+        for axis, (n, m, a, b) in enumerate(zip(first, second, first_steps, second_steps, strict=True)):
+            places = np.arange(n)[:, None] * a + np.arange(m) * b
+            shape = [1] * (2 * ndim)
+            shape[axis], shape[ndim + axis] = n, m
+            index.append(self.namespace.asarray(places.reshape(shape)))
+        return index
+
+    # Functions --------------------------------------------------------------------------
+
+    def softmax(self, array: Any, axis: int) -> Any:
+        """Softmax without overflow."""
+        shifted = array - array.max(axis=axis, keepdims=True) if math.prod(array.shape) else array
+        result = self.namespace.exp(shifted)
+        return result / result.sum(axis=axis, keepdims=True)
+
+    def log_softmax(self, array: Any, axis: int) -> Any:
+        """The logarithm of ``softmax``, likewise."""
+        shifted = array - array.max(axis=axis, keepdims=True) if math.prod(array.shape) else array
+        return shifted - self.namespace.log(self.namespace.exp(shifted).sum(axis=axis, keepdims=True))
+
+    def affine(self, own: Any, scale: Any, shift: Any = None) -> Any:
+        """``own * scale + shift``; ``own`` is a temporary of the caller's."""
+        return own * scale if shift is None else own * scale + shift

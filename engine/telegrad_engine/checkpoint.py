@@ -1,0 +1,129 @@
+"""Recomputing in backward what forward did not keep: ``torch.utils.checkpoint``.
+
+Without reentrance (the kind to use) the graph is recorded as usual, but what its nodes would save is only counted:
+each is given a number. When backward unpacks the first of them, the function is run again, and what it saves this
+time is handed out by the same numbers. With reentrance the whole call is one Function, whose backward runs the
+function again and a backward pass inside it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+from .checkpoint_frame import Frame
+from .checkpoint_reentrant import checkpoint_reentrant
+from .errors import InvalidValue
+from .modes import state
+
+Contexts = tuple[AbstractContextManager[Any], AbstractContextManager[Any]]
+DETERMINISM_CHECKS = ["default", "none"]
+_early_stop: list[bool] = []
+"""What ``set_checkpoint_early_stop`` demands, innermost last."""
+
+
+def noop_context_fn() -> Contexts:
+    """Nothing around the function, and nothing around its recomputation."""
+    return nullcontext(), nullcontext()
+
+
+def checkpoint(
+    function: Callable[..., Any],
+    *args: Any,
+    use_reentrant: bool | None = None,
+    context_fn: Callable[[], Contexts] = noop_context_fn,
+    determinism_check: str = "default",
+    debug: bool = False,
+    early_stop: bool = True,
+    **kwargs: Any,
+) -> Any:
+    """``function(*args, **kwargs)``, keeping its arguments instead of what its derivatives need.
+
+    Backward runs it again, with the random numbers it had (unless ``preserve_rng_state=False``), in the contexts
+    that ``context_fn`` gives for the two runs, and stops once it has what is needed, if ``early_stop``. Raises
+    CheckpointError in backward if it saves other tensors than before: ``determinism_check`` "default" compares
+    their shapes and dtypes, "none" only their number. ``debug`` is accepted; no traces are kept.
+    With ``use_reentrant`` backward must be called without ``inputs``, and keyword arguments are not passed on.
+    """
+    if use_reentrant is None:
+        _warn_unset(
+            "torch.utils.checkpoint: the use_reentrant parameter should be passed explicitly. Starting in PyTorch 2.9, "
+            "calling checkpoint without use_reentrant will raise an exception."
+        )
+        use_reentrant = True
+    preserve = bool(kwargs.pop("preserve_rng_state", True))
+    if use_reentrant:
+        if kwargs:
+            raise InvalidValue("Unexpected keyword arguments: " + ",".join(kwargs))
+        if context_fn is not noop_context_fn or debug:
+            raise InvalidValue("Passing `context_fn` or `debug` is only supported when use_reentrant=False.")
+        return checkpoint_reentrant(function, preserve, args)
+    if debug and context_fn is not noop_context_fn:
+        raise InvalidValue("debug=True is incompatible with non-default context_fn")
+    if determinism_check not in DETERMINISM_CHECKS:
+        raise InvalidValue(f"determinism_check should be one of {DETERMINISM_CHECKS}, but got {determinism_check}")
+    around, around_again = context_fn()
+    if not state.grad_enabled:
+        with around:
+            return function(*args, **kwargs)
+    stop = _early_stop[-1] if _early_stop else early_stop
+    frame = Frame(function, args, kwargs, around_again, preserve, determinism_check == "default", stop)
+    with around:
+        return frame.run(function, args, kwargs)
+
+
+def checkpoint_sequential(
+    functions: Any, segments: int, input: Any, use_reentrant: bool | None = None, **kwargs: Any
+) -> Any:
+    """``functions``, a sequence or a Sequential, one after the other on ``input``, in ``segments`` checkpoints.
+
+    The last segment is not checkpointed: backward begins with it. Raises ValueError for more segments than
+    functions.
+    """
+    if use_reentrant is None:
+        _warn_unset(
+            "torch.utils.checkpoint.checkpoint_sequential: the use_reentrant parameter should be passed explicitly. In "
+            "version 2.9 we will raise an exception if use_reentrant is not passed."
+        )
+        use_reentrant = True
+    preserve = bool(kwargs.pop("preserve_rng_state", True))
+    if kwargs:
+        raise InvalidValue("Unexpected keyword arguments: " + ",".join(kwargs))
+    steps = list(functions.children()) if hasattr(functions, "children") else list(functions)
+    size = len(steps) // segments
+    last = size * (segments - 1)
+    for start in range(0, last, size):
+        input = checkpoint(
+            _chain(steps[start : start + size]), input, use_reentrant=use_reentrant, preserve_rng_state=preserve
+        )
+    return _chain(steps[last:])(input)
+
+
+def _chain(steps: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:
+    def run(value: Any) -> Any:
+        for step in steps:
+            value = step(value)
+        return value
+
+    return run
+
+
+def _warn_unset(text: str) -> None:
+    warnings.warn(
+        f"{text} use_reentrant=False is recommended, but if you need to preserve the current default behavior, you can "
+        "pass use_reentrant=True. Refer to docs for more details on the differences between the two variants.",
+        UserWarning,
+        stacklevel=3,
+    )
+
+
+@contextmanager
+def set_checkpoint_early_stop(enable: bool) -> Iterator[None]:
+    """Decide for all checkpoints made within whether their recomputation stops early."""
+    _early_stop.append(enable)
+    try:
+        yield
+    finally:
+        _early_stop.pop()

@@ -1,0 +1,122 @@
+"""Average pooling of as many windows as asked for."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ..cases import T, case
+from ..dtypes import from_numpy, is_floating
+from ..errors import InvalidOperation, InvalidValue, NotImplementedForDType, ShapeMismatch
+from ..params import Array, IntOrInts
+from ..registry import composite, op
+from ..specs import Spec
+from .pooling_windows import check_signal, single
+
+
+def _adaptive_rule(input: Any, output_size: Any) -> Spec:
+    shape = list(input.shape)
+    if min(output_size) < 0:
+        received = ", ".join(map(str, output_size))
+        raise InvalidOperation(
+            "adaptive_avg_pool2d: elements of output_size must be greater than or equal to 0 but received "
+            f"{{{received}}}"
+        )
+    if len(shape) not in (3, 4):
+        raise ShapeMismatch(f"adaptive_avg_pool2d(): Expected 3D or 4D tensor, but got {shape}")
+    for axis in (len(shape) - 2, len(shape) - 1):
+        if not shape[axis]:
+            raise ShapeMismatch(
+                "adaptive_avg_pool2d(): Expected input to have non-zero size for non-batch dimensions, but input "
+                f"has sizes {shape} with dimension {axis} being empty"
+            )
+    if not is_floating(input.dtype) and math.prod((*shape[:-2], *output_size)):
+        kind = from_numpy(input.dtype).kernel_name
+        raise NotImplementedForDType(f"\"adaptive_avg_pool2d\" not implemented for '{kind}'")
+    return Spec((*shape[:-2], *output_size), input.dtype)
+
+
+def _adaptive_hidden(input: Any, output_size: Any) -> list[Spec]:
+    return [Spec((o, n), input.dtype) for o, n in zip(output_size, input.shape[-2:], strict=True)]
+
+
+def _shares(xp: Any, n: int, count: int, dtype: Any) -> Any:
+    """What each of ``n`` elements counts in each of ``count`` averages: windows from floor(on/c) to ceil((o+1)n/c)."""
+    order, places = xp.arange(count)[:, None], xp.arange(n)
+    starts, ends = order * n // max(count, 1), -((order + 1) * -n // max(count, 1))
+    return ((places >= starts) & (places < ends)).astype(dtype) / (ends - starts).astype(dtype)
+
+
+def _averages(xp: Any, input: Any, count: int) -> Any:
+    """Averages along the last dimension."""
+    n = input.shape[-1]
+    windows = [input[..., o * n // count : -((o + 1) * -n // count)] for o in range(count)]
+    if not windows:
+        return xp.zeros((*input.shape[:-1], 0), input.dtype)
+    return xp.stack([xp.mean(window, axis=-1) for window in windows], axis=-1)
+
+
+@op(
+    _adaptive_rule,
+    internal=True,
+    method=False,
+    node="AdaptiveAvgPool2DBackward0",
+    hidden=("rows", "columns"),
+    hidden_rule=_adaptive_hidden,
+    cases=[case(T(2, 3, 5, 7), (2, 3)), case(T(2, 4, 6), (2, 3)), case(T(1, 2, 3, 3), (5, 4))],
+)
+def _adaptive_avg_pool2d(xp: Any, input: Array, output_size: IntOrInts) -> Any:
+    """The averages of a grid of windows that cover an image."""
+    rows, columns = (_shares(xp, n, count, input.dtype) for n, count in zip(input.shape[-2:], output_size, strict=True))
+    across = xp.swapaxes(_averages(xp, input, output_size[1]), -1, -2)
+    return xp.ascontiguousarray(xp.swapaxes(_averages(xp, across, output_size[0]), -1, -2)), rows, columns
+
+
+_adaptive_avg_pool2d.derivative(
+    input=lambda F, grad, rows, columns: F.matmul(F.matmul(F.transpose(rows, 0, 1), grad), columns)
+)
+
+
+@composite(
+    namespace="torch.nn.functional",
+    cases=[
+        case(T(2, 3, 5, 7), (2, 3)),
+        case(T(2, 3, 6, 6), 3),
+        case(T(2, 3, 5), 1),
+        case(T(2, 2, 3), (5, 4)),
+        case(T(0, 3, 3, 3), 2),
+        case(T(1, 3, 3, constant=True), 0),
+        case(T(1, 3, 3), -1),
+        case(T(1, 3, 3), (2,)),
+        case(T(1, 3, 3), (2, 2, 2)),
+        case(T(1, 3, 0), 2),
+        case(T(3, 3), 2),
+    ],
+)
+def adaptive_avg_pool2d(F: Any, input: Array, output_size: IntOrInts) -> Any:
+    """The averages of a grid of ``output_size`` windows that cover each of (N, C, H, W) or (C, H, W)."""
+    sizes = (output_size,) * 2 if isinstance(output_size, int) else tuple(output_size)
+    if not isinstance(output_size, int) and len(input.shape) <= len(sizes):
+        raise InvalidValue(f"Input dimension should be at least {len(sizes) + 1}")
+    if len(sizes) != 2:
+        raise ShapeMismatch("adaptive_avg_pool2d: output_size must be 2")
+    return F.mean(input, (-1, -2), True) if sizes == (1, 1) else F._adaptive_avg_pool2d(input, sizes)
+
+
+@composite(
+    functional=True,
+    method=False,
+    cases=[
+        case(T(2, 3, 7), 3),
+        case(T(3, 4), 6),
+        case(T(2, 3, 4), 1),
+        case(T(1, 3, constant=True), 0),
+        case(T(1, 3), (2, 2)),
+        case(T(3), 2),
+    ],
+)
+def adaptive_avg_pool1d(F: Any, input: Array, output_size: IntOrInts) -> Any:
+    """The averages of ``output_size`` windows that cover each of (N, C, L) or (C, L)."""
+    check_signal("adaptive_avg_pool1d", input)
+    size = single(output_size, "adaptive_avg_pool1d() argument 'output_size' should contain one int (got {})")
+    return F.squeeze(F.adaptive_avg_pool2d(F.unsqueeze(input, -2), (1, size)), -2)

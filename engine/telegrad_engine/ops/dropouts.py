@@ -1,0 +1,79 @@
+"""Dropout of whole channels, and dropout that keeps the mean and variance of what selu gives."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ..cases import T, case
+from ..errors import InvalidOperation, InvalidValue
+from ..params import Array, Bool, Number
+from ..registry import composite
+from .activation import SELU_ALPHA, SELU_SCALE
+
+
+def _check_chance(p: float) -> None:
+    if not 0 <= p <= 1 or math.isnan(p):
+        raise InvalidValue(f"dropout probability has to be between 0 and 1, but got {p}")
+
+
+def _by_channel(F: Any, input: Any, p: float, training: bool, batched: bool) -> Any:
+    """Dropout with one draw a channel; without a batch dimension, channels come first."""
+    if not training or p == 0 or 0 in input.shape:
+        return input
+    if p == 1:
+        return input * 0
+    lead = 2 if batched else 1
+    shape = (*input.shape[:lead], *(1,) * (input.dim() - lead))
+    return input * F.drop(F.new_ones(input, shape), p)
+
+
+def _cases(*shape: int) -> list[Any]:
+    """Those without chance."""
+    return [case(T(*shape), 0.0), case(T(*shape), 1.0), case(T(*shape), 0.5, False), case(T(*shape), 1.5)]
+
+
+@composite(namespace="torch.nn.functional", takes_inplace=True, cases=[*_cases(2, 3, 4), case(T(2, 3, 4, 5), 0.5)])
+def dropout1d(F: Any, input: Array, p: Number = 0.5, training: Bool = True) -> Any:
+    """Whole channels of (N, C, L) or (C, L) zeroed with probability ``p``, the rest scaled by 1 / (1 - p)."""
+    _check_chance(p)
+    if input.dim() not in (2, 3):
+        raise InvalidOperation(
+            f"dropout1d: Expected 2D or 3D input, but received a {input.dim()}D input. Note that dropout1d exists to "
+            "provide channel-wise dropout on inputs with 1 spatial dimension, a channel dimension, and an optional "
+            "batch dimension (i.e. 2D or 3D inputs)."
+        )
+    return _by_channel(F, input, p, training, input.dim() == 3)
+
+
+@composite(namespace="torch.nn.functional", takes_inplace=True, cases=_cases(2, 3, 4, 5))
+def dropout2d(F: Any, input: Array, p: Number = 0.5, training: Bool = True) -> Any:
+    """Whole channels of (N, C, …) zeroed with probability ``p``, the rest scaled by 1 / (1 - p)."""
+    _check_chance(p)
+    return _by_channel(F, input, p, training, True)
+
+
+@composite(namespace="torch.nn.functional", takes_inplace=True, cases=_cases(2, 3, 2, 2, 2))
+def dropout3d(F: Any, input: Array, p: Number = 0.5, training: Bool = True) -> Any:
+    """Whole channels of (N, C, D, H, W) or (C, D, H, W) zeroed with probability ``p``, the rest scaled."""
+    _check_chance(p)
+    return _by_channel(F, input, p, training, input.dim() == 5)
+
+
+@composite(
+    functional=True, method=False, takes_inplace=True, cases=[case(T(2, 3), 0.0, True), case(T(2, 3), 0.5, False)]
+)
+def alpha_dropout(F: Any, input: Array, p: Number = 0.5, training: Bool = False) -> Any:
+    """Elements set, with probability ``p``, to what selu tends to below, and all brought back to mean 0, variance 1.
+
+    Klambauer et al. 2017.
+    """
+    _check_chance(p)
+    if not training or p == 0 or 0 in input.shape:
+        return input
+    if p == 1:
+        return input * 0
+    least = -SELU_ALPHA * SELU_SCALE
+    scale = 1 / math.sqrt((1 - p) * (1 + p * least * least))
+    kept = F.drop(F.ones_like(input), p) * (1 - p)
+    return (input * kept + least * (1 - kept)) * scale - scale * p * least

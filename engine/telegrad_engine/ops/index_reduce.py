@@ -1,0 +1,61 @@
+"""Reducing slices into the places that an index names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..cases import I, T, case
+from ..dtypes import int32, int64
+from ..errors import DTypeMismatch, IndexOutOfRange, InvalidOperation, ShapeMismatch
+from ..params import Array, Bool, Int, Str
+from ..registry import composite
+from ..specs import wrap_dim
+
+REDUCTIONS = ("prod", "mean", "amax", "amin")
+
+
+def _check(input: Any, axis: int, index: Any, source: Any, reduce: str) -> None:
+    name = "index_reduce_()"
+    if reduce not in REDUCTIONS:
+        raise InvalidOperation(
+            f"index_reduce(): Expected reduce to be one of prod, mean, amax or amin but got {reduce}."
+        )
+    if index.dim() > 1:
+        raise IndexOutOfRange(
+            f"{name}: Index is supposed to be a vector, but got dim: {index.dim()} with type: "
+            f"{index.dtype.kernel_name} and size: {list(index.shape)}"
+        )
+    if index.dtype not in (int64, int32):
+        raise DTypeMismatch(f"{name}: Expected dtype int32/int64 for index but got: {index.dtype.kernel_name}")
+    if source.dtype != input.dtype:
+        raise DTypeMismatch(
+            f"{name}: self ({input.dtype.kernel_name}) and source ({source.dtype.kernel_name}) must have the same "
+            "scalar type"
+        )
+    if index.numel() != source.shape[axis]:
+        raise ShapeMismatch(
+            f"{name}: Number of indices ({index.numel()}) should be equal to source.size(dim): "
+            f"({source.shape[axis]}), for dim: {axis}"
+        )
+
+
+_ROWS = (T(3, 4), 0, T(3, values=[2, 0, 2], dtype="int64"), T(3, 4))
+
+
+@composite(
+    cases=[
+        *[case(*_ROWS, reduce) for reduce in REDUCTIONS],
+        *[case(*_ROWS, reduce, include_self=False) for reduce in REDUCTIONS],
+        case(T(3, 4), -1, T(2, values=[1, 3], dtype="int64"), T(3, 2), "amax"),
+        case(T(3), 0, I(2, high=3), T(2), "sum"),
+    ],
+)
+def index_reduce(
+    F: Any, input: Array, dim: Int, index: Array, source: Array, reduce: Str, *, include_self: Bool = True
+) -> Any:
+    """``input`` with the slices of ``source`` reduced into it along ``dim`` at ``index``."""
+    axis = wrap_dim(dim, len(input.shape))
+    _check(input, axis, index, source, reduce)
+    along = F.reshape(index, tuple(-1 if d == axis else 1 for d in range(len(source.shape))))
+    places = F.expand(along, tuple(source.shape))
+    return F.scatter_reduce(input, dim, places, source, reduce, include_self=include_self)

@@ -1,0 +1,96 @@
+"""Negative log-likelihoods of counts and of numbers with a variance. Formulas: torch.nn.functional's."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ..cases import T, case
+from ..errors import DTypeMismatch, InvalidValue
+from ..params import Array, Bool, Number, Operand, Str
+from ..registry import composite, op
+from ..specs import Spec
+from .loss import check_reduction, reduce_loss
+
+COUNTS = T(2, 3, values=[[0.0, 1.0, 2.0], [3.0, 0.0, 5.0]], constant=True)
+
+
+@composite(
+    namespace="torch.nn.functional",
+    cases=[
+        *[case(T(2, 3), COUNTS, reduction=how) for how in ("mean", "sum", "none")],
+        case(T(2, 3, low=0.1), COUNTS, False, True),
+        case(T(2, 3), COUNTS, full=True, eps=0.1),
+        case(T(2, 3), COUNTS, reduction="median"),
+    ],
+)
+def poisson_nll_loss(
+    F: Any,
+    input: Array,
+    target: Array,
+    log_input: Bool = True,
+    full: Bool = False,
+    *,
+    eps: Number = 1e-8,
+    reduction: Str = "mean",
+) -> Any:
+    """That of counts whose rate is ``exp(input)``, or ``input``; ``full`` adds Stirling's term for the target alone."""
+    check_reduction(reduction)
+    losses = F.exp(input) - target * input if log_input else input - target * F.log(input + eps)
+    if full:
+        stirling = target * F.log(target) - target + 0.5 * F.log(2 * math.pi * target)
+        losses = losses + F.where(target > 1, stirling, 0.0)
+    return reduce_loss(F, losses, reduction)
+
+
+@op(lambda var: Spec(var.shape, var.dtype), internal=True, method=False)
+def checked_variance(xp: Any, var: Array) -> Any:
+    """``var`` itself, if nothing in it is negative."""
+    if xp.any(var < 0):
+        raise InvalidValue("var has negative entry/entries")
+    return xp.array(var)
+
+
+checked_variance.derivative(var=lambda F, grad: grad)
+
+
+@composite(
+    namespace="torch.nn.functional",
+    cases=[
+        *[case(T(2, 3), T(2, 3), T(2, 3, low=0.1), reduction=how) for how in ("mean", "sum", "none")],
+        case(T(2, 3), T(2, 3), T(2, low=0.1), full=True),
+        case(T(2, 3), T(2, 3), T(2, 1, low=0.1)),
+        case(T(2, 3), T(2, 3), 0.5),
+        case(T(2, 3), T(2, 3), T(3, low=0.1)),
+    ],
+)
+def gaussian_nll_loss(
+    F: Any,
+    input: Array,
+    target: Array,
+    var: Operand,
+    full: Bool = False,
+    eps: Number = 1e-6,
+    reduction: Str = "mean",
+) -> Any:
+    """That of numbers with mean ``input`` and variance ``var``, which counts as ``eps`` at least."""
+    check_reduction(reduction)
+    if not hasattr(var, "shape"):
+        if var < 0:
+            raise InvalidValue("var has negative entry/entries")
+        var = F.ones_like(input) * var
+    shape = tuple(input.shape)
+    if tuple(var.shape) != shape:
+        if tuple(var.shape) == shape[:-1]:
+            var = F.unsqueeze(var, -1)
+        elif tuple(var.shape)[:-1] != shape[:-1] or var.shape[-1] != 1:
+            raise InvalidValue("var is of incorrect size")
+    if not var.is_floating_point():
+        raise DTypeMismatch(f"result type Float can't be cast to the desired output type {var.dtype.c_name}")
+    # The bound changes the value and not the gradient, as in torch.
+    var = F.checked_variance(var)
+    bounded = var + (F.clamp(var.detach(), min=eps) - var.detach())
+    losses = 0.5 * (F.log(bounded) + F.square(input - target) / bounded)
+    if full:
+        losses = losses + 0.5 * math.log(2 * math.pi)
+    return reduce_loss(F, losses, reduction)

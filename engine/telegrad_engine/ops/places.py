@@ -1,0 +1,36 @@
+"""Where scattered elements go, and where their source lies: shared by the ops that scatter along a dimension."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import IndexOutOfBounds
+
+
+def check_within(index: Any, size: int, axis: int) -> None:
+    """Raise unless every index is from 0 up to, but without, ``size``."""
+    if index.size and (int(index.min()) < 0 or int(index.max()) >= size):
+        wrong = int(index.max()) if int(index.max()) >= size else int(index.min())
+        raise IndexOutOfBounds(f"index {wrong} is out of bounds for dimension {axis} with size {size}")
+
+
+def places(xp: Any, index: Any, axis: int) -> tuple[Any, ...]:
+    """The index arrays that name where each element of ``index`` goes."""
+    grids = []
+    for d, n in enumerate(index.shape):
+        shape = [1] * index.ndim
+        shape[d] = n
+        grids.append(index if d == axis else xp.reshape(xp.arange(n), tuple(shape)))
+    return tuple(grids)
+
+
+def source(src: Any, index: Any) -> Any:
+    """The part of a source that an index, maybe smaller, takes."""
+    return src[tuple(slice(0, n) for n in index.shape)]
+
+
+def padded_to(F: Any, grad: Any, shape: tuple[int, ...]) -> Any:
+    """Zeros for the elements of a source larger than its index."""
+    if tuple(grad.shape) == shape:
+        return grad
+    return F.getitem_scatter(grad, shape, tuple(("slice", 0, n, 1) for n in grad.shape))

@@ -1,0 +1,103 @@
+"""Exchanging channels and pixels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..cases import T, case
+from ..errors import InvalidOperation, ShapeMismatch
+from ..params import Array, Int
+from ..registry import composite
+
+
+def _check_image(name: str, input: Any, what: str, factor: int) -> None:
+    if len(input.shape) < 3:
+        raise ShapeMismatch(
+            f"{name} expects input to have at least 3 dimensions, but got input with {len(input.shape)} dimension(s)"
+        )
+    if factor <= 0:
+        raise InvalidOperation(f"{name} expects a positive {what}, but got {factor}")
+
+
+@composite(
+    functional=True,
+    method=False,
+    cases=[
+        case(T(2, 8, 2, 3), 2),
+        case(T(9, 2, 1), 3),
+        case(T(2, 1, 4, 2, 3), 2),
+        case(T(0, 4, 2, 3), 2),
+        case(T(2, 4, 2, 3), 3),
+        case(T(2, 3), 2),
+        case(T(4, 2, 3), 0),
+    ],
+)
+def pixel_shuffle(F: Any, input: Array, upscale_factor: Int) -> Any:
+    """Channels (…, C r², H, W) laid out as pixels (…, C, H r, W r) (Shi et al. 2016)."""
+    r = upscale_factor
+    _check_image("pixel_shuffle", input, "upscale_factor", r)
+    *lead, channels, height, width = input.shape
+    if channels % (r * r):
+        raise ShapeMismatch(
+            "pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of upscale_factor, "
+            f"but input.size(-3)={channels} is not divisible by {r * r}"
+        )
+    n = len(lead)
+    split = F.reshape(input, (*lead, channels // (r * r), r, r, height, width))
+    mixed = F.permute(split, (*range(n), n, n + 3, n + 1, n + 4, n + 2))
+    return F.reshape(mixed, (*lead, channels // (r * r), height * r, width * r))
+
+
+@composite(
+    functional=True,
+    method=False,
+    cases=[
+        case(T(2, 2, 4, 6), 2),
+        case(T(1, 3, 3), 3),
+        case(T(2, 1, 3, 4), 2),
+        case(T(2, 1, 4, 3), 2),
+        case(T(2, 2), 2),
+        case(T(1, 2, 2), -1),
+    ],
+)
+def pixel_unshuffle(F: Any, input: Array, downscale_factor: Int) -> Any:
+    """Pixels (…, C, H r, W r) laid out as channels (…, C r², H, W): ``pixel_shuffle`` undone."""
+    r = downscale_factor
+    _check_image("pixel_unshuffle", input, "downscale_factor", r)
+    *lead, channels, height, width = input.shape
+    for name, axis, size in (("height", -2, height), ("width", -1, width)):
+        if size % r:
+            raise ShapeMismatch(
+                f"pixel_unshuffle expects {name} to be divisible by downscale_factor, but input.size({axis})={size} "
+                f"is not divisible by {r}"
+            )
+    n = len(lead)
+    split = F.reshape(input, (*lead, channels, height // r, r, width // r, r))
+    mixed = F.permute(split, (*range(n), n, n + 2, n + 4, n + 1, n + 3))
+    return F.reshape(mixed, (*lead, channels * r * r, height // r, width // r))
+
+
+@composite(
+    functional=True,
+    method=False,
+    cases=[
+        case(T(2, 4, 2, 3), 2),
+        case(T(2, 6, 2), 3),
+        case(T(2, 4, 2, 3), 3),
+        case(T(2, 4, 2, 3), 0),
+        case(T(2, 3), 2),
+    ],
+)
+def channel_shuffle(F: Any, input: Array, groups: Int) -> Any:
+    """Channels (N, C, …) with those of all groups taken in turn (Zhang et al. 2017)."""
+    shape = tuple(input.shape)
+    if len(shape) <= 2:
+        raise ShapeMismatch(f"channel_shuffle expects input with > 2 dims, but got input with sizes {list(shape)}")
+    if groups <= 0:
+        raise InvalidOperation(f"Number of groups to divide channels in must be positive. Value of groups:{groups}")
+    if shape[1] % groups:
+        raise ShapeMismatch(
+            f"Number of channels must be divisible by groups. Got {shape[1]} channels and {groups} groups."
+        )
+    split = F.reshape(input, (shape[0], groups, shape[1] // groups, *shape[2:]))
+    return F.reshape(F.transpose(split, 1, 2), shape)

@@ -1,0 +1,27 @@
+"""Where the time and the memory of a stretch of code go, op by op, forward and backward.
+
+As ``torch.profiler``: ``with profile() as prof: …``, then ``prof.key_averages().table()``.
+
+    context.py     what a user writes: profile and record_function
+    recorder.py    the open ranges of one thread, and what closed ones add up to
+    instrument.py  has the engine report to the recorder, while a profile runs and not otherwise
+    averages.py    what a profile shows: events and their averages; table.py prints them
+    trace.py       the events as a Chrome trace
+
+A profile sees the thread that entered it and no other. A session is profiled by ``session.profile =
+profile()``: then every program that it runs is recorded, on whichever thread.
+"""
+
+from .averages import AveragedEvents, EventList, FunctionEventAvg
+from .context import ProfilerActivity, profile, record_function
+from .recorder import FunctionEvent
+
+__all__ = [
+    "AveragedEvents",
+    "EventList",
+    "FunctionEvent",
+    "FunctionEventAvg",
+    "ProfilerActivity",
+    "profile",
+    "record_function",
+]

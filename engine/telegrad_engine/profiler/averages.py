@@ -1,0 +1,170 @@
+"""What a profile shows: its events, what those of a kind add up to, and both as a table."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Sequence
+from typing import Any, Self
+
+from .recorder import FunctionEvent, Recorder, Totals
+from .table import Column, render
+
+
+class FunctionEventAvg:
+    """What the ranges of one name, or of one name and input shapes, add up to. Times in microseconds."""
+
+    def __init__(self, key: str, category: str, input_shapes: list[Any], totals: Totals) -> None:
+        self.key = key
+        self.category = category
+        self.input_shapes = input_shapes
+        self._totals = totals
+
+    def __repr__(self) -> str:
+        return (
+            f"<FunctionEventAvg key={self.key} self_cpu_time={self.self_cpu_time_total:.3f}us "
+            f"cpu_time={self.cpu_time:.3f}us input_shapes={self.input_shapes} cpu_memory_usage={self.cpu_memory_usage}>"
+        )
+
+    @property
+    def count(self) -> int:
+        """How many ranges there were."""
+        return self._totals.count
+
+    @property
+    def cpu_time_total(self) -> float:
+        """How long they ran; one inside another of its name counts twice."""
+        return self._totals.total_ns / 1000
+
+    @property
+    def self_cpu_time_total(self) -> float:
+        """How long they ran, less the ranges inside them."""
+        return self._totals.self_ns / 1000
+
+    @property
+    def cpu_time(self) -> float:
+        """How long one ran on average."""
+        return self.cpu_time_total / self.count if self.count else 0.0
+
+    @property
+    def cpu_memory_usage(self) -> int:
+        """Bytes allocated in them."""
+        return self._totals.bytes
+
+    @property
+    def self_cpu_memory_usage(self) -> int:
+        """Bytes allocated in them, less those of the ranges inside them."""
+        return self._totals.self_bytes
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON data."""
+        return {
+            "key": self.key,
+            "category": self.category,
+            "input_shapes": self.input_shapes,
+            "count": self.count,
+            "self_cpu_time_us": self.self_cpu_time_total,
+            "cpu_time_us": self.cpu_time_total,
+            "self_cpu_memory_bytes": self.self_cpu_memory_usage,
+            "cpu_memory_bytes": self.cpu_memory_usage,
+        }
+
+
+class AveragedEvents(list[FunctionEventAvg]):
+    """The averages of a profile."""
+
+    def __init__(
+        self, averages: Iterable[FunctionEventAvg] = (), *, memory: bool = False, shapes: bool = False
+    ) -> None:
+        super().__init__(averages)
+        self._memory, self._shapes = memory, shapes
+
+    @classmethod
+    def of(cls, recorder: Recorder, by_shapes: bool) -> Self:
+        """What a recorder has by now, for each name or for each name and input shapes."""
+        merged: dict[tuple[str, str, str], Totals] = {}
+        for (name, category, shapes), totals in recorder.totals.items():
+            key = (name, category, shapes if by_shapes else "")
+            merged.setdefault(key, Totals()).add(totals)
+        averages = [
+            FunctionEventAvg(name, category, ast.literal_eval(shapes) if shapes else [], totals)
+            for (name, category, shapes), totals in merged.items()
+        ]
+        return cls(averages, memory=recorder.memory, shapes=by_shapes and recorder.shapes)
+
+    def total_average(self) -> FunctionEventAvg:
+        """What all of them add up to."""
+        totals = Totals()
+        for average in self:
+            totals.add(average._totals)
+        return FunctionEventAvg("Total", "", [], totals)
+
+    @property
+    def self_cpu_time_total(self) -> float:
+        """Microseconds spent in ranges, each moment counted once."""
+        return sum(average.self_cpu_time_total for average in self)
+
+    def table(
+        self,
+        sort_by: str | None = None,
+        row_limit: int = 100,
+        max_name_column_width: int = 55,
+        header: str | None = None,
+    ) -> str:
+        """A table of the averages, those with the largest ``sort_by`` first.
+
+        ``sort_by`` is an attribute: ``"self_cpu_time_total"``, ``"cpu_time_total"``, ``"cpu_time"``,
+        ``"self_cpu_memory_usage"``, ``"cpu_memory_usage"``, ``"count"`` or ``"key"``. At most ``row_limit``
+        rows, or all if it is -1. Raises AttributeError for another ``sort_by``.
+        """
+        rows: Sequence[FunctionEventAvg] = self
+        if sort_by is not None:
+            rows = sorted(self, key=lambda average: getattr(average, sort_by), reverse=sort_by != "key")
+        rows = rows if row_limit < 0 else rows[:row_limit]
+        whole = self.self_cpu_time_total
+        columns = [
+            Column("Name", [_shortened(row.key, max_name_column_width) for row in rows]),
+            Column("Self CPU %", [_share(row.self_cpu_time_total, whole) for row in rows]),
+            Column("Self CPU", [format_time(row.self_cpu_time_total) for row in rows]),
+            Column("CPU total %", [_share(row.cpu_time_total, whole) for row in rows]),
+            Column("CPU total", [format_time(row.cpu_time_total) for row in rows]),
+            Column("CPU time avg", [format_time(row.cpu_time) for row in rows]),
+        ]
+        if self._memory:
+            columns.append(Column("CPU Mem", [format_memory(row.cpu_memory_usage) for row in rows]))
+            columns.append(Column("Self CPU Mem", [format_memory(row.self_cpu_memory_usage) for row in rows]))
+        columns.append(Column("# of Calls", [str(row.count) for row in rows]))
+        if self._shapes:
+            columns.append(Column("Input Shapes", [_shortened(str(row.input_shapes), 80) for row in rows]))
+        return render(columns, header, f"Self CPU time total: {format_time(whole)}")
+
+
+class EventList(list[FunctionEvent]):
+    """The ranges of a profile one by one, in the order in which they began."""
+
+    @property
+    def self_cpu_time_total(self) -> float:
+        """Microseconds spent in ranges, each moment counted once."""
+        return sum(event.self_cpu_time_total for event in self)
+
+
+def format_time(microseconds: float) -> str:
+    """``1.234ms``: in seconds, milliseconds or microseconds."""
+    if microseconds >= 1e6:
+        return f"{microseconds / 1e6:.3f}s"
+    return f"{microseconds / 1e3:.3f}ms" if microseconds >= 1e3 else f"{microseconds:.3f}us"
+
+
+def format_memory(nbytes: int) -> str:
+    """``1.50 KB``: in units of 1024, two decimals but for bytes."""
+    for unit, factor in (("GB", 2**30), ("MB", 2**20), ("KB", 2**10)):
+        if nbytes >= factor:
+            return f"{nbytes / factor:.2f} {unit}"
+    return f"{nbytes} B"
+
+
+def _share(part: float, whole: float) -> str:
+    return f"{100 * part / whole if whole else 0.0:.2f}%"
+
+
+def _shortened(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: width - 3]}..."

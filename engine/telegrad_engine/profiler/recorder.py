@@ -1,0 +1,245 @@
+"""The open ranges of one thread as a stack, and what the closed ones add up to.
+
+Totals are kept as ranges close, so a profile of any length costs bounded memory: only the first
+``max_events`` ranges are kept one by one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from time import perf_counter_ns
+from types import FrameType
+from typing import Any, NamedTuple
+
+INNER = (str(Path(__file__).parents[1]), contextlib.__file__)
+"""Where frames that a user did not write are from."""
+MAX_FRAMES = 32
+
+
+class TimeRange(NamedTuple):
+    """When something ran, in microseconds since the profile began."""
+
+    start: float
+    end: float
+
+    def elapsed_us(self) -> float:
+        """Its length."""
+        return self.end - self.start
+
+
+class FunctionEvent:
+    """One range: an op, a node of a backward pass, a label of the user's or a session's instruction.
+
+    Times are in microseconds; ``cpu_memory_usage`` is the bytes of the arrays allocated in it, those of
+    the ranges inside included, 0 unless the profile was made with ``profile_memory``.
+    """
+
+    __slots__ = (
+        "_inner_bytes",
+        "_inner_ns",
+        "bytes",
+        "category",
+        "cpu_parent",
+        "end_ns",
+        "id",
+        "input_shapes",
+        "name",
+        "stack",
+        "start_ns",
+        "thread",
+    )
+
+    def __init__(self, id: int, name: str, category: str, input_shapes: list[Any], stack: list[str]) -> None:
+        self.id = id
+        self.name = name
+        self.category = category
+        self.input_shapes = input_shapes
+        self.stack = stack
+        self.thread = threading.get_ident()
+        self.cpu_parent: FunctionEvent | None = None
+        self.bytes = 0
+        self._inner_ns = 0
+        self._inner_bytes = 0
+        self.start_ns = self.end_ns = 0
+
+    def __repr__(self) -> str:
+        return f"<FunctionEvent name={self.name} cpu_time={self.cpu_time_total:.3f}us>"
+
+    @property
+    def key(self) -> str:
+        """The name."""
+        return self.name
+
+    @property
+    def count(self) -> int:
+        """One."""
+        return 1
+
+    @property
+    def time_range(self) -> TimeRange:
+        """When it ran."""
+        return TimeRange(self.start_ns / 1000, self.end_ns / 1000)
+
+    @property
+    def cpu_time_total(self) -> float:
+        """How long it ran."""
+        return (self.end_ns - self.start_ns) / 1000
+
+    @property
+    def self_cpu_time_total(self) -> float:
+        """How long it ran, less the ranges inside it."""
+        return (self.end_ns - self.start_ns - self._inner_ns) / 1000
+
+    @property
+    def cpu_memory_usage(self) -> int:
+        """Bytes allocated in it."""
+        return self.bytes
+
+    @property
+    def self_cpu_memory_usage(self) -> int:
+        """Bytes allocated in it, less those of the ranges inside it."""
+        return self.bytes - self._inner_bytes
+
+
+class Totals:
+    """What all ranges of one name (and of the same input shapes) add up to."""
+
+    __slots__ = ("bytes", "count", "self_bytes", "self_ns", "total_ns")
+
+    def __init__(self) -> None:
+        self.count = self.total_ns = self.self_ns = self.bytes = self.self_bytes = 0
+
+    def add(self, other: Totals) -> None:
+        """Add what another adds up to."""
+        for field in Totals.__slots__:
+            setattr(self, field, getattr(self, field) + getattr(other, field))
+
+
+class Recorder:
+    """Takes ranges as they open and close on one thread at a time."""
+
+    def __init__(self, *, shapes: bool, memory: bool, stacks: bool, max_events: int) -> None:
+        self.shapes = shapes
+        self.memory = memory
+        self.stacks = stacks
+        self.max_events = max_events
+        self.began_ns = perf_counter_ns()
+        self.events: list[FunctionEvent] = []
+        self.dropped = 0
+        """How many ranges are in the totals alone."""
+        self.totals: dict[tuple[str, str, str], Totals] = {}
+        """By name, category and input shapes as text."""
+        self._open: list[FunctionEvent] = []
+        self._opened = 0
+        self._counted: list[Any] = []
+
+    def open(self, name: str, category: str, inputs: Sequence[Any] = ()) -> FunctionEvent:
+        """Begin a range inside those that are open."""
+        self._opened += 1
+        shapes = [shape_of(x) for x in inputs] if self.shapes else []
+        event = FunctionEvent(self._opened, name, category, shapes, user_stack() if self.stacks else [])
+        if self._open:
+            event.cpu_parent = self._open[-1]
+        self._open.append(event)
+        event.start_ns = perf_counter_ns() - self.began_ns
+        return event
+
+    def close(self, event: FunctionEvent) -> None:
+        """End a range, and any left open inside it; one that is no longer open is left as it is."""
+        now = perf_counter_ns() - self.began_ns
+        if event not in self._open:
+            return
+        while True:
+            last = self._open.pop()
+            last.end_ns = now
+            self._account(last)
+            if last is event:
+                break
+        if not self._open or event.category == "backward":
+            self._counted.clear()
+
+    def close_all(self) -> None:
+        """End what is still open, as the profile ends."""
+        if self._open:
+            self.close(self._open[0])
+
+    def discard(self, event: FunctionEvent) -> None:
+        """Forget a range in which nothing was executed."""
+        self._open.remove(event)
+
+    def _account(self, event: FunctionEvent) -> None:
+        elapsed = event.end_ns - event.start_ns
+        parent = event.cpu_parent
+        if parent is not None:
+            parent._inner_ns += elapsed
+            parent._inner_bytes += event.bytes
+            parent.bytes += event.bytes
+        key = (event.name, event.category, str(event.input_shapes) if self.shapes else "")
+        totals = self.totals.get(key)
+        if totals is None:
+            totals = self.totals[key] = Totals()
+        totals.count += 1
+        totals.total_ns += elapsed
+        totals.self_ns += elapsed - event._inner_ns
+        totals.bytes += event.bytes
+        totals.self_bytes += event.bytes - event._inner_bytes
+        if len(self.events) < self.max_events:
+            self.events.append(event)
+        else:
+            self.dropped += 1
+
+    def allocated(self, arrays: Sequence[Any], given: Sequence[Any] = ()) -> None:
+        """Count arrays that the innermost range made: those with memory of their own that were not ``given``.
+
+        Each is counted once, though a kernel and the derivative that called it both return it.
+        """
+        if not self.memory or not self._open:
+            return
+        for array in arrays:
+            if getattr(array, "base", None) is not None or not getattr(array, "nbytes", 0):
+                continue
+            if any(array is known for known in (*given, *self._counted)):
+                continue
+            self._counted.append(array)
+            self._open[-1].bytes += array.nbytes
+
+    @contextlib.contextmanager
+    def range(self, name: str, category: str, inputs: Sequence[Any] = ()) -> Iterator[None]:
+        """A range for the length of a ``with`` block."""
+        event = self.open(name, category, inputs)
+        try:
+            yield
+        finally:
+            self.close(event)
+
+
+class _Active(threading.local):
+    recorder: Recorder | None = None
+
+
+active = _Active()
+"""The recorder of this thread, while a profile runs on it."""
+
+
+def shape_of(value: Any) -> list[Any]:
+    """The shape of a tensor or an array, those of a list of them, and nothing for what has none."""
+    if isinstance(value, (tuple, list)):
+        return [shape_of(v) for v in value] if any(hasattr(v, "shape") for v in value) else []
+    shape = getattr(value, "shape", None)
+    return [] if shape is None else list(shape)
+
+
+def user_stack() -> list[str]:
+    """The lines that led here, innermost first, without the engine's own."""
+    found: list[str] = []
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and len(found) < MAX_FRAMES:
+        code = frame.f_code
+        if not code.co_filename.startswith(INNER):
+            found.append(f"{code.co_filename}({frame.f_lineno}): {code.co_name}")
+        frame = frame.f_back
+    return found

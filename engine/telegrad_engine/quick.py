@@ -1,0 +1,218 @@
+"""The shortest way through the engine: an elementwise op on plain tensors of one dtype and one shape.
+
+Small ops are the commonest, and on them every call and look-up shows. Each op of one or two operands gets a
+function of its own here, which does in one frame what apply, execute and record do in many: it sees that there
+is nothing to check, runs the kernel, and enters the result into the graph. All else goes the long way, by
+``otherwise``. tensor.py installs these functions as operators and methods, and in front of ``apply``.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from . import graph
+from .backends import NUMPY
+from .graph import Node, announce, next_sequence, record
+from .inference import mark
+from .modes import state
+from .registry import NO_ATTRS, Op
+from .signature import REQUIRED
+
+ndarray = np.ndarray
+_new = object.__new__
+# The dtypes in which NumPy and torch agree on what an operation with a Python number gives. NumPy has one object for
+# each, so that they can be told by identity: a dtype's hash takes as long as a small multiplication.
+_FLOAT, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
+_NUMBERS = frozenset({float, int})
+_OUTPUT, _OTHER, _BOTH = (-1,), (1,), (1, 0)
+"""What the commonest plans take."""
+
+
+def is_quick(op: Op) -> bool:
+    """Whether an op has a shortest way: one or two operands, and its attributes at their defaults."""
+    return op.keeps_dtype and 1 <= len(op.tensor_params) <= 2 and all(p.default is not REQUIRED for p in op.attr_params)
+
+
+def quick(op: Op, cls: type[Any], otherwise: Callable[..., Any]) -> Callable[..., Any]:
+    """``op`` as a function of its operands; what is not plain tensors of ``cls`` goes to ``otherwise``."""
+    make = _unary if len(op.tensor_params) == 1 else _binary
+    return functools.wraps(otherwise)(make(op, cls, otherwise))
+
+
+def _unary(op: Op, cls: type[Any], otherwise: Callable[..., Any]) -> Callable[[Any], Any]:
+    kernel = _kernel(op)
+    plan: Any = None
+
+    def call(input: Any, *rest: Any) -> Any:
+        nonlocal plan
+        if type(input) is not cls or rest or (input._base is not None and _is_stale(input)):
+            return otherwise(input, *rest)
+        x = input._data
+        dtype = x.dtype
+        if dtype is not _FLOAT and dtype is not _DOUBLE:
+            return otherwise(input)
+        out = kernel(x)
+        tensor = _new(cls)
+        tensor._data = out if type(out) is ndarray else np.asarray(out)
+        tensor._cell = [0]
+        if state.grad_enabled:
+            if input._requires_grad and op.differentiable:
+                if plan is None:
+                    plan = op.plan((True,))
+                if plan.takes is None:
+                    record(op, (input,), NO_ATTRS, (tensor,))
+                else:
+                    place = input._node
+                    node = _new(Node)
+                    if slot := input._slot:
+                        node.slots = (slot,)
+                    node.op = op
+                    node.plan = plan
+                    node.sequence = next_sequence()
+                    node.shape = x.shape
+                    node.dtype = dtype
+                    node.next = (input if place is None else place,)
+                    takes = plan.takes
+                    if takes == _OUTPUT:
+                        cell = tensor._cell
+                        node.saved = (tensor._data,)
+                        node.versions = ((0, cell, 0),)
+                    elif takes:
+                        _save(node, takes, (input,), tensor)
+                    tensor._node = node
+                    tensor._requires_grad = True
+                    if graph.watchers is not None:
+                        announce(node, (input,), (tensor,))
+        elif state.inference:
+            mark((tensor,))
+        return tensor
+
+    return call
+
+
+def _binary(op: Op, cls: type[Any], otherwise: Callable[..., Any]) -> Callable[[Any, Any], Any]:
+    kernel = _kernel(op)
+    plans: list[Any] = [None] * 4
+
+    def call(input: Any, other: Any) -> Any:
+        if type(input) is not cls or (input._base is not None and _is_stale(input)):
+            return otherwise(input, other)
+        x = input._data
+        dtype, shape = x.dtype, x.shape
+        if dtype is not _FLOAT and dtype is not _DOUBLE:
+            return otherwise(input, other)
+        if type(other) is cls:
+            y = other._data
+            if y.dtype is not dtype or y.shape != shape or (other._base is not None and _is_stale(other)):
+                return otherwise(input, other)
+            out = kernel(x, y)
+            needed = other._requires_grad
+            numeric = False
+        elif type(other) in _NUMBERS:
+            out = kernel(x, other)
+            needed = False
+            numeric = True
+        else:
+            return otherwise(input, other)
+        tensor = _new(cls)
+        tensor._data = out if type(out) is ndarray else np.asarray(out)
+        tensor._cell = [0]
+        if state.grad_enabled:
+            first = input._requires_grad
+            if (first or needed) and op.differentiable:
+                plan = plans[first + 2 * needed]
+                if plan is None:
+                    plan = plans[first + 2 * needed] = op.plan((first, needed))
+                if plan.takes is None:
+                    record(op, (input, other), NO_ATTRS, (tensor,))
+                else:
+                    place, second = input._node if first else None, other._node if needed else None
+                    places = (
+                        (input if place is None else place) if first else None,
+                        (other if second is None else second) if needed else None,
+                    )
+                    node = _new(Node)
+                    if input._slot or (needed and other._slot):
+                        node.slots = (input._slot, other._slot if needed else 0)
+                    node.op = op
+                    node.plan = plan
+                    node.sequence = next_sequence()
+                    node.shape = shape
+                    node.dtype = dtype
+                    node.next = places
+                    takes = plan.takes
+                    if takes:
+                        if takes == _OTHER and not numeric:
+                            cell = other._cell
+                            node.saved = (y,)
+                            node.versions = ((0, cell, cell[0]),)
+                        elif takes == _BOTH and not numeric:
+                            cell, own = other._cell, input._cell
+                            node.saved = (y, x)
+                            node.versions = ((0, cell, cell[0]), (1, own, own[0]))
+                        else:
+                            _save(node, takes, (input, other), tensor)
+                    tensor._node = node
+                    tensor._requires_grad = True
+                    if graph.watchers is not None:
+                        announce(node, (input, other), (tensor,))
+        elif state.inference:
+            mark((tensor,))
+        return tensor
+
+    return call
+
+
+def _save(node: Node, takes: tuple[Any, ...], inputs: tuple[Any, ...], output: Any) -> None:
+    """Give the node what its plan takes."""
+    if len(takes) == 1:
+        value = _taken(takes[0], inputs, output)
+        cell = getattr(value, "_cell", None)
+        if cell is None:
+            node.saved = (value,)
+        else:
+            node.saved = (value._data,)
+            node.versions = ((0, cell, cell[0]),)
+        return
+    values = [_taken(take, inputs, output) for take in takes]
+    tensors = [(i, value) for i, value in enumerate(values) if hasattr(value, "_cell")]
+    node.saved = tuple([getattr(value, "_data", value) for value in values])
+    node.versions = tuple([(i, value._cell, value._cell[0]) for i, value in tensors])
+
+
+def _taken(take: Any, inputs: tuple[Any, ...], output: Any) -> Any:
+    """An input by its position, the output for -1, or an attribute's default."""
+    if type(take) is not int:
+        return take.value
+    return inputs[take] if take >= 0 else output
+
+
+def _is_stale(view: Any) -> bool:
+    """Whether a view's base was modified since the view was made, so that its history has to be rebuilt."""
+    return bool(view._seen != view._cell[0])
+
+
+def _kernel(op: Op) -> Callable[..., Any]:
+    """The op's kernel on NumPy; where it only hands its operands to a NumPy function, that function: a call less."""
+    return _handed_to(op) or functools.partial(op.kernel, NUMPY)
+
+
+class _Spy:
+    """A namespace whose functions say how they were called."""
+
+    def __getattr__(self, name: str) -> Callable[..., tuple[str, tuple[Any, ...]]]:
+        return lambda *args: (name, args)
+
+
+def _handed_to(op: Op) -> Callable[..., Any] | None:
+    operands = tuple(object() for _ in op.tensor_params)
+    try:
+        name, given = op.kernel(_Spy(), *operands)
+    except Exception:
+        return None  # it computes with its operands itself
+    function = getattr(np, name, None) if isinstance(name, str) and given == operands else None
+    return function if isinstance(function, np.ufunc) and getattr(NUMPY, name) is function else None

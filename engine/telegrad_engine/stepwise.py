@@ -1,0 +1,143 @@
+"""Evaluating a node in steps that somebody can look between: for node hooks, packed tensors and anomaly mode.
+
+The pass evaluates most nodes in one go (``_Pass._evaluate``). Here the same is done slowly: prehooks, then
+all derivatives, brought to the shapes they belong to, then whoever looks at them, and only then are they sent on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from .backward import FREED_TEXT, free, modified_since
+from .errors import GraphFreed
+from .graph import FREED, Node
+from .hooks import NodeHooks, run_after, run_before
+
+if TYPE_CHECKING:
+    from .backward import _Pass
+
+Grads = tuple[Any, ...]
+
+
+def evaluate(run: _Pass, node: Node, grad: Any) -> None:
+    """Evaluate ``node`` for the gradient of its output, or the gradients of its outputs, and send on the results."""
+    hooks: NodeHooks = node.hooks or NodeHooks()
+    if not any(_wants(run, target) for target in node.next):
+        hooks = NodeHooks()  # the node is only passed by
+    grads: Grads = tuple(grad) if node.many else (grad,)
+    if hooks.before is not None:
+        grads = _hooked(run, lambda given: run_before(hooks, given), grads)
+    reached = any(g is not None for g in grads) or node.evaluate is not None
+    results = _results(run, node, grads) if reached else (None,) * len(node.next)
+    run.inspect(node, results)
+    if hooks.after is not None:
+        given = _shown(run, grads)
+        results = _hooked(run, lambda results: run_after(hooks, results, given), results)
+    for edge, target in enumerate(node.next):
+        if target is not None:
+            run.send(target, _slot(node, edge), results[edge], False)
+
+
+def accumulate(run: _Pass, leaf: Any, grad: Any) -> None:
+    """Accumulate a leaf's gradient between the hooks of its AccumulateGrad node."""
+    hooks: NodeHooks = leaf._hooks.around
+    grads: Grads = (grad,)
+    if hooks.before is not None:
+        grads = _hooked(run, lambda given: run_before(hooks, given), grads)
+    if grads[0] is None:
+        return
+    run.accumulate(leaf, grads[0], False)
+    if hooks.after is not None:
+        given = _shown(run, grads)
+        _hooked(run, lambda results: run_after(hooks, results, given), ())
+
+
+def _wants(run: _Pass, target: Any) -> bool:
+    return target is not None and (run.needed is None or target in run.needed)
+
+
+def _slot(node: Node, edge: int) -> int:
+    return node.slots[edge] if node.slots else 0
+
+
+def _hooked(run: _Pass, call: Callable[[Grads], Grads], grads: Grads) -> Grads:
+    """Gradients after hooks, which see them as tensors."""
+    with run.values.calling():
+        replaced = call(_shown(run, grads))
+    return tuple(None if tensor is None else run.values.from_tensor(tensor) for tensor in replaced)
+
+
+def _shown(run: _Pass, grads: Grads) -> Grads:
+    return tuple(None if grad is None else run.values.to_tensor(grad) for grad in grads)
+
+
+def _results(run: _Pass, node: Node, grads: Grads) -> Grads:
+    """The gradient at every edge, summed and cast as its target has it; None at edges that nobody wants."""
+    if node.evaluate is not None:
+        collector = Collector(run)
+        node.evaluate(collector, grads)
+        found = collector.results
+    else:
+        found = _derivatives(run, node, grads)
+    return tuple(_fitted(run, node, edge, grad) for edge, grad in enumerate(found))
+
+
+def _fitted(run: _Pass, node: Node, edge: int, grad: Any) -> Any:
+    target, slot = node.next[edge], _slot(node, edge)
+    if grad is None or target is None:
+        return None
+    spec = target._data if target.is_sink else target
+    shape, dtype = (spec.shape, spec.dtype) if not slot else target.specs[slot]
+    data = run.values.data(grad)
+    return grad if data.shape == shape and data.dtype == dtype else run.values.fit(grad, shape, dtype)
+
+
+def _derivatives(run: _Pass, node: Node, grads: Grads) -> list[Any]:
+    """What the node's rules give, by edge."""
+    if node.saved is FREED:
+        raise GraphFreed(FREED_TEXT)
+    if any(cell[0] != version for _, cell, version in node.versions):
+        raise modified_since(node)
+    saved = _saved(run, node)
+    found: list[Any] = [None] * len(node.next)
+    for edges, rule, arguments, many in node.plan.steps:
+        if any(_wants(run, node.next[edge]) for edge in edges):
+            result = rule(run.values.F, grads if node.many else grads[0], *[saved[i] for i in arguments])
+            for edge, grad in zip(edges, result if many else (result,), strict=True):
+                found[edge] = grad if _wants(run, node.next[edge]) else None
+    if node.plan.holds_tensors and not run.keep_graph:
+        free(node)
+    return found
+
+
+def _saved(run: _Pass, node: Node) -> Any:
+    """What the node saved, as the rules take it, unpacked if hooks had packed it."""
+    packed = node.saved
+    if node.hooks is not None and node.hooks.packed:
+        node.saved = tuple(_unpacked(value) for value in packed)
+    try:
+        return node.saved if run.values.raw else run.values.unpack(node)
+    finally:
+        node.saved = packed
+
+
+def _unpacked(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_unpacked(v) for v in value]
+    return value.unpack() if hasattr(value, "unpack") else value
+
+
+class Collector:
+    """Stands for the pass before a node that evaluates itself: what it sends is kept, in the order of its edges."""
+
+    def __init__(self, run: _Pass) -> None:
+        self.values, self.needed, self.keep_graph = run.values, run.needed, run.keep_graph
+        self.results: list[Any] = []
+
+    def send(self, target: Any, slot: int, grad: Any, private: bool) -> None:
+        """Keep the gradient of the next edge."""
+        self.results.append(grad)
+
+    def _done(self, target: Any) -> None:
+        self.results.append(None)

@@ -1,0 +1,3 @@
+"""What torch keeps in ``torch.utils``."""
+
+from . import checkpoint as checkpoint
