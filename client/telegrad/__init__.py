@@ -28,7 +28,7 @@ from telegrad_engine.errors import TelegradError, UnknownOp
 from telegrad_engine.modes import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
 from telegrad_engine.specs import Size
 
-from . import autograd, nn, optim
+from . import autograd, linalg, nn, optim
 from .sessions import Session, connect, current
 from .tensor import Tensor, functions, upload
 
@@ -107,6 +107,7 @@ __all__ = [
     "int64",
     "is_grad_enabled",
     "is_tensor",
+    "linalg",
     "manual_seed",
     "nn",
     "no_grad",

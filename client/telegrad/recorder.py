@@ -2,14 +2,18 @@
 
 A tensor gets its id on the spot; its instruction waits here until somebody asks for a value. Handles
 that Python drops free the server's tensors with the next program.
+
+To a server, what has gathered goes out without waiting when enough has: its error, if there is one,
+surfaces when the next value is asked for, and nothing recorded behind it has run.
 """
 
 from __future__ import annotations
 
 import sys
+import warnings
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from telegrad_engine.errors import InvalidOperation, TelegradError
 from telegrad_engine.modes import state
@@ -18,11 +22,23 @@ from telegrad_engine.session import Value
 
 from .transports import Transport
 
-FLUSH_INSTRUCTIONS = 10_000
-FLUSH_BYTES = 32 * 2**20
+FULL_INSTRUCTIONS, FULL_BYTES = 10_000, 32 * 2**20
+"""More than this is not held back: it is sent, and waited for."""
+AHEAD_INSTRUCTIONS, AHEAD_BYTES = 1_000, 64 * 2**10
+"""So much is worth a message of its own while the server has nothing to do."""
+LEAD_BYTES = 2**20
+"""So far the recording runs ahead of a server that is busy, before it waits."""
+STEP = "optim_step"
 NO_ATTRS: Mapping[str, Any] = {}
 OURS = ("telegrad.", "telegrad_engine.")
 CLOSED_TEXT = "the session is closed, and its tensors are gone; tg.connect opens another"
+
+
+class Recording(NamedTuple):
+    """Instructions as they were recorded, and the user's line behind each."""
+
+    program: list[Instruction]
+    lines: list[tuple[str, int]]
 
 
 class Recorder:
@@ -41,7 +57,11 @@ class Recorder:
         # __del__, and closed by hand at exit, where httpx must not be torn down yet.
         self._end = weakref.finalize(self, transport.close)
         self._end.atexit = False
+        self._under_way: Recording | None = None
+        """What was sent ahead and not answered yet, or failed."""
+        self._failure: TelegradError | None = None
         self._pending_bytes = 0
+        self._stepped = False
         self._last_id = 0
 
     def new_id(self) -> str:
@@ -62,6 +82,8 @@ class Recorder:
             raise InvalidOperation(CLOSED_TEXT)
         if self.failed:
             self._check_failed(inputs, outputs)
+        if nbytes or len(self.pending) >= AHEAD_INSTRUCTIONS:
+            self._relieve()
         mode = None if state.grad_enabled else "no_grad"
         self.pending.append(Instruction(op, inputs, outputs, attrs, mode, True))
         frame = sys._getframe(1)
@@ -69,8 +91,8 @@ class Recorder:
             frame = frame.f_back
         self.lines.append((frame.f_code.co_filename, frame.f_lineno))
         self._pending_bytes += nbytes
-        if len(self.pending) >= FLUSH_INSTRUCTIONS or self._pending_bytes >= FLUSH_BYTES:
-            self.flush()
+        if op == STEP:
+            self._stepped = True
 
     def release(self, name: str) -> None:
         """A handle died: free its tensor with the next program. Called from ``__del__``, so it only notes."""
@@ -83,37 +105,106 @@ class Recorder:
         return self.flush(Instruction("fetch", [tuple(names)], (), {"values": values}, None, True))
 
     def flush(self, fetch: Instruction | None = None) -> dict[str, Value]:
-        """Send what is recorded as one program, with a ``fetch`` at its end if given."""
+        """Send what is recorded as one program, with a ``fetch`` at its end if given, and wait for the answer.
+
+        Raises the error of what was sent before without waiting, if it failed.
+        """
         if self.closed:
             raise InvalidOperation(CLOSED_TEXT)
-        program, lines = self.pending, self.lines
         if fetch is not None:
-            program.append(fetch)
-            lines.append(("", 0))
-        # Freed after everything that was recorded before: no recorded instruction can use them any more.
+            self.pending.append(fetch)
+            self.lines.append(("", 0))
+        self._free_dead()
+        if not self.pending:
+            self._land()
+            return {}
+        # Packed before the wait: the server may still be busy with the program before.
+        packed = self.transport.pack(self.pending)
+        self._land()
+        recording = self._take()
+        self.requests += 1
+        try:
+            self.transport.send(packed)
+            return self.transport.receive().values
+        except TelegradError as error:
+            self._note_failure(error, recording)
+            raise
+
+    def _relieve(self) -> None:
+        """Send what has gathered without waiting for the answer, unless it is little or the server is busy.
+
+        A message ends where a training step does, before the next batch: no step is torn in two.
+        """
+        length, size = len(self.pending), self._pending_bytes
+        if length >= FULL_INSTRUCTIONS or size >= FULL_BYTES:
+            self.flush()
+        elif self.transport.remote:
+            lead = size >= LEAD_BYTES
+            worthwhile = length >= AHEAD_INSTRUCTIONS or (size >= AHEAD_BYTES and self._stepped)
+            if lead or (worthwhile and (self._under_way is None or self.transport.answered)):
+                self._send_ahead()
+
+    def _send_ahead(self) -> None:
+        if self._failure is not None:
+            return  # raised at the next sync; until then nothing runs behind it
+        self._free_dead()
+        # Packed before the wait: the server may still be busy with the program before.
+        packed = self.transport.pack(self.pending)
+        self._settle()
+        if self._failure is None:
+            self._under_way = self._take()
+            self.requests += 1
+            try:
+                self.transport.send(packed)
+            except TelegradError as error:
+                self._failure = error
+
+    def _settle(self) -> None:
+        """Wait for what was sent ahead; its error, if it failed, is kept for the next sync."""
+        if self._under_way is None or self._failure is not None:
+            return
+        try:
+            self.transport.receive()
+            self._under_way = None
+        except TelegradError as error:
+            self._failure = error
+
+    def _land(self) -> None:
+        """Wait for what was sent ahead. If it failed, what was recorded since has not run either: raise."""
+        self._settle()
+        if self._failure is None or self._under_way is None:
+            return
+        error, recording, behind = self._failure, self._under_way, self._take()
+        self._failure = self._under_way = None
+        self._note_failure(error, Recording(recording.program + behind.program, recording.lines + behind.lines))
+        raise error
+
+    def _free_dead(self) -> None:
+        """Free what died, after everything recorded before: no recorded instruction can use it any more."""
         dead = [self.dead.pop() for _ in range(len(self.dead))]
         alive = [name for name in dead if self.failed.pop(name, None) is None]
         if alive:
-            program.append(Instruction("free", [tuple(alive)], (), NO_ATTRS, None, True))
-            lines.append(("", 0))
-        if not program:
-            return {}
-        self.pending, self.lines, self._pending_bytes = [], [], 0
-        self.requests += 1
-        try:
-            return self.transport.run(program).values
-        except TelegradError as error:
-            self._note_failure(error, program, lines)
-            raise
+            self.pending.append(Instruction("free", [tuple(alive)], (), NO_ATTRS, None, True))
+            self.lines.append(("", 0))
+
+    def _take(self) -> Recording:
+        """What is recorded, as one program that is about to be sent."""
+        recording = Recording(self.pending, self.lines)
+        self.pending, self.lines, self._pending_bytes, self._stepped = [], [], 0, False
+        return recording
 
     def close(self) -> None:
         """Forget what is recorded and end the session; a second time does nothing."""
+        self._settle()
+        if self._failure is not None:
+            warnings.warn(f"what was sent last failed, and no value was read after it: {self._failure}", stacklevel=3)
         self.closed = True
         self.pending, self.lines, self.dead, self.failed = [], [], [], {}
         self._end()
 
-    def _note_failure(self, error: TelegradError, program: list[Instruction], lines: list[tuple[str, int]]) -> None:
+    def _note_failure(self, error: TelegradError, recording: Recording) -> None:
         """Say which recorded instruction failed, and remember what therefore does not exist."""
+        program, lines = recording
         index = error.context.get("instruction")
         if not isinstance(index, int) or index >= len(program):
             return

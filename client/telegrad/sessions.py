@@ -71,16 +71,21 @@ def _close_all() -> None:
         recorder.close()
 
 
-def connect(url: str | None = None, *, seed: int | None = None, dtype: Any = None, **options: Any) -> Session:
+def connect(
+    url: str | None = None, *, device: str | None = None, seed: int | None = None, dtype: Any = None, **options: Any
+) -> Session:
     """Open a session and make it the one that new tensors live in.
 
     ``url`` is a server's address (``http://127.0.0.1:8000``) or ``local://`` for this process; without
     it ``TELEGRAD_URL`` is used, else ``local://``. ``seed`` starts the session's random numbers;
-    ``dtype`` is its default floating dtype. Raises ConnectionFailed if no server answers.
+    ``dtype`` is its default floating dtype. ``device`` is where its tensors live, one of those the server lists:
+    "cpu" (the default), "jax" or "cuda". Raises ConnectionFailed if no server answers.
     """
     global _current
     address = url or os.environ.get("TELEGRAD_URL") or "local://"
     settings: dict[str, Any] = {"seed": seed, **options}
+    if device is not None:
+        settings["device"] = device
     if dtype is not None:
         settings["dtype"] = dtypes.parse(dtype)
     if address.startswith("local:"):

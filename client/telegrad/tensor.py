@@ -98,8 +98,8 @@ class Tensor(Tracked):
 
     @property
     def device(self) -> str:
-        """The kind of device that the session computes on."""
-        return "cpu"
+        """The device that the session computes on."""
+        return self._recorder.transport.device
 
     def new_tensor(self, data: Any, *, dtype: Any = None, requires_grad: bool = False) -> Tensor:
         """A new tensor from ``data`` in this tensor's session."""

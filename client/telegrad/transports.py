@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Sequence
 from typing import Any, Protocol
-from urllib.request import getproxies, proxy_bypass
 
 import httpx
 
@@ -15,6 +15,8 @@ from telegrad_engine.program import Instruction
 from telegrad_engine.program.wire import SAFETENSORS, decode_answer, encode_program
 from telegrad_engine.session import Answer, Session
 
+from .connection import CONNECT_S, UNREACHABLE, connect, failure
+
 PROBLEM_PREFIX = "urn:telegrad:problem:"
 
 
@@ -22,11 +24,28 @@ class Transport(Protocol):
     """A session somewhere that runs programs."""
 
     url: str
+    device: str
+    """Where the session's tensors live."""
     dtype: DType
     """The session's default floating dtype."""
+    remote: bool
+    """Whether programs run elsewhere, so that it pays to send them before anybody waits for their answers."""
 
-    def run(self, program: Sequence[Instruction]) -> Answer:
-        """Run a program and bring back what it fetched. Raises the session's TelegradError."""
+    def pack(self, program: Sequence[Instruction]) -> Any:
+        """A program as :meth:`send` takes it; what is recorded later changes nothing in it."""
+        ...
+
+    def send(self, packed: Any) -> None:
+        """Have a program run, without waiting for it if it runs elsewhere."""
+        ...
+
+    @property
+    def answered(self) -> bool:
+        """Whether :meth:`receive` would not wait."""
+        ...
+
+    def receive(self) -> Answer:
+        """What the program that was sent last brings back. Raises the session's TelegradError."""
         ...
 
     def close(self) -> None:
@@ -38,14 +57,25 @@ class LocalTransport:
     """A session in this process."""
 
     url = "local://"
+    remote = False
 
     def __init__(self, **options: Any) -> None:
         self.session = Session(**options)
-        self.dtype = self.session.dtype
+        self.device, self.dtype = self.session.device, self.session.dtype
 
-    def run(self, program: Sequence[Instruction]) -> Answer:
-        """Run a program in the session here."""
-        return self.session.run(program)
+    def pack(self, program: Sequence[Instruction]) -> Sequence[Instruction]:
+        """The program itself: it does not travel."""
+        return program
+
+    def send(self, packed: Sequence[Instruction]) -> None:
+        """Keep the program for when its answer is asked for."""
+        self._program = packed
+
+    answered = True
+
+    def receive(self) -> Answer:
+        """Run the program."""
+        return self.session.run(self._program)
 
     def close(self) -> None:
         """Drop the session's tensors."""
@@ -55,78 +85,71 @@ class LocalTransport:
 class HTTPTransport:
     """A session on a server, over HTTP."""
 
+    remote = True
+
     def __init__(self, url: str, *, timeout: float = 300.0, **options: Any) -> None:
         self.url = url.rstrip("/")
-        self._transport = httpx.HTTPTransport(proxy=_proxy(self.url))
-        self._client = httpx.Client(
-            base_url=self.url, timeout=httpx.Timeout(timeout, connect=10.0), transport=self._transport
-        )
+        self._client = httpx.Client(base_url=self.url, timeout=httpx.Timeout(timeout, connect=CONNECT_S))
         body = {k: v.name if isinstance(v, DType) else v for k, v in options.items() if v is not None}
-        created = self._request("POST", "/v1/sessions", json=body).json()
+        created = self._create(body)
         self.session_id: str = created["id"]
+        self.device: str = created["device"]
         self.dtype = parse(created["dtype"])
-        # Parsed once: every program goes to the same address with the same headers.
-        self._programs = httpx.URL(f"{self.url}/v1/sessions/{self.session_id}/programs")
-        self._headers = {**self._client.headers, "content-type": SAFETENSORS, "accept": SAFETENSORS}
-        self._extensions = {"timeout": self._client.timeout.as_dict()}
+        headers = {**self._client.headers, "content-type": SAFETENSORS, "accept": SAFETENSORS}
+        self._programs = connect(f"{self.url}/v1/sessions/{self.session_id}/programs", headers, timeout, self._client)
 
-    def run(self, program: Sequence[Instruction]) -> Answer:
-        """Send a program and wait for its answer."""
-        request = httpx.Request(
-            "POST",
-            self._programs,
-            headers=self._headers,
-            content=encode_program(program),
-            extensions=self._extensions,
-        )
-        # Straight to the transport: redirects, cookies and authentication, which the client would look
-        # after, have no part in a program, and cost a fifth of the round trip.
-        return decode_answer(self._send(request, self._transport.handle_request).content)
+    def pack(self, program: Sequence[Instruction]) -> bytes:
+        """The program as a safetensors container."""
+        return encode_program(program)
+
+    def send(self, packed: bytes) -> None:
+        """Send a program."""
+        try:
+            self._programs.send(packed)
+        except UNREACHABLE as error:
+            raise failure(self.url, error) from None
+
+    @property
+    def answered(self) -> bool:
+        """Whether the answer is here."""
+        return self._programs.answered
+
+    def receive(self) -> Answer:
+        """Wait for a program's answer."""
+        try:
+            status, body = self._programs.receive()
+        except UNREACHABLE as error:
+            raise failure(self.url, error) from None
+        if status >= 400:
+            raise problem_to_error(self.url, status, body)
+        return decode_answer(body)
 
     def close(self) -> None:
         """End the session on the server, as well as can be: it may be gone already."""
+        self._programs.close()
         with contextlib.suppress(httpx.HTTPError):
             self._client.delete(f"/v1/sessions/{self.session_id}", timeout=5.0)
         self._client.close()
 
-    def _request(self, method: str, path: str, **options: Any) -> httpx.Response:
+    def _create(self, body: dict[str, Any]) -> Any:
         try:
-            request = self._client.build_request(method, path, **options)
+            response = self._client.post("/v1/sessions", json=body)
         except httpx.InvalidURL as error:
             raise errors.ConnectionFailed(f"{self.url!r} is not an address: {error}") from None
-        return self._send(request, self._client.send)
-
-    def _send(self, request: httpx.Request, send: Callable[[httpx.Request], httpx.Response]) -> httpx.Response:
-        try:
-            response = send(request)
-            response.read()
-        except httpx.TimeoutException:
-            raise errors.ConnectionFailed(f"{self.url} did not answer in time") from None
         except httpx.HTTPError as error:
-            raise errors.ConnectionFailed(
-                f"cannot reach {self.url}: {error}. Is a server running there? `telegrad serve` starts one."
-            ) from None
+            raise failure(self.url, error) from None
         if response.is_error:
-            raise problem_to_error(response)
-        return response
+            raise problem_to_error(self.url, response.status_code, response.content)
+        return response.json()
 
 
-def _proxy(url: str) -> str | None:
-    """The proxy that the environment names for an address, as httpx's own client would choose it."""
-    address = httpx.URL(url)
-    if proxy_bypass(address.host):
-        return None
-    proxies = getproxies()
-    return proxies.get(address.scheme) or proxies.get("all")
-
-
-def problem_to_error(response: httpx.Response) -> errors.TelegradError:
+def problem_to_error(url: str, status: int, body: bytes) -> errors.TelegradError:
     """The exception that local code would have raised, from a problem+json answer."""
     try:
-        problem = response.json()
+        problem = json.loads(body)
         slug = str(problem.pop("type")).removeprefix(PROBLEM_PREFIX)
         detail = str(problem.pop("detail"))
     except (ValueError, KeyError, AttributeError):
-        return errors.InternalError(f"{response.url} answered {response.status_code} without a problem document")
+        return errors.InternalError(f"{url} answered {status} without a problem document")
     context = {k: v for k, v in problem.items() if k not in ("title", "status", "instance")}
     return errors.from_slug(slug, detail, context)

@@ -1,0 +1,161 @@
+"""The functions of torch.linalg that the catalogue has. Written by ``make stubs``; do not edit."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, overload
+
+from .tensor import Tensor
+
+
+class NativeBatchNormResult(NamedTuple):
+    result: Tensor
+    batch_mean: Tensor
+    batch_var: Tensor
+
+
+class Unique2Result(NamedTuple):
+    values: Tensor
+    inverse: Tensor
+    counts: Tensor
+
+
+class UniqueDimResult(NamedTuple):
+    values: Tensor
+    inverse: Tensor
+    counts: Tensor
+
+
+class SortResult(NamedTuple):
+    values: Tensor
+    indices: Tensor
+
+
+class TopkResult(NamedTuple):
+    values: Tensor
+    indices: Tensor
+
+
+class KthvalueResult(NamedTuple):
+    values: Tensor
+    indices: Tensor
+
+
+class MedianResult(NamedTuple):
+    values: Tensor
+    indices: Tensor
+
+
+class ModeResult(NamedTuple):
+    values: Tensor
+    indices: Tensor
+
+
+class CummaxResult(NamedTuple):
+    values: Tensor
+    indices: Tensor
+
+
+class CumminResult(NamedTuple):
+    values: Tensor
+    indices: Tensor
+
+
+class LinalgSlogdetResult(NamedTuple):
+    sign: Tensor
+    logabsdet: Tensor
+
+
+class LinalgQrResult(NamedTuple):
+    Q: Tensor
+    R: Tensor
+
+
+class LinalgEighResult(NamedTuple):
+    eigenvalues: Tensor
+    eigenvectors: Tensor
+
+
+class LinalgSvdResult(NamedTuple):
+    U: Tensor
+    S: Tensor
+    Vh: Tensor
+
+
+class MaxResult(NamedTuple):
+    values: Tensor
+    indices: Tensor
+
+
+class MinResult(NamedTuple):
+    values: Tensor
+    indices: Tensor
+
+
+class LinalgLstsqResult(NamedTuple):
+    solution: Tensor
+    residuals: Tensor
+    rank: Tensor
+    singular_values: Tensor
+
+
+class SlogdetResult(NamedTuple):
+    sign: Tensor
+    logabsdet: Tensor
+
+
+class QrResult(NamedTuple):
+    Q: Tensor
+    R: Tensor
+
+
+class SvdResult(NamedTuple):
+    U: Tensor
+    S: Tensor
+    V: Tensor
+
+
+class LargestResult(NamedTuple):
+    result: Tensor
+    taps: Tensor
+
+
+def cholesky(A: Tensor, *, upper: bool = False) -> Tensor: ...
+def cond(input: Tensor, p: float | str | None | None = None) -> Tensor: ...
+def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor: ...
+def det(A: Tensor) -> Tensor: ...
+def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor: ...
+def eigh(A: Tensor, UPLO: str = 'L') -> LinalgEighResult: ...
+def eigvalsh(A: Tensor, UPLO: str = 'L') -> Tensor: ...
+def inv(A: Tensor) -> Tensor: ...
+def lstsq(input: Tensor, b: Tensor, rcond: float | None = None, *, driver: str | None = None) -> LinalgLstsqResult: ...
+def matmul(input: Tensor, other: Tensor) -> Tensor: ...
+@overload
+def matrix_norm(input: Tensor, ord: str = 'fro', dim: int | Sequence[int] = (-2, -1), keepdim: bool = False, *, dtype: Any = None) -> Tensor: ...
+@overload
+def matrix_norm(input: Tensor, ord: float, dim: int | Sequence[int] = (-2, -1), keepdim: bool = False, *, dtype: Any = None) -> Tensor: ...
+def matrix_power(input: Tensor, n: int) -> Tensor: ...
+@overload
+def matrix_rank(input: Tensor, *, atol: float | None = None, rtol: float | None = None, hermitian: bool = False) -> Tensor: ...
+@overload
+def matrix_rank(input: Tensor, tol: float, hermitian: bool = False) -> Tensor: ...
+def multi_dot(tensors: Sequence[Tensor]) -> Tensor: ...
+@overload
+def norm(input: Tensor, ord: float | None = None, dim: int | Sequence[int] | None = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor: ...
+@overload
+def norm(input: Tensor, ord: str, dim: int | Sequence[int] | None = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor: ...
+@overload
+def pinv(A: Tensor, *, atol: float | None = None, rtol: float | None = None, hermitian: bool = False) -> Tensor: ...
+@overload
+def pinv(input: Tensor, rcond: float, hermitian: bool = False) -> Tensor: ...
+def qr(A: Tensor, mode: str = 'reduced') -> LinalgQrResult: ...
+def slogdet(A: Tensor) -> LinalgSlogdetResult: ...
+def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor: ...
+def solve_triangular(A: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Tensor: ...
+def svd(A: Tensor, full_matrices: bool = True) -> LinalgSvdResult: ...
+def svdvals(A: Tensor) -> Tensor: ...
+def tensorinv(input: Tensor, ind: int = 2) -> Tensor: ...
+@overload
+def tensorsolve(input: Tensor, other: Tensor, dims: int | Sequence[int] | None = None) -> Tensor: ...
+@overload
+def tensorsolve(input: Tensor, other: Tensor, *dims: int) -> Tensor: ...
+def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor: ...
+def vector_norm(x: Tensor, ord: float = 2, dim: int | Sequence[int] | None = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor: ...

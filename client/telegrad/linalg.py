@@ -1,0 +1,31 @@
+"""``torch.linalg``: the catalogue's ops that torch has there, under the same names and signatures.
+
+``tg.linalg.norm`` is another function than ``tg.norm``, and ``tg.linalg.svd`` than ``tg.svd``, as in torch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from telegrad_engine.errors import LinAlgError
+from telegrad_engine.functions import public_names
+
+from .tensor import functions
+
+if TYPE_CHECKING:
+    from ._linalg import *  # noqa: F403
+
+
+def __getattr__(name: str) -> Any:
+    if name not in public_names("torch.linalg"):
+        raise AttributeError(f"module 'telegrad.linalg' has no attribute {name!r}")
+    function = getattr(functions.linalg, name)
+    globals()[name] = function
+    return function
+
+
+def __dir__() -> list[str]:
+    return ["LinAlgError", *public_names("torch.linalg")]
+
+
+__all__ = ["LinAlgError"]

@@ -1,0 +1,141 @@
+"""Sending ahead: what has gathered goes to the server while the client records on, and nothing is lost by it."""
+
+from __future__ import annotations
+
+import gc
+import socket
+import traceback
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import telegrad as tg
+from telegrad_engine.errors import ConnectionFailed
+from telegrad_service.launch import running_server
+
+from .parity import held
+
+STEPS = 12
+BATCHES = np.random.default_rng(0).standard_normal((STEPS, 64, 512)).astype(np.float32)
+"""Each of 128 KiB, so that a step is worth a message of its own."""
+LABELS = np.arange(64) % 5
+
+
+def train(lib: Any, labels: Any = lambda step: LABELS) -> Any:
+    """A few steps on fresh batches that nobody looks at; the weight that comes of them."""
+    layer = lib.nn.Linear(512, 5)
+    with lib.no_grad():
+        layer.weight.zero_()
+        layer.bias.zero_()
+    optimizer = lib.optim.SGD(layer.parameters(), lr=0.1)
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        loss = lib.nn.functional.cross_entropy(layer(lib.tensor(BATCHES[step])), lib.tensor(labels(step)))
+        loss.backward()
+        optimizer.step()
+    return layer.weight
+
+
+def test_steps_go_out_before_anybody_waits(server: str) -> None:
+    with tg.connect(server) as session:
+        weight = train(tg)
+        sent = session.requests
+        assert 1 <= sent <= STEPS
+        np.testing.assert_allclose(weight.tolist(), train(torch).tolist(), rtol=1e-4, atol=1e-6)
+        assert session.requests == sent + 1
+
+
+def test_in_this_process_nothing_runs_before_it_is_needed() -> None:
+    with tg.connect("local://") as session:
+        train(tg)
+        assert session.requests == 0
+
+
+def wrong_in(bad: int) -> Any:
+    """Labels of which a step's are beyond the last class, which only the server can see."""
+    return lambda step: LABELS + 5 if step == bad else LABELS
+
+
+def test_an_error_surfaces_at_the_next_value_and_names_its_line(server: str) -> None:
+    with tg.connect(server) as session:
+        weight = train(tg, wrong_in(2))
+        with pytest.raises(IndexError, match="is out of bounds") as caught:
+            weight.tolist()
+        note = "".join(traceback.format_exception(caught.value))
+        assert f"recorded at {__file__}" in note
+        # The steps before it stand, those behind it did not run.
+        expected = torch.nn.Linear(512, 5)
+        assert session.requests <= STEPS
+        np.testing.assert_allclose(weight.tolist(), _after(expected, 2).tolist(), rtol=1e-4, atol=1e-6)
+
+
+def _after(layer: Any, steps: int) -> Any:
+    with torch.no_grad():
+        layer.weight.zero_()
+        layer.bias.zero_()
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    for step in range(steps):
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(layer(torch.tensor(BATCHES[step])), torch.tensor(LABELS)).backward()
+        optimizer.step()
+    return layer.weight
+
+
+def test_after_an_error_the_session_is_whole(server: str) -> None:
+    with tg.connect(server) as session:
+        x = tg.ones(3)
+        with pytest.raises(IndexError):
+            train(tg, wrong_in(3)).tolist()
+        gc.collect()
+        session.flush()
+        assert list(held(session).values()) == [[3]]
+        assert (x + 1).tolist() == [2.0, 2.0, 2.0]
+
+
+def test_what_was_recorded_behind_an_error_says_so_too(server: str) -> None:
+    with tg.connect(server) as session:
+        weight = train(tg, wrong_in(0))
+        later = weight.detach() * 2
+        with pytest.raises(IndexError):
+            session.flush()
+        with pytest.raises(IndexError, match="out of bounds"):
+            later.tolist()
+
+
+def test_closing_tells_of_an_error_that_nobody_saw(server: str) -> None:
+    session = tg.connect(server)
+    train(tg, wrong_in(0))
+    with pytest.warns(UserWarning, match="no value was read after it: .*out of bounds"):
+        session.close()
+
+
+def test_a_server_that_dies_is_an_error_at_the_next_value() -> None:
+    with running_server() as url:
+        session = tg.connect(url)
+        weight = train(tg)
+        session.flush()
+    train(tg)
+    with pytest.raises(ConnectionFailed, match="cannot reach"):
+        weight.tolist()
+    session.close()
+
+
+def test_an_idle_connection_that_was_ended_is_opened_again(server: str) -> None:
+    with tg.connect(server) as session:
+        x = tg.ones(2)
+        assert x.tolist() == [1.0, 1.0]
+        transport: Any = session.recorder.transport
+        transport._programs._http.sock.shutdown(socket.SHUT_RDWR)
+        assert (x + 1).tolist() == [2.0, 2.0]
+
+
+def test_through_a_proxy_programs_go_by_httpx(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The server itself stands in for a proxy: given the whole address, it answers for its own.
+    monkeypatch.setenv("http_proxy", server)
+    monkeypatch.setenv("no_proxy", "")
+    with tg.connect(server) as session:
+        assert (tg.ones(2) + 1).tolist() == [2.0, 2.0]
+        transport: Any = session.recorder.transport
+        assert type(transport._programs).__name__ == "Proxied"
