@@ -15,23 +15,21 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from . import chain, mlp_http
-from .timing import Comparison, compare
+from . import chain, memory, mlp_http, nets
+from .timing import Comparison
 
-MODULES = (chain, mlp_http)
-REPEATS = 40
+MODULES = (chain, nets, memory, mlp_http)
 RESULTS = Path(__file__).parent / "results.json"
 
 
-def measure(console: Console) -> list[Comparison]:
-    """Run the comparisons one after the other."""
+def measure(console: Console, wanted: str) -> list[Comparison]:
+    """Run the comparisons whose name has ``wanted`` in it, one after the other."""
     results = []
+    suites = [suite for module in MODULES for suite in module.SUITES if wanted.lower() in suite.name.lower()]
     with Progress(console=console, transient=True) as progress:
-        for name, against, limit, sides in [suite for module in MODULES for suite in module.SUITES]:
-            task = progress.add_task(name, total=REPEATS)
-            with sides() as (ours, theirs):
-                times = compare(ours, theirs, repeats=REPEATS, progress=partial(progress.advance, task))
-            results.append(Comparison(name, against, limit, *times))
+        for suite in suites:
+            task = progress.add_task(f"{suite.name}, against {suite.against}", total=1)
+            results.append(suite.measure(partial(progress.advance, task)))
             progress.remove_task(task)
     return results
 
@@ -51,34 +49,36 @@ def machine() -> dict[str, str]:
 def table(results: list[Comparison]) -> Table:
     """The results as a person reads them."""
     shown = Table(title="Telegrad beside its peers: medians of interleaved repeats, one run")
-    for heading in ("what", "against", "ours ms", "theirs ms", "ratio", "at most"):
-        shown.add_column(heading, justify="left" if heading in ("what", "against") else "right")
+    for heading in ("what", "against", "unit", "ours", "theirs", "ratio", "at most"):
+        shown.add_column(heading, justify="left" if heading in ("what", "against", "unit") else "right")
     for r in results:
         style = "green" if r.holds else "red"
         shown.add_row(
             r.name,
             r.against,
-            f"{r.ours_ms:.3f}",
-            f"{r.theirs_ms:.3f}",
+            r.unit,
+            f"{r.ours:.3f}",
+            f"{r.theirs:.3f}",
             f"[{style}]{r.ratio:.2f}[/]",
             f"{r.limit:g}",
         )
     return shown
 
 
-def main() -> int:
-    """Measure, print, write; 1 if a ratio is above its limit."""
+def main(wanted: str = "") -> int:
+    """Measure, print, write; 1 if a ratio is above its limit. ``python -m benchmarks lstm`` measures one thing."""
     console = Console(width=120 if not sys.stdout.isatty() else None)
-    results = measure(console)
+    results = measure(console, wanted)
     console.print(table(results))
     console.print("  ".join(f"{k} {v}" for k, v in machine().items()), style="dim", highlight=False)
     record = {
         "machine": machine(),
         "results": [{**vars(r), "ratio": r.ratio, "holds": r.holds} for r in results],
     }
-    RESULTS.write_text(json.dumps(record, indent=2) + "\n")
+    if not wanted:
+        RESULTS.write_text(json.dumps(record, indent=2) + "\n")
     return 0 if all(r.holds for r in results) else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(*sys.argv[1:2]))

@@ -6,7 +6,7 @@ after every tenth, as a loop that prints now and then does. Both sides read alik
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
@@ -15,13 +15,15 @@ import torch
 import telegrad as tg
 from telegrad_service.launch import running_server
 
+from .timing import Call, Timed
+
 BATCH = 64
 WHAT = "MLP 784-128-10 step, batch 64, SDK over loopback HTTP, loss read every"
 AGAINST, LIMIT = "torch eager in-process", 3.0
 
 
 @contextmanager
-def sides(read_every: int) -> Iterator[tuple[Callable[[], object], Callable[[], object]]]:
+def sides(read_every: int) -> Iterator[tuple[Call, Call]]:
     """A step on a server, and the same step in this process."""
     rng = np.random.default_rng(0)
     images = rng.standard_normal((10, BATCH, 784)).astype(np.float32)
@@ -63,4 +65,4 @@ def sides(read_every: int) -> Iterator[tuple[Callable[[], object], Callable[[], 
         yield step, torch_step
 
 
-SUITES = [(f"{WHAT} {'step' if n == 1 else f'{n} steps'}", AGAINST, LIMIT, lambda n=n: sides(n)) for n in (1, 10)]
+SUITES = [Timed(f"{WHAT} {'step' if n == 1 else f'{n} steps'}", AGAINST, LIMIT, lambda n=n: sides(n)) for n in (10, 1)]

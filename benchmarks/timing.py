@@ -5,7 +5,12 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import NamedTuple
+
+REPEATS = 40
+Call = Callable[[], object]
 
 
 @dataclass(frozen=True)
@@ -15,13 +20,14 @@ class Comparison:
     name: str
     against: str
     limit: float
-    ours_ms: float
-    theirs_ms: float
+    ours: float
+    theirs: float
+    unit: str
 
     @property
     def ratio(self) -> float:
-        """Our time in theirs."""
-        return self.ours_ms / self.theirs_ms
+        """Ours in theirs."""
+        return self.ours / self.theirs
 
     @property
     def holds(self) -> bool:
@@ -29,27 +35,35 @@ class Comparison:
         return self.ratio <= self.limit
 
 
-def compare(
-    ours: Callable[[], object],
-    theirs: Callable[[], object],
-    *,
-    repeats: int = 40,
-    block: int = 10,
-    progress: Callable[[], None] = lambda: None,
-) -> tuple[float, float]:
-    """The median milliseconds of one call of each side.
+class Timed(NamedTuple):
+    """A comparison of how long one call of each side takes.
 
-    The sides take turns in blocks, so that whatever else the machine does falls on both. The first block
-    of a turn is not counted: thread pools of two libraries on the same cores disturb each other there.
+    ``sides`` gives the two calls. A block is so many calls of one side in a row.
     """
-    times: tuple[list[float], list[float]] = ([], [])
-    for _ in range(repeats):
-        for side, call in enumerate((ours, theirs)):
-            for _ in range(block):
-                call()
-            start = time.perf_counter()
-            for _ in range(block):
-                call()
-            times[side].append((time.perf_counter() - start) / block * 1e3)
-        progress()
-    return statistics.median(times[0]), statistics.median(times[1])
+
+    name: str
+    against: str
+    limit: float
+    sides: Callable[[], AbstractContextManager[tuple[Call, Call]]]
+    block: int = 10
+    repeats: int = REPEATS
+
+    def measure(self, advance: Callable[[float], None]) -> Comparison:
+        """The median milliseconds of each side; ``advance`` is told what part of the work is done.
+
+        The sides take turns in blocks, so that whatever else the machine does falls on both. The first block
+        of a turn is not counted: thread pools of two libraries on the same cores disturb each other there.
+        """
+        times: tuple[list[float], list[float]] = ([], [])
+        with self.sides() as calls:
+            for _ in range(self.repeats):
+                for call, taken in zip(calls, times, strict=True):
+                    for _ in range(self.block):
+                        call()
+                    start = time.perf_counter()
+                    for _ in range(self.block):
+                        call()
+                    taken.append((time.perf_counter() - start) / self.block * 1e3)
+                advance(1 / self.repeats)
+        ours, theirs = map(statistics.median, times)
+        return Comparison(self.name, self.against, self.limit, ours, theirs, "ms")
