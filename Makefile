@@ -8,16 +8,17 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP_VERSION := 26.3
 PROJECTS := engine/pyproject.toml client/pyproject.toml service/pyproject.toml
+BACKENDS := tests/engine/test_ops.py tests/engine/test_backends.py
 INSTALL := $(BIN)/python -m pip install --quiet --no-input --disable-pip-version-check \
 	--constraint constraints.txt --build-constraint constraints.txt
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test serve check bench openapi stubs format clean
+.PHONY: help demo test test-jax test-gpu serve check bench openapi stubs format clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
 	@echo '  test, serve and bench take ARGS, as in: make test ARGS="tests/engine -x"'
 
@@ -26,6 +27,15 @@ demo: $(VENV)/.stamp-demo ## Train a classifier of handwritten digits against a 
 
 test: $(VENV)/.stamp-test ## Run the tests, with PyTorch as the oracle
 	$(BIN)/python -m pytest $(ARGS)
+
+test-jax: $(VENV)/.stamp-jax ## Run the ops, and what else depends on a backend, on JAX
+	$(BIN)/python -m pytest $(BACKENDS) --device jax --numprocesses 2 --dist loadgroup $(ARGS)
+
+test-gpu: ## The same on CuPy; says so and does nothing where there is no NVIDIA GPU
+	@if nvidia-smi --list-gpus > /dev/null 2>&1; then \
+		$(MAKE) --no-print-directory $(VENV)/.stamp-gpu && \
+		$(BIN)/python -m pytest $(BACKENDS) --device cuda $(ARGS); \
+	else echo "test-gpu: skipped, nvidia-smi finds no NVIDIA GPU here"; fi
 
 serve: $(VENV)/.stamp-packages ## Start a server: make serve ARGS="--port 8000"
 	$(BIN)/telegrad serve $(ARGS)
@@ -71,6 +81,6 @@ $(VENV)/.stamp-packages: $(VENV)/.stamp-venv $(PROJECTS) constraints.txt
 
 # One stamp for each dependency group of pyproject.toml.
 $(VENV)/.stamp-%: $(VENV)/.stamp-packages pyproject.toml
-	@echo "Installing the dependency group '$*'$(if $(filter test bench,$*), (PyTorch is large and may take a while))"
+	@echo "Installing the dependency group '$*'$(if $(filter test jax gpu bench,$*), (PyTorch is large and may take a while))"
 	@$(INSTALL) --group $*
 	@touch $@

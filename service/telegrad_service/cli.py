@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import sys
+import urllib.request
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, CliApp, CliSubCommand, SettingsConfigDict
 
 from . import __version__
-from .settings import Settings
+from .settings import Address, Settings
 
 
 class Serve(Settings):
@@ -28,6 +29,29 @@ def _announce(url: str) -> None:
     print(f"Telegrad {__version__} serves at {url}", f"Docs at {url}/docs", sep="\n", flush=True)
 
 
+class Health(Address):
+    """Ask a server on this machine whether it is alive, for health checks; end with 1 if it is not."""
+
+    timeout_s: float = Field(default=5, gt=0, description="seconds to wait for the answer")
+
+    def cli_cmd(self) -> None:
+        """Ask, and end the process."""
+        url = f"http://{_reachable(self.host)}:{self.port}/healthz"
+        # No proxy: the server is the one on this machine.
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        try:
+            with opener.open(url, timeout=self.timeout_s) as answer:
+                print(answer.read().decode())
+        except OSError as error:
+            sys.exit(f"telegrad: {url}: {getattr(error, 'reason', error)}")
+
+
+def _reachable(host: str) -> str:
+    """Where a server that listens on ``host`` answers; one on every interface answers on loopback too."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"[{host}]" if ":" in host else host
+
+
 class Telegrad(BaseSettings):
     """Gradients over the wire."""
 
@@ -36,6 +60,7 @@ class Telegrad(BaseSettings):
     )
 
     serve: CliSubCommand[Serve]
+    health: CliSubCommand[Health]
 
     def cli_cmd(self) -> None:
         """Run the subcommand."""

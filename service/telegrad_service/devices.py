@@ -5,18 +5,20 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
+from telegrad_engine.backends import installed
 from telegrad_engine.errors import InvalidValue
 
 
 class Device(NamedTuple):
-    """A device: its name in ``device``, the array library behind it, and how many cores it has."""
+    """A device: its name in ``device``, the array library behind it, and how many of the host's cores it may use."""
 
     name: str
     backend: str
     cores: int
 
 
-DEVICES = {"cpu": Device("cpu", "numpy", os.cpu_count() or 1)}
+# By what is installed: the library of a device is imported with its first session, and says then if it can't run.
+DEVICES = {choice.device: Device(choice.device, choice.library, os.cpu_count() or 1) for choice in installed()}
 
 
 def check_device(name: str) -> Device:

@@ -16,6 +16,7 @@ from itertools import count
 from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from telegrad_engine import dtypes
+from telegrad_engine.device import device
 from telegrad_engine.errors import ServerBusy, UnknownSession
 from telegrad_engine.session import Session
 
@@ -102,7 +103,9 @@ class SessionHost(ABC):
 class _Local(SessionHandle):
     def __init__(self, number: int, options: SessionOptions, settings: Settings, workers: Workers) -> None:
         super().__init__(number, options, options.ttl_s or settings.session_ttl_s)
-        self._session = Session(dtype=options.dtype, seed=options.seed, max_bytes=settings.max_session_bytes)
+        self._session = Session(
+            device=options.device, dtype=options.dtype, seed=options.seed, max_bytes=settings.max_session_bytes
+        )
         self._actor = Actor(workers)
 
     async def call(self, function: Callable[Concatenate[Session, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -134,6 +137,7 @@ class InProcessHost(SessionHost):
 
     async def create(self, options: SessionOptions) -> SessionHandle:
         """A new session on this process's threads."""
+        await asyncio.to_thread(device, options.device)  # its first use imports a large library
         self._refuse_while_draining()
         if len(self._sessions) >= self._settings.max_sessions:
             await self.expire()

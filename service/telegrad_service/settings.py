@@ -11,13 +11,18 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 MIB = 2**20
 
 
-class Settings(BaseSettings):
-    """Settings of a server; each has a default that suits one machine."""
+class Address(BaseSettings):
+    """Where a server listens."""
 
     model_config = SettingsConfigDict(env_prefix="TELEGRAD_", extra="ignore")
 
     host: str = Field(default="127.0.0.1", description="address to listen on; 0.0.0.0 is every interface")
     port: int = Field(default=8000, ge=0, le=65535, description="port to listen on; 0 takes a free one")
+
+
+class Settings(Address):
+    """Settings of a server; each has a default that suits one machine."""
+
     log_level: Literal["critical", "error", "warning", "info", "debug"] = Field(
         default="warning", description="how much is logged; bodies and session ids never are"
     )

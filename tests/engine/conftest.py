@@ -1,9 +1,78 @@
 """Settings of the engine's tests."""
 
 from collections.abc import Iterator
+from itertools import count
+from typing import Any
 
 import numpy as np
 import pytest
+
+from telegrad_engine.device import on
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--device", default="cpu", help="where the engine's tensors live: cpu, jax or cuda")
+
+
+APART_ON_JAX = {
+    "test_derivative[nanmean-7-float64-1]": "XLA takes a product with a mask for a choice, so infinity times 0 is 0"
+}
+"""Where a device and torch are known to differ, and why."""
+
+
+def concerns_device(item: Any) -> bool:
+    """Whether a test says something of a device; of the ops' many some are the same on all devices.
+
+    Held are the values and first derivatives of all cases in float64, and of each op's first case the second
+    derivatives and the in-place form, which are the same kernels once more.
+    """
+    if item.path.name != "test_ops.py":
+        return True
+    params = item.callspec.params if hasattr(item, "callspec") else {}
+    if params.get("dtype", params.get("kind")) != "float64":
+        return False
+    if item.originalname == "test_derivative" and params["order"] == 2:
+        return params["case"] is params["op"].cases[0]
+    if item.originalname == "test_in_place":
+        return params["arguments"] is params["changing"].cases[0]
+    return item.originalname in ("test_forward", "test_derivative")
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist, which reads the marks
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """On a device keep the tests that concern it, those of an op together: JAX compiles each op for each shape once."""
+    if config.getoption("--device", default="cpu") == "cpu":
+        return
+    config.hook.pytest_deselected(items=[item for item in items if not concerns_device(item)])
+    items[:] = [item for item in items if concerns_device(item)]
+    for item in items:
+        if item.name in APART_ON_JAX and config.getoption("--device") == "jax":
+            item.add_marker(pytest.mark.xfail(reason=APART_ON_JAX[item.name]))
+        params = item.callspec.params if hasattr(item, "callspec") else {}
+        op = params.get("op") or params.get("changing")
+        if op is not None:
+            item.add_marker(pytest.mark.xdist_group(op.key))  # for --dist loadgroup
+
+
+@pytest.fixture(autouse=True)
+def device(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The device of the run, on which every test makes its tensors."""
+    name: str = request.config.getoption("--device", default="cpu")
+    with on(name):
+        yield name
+
+
+@pytest.fixture(autouse=True)
+def little_compiled(device: str) -> Iterator[None]:
+    """JAX keeps what it compiled, some megabytes an op and shape: forgotten now and then, or all cases are too many."""
+    yield
+    if device == "jax" and next(_tests) % 100 == 0:
+        import jax
+
+        jax.clear_caches()
+
+
+_tests = count(1)
 
 
 @pytest.fixture(autouse=True)

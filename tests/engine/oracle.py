@@ -13,7 +13,6 @@ import torch
 import telegrad_engine as tg
 from telegrad_engine.cases import T
 from telegrad_engine.registry import Case, Op
-from telegrad_engine.tracked import Tracked
 
 ERROR_BASES = (NotImplementedError, RuntimeError, IndexError, TypeError, ValueError)
 
@@ -40,7 +39,10 @@ SPELLED_OTHERWISE: dict[str, Callable[..., Any]] = {
     "to": lambda x, *args, **kwargs: x.to(*args, **kwargs),
     "copy": lambda x, src: x.clone().copy_(src if torch.is_tensor(src) else torch.tensor(src)),
     "fill": lambda x, value: torch.fill(x, value),
+    "unique_dim": torch._VF.unique_dim,
     "zero": lambda x: x.clone().zero_(),
+    "tanh_backward": torch.ops.aten.tanh_backward,
+    "sigmoid_backward": torch.ops.aten.sigmoid_backward,
     "relu_backward": lambda grad, result: torch.ops.aten.threshold_backward(grad, result, 0),
 }
 """Ops that torch has under no function of the same name and arguments."""
@@ -51,7 +53,7 @@ def torch_function(op: Op) -> Callable[..., Any]:
     if op.name in SPELLED_OTHERWISE:
         return SPELLED_OTHERWISE[op.name]
     module = importlib.import_module(op.namespace)
-    found = getattr(module, op.name, None) or getattr(torch.Tensor, op.name)
+    found = getattr(module, op.public, None) or getattr(torch.Tensor, op.public)
     assert callable(found)
     return found
 
@@ -76,7 +78,7 @@ def arrays_of(case: Case, dtype: np.dtype[Any]) -> dict[int, np.ndarray]:
     """
     rng = np.random.default_rng(zlib.crc32(repr(case).encode()))
     found: dict[int, np.ndarray] = {}
-    for value in _leaves([*case.args, *case.kwargs.values()]):
+    for value in leaves([*case.args, *case.kwargs.values()]):
         if isinstance(value, T):
             if value.values is not None and value.dtype is None and dtype.kind in "iu":
                 values = np.asarray(value.values, dtype=float)
@@ -86,10 +88,11 @@ def arrays_of(case: Case, dtype: np.dtype[Any]) -> dict[int, np.ndarray]:
     return found
 
 
-def _leaves(values: Iterable[Any]) -> Iterable[Any]:
+def leaves(values: Iterable[Any]) -> Iterable[Any]:
+    """The values, and those inside lists and tuples."""
     for value in values:
         if isinstance(value, (list, tuple)):
-            yield from _leaves(value)
+            yield from leaves(value)
         else:
             yield value
 
@@ -103,7 +106,7 @@ def build(
     def convert(value: Any) -> Any:
         if isinstance(value, T):
             tensor = make(arrays[id(value)])
-            if requires_grad and not value.constant and arrays[id(value)].dtype.kind == "f":
+            if requires_grad and not value.constant and arrays[id(value)].dtype.kind in "fV":
                 tensor.requires_grad_()
                 inputs.append(tensor)
             return tensor
@@ -156,9 +159,11 @@ def as_list(result: Any) -> list[Any]:
 
 def numpy(value: Any) -> Any:
     """The value of either's tensor, or of what is no tensor."""
-    if isinstance(value, Tracked):
-        return value._data
-    return value.detach().numpy(force=True) if torch.is_tensor(value) else np.asarray(value)
+    if isinstance(value, tg.Tensor):
+        return value._host()
+    if not torch.is_tensor(value):
+        return np.asarray(value)
+    return (value.float() if value.dtype is torch.bfloat16 else value).detach().numpy(force=True)
 
 
 def dtype_name(value: Any) -> str:
@@ -182,7 +187,7 @@ def assert_close(ours: Any, theirs: Any, what: str, magnitude: float = 0.0) -> N
     assert tuple(ours.shape) == tuple(theirs.shape), f"{what}: shape {tuple(ours.shape)} != {tuple(theirs.shape)}"
     assert dtype_name(ours) == dtype_name(theirs), f"{what}: dtype {ours.dtype} != {theirs.dtype}"
     a, b = numpy(ours), numpy(theirs)
-    if a.dtype.kind not in "fV":
+    if a.dtype.kind not in "fV" and b.dtype.kind not in "fV":
         np.testing.assert_array_equal(a, b, err_msg=what)
         return
     a, b = a.astype(np.float64), b.astype(np.float64)
@@ -192,6 +197,13 @@ def assert_close(ours: Any, theirs: Any, what: str, magnitude: float = 0.0) -> N
     np.testing.assert_allclose(
         a, b, rtol=tolerance, atol=tolerance * max(scale, FLOOR[dtype_name(ours)]) * 0.3, err_msg=what
     )
+
+
+def make_torch(array: np.ndarray) -> torch.Tensor:
+    """torch's tensor of an array, which may be of a dtype that torch does not take from NumPy."""
+    if array.dtype.name == "bfloat16":
+        return torch.tensor(array.astype(np.float32)).to(torch.bfloat16)
+    return torch.tensor(array)
 
 
 def random_like(tensors: Sequence[Any], seed: int) -> list[np.ndarray]:

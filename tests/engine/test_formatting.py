@@ -1,6 +1,8 @@
 """``repr`` of a tensor is torch's, to the character."""
 
 import math
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import telegrad_engine as tg
+from telegrad_engine import formatting
 
 VALUES = [
     [1, 2, 3], [1.0, 2.0, 3.0], [1.5, 2.0, -3.0], 1.0, 1, -7, True, [True, False], [[True], [True]],
@@ -76,3 +79,34 @@ def test_any_integers(shape: tuple[int, ...], data: st.DataObject) -> None:
     n = math.prod(shape)
     values = data.draw(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=n, max_size=n))
     agree(np.array(values, dtype=np.int64).reshape(shape), "int64")
+
+
+@pytest.fixture
+def default_options() -> Iterator[None]:
+    yield
+    for side in (formatting, torch):
+        side.set_printoptions(profile="default")
+
+
+@pytest.mark.usefixtures("default_options")
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"precision": 2}, {"precision": 8}, {"sci_mode": True}, {"sci_mode": False}, {"threshold": 5},
+        {"threshold": 5, "edgeitems": 1}, {"linewidth": 40}, {"profile": "short"}, {"profile": "full"},
+        {"profile": "short", "precision": 6}, {"precision": 1, "sci_mode": True, "linewidth": 30},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_print_options(options: dict[str, Any]) -> None:
+    arrays = [np.arange(1200) / 7, np.array([1.0, -20.0, 1e9]), np.array([1e-7, 2.5]), np.array([0.0, math.nan])]
+    arrays += [np.arange(12.0).reshape(3, 4), np.array([[math.inf, 1.5]]), np.zeros((0, 2)), np.array(3.14159)]
+    for side in (formatting, torch):
+        side.set_printoptions(**options)
+    for array in arrays:
+        agree(array, "float32", requires_grad=True)
+        agree(array, "float64")
+    agree(np.arange(1200), "int64")
+    for side in (formatting, torch):
+        side.set_printoptions(precision=3)
+    agree(arrays[1], "float32")

@@ -23,10 +23,21 @@ from telegrad_engine.registry import CATALOGUE, Case, Op
 from . import oracle
 
 DTYPES = ("float32", "float64", "int64")
-DATA_DEPENDENT = {"nonzero", "masked_select", "repeat_interleave", "unique", "_unique2", "bincount", "one_hot"}
+DATA_DEPENDENT = {
+    "nonzero",
+    "masked_select",
+    "repeat_interleave",
+    "unique",
+    "_unique2",
+    "unique_dim",
+    "linalg_lstsq",
+    "bincount",
+    "one_hot",
+}
 """Ops whose result's shape depends on values, for some arguments or always: then no rule can say it."""
 
-CASES = [(op, case) for op in CATALOGUE for case in op.cases]
+CASES = [(op, case) for op in CATALOGUE for case in op.cases if not op.truth]
+TRUTHS = [(op, case) for op in CATALOGUE for case in op.cases if op.truth]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -133,7 +144,12 @@ def assert_second_derivatives_agree(theirs: tuple[list[Any], list[Any]], ours: t
             return [None] * len(inputs)
         return list(grad([g for g, _ in used], inputs, [w for _, w in used], allow_unused=True))
 
-    expected = second(*theirs, torch.tensor, torch.autograd.grad)
+    try:
+        expected = second(*theirs, torch.tensor, torch.autograd.grad)
+    except RuntimeError as error:
+        if not re.fullmatch("derivative for .* is not implemented", str(error)):
+            raise
+        pytest.skip("torch has no second derivative here")
     found = second(*ours, tg.tensor, autograd.grad)
     for mine, other, input in zip(found, expected, theirs[1], strict=True):
         # An absent gradient is a zero one; torch's own rules are not consistent about which they give.
@@ -216,6 +232,23 @@ def test_method_form(called: Op, arguments: Case, record_property: Any) -> None:
         oracle.assert_close(mine, other, "method")
 
 
+@pytest.mark.parametrize(("asking", "arguments"), TRUTHS, ids=[f"{op.key}-{op.cases.index(c)}" for op, c in TRUTHS])
+@pytest.mark.parametrize("kind", DTYPES)
+def test_truth(asking: Op, arguments: Case, kind: str, record_property: Any) -> None:
+    """What torch answers with a Python bool, so do we: as a function and as a method."""
+    try:
+        arrays = oracle.arrays_of(arguments, np.dtype(kind))
+    except (ValueError, OverflowError):
+        pytest.skip("the case has no values of this dtype")
+    record_property("held", 1)
+    ours, theirs = (oracle.build(arguments, arrays, make) for make in (tg.tensor, torch.tensor))
+    expected = oracle.attempt(lambda: oracle.torch_function(asking)(*theirs.args, **theirs.kwargs))
+    for function in (oracle.our_function(asking), getattr(tg.Tensor, asking.name)):
+        found = oracle.attempt(lambda function=function: function(*ours.args, **ours.kwargs))
+        assert found == expected
+        assert isinstance(expected, oracle.Failure) or type(found[0]) is bool
+
+
 IN_PLACE = [(op, case) for op, case in CASES if op.inplace]
 
 
@@ -271,11 +304,24 @@ def test_in_place(changing: Op, arguments: Case, kind: str, record_property: Any
 
 ELSEWHERE = {"empty", "empty_like", "view_scatter", "getitem_scatter"}
 """Ops tested one by one, in test_special_ops.py."""
+WITHIN = {
+    "as_lengths",
+    "checked_variance",
+    "average",
+    "ctc_losses",
+    "embedded",
+    "huber_losses",
+    "ctc_losses_backward",
+    "largest",
+    "native_batch_norm",
+    "window_places",
+}
+"""Ops for which torch has no name, tested through those that are made of them."""
 
 
 @pytest.mark.parametrize("op", list(CATALOGUE), ids=lambda op: op.key)
 def test_every_op_is_tested(op: Op) -> None:
-    assert op.cases or op.random or op.key in ELSEWHERE, "an op needs cases, or a test of its own"
+    assert op.cases or op.random or op.key in ELSEWHERE | WITHIN, "an op needs cases, or a test of its own"
     assert op.doc, "an op needs a line of documentation"
 
 

@@ -29,6 +29,12 @@ DRAWS = {
     "normal": lambda *shape: F.normal(F.ones(shape), 2.0),
     "multinomial": lambda *shape: F.multinomial(F.ones(3), N, True)[: int(np.prod(shape))].reshape(shape),
     "randperm": lambda *shape: F.randperm(int(np.prod(shape))).reshape(shape),
+    "uniform": lambda *shape: F.zeros(shape).uniform_(),
+    "normal.fill": lambda *shape: F.zeros(shape).normal_(),
+    "bernoulli.fill": lambda *shape: F.zeros(shape).bernoulli_(),
+    "exponential": lambda *shape: F.zeros(shape).exponential_(),
+    "random": lambda *shape: F.zeros(shape).random_(),
+    "random.between": lambda *shape: F.zeros(shape).random_(3, 9),
 }
 
 

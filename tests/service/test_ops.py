@@ -73,7 +73,7 @@ def test_in_place(session: SessionClient) -> None:
     [
         ("nope", {"inputs": ["x"]}, 404, "unknown-op", "unknown op 'nope'"),
         ("softmx", {"inputs": ["x"]}, 404, "unknown-op", "did you mean softmax"),
-        ("eq_", {"inputs": ["x", "x"]}, 404, "unknown-op", "eq_"),
+        ("maximum_", {"inputs": ["x", "x"]}, 404, "unknown-op", "maximum_"),
         ("backward", {"inputs": [["x"]]}, 404, "unknown-op", "backward"),
         ("add", {"inputs": ["x"]}, 422, "invalid-argument", "missing required input 'other'"),
         ("add", {"inputs": ["x", "x", "x"]}, 422, "invalid-argument", "at most 2 inputs"),

@@ -28,6 +28,8 @@ class GraphEdge(Answer):
     target: str
     output: int = Field(description="which output of `source`")
     input: int = Field(description="which input of `target`")
+    shape: list[int]
+    dtype: DTypeName
 
 
 class Graph(Answer):
@@ -35,3 +37,4 @@ class Graph(Answer):
 
     nodes: list[GraphNode]
     edges: list[GraphEdge]
+    omitted: int = Field(description="how many operations are older than those that were drawn")

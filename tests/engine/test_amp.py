@@ -1,0 +1,387 @@
+"""Mixed precision: which ops run in which precision, what flows back, and the scaling of gradients; beside torch's."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from types import SimpleNamespace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+
+import telegrad_engine as tg
+from telegrad_engine import amp
+from telegrad_engine.amp.policies import POLICIES, Policy
+from telegrad_engine.registry import Op
+
+from . import oracle
+from .twins import OURS, THEIRS, leaf, plain
+
+OPS = [op for op in tg.CATALOGUE if op.cases and not (op.internal or op.random or op.factory)]
+NOT_AS_TORCH = {
+    "linalg_pinv": "T",  # a kernel of its own, where torch's last step is a matmul
+    "linalg_pinv.rcond": "T",
+    "pad": "mode",  # of reflections and replications, which are ops of their own and on torch's list
+    "einsum": "->ij",  # an outer product, which torch multiplies and we matmul
+    "tensordot.dims": "T(1, 3)",  # the same
+}
+"""What the case's text has in it where an op differs."""
+
+
+def dtypes_of(results: Any) -> Any:
+    if isinstance(results, oracle.Failure):
+        return None
+    return [oracle.dtype_name(r) if hasattr(r, "dtype") else None for r in results]
+
+
+def run(op: Op, case: Any, arrays: Any, theirs: bool) -> Any:
+    if theirs:
+        call = oracle.build(case, arrays, oracle.make_torch)
+        return oracle.attempt(lambda: oracle.torch_function(op)(*call.args, **call.kwargs))
+    call = oracle.build(case, arrays, tg.tensor)
+    return oracle.attempt(lambda: oracle.our_function(op)(*call.args, **call.kwargs))
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("op", OPS, ids=lambda op: op.key)
+def test_every_op_answers_in_torchs_dtype(op: Op) -> None:
+    for case in op.cases[:4]:
+        if NOT_AS_TORCH.get(op.key, "nothing") in repr(case):
+            continue
+        for dtype in (np.dtype(np.float32), np.dtype(ml_dtypes.bfloat16)):
+            try:
+                arrays = oracle.arrays_of(case, dtype)
+            except ValueError:
+                continue
+            with torch.autocast("cpu"):
+                expected = dtypes_of(run(op, case, arrays, theirs=True))
+            with amp.autocast("cpu"):
+                found = dtypes_of(run(op, case, arrays, theirs=False))
+            if expected is None or found == expected:
+                continue
+            plainly = [dtypes_of(run(op, case, arrays, theirs)) for theirs in (False, True)]
+            assert plainly[0] != plainly[1], case  # else they differ without autocast, too: another test's business
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_the_lists_are_torchs(device: str) -> None:
+    key = f"Autocast{device.upper()}"
+    names = torch._C._dispatch_get_all_op_names()
+    has = torch._C._dispatch_has_kernel_for_dispatch_key
+    theirs = {n.removeprefix("aten::").split(".")[0] for n in names if n.startswith("aten::") and has(n, key)}
+    known_as = {
+        "cross_entropy": "cross_entropy_loss" if device == "cpu" else "nll_loss",
+        "grid_sample": "grid_sampler",
+        "interpolate": "upsample_bilinear2d",
+        "softmin": "softmax",
+    }
+    for op, policy in POLICIES[device].items():
+        name = op.split(".")[0]
+        if policy is not Policy.AS_GIVEN and name not in ("cat", "linalg_multi_dot", "stack"):
+            assert known_as.get(name, name) in theirs, op
+
+
+# What is cast, when --------------------------------------------------------------------------
+
+SIDES = [
+    SimpleNamespace(t=OURS, amp=amp, F=tg.functions, bfloat16=tg.dtypes.bfloat16, float16=tg.dtypes.float16),
+    SimpleNamespace(t=THEIRS, amp=SimpleNamespace(
+        autocast=torch.autocast, custom_fwd=torch.amp.custom_fwd, custom_bwd=torch.amp.custom_bwd,
+        is_autocast_enabled=torch.is_autocast_enabled, get_autocast_dtype=torch.get_autocast_dtype,
+        is_autocast_cache_enabled=torch.is_autocast_cache_enabled, GradScaler=torch.amp.GradScaler,
+        clear_autocast_cache=torch.clear_autocast_cache,
+    ), F=torch, bfloat16=torch.bfloat16, float16=torch.float16),
+]  # fmt: skip
+
+
+def named(value: Any) -> Any:
+    """As ``plain``, and dtypes by name."""
+    if isinstance(value, (list, tuple)):
+        return [named(v) for v in value]
+    if isinstance(value, (torch.dtype, tg.dtypes.DType)):
+        return str(getattr(value, "name", value)).removeprefix("torch.")
+    return plain(value)
+
+
+def both(function: Any) -> None:
+    found, expected = [named(function(side)) for side in SIDES]
+    assert found == expected
+
+
+def both_raise(function: Any) -> None:
+    with pytest.raises(Exception) as theirs:
+        function(SIDES[1])
+    with pytest.raises(type(theirs.value)) as mine:
+        function(SIDES[0])
+    assert str(mine.value) == str(theirs.value)
+
+
+def matrix(s: Any, requires_grad: bool = False) -> Any:
+    return s.t.tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=requires_grad)
+
+
+def test_nesting_and_what_it_answers() -> None:
+    def use(s: Any) -> Any:
+        a = matrix(s)
+
+        def now() -> Any:
+            kinds = [s.amp.is_autocast_enabled("cpu"), s.amp.is_autocast_enabled(), s.amp.is_autocast_enabled("cuda")]
+            dtypes = [(a @ a).dtype, s.amp.get_autocast_dtype("cpu"), s.amp.get_autocast_dtype("cuda")]
+            return kinds + dtypes + [s.amp.is_autocast_cache_enabled()]
+
+        seen = [now()]
+        with s.amp.autocast("cpu"):
+            seen.append(now())
+            with s.amp.autocast("cpu", dtype=s.float16):
+                seen.append(now())
+            with s.amp.autocast("cpu", enabled=False, cache_enabled=False):
+                seen.append(now())
+            seen.append(now())
+        seen.append(s.amp.autocast("cpu", s.bfloat16)(now)())
+        seen.append(s.amp.autocast("cpu", s.bfloat16, False)(now)())
+        with pytest.raises(KeyError), s.amp.autocast("cpu"):
+            raise KeyError
+        return [*seen, now()]
+
+    both(use)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda s, a, b, d: [(a @ b).dtype, (b @ b).dtype, (a @ b).tolist()],
+        lambda s, a, b, d: [(d @ d).dtype, (a.long() @ a.long()).dtype],
+        lambda s, a, b, d: [s.F.cat([a, b]).dtype, s.F.cat([b, b]).dtype, s.F.cat([b, d]).dtype],
+        lambda s, a, b, d: [s.F.stack([b, a]).dtype, s.F.stack([b, b]).dtype],
+        lambda s, a, b, d: s.F.cat([b, b.half()]),
+        lambda s, a, b, d: s.F.cat([a.half(), a]),
+        lambda s, a, b, d: [a.clone().addmm_(a, a).dtype, (a + b).dtype, (a * b).dtype, b.exp().dtype],
+        lambda s, a, b, d: [a.mv(a[0]).dtype, a[0].dot(a[0]).dtype, (a @ a[0]).dtype, s.F.addmv(a[0], a, a[0]).dtype],
+        lambda s, a, b, d: [b.prod().dtype, b.sum().dtype, b.softmax(0).dtype],
+    ],
+)
+def test_what_is_cast(use: Any) -> None:
+    def run(s: Any) -> Any:
+        a = matrix(s)
+        with s.amp.autocast("cpu"):
+            return use(s, a, a.to(s.bfloat16), a.double())
+
+    try:
+        run(SIDES[1])
+    except RuntimeError:
+        both_raise(run)
+    else:
+        both(run)
+
+
+def test_gradients_have_the_leaves_dtype() -> None:
+    def use(s: Any) -> Any:
+        w, x = matrix(s, True), matrix(s)
+        with s.amp.autocast("cpu"):
+            out = (x @ w).tanh() @ w
+        out.sum().backward()
+        node = out.grad_fn.next_functions[1][0]
+        return out.dtype, w.grad.dtype, [[round(v) for v in row] for row in w.grad.tolist()], node.name()
+
+    both(use)
+
+
+def test_casts_of_parameters_are_kept_until_the_outermost_block_ends() -> None:
+    def use(s: Any) -> Any:
+        w, x = matrix(s, True), matrix(s)
+
+        def casts(*outs: Any) -> bool:
+            first, second = [out.grad_fn.next_functions[0][0] for out in outs]
+            return first is second
+
+        with s.amp.autocast("cpu"):
+            with s.t.no_grad():
+                w @ x
+            before = w @ x
+            with s.amp.autocast("cpu", enabled=False):
+                pass
+            with s.t.no_grad():
+                w.add_(1)
+            stale = w @ x
+            seen = [before.requires_grad, casts(before, stale), stale]
+            s.amp.clear_autocast_cache()
+            seen.append(w @ x)
+        with s.amp.autocast("cpu"):
+            seen.append(casts(before, w @ x))
+        with s.amp.autocast("cpu", cache_enabled=False):
+            seen.append(casts(w @ x, w @ x))
+        return seen
+
+    both(use)
+
+
+def test_misuse_of_autocast() -> None:
+    both_raise(lambda s: s.amp.autocast(3))
+    both_raise(lambda s: s.amp.autocast(lambda: 1))
+    both_raise(lambda s: s.amp.autocast("foo"))
+    both_raise(lambda s: s.amp.is_autocast_enabled("foo"))
+    both_raise(lambda s: s.amp.custom_fwd(device_type=3))
+
+    def texts(s: Any) -> Any:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            double = torch.float64 if s.t is THEIRS else tg.dtypes.float64
+            with s.amp.autocast("cpu", dtype=double):
+                return str(caught[0].message), (matrix(s) @ matrix(s)).dtype
+
+    both(texts)
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_binary_cross_entropy_is_refused_where_torch_refuses_it(device: str) -> None:
+    class OnDevice(tg.Tensor):
+        device = "cuda"
+
+    x = OnDevice(np.array([0.5], np.float16))
+    setting = amp.autocast(device)
+    with setting:
+        if device == "cuda":
+            with pytest.raises(RuntimeError, match="are unsafe to autocast"):
+                tg.functions.binary_cross_entropy(x, x)
+            assert x.exp().dtype == tg.dtypes.float32
+            assert tg.functions.softmax(x, 0).dtype == tg.dtypes.float32
+            assert tg.functions.softmax(x, 0, dtype=tg.dtypes.float64).dtype == tg.dtypes.float64
+            assert tg.functions.sum(x).dtype == tg.dtypes.float32
+            assert tg.functions.atan2(x, x).dtype == tg.dtypes.float16
+            single = OnDevice(np.array([0.5], np.float32))
+            assert (single.outer(single).dtype, single.matmul(single).dtype) == (tg.dtypes.float32, tg.dtypes.float16)
+        else:
+            assert x.exp().dtype == tg.dtypes.float16
+
+
+# Scaling -------------------------------------------------------------------------------------
+
+
+class Descent:
+    """The plainest optimizer, for either side."""
+
+    def __init__(self, *params: Any) -> None:
+        self.param_groups = [{"params": list(params)}]
+        self.steps = 0
+
+    def step(self, closure: Any = None) -> str:
+        self.steps += 1
+        for param in self.param_groups[0]["params"]:
+            if param.grad is not None:
+                param.detach().sub_(param.grad * 0.1)
+        return "stepped"
+
+
+def test_a_training_loop_with_overflows() -> None:
+    def use(s: Any) -> Any:
+        scaler = s.amp.GradScaler("cpu", init_scale=4.0, growth_interval=2)
+        p, idle = leaf(s.t, (1.0, 2.0)), leaf(s.t, (1.0, 2.0))
+        optimizer = Descent(p, idle)
+        seen = []
+        for i in range(7):
+            p.grad = None
+            scaler.scale((p * p).sum()).backward()
+            if i == 3:
+                p.grad[0] = float("inf")
+            if i == 5:
+                scaler.unscale_(optimizer)
+            seen.append([p.grad.tolist(), scaler.step(optimizer), p.grad.tolist()])
+            scaler.update()
+            seen.append([scaler.get_scale(), scaler.state_dict(), p.tolist()])
+        return seen, optimizer.steps
+
+    both(use)
+
+
+def test_what_can_be_scaled() -> None:
+    def use(s: Any) -> Any:
+        scaler = s.amp.GradScaler("cpu", init_scale=8.0)
+        x = leaf(s.t)
+        scaled = scaler.scale([x.sum(), (x,)]) + list(scaler.scale({x: 1}))
+        half = x.half()
+        return scaled, scaled[0].grad_fn.name(), scaler.scale(half).dtype, scaler.scale(half.sum()).dtype
+
+    both(use)
+    both_raise(lambda s: s.amp.GradScaler("cpu").scale(5))
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda s, g, o, p: s.amp.GradScaler("cpu").step(o),
+        lambda s, g, o, p: s.amp.GradScaler("cpu").update(),
+        lambda s, g, o, p: s.amp.GradScaler("cpu").unscale_(o),
+        lambda s, g, o, p: (g.unscale_(o), g.unscale_(o)),
+        lambda s, g, o, p: (g.step(o), g.step(o)),
+        lambda s, g, o, p: (g.step(o), g.unscale_(o)),
+        lambda s, g, o, p: (setattr(p, "grad", None), g.step(o)),
+        lambda s, g, o, p: g.update(),
+        lambda s, g, o, p: g.step(o, closure=lambda: 1),
+        lambda s, g, o, p: g.update(s.t.tensor([8.0, 1.0])),
+        lambda s, g, o, p: g.update(s.t.tensor([8.0], requires_grad=True)),
+        lambda s, g, o, p: g.load_state_dict({}),
+        lambda s, g, o, p: g.load_state_dict({"scale": 3.0}),
+        lambda s, g, o, p: (g.unscale_(o), pickle.dumps(g)),
+        lambda s, g, o, p: s.amp.GradScaler("cpu", growth_factor=1.0),
+        lambda s, g, o, p: s.amp.GradScaler("cpu", backoff_factor=1.0),
+    ],
+)
+def test_misuse_of_the_scaler(use: Any) -> None:
+    def run(s: Any) -> Any:
+        scaler = s.amp.GradScaler("cpu")
+        p = leaf(s.t)
+        scaler.scale(p.sum()).backward()
+        return use(s, scaler, Descent(p), p)
+
+    both_raise(run)
+
+
+def test_half_gradients_are_refused_and_other_dtypes_unscaled() -> None:
+    def unscaled(dtype: Any) -> Any:
+        def use(s: Any) -> Any:
+            scaler = s.amp.GradScaler("cpu", init_scale=4.0)
+            p = leaf(s.t).detach().to(dtype(s)).requires_grad_()
+            scaler.scale(p.sum()).backward()
+            scaler.unscale_(Descent(p))
+            return p.grad, p.grad.dtype
+
+        return use
+
+    both_raise(unscaled(lambda s: s.float16))
+    both(unscaled(lambda s: s.bfloat16))
+    both(unscaled(lambda s: s.t.float64))
+
+
+def test_a_scaler_that_is_off_does_nothing() -> None:
+    def use(s: Any) -> Any:
+        scaler = s.amp.GradScaler("cpu", enabled=False)
+        p = leaf(s.t)
+        scaler.scale(p.sum()).backward()
+        optimizer = Descent(p)
+        scaler.unscale_(optimizer)
+        scaler.load_state_dict({})
+        seen = [scaler.step(optimizer), scaler.update(), scaler.state_dict(), scaler.get_scale(), scaler.is_enabled()]
+        return seen, p, scaler.scale(5)
+
+    both(use)
+
+
+def test_the_state_comes_back() -> None:
+    def use(s: Any) -> Any:
+        scaler, other = s.amp.GradScaler("cpu", init_scale=2.0), s.amp.GradScaler("cpu")
+        scaler.set_growth_factor(3.0)
+        scaler.set_backoff_factor(0.25)
+        scaler.set_growth_interval(7)
+        scaler.scale(leaf(s.t).sum())
+        scaler.update(16.0)
+        other.load_state_dict(scaler.state_dict())
+        again = pickle.loads(pickle.dumps(other))
+        return (
+            other.state_dict(), again.state_dict(), other.scale(leaf(s.t)), again.get_growth_factor(),
+            again.get_backoff_factor(), again.get_growth_interval(),
+        )  # fmt: skip
+
+    both(use)

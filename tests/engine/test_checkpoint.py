@@ -1,0 +1,351 @@
+"""``utils.checkpoint`` against torch's: gradients, recomputation, random numbers, errors and warnings."""
+
+from __future__ import annotations
+
+import gc
+import warnings
+import weakref
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch.utils.checkpoint
+
+import telegrad_engine as tg
+
+from . import oracle
+from .twins import OURS, THEIRS, both, both_raise, leaf
+
+checkpoint = tg.utils.checkpoint
+BOTH_WAYS = pytest.mark.parametrize("reentrant", [True, False])
+
+
+def counted(function: Any) -> tuple[Any, list[int]]:
+    """The function, and how often it was called."""
+    calls: list[int] = []
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        calls.append(1)
+        return function(*args, **kwargs)
+
+    return call, calls
+
+
+@BOTH_WAYS
+def test_gradients_are_those_without(reentrant: bool) -> None:
+    def run(t: Any) -> Any:
+        x, w = leaf(t), leaf(t, (0.5, -1.0, 2.0))
+        function, calls = counted(lambda a, k, b: ((a * b).sin().exp() * k, a.cos() * b))
+        y, z = t.utils.checkpoint.checkpoint(function, x * 2, 3, w, use_reentrant=reentrant)
+        before = len(calls)
+        (y.sum() + (z * z).sum()).backward()
+        return x.grad, w.grad, before, len(calls), y.grad_fn is None
+
+    both(run)
+
+
+@BOTH_WAYS
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad:UserWarning")  # an outer one records nothing
+def test_checkpoints_nest(reentrant: bool) -> None:
+    def run(t: Any) -> Any:
+        def inner(a: Any) -> Any:
+            return a.sin().cos() * a
+
+        def middle(a: Any) -> Any:
+            return t.utils.checkpoint.checkpoint(inner, a.exp(), use_reentrant=reentrant).tanh()
+
+        def outer(a: Any) -> Any:
+            return t.utils.checkpoint.checkpoint(
+                middle, a * a, use_reentrant=reentrant
+            ) * t.utils.checkpoint.checkpoint(inner, a, use_reentrant=reentrant)
+
+        x = leaf(t, (0.1, 0.2, 0.3))
+        t.utils.checkpoint.checkpoint(outer, x, use_reentrant=reentrant).sum().backward()
+        return x.grad
+
+    both(run)
+
+
+def test_a_nested_call_is_run_as_often_as_in_torch() -> None:
+    def run(t: Any) -> Any:
+        inner, inners = counted(lambda a: a.sin().cos())
+        outer, outers = counted(lambda a: t.utils.checkpoint.checkpoint(inner, a.exp(), use_reentrant=False).tanh())
+        x = leaf(t)
+        t.utils.checkpoint.checkpoint(outer, x, use_reentrant=False).sum().backward()
+        return x.grad, len(inners), len(outers)
+
+    both(run)
+
+
+def test_keyword_arguments_grad_and_second_derivatives_without_reentrance() -> None:
+    def run(t: Any) -> Any:
+        x = leaf(t)
+        y = t.utils.checkpoint.checkpoint(lambda a, *, power: (a**power).sin(), x, use_reentrant=False, power=x * 2)
+        (first,) = t.autograd.grad(y.sum(), x, create_graph=True)
+        (second,) = t.autograd.grad(first.sum(), x)
+        return first, second
+
+    both(run)
+
+
+def test_a_graph_that_is_retained_is_recomputed_each_time() -> None:
+    def run(t: Any) -> Any:
+        x = leaf(t)
+        function, calls = counted(lambda a: a.sin().exp())
+        y = t.utils.checkpoint.checkpoint(function, x, use_reentrant=False).sum()
+        y.backward(retain_graph=True)
+        y.backward()
+        return x.grad, len(calls)
+
+    both(run)
+
+
+@BOTH_WAYS
+def test_without_recording_it_is_a_plain_call(reentrant: bool) -> None:
+    def run(t: Any) -> Any:
+        x = leaf(t)
+        with t.no_grad():
+            y = t.utils.checkpoint.checkpoint(lambda a: a.sin(), x, use_reentrant=reentrant)
+        return y, y.requires_grad
+
+    both(run)
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("preserve", [True, False])
+def test_random_numbers_are_the_same_again(reentrant: bool, preserve: bool) -> None:
+    seen: list[Any] = []
+
+    def noisy(x: Any) -> Any:
+        seen.append(tg.functions.rand(3))
+        return (x * seen[-1]).sin()
+
+    tg.manual_seed(7)
+    x = tg.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    y = checkpoint.checkpoint(noisy, x, use_reentrant=reentrant, preserve_rng_state=preserve)
+    tg.functions.rand(5)
+    before = tg.functions.rand(1) * 0
+    y.sum().backward()
+    assert (seen[0].tolist() == seen[1].tolist()) is preserve
+    if preserve:
+        expected = (seen[0] * (x.detach() * seen[0]).cos()).tolist()
+        assert x.grad.tolist() == pytest.approx(expected, rel=1e-6)
+        tg.manual_seed(7)
+        tg.functions.rand(3), tg.functions.rand(5), tg.functions.rand(1)
+        following = tg.functions.rand(2).tolist()
+        tg.manual_seed(7)
+        y = checkpoint.checkpoint(noisy, x, use_reentrant=reentrant)
+        tg.functions.rand(5), tg.functions.rand(1)
+        y.sum().backward()
+        assert tg.functions.rand(2).tolist() == following
+    assert before.tolist() == [0.0]
+
+
+def test_what_forward_computes_is_not_kept() -> None:
+    made: list[Any] = []
+
+    def function(a: Any) -> Any:
+        b = a.sin()
+        made.append(weakref.ref(b._data))
+        return b.exp().cos()
+
+    x = tg.tensor([1.0, 2.0], requires_grad=True)
+    gc.disable()
+    try:
+        y = checkpoint.checkpoint(lambda a: function(a).sin(), x, use_reentrant=False)
+        assert made[0]() is None
+        y.sum().backward()
+        del y
+        assert all(ref() is None for ref in made)
+    finally:
+        gc.enable()
+
+
+def test_what_a_nested_checkpoint_is_given_is_not_kept_by_the_outer_one() -> None:
+    given: list[Any] = []
+
+    def outer(a: Any) -> Any:
+        b = a.exp()
+        given.append(weakref.ref(b._data))
+        return checkpoint.checkpoint(lambda c: c.sin().cos(), b, use_reentrant=False)
+
+    x = tg.tensor([1.0, 2.0], requires_grad=True)
+    y = checkpoint.checkpoint(outer, x, use_reentrant=False)
+    assert given[0]() is None
+    y.sum().backward()
+    assert all(ref() is None for ref in given)
+
+
+def test_recomputation_stops_early_unless_told_not_to() -> None:
+    def run(t: Any) -> Any:
+        reached: list[str] = []
+
+        def function(a: Any) -> Any:
+            b = a.sin().cos()
+            reached.append("end")
+            return b + 1
+
+        x = leaf(t)
+        for options in ({}, {"early_stop": False}):
+            t.utils.checkpoint.checkpoint(function, x, use_reentrant=False, **options).sum().backward()
+        with t.utils.checkpoint.set_checkpoint_early_stop(False):
+            y = t.utils.checkpoint.checkpoint(function, x, use_reentrant=False)
+        y.sum().backward()
+        return len(reached)
+
+    both(run)
+
+
+def test_contexts_surround_both_runs() -> None:
+    def run(t: Any) -> Any:
+        seen: list[str] = []
+
+        class Note:
+            def __init__(self, name: str) -> None:
+                self.name = name
+
+            def __enter__(self) -> None:
+                seen.append(self.name)
+
+            def __exit__(self, *exc: object) -> None:
+                seen.append("/" + self.name)
+
+        x = leaf(t)
+        y = t.utils.checkpoint.checkpoint(
+            lambda a: a.sin(), x, use_reentrant=False, context_fn=lambda: (Note("first"), Note("second"))
+        )
+        y.sum().backward()
+        return seen
+
+    both(run)
+
+
+# Sequences ----------------------------------------------------------------------------------
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("segments", [1, 2, 3, 5])
+def test_a_sequence_in_segments(segments: int, reentrant: bool) -> None:
+    def run(t: Any) -> Any:
+        x = leaf(t, (0.1, 0.2))
+        steps = [counted(f) for f in (t.F.sin, t.F.exp, t.F.cos, t.F.tanh, lambda a: a * a)]
+        y = t.utils.checkpoint.checkpoint_sequential([s for s, _ in steps], segments, x, use_reentrant=reentrant)
+        y.sum().backward()
+        return y, x.grad, [len(calls) for _, calls in steps] if reentrant else None
+
+    both(run)
+
+
+# Errors and warnings ------------------------------------------------------------------------
+
+
+def varying(*functions: Any) -> Any:
+    """A function that is another one each time."""
+    each: Iterator[Any] = iter(functions)
+    return lambda x: next(each)(x)
+
+
+def first_paragraph(error: BaseException) -> str:
+    """torch's text without its tip on debugging, and without what it calls a device."""
+    return str(error).split("\n\nTip:")[0].replace("device(type='cpu')", "'cpu'").replace("telegrad.", "torch.")
+
+
+TWO, ONE, THREE = (lambda x: x.sin().cos()), (lambda x: x.sin()), (lambda x: x.sin().cos().exp())
+DIFFERENT = {
+    "fewer tensors": ((TWO, ONE), {}),
+    "none": ((TWO, lambda x: x * 2), {}),
+    "more tensors": ((TWO, THREE), {"early_stop": False}),
+    "another shape": ((TWO, lambda x: x.reshape(3, 1).sin().cos()), {}),
+    "another dtype": ((TWO, lambda x: x.double().sin().cos()), {}),
+}
+
+
+@pytest.mark.parametrize("name", DIFFERENT)
+def test_a_second_run_that_differs_raises(name: str) -> None:
+    functions, options = DIFFERENT[name]
+
+    def run(t: Any) -> None:
+        t.utils.checkpoint.checkpoint(varying(*functions), leaf(t), use_reentrant=False, **options).sum().backward()
+
+    with pytest.raises(torch.utils.checkpoint.CheckpointError) as theirs:
+        run(THEIRS)
+    with pytest.raises(tg.errors.CheckpointError) as ours:
+        run(OURS)
+    assert first_paragraph(ours.value) == first_paragraph(theirs.value)
+
+
+WRONG = {
+    "arguments unknown to reentrance": lambda t: t.utils.checkpoint.checkpoint(
+        TWO, leaf(t), a=1, b=2, use_reentrant=True
+    ),
+    "debug with reentrance": lambda t: t.utils.checkpoint.checkpoint(TWO, leaf(t), debug=True, use_reentrant=True),
+    "debug in a context": lambda t: t.utils.checkpoint.checkpoint(
+        TWO, leaf(t), debug=True, use_reentrant=False, context_fn=lambda: (1, 2)
+    ),
+    "an unknown check": lambda t: t.utils.checkpoint.checkpoint(
+        TWO, leaf(t), use_reentrant=False, determinism_check="maybe"
+    ),
+    "nothing to differentiate": lambda t: (
+        t.utils.checkpoint.checkpoint(lambda x: x.detach(), leaf(t), use_reentrant=True).sum().backward()
+    ),
+    "arguments of a sequence": lambda t: t.utils.checkpoint.checkpoint_sequential(
+        [TWO], 1, leaf(t), a=1, use_reentrant=False
+    ),
+    "too many segments": lambda t: t.utils.checkpoint.checkpoint_sequential([TWO], 2, leaf(t), use_reentrant=False),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_call_raises_what_torch_raises(name: str) -> None:
+    both_raise(WRONG[name])
+
+
+@BOTH_WAYS
+def test_grad_reaches_through_only_without_reentrance(reentrant: bool) -> None:
+    def run(t: Any) -> Any:
+        x = leaf(t)
+        return t.autograd.grad(t.utils.checkpoint.checkpoint(TWO, x, use_reentrant=reentrant).sum(), x)
+
+    (both_raise if reentrant else both)(run)
+
+
+@BOTH_WAYS
+def test_an_argument_that_was_modified_raises(reentrant: bool) -> None:
+    def run(t: Any) -> None:
+        z = leaf(t) * 1
+        y = t.utils.checkpoint.checkpoint(lambda a: a.sin(), z, use_reentrant=reentrant)
+        z.mul_(2)
+        y.sum().backward()
+
+    both_raise(run)
+
+
+@BOTH_WAYS
+def test_a_second_backward_raises(reentrant: bool) -> None:
+    def run(t: Any) -> None:
+        y = t.utils.checkpoint.checkpoint(TWO, leaf(t), use_reentrant=reentrant).sum()
+        y.backward()
+        y.backward()
+
+    both_raise(run, "Trying to backward through the graph a second time")
+
+
+def warned(function: Any, t: SimpleNamespace) -> list[tuple[type, str]]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        oracle.attempt(lambda: function(t))
+    return [(w.category, str(w.message)) for w in caught if "jit" not in str(w.message)]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda t: t.utils.checkpoint.checkpoint(TWO, leaf(t)),
+        lambda t: t.utils.checkpoint.checkpoint_sequential([TWO, TWO], 2, leaf(t)),
+        lambda t: t.utils.checkpoint.checkpoint(TWO, leaf(t).detach(), use_reentrant=True),
+    ],
+)
+def test_warnings_are_torchs(function: Any) -> None:
+    assert warned(function, OURS) == warned(function, THEIRS)

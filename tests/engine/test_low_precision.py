@@ -1,0 +1,154 @@
+"""float16 and bfloat16 against torch: every op over its cases, and sums of so many terms that rounding would show.
+
+Results are stored in few digits; what is computed and added up in between is float32 on both sides.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import telegrad_engine as tg
+from telegrad_engine import autograd
+from telegrad_engine.cases import T
+from telegrad_engine.registry import CATALOGUE, Case, Op
+
+from . import oracle
+from .test_error_parity import Ours
+
+KINDS = ("float16", "bfloat16")
+
+ILL_CONDITIONED = {
+    ("logcumsumexp", 4): "the derivative is the exponential of a difference of numbers near 100, which have few digits",
+    ("cosine_similarity", 2): "the gradient of parallel vectors is all cancellation",
+}
+"""Cases whose results these dtypes cannot tell from their rounding."""
+
+OTHERWISE = {"grid_sample", "interpolate", "interpolate.factors"}
+"""Ops that compute positions in the dtype itself in one of the two."""
+
+
+def cases() -> list[Any]:
+    """The cases that have tensors of no fixed dtype."""
+    found = []
+    for op in CATALOGUE:
+        if op.truth or op.key in OTHERWISE:
+            continue
+        for index, case in enumerate(op.cases):
+            given = list(oracle.leaves([*case.args, *case.kwargs.values()]))
+            if any(isinstance(v, T) and v.dtype is None for v in given) and (op.key, index) not in ILL_CONDITIONED:
+                found.append(pytest.param(op, case, id=f"{op.key}-{index}"))
+    return found
+
+
+@pytest.mark.parametrize(("op", "case"), cases())
+@pytest.mark.parametrize("kind", KINDS)
+def test_case(op: Op, case: Case, kind: str, record_property: Any) -> None:
+    """Forward and first derivative, to the dtype's rounding."""
+    try:
+        arrays = oracle.arrays_of(case, np.dtype(kind))
+    except (ValueError, OverflowError):
+        pytest.skip("the case has no values of this dtype")
+    our_call = oracle.with_dtypes(oracle.build(case, arrays, tg.tensor), tg.dtypes)
+    their_call = oracle.with_dtypes(oracle.build(case, arrays, oracle.make_torch), torch)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        theirs = oracle.attempt(lambda: oracle.torch_function(op)(*their_call.args, **their_call.kwargs))
+    if isinstance(theirs, oracle.Failure) and any(w in theirs.text for w in ("Half", "BFloat16", "Low precision")):
+        pytest.skip("torch has no kernel for this dtype")
+    ours = oracle.attempt(lambda: oracle.our_function(op)(*our_call.args, **our_call.kwargs))
+    record_property("held", 1)
+    if isinstance(theirs, oracle.Failure):
+        assert isinstance(ours, oracle.Failure), f"torch raises {theirs}"
+        assert ours.kind is theirs.kind
+        return
+    assert not isinstance(ours, oracle.Failure), f"torch does not raise {ours}"
+    for mine, other in zip(ours, theirs, strict=True):
+        oracle.assert_close(mine, other, "forward")
+    starts = [i for i, t in enumerate(theirs) if torch.is_tensor(t) and t.requires_grad]
+    if not starts or not their_call.inputs:
+        return
+    seeds = oracle.random_like([theirs[i] for i in starts], seed=1)
+    try:
+        expected = torch.autograd.grad(
+            [theirs[i] for i in starts], their_call.inputs, [oracle.make_torch(s) for s in seeds], allow_unused=True
+        )
+    except RuntimeError:
+        return  # torch has no derivative here; test_ops.py holds the error
+    found = autograd.grad([ours[i] for i in starts], our_call.inputs, [tg.tensor(s) for s in seeds], allow_unused=True)
+    for mine, other in zip(found, expected, strict=True):
+        assert (mine is None) == (other is None), "only one of the two has a gradient"
+        if mine is not None:
+            oracle.assert_close(mine, other, "first derivative")
+
+
+ACCUMULATING = """
+torch.sum(x)
+torch.sum(x, 0)
+torch.sum(x, 1)
+torch.mean(x)
+torch.mean(x, 0)
+torch.var(x)
+torch.var(x, 1)
+torch.std(x, 0)
+torch.cumsum(x, 0)
+torch.cumsum(x, 1)
+torch.cumprod(near_one, 1)
+torch.logsumexp(x, 1)
+torch.logcumsumexp(x, 1)
+torch.nansum(x, 1)
+torch.nanmean(x)
+torch.norm(x)
+torch.norm(x, 1)
+torch.norm(x, 3, 1)
+torch.linalg.vector_norm(x, 2, 1)
+torch.linalg.matrix_norm(x)
+torch.linalg.matrix_norm(x, 1)
+torch.softmax(x, 1)
+torch.matmul(x, v)
+torch.mm(x, y)
+torch.dot(v, v)
+torch.addmm(b, x, y)
+torch.addmv(b[:, 0], x, v)
+torch.tensordot(x, y, 1)
+torch.inner(x, x)
+torch.linalg.vecdot(x, x)
+torch.trace(x @ x.T)
+torch.addcmul(x, x, x, value=3)
+torch.sub(x, v, alpha=0.7)
+torch.sigmoid(x)
+torch.sinc(x)
+torch.logit(torch.sigmoid(x) * 0.9 + 0.05)
+torch.lerp(x, x * 2, 0.3)
+x + 0.1
+x * 0.1
+0.1 - x
+x / 0.3
+torch.remainder(x, 1.3)
+torch.fmod(x, 1.3)
+""".strip().splitlines()
+
+
+@pytest.mark.parametrize("call", ACCUMULATING)
+@pytest.mark.parametrize("kind", KINDS)
+def test_intermediate_results_are_wide(call: str, kind: str) -> None:
+    """Many terms, and yet no error but that of the rounding at the end: two units in the last place of the largest."""
+    rng = np.random.default_rng(0)
+    arrays = {
+        "x": rng.standard_normal((20, 2000)) + 0.5,
+        "y": rng.standard_normal((2000, 5)),
+        "v": rng.standard_normal(2000),
+        "b": rng.standard_normal((20, 5)),
+        "near_one": rng.uniform(0.9, 1.1, (5, 300)),
+    }
+    arrays = {name: array.astype(kind) for name, array in arrays.items()}
+    theirs = eval(call, {"torch": torch} | {name: oracle.make_torch(a) for name, a in arrays.items()})
+    ours = eval(call, {"torch": Ours()} | {name: tg.tensor(a) for name, a in arrays.items()})
+    assert oracle.dtype_name(ours) == oracle.dtype_name(theirs) == kind
+    expected, found = (oracle.numpy(t).astype(np.float64) for t in (theirs, ours))
+    unit = float(np.abs(expected[np.isfinite(expected)]).max(initial=0.0)) * (2**-10 if kind == "float16" else 2**-7)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=2 * unit)
