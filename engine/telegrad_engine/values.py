@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -41,9 +42,8 @@ class RawFunctions:
 
 def _bare(op: Op, functions: RawFunctions) -> Any:
     if op.composite:
-        return lambda *args, **kwargs: op.kernel(functions, *args, **kwargs)
-    kernel, xp = op.raw, functions.xp
-    return lambda *args, **kwargs: kernel(xp, *args, **kwargs)
+        return partial(op.kernel, functions)
+    return partial(op.raw, functions.xp)
 
 
 RAW = RawFunctions(NUMPY)

@@ -13,6 +13,17 @@ from typing import Any
 import numpy as np
 
 
+class _Constants(dict[Any, Any]):
+    """A number as a 0-dim array, by dtype, made when first asked for."""
+
+    def __init__(self, backend: Backend, value: int) -> None:
+        self._backend, self._value = backend, value
+
+    def __missing__(self, dtype: Any) -> Any:
+        self[dtype] = self._backend.namespace.asarray(self._value, dtype)
+        return self[dtype]
+
+
 class Backend:
     """An array library as kernels see it. The methods here are in terms of the library; a subclass may know better."""
 
@@ -26,7 +37,7 @@ class Backend:
     """The library's NumPy-like module."""
 
     def __init__(self) -> None:
-        self._constants: tuple[dict[Any, Any], dict[Any, Any]] = {}, {}
+        self._ones, self._zeros = _Constants(self, 1), _Constants(self, 0)
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"the {self.library} backend has no function {name!r}")
@@ -49,17 +60,11 @@ class Backend:
 
     def one(self, array: Any) -> Any:
         """1 as a 0-dim array of the dtype of ``array``: small arrays meet it in half the time of a Python number."""
-        return self._constant(array.dtype, 1)
+        return self._ones[array.dtype]
 
     def zero(self, array: Any) -> Any:
         """0 as a 0-dim array of the dtype of ``array``."""
-        return self._constant(array.dtype, 0)
-
-    def _constant(self, dtype: Any, value: int) -> Any:
-        made = self._constants[value]
-        if dtype not in made:
-            made[dtype] = self.namespace.asarray(value, dtype)
-        return made[dtype]
+        return self._zeros[array.dtype]
 
     # Writes -----------------------------------------------------------------------------
 
