@@ -25,7 +25,7 @@ from .signature import REQUIRED
 ndarray = np.ndarray
 _new = object.__new__
 # The dtypes in which NumPy and torch agree on what an operation with a Python number gives. NumPy has one object for
-# each, so that they can be told by identity: a dtype's hash takes as long as a small multiplication.
+# each, so that they can be told by identity.
 _FLOAT, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
 _NUMBERS = frozenset({float, int})
 _OUTPUT, _OTHER, _BOTH = (-1,), (1,), (1, 0)
@@ -43,7 +43,7 @@ def quick(op: Op, cls: type[Any], otherwise: Callable[..., Any]) -> Callable[...
     return functools.wraps(otherwise)(make(op, cls, otherwise))
 
 
-def _unary(op: Op, cls: type[Any], otherwise: Callable[..., Any]) -> Callable[[Any], Any]:
+def _unary(op: Op, cls: type[Any], otherwise: Callable[..., Any]) -> Callable[..., Any]:
     kernel = _kernel(op)
     plan: Any = None
 
@@ -58,43 +58,44 @@ def _unary(op: Op, cls: type[Any], otherwise: Callable[..., Any]) -> Callable[[A
         out = kernel(x)
         tensor = _new(cls)
         tensor._data = out if type(out) is ndarray else np.asarray(out)
-        tensor._cell = [0]
-        if state.grad_enabled:
-            if input._requires_grad and op.differentiable:
-                if plan is None:
-                    plan = op.plan((True,))
-                if plan.takes is None:
-                    record(op, (input,), NO_ATTRS, (tensor,))
-                else:
-                    place = input._node
-                    node = _new(Node)
-                    if slot := input._slot:
-                        node.slots = (slot,)
-                    node.op = op
-                    node.plan = plan
-                    node.sequence = next_sequence()
-                    node.shape = x.shape
-                    node.dtype = dtype
-                    node.next = (input if place is None else place,)
-                    takes = plan.takes
-                    if takes == _OUTPUT:
-                        cell = tensor._cell
-                        node.saved = (tensor._data,)
-                        node.versions = ((0, cell, 0),)
-                    elif takes:
-                        _save(node, takes, (input,), tensor)
-                    tensor._node = node
-                    tensor._requires_grad = True
-                    if graph.watchers is not None:
-                        announce(node, (input,), (tensor,))
-        elif state.inference:
-            mark((tensor,))
+        cell = tensor._cell = [0]
+        if not state.grad_enabled:
+            if state.inference:
+                mark((tensor,))
+            return tensor
+        if not input._requires_grad or not op.differentiable:
+            return tensor
+        if plan is None:
+            plan = op.plan((True,))
+        takes = plan.takes
+        if takes is None:
+            record(op, (input,), NO_ATTRS, (tensor,))
+            return tensor
+        place = input._node
+        node = _new(Node)
+        node.op = op
+        node.plan = plan
+        node.sequence = next_sequence()
+        node.shape = x.shape
+        node.dtype = dtype
+        node.next = (input if place is None else place,)
+        if input._slot:
+            node.slots = (input._slot,)
+        if takes == _OUTPUT:
+            node.saved = (tensor._data,)
+            node.versions = ((0, cell, 0),)
+        elif takes:
+            _save(node, takes, (input,), tensor)
+        tensor._node = node
+        tensor._requires_grad = True
+        if graph.watchers is not None:
+            announce(node, (input,), (tensor,))
         return tensor
 
     return call
 
 
-def _binary(op: Op, cls: type[Any], otherwise: Callable[..., Any]) -> Callable[[Any, Any], Any]:
+def _binary(op: Op, cls: type[Any], otherwise: Callable[..., Any]) -> Callable[..., Any]:
     kernel = _kernel(op)
     plans: list[Any] = [None] * 4
 
@@ -109,59 +110,55 @@ def _binary(op: Op, cls: type[Any], otherwise: Callable[..., Any]) -> Callable[[
             y = other._data
             if y.dtype is not dtype or y.shape != shape or (other._base is not None and _is_stale(other)):
                 return otherwise(input, other)
-            out = kernel(x, y)
-            needed = other._requires_grad
-            numeric = False
+            number, second = False, other._requires_grad
         elif type(other) in _NUMBERS:
-            out = kernel(x, other)
-            needed = False
-            numeric = True
+            y, number, second = other, True, False
         else:
             return otherwise(input, other)
+        out = kernel(x, y)
         tensor = _new(cls)
         tensor._data = out if type(out) is ndarray else np.asarray(out)
         tensor._cell = [0]
-        if state.grad_enabled:
-            first = input._requires_grad
-            if (first or needed) and op.differentiable:
-                plan = plans[first + 2 * needed]
-                if plan is None:
-                    plan = plans[first + 2 * needed] = op.plan((first, needed))
-                if plan.takes is None:
-                    record(op, (input, other), NO_ATTRS, (tensor,))
-                else:
-                    place, second = input._node if first else None, other._node if needed else None
-                    places = (
-                        (input if place is None else place) if first else None,
-                        (other if second is None else second) if needed else None,
-                    )
-                    node = _new(Node)
-                    if input._slot or (needed and other._slot):
-                        node.slots = (input._slot, other._slot if needed else 0)
-                    node.op = op
-                    node.plan = plan
-                    node.sequence = next_sequence()
-                    node.shape = shape
-                    node.dtype = dtype
-                    node.next = places
-                    takes = plan.takes
-                    if takes:
-                        if takes == _OTHER and not numeric:
-                            cell = other._cell
-                            node.saved = (y,)
-                            node.versions = ((0, cell, cell[0]),)
-                        elif takes == _BOTH and not numeric:
-                            cell, own = other._cell, input._cell
-                            node.saved = (y, x)
-                            node.versions = ((0, cell, cell[0]), (1, own, own[0]))
-                        else:
-                            _save(node, takes, (input, other), tensor)
-                    tensor._node = node
-                    tensor._requires_grad = True
-                    if graph.watchers is not None:
-                        announce(node, (input, other), (tensor,))
-        elif state.inference:
-            mark((tensor,))
+        if not state.grad_enabled:
+            if state.inference:
+                mark((tensor,))
+            return tensor
+        first = input._requires_grad
+        if not (first or second) or not op.differentiable:
+            return tensor
+        plan = plans[first + 2 * second]
+        if plan is None:
+            plan = plans[first + 2 * second] = op.plan((first, second))
+        takes = plan.takes
+        if takes is None:
+            record(op, (input, other), NO_ATTRS, (tensor,))
+            return tensor
+        node = _new(Node)
+        node.op = op
+        node.plan = plan
+        node.sequence = next_sequence()
+        node.shape = shape
+        node.dtype = dtype
+        node.next = (
+            (input if input._node is None else input._node) if first else None,
+            (other if other._node is None else other._node) if second else None,
+        )
+        if input._slot or (second and other._slot):
+            node.slots = (input._slot, other._slot if second else 0)
+        if takes == _OTHER and not number:
+            cell = other._cell
+            node.saved = (y,)
+            node.versions = ((0, cell, cell[0]),)
+        elif takes == _BOTH and not number:
+            cell, own = other._cell, input._cell
+            node.saved = (y, x)
+            node.versions = ((0, cell, cell[0]), (1, own, own[0]))
+        elif takes:
+            _save(node, takes, (input, other), tensor)
+        tensor._node = node
+        tensor._requires_grad = True
+        if graph.watchers is not None:
+            announce(node, (input, other), (tensor,))
         return tensor
 
     return call

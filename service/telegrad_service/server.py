@@ -15,6 +15,8 @@ from .tuning import tune
 
 CLOSE_S = 5
 """Seconds that connections get to end after the last program did."""
+KEEP_ALIVE_S = 75
+"""Seconds that an idle connection stays open: a person at a prompt thinks for longer than uvicorn's five."""
 
 
 class Server(uvicorn.Server):
@@ -32,6 +34,7 @@ class Server(uvicorn.Server):
                 access_log=False,
                 server_header=False,
                 timeout_graceful_shutdown=CLOSE_S,
+                timeout_keep_alive=KEEP_ALIVE_S,
             )
         )
         self._host = app.state.host
