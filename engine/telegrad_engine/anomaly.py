@@ -95,12 +95,12 @@ def _switch(anomaly: Anomaly | None, check_nan: bool) -> tuple[Anomaly | None, b
 def _note(node: Node, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
     anomaly = state.anomaly
     if anomaly is not None:
-        node.metadata["traceback_"] = _stack()
+        node.metadata["traceback_"] = user_stack()
         if anomaly.parent is not None:
             node.metadata["parent_"] = anomaly.parent
 
 
-def _stack() -> list[str]:
+def user_stack() -> list[str]:
     """The stack of the user's code, outermost frame first, as tracebacks print it."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(HERE):

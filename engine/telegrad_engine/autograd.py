@@ -6,15 +6,22 @@ from collections.abc import Sequence
 from typing import Any
 
 from . import function as function
+from . import stepwise
 from .anomaly import detect_anomaly as detect_anomaly
 from .anomaly import set_detect_anomaly as set_detect_anomaly
 from .backward import run
 from .errors import DTypeMismatch, GradRequired, InvalidOperation, InvalidValue, ShapeMismatch
 from .function import Function as Function
+from .graph import walk
 from .modes import enable_grad as enable_grad
 from .modes import inference_mode as inference_mode
 from .modes import no_grad as no_grad
 from .modes import set_grad_enabled as set_grad_enabled
+
+Place = tuple[Any, int]
+"""Where a gradient arrives: a node and which output of it, or a leaf and 0."""
+Root = tuple[Any, int, Any]
+"""Where a pass starts: a place and the gradient that flows into it."""
 
 
 def backward(
@@ -29,6 +36,17 @@ def backward(
     ``gradients`` has one tensor (or None for a tensor of one element) per tensor. Raises torch's
     errors for untracked roots, shapes that do not match and graphs that were freed.
     """
+    roots, values, keep, inputs, wanted = plan_backward(tensors, gradients, retain_graph, create_graph, inputs)
+    with values:
+        captured = run(roots, values, keep_graph=keep, wanted=wanted, accumulate=values.accumulate)
+        if inputs is not None:
+            store(values, inputs, wanted or [], captured)
+
+
+def plan_backward(
+    tensors: Any, gradients: Any, retain_graph: bool | None, create_graph: bool, inputs: Any
+) -> tuple[list[Root], Any, bool, Any, list[Place] | None]:
+    """What ``backward`` has to do, checked: roots, values, whether the graph is kept, inputs and their places."""
     if inputs is not None:
         inputs = [inputs] if hasattr(inputs, "_data") else list(inputs)
         if not inputs:
@@ -42,15 +60,28 @@ def backward(
     values = tensors[0]._values(create_graph)
     roots = _roots(tensors, gradients, values, create_graph)
     keep = create_graph if retain_graph is None else retain_graph
-    targets = None if inputs is None else [place(t) for t in inputs]
+    wanted = None if inputs is None else [place(t) for t in inputs]
     for tensor in inputs or ():
         tensor.retain_grad()  # that is how a non-leaf gets its gradient, in torch too
-    with values:
-        captured = run(roots, values, keep_graph=keep, wanted=targets, accumulate=values.accumulate)
-        if inputs is not None:
-            for tensor, target in zip(inputs, targets or [], strict=True):
-                if target in captured and tensor._node is None:
-                    values.accumulate(tensor, captured.pop(target), False)
+    return roots, values, keep, inputs, wanted
+
+
+def store(values: Any, inputs: Sequence[Any], wanted: Sequence[Place], captured: dict[Place, Any]) -> None:
+    """Accumulate the captured gradients of ``backward``'s inputs into those that are leaves."""
+    for tensor, target in zip(inputs, wanted, strict=True):
+        if target not in captured:
+            continue
+        node, slot = target
+        if tensor._node is None:
+            values.accumulate(tensor, captured.pop(target), False)
+        elif node.hooks is not None and node.hooks.surround and not _leads_to(node, wanted):
+            stepwise.end(values, node, slot, captured[target])
+
+
+def _leads_to(node: Any, places: Sequence[Place]) -> bool:
+    """Whether a pass for the gradients at these places goes on beyond ``node``."""
+    ends = {target for target, _ in places}
+    return any(target in ends for reached in walk(node) for target in reached.next)
 
 
 def grad(
@@ -69,6 +100,46 @@ def grad(
     ``allow_unused``, or zeros, if ``materialize_grads``. With ``is_grads_batched`` the ``grad_outputs`` have a
     leading dimension of their own, and so have the results: a row for each.
     """
+    if is_grads_batched:
+        from .functional import batched
+
+        found = _checked(outputs, inputs, grad_outputs, False, allow_unused, materialize_grads)
+        return batched.grad(*found[:3], retain_graph, create_graph, allow_unused, materialize_grads)
+    roots, values, keep, inputs, wanted = plan_grad(
+        outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused, materialize_grads
+    )
+    with values:
+        captured = run(roots, values, keep_graph=keep, wanted=wanted, accumulate=values.accumulate)
+    return collect(values, inputs, wanted, captured, create_graph, allow_unused, materialize_grads)
+
+
+def plan_grad(
+    outputs: Any,
+    inputs: Any,
+    grad_outputs: Any,
+    retain_graph: bool | None,
+    create_graph: bool,
+    allow_unused: bool | None,
+    materialize_grads: bool,
+) -> tuple[list[Root], Any, bool, list[Any], list[Place]]:
+    """What ``grad`` has to do, checked: roots, values, whether the graph is kept, inputs and their places."""
+    outputs, inputs, grad_outputs, values = _checked(
+        outputs, inputs, grad_outputs, create_graph, allow_unused, materialize_grads
+    )
+    roots = _roots(outputs, grad_outputs, values, create_graph)
+    keep = create_graph if retain_graph is None else retain_graph
+    return roots, values, keep, inputs, [place(t) for t in inputs]
+
+
+def _checked(
+    outputs: Any,
+    inputs: Any,
+    grad_outputs: Any,
+    create_graph: bool,
+    allow_unused: bool | None,
+    materialize_grads: bool,
+) -> tuple[list[Any], list[Any], Any, Any]:
+    """The arguments of ``grad`` as lists, and how the pass handles gradients."""
     outputs = [outputs] if hasattr(outputs, "_data") else list(outputs)
     inputs = [inputs] if hasattr(inputs, "_data") else list(inputs)
     if grad_outputs is None or hasattr(grad_outputs, "_data"):
@@ -83,17 +154,21 @@ def grad(
     for tensor in inputs:
         if not tensor.requires_grad:
             raise GradRequired("One of the differentiated Tensors does not require grad")
-    if is_grads_batched:
-        from . import batched
+    return outputs, inputs, grad_outputs, values
 
-        return batched.grad(outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused, materialize_grads)
-    roots = _roots(outputs, grad_outputs, values, create_graph)
-    keep = create_graph if retain_graph is None else retain_graph
-    targets = [place(t) for t in inputs]
-    with values:
-        captured = run(roots, values, keep_graph=keep, wanted=targets, accumulate=values.accumulate)
+
+def collect(
+    values: Any,
+    inputs: Sequence[Any],
+    wanted: Sequence[Place],
+    captured: dict[Place, Any],
+    create_graph: bool,
+    allow_unused: bool | None,
+    materialize_grads: bool,
+) -> tuple[Any, ...]:
+    """What ``grad`` returns, of what the pass captured."""
     results = []
-    for index, (tensor, target) in enumerate(zip(inputs, targets, strict=True)):
+    for index, (tensor, target) in enumerate(zip(inputs, wanted, strict=True)):
         if target in captured:
             results.append(values.wrap(captured[target]))
         elif materialize_grads:
@@ -113,15 +188,13 @@ def unused(index: int) -> GradRequired:
     )
 
 
-def place(tensor: Any) -> tuple[Any, int]:
+def place(tensor: Any) -> Place:
     """Where a tensor's gradient arrives: its node and which output of it, or the leaf itself."""
     tensor._refresh()
     return (tensor, 0) if tensor._node is None else (tensor._node, tensor._slot)
 
 
-def _roots(
-    tensors: Sequence[Any], gradients: Sequence[Any] | None, values: Any, create_graph: bool
-) -> list[tuple[Any, int, Any]]:
+def _roots(tensors: Sequence[Any], gradients: Sequence[Any] | None, values: Any, create_graph: bool) -> list[Root]:
     if gradients is None:
         gradients = [None] * len(tensors)
     if len(gradients) != len(tensors):
@@ -157,6 +230,7 @@ def _check_gradient(tensor: Any, gradient: Any, index: int) -> Any:
 
 
 # Written over ``grad``, so they come after it.
+from . import forward_ad as forward_ad  # noqa: E402
 from . import functional as functional  # noqa: E402
 from .errors import GradcheckError as GradcheckError  # noqa: E402
 from .gradcheck import gradcheck as gradcheck  # noqa: E402

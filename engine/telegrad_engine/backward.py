@@ -17,7 +17,7 @@ from operator import attrgetter
 from typing import Any
 
 from .dtypes import from_numpy
-from .errors import GraphFreed, VersionConflict
+from .errors import GraphFreed, NotSupported, VersionConflict
 from .graph import FREED, Node
 from .modes import no_grad, state
 from .specs import Spec
@@ -317,6 +317,11 @@ class _Pass:
 class ShadowPass(_Pass):
     """A pass that evaluates nothing: it finds where gradients arrive, raises what the real one would, and frees."""
 
+    def _evaluate_hooked(self, node: Node, grad: Any) -> None:
+        if node.hooks.surround:
+            raise NotSupported("hooks on nodes and on saved tensors need the values, which are elsewhere")
+        super()._evaluate_hooked(node, grad)
+
     def _evaluate(self, node: Node, grad: Any) -> None:
         if node.saved is FREED:
             raise GraphFreed(FREED_TEXT)
@@ -324,7 +329,7 @@ class ShadowPass(_Pass):
             if cell[0] != version:
                 raise modified_since(node)
         targets, slots, needed = node.next, node.slots, self.needed
-        for edge in {edge for step in node.plan.steps for edge in step.edges}:
+        for edge in [edge for step in node.plan.steps for edge in step.edges]:
             target = targets[edge]
             if target is None or (needed is not None and target not in needed):
                 self._done(target)

@@ -157,6 +157,39 @@ class CheckpointError(TelegradError, RuntimeError):
     slug, status, title = "checkpoint-mismatch", 422, "The recomputation differs"
 
 
+# Registered functions ----------------------------------------------------------------------
+
+
+class InvalidFunction(TelegradError, ValueError):
+    """A function's definition means nothing; ``where`` in the context names the wrong instruction."""
+
+    slug, status, title = "invalid-function", 422, "Not a function"
+
+
+class LimitExceeded(TelegradError, RuntimeError):
+    """A registered function is larger, or does more, than functions may."""
+
+    slug, status, title = "limit-exceeded", 422, "A limit was passed"
+
+
+class NeedsExample(TelegradError, RuntimeError):
+    """Code that is traced asks for what is known only with its inputs' shapes at hand."""
+
+    slug, status, title = "needs-example", 422, "An example is needed"
+
+
+class UnknownFunction(TelegradError, AttributeError):
+    """No function of this name is registered."""
+
+    slug, status, title = "unknown-function", 404, "Unknown function"
+
+
+class FunctionExists(TelegradError):
+    """A function of this name is registered already."""
+
+    slug, status, title = "function-exists", 409, "The name is taken"
+
+
 # The session and the wire ------------------------------------------------------------------
 
 
@@ -176,6 +209,12 @@ class UnknownTensor(TelegradError, LookupError):
     """No tensor of this id exists in the session, or it was freed."""
 
     slug, status, title = "unknown-tensor", 404, "Unknown tensor"
+
+
+class UnknownCall(TelegradError, LookupError):
+    """No pass waits for a call of this id."""
+
+    slug, status, title = "unknown-call", 404, "Unknown call"
 
 
 class UnknownSession(TelegradError, LookupError):

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from . import dtypes
+from .forward_ad import tangent_of
 
 
 class Options(NamedTuple):
@@ -58,7 +59,7 @@ _IMPLIED = (dtypes.float32, dtypes.int64, dtypes.bool_)
 def format_tensor(tensor: Any, array: Any) -> str:
     """The text of ``tensor``, whose value is ``array``.
 
-    Of ``tensor`` only ``dtype``, ``grad_fn`` and ``requires_grad`` are read.
+    Of ``tensor`` only ``dtype``, ``grad_fn``, ``requires_grad`` and its tangent are read.
     """
     array = np.asarray(array)
     suffixes = []
@@ -77,6 +78,9 @@ def format_tensor(tensor: Any, array: Any) -> str:
         suffixes.append(f"grad_fn={tensor.grad_fn!r}")
     elif tensor.requires_grad:
         suffixes.append("requires_grad=True")
+    tangent = tangent_of(tensor)
+    if tangent is not None:
+        suffixes.append(f"tangent={tangent!r}")
     return _with_suffixes(_PREFIX + body, suffixes)
 
 

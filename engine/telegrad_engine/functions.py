@@ -59,6 +59,8 @@ def make_function(name: str, apply: Apply) -> Callable[..., Any]:
     overloads = CATALOGUE.overloads.get(name)
     if overloads is None:
         op = CATALOGUE.ops.get(name.replace("_", ".", 1)) or _by_underscored(name)
+        if op is None and any(other.inplace and other.method for other in CATALOGUE.overloads.get(name[:-1], ())):
+            return _in_place(name)
         if op is None:
             raise unknown_op(name, CATALOGUE.overloads)
         overloads = [op]
@@ -66,6 +68,16 @@ def make_function(name: str, apply: Apply) -> Callable[..., Any]:
     if overloads[0].truth:
         return _answering(function)
     return _factory(function) if overloads[0].factory else function
+
+
+def _in_place(name: str) -> Callable[..., Any]:
+    """``torch.exp_(x)``: the method of this name as a function of the tensor that it changes."""
+
+    def change(input: Any, *args: Any, **kwargs: Any) -> Any:
+        return getattr(input, name)(*args, **kwargs)
+
+    change.__name__ = change.__qualname__ = name
+    return change
 
 
 def _answering(function: Callable[..., Any]) -> Callable[..., bool]:

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 class Handle:
     """What registering a hook returns; ``remove()`` takes the hook away."""
 
-    def __init__(self, hooks: dict[int, Any], key: int) -> None:
-        self._hooks, self._key = hooks, key
+    def __init__(self, hooks: Hooks, key: int) -> None:
+        self.hooks, self._key = hooks, key
 
     def remove(self) -> None:
         """Remove the hook; a second time does nothing."""
-        self._hooks.pop(self._key, None)
+        self.hooks.pop(self._key, None)
 
     def __enter__(self) -> Handle:
         return self
@@ -151,7 +151,7 @@ def run_hooks(hooks: TensorHooks, grad: Any) -> Any:
     for hook in list(hooks.values()):
         replaced = hook(grad)
         if replaced is not None:
-            grad = _checked(hook, replaced, grad)
+            grad = check_replacement(hook, replaced, grad)
     if hooks.retain is not None and grad is not None:
         tensor = hooks.retain()
         if tensor is not None:
@@ -193,10 +193,12 @@ def _all_checked(hook: Any, replaced: Any, before: Sequence[Any]) -> tuple[Any, 
             f"hook '{_name(hook)}' has returned an incorrect number of values "
             f"(got {len(replaced)}, but expected {len(before)})"
         )
-    return tuple(None if new is None else _checked(hook, new, old) for new, old in zip(replaced, before, strict=True))
+    return tuple(
+        None if new is None else check_replacement(hook, new, old) for new, old in zip(replaced, before, strict=True)
+    )
 
 
-def _checked(hook: Any, new: Any, old: Any) -> Any:
+def check_replacement(hook: Any, new: Any, old: Any) -> Any:
     """A gradient that a hook returned, if it may stand in for the one that it was given."""
     if not hasattr(new, "_data"):
         raise InvalidArgument(f"expected Variable, but hook returned '{type(new).__name__}'")

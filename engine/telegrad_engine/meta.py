@@ -52,6 +52,9 @@ class Meta(Tracked):
     def _write(self, op: Op, inputs: tuple[Any, ...], attrs: Any) -> None:
         """There is no value to replace."""
 
+    def _show_as(self, op: Op, attrs: Any) -> None:
+        self._data = op.rule(self._data, **attrs)
+
     @staticmethod
     def _apply(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Any:
         return apply_spec(op, inputs, attrs, lambda specs: [Meta(s) for s in specs], functions)
@@ -70,6 +73,12 @@ def apply_spec(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any], make: 
     for spec in specs:
         check_size(spec.shape, spec.dtype, op.view)
     outputs = make(specs)
+    enter(op, inputs, attrs, outputs, datas, needs)
+    return op.bundle(outputs)
+
+
+def enter(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any], outputs: Any, datas: Any, needs: bool) -> None:
+    """Enter new tensors into the graph; ``datas`` and ``needs`` are those that ``unwrap`` found in the inputs."""
     if state.inference:
         mark(outputs)
     if needs and state.grad_enabled and op.differentiable:
@@ -78,7 +87,6 @@ def apply_spec(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any], make: 
     if op.view:
         for index, output in enumerate(outputs):
             output._view_of(inputs[0], op, attrs, index)
-    return op.bundle(outputs)
 
 
 def unwrap(inputs: tuple[Any, ...]) -> tuple[list[Any], bool]:

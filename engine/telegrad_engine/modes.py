@@ -16,7 +16,7 @@ import numpy as np
 if TYPE_CHECKING:
     from .amp.autocast import Autocast
     from .anomaly import Anomaly
-    from .device import Device
+    from .devices import Device
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -49,7 +49,7 @@ class _State(threading.local):
 state = _State()
 
 
-class _Mode:
+class Mode:
     """A setting that holds inside a ``with`` block, a decorated function or a decorated generator."""
 
     def __init__(self) -> None:
@@ -65,6 +65,7 @@ class _Mode:
         _set_grad(self._previous.pop())
 
     def __call__(self, function: _F) -> _F:
+        """Decorate: the mode holds while ``function`` runs."""
         if inspect.isgeneratorfunction(function):
             return self._wrap_generator(function)  # type: ignore[return-value]
 
@@ -101,18 +102,18 @@ class _Mode:
 
         return wrapped
 
-    def _copy(self) -> _Mode:
+    def _copy(self) -> Mode:
         return type(self)()
 
 
-class _Switch(_Mode):
+class _Switch(Mode):
     """A mode without arguments: it decorates a function with or without parentheses."""
 
     def __new__(cls, function: Any = None) -> Self:
         mode = super().__new__(cls)
         if function is None:
             return mode
-        _Mode.__init__(mode)
+        Mode.__init__(mode)
         decorated: Self = mode(function)
         return decorated
 
@@ -129,7 +130,7 @@ class enable_grad(_Switch):
     enabled = True
 
 
-class set_grad_enabled(_Mode):
+class set_grad_enabled(Mode):
     """Switch recording on or off, at once or, used with ``with``, until the block's end."""
 
     def __init__(self, mode: bool) -> None:
@@ -142,7 +143,7 @@ class set_grad_enabled(_Mode):
         self._previous.append(self._before)
         _set_grad(self.enabled)
 
-    def _copy(self) -> _Mode:
+    def _copy(self) -> Mode:
         return set_grad_enabled(self.enabled)
 
     def __call__(self, function: _F) -> _F:
@@ -151,7 +152,7 @@ class set_grad_enabled(_Mode):
         return super().__call__(function)
 
 
-class inference_mode(_Mode):
+class inference_mode(Mode):
     """As no_grad, and what is made inside can never enter a graph: no versions are counted. Also a decorator.
 
     ``inference_mode(False)`` is ordinary mode, with recording on, within another.
@@ -176,7 +177,7 @@ class inference_mode(_Mode):
     def __exit__(self, *exc: object) -> None:
         state.inference, state.grad_enabled, state.grad_inside = self._outer.pop()
 
-    def _copy(self) -> _Mode:
+    def _copy(self) -> Mode:
         return inference_mode(self.mode)
 
 

@@ -4,7 +4,7 @@ Each algorithm is declared once: its state tensors, its settings, and the update
 update works by augmented assignments, which write in place where arrays can be written to and otherwise
 make new ones, and returns the parameter and its states, whichever they are.
 ``t`` is the number of steps so far, this one included; it is kept on the server as a state tensor,
-so that every step of a loop is the same instruction.
+so that every step of a loop is the same instruction. SGD and Adam are here, the others in optim_adaptive.py.
 """
 
 from __future__ import annotations
@@ -18,16 +18,28 @@ from .errors import InvalidArgument, InvalidValue, UnknownOp
 from .params import BoolKind, Kind, NumberKind
 
 Update = Callable[..., tuple[Any, ...]]
+SCALARS = ("t", "mu_product")
+"""States that are one number, whatever the parameter's shape."""
 
 
 class Optimizer(NamedTuple):
-    """A declared algorithm: state names (each a tensor per parameter), settings and the update."""
+    """A declared algorithm: state names (each a tensor per parameter), settings and the update.
+
+    ``optional`` are states, after the others, that exist only where the setting they are mapped to is not zero.
+    """
 
     name: str
     states: tuple[str, ...]
     defaults: dict[str, Any]
     update: Update
     doc: str
+    optional: Mapping[str, str]
+
+    def states_for(self, settings: Mapping[str, Any]) -> tuple[str, ...]:
+        """The names of the states that a step with these settings takes."""
+        if not self.optional:
+            return self.states
+        return self.states + tuple(state for state, setting in self.optional.items() if settings[setting])
 
     def settings(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """The settings, checked, with defaults filled in."""
@@ -44,13 +56,16 @@ class Optimizer(NamedTuple):
 OPTIMIZERS: dict[str, Optimizer] = {}
 
 
-def optimizer(name: str, *states: str) -> Callable[[Update], Update]:
-    """Declare an algorithm. The update's keyword-only parameters are its settings."""
+def optimizer(name: str, *states: str, **optional: str) -> Callable[[Update], Update]:
+    """Declare an algorithm. The update's keyword-only parameters are its settings.
+
+    ``optional`` states are the last arguments, and are left out where the setting named is zero.
+    """
 
     def declare(update: Update) -> Update:
         parameters = inspect.signature(update).parameters.values()
         defaults = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
-        OPTIMIZERS[name] = Optimizer(name, states, defaults, update, inspect.getdoc(update) or "")
+        OPTIMIZERS[name] = Optimizer(name, states, defaults, update, inspect.getdoc(update) or "", optional)
         return update
 
     return declare
@@ -82,25 +97,32 @@ def step(name: str, params: Sequence[Any], states: Sequence[Sequence[Any]], give
     """Move every parameter that has a gradient. ``states`` has one list of tensors per state of the algorithm."""
     algorithm = get(name)
     settings = algorithm.settings(given)
-    if len(states) != len(algorithm.states) or any(len(s) != len(params) for s in states):
+    labels = algorithm.states_for(settings)
+    if len(states) != len(labels) or any(len(s) != len(params) for s in states):
         raise InvalidArgument(
-            f"{name} needs {len(algorithm.states)} lists of state ({', '.join(algorithm.states)}), "
+            f"{name} needs {len(labels)} lists of state ({', '.join(labels)}), "
             f"each as long as the {len(params)} parameters"
         )
+    update = algorithm.update
     for i, param in enumerate(params):
         if param._grad is None:
             continue
         own = [state[i] for state in states]
-        for label, tensor in zip(algorithm.states, own, strict=True):
-            if label != "t" and tensor._data.shape != param._data.shape:
-                raise InvalidArgument(
-                    f"{name}: state {label!r} has shape {tuple(tensor.shape)}, its parameter {tuple(param.shape)}"
-                )
-        moved = algorithm.update(param._data, param._grad._data, *[s._data for s in own], **settings)
+        if own:
+            _check_states(name, labels, own, param)
+        moved = update(param._data, param._grad._data, *[s._data for s in own], **settings)
         for tensor, value in zip((param, *own), moved, strict=True):
             if value is not tensor._data:
                 tensor._store(value)
             tensor._cell[0] += 1
+
+
+def _check_states(name: str, labels: Sequence[str], own: Sequence[Any], param: Any) -> None:
+    for label, tensor in zip(labels, own, strict=True):
+        if label not in SCALARS and tensor._data.shape != param._data.shape:
+            raise InvalidArgument(
+                f"{name}: state {label!r} has shape {tuple(tensor.shape)}, its parameter {tuple(param.shape)}"
+            )
 
 
 # The algorithms -----------------------------------------------------------------------------------
@@ -115,7 +137,9 @@ def _decayed(p: Any, g: Any, weight_decay: float, maximize: bool) -> Any:
 @optimizer("sgd")
 def sgd(p: Any, g: Any, *, lr: float = 1e-3, weight_decay: float = 0.0, maximize: bool = False) -> tuple[Any, ...]:
     """``p -= lr * g``."""
-    p -= lr * _decayed(p, g, weight_decay, maximize)
+    if weight_decay or maximize:
+        g = _decayed(p, g, weight_decay, maximize)
+    p -= lr * g
     return (p,)
 
 
@@ -149,13 +173,20 @@ def _adam(p: Any, g: Any, m: Any, v: Any, t: Any, lr: float, betas: tuple[float,
     beta1, beta2 = betas
     t += 1
     count = float(t)
-    m += (1 - beta1) * (g - m)
+    change = g - m
+    change *= 1 - beta1
+    m += change
+    square = g * g
+    square *= 1 - beta2
     v *= beta2
-    v += (1 - beta2) * (g * g)
-    denominator = v**0.5
-    denominator /= math.sqrt(1 - beta2**count)
-    denominator += eps
-    p -= (lr / (1 - beta1**count)) * m / denominator
+    v += square
+    # The second bias is corrected in the numbers, not in the array: a pass less.
+    corrected = math.sqrt(1 - beta2**count)
+    root = v**0.5
+    root += eps * corrected
+    change = m / root
+    change *= lr * corrected / (1 - beta1**count)
+    p -= change
     return p, m, v, t
 
 
@@ -194,3 +225,6 @@ def adamw(
     """AdamW: Loshchilov and Hutter 2019, algorithm 2; weight decay shrinks the parameter directly."""
     p *= 1 - lr * weight_decay
     return _adam(p, -g if maximize else g, m, v, t, lr, betas, eps)
+
+
+from . import optim_adaptive  # noqa: E402, F401  (declares its algorithms with what is above)

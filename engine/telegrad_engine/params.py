@@ -220,6 +220,15 @@ class StrKind(Kind):
         return value
 
 
+class DeviceKind(StrKind):
+    """A device's name, or an object that prints as one: this library's or torch's."""
+
+    stub = "Any"
+
+    def parse(self, value: Any) -> str:
+        return super().parse(str(value) if hasattr(value, "type") and hasattr(value, "index") else value)
+
+
 class NoneKind(Kind):
     """Only None: an argument that selects another overload when given."""
 
@@ -271,4 +280,5 @@ OptionalBool = Annotated[bool | None, BoolKind()]
 OptionalInts = Annotated[tuple[int, ...] | None, IntsKind()]
 OptionalDType = Annotated[dtypes.DType | None, DTypeKind()]
 OptionalItems = Annotated[tuple[Any, ...] | None, ListKind()]
+OptionalDevice = Annotated[str | None, DeviceKind()]
 OptionalStr = Annotated[str | None, StrKind()]

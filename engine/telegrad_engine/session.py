@@ -7,20 +7,30 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from . import dtypes
-from .device import device as device_of
-from .errors import InvalidArgument, InvalidOperation, TelegradError, TensorExists, TooLarge, UnknownTensor
+from .custom import SHARED, Library, verify
+from .devices import device as device_of
+from .devices import on
+from .errors import (
+    InvalidArgument,
+    InvalidOperation,
+    InvalidValue,
+    TelegradError,
+    TensorExists,
+    TooLarge,
+    UnknownTensor,
+)
 from .modes import state
+from .overloads import find_op as find_op
 from .program.instructions import Instruction
 from .program.verbs import VERBS, Verb
-from .registry import CATALOGUE, NO_ATTRS, Op, unknown_op
-from .signature import REQUIRED
+from .suspension.waiting import Suspended, Suspensions
 from .tensor import Tensor, apply
 
 if TYPE_CHECKING:
@@ -42,6 +52,8 @@ class Answer(NamedTuple):
     """What a program brings back: fetched values by id."""
 
     values: dict[str, Value]
+    pending: dict[str, Any] | None = None
+    """What the client must evaluate first, where a pass waits for it: the instructions behind did not run."""
 
 
 class Session:
@@ -49,7 +61,8 @@ class Session:
 
     ``device`` says where they live: "cpu" (NumPy), "jax" or "cuda" (CuPy); one that cannot be had here raises
     InvalidOperation with what is missing. ``dtype`` is the default floating dtype, ``seed`` starts the
-    generator, ``max_bytes`` bounds the memory of the tensors that ops and uploads make.
+    generator, ``max_bytes`` bounds the memory of the tensors that ops and uploads make. ``library`` has the
+    registered functions that it shares with other sessions.
     """
 
     def __init__(
@@ -59,18 +72,21 @@ class Session:
         dtype: dtypes.DType = dtypes.float32,
         seed: int | None = None,
         max_bytes: int = DEFAULT_BYTES,
+        library: Library = SHARED,
     ) -> None:
-        if not dtype.is_floating_point:
-            raise InvalidArgument(f"only floating-point types are supported as the default type, got {dtype.name}")
+        self._check_default(dtype)
         self.tensors: dict[str, Tensor] = {}
         self.device = device
         self.dtype = dtype
         self.max_bytes = max_bytes
+        self.library = library
+        self.functions = Library(library)
         self.used_bytes = 0
         self.programs = 0
         self.instructions = 0
         self.profile: profile | None = None
         """Records every program from the next on, if there is one."""
+        self.suspensions = Suspensions()
         self._device = device_of(device)
         self._generator = np.random.default_rng(seed)
         self._arrays: dict[int, weakref.ref[Any]] = {}
@@ -98,6 +114,8 @@ class Session:
                         # By name: another name of the same tensor stays good.
                         for name in instruction.inputs[0]:
                             self.tensors.pop(name, None)
+                except Suspended as stop:
+                    return Answer(values, {**stop.pending, "instruction": index})
                 except TelegradError as error:
                     raise self._locate(error, index, instruction) from None
                 except MemoryError:
@@ -200,6 +218,9 @@ class Session:
     def _modes(self) -> Iterator[None]:
         saved = state.grad_enabled, state.default_dtype, state.generator, state.room, state.largest
         device, state.device = state.device, self._device
+        # In this process the recorder's own modes hold too; what they ask for is in the program already.
+        outer = state.autocast, state.inference
+        state.autocast, state.inference = None, False
         state.largest = self.max_bytes
         state.grad_enabled, state.default_dtype, state.generator = True, self.dtype.numpy, self._generator
         try:
@@ -209,6 +230,17 @@ class Session:
             self._generator = state.generator or self._generator
             state.grad_enabled, state.default_dtype, state.generator, state.room, state.largest = saved
             state.device = device
+            state.autocast, state.inference = outer
+
+    def set_default_dtype(self, dtype: dtypes.DType) -> None:
+        """Set the dtype that floating tensors get where none is given. Raises TypeError for one that is not."""
+        self._check_default(dtype)
+        self.dtype, state.default_dtype = dtype, dtype.numpy
+
+    @staticmethod
+    def _check_default(dtype: dtypes.DType) -> None:
+        if not dtype.is_floating_point:
+            raise InvalidArgument(f"only floating-point types are supported as the default type, got {dtype.name}")
 
     def seed(self, seed: int) -> None:
         """Start the random numbers anew."""
@@ -253,6 +285,23 @@ class Session:
         error.context |= {"instruction": index, "op": instruction.op, "shapes": known}
         return error
 
+    # Registered functions ----------------------------------------------------------------
+
+    def register(self, definition: Any, scope: str, verified: bool, shapes: Any) -> None:
+        """Keep a function in the library of a scope, once its derivative is right if that is to be verified."""
+        library = self.library_of(scope)
+        function = library.read(definition)
+        if verified:
+            with on("cpu"):
+                verify(function, shapes)
+        library.add(function)
+
+    def library_of(self, scope: str) -> Library:
+        """The functions of a scope: "session" or "server"."""
+        if scope not in ("session", "server"):
+            raise InvalidValue(f"a function's scope is session or server, not {scope!r:.40}")
+        return self.functions if scope == "session" else self.library
+
     # Looking -----------------------------------------------------------------------------
 
     def new_id(self) -> str:
@@ -262,6 +311,13 @@ class Session:
             name = f"v{self._last_id}"
             if name not in self.tensors:
                 return name
+
+    def keep(self, tensor: Tensor) -> str:
+        """Give a tensor a name of the session's choosing."""
+        name = self.new_id()
+        self._account(tensor)
+        self.tensors[name] = tensor
+        return name
 
     def get(self, name: str) -> Tensor:
         """The tensor of this name, or UnknownTensor."""
@@ -275,55 +331,6 @@ def _tail(program: Sequence[Instruction]) -> int:
     while index and program[index - 1].op in ("fetch", "free"):
         index -= 1
     return index
-
-
-def find_op(name: str, inputs: int | None = None, attrs: Mapping[str, Any] = NO_ATTRS) -> tuple[Op, bool]:
-    """The op of an instruction, and whether its in-place form (with a trailing ``_``) is meant.
-
-    A name that several overloads share means the first that takes so many ``inputs`` and these
-    ``attrs``; without a number of inputs the one that has the name as its key. Raises UnknownOp, and
-    InvalidArgument if no overload fits.
-    """
-    op = CATALOGUE.ops.get(name)
-    family: Sequence[Op] = CATALOGUE.overloads.get(name, ())
-    in_place = False
-    if op is None and not family and name.endswith("_"):
-        in_place = True
-        op = CATALOGUE.ops.get(name[:-1])
-        op = op if op is not None and op.inplace else None
-        family = [other for other in CATALOGUE.overloads.get(name[:-1], ()) if other.inplace]
-    if len(family) > 1 and inputs is not None:
-        return _overload(name, family, inputs, attrs), in_place
-    if op is None and family:
-        op = family[0]
-    if op is None:
-        raise unknown_op(name, {**CATALOGUE.ops, **VERBS})
-    return op, in_place
-
-
-def _overload(name: str, family: Sequence[Op], inputs: int, attrs: Mapping[str, Any]) -> Op:
-    fitting = [op for op in family if _takes(op, inputs, attrs)]
-    for op in fitting[:-1]:
-        try:
-            op.check_attrs(attrs)
-        except InvalidArgument:
-            continue
-        return op
-    if fitting:
-        return fitting[-1]
-    got = ", ".join([f"{inputs} input{'s' * (inputs != 1)}", *map(repr, attrs)])
-    expected = "".join(f"\n * {op.signature.removeprefix(op.name)}" for op in family)
-    raise InvalidArgument(
-        f"{name}() received an invalid combination of arguments - got ({got}), but expected one of:{expected}"
-    )
-
-
-def _takes(op: Op, inputs: int, attrs: Mapping[str, Any]) -> bool:
-    """Whether an op has so many inputs and attributes of these names."""
-    required = sum(p.default is REQUIRED for p in op.tensor_params)
-    needed = {p.name for p in op.attr_params if p.default is REQUIRED}
-    known = {p.name for p in op.attr_params}
-    return required <= inputs <= len(op.tensor_params) and needed <= set(attrs) <= known
 
 
 def describe(name: str, tensor: Tensor) -> dict[str, Any]:

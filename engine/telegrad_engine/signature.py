@@ -12,6 +12,12 @@ from .params import Kind, TensorKind, TensorListKind
 
 REQUIRED: Any = inspect.Parameter.empty
 
+OTHER_KEYWORDS = {
+    "a": "input", "axis": "dim", "keepdims": "keepdim", "split_size_or_sections": "split_size", "tensor": "input",
+    "train": "training", "x": "input", "x1": "input", "x2": "other",
+}  # fmt: skip
+"""Keywords that torch takes for another: NumPy's, and those that a function does not share with its method."""
+
 
 class Param(NamedTuple):
     """One parameter, as declared."""
@@ -75,9 +81,10 @@ class Signature:
                     break
             values[param.name] = value
         for name, value in kwargs.items():
-            if name not in self.positions or name in values:
+            known = name if name in self.positions else OTHER_KEYWORDS.get(name)
+            if known not in self.positions or known in values:
                 raise self._no_match(args, kwargs)
-            values[name] = value
+            values[known] = value
         inputs = []
         attrs = {}
         for param in params:
@@ -129,6 +136,8 @@ class Signature:
         try:
             return param.kind.parse(value)
         except (TypeError, OverflowError) as error:
+            if _is_symbolic(value):
+                return value  # checked when it has a value
             if isinstance(error, TelegradError):
                 raise
             if isinstance(value, complex):
@@ -158,6 +167,13 @@ class Signature:
             f"{self.name}() missing {len(missing)} required positional argument{'s' * (len(missing) == 1)}: "
             + ", ".join(f'"{name}"' for name in missing)
         )
+
+
+def _is_symbolic(value: Any) -> bool:
+    """Whether a value stands for one that is known later, as the parameters of a traced function do."""
+    if isinstance(value, (list, tuple)):
+        return any(map(_is_symbolic, value))
+    return hasattr(type(value), "is_symbolic")
 
 
 def _rests(params: Sequence[Param]) -> dict[int, tuple[Any, ...]]:

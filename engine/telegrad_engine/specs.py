@@ -100,14 +100,23 @@ def wrap_dim(dim: int, ndim: int) -> int:
     return dim % extent
 
 
-def wrap_dims(dims: int | Sequence[int] | None, ndim: int) -> Shape:
-    """Dimensions counted from the front; None and () mean all of them."""
+def wrap_dims(dims: int | Sequence[int] | None, ndim: int, in_turn: bool = False) -> Shape:
+    """Dimensions counted from the front; None and () mean all of them.
+
+    Torch's ops differ in which of two mistakes they see first: most look at all ranges before they look for
+    repetitions, some take the dimensions ``in_turn``.
+    """
     if dims is None or (not isinstance(dims, int) and len(dims) == 0):
         return tuple(range(ndim))
-    wrapped = [wrap_dim(d, ndim) for d in ((dims,) if isinstance(dims, int) else dims)]
-    for i, axis in enumerate(wrapped):
-        if axis in wrapped[:i]:
+    given = (dims,) if isinstance(dims, int) else tuple(dims)
+    if not in_turn:
+        given = tuple([wrap_dim(d, ndim) for d in given])
+    wrapped: list[int] = []
+    for dim in given:
+        axis = wrap_dim(dim, ndim)
+        if axis in wrapped:
             raise ShapeMismatch(f"dim {axis} appears multiple times in the list of dims")
+        wrapped.append(axis)
     return tuple(wrapped)
 
 

@@ -24,7 +24,8 @@ def evaluate(run: _Pass, node: Node, grad: Any) -> None:
     """Evaluate ``node`` for the gradient of its output, or the gradients of its outputs, and send on the results."""
     hooks: NodeHooks = node.hooks or NodeHooks()
     if not any(_wants(run, target) for target in node.next):
-        hooks = NodeHooks()  # the node is only passed by
+        run._skip(node)  # the pass ends here
+        return
     grads: Grads = tuple(grad) if node.many else (grad,)
     if hooks.before is not None:
         grads = _hooked(run, lambda given: run_before(hooks, given), grads)
@@ -51,6 +52,14 @@ def accumulate(run: _Pass, leaf: Any, grad: Any) -> None:
     if hooks.after is not None:
         given = _shown(run, grads)
         _hooked(run, lambda results: run_after(hooks, results, given), ())
+
+
+def end(values: Any, node: Node, slot: int, grad: Any) -> None:
+    """Run the hooks of a node at which ``backward(inputs=…)`` ends: as in torch, though nothing is wanted of it."""
+    given = [None] * node.width
+    with values.calling():
+        given[slot] = values.to_tensor(grad)
+        run_after(node.hooks, (None,) * len(node.next), run_before(node.hooks, tuple(given)))
 
 
 def _wants(run: _Pass, target: Any) -> bool:

@@ -49,7 +49,7 @@ def _result_name(op: Op) -> str:
 
 
 def _returns(op: Op, tensor: str) -> str:
-    if op.lists_outputs or op.name == "chunk":
+    if op.lists_outputs:
         return f"tuple[{tensor}, ...]"
     if len(op.outputs) == 1:
         return tensor
@@ -178,7 +178,8 @@ def function_stubs(namespace: str, names: Iterable[str], tensor_import: str) -> 
         ops = _public(PREFIXES.get(namespace, "") + name)
         definitions = _definitions(name, ops, "Tensor", method=False, returns="bool" if ops[0].truth else None)
         if namespace == "torch.nn.functional" and CATALOGUE.overloads[name][0].takes_inplace:
-            definitions = [line.replace(") ->", ", inplace: bool = False) ->") for line in definitions]
+            in_place = _definitions(f"{name}_", ops, "Tensor", method=False)
+            definitions = [line.replace(") ->", ", inplace: bool = False) ->") for line in definitions] + in_place
         lines += definitions
     return "\n".join(lines).replace("\n\n\n\n", "\n\n\n") + "\n"
 

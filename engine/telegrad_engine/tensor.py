@@ -232,6 +232,9 @@ class Tensor(Tracked):
         out, _ = execute(op, datas, attrs)
         np.copyto(self._data, out[0], casting="unsafe")
 
+    def _show_as(self, op: Op, attrs: Any) -> None:
+        (self._data,), _ = execute(op, [self._data], attrs)
+
     def _store(self, value: Any) -> None:
         """Overwrite the value by an array that broadcasts to it, outside the graph."""
         np.copyto(self._data, value, casting="unsafe")

@@ -14,6 +14,7 @@ from . import autograd, hooks, inference
 from .backward import kind
 from .dtypes import FLOATING, DType, can_cast, from_numpy
 from .errors import DTypeMismatch, GradRequired, InplaceOnLeaf, InvalidOperation, ShapeMismatch
+from .geometry import change_geometry
 from .graph import Node, record
 from .methods import TensorMethods
 from .modes import state
@@ -51,6 +52,8 @@ class Tracked(TensorMethods):
     _hooks: Any = None
     _base: Tracked | None = None
     _chain: tuple[tuple[Op, Any, int], ...] = ()
+    _undo: tuple[tuple[Op, Any, int], ...] = ()
+    """For a base whose geometry was changed in place: the way back to the one that its views' chains begin at."""
     _seen: int = 0
     """For a view: the version of its base that ``_node`` belongs to."""
     _sealed: str | None = None
@@ -67,8 +70,15 @@ class Tracked(TensorMethods):
 
     @property
     def requires_grad(self) -> bool:
-        """Whether gradients are computed for this tensor; only a leaf's can be changed."""
-        self._refresh()
+        """Whether gradients are computed for this tensor; only a leaf's can be changed.
+
+        A view always says what its base does, even if it was made where nothing is recorded and no gradient gets there.
+        """
+        base = self._base
+        if base is not None:
+            if base._requires_grad:
+                return True
+            self._refresh()
         return self._requires_grad
 
     @requires_grad.setter
@@ -91,14 +101,14 @@ class Tracked(TensorMethods):
     @property
     def is_leaf(self) -> bool:
         """True for a tensor that no recorded operation made."""
-        self._refresh()
-        return self._node is None
+        return self.grad_fn is None
 
     @property
     def grad_fn(self) -> Node | None:
         """The node that made this tensor, or None for a leaf."""
         self._refresh()
-        return self._node
+        node = self._node
+        return None if node is None or node.is_sink else node  # what stands in for a leaf has an edge to it there
 
     @property
     def output_nr(self) -> int:
@@ -193,8 +203,12 @@ class Tracked(TensorMethods):
         """A tensor over the same memory that is outside the graph."""
         result = self._alias()
         result._node, result._slot, result._requires_grad = None, 0, False
-        result._base, result._chain, result._sealed = None, (), None
+        result._base, result._chain, result._undo, result._sealed = None, (), (), None
         return result
+
+    def _apart(self) -> Self:
+        """Another tensor object over the same value that does not know its place in the graph, and so holds none."""
+        return self.detach()
 
     def detach_(self) -> Self:
         """Take this tensor out of the graph, from now on."""
@@ -246,15 +260,23 @@ class Tracked(TensorMethods):
         tensor: Any = _meta_alias(base)
         enabled, state.grad_enabled = state.grad_enabled, True
         try:
-            for op, attrs, index in self._chain:
+            for op, attrs, index in (*base._undo, *self._chain):
                 result = type(tensor)._apply(op, (tensor,), attrs)
                 tensor = result[index] if isinstance(result, (list, tuple)) else result
         finally:
             state.grad_enabled = enabled
         self._node, self._slot, self._requires_grad = tensor._node, tensor._slot, tensor._requires_grad
+        self._rebuilt()
+
+    def _rebuilt(self) -> None:
+        """Called when a view's history was rebuilt, which makes nodes newer than all others."""
 
     def _write(self, op: Op, inputs: tuple[Any, ...], attrs: Any) -> None:
         """Replace the value by the op's result. ``inputs[0]`` is this tensor."""
+        raise NotImplementedError
+
+    def _show_as(self, op: Op, attrs: Any) -> None:
+        """Show this tensor's own memory as the view op ``op`` does."""
         raise NotImplementedError
 
     def _copy_value(self) -> Any:
@@ -263,6 +285,13 @@ class Tracked(TensorMethods):
 
     def _inplace(self, op: Op, inputs: tuple[Any, ...], attrs: Any = NO_ATTRS) -> Self:
         """The in-place form of ``op``: check, write, bump the version, and rewrite history."""
+        if op.view:
+            change_geometry(self, op, attrs)
+            return self
+        if op.composite:
+            result = self._apply(op, (self.clone(), *inputs[1:]), attrs)  # it may save what is about to change
+            self._check_result(result._data, attrs)
+            return self._inplace(CATALOGUE.get("copy"), (self, result))
         tensors = [x for x in inputs if isinstance(x, Tracked)]
         for x in tensors:
             x._refresh()
@@ -296,7 +325,8 @@ class Tracked(TensorMethods):
             hooks.move_retain(self, old._node, old._slot)
         if base_old is not None and self._base is not None:
             self._base._slot = 0
-            record(CATALOGUE.get("view_scatter"), (base_old, self), {"chain": self._chain}, [self._base])
+            chain = (*self._base._undo, *self._chain)
+            record(CATALOGUE.get("view_scatter"), (base_old, self), {"chain": chain}, [self._base])
             if base_old._node is not None:
                 hooks.move_retain(self._base, base_old._node, base_old._slot)
             self._seen = -1  # from now on its history comes through the base
@@ -327,7 +357,8 @@ class Tracked(TensorMethods):
             what = f"Output {self._slot} of {kind(self._node)} is a view and {event}."
         return InvalidOperation(f"{what} {self._sealed}")
 
-    def _check_inplace(self, tracked: bool, op: Op, inputs: tuple[Any, ...], attrs: Any) -> None:
+    def _check_changeable(self, tracked: bool) -> None:
+        """Raise for what may not be changed in place whatever the change; ``tracked`` ones are recorded."""
         inference.check_modifiable(self)
         if state.grad_enabled:
             if self._requires_grad and self._node is None:
@@ -347,7 +378,13 @@ class Tracked(TensorMethods):
                     "functions do not allow the output views to be modified inplace. You should replace the "
                     "inplace operation by an out-of-place one."
                 )
-        result = op.rule(*[x._data if isinstance(x, Tracked) else x for x in _datas(inputs)], **attrs)
+
+    def _check_inplace(self, tracked: bool, op: Op, inputs: tuple[Any, ...], attrs: Any) -> None:
+        self._check_changeable(tracked)
+        self._check_result(op.rule(*_datas(inputs), **attrs), attrs)
+
+    def _check_result(self, result: Any, attrs: Any) -> None:
+        """Raise unless a result, known by its shape and dtype, can be written here."""
         if result.shape != self._data.shape:
             raise ShapeMismatch(
                 f"output with shape {list(self._data.shape)} doesn't match the broadcast shape {list(result.shape)}"
@@ -369,7 +406,7 @@ class Tracked(TensorMethods):
 
 
 def _datas(inputs: Sequence[Any]) -> list[Any]:
-    return [tuple(v._data if isinstance(v, Tracked) else v for v in x) if isinstance(x, tuple) else x for x in inputs]
+    return [tuple(_datas(x)) if isinstance(x, tuple) else x._data if isinstance(x, Tracked) else x for x in inputs]
 
 
 def _c_name(dtype: DType) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from telegrad_engine.device import on
+from telegrad_engine.devices import on
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

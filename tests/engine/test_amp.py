@@ -25,6 +25,7 @@ NOT_AS_TORCH = {
     "linalg_pinv": "T",  # a kernel of its own, where torch's last step is a matmul
     "linalg_pinv.rcond": "T",
     "pad": "mode",  # of reflections and replications, which are ops of their own and on torch's list
+    "bilinear": "T",  # torch's kernel has no autocast, and refuses what its own products give
     "einsum": "->ij",  # an outer product, which torch multiplies and we matmul
     "tensordot.dims": "T(1, 3)",  # the same
 }

@@ -16,7 +16,7 @@ import pytest
 import telegrad_engine as tg
 from telegrad_engine import optim
 from telegrad_engine.backends import CHOICES, make_backend
-from telegrad_engine.device import on
+from telegrad_engine.devices import on
 from telegrad_engine.errors import InvalidOperation, InvalidValue, TooLarge
 from telegrad_engine.program import Instruction
 from telegrad_engine.session import Session

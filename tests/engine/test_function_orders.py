@@ -1,16 +1,13 @@
-"""Custom Functions differentiated again, not to be, and forwards, beside torch."""
+"""Custom Functions differentiated again, or not to be, beside torch."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import pytest
-from torch.autograd import forward_ad
-
 import telegrad_engine as tg
 from telegrad_engine.meta import Meta
 
-from .test_function import cube, double, function
+from .test_function import cube, function
 from .twins import OURS, both, both_raise, leaf
 
 
@@ -112,59 +109,6 @@ def test_once_differentiable() -> None:
         first.sum().backward()
 
     both_raise(again)
-
-
-# Forward mode ------------------------------------------------------------------------------------
-
-
-def product(t: Any, seen: list[Any], materialize: bool = True) -> Any:
-    """x * y * k and x + 1, with a jvp."""
-
-    def forward(ctx: Any, x: Any, k: Any, y: Any) -> Any:
-        ctx.save_for_forward(x, y)
-        ctx.set_materialize_grads(materialize)
-        ctx.k = k
-        return x * y * k, x + 1
-
-    def jvp(ctx: Any, dx: Any, dk: Any, dy: Any) -> Any:
-        x, y = ctx.saved_tensors
-        seen.append((dx, dk, dy))
-        return (dx * y + (0 if dy is None else x * dy)) * ctx.k, dx
-
-    return function(t, forward=forward, jvp=jvp, backward=lambda ctx, a, b: (None, None, None))
-
-
-def pushed(t: Any, make: Any, *others: Any) -> Any:
-    """The tangents of a Function's outputs for the tangent (1, 0, 2) of its first input."""
-    x, tangent = leaf(t), t.tensor([1.0, 0.0, 2.0])
-    if t is OURS:
-        result = make(t).apply(x, *others)
-        node = (result[0] if isinstance(result, tuple) else result).grad_fn
-        return node.push_forward([tangent] + [None] * (len(node.next) - 1))
-    with forward_ad.dual_level():
-        result = make(t).apply(forward_ad.make_dual(x, tangent), *others)
-        results = result if isinstance(result, tuple) else (result,)
-        return [forward_ad.unpack_dual(r).tangent for r in results]
-
-
-@pytest.mark.parametrize("materialize", [True, False])
-@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
-def test_jvp(materialize: bool) -> None:
-    def body(t: Any) -> Any:
-        seen: list[Any] = []
-        return pushed(t, lambda t: product(t, seen, materialize), 2.0, t.tensor([5.0, 5.0, 5.0])), seen
-
-    both(body)
-
-
-@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
-def test_wrong_tangents() -> None:
-    for methods in (
-        {},
-        {"jvp": lambda ctx, dx: (dx, dx)},
-        {"jvp": lambda ctx, dx: 3},
-    ):
-        both_raise(lambda t, methods=methods: pushed(t, lambda t: function(t, forward=double, **methods)))
 
 
 # Where there are no values -------------------------------------------------------------------------

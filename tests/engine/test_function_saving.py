@@ -159,6 +159,31 @@ def test_saved_tensors_go_through_hooks() -> None:
     both(body)
 
 
+def test_a_leaf_comes_out_of_hooks_as_a_leaf() -> None:
+    def body(t: Any) -> Any:
+        seen: list[Any] = []
+
+        def backward(ctx: Any, grad: Any) -> Any:
+            (x,) = ctx.saved_tensors
+            seen.append((x.is_leaf, x.grad_fn is None, x.requires_grad, repr(x)))
+            return grad * x
+
+        def forward(ctx: Any, x: Any) -> Any:
+            ctx.save_for_backward(x)
+            return x * 2
+
+        saving = function(t, forward=forward, backward=backward)
+        x = leaf(t)
+        with t.saved_tensors_hooks(lambda kept: kept.detach().clone(), lambda kept: kept):
+            results = saving.apply(x), saving.apply(x * 1)
+        (first,) = t.autograd.grad(results[0].sum(), x, create_graph=True)
+        (second,) = t.autograd.grad(first.sum(), x)
+        results[1].sum().backward()
+        return [entry[:3] for entry in seen], seen[0][3], first, second, x.grad
+
+    both(body)
+
+
 def test_saving_under_no_grad() -> None:
     def body(t: Any) -> Any:
         kept = []

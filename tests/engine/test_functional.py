@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 import telegrad_engine as tg
-from telegrad_engine import batched
-from telegrad_engine.functional import Functional
+from telegrad_engine.functional import Functional, batched
 from telegrad_engine.registry import CATALOGUE, Case, Op
 
 from . import oracle, twins

@@ -167,6 +167,20 @@ def test_dtypes_of_gradients_are_checked_on_request() -> None:
     assert OURS.autograd.gradcheck(lambda x: x * 2, leaf(OURS), check_grad_dtypes=True)
 
 
+def test_batches_of_gradients_are_held_against_single_ones() -> None:
+    assert OURS.autograd.gradcheck(lambda x: x.sin() * 2, leaf(OURS), check_batched_grad=True)
+    seen: list[Any] = []
+
+    def backward(grad: Any) -> Any:
+        """Right, but for a gradient that it has seen before: as the rows of the batch are."""
+        again = grad.tolist() in seen
+        seen.append(grad.tolist())
+        return grad * (3 if again else 2)
+
+    with pytest.raises(GradcheckError, match="failed while testing batched gradient computation"):
+        OURS.autograd.gradcheck(scaled(OURS, backward), leaf(OURS), check_batched_grad=True, nondet_tol=10.0)
+
+
 def test_an_absent_gradient_counts_as_zeros() -> None:
     def call(t: Any) -> Any:
         class Pair(t.autograd.Function):  # type: ignore[misc]

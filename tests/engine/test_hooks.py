@@ -185,6 +185,26 @@ def test_outputs_that_no_gradient_reached() -> None:
     both(run)
 
 
+@pytest.mark.parametrize("also_leaf", [False, True])
+def test_node_hooks_where_backward_ends(also_leaf: bool) -> None:
+    """``backward(inputs=[y])`` evaluates y's node, though nothing is wanted of it; ``grad`` does not."""
+
+    def run(t: Any) -> Any:
+        seen: list[Any] = []
+        x = leaf(t)
+        y = x * 2
+        y.register_hook(noting(seen, "tensor"))
+        y.grad_fn.register_prehook(noting(seen, "before"))
+        y.grad_fn.register_hook(noting(seen, "after"))
+        ends = [y, x] if also_leaf else [y]
+        (y * 3).sum().backward(inputs=ends, retain_graph=True)
+        seen.append("grad")
+        t.autograd.grad((y * 3).sum(), ends, retain_graph=True)
+        return seen, y.grad, x.grad
+
+    both(run)
+
+
 def test_grad_runs_the_hooks_of_what_it_passes() -> None:
     def run(t: Any) -> Any:
         seen: list[Any] = []

@@ -288,3 +288,108 @@ def test_setitem_through_detach_and_back() -> None:
         return y, x.grad
 
     both(run)
+
+
+# The geometry of a tensor itself -------------------------------------------------------------------------
+
+BENDS: dict[str, Callable[[Any], Any]] = {
+    "squeeze_": lambda y: y.squeeze_(),
+    "squeeze_(dim)": lambda y: y.squeeze_(0),
+    "unsqueeze_": lambda y: y.unsqueeze_(1),
+    "transpose_": lambda y: y.transpose_(0, -1),
+    "swapaxes_": lambda y: y.swapaxes_(0, 1),
+    "swapdims_": lambda y: y.swapdims_(0, 1),
+    "t_": lambda y: y.t_(),
+    "one after another": lambda y: y.transpose_(0, 1).unsqueeze_(0).squeeze_(0).t_(),
+}
+
+
+@pytest.mark.parametrize("name", BENDS)
+def test_a_tensor_changes_its_own_geometry(name: str) -> None:
+    """What was made of it before, views included, stays as it is, and later changes still reach everything."""
+
+    def run(t: Any) -> Any:
+        x = leaf(t, [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+        y = x * 2
+        row, flat = y[0], y.view(-1)
+        same = BENDS[name](y) is y
+        shape, version = tuple(y.shape), y._version
+        row.mul_(3)
+        flat[2:4].mul_(x[0, 0] * 5)
+        later = y[0]
+        later.mul_(7)
+        (y * y).sum().backward()
+        return same, shape, version, y, row, flat, later, x.grad, y._version
+
+    both(run)
+
+
+def test_a_view_changes_its_own_geometry() -> None:
+    def run(t: Any) -> Any:
+        x = leaf(t, [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+        y = x * 2
+        row = y[0]
+        row.unsqueeze_(0)
+        row.mul_(t.tensor([[1.0, 2.0, 3.0]]))
+        turned = row.t_()
+        turned[0].mul_(9)
+        (y * y).sum().backward()
+        return tuple(y.shape), tuple(row.shape), row, turned is row, row._version, x.grad
+
+    both(run)
+
+
+def test_a_detached_tensor_changes_its_geometry_alone() -> None:
+    def run(t: Any) -> Any:
+        x = t.tensor([[1.0, 2.0], [3.0, 4.0]])
+        other = x.detach()
+        other.unsqueeze_(0)[0, 0].zero_()
+        return tuple(x.shape), tuple(other.shape), x, x._version
+
+    both(run)
+
+
+def test_geometry_under_no_grad() -> None:
+    def run(t: Any) -> Any:
+        x = leaf(t, [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+        with t.no_grad():
+            x.unsqueeze_(0)
+        (x * 2).sum().backward()
+        return tuple(x.shape), x._version, x.is_leaf, x.grad
+
+    both(run)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda t: leaf(t).unsqueeze_(0),
+        lambda t: leaf(t)[1:].unsqueeze_(0),
+        lambda t: (leaf(t) * 2).unbind()[0].unsqueeze_(0),
+        lambda t: t.tensor([1.0]).unsqueeze_(3),
+    ],
+)
+def test_a_geometry_that_cannot_be_changed(wrong: Any) -> None:
+    both_raise(wrong)
+
+
+def test_a_saved_tensor_whose_geometry_changed_raises() -> None:
+    def run(t: Any) -> None:
+        x = leaf(t, [[1.0, 2.0]]) * 2
+        y = x * x
+        x.t_()
+        y.sum().backward()
+
+    both_raise(run, "is at version 1; expected version 0 instead")
+
+
+@pytest.mark.filterwarnings("ignore:index_reduce")
+def test_an_op_made_of_others_in_place() -> None:
+    def run(t: Any) -> Any:
+        x, source = leaf(t), leaf(t, (5.0, 7.0))
+        y = x * 1.0
+        y.index_reduce_(0, t.tensor([0, 0]), source, "prod")
+        y.sum().backward()
+        return y, y._version, x.grad, source.grad
+
+    both(run)

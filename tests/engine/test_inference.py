@@ -212,3 +212,30 @@ def test_untracked_views_made_in_a_mode_are_modified_freely() -> None:
         return plain, plain._version
 
     both(run)
+
+
+@pytest.mark.parametrize("mode", ["no_grad", "inference_mode"])
+def test_a_view_says_what_its_base_says(mode: str) -> None:
+    """As in torch, a view of what requires grad requires grad wherever it was made; nothing records it, though."""
+
+    def body(t: Any) -> Any:
+        found = []
+        for source in (leaf(t), leaf(t) * 2):
+            with getattr(t, mode)():
+                views = [source[:2], source.view(3, 1), source[:2].view(2, 1), *source.split(2), source.detach()]
+            found.append([(v.requires_grad, v.is_leaf, v.grad_fn is None) for v in views])
+            found.append([repr(views[0]), views[0].requires_grad_(False).requires_grad])
+        later = t.tensor([1.0, 2.0])
+        with getattr(t, mode)():
+            view = later[:1]
+        later.requires_grad_()
+        return found, view.requires_grad
+
+    both(body)
+    both_raise(lambda t: unrecorded_view(t, mode).numpy())
+
+
+def unrecorded_view(t: Any, mode: str) -> Any:
+    x = leaf(t)
+    with getattr(t, mode)():
+        return x[:2]

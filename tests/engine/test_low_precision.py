@@ -28,8 +28,11 @@ ILL_CONDITIONED = {
 }
 """Cases whose results these dtypes cannot tell from their rounding."""
 
-OTHERWISE = {"grid_sample", "interpolate", "interpolate.factors"}
-"""Ops that compute positions in the dtype itself in one of the two."""
+OTHERWISE = {"bilinear", "grid_sample", "interpolate", "interpolate.factors"} | {
+    name for name in CATALOGUE.ops if name.split("_")[0] in ("gru", "lstm", "rnn")
+}
+"""Ops that compute positions, the first of two products, or a state that goes from step to step, in the dtype itself
+in one of the two."""
 
 
 def cases() -> list[Any]:
@@ -152,3 +155,38 @@ def test_intermediate_results_are_wide(call: str, kind: str) -> None:
     expected, found = (oracle.numpy(t).astype(np.float64) for t in (theirs, ours))
     unit = float(np.abs(expected[np.isfinite(expected)]).max(initial=0.0)) * (2**-10 if kind == "float16" else 2**-7)
     np.testing.assert_allclose(found, expected, rtol=0, atol=2 * unit)
+
+
+JOINS = {
+    "cat": lambda t, a, b: t.cat([a, b]),
+    "stack": lambda t, a, b: t.stack([a, b]),
+    "where": lambda t, a, b: t.where(a > 0, a, b),
+    "hstack": lambda t, a, b: t.hstack([a, b, a]),
+}
+
+
+@pytest.mark.parametrize("name", JOINS)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("other", ["float16", "bfloat16", "float32", "int64", "uint8", "bool"])
+def test_tensors_of_two_dtypes_are_joined(name: str, kind: str, other: str) -> None:
+    """In the dtype that both promote to, also where NumPy itself knows none."""
+    theirs, ours = (
+        JOINS[name](functions, make([1.0, 2.0, 0.0], kind), make([3.0, 1.0, 1.0], other))
+        for functions, make in (
+            (torch, lambda values, dtype: torch.tensor(values, dtype=getattr(torch, dtype))),
+            (tg.functions, lambda values, dtype: tg.tensor(values, dtype=dtype)),
+        )
+    )
+    oracle.assert_close(ours, theirs, name)
+
+
+@pytest.mark.parametrize("bounds", [(0.1, 1.7), (None, 0.3), (0.1, None), (-2, 2)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_slope_of_clamp_is_one_on_its_boundary(kind: str, bounds: Any) -> None:
+    """A bound is met where it is equal in the tensor's own digits."""
+    values = [-2.0, 0.1, 0.3, 1.7, 2.0]
+    x = torch.tensor(values, dtype=getattr(torch, kind), requires_grad=True)
+    y = tg.tensor(values, dtype=kind, requires_grad=True)
+    (expected,) = torch.autograd.grad(torch.clamp(x, *bounds).sum(), x)
+    (found,) = autograd.grad(tg.functions.clamp(y, *bounds).sum(), [y])
+    assert found.tolist() == expected.tolist()

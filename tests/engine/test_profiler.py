@@ -17,7 +17,7 @@ import torch
 
 import telegrad_engine as tg
 from telegrad_engine import functional, profiler
-from telegrad_engine.device import on
+from telegrad_engine.devices import on
 from telegrad_engine.profiler import instrument
 from telegrad_engine.program.instructions import Instruction
 from telegrad_engine.session import Session

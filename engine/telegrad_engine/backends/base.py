@@ -108,6 +108,12 @@ class Backend:
         places = self.namespace.asarray(starts[:, None] + np.arange(size))
         return self.namespace.moveaxis(array.take(places, axis=axis), axis + 1, -1)
 
+    def padded(self, array: Any, padding: Any) -> Any:
+        """The array with as many zeros before and after each of the last dimensions; itself where there are none."""
+        if not any(padding):
+            return array
+        return self.namespace.pad(array, [(0, 0)] * (array.ndim - len(padding)) + [(p, p) for p in padding])
+
     def strided_windows(self, array: Any, sizes: Any, strides: Any, dilation: Any) -> Any:
         """All windows over the last dimensions of ``array``: (…, *places, *sizes)."""
         spans = zip(array.shape[-len(sizes) :], sizes, dilation, strides, strict=True)
@@ -141,6 +147,19 @@ class Backend:
 
     # Functions --------------------------------------------------------------------------
 
+    def running(self, how: str, array: Any, axis: int) -> Any:
+        """What the ufunc named ``how`` makes of each element and all before it along ``axis``."""
+        return getattr(self.namespace, how).accumulate(array, axis=axis)
+
+    def sigmoid(self, array: Any) -> Any:
+        """``1 / (1 + exp(-array))``."""
+        one = self.one(array)
+        return one / (one + self.namespace.exp(-array))
+
+    def sigmoid_slope(self, grad: Any, output: Any) -> Any:
+        """``grad`` times the slope of the sigmoid where it is ``output``."""
+        return grad * (self.one(output) - output) * output
+
     def softmax(self, array: Any, axis: int) -> Any:
         """Softmax without overflow."""
         shifted = array - array.max(axis=axis, keepdims=True) if math.prod(array.shape) else array
@@ -151,6 +170,18 @@ class Backend:
         """The logarithm of ``softmax``, likewise."""
         shifted = array - array.max(axis=axis, keepdims=True) if math.prod(array.shape) else array
         return shifted - self.namespace.log(self.namespace.exp(shifted).sum(axis=axis, keepdims=True))
+
+    def matmul_like(self, like: Any, a: Any, b: Any) -> Any:
+        """The matrix product, its dimensions in memory in the order of those of ``like`` where that may help."""
+        return self.namespace.matmul(a, b)
+
+    def column_sums(self, matrix: Any) -> Any:
+        """The sums over the rows of a matrix, one for each column."""
+        return matrix.sum(axis=0)
+
+    def row_sums(self, matrix: Any) -> Any:
+        """The sums over the columns of a matrix, one for each row."""
+        return matrix.sum(axis=1)
 
     def affine(self, own: Any, scale: Any, shift: Any = None) -> Any:
         """``own * scale + shift``; ``own`` is a temporary of the caller's."""

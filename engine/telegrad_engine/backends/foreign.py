@@ -58,6 +58,15 @@ class ForeignBackend(Backend):
             return tuple(items) if isinstance(value, tuple) else items
         return convert(value) if isinstance(value, kind) else value
 
+    def running(self, how: str, array: Any, axis: int) -> Any:
+        """As NumPy's ``ufunc.accumulate``, by doubling the reach (Hillis and Steele's scan)."""
+        combine, step = getattr(self.namespace, how), 1
+        result = self.namespace.moveaxis(array, axis, 0)
+        while step < len(result):
+            result = self.namespace.concatenate([result[:step], combine(result[:-step], result[step:])])
+            step *= 2
+        return self.namespace.moveaxis(result, 0, axis)
+
     @abstractmethod
     def solve_triangular(self, a: Any, b: Any, upper: bool, unit: bool) -> Any:
         """The solutions of ``a @ x = b`` for batches of triangular matrices; a zero pivot gives infinities."""

@@ -11,6 +11,9 @@ import numpy as np
 from ..errors import InvalidOperation
 from .base import Backend
 
+MOST_ONES = 4096
+"""How many rows or columns are summed by a product with ones; NumPy adds up longer ones more exactly, in pairs."""
+
 
 class NumpyBackend(Backend):
     """NumPy's namespace plus functional forms of indexed writes."""
@@ -25,6 +28,8 @@ class NumpyBackend(Backend):
         for name in np.__all__:
             if not hasattr(type(self), name):
                 self.__dict__[name] = getattr(np, name)
+        # What sums are taken with, by dtype: BLAS adds up several times faster than NumPy's own loops.
+        self._weights = {np.dtype(kind): np.ones(MOST_ONES, kind) for kind in (np.float32, np.float64)}
 
     # Functional writes -------------------------------------------------------------------
 
@@ -55,6 +60,17 @@ class NumpyBackend(Backend):
         """A view of the elements from ``offset`` on, ``stride`` elements apart along each dimension."""
         steps = [n * array.itemsize for n in stride]
         return np.lib.stride_tricks.as_strided(array.reshape(-1)[offset:], size, steps)
+
+    def padded(self, array: Any, padding: Any) -> Any:
+        """The array with as many zeros before and after each of the last dimensions; itself where there are none."""
+        if not any(padding):
+            return array
+        lead = array.ndim - len(padding)
+        sizes = [n + 2 * p for n, p in zip(array.shape[lead:], padding, strict=True)]
+        result = np.zeros((*array.shape[:lead], *sizes), array.dtype)
+        inner: Any = (..., *[slice(p, n - p) for p, n in zip(padding, sizes, strict=True)])
+        result[inner] = array
+        return result
 
     def strided_windows(self, array: Any, sizes: Any, strides: Any, dilation: Any) -> Any:
         """A view of all windows over the last dimensions of ``array``: (…, *places, *sizes)."""
@@ -94,27 +110,62 @@ class NumpyBackend(Backend):
                 result[spots] += grad * (taps == number)
         return result
 
+    def matmul_like(self, like: Any, a: Any, b: Any) -> Any:
+        """The matrix product, its dimensions in memory in the order of those of ``like``, which has as many."""
+        shape = (*a.shape[:-1], b.shape[-1])
+        return np.matmul(a, b, out=np.empty_like(like, shape=shape))
+
+    def column_sums(self, matrix: Any) -> Any:
+        """The sums over the rows of a matrix, one for each column."""
+        ones, n = self._weights.get(matrix.dtype), len(matrix)
+        return np.add.reduce(matrix, 0) if ones is None or n > MOST_ONES else np.dot(ones[:n], matrix)
+
+    def row_sums(self, matrix: Any) -> Any:
+        """The sums over the columns of a matrix, one for each row."""
+        ones, n = self._weights.get(matrix.dtype), matrix.shape[1]
+        return np.add.reduce(matrix, 1) if ones is None or n > MOST_ONES else np.dot(matrix, ones[:n])
+
     def affine(self, own: Any, scale: Any, shift: Any = None) -> Any:
         """``own * scale + shift``; ``own`` is a temporary of the caller's, which may be written to."""
         np.multiply(own, scale, out=own)
         return own if shift is None else np.add(own, shift, out=own)
 
+    def sigmoid(self, array: Any) -> Any:
+        """``1 / (1 + exp(-array))``, in one temporary."""
+        if not array.ndim:
+            return super().sigmoid(array)
+        one, own = self._ones[array.dtype], np.negative(array)
+        np.exp(own, out=own)
+        np.add(own, one, out=own)
+        return np.divide(one, own, out=own)
+
+    def sigmoid_slope(self, grad: Any, output: Any) -> Any:
+        """``grad`` times the slope of the sigmoid where it is ``output``, in one temporary."""
+        if not output.ndim or grad.dtype is not output.dtype or grad.shape != output.shape:
+            return super().sigmoid_slope(grad, output)
+        own = np.subtract(self._ones[output.dtype], output)
+        np.multiply(own, output, out=own)
+        return np.multiply(own, grad, out=own)
+
     def softmax(self, array: Any, axis: int) -> Any:
         """Softmax without overflow, with no more temporaries than it takes."""
         if not array.size:
             return np.array(array)
-        result = _within_range(array, axis)
-        np.exp(result, out=result)
-        result /= result.sum(axis=axis, keepdims=True)
-        return result
+        result = np.exp(_within(64, array, axis))
+        return np.divide(result, self._sums(result, axis), out=result)
 
     def log_softmax(self, array: Any, axis: int) -> Any:
         """The logarithm of ``softmax``, likewise."""
         if not array.size:
             return np.array(array)
-        result = _within_range(array, axis)
-        result -= np.log(np.exp(result).sum(axis=axis, keepdims=True))
-        return result
+        small = _within(16, array, axis)
+        return small - np.log(self._sums(np.exp(small), axis))
+
+    def _sums(self, array: Any, axis: int) -> Any:
+        """The sums along ``axis``, which stays."""
+        if axis % array.ndim != array.ndim - 1 or not array.flags.c_contiguous:
+            return array.sum(axis=axis, keepdims=True)
+        return self.row_sums(array.reshape(-1, array.shape[-1])).reshape(*array.shape[:-1], 1)
 
     # Linear algebra, where NumPy has no kernel ------------------------------------------------
 
@@ -161,11 +212,13 @@ class NumpyBackend(Backend):
         return _special("polygamma", array, order)
 
 
-def _within_range(array: Any, axis: int) -> Any:
-    """The array less a number for each slice along ``axis``, so that exponentials neither overflow nor all vanish."""
+def _within(bound: int, array: Any, axis: int) -> Any:
+    """The array, less a number for each slice along ``axis`` where exponentials might overflow or all vanish."""
     # One number for all slices is found several times faster than one each; a wide range would cost digits.
-    most = array.max()
-    return array - (most if most - array.min() < 16 else array.max(axis=axis, keepdims=True))
+    most, least = array.max(), array.min()
+    if -bound < least and most < bound:
+        return array
+    return array - (most if most - least < bound else array.max(axis=axis, keepdims=True))
 
 
 def _scipy(module: str) -> Any:

@@ -6,10 +6,11 @@ A ctx is the user's, the node that holds it is the graph's. It knows its node on
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ..backward import FREED_TEXT, modified
-from ..errors import GraphFreed, InvalidArgument, InvalidChoice
+from ..errors import GraphFreed, InvalidArgument, InvalidChoice, InvalidOperation
 from ..graph import FREED, Node, following
 from ..modes import state
 from ..saved import Pack, Packed
@@ -32,7 +33,7 @@ class Saved:
     def __init__(self, tensor: Any, node: Node) -> None:
         self.slot = tensor._slot if tensor._node is node else None
         """Which output of the node itself it is, if one; then only the value is kept, for an output holds its node."""
-        self.tensor = tensor if self.slot is None else tensor.detach()
+        self.tensor = tensor if self.slot is None else tensor._apart()
         self.version = tensor._cell[0]
 
     def unpack(self, node: Node | None) -> Any:
@@ -43,7 +44,7 @@ class Saved:
             raise modified(tensor._data, origin, tensor._slot, tensor._cell[0], self.version)
         if self.slot is None or node is None:
             return tensor
-        output = tensor.detach()
+        output = tensor._apart()
         output._node, output._slot, output._requires_grad = node, self.slot, True
         return output
 
@@ -91,7 +92,8 @@ class FunctionCtx:
     _op: FunctionOp
     _node: weakref.ref[Node] | None = None
     _saved: Any = ()
-    _saved_for_forward: tuple[Saved | None, ...] = ()
+    _pushing = False
+    """Whether jvp is running."""
 
     to_save: tuple[Any, ...] = ()
     saved_for_forward: tuple[Any, ...] = ()
@@ -112,7 +114,7 @@ class FunctionCtx:
             needed = x.requires_grad
             specs.append(Spec(x._data.shape, x._data.dtype))
             needs.append(needed)
-            places.append(None if not needed else x if x._node is None else x._node)
+            places.append(None if not x._requires_grad else x if x._node is None else x._node)
             slots.append(x._slot if needed else 0)
         self._specs = tuple(specs)
         """Of each argument of forward that is a tensor; the edges, below, are those of the tensors alone."""
@@ -150,7 +152,9 @@ class FunctionCtx:
 
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
-        """What forward saved. Raises GraphFreed once a backward has freed it."""
+        """What forward saved: in jvp for that, else for backward. Raises GraphFreed once a backward has freed it."""
+        if self._pushing:
+            return self.saved_for_forward
         if self._saved is FREED:
             raise GraphFreed(FREED_TEXT)
         node = None if self._node is None else self._node()
@@ -186,9 +190,27 @@ class FunctionCtx:
                     f"{index} is of type {type(tensor).__name__}"
                 )
         self._saved = tuple(saved)
-        if self.saved_for_forward:
-            self._saved_for_forward = tuple([None if t is None else Saved(t, node) for t in self.saved_for_forward])
         self._node = weakref.ref(node)
+
+    def _push_forward(self, tangents: Sequence[Any], width: int) -> list[Any]:
+        """The outputs' tangents, or None, by the user's jvp, from those of forward's arguments."""
+        self._pushing = True
+        try:
+            result = self._forward_cls.jvp(self, *tangents)
+        finally:
+            del self._pushing
+        results = list(result) if isinstance(result, tuple) else [result]
+        if len(results) != width:
+            raise InvalidOperation(
+                "Function's jvp returned an invalid number of forward gradients "
+                f"(expected {width} but got {len(results)})"
+            )
+        for index, tangent in enumerate(results):
+            if tangent is not None and not is_tensor(tangent):
+                raise InvalidOperation(
+                    f"expected Variable or None (got {type(tangent).__name__}) for grad output {index}."
+                )
+        return results
 
     def _forget(self) -> None:
         """Drop forward's requests: packed by now, or never needed."""
@@ -198,4 +220,3 @@ class FunctionCtx:
     def _free(self) -> None:
         """Drop what was saved; asking for it from now on is an error."""
         self._saved = FREED
-        self._saved_for_forward = ()

@@ -22,6 +22,7 @@ class Function:
     """
 
     _backward_cls: ClassVar[type[FunctionCtx]]
+    _outputs_cls: ClassVar[type[Outputs]] = Outputs
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -99,7 +100,13 @@ class Function:
             args = _with_defaults(cls.forward, args, kwargs)
         elif kwargs:
             args = _in_order(cls.forward, args, kwargs)
-        ctx = cls._backward_cls(args)
+        entry = cls._enter(cls._backward_cls(args), args, separate)
+        entry.save()
+        return entry.outputs if entry.several else entry.outputs[0]
+
+    @classmethod
+    def _enter(cls, ctx: FunctionCtx, args: tuple[Any, ...], separate: bool) -> Outputs:
+        """Run forward, and enter what it returns into the graph."""
         recording = state.grad_enabled and any(ctx.needs_input_grad)
         enabled, state.grad_enabled = state.grad_enabled, False
         try:
@@ -108,13 +115,11 @@ class Function:
                 cls.setup_context(ctx, args, result)
             else:
                 result = cls.forward(ctx, *args)
-            results = result if isinstance(result, tuple) else (result,)
-            entry = Outputs(ctx, args, results, recording, separate)
-            outputs = entry.enter()
+            entry = cls._outputs_cls(ctx, args, result, recording, separate)
+            entry.enter()
         finally:
             state.grad_enabled = enabled
-        entry.save()
-        return outputs if isinstance(result, tuple) else outputs[0]
+        return entry
 
 
 Function._backward_cls = FunctionCtx._of(Function)

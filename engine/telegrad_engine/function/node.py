@@ -1,4 +1,4 @@
-"""The node of one call of a Function, which runs the user's ``backward``, or ``jvp`` in forward mode."""
+"""The node of one call of a Function, which runs the user's ``backward``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidOperation, ShapeMismatch
-from ..functions import Functions
 from ..graph import ManyNode, next_sequence
 from ..modes import state
 from ..plans import Plan, Step
@@ -56,24 +55,33 @@ class FunctionNode(ManyNode):
 
     def evaluate(self, run: _Pass, grads: Sequence[Any]) -> None:
         """Run the user's backward on the outputs' gradients (None where there is none) and pass on what it gives."""
-        needed = run.needed
-        wanted = [target is not None and (needed is None or target in needed) for target in self.next]
-        if not any(wanted):
-            for target in self.next:
-                run._done(target)
+        wanted = self._wanted(run)
+        if wanted is None:
             return
         values = run.values
         enabled, state.grad_enabled = state.grad_enabled, values.recording
         try:
-            results = self._backward(
-                [self._given(values, grad, spec) for grad, spec in zip(grads, self.specs, strict=True)]
-            )
+            results = self._backward(self._given(values, grads))
         finally:
             state.grad_enabled = enabled
+        self._pass_on(run, wanted, results)
+
+    def _wanted(self, run: _Pass) -> list[bool] | None:
+        """Whether the gradient at each edge is needed; None, and the node is passed by, if none is."""
+        needed = run.needed
+        wanted = [target is not None and (needed is None or target in needed) for target in self.next]
+        if any(wanted):
+            return wanted
+        for target in self.next:
+            run._done(target)
+        return None
+
+    def _pass_on(self, run: _Pass, wanted: Sequence[bool], results: Sequence[Any]) -> None:
+        """Send on what the user's backward gave, a tensor or None for each edge."""
         for edge, target in enumerate(self.next):
             if wanted[edge]:
                 grad = results[edge]
-                run.send(target, self._slot(edge), None if grad is None else values.from_tensor(grad), False)
+                run.send(target, self._slot(edge), None if grad is None else run.values.from_tensor(grad), False)
             else:
                 run._done(target)
         if not run.keep_graph:
@@ -82,16 +90,21 @@ class FunctionNode(ManyNode):
     def _slot(self, edge: int) -> int:
         return self.slots[edge] if self.slots else 0
 
-    def _given(self, values: Any, grad: Any, spec: Any) -> Any:
-        """The gradient of one output as the user's backward takes it."""
-        if grad is not None:
-            return values.to_tensor(grad)
-        return values.zeros(*spec) if spec is not None and self.ctx.materialize_grads else None
+    def _given(self, values: Any, grads: Sequence[Any]) -> list[Any]:
+        """The gradients of the outputs as the user's backward takes them."""
+        fill = self.ctx.materialize_grads
+        return [
+            values.to_tensor(grad) if grad is not None else values.zeros(*spec) if spec is not None and fill else None
+            for grad, spec in zip(grads, self.specs, strict=True)
+        ]
 
     def _backward(self, grads: Sequence[Any]) -> list[Any]:
         """The gradients that the user's backward returns, one per tensor among forward's arguments."""
         results = self.ctx._forward_cls._choose_backward()(self.ctx, *grads)
-        results = list(results) if isinstance(results, tuple) else [results]
+        return self._checked(list(results) if isinstance(results, tuple) else [results])
+
+    def _checked(self, results: list[Any]) -> list[Any]:
+        """What a backward returned for the arguments of forward, for those that are tensors."""
         expected = len(self.ctx._specs)
         if len(results) > expected and all(result is None for result in results[expected:]):
             del results[expected:]
@@ -129,38 +142,3 @@ class FunctionNode(ManyNode):
                 f"Function {self.name()} returned an invalid gradient at index {edge} - got {list(given)} "
                 f"but expected shape compatible with {list(shape)}"
             )
-
-    # Forward mode ------------------------------------------------------------------------
-
-    def push_forward(self, tangents: Sequence[Any]) -> list[Any]:
-        """The outputs' tangents from the inputs': the user's ``jvp``, for whoever differentiates in forward mode.
-
-        ``tangents`` has one tensor or None per edge in ``next``, at least one of them a tensor; the result one
-        tensor or None per output. In jvp, ``ctx.saved_tensors`` is what ``save_for_forward`` was given.
-        """
-        ctx = self.ctx
-        zeros = Functions(type(next(t for t in tangents if t is not None))._apply).zeros
-        given = iter(tangents)
-        arguments = [None if spec is None else next(given) for spec in ctx._specs]
-        if ctx.materialize_grads:
-            arguments = [
-                zeros(spec.shape, dtype=spec.dtype) if spec is not None and argument is None else argument
-                for argument, spec in zip(arguments, ctx._specs, strict=True)
-            ]
-        saved, ctx._saved = ctx._saved, ctx._saved_for_forward
-        try:
-            result = ctx._forward_cls.jvp(ctx, *arguments)
-        finally:
-            ctx._saved = saved
-        results = list(result) if isinstance(result, tuple) else [result]
-        if len(results) != self.width:
-            raise InvalidOperation(
-                "Function's jvp returned an invalid number of forward gradients "
-                f"(expected {self.width} but got {len(results)})"
-            )
-        for index, tangent in enumerate(results):
-            if tangent is not None and not is_tensor(tangent):
-                raise InvalidOperation(
-                    f"expected Variable or None (got {type(tangent).__name__}) for grad output {index}."
-                )
-        return results

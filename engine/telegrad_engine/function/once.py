@@ -29,8 +29,11 @@ class Error(Function):
 Error._backward_cls.__name__ = "Error"  # torch's name for this node
 
 
-def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorate a backward that is not recorded; differentiating what it returned raises InvalidOperation."""
+def once_differentiable(backward: Callable[..., Any], error: type[Function] = Error) -> Callable[..., Any]:
+    """Decorate a backward that is not recorded; differentiating what it returned raises InvalidOperation.
+
+    ``error`` is the Function that raises it.
+    """
 
     @functools.wraps(backward)
     def once(ctx: Any, *grads: Any) -> Any:
@@ -40,6 +43,7 @@ def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
             return results
         if not isinstance(results, tuple):
             results = (results,)
-        return Error.apply(*[r.detach().requires_grad_() if is_tensor(r) else r for r in results])
+        return error.apply(*[r.detach().requires_grad_() if is_tensor(r) else r for r in results])
 
+    once.is_once_differentiable = True  # type: ignore[attr-defined]  # for those who trace it
     return once

@@ -8,7 +8,7 @@ that is rewritten then would go around the user's backward.
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Any, ClassVar
 
 from .. import graph
 from ..dtypes import FLOATING
@@ -33,9 +33,11 @@ _NOTHING: set[int] = set()
 class Outputs:
     """The results of one forward. Like forward, ``enter`` runs without recording."""
 
-    def __init__(
-        self, ctx: FunctionCtx, args: tuple[Any, ...], results: tuple[Any, ...], recording: bool, separate: bool
-    ) -> None:
+    node_class: ClassVar[type[FunctionNode]] = FunctionNode
+
+    def __init__(self, ctx: FunctionCtx, args: tuple[Any, ...], result: Any, recording: bool, separate: bool) -> None:
+        self.several = isinstance(result, tuple)
+        results: tuple[Any, ...] = result if self.several else (result,)
         self.ctx = ctx
         self.args = args
         self.results = results
@@ -46,7 +48,7 @@ class Outputs:
             _marked(ctx.non_differentiable, "mark_non_differentiable only accepts variable arguments, but got ")
         )
         self.tensors = [r for r in results if is_tensor(r)]
-        self.node = FunctionNode(ctx, results) if recording else None
+        self.node = self.node_class(ctx, results) if recording else None
         if recording and separate and any(self._is_plain_input(t) for t in ctx.to_save):
             raise InvalidOperation(
                 "An input that has been returned as-is as output is being saved for backward. This is not supported if "
@@ -54,10 +56,10 @@ class Outputs:
                 "x.view_as(x) or setup ctx inside the forward function itself."
             )
 
-    def enter(self) -> tuple[Any, ...]:
-        """Enter the call into the graph, if it is recorded; returns the results as the caller gets them."""
+    def enter(self) -> None:
+        """Enter the call into the graph, if it is recorded; ``outputs`` are the results as the caller gets them."""
         self._note_dirty()
-        return tuple([self._output(r, slot) if is_tensor(r) else r for slot, r in enumerate(self.results)])
+        self.outputs = tuple([self._output(r, slot) if is_tensor(r) else r for slot, r in enumerate(self.results)])
 
     def save(self) -> None:
         """Save what forward asked for, as any operation does: in the caller's grad mode."""
@@ -114,7 +116,7 @@ class Outputs:
 
     def _outside(self, tensor: Any, is_input: bool, is_dirty: bool) -> Any:
         """A result that has no gradient: an input's own object is never changed, but a new one stands for it."""
-        if tensor.requires_grad:
+        if tensor._requires_grad:
             return tensor.detach() if is_input or tensor._base is not None else tensor.detach_()
         if is_input:
             return tensor if is_dirty else _view_as_self(tensor)

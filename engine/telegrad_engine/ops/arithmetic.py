@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from ..cases import T, binary, case, unary
-from ..dtypes import FLOATING, LOW, bool_, widened
+from ..dtypes import FLOATING, LOW, bool_, float64, widened
 from ..errors import DTypeMismatch, InvalidOperation
 from ..naming import by_operand, by_operands
 from ..params import (
@@ -288,3 +288,12 @@ def _pow_wrt_exponent(F: Any, grad: Any, input: Any, exponent: Any, result: Any)
 
 
 pow_.derivative(input=_pow_wrt_input, exponent=_pow_wrt_exponent)
+
+
+@composite(
+    cases=[case(T(3, low=0.3), T(3)), case(T(2, 3, low=0.3), 2), case(2, T(3)), case(T(3, dtype="int64", low=1), 0.5)],
+)
+def float_power(F: Any, input: Operand, exponent: Operand) -> Any:
+    """``input`` to the power ``exponent``, in float64."""
+    base, exponent = (x.to(dtype=float64) if hasattr(x, "_data") else float(x) for x in (input, exponent))
+    return F.pow(base, exponent)

@@ -6,10 +6,12 @@ import math
 from typing import Any
 
 from ..cases import M, T, case
+from ..dtypes import bool_, widened
 from ..errors import DTypeMismatch, InvalidOperation, ShapeMismatch
 from ..params import Array, Bool, Number, OptionalNumber
-from ..registry import composite
-from ..specs import wrap_dim
+from ..registry import composite, op
+from ..specs import Spec, wrap_dim
+from .nn import row_sums
 
 
 def _check_attention(query: Any, key: Any, value: Any, attn_mask: Any, dropout_p: float, is_causal: bool) -> None:
@@ -82,15 +84,19 @@ def scaled_dot_product_attention(
     if enable_gqa:
         key, value = (_each_head(F, x, query.shape[wrap_dim(-3, query.dim())]) for x in (key, value))
     factor = 1 / math.sqrt(max(query.shape[-1], 1)) if scale is None else scale
+    if attn_mask is None and not dropout_p and _is_regular(query, key, value):
+        return F.attend(query, key, value, factor, is_causal)
     scores = F.matmul(query * factor, F.transpose(key, -2, -1))
-    if is_causal:
-        seen = F.tril(F.ones(tuple(scores.shape[-2:]), dtype="bool"))
-        weights = F.softmax(F.where(seen, scores, -math.inf), -1)
-    elif attn_mask is not None:
+    if attn_mask is not None:
         weights = _masked_softmax(F, scores, attn_mask)
     else:
-        weights = F.softmax(scores, -1)
+        weights = F.softmax(_seen(F, scores) if is_causal else scores, -1)
     return F.matmul(F.dropout(weights, dropout_p), value)
+
+
+def _seen(F: Any, scores: Any) -> Any:
+    """The scores with minus infinity where a key comes after the query."""
+    return F.where(F.tril(F.ones(tuple(scores.shape[-2:]), dtype="bool")), scores, -math.inf)
 
 
 def _each_head(F: Any, x: Any, heads: int) -> Any:
@@ -106,3 +112,86 @@ def _masked_softmax(F: Any, scores: Any, mask: Any) -> Any:
     # Where nothing is seen, the softmax would be 0 / 0, in the derivative too.
     unseen = F.eq(F.amax(scores, (-1,), True), -math.inf)
     return F.masked_fill(F.softmax(F.masked_fill(scores, unseen, 0.0), -1), unseen, 0.0)
+
+
+# The commonest, in one step ------------------------------------------------------------------------------
+
+
+def _is_regular(query: Any, key: Any, value: Any) -> bool:
+    """Whether ``attend`` takes them: nothing is empty, broadcast or amiss."""
+    *batch, _, width = query.shape
+    *also, length, width_of_key = key.shape
+    return (
+        batch == also
+        and width == width_of_key
+        and (*batch, length) == tuple(value.shape[:-1])
+        and 0 not in (*query.shape, length)
+    )
+
+
+def _attend_rule(query: Any, key: Any, value: Any, scale: float, is_causal: bool) -> Spec:
+    return Spec((*query.shape[:-1], value.shape[-1]), query.dtype)
+
+
+def _weights_rule(query: Any, key: Any, value: Any, scale: float, is_causal: bool) -> list[Spec]:
+    return [Spec((*query.shape[:-1], key.shape[-2]), query.dtype)]
+
+
+def _attend_node(node: Any) -> str:
+    return {2: "MmBackward0", 4: "ScaledDotProductFlashAttentionForCpuBackward0"}.get(
+        len(node.shape), "UnsafeViewBackward0"
+    )
+
+
+@op(
+    _attend_rule,
+    internal=True,
+    method=False,
+    node=_attend_node,
+    hidden=("weights",),
+    hidden_rule=_weights_rule,
+)
+def attend(xp: Any, query: Array, key: Array, value: Array, scale: Number, is_causal: Bool) -> Any:
+    """``softmax(scale * query @ key.mT) @ value``, all of one batch shape; each query sees the keys up to its own."""
+    query, key, value = widened(query), widened(key), widened(value)
+    scores = xp.affine(xp.matmul(query, xp.swapaxes(key, -1, -2)), scale)
+    if is_causal:
+        seen = xp.tril(xp.ones(scores.shape[-2:], bool_.numpy))
+        scores = xp.where(seen, scores, xp.asarray(-math.inf, scores.dtype))
+    weights = xp.softmax(scores, -1)
+    return xp.matmul_like(query, weights, value), weights
+
+
+@attend.joint_derivative
+def _attend_grads(
+    F: Any,
+    grad: Any,
+    needs: Any,
+    query: Any,
+    key: Any,
+    value: Any,
+    scale: float,
+    is_causal: bool,
+    weights: Any,
+) -> Any:
+    if F.xp is not None:
+        return _attend_fused(F.xp, widened(grad), widened(query), widened(key), widened(value), scale, weights)
+    scores = F.matmul(query * scale, F.transpose(key, -2, -1))
+    weights = F.softmax(_seen(F, scores) if is_causal else scores, -1)
+    by_weight = F.matmul(grad, F.transpose(value, -2, -1))
+    slopes = weights * (by_weight - F.sum(by_weight * weights, (-1,), True)) * scale
+    return (
+        F.matmul(slopes, key) if needs[0] else None,
+        F.matmul(F.transpose(slopes, -2, -1), query) if needs[1] else None,
+        F.matmul(F.transpose(weights, -2, -1), grad) if needs[2] else None,
+    )
+
+
+def _attend_fused(xp: Any, grad: Any, query: Any, key: Any, value: Any, scale: float, weights: Any) -> Any:
+    by_weight = xp.matmul(grad, xp.swapaxes(value, -1, -2))
+    slopes = xp.affine(xp.affine(by_weight - row_sums(xp, by_weight * weights), weights), scale)
+    return (
+        xp.matmul_like(query, slopes, key),
+        xp.matmul_like(key, xp.swapaxes(slopes, -1, -2), query),
+        xp.matmul_like(value, xp.swapaxes(weights, -1, -2), grad),
+    )

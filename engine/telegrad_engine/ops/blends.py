@@ -12,6 +12,7 @@ from ..errors import DTypeMismatch, InvalidOperation, NotImplementedForDType
 from ..naming import by_operand
 from ..params import Array, Number, Operand
 from ..registry import common_dtype, elementwise
+from .elementary import rounded_bound
 from .guards import no_bools
 
 # Bounds --------------------------------------------------------------------------------------------------
@@ -48,11 +49,11 @@ def clamp_max(xp: Any, input: Array, max: Operand) -> Any:
 
 
 clamp_min.derivative(
-    input=lambda F, grad, input, min: F.where(input >= min, grad, 0.0),
+    input=lambda F, grad, input, min: F.where(input >= rounded_bound(F, input, min), grad, 0.0),
     min=lambda F, grad, input, min: F.where(input < min, grad, 0.0),
 )
 clamp_max.derivative(
-    input=lambda F, grad, input, max: F.where(input <= max, grad, 0.0),
+    input=lambda F, grad, input, max: F.where(input <= rounded_bound(F, input, max), grad, 0.0),
     max=lambda F, grad, input, max: F.where(input > max, grad, 0.0),
 )
 

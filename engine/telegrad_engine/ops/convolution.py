@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from ..cases import T, case
-from ..dtypes import bool_, from_numpy
+from ..dtypes import bool_, from_numpy, widened
 from ..errors import DTypeMismatch, InvalidOperation, NotImplementedForDType, ShapeMismatch
 from ..params import Array, Bool, Int, Ints
 from ..registry import op
@@ -190,26 +190,36 @@ def convolution(
 
 
 def _gather(xp: Any, input: Any, weight: Any, stride: Shape, padding: Shape, dilation: Shape, groups: int) -> Any:
-    n, channels, *_ = input.shape
-    outputs, kernel = weight.shape[0], weight.shape[2:]
-    if any(padding):
-        input = xp.pad(input, [(0, 0), (0, 0), *[(p, p) for p in padding]])
-    windows = xp.strided_windows(input, kernel, stride, dilation)
+    n, outputs, kernel = len(input), weight.shape[0], weight.shape[2:]
+    split = _windows(xp, input, kernel, stride, padding, dilation, groups)
     ndim = len(kernel)
-    sizes = windows.shape[2 : 2 + ndim]
+    sizes = split.shape[3 : 3 + ndim]
     taps, places = math.prod(kernel), math.prod(sizes)
-    rows = channels // groups * taps
+    rows = weight.shape[1] * taps
     matrix = xp.reshape(weight, (groups, outputs // groups, rows))
-    split = xp.reshape(windows, (n, groups, channels // groups, *sizes, *kernel))
-    at, within = range(3, 3 + ndim), range(3 + ndim, 3 + 2 * ndim)
     if taps <= places:
         # A matrix product per sample leaves the result in place; copied runs are rows of the output.
-        columns = xp.reshape(xp.transpose(split, (0, 1, 2, *within, *at)), (n, groups, rows, places))
-        return xp.reshape(xp.matmul(matrix, columns), (n, outputs, *sizes))
+        return xp.reshape(xp.matmul(matrix, _columns(xp, split, ndim)), (n, outputs, *sizes))
     # A kernel larger than the output, as for a weight's gradient: one product, copied runs are rows of the kernel.
+    at, within = range(3, 3 + ndim), range(3 + ndim, 3 + 2 * ndim)
     columns = xp.reshape(xp.transpose(split, (1, 0, *at, 2, *within)), (groups, n * places, rows))
     product = xp.reshape(xp.matmul(matrix, xp.swapaxes(columns, 1, 2)), (outputs, n, *sizes))
     return xp.ascontiguousarray(xp.swapaxes(product, 0, 1))
+
+
+def _windows(xp: Any, input: Any, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, groups: int) -> Any:
+    """All windows: (N, groups, C / groups, *places, *kernel)."""
+    n, channels, *_ = input.shape
+    windows = xp.strided_windows(xp.padded(input, padding), kernel, stride, dilation)
+    return xp.reshape(windows, (n, groups, channels // groups, *windows.shape[2:]))
+
+
+def _columns(xp: Any, split: Any, ndim: int) -> Any:
+    """The windows as matrices, a column a window: (N, groups, C / groups * taps, places)."""
+    at, within = range(3, 3 + ndim), range(3 + ndim, 3 + 2 * ndim)
+    rows = split.shape[2] * math.prod(split.shape[3 + ndim :])
+    shape = (*split.shape[:2], rows, math.prod(split.shape[3 : 3 + ndim]))
+    return xp.reshape(xp.transpose(split, (0, 1, 2, *within, *at)), shape)
 
 
 def _scatter(
@@ -288,6 +298,8 @@ def _weight_grad(
         return F.new_zeros(grad, tuple(weight_shape))
     ndim = len(sizes)
     stride, padding, dilation = (per_dim("", v, ndim) for v in (stride, padding, dilation))
+    if F.xp is not None and math.prod(weight_shape[2:]) <= math.prod(grad.shape[2:]):
+        return _weight_grad_by_columns(F.xp, grad, input, weight_shape, stride, padding, dilation, groups)
     split = F.reshape(input, (n, groups, channels // groups, *sizes))
     turned = F.reshape(F.permute(split, (2, 1, 0, *range(3, 3 + ndim))), (channels // groups, groups * n, *sizes))
     kernel = F.transpose(grad, 0, 1)
@@ -295,8 +307,31 @@ def _weight_grad(
     return F.transpose(_corner(F, result, tuple(weight_shape[2:])), 0, 1)
 
 
+def _weight_grad_by_columns(
+    xp: Any, grad: Any, input: Any, weight_shape: Any, stride: Shape, padding: Shape, dilation: Shape, groups: int
+) -> Any:
+    """The same on arrays, from the columns that the forward pass multiplied: a product per sample, and their sum."""
+    n, outputs, *places = grad.shape
+    ndim = len(places)
+    split = _windows(xp, input, weight_shape[2:], stride, padding, dilation, groups)
+    # A larger stride or an output padding leaves windows that no element of the gradient belongs to.
+    split = split[(slice(None), slice(None), slice(None), *[slice(size) for size in places])]
+    columns = _columns(xp, widened(split), ndim)
+    rows = xp.reshape(widened(grad), (n, groups, outputs // groups, math.prod(places)))
+    products = xp.matmul(rows, xp.swapaxes(columns, -1, -2))
+    return xp.reshape(xp.column_sums(xp.reshape(products, (n, math.prod(weight_shape)))), tuple(weight_shape))
+
+
+def _bias_grad(F: Any, grad: Any) -> Any:
+    if F.xp is None or grad.dtype.itemsize == 2:
+        return F.sum(grad, (0, *range(2, len(grad.shape))))
+    n, channels, *sizes = grad.shape
+    sums = F.xp.row_sums(F.xp.reshape(grad, (n * channels, math.prod(sizes))))
+    return F.xp.column_sums(F.xp.reshape(sums, (n, channels)))
+
+
 convolution.derivative(
     input=_input_grad,
     weight=_weight_grad,
-    bias=lambda F, grad: F.sum(grad, (0, *range(2, len(grad.shape)))),
+    bias=_bias_grad,
 )

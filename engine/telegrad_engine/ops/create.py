@@ -17,10 +17,10 @@ from ..params import (
     Ints,
     Number,
     Operand,
+    OptionalDevice,
     OptionalDType,
     OptionalInt,
     OptionalNumber,
-    OptionalStr,
 )
 from ..registry import composite, default_float, op
 from ..specs import Spec, broadcast_shapes
@@ -259,14 +259,14 @@ cast.derivative(input=lambda F, grad, input_dtype: F.cast(grad, input_dtype))
 def to(
     F: Any,
     input: Array,
-    device: OptionalStr = None,
+    device: OptionalDevice = None,
     dtype: OptionalDType = None,
     non_blocking: Bool = False,
     copy: Bool = False,
 ) -> Any:
     """The tensor in another dtype or on another device; itself if nothing changes."""
     if device is not None:
-        _check_device(device, getattr(input, "device", "cpu"))
+        _check_device(device, str(getattr(input, "device", "cpu")))
     data: Any = getattr(input, "_data", input)
     if dtype is None or data.dtype == dtype.numpy:
         return F.clone(input) if copy else input

@@ -154,26 +154,26 @@ RUNNING = [
 ]
 
 
-def _running(xp: Any, extreme: Any, input: Any, dim: int) -> Any:
+def _running(xp: Any, extreme: str, input: Any, dim: int) -> Any:
     if not input.ndim:
         return input, xp.zeros((), int64.numpy)
-    values = extreme.accumulate(input, axis=dim)
+    values = xp.running(extreme, input, dim)
     places = xp.arange(input.shape[dim]).reshape([-1 if d == dim % input.ndim else 1 for d in range(input.ndim)])
     # A place that equals the extreme so far is its newest one; a NaN is the extreme from there on.
     newest = xp.where((input == values) | (input != input), places, 0)
-    return values, xp.maximum.accumulate(newest, axis=dim)
+    return values, xp.running("maximum", newest, dim)
 
 
 @op(_running_rule("cummax"), outputs=("values", "indices"), cases=RUNNING)
 def cummax(xp: Any, input: Array, dim: Int) -> Any:
     """The running maximum along ``dim`` and its indices, the last of equals; the gradient goes to the index."""
-    return _running(xp, xp.maximum, input, dim)
+    return _running(xp, "maximum", input, dim)
 
 
 @op(_running_rule("cummin"), outputs=("values", "indices"), cases=RUNNING)
 def cummin(xp: Any, input: Array, dim: Int) -> Any:
     """The running minimum along ``dim`` and its indices, the last of equals; the gradient goes to the index."""
-    return _running(xp, xp.minimum, input, dim)
+    return _running(xp, "minimum", input, dim)
 
 
 for _indexed in (cummax, cummin):
@@ -206,7 +206,7 @@ def _logcumsumexp_rule(input: Any, dim: int) -> Spec:
 )
 def logcumsumexp(xp: Any, input: Array, dim: Int) -> Any:
     """The logarithm of the running sum of exponentials along ``dim``, without overflow."""
-    return xp.logaddexp.accumulate(widened(input), axis=dim) if input.ndim else input
+    return xp.running("logaddexp", widened(input), dim) if input.ndim else input
 
 
 def _logcumsumexp_grad(F: Any, grad: Any, input: Any, result: Any, dim: int) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 from ..cases import T, case
 from ..dtypes import FLOATING, bool_, from_numpy, widened
 from ..errors import InvalidOperation, LinAlgError, NotImplementedForDType
-from ..params import Array, Bool, Str
+from ..params import Array, Bool, OptionalStr, Str
 from ..registry import composite, op
 from ..specs import Spec
 from .inverses import check_matrix, check_square, which
@@ -31,10 +31,10 @@ def _diagonal(F: Any, like: Any) -> Any:
 # Cholesky ---------------------------------------------------------------------------------------------
 
 
-def _cholesky_rule(A: Any, *, upper: bool = False) -> Spec:
-    check_square(A, "linalg.cholesky")
-    check_matrix(A, "linalg.cholesky")
-    return Spec(A.shape, A.dtype)
+def _cholesky_rule(input: Any, *, upper: bool = False) -> Spec:
+    check_square(input, "linalg.cholesky")
+    check_matrix(input, "linalg.cholesky")
+    return Spec(input.shape, input.dtype)
 
 
 @op(
@@ -51,9 +51,9 @@ def _cholesky_rule(A: Any, *, upper: bool = False) -> Spec:
         case(T(3)),
     ],
 )
-def cholesky(xp: Any, A: Array, *, upper: Bool = False) -> Any:
-    """The triangular L with ``L @ L.mT == A``, or its transpose; of A one triangle is read."""
-    lower = A.mT if upper else A
+def cholesky(xp: Any, input: Array, *, upper: Bool = False) -> Any:
+    """The triangular L with ``L @ L.mT == input``, or its transpose; of ``input`` one triangle is read."""
+    lower = input.mT if upper else input
     L = _factor(xp, lower)
     if L is None:
         batch, order = which(lower, lambda matrix: _bad_minor(xp, matrix))
@@ -88,7 +88,7 @@ def _cholesky_grad(F: Any, grad: Any, result: Any, upper: bool) -> Any:
     return F.linalg_solve_triangular(L.mT, right, upper=True)
 
 
-cholesky.derivative(A=_cholesky_grad)
+cholesky.derivative(input=_cholesky_grad)
 
 
 # QR ---------------------------------------------------------------------------------------------------
@@ -159,15 +159,15 @@ qr.derivative(A=_qr_grad)
 # Eigenvalues ------------------------------------------------------------------------------------------
 
 
-def _eigh_rule(A: Any, UPLO: str = "L") -> list[Spec]:
-    check_square(A, "linalg.eigh")
+def _eigh_rule(input: Any, UPLO: str = "L") -> list[Spec]:
+    check_square(input, "linalg.eigh")
     if UPLO.upper() not in ("L", "U"):
         raise InvalidOperation(f"Expected UPLO argument to be 'L' or 'U', but got {UPLO}")
-    if A.dtype not in FLOATING:
-        kind = from_numpy(A.dtype).kernel_name
+    if input.dtype not in FLOATING:
+        kind = from_numpy(input.dtype).kernel_name
         raise NotImplementedForDType(f"\"linalg_eigh_cpu\" not implemented for '{kind}'")
-    check_matrix(A, "linalg.eigh", "linalg_eigh_cpu")
-    return [Spec(A.shape[:-1], A.dtype), Spec(A.shape, A.dtype)]
+    check_matrix(input, "linalg.eigh", "linalg_eigh_cpu")
+    return [Spec(input.shape[:-1], input.dtype), Spec(input.shape, input.dtype)]
 
 
 SYMMETRIC = [
@@ -189,9 +189,9 @@ SYMMETRIC = [
     namespace="torch.linalg",
     cases=SYMMETRIC,
 )
-def eigh(xp: Any, A: Array, UPLO: Str = "L") -> Any:
-    """The eigenvalues of symmetric matrices, ascending, and the eigenvectors; of A one triangle is read."""
-    return tuple(xp.linalg.eigh(A, UPLO.upper()))
+def eigh(xp: Any, input: Array, UPLO: Str = "L") -> Any:
+    """The eigenvalues of symmetric matrices, ascending, and the eigenvectors; of ``input`` one triangle is read."""
+    return tuple(xp.linalg.eigh(input, UPLO.upper()))
 
 
 def _eigh_grad(F: Any, grads: Any, eigenvalues: Any, eigenvectors: Any) -> Any:
@@ -206,19 +206,23 @@ def _eigh_grad(F: Any, grads: Any, eigenvalues: Any, eigenvectors: Any) -> Any:
     return V @ inner @ V.mT
 
 
-eigh.derivative(A=_eigh_grad)
+eigh.derivative(input=_eigh_grad)
 
 
 @composite(namespace="torch.linalg", cases=SYMMETRIC)
-def eigvalsh(F: Any, A: Array, UPLO: Str = "L") -> Any:
+def eigvalsh(F: Any, input: Array, UPLO: Str = "L") -> Any:
     """The eigenvalues of symmetric matrices, ascending."""
-    return F.linalg_eigh(A, UPLO)[0]
+    return F.linalg_eigh(input, UPLO)[0]
 
 
 # Singular values --------------------------------------------------------------------------------------
 
 
-def _svd_rule(A: Any, full_matrices: bool = True) -> list[Spec]:
+def _svd_rule(A: Any, full_matrices: bool = True, *, driver: str | None = None) -> list[Spec]:
+    if driver is not None:
+        raise InvalidOperation(
+            "torch.linalg.svd: keyword argument `driver=` is only supported on CUDA inputs with cuSOLVER backend."
+        )
     check_matrix(A, "linalg.svd", "linalg_svd_cpu")
     *batch, m, n = A.shape
     k = min(m, n)
@@ -237,10 +241,11 @@ def _svd_rule(A: Any, full_matrices: bool = True) -> list[Spec]:
         case(T(values=[SQUARE, POSITIVE])),
         case(T(0, 2)),
         case(T(0, 2, 2), False),
+        case(T(2, 2), driver="gesvd"),
         case(T(3)),
     ],
 )
-def svd(xp: Any, A: Array, full_matrices: Bool = True) -> Any:
+def svd(xp: Any, A: Array, full_matrices: Bool = True, *, driver: OptionalStr = None) -> Any:
     """U, the singular values S, descending, and Vh with ``U @ diag(S) @ Vh == A``."""
     if not xp.all(xp.isfinite(A)):
         batch, _ = which(A, lambda matrix: not xp.all(xp.isfinite(matrix)))
@@ -282,6 +287,6 @@ svd.derivative(A=_svd_grad)
     namespace="torch.linalg",
     cases=[case(T(values=TALL)), case(T(values=[SQUARE, POSITIVE])), case(T(0, 2)), case(T(3))],
 )
-def svdvals(F: Any, A: Array) -> Any:
+def svdvals(F: Any, A: Array, *, driver: OptionalStr = None) -> Any:
     """The singular values, descending."""
-    return F.linalg_svd(A, False)[1]
+    return F.linalg_svd(A, False, driver=driver)[1]

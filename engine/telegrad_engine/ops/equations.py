@@ -97,19 +97,19 @@ def _solve_grad(F: Any, grad: Any, needs: Any, A: Any, B_shape: Any, result: Any
 solve.joint_derivative(_solve_grad)
 
 
-def _triangular_rule(A: Any, B: Any, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Spec:
+def _triangular_rule(input: Any, B: Any, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Spec:
     name = "linalg.solve_triangular"
     if len(B.shape) < 2:
-        check_square(A, name)
+        check_square(input, name)
         raise ShapeMismatch(f"{name}: The input tensor B must have at least 2 dimensions.")
-    check_square(A, name)
-    shape = _solution_shape(A.shape, B.shape, left, name)
-    if A.dtype != B.dtype:
+    check_square(input, name)
+    shape = _solution_shape(input.shape, B.shape, left, name)
+    if input.dtype != B.dtype:
         raise DTypeMismatch(f"{name}: Expected A and B to have the same dtype")
-    if A.dtype not in (float32.numpy, float64.numpy):
-        kind = from_numpy(A.dtype).kernel_name
+    if input.dtype not in (float32.numpy, float64.numpy):
+        kind = from_numpy(input.dtype).kernel_name
         raise NotImplementedForDType(f"\"triangular_solve_cpu\" not implemented for '{kind}'")
-    return Spec(shape, A.dtype)
+    return Spec(shape, input.dtype)
 
 
 @op(
@@ -129,18 +129,18 @@ def _triangular_rule(A: Any, B: Any, *, upper: bool, left: bool = True, unitrian
     ],
 )
 def solve_triangular(
-    xp: Any, A: Array, B: Array, *, upper: Bool, left: Bool = True, unitriangular: Bool = False
+    xp: Any, input: Array, B: Array, *, upper: Bool, left: Bool = True, unitriangular: Bool = False
 ) -> Any:
-    """The solution of ``A @ X = B`` for a triangular A; of the other triangle nothing is read."""
+    """The solution of ``input @ X = B`` for a triangular matrix; of the other triangle nothing is read."""
     if not left:
-        return xp.solve_triangular(A.mT, B.mT, not upper, unitriangular).mT
-    return xp.solve_triangular(A, B, upper, unitriangular)
+        return xp.solve_triangular(input.mT, B.mT, not upper, unitriangular).mT
+    return xp.solve_triangular(input, B, upper, unitriangular)
 
 
 def _triangular_grad(
-    F: Any, grad: Any, needs: Any, A: Any, result: Any, upper: bool, left: bool, unitriangular: bool
+    F: Any, grad: Any, needs: Any, input: Any, result: Any, upper: bool, left: bool, unitriangular: bool
 ) -> Any:
-    towards_B = F.linalg_solve_triangular(A.mT, grad, upper=not upper, left=left, unitriangular=unitriangular)
+    towards_B = F.linalg_solve_triangular(input.mT, grad, upper=not upper, left=left, unitriangular=unitriangular)
     if not needs[0]:
         return None, towards_B
     whole = -(towards_B @ result.mT if left else result.mT @ towards_B)

@@ -43,6 +43,7 @@ _ROWS = (T(3, 4), 0, T(3, values=[2, 0, 2], dtype="int64"), T(3, 4))
 
 
 @composite(
+    inplace=True,
     cases=[
         *[case(*_ROWS, reduce) for reduce in REDUCTIONS],
         *[case(*_ROWS, reduce, include_self=False) for reduce in REDUCTIONS],

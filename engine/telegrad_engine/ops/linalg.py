@@ -30,7 +30,19 @@ def same_dtype(a: Any, b: Any) -> None:
 
 def product(xp: Any, a: Any, b: Any) -> Any:
     """The matrix product, which adds up in float32 what is stored in fewer bits."""
-    return xp.matmul(widened(a), widened(b))
+    if a.dtype.itemsize == 2:
+        a, b = widened(a), widened(b)
+    if b.ndim != 2:
+        return xp.matmul(a, b)
+    if a.ndim < 3:
+        return xp.dot(a, b)
+    # One product of all rows: NumPy would take one for each matrix of the batch.
+    return xp.reshape(xp.dot(as_rows(xp, a), b), (*a.shape[:-1], b.shape[-1]))
+
+
+def as_rows(F: Any, x: Any) -> Any:
+    """All the rows of ``x`` as one matrix."""
+    return x if len(x.shape) == 2 else F.reshape(x, (math.prod(x.shape[:-1]), x.shape[-1]))
 
 
 def _matmul_rule(input: Any, other: Any) -> Spec:
@@ -103,6 +115,8 @@ def _matmul_wrt_other(F: Any, grad: Any, input: Any, other_shape: Any) -> Any:
         return F.unsqueeze(input, -1) * F.unsqueeze(grad, -2) if len(other_shape) > 1 else grad * input
     if len(other_shape) == 1:
         return F.matmul(F.transpose(input, -2, -1), F.unsqueeze(grad, -1)).squeeze(-1)
+    if len(other_shape) == 2 and len(grad.shape) == len(input.shape) > 2:
+        return F.mm(F.t(as_rows(F, input)), as_rows(F, grad))
     return F.matmul(F.transpose(input, -2, -1), grad)
 
 
@@ -263,19 +277,20 @@ def linear(xp: Any, input: Array, weight: Array, bias: Array = None) -> Any:
     return result
 
 
-def _rows(F: Any, x: Any) -> Any:
-    return x if len(x.shape) == 2 else F.reshape(x, (_leading(x.shape), x.shape[-1]))
+def _weight_grad(F: Any, grad: Any, input: Any) -> Any:
+    rows, inputs = as_rows(F, grad), as_rows(F, input)
+    return F.mm(F.t(rows), inputs) if F.xp is None else product(F.xp, rows.T, inputs)
 
 
-def _leading(shape: Any) -> int:
-    rows = 1
-    for n in shape[:-1]:
-        rows *= n
-    return rows
+def _bias_grad(F: Any, grad: Any) -> Any:
+    rows = as_rows(F, grad)
+    if F.xp is not None and rows.dtype.itemsize > 2:
+        return F.xp.column_sums(rows)
+    return F.sum(rows, (0,))
 
 
 linear.derivative(
     input=lambda F, grad, weight: F.matmul(grad, weight),
-    weight=lambda F, grad, input: F.mm(F.t(_rows(F, grad)), _rows(F, input)),
-    bias=lambda F, grad: F.sum(_rows(F, grad), (0,)),
+    weight=_weight_grad,
+    bias=_bias_grad,
 )

@@ -125,13 +125,23 @@ def _weights(xp: Any, input: Any, target: Any, weight: Any, ignore_index: int) -
     return safe, scale if weight is None else scale * weight[safe]
 
 
+def _is_plain(target: Any, input: Any, ignore_index: int) -> bool:
+    """Whether every target is a class, and none is ignored."""
+    if not target.size:
+        return False
+    least, most = target.min(), target.max()
+    within = least >= 0 and most < input.shape[_class_dim(input.ndim)]
+    return bool(within and not least <= ignore_index <= most)
+
+
 def _at_class(xp: Any, safe: Any, ndim: int) -> tuple[Any, ...]:
     """The index of each target's class in an input of ``ndim`` dimensions."""
     if ndim == 1:
         return (safe,)
+    if ndim == 2:
+        return xp.arange(len(safe)), safe
     places = [
-        xp.reshape(xp.arange(n), tuple(n if e == d else 1 for e in range(safe.ndim))) if safe.ndim > 1 else xp.arange(n)
-        for d, n in enumerate(safe.shape)
+        xp.reshape(xp.arange(n), tuple(n if e == d else 1 for e in range(safe.ndim))) for d, n in enumerate(safe.shape)
     ]
     return (places[0], safe, *places[1:])
 
@@ -157,6 +167,10 @@ def nll_loss(
     reduction: Str = "mean",
 ) -> Any:
     """The negative log-likelihood of class indices: input (N, C, …) of log-probabilities, target (N, …)."""
+    if weight is None and reduction != "none" and _is_plain(target, input, ignore_index):
+        total = -input[_at_class(xp, target, input.ndim)].sum()
+        count = target.size if reduction == "mean" else 1
+        return total / count, target, xp.full(target.shape, 1 / count, input.dtype)
     safe, scale = _weights(xp, input, target, weight, ignore_index)
     losses = input[_at_class(xp, safe, input.ndim)] * -scale
     if reduction == "none":
@@ -171,6 +185,9 @@ def nll_loss(
 def _nll_grad(F: Any, grad: Any, input_shape: Any, safe: Any, scale: Any) -> Any:
     """Minus each target's weight at its class; ``scale`` holds the mean's division already."""
     axis = _class_dim(len(input_shape))
+    if F.xp is not None:
+        zeros = F.xp.zeros(input_shape, grad.dtype)
+        return F.xp.index_set(zeros, _at_class(F.xp, safe, len(input_shape)), -grad * scale)
     spread = F.unsqueeze(-grad * scale, axis)
     return F.scatter(F.new_zeros(spread, input_shape), axis, F.unsqueeze(safe, axis), spread)
 

@@ -121,10 +121,9 @@ def _layer_rule(input: Any, normalized_shape: Any, weight: Any = None, bias: Any
     return Spec(input.shape, input.dtype)
 
 
-def _rows(x: Any, normalized_shape: Any) -> tuple[int, int, int]:
-    """(1, rows, the elements of each)."""
-    size = math.prod(normalized_shape)
-    return 1, math.prod(x.shape[: len(x.shape) - len(normalized_shape)]), size
+def _rows(x: Any, normalized_shape: Any) -> tuple[int, int]:
+    """How many rows are normalised, and the elements of each."""
+    return math.prod(x.shape[: len(x.shape) - len(normalized_shape)]), math.prod(normalized_shape)
 
 
 def _moments_of_rows(input: Any, normalized_shape: Any, *_: Any, **__: Any) -> list[Spec]:
@@ -156,8 +155,13 @@ def layer_norm(
     xp: Any, input: Array, normalized_shape: Ints, weight: Array = None, bias: Array = None, eps: Number = 1e-5
 ) -> Any:
     """The input brought to mean 0 and variance 1 over its last dimensions, then scaled and shifted."""
-    standard, mean, scale = standardised(xp, xp.reshape(input, _rows(input, normalized_shape)), eps)
-    return scaled_shifted(xp, xp.reshape(standard, input.shape), weight, bias), mean, scale
+    rows = xp.reshape(widened(xp, input), _rows(input, normalized_shape))
+    inverse = 1 / max(rows.shape[1], 1)
+    mean = xp.row_sums(rows)[:, None] * inverse
+    centred = rows - mean
+    scale = 1 / xp.sqrt(xp.einsum("gi,gi->g", centred, centred)[:, None] * inverse + eps)
+    standard = xp.reshape(xp.affine(centred, scale), input.shape)
+    return scaled_shifted(xp, standard, weight, bias), mean, scale
 
 
 @layer_norm.joint_derivative
@@ -188,13 +192,22 @@ def _layer_grads_fused(
 ) -> Any:
     shape = _rows(input, normalized_shape)
     rows = xp.reshape(widened(xp, grad), shape)
-    standard = restandardised(xp, xp.reshape(input, shape), mean, scale)
-    by_weight = xp.reshape(xp.einsum("ogi,ogi->i", rows, standard), normalized_shape) if needs[1] else None
-    by_bias = xp.reshape(xp.einsum("ogi->i", rows), normalized_shape) if needs[2] else None
+    centred = xp.reshape(widened(xp, input), shape) - mean
+    products = rows * centred
+    by_weight = xp.reshape(xp.dot(scale[:, 0], products), normalized_shape) if needs[1] else None
+    by_bias = xp.reshape(xp.column_sums(rows), normalized_shape) if needs[2] else None
     if not needs[0]:
         return None, by_weight, by_bias
-    inner = rows if weight is None else rows * xp.reshape(weight, (-1,))
-    return xp.reshape(standardised_grad(xp, inner, standard, scale), input.shape), by_weight, by_bias
+    inverse = 1 / max(shape[1], 1)
+    if weight is None:
+        inner, level, along = rows, xp.row_sums(rows), xp.row_sums(products)
+    else:
+        gains = xp.reshape(widened(xp, weight), (-1,))
+        inner, level, along = rows * gains, xp.dot(rows, gains), xp.dot(products, gains)
+    # The gradient without its parts along 1 and along the result, as ``through`` has it.
+    rest = xp.affine(centred, along[:, None] * scale * scale * -inverse, inner)
+    by_input = xp.affine(rest, scale, level[:, None] * scale * -inverse)
+    return xp.reshape(by_input, input.shape), by_weight, by_bias
 
 
 def _rms_rule(input: Any, normalized_shape: Any, weight: Any = None, eps: Any = None) -> Spec:
@@ -228,7 +241,7 @@ def rms_norm(xp: Any, input: Array, normalized_shape: Ints, weight: Array = None
     """The input over its root mean square over the last dimensions, then scaled (Zhang and Sennrich 2019)."""
     wide = widened(xp, input)
     rows = xp.reshape(wide, _rows(input, normalized_shape))
-    squares = xp.einsum("ogi,ogi->g", rows, rows)[:, None] / max(rows.shape[2], 1)
+    squares = xp.einsum("gi,gi->g", rows, rows)[:, None] / max(rows.shape[1], 1)
     standard = rows / xp.sqrt(squares + _smallest(input.dtype, eps))
     return scaled_shifted(xp, xp.reshape(standard, input.shape), weight, None)
 

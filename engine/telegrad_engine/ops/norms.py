@@ -73,48 +73,48 @@ ORDERS = (0, 0.5, 1, 1.5, 2, 2.5, 3, math.inf, -math.inf, -1)
 )
 def vector_norm(
     xp: Any,
-    x: Array,
+    input: Array,
     ord: Number = 2,
     dim: OptionalInts = None,
     keepdim: Bool = False,
     *,
     dtype: OptionalDType = None,
 ) -> Any:
-    """The ``ord``-norm over ``dim``, or of all elements: ``sum(abs(x) ** ord) ** (1 / ord)``."""
-    x = widened(x if dtype is None else x.astype(dtype.numpy))
-    where = {"axis": axes(dim, x.ndim), "keepdims": keepdim}
+    """The ``ord``-norm over ``dim``, or of all elements: ``sum(abs(input) ** ord) ** (1 / ord)``."""
+    input = widened(input if dtype is None else input.astype(dtype.numpy))
+    where = {"axis": axes(dim, input.ndim), "keepdims": keepdim}
     if ord == 2:
-        return xp.sqrt(xp.sum(x * x, **where))
+        return xp.sqrt(xp.sum(input * input, **where))
     if ord == 0:
-        return xp.sum(x != 0, **where).astype(x.dtype)
+        return xp.sum(input != 0, **where).astype(input.dtype)
     if math.isinf(ord):
-        return (xp.max if ord > 0 else xp.min)(xp.abs(x), **where)
+        return (xp.max if ord > 0 else xp.min)(xp.abs(input), **where)
     if ord == 1:
-        return xp.sum(xp.abs(x), **where)
-    return xp.sum(xp.abs(x) ** float(ord), **where) ** (1 / ord)
+        return xp.sum(xp.abs(input), **where)
+    return xp.sum(xp.abs(input) ** float(ord), **where) ** (1 / ord)
 
 
-def _vector_norm_grad(F: Any, grad: Any, x: Any, result: Any, ord: float, dim: Any, keepdim: bool) -> Any:
+def _vector_norm_grad(F: Any, grad: Any, input: Any, result: Any, ord: float, dim: Any, keepdim: bool) -> Any:
     """sgn(x) (abs(x) / norm) ** (ord - 1), and 0 where that is undefined."""
     if ord == 0:
         return None
-    kept = reduced_shape(tuple(x.shape), wrap_dims(dim, len(x.shape)), True)
+    kept = reduced_shape(tuple(input.shape), wrap_dims(dim, len(input.shape)), True)
     grad, norm = F.reshape(grad, kept), F.reshape(result, kept)
     if ord == 1:
-        return grad * F.sgn(x)
+        return grad * F.sgn(input)
     if math.isinf(ord):
-        hits = F.eq(F.abs(x), norm)
-        return F.div(grad, F.sum(hits, dim, True)) * F.sgn(x) * hits
+        hits = F.eq(F.abs(input), norm)
+        return F.div(grad, F.sum(hits, dim, True)) * F.sgn(input) * hits
     if ord < 1:
-        powers = F.where(x == 0, 0.0, F.pow(F.abs(x), ord - 1))
-        return F.sgn(x) * powers * grad * F.pow(norm, 1 - ord)
+        powers = F.where(input == 0, 0.0, F.pow(F.abs(input), ord - 1))
+        return F.sgn(input) * powers * grad * F.pow(norm, 1 - ord)
     if ord == 2:
-        return grad * F.where(norm == 0, 0.0, x / norm)
-    powers = F.sgn(x) * F.pow(F.abs(x), ord - 1) if ord < 2 else x * F.pow(F.abs(x), ord - 2)
+        return grad * F.where(norm == 0, 0.0, input / norm)
+    powers = F.sgn(input) * F.pow(F.abs(input), ord - 1) if ord < 2 else input * F.pow(F.abs(input), ord - 2)
     return powers * F.where(norm == 0, 0.0, grad / F.pow(norm, ord - 1))
 
 
-vector_norm.derivative(x=_vector_norm_grad)
+vector_norm.derivative(input=_vector_norm_grad)
 
 
 @composite(
@@ -223,8 +223,13 @@ def linalg_norm_word(
 NANS = T(2, 3, values=[[1.0, math.nan, 2.0], [math.nan, math.nan, math.nan]])
 
 
+def _nansum_rule(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Spec:
+    wrap_dims(dim, len(input.shape), in_turn=True)
+    return sum_rule(input, dim, keepdim, dtype=dtype)
+
+
 @op(
-    sum_rule,
+    _nansum_rule,
     cases=[
         *reduction(),
         case(NANS),

@@ -1,8 +1,7 @@
-"""Joining tensors, taking them apart, and writing through their parts."""
+"""Joining tensors and taking them apart."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from ..cases import T, case
@@ -18,9 +17,8 @@ from ..params import (
     Arrays,
     Int,
     IntOrInts,
-    Items,
 )
-from ..registry import composite, op
+from ..registry import op
 from ..specs import (
     Spec,
     wrap_dim,
@@ -34,6 +32,14 @@ def _joined_dtype(tensors: Any) -> Any:
     for x in tensors[1:]:
         dtype = promote_types(dtype, x.dtype)
     return dtype
+
+
+def _join(join: Any, tensors: Any, dim: int) -> Any:
+    try:
+        return join(tensors, axis=dim)
+    except TypeError:  # NumPy has no common dtype for bfloat16 and float16 or int64
+        dtype = _joined_dtype(tensors)
+        return join([x.astype(dtype) for x in tensors], axis=dim)
 
 
 def _cat_rule(tensors: Any, dim: int = 0) -> Spec:
@@ -72,7 +78,7 @@ def _cat_rule(tensors: Any, dim: int = 0) -> Spec:
 )
 def cat(xp: Any, tensors: Arrays, dim: Int = 0) -> Any:
     """The tensors joined along ``dim``."""
-    return xp.concatenate(tensors, axis=dim)
+    return _join(xp.concatenate, tensors, dim)
 
 
 def _cat_grad(F: Any, grad: Any, tensors_shape: Any, dim: int) -> list[Any]:
@@ -108,7 +114,7 @@ def _stack_rule(tensors: Any, dim: int = 0) -> Spec:
 )
 def stack(xp: Any, tensors: Arrays, dim: Int = 0) -> Any:
     """The tensors, all of one shape, along a new dimension."""
-    return xp.stack(tensors, axis=dim)
+    return _join(xp.stack, tensors, dim)
 
 
 stack.derivative(
@@ -139,13 +145,44 @@ def _check_split(split_size: Any) -> None:
         raise ShapeMismatch(f"split expects split_size be non-negative, but got split_size={split_size}")
 
 
-def _split_rule(input: Any, split_size: Any, dim: int = 0) -> list[Spec]:
+def _part_specs(input: Any, sizes: list[int], axis: int) -> list[Any]:
+    """What parts of these sizes along ``axis`` are; parts of one size share a Spec."""
+    shape, last = input.shape, -1
+    specs: list[Any] = []
+    spec: Any = None
+    for n in sizes:
+        if n != last:
+            spec, last = Spec((*shape[:axis], n, *shape[axis + 1 :]), input.dtype), n
+        specs.append(spec)
+    return specs
+
+
+def _parts(input: Any, sizes: list[int], axis: int) -> list[Any]:
+    """Views of parts of these sizes along ``axis``."""
+    before, start, parts = (slice(None),) * axis, 0, []
+    for n in sizes:
+        parts.append(input[(*before, slice(start, start + n))])
+        start += n
+    return parts
+
+
+def _joined(F: Any, grads: Any, input_shape: Any, sizes: list[int], axis: int) -> Any:
+    """The gradients of the parts side by side, zeros where none arrived."""
+    missing = [i for i, grad in enumerate(grads) if grad is None]
+    if missing:
+        present = next(grad for grad in grads if grad is not None)
+        grads = list(grads)
+        for i in missing:
+            grads[i] = F.new_zeros(present, (*input_shape[:axis], sizes[i], *input_shape[axis + 1 :]))
+    return F.cat(grads, axis)
+
+
+def _split_rule(input: Any, split_size: Any, dim: int = 0) -> list[Any]:
     if not input.shape:
         raise ShapeMismatch("split expects at least a 1-dimensional tensor")
     _check_split(split_size)
     axis = wrap_dim(dim, len(input.shape))
-    sizes = _split_sizes(input.shape, split_size, axis)
-    return [Spec((*input.shape[:axis], n, *input.shape[axis + 1 :]), input.dtype) for n in sizes]
+    return _part_specs(input, _split_sizes(input.shape, split_size, axis), axis)
 
 
 def _split_node(node: Any) -> str:
@@ -161,37 +198,66 @@ def _split_node(node: Any) -> str:
 )
 def split(xp: Any, input: Array, split_size: IntOrInts, dim: Int = 0) -> Any:
     """Parts of ``split_size`` along ``dim``, the last maybe smaller; or parts of the given sizes."""
-    axis = wrap_dim(dim, input.ndim)
-    before, start, parts = (slice(None),) * axis, 0, []
-    for n in _split_sizes(input.shape, split_size, axis):
-        parts.append(input[(*before, slice(start, start + n))])
-        start += n
-    return parts
+    axis = dim % input.ndim
+    return _parts(input, _split_sizes(input.shape, split_size, axis), axis)
 
 
-def _split_grad(F: Any, grads: Any, input_shape: Any, input_dtype: Any, split_size: Any, dim: int) -> Any:
-    sizes = _split_sizes(input_shape, split_size, wrap_dim(dim, len(input_shape)))
-    present = next(g for g in grads if g is not None)
-    parts = []
-    for grad, n in zip(grads, sizes, strict=True):
-        shape = list(input_shape)
-        shape[dim] = n
-        parts.append(F.new_zeros(present, tuple(shape)) if grad is None else grad)
-    return F.cat(parts, dim)
+def _split_grad(F: Any, grads: Any, input_shape: Any, split_size: Any, dim: int) -> Any:
+    axis = dim % len(input_shape)
+    return _joined(F, grads, input_shape, _split_sizes(input_shape, split_size, axis), axis)
 
 
 split.derivative(input=_split_grad)
 
 
-@composite(cases=[case(T(5, 2), 2), case(T(2, 4), 3, dim=1), case(T(4), 4)])
-def chunk(F: Any, input: Array, chunks: Int, dim: Int = 0) -> Any:
-    """At most ``chunks`` equal parts along ``dim``."""
-    if chunks <= 0:
-        raise InvalidOperation(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
+def _chunk_sizes(shape: Any, chunks: int, axis: int) -> list[int]:
+    """As even as they can be but for the last; of nothing there are as many as asked for."""
+    size = shape[axis]
+    return _split_sizes(shape, -(-size // chunks), axis) if size else [0] * chunks
+
+
+def _chunk_rule(input: Any, chunks: int, dim: int = 0) -> list[Any]:
     if not input.shape:
         raise ShapeMismatch("chunk expects at least a 1-dimensional tensor")
-    size = input.shape[wrap_dim(dim, len(input.shape))]
-    return F.split(input, max(-(-size // chunks), 0), dim)
+    if chunks <= 0:
+        raise InvalidOperation(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
+    axis = wrap_dim(dim, len(input.shape))
+    return _part_specs(input, _chunk_sizes(input.shape, chunks, axis), axis)
+
+
+def _chunk_node(node: Any) -> str:
+    part, _ = node.specs[0]
+    return "SplitBackward0" if part[node.attrs.get("dim", 0)] else "SplitWithSizesBackward0"
+
+
+@op(
+    _chunk_rule,
+    view=True,
+    node=_chunk_node,
+    lists_outputs=True,
+    cases=[
+        case(T(5, 2), 2),
+        case(T(2, 4), 3, dim=1),
+        case(T(4), 4),
+        case(T(2, 6), 4, -1),
+        case(T(0, 2), 3),
+        case(T(4), 0),
+        case(T(), 2),
+        case(T(4), 2, 1),
+    ],
+)
+def chunk(xp: Any, input: Array, chunks: Int, dim: Int = 0) -> Any:
+    """At most ``chunks`` equal parts along ``dim``."""
+    axis = dim % input.ndim
+    return _parts(input, _chunk_sizes(input.shape, chunks, axis), axis)
+
+
+def _chunk_grad(F: Any, grads: Any, input_shape: Any, chunks: int, dim: int) -> Any:
+    axis = dim % len(input_shape)
+    return _joined(F, grads, input_shape, _chunk_sizes(input_shape, chunks, axis), axis)
+
+
+chunk.derivative(input=_chunk_grad)
 
 
 def _unbind_rule(input: Any, dim: int = 0) -> list[Spec]:
@@ -205,7 +271,8 @@ def _unbind_rule(input: Any, dim: int = 0) -> list[Spec]:
 @op(_unbind_rule, view=True, lists_outputs=True, cases=[case(T(3, 2)), case(T(3, 2), -1), case(T(3, 0))])
 def unbind(xp: Any, input: Array, dim: Int = 0) -> Any:
     """The slices along ``dim``."""
-    return [xp.moveaxis(input, dim, 0)[i, ...] for i in range(input.shape[dim])]
+    before = (slice(None),) * (dim % input.ndim)
+    return [input[(*before, i, ...)] for i in range(input.shape[dim])]
 
 
 def _unbind_grad(F: Any, grads: Any, input_shape: Any, dim: int) -> Any:
@@ -285,37 +352,3 @@ def _select_grad(F: Any, grad: Any, input_shape: Any, dim: int, index: int) -> A
 
 
 select.derivative(input=_select_grad)
-
-
-# Writing through views -----------------------------------------------------------------------------------
-
-
-def _view_scatter_rule(input: Any, src: Any, chain: Any) -> Spec:
-    return Spec(input.shape, input.dtype)
-
-
-def follow(F: Any, x: Any, chain: Any) -> Any:
-    """The part of ``x`` that a chain of view ops leads to."""
-    for step, attrs, index in chain:
-        x = getattr(F, step.key.replace(".", "_"))(x, **attrs)
-        if isinstance(x, (list, tuple)):
-            x = x[index]
-    return x
-
-
-@op(_view_scatter_rule, method=False, internal=True)
-def view_scatter(xp: Any, input: Array, src: Array, chain: Items) -> Any:
-    """``input`` with the part that ``chain`` of views leads to replaced by ``src``."""
-    places = xp.arange(math.prod(input.shape)).reshape(input.shape)
-    for step, attrs, index in chain:
-        places = step.kernel(xp, places, **attrs)
-        if isinstance(places, (list, tuple)):
-            places = places[index]
-    flat = xp.index_set(xp.reshape(input, (-1,)), places, src)
-    return xp.reshape(flat, input.shape)
-
-
-view_scatter.derivative(
-    input=lambda F, grad, src_shape, chain: F.view_scatter(grad, F.new_zeros(grad, src_shape), chain),
-    src=lambda F, grad, chain: follow(F, grad, chain),
-)

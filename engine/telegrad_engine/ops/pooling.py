@@ -60,16 +60,25 @@ def largest(
     views = xp.strided_windows(windows.reached(xp, input, least), kernel_size, stride, dilation)
     dtype = _taps_dtype(kernel_size)
     first = _first_inside(xp, windows, counts).astype(dtype) if any(padding) else xp.zeros(counts, dtype)
-    result = xp.ascontiguousarray(views[(..., *(0,) * len(kernel_size))])
+    result, taps = _compared(xp, views, kernel_size, first, False)
+    if floating and xp.isnan(result).any():
+        return _compared(xp, views, kernel_size, first, True)
+    return result, taps
+
+
+def _compared(xp: Any, views: Any, kernel: Shape, first: Any, nans: bool) -> tuple[Any, Any]:
+    """The largest element of each window and its number, never less than ``first``; NaN counts as larger, on demand."""
+    result = xp.ascontiguousarray(views[(..., *(0,) * len(kernel))])
     taps = xp.broadcast_to(first, result.shape)
-    for number, at in enumerate(itertools.product(*map(range, kernel_size))):
+    for number, at in enumerate(itertools.product(*map(range, kernel))):
         if not number:
             continue
         value = xp.ascontiguousarray(views[(..., *at)])
         better = value > result
-        if floating:
+        if nans:
             better = better | xp.isnan(value)
-        taps = xp.where(better, xp.asarray(number, dtype), taps)
+        # Numbers only grow, so that the last one that was better is the largest.
+        taps = xp.maximum(taps, better.astype(taps.dtype) * xp.asarray(number, taps.dtype))
         result = xp.maximum(result, value)
     return result, taps
 

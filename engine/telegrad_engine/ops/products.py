@@ -9,9 +9,9 @@ from typing import Any
 from ..cases import T, case
 from ..dtypes import FLOATING, bool_, int64, parse, widened
 from ..errors import DTypeMismatch, InvalidOperation, NotImplementedForDType, ShapeMismatch
-from ..params import Array, Arrays, Int, Items, OptionalInt
+from ..params import Array, Arrays, Int, Items, Number, OptionalInt
 from ..registry import composite, op
-from ..specs import Spec, broadcast_shapes, wrap_dim, wrap_dims
+from ..specs import Spec, broadcast_shapes, expands_to, wrap_dim, wrap_dims
 from .addmm import kind_names
 
 # Over chosen dimensions -------------------------------------------------------------------------------
@@ -260,3 +260,30 @@ def trace(xp: Any, input: Array) -> Any:
 
 
 trace.derivative(input=lambda F, grad, input_shape: grad * F.eye(*input_shape, dtype=parse(grad.dtype)))
+
+
+@composite(
+    inplace=True,
+    cases=[
+        case(T(2, 3), T(2), T(3)),
+        case(T(3), T(2), T(3), beta=0.5, alpha=2),
+        case(T(2, 3), T(2), T(3), beta=0),
+        case(T(2, 3), T(2, 1), T(3)),
+        case(T(4, 3), T(2), T(3)),
+    ],
+)
+def addr(F: Any, input: Array, vec1: Array, vec2: Array, *, beta: Number = 1, alpha: Number = 1) -> Any:
+    """``beta * input + alpha * outer(vec1, vec2)``."""
+    if vec1.ndim != 1 or vec2.ndim != 1:
+        raise ShapeMismatch(
+            f"addr: Expected 1-D argument vec{1 + (vec1.ndim == 1)}, but got {(vec1, vec2)[vec1.ndim == 1].ndim}-D"
+        )
+    shape = (vec1.shape[0], vec2.shape[0])
+    if not expands_to(tuple(input.shape), shape):
+        raise ShapeMismatch(f"The expanded size of the tensor must match {list(shape)}, got {list(input.shape)}")
+    for name, number in (("beta", beta), ("alpha", alpha)):
+        if isinstance(number, float) and not input.is_floating_point():
+            raise InvalidOperation(f"For integral input tensors, argument {name} must not be a floating point number.")
+    product = F.outer(vec1, vec2) * alpha
+    kept = input if beta else F.nan_to_num(input, 0.0, 0.0, 0.0)  # what counts nothing spreads no NaN
+    return kept * beta + product

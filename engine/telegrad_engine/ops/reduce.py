@@ -16,10 +16,8 @@ from ..params import (
     Bool,
     Int,
     Ints,
-    OptionalBool,
     OptionalDType,
     OptionalInts,
-    OptionalNumber,
 )
 from ..registry import op
 from ..specs import (
@@ -60,6 +58,8 @@ def axes(dim: Any, ndim: int) -> tuple[int, ...]:
 
 def restore(F: Any, grad: Any, shape: tuple[int, ...], dim: Any, keepdim: bool) -> Any:
     """Spread the gradient of a reduction back over the input's shape."""
+    if dim is None and F.xp is not None:
+        return F.xp.broadcast_to(grad, shape)
     if not keepdim:
         kept = reduced_shape(shape, wrap_dims(dim, len(shape)), True)
         grad = F.reshape(grad, kept)
@@ -136,89 +136,6 @@ mean.derivative(
         F, _over(grad, max(count(input_shape, dim), 1)), input_shape, dim, keepdim
     )
 )
-
-
-def _var_rule(
-    input: Any,
-    dim: Any = None,
-    unbiased: bool | None = None,
-    keepdim: bool = False,
-    *,
-    correction: Any = None,
-) -> Spec:
-    if not is_floating(input.dtype):
-        raise DTypeMismatch("std and var only support floating point and complex dtypes")
-    return reduced(input, dim, keepdim)
-
-
-def _correction(unbiased: Any, correction: Any) -> float:
-    if correction is not None:
-        return float(correction)
-    return 0.0 if unbiased is False else 1.0
-
-
-VARIANCES = [
-    *[case(*c.args, **c.kwargs) for c in reduction((3, 2, 4)) if c.args[0].shape],
-    case(T(3, 4), dim=1, correction=0),
-    case(T(3, 4), dim=0, unbiased=False),
-]
-
-
-@op(_var_rule, cases=VARIANCES)
-def var(
-    xp: Any,
-    input: Array,
-    dim: OptionalInts = None,
-    unbiased: OptionalBool = None,
-    keepdim: Bool = False,
-    *,
-    correction: OptionalNumber = None,
-) -> Any:
-    """The variance over ``dim``, divided by n - correction (1 unless told)."""
-    axis, input = axes(dim, input.ndim), widened(input)
-    n = count(input.shape, dim) - _correction(unbiased, correction)
-    total = xp.sum(input, axis=axis, keepdims=True)
-    centred = input - xp.true_divide(total, count(input.shape, dim), dtype=total.dtype)
-    total = xp.sum(centred * centred, axis=axis, keepdims=keepdim)
-    return total / max(n, 0.0) if n > 0 else total / xp.zeros((), input.dtype)
-
-
-def _centred(F: Any, input: Any, dim: Any) -> Any:
-    return input - F.mean(input, dim, True)
-
-
-def _var_grad(F: Any, grad: Any, input: Any, dim: Any, unbiased: Any, keepdim: Any, correction: Any) -> Any:
-    n = count(input.shape, dim) - _correction(unbiased, correction)
-    spread = restore(F, grad, tuple(input.shape), dim, keepdim)
-    return spread * _centred(F, input, dim) * (2.0 / n if n else math.nan)
-
-
-var.derivative(input=_var_grad)
-
-
-@op(_var_rule, cases=VARIANCES)
-def std(
-    xp: Any,
-    input: Array,
-    dim: OptionalInts = None,
-    unbiased: OptionalBool = None,
-    keepdim: Bool = False,
-    *,
-    correction: OptionalNumber = None,
-) -> Any:
-    """The standard deviation over ``dim``: the square root of the variance."""
-    return xp.sqrt(var.raw(xp, input, dim, unbiased, keepdim, correction=correction))
-
-
-def _std_grad(
-    F: Any, grad: Any, input: Any, result: Any, dim: Any, unbiased: Any, keepdim: Any, correction: Any
-) -> Any:
-    # Where the deviation is 0 the slope is taken as 0, as torch does.
-    slope = F.where(result == 0.0, 0.0, grad / (result * 2.0))
-    return _var_grad(F, slope, input, dim, unbiased, keepdim, correction)
-
-
-std.derivative(input=_std_grad)
 
 
 @op(

@@ -9,10 +9,12 @@ from ..cases import I, T, case
 from ..dtypes import int32, int64
 from ..errors import (
     DTypeMismatch,
+    InvalidOperation,
     ShapeMismatch,
 )
 from ..params import (
     Array,
+    Bool,
     Int,
     Number,
 )
@@ -31,7 +33,9 @@ def _check_index(name: str, what: str, shape: Any, index: Any) -> None:
         raise ShapeMismatch(f"Index tensor must have the same number of dimensions as {what} tensor")
 
 
-def _gather_rule(input: Any, dim: int, index: Any) -> Spec:
+def _gather_rule(input: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> Spec:
+    if sparse_grad:
+        raise InvalidOperation("gather: sparse gradients are not supported; leave sparse_grad=False")
     axis = wrap_dim(dim, len(input.shape))
     _check_index("gather", "input", input.shape, index)
     for d, (n, size) in enumerate(zip(index.shape, input.shape, strict=False)):
@@ -58,7 +62,7 @@ def _corner(xp: Any, array: Any, shape: Any, axis: int) -> Any:
         case(T(3, 4), 1, I(0, 2, high=4)),
     ],
 )
-def gather(xp: Any, input: Array, dim: Int, index: Array) -> Any:
+def gather(xp: Any, input: Array, dim: Int, index: Array, *, sparse_grad: Bool = False) -> Any:
     """Along ``dim``, the elements that ``index`` names."""
     axis = dim % max(input.ndim, 1)
     if not input.ndim:

@@ -99,6 +99,7 @@ def _squeeze_rule(input: Any, dim: Any = None) -> Spec:
 @op(
     _squeeze_rule,
     view=True,
+    inplace=True,
     node=_squeeze_node,
     cases=[case(T(2, 1, 3, 1)), case(T(2, 1, 3), 1), case(T(2, 1, 3), 0), case(T(), 0), case(T(1, 0))],
 )
@@ -115,7 +116,12 @@ def _unsqueeze_rule(input: Any, dim: int) -> Spec:
     return Spec((*input.shape[:axis], 1, *input.shape[axis:]), input.dtype)
 
 
-@op(_unsqueeze_rule, view=True, cases=[case(T(2, 3), 1), case(T(2, 3), -1), case(T(), 0), case(T(0), 0)])
+@op(
+    _unsqueeze_rule,
+    view=True,
+    inplace=True,
+    cases=[case(T(2, 3), 1), case(T(2, 3), -1), case(T(), 0), case(T(0), 0)],
+)
 def unsqueeze(xp: Any, input: Array, dim: Int) -> Any:
     """With a dimension of size 1 at ``dim``."""
     return xp.expand_dims(input, dim)
@@ -135,9 +141,12 @@ def _permute_rule(input: Any, dims: Any) -> Spec:
             "the desired "
             f"ordering of dimensions i.e. input.dim() = {ndim} is not equal to len(dims) = {len(dims)}"
         )
-    order = tuple(wrap_dim(d, ndim) for d in dims)
-    if len(set(order)) != len(order):
-        raise ShapeMismatch("permute(): duplicate dims are not allowed.")
+    order: list[int] = []
+    for dim in dims:
+        axis = wrap_dim(dim, ndim)
+        if axis in order:
+            raise ShapeMismatch("permute(): duplicate dims are not allowed.")
+        order.append(axis)
     return Spec(tuple(input.shape[d] for d in order), input.dtype)
 
 
@@ -171,6 +180,7 @@ def _transpose_rule(input: Any, dim0: int, dim1: int) -> Spec:
 @op(
     _transpose_rule,
     view=True,
+    inplace=True,
     cases=[case(T(2, 3, 4), 0, 2), case(T(2, 3), -1, 0), case(T(), 0, 0), case(T(0, 3), 0, 1)],
     aliases=("swapaxes", "swapdims"),
 )
@@ -188,7 +198,7 @@ def _t_rule(input: Any) -> Spec:
     return Spec(input.shape[::-1], input.dtype)
 
 
-@op(_t_rule, view=True, cases=[case(T(2, 3)), case(T(3)), case(T())])
+@op(_t_rule, view=True, inplace=True, cases=[case(T(2, 3)), case(T(3)), case(T())])
 def t(xp: Any, input: Array) -> Any:
     """A matrix transposed."""
     return xp.transpose(input)
@@ -236,7 +246,7 @@ for _expansion in (expand, broadcast_to):
 
 def _flip_rule(input: Any, dims: Any) -> Spec:
     if dims:
-        wrap_dims(dims, len(input.shape))
+        wrap_dims(dims, len(input.shape), in_turn=True)
     return Spec(input.shape, input.dtype)
 
 

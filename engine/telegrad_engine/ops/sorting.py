@@ -277,7 +277,7 @@ def mode(xp: Any, input: Array, dim: Int = -1, keepdim: Bool = False) -> Any:
     places = xp.arange(ordered.shape[-1])
     begins = xp.concatenate([ordered[..., :1] == ordered[..., :1], ordered[..., 1:] != ordered[..., :-1]], axis=-1)
     # How far into its run of equals each place is: the first of the largest ends the longest run.
-    depth = places - xp.maximum.accumulate(xp.where(begins, places, 0), axis=-1)
+    depth = places - xp.running("maximum", xp.where(begins, places, 0), -1)
     ends = xp.moveaxis(xp.argmax(depth, axis=-1, keepdims=True), -1, dim)
     return _pick(xp, input, order, ends, dim, keepdim)
 

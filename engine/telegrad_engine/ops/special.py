@@ -69,6 +69,18 @@ logaddexp.derivative(
 )
 
 
+@elementwise(cases=[*binary()[:-1], case(T(2), T(2, dtype="int64"))], inplace=False, guard=_no_whole_numbers)
+def logaddexp2(xp: Any, input: Array, other: Array) -> Any:
+    """``log2(2**input + 2**other)`` without overflow."""
+    return xp.logaddexp2(input, other)
+
+
+logaddexp2.derivative(
+    input=lambda F, grad, input, other: grad / (1 + F.exp2(other - input)),
+    other=lambda F, grad, input, other: grad / (1 + F.exp2(input - other)),
+)
+
+
 @elementwise(
     floats=True,
     cases=[

@@ -17,16 +17,16 @@ from .inverses import check_square
 # The pseudo-inverse -----------------------------------------------------------------------------------
 
 
-def _pinv_rule(A: Any, *, atol: float | None = None, rtol: float | None = None, hermitian: bool = False) -> Spec:
+def _pinv_rule(input: Any, *, atol: float | None = None, rtol: float | None = None, hermitian: bool = False) -> Spec:
     if hermitian:
-        check_square(A, "linalg.eigh")
-    if len(A.shape) < 2 or A.dtype not in (float32.numpy, float64.numpy):
+        check_square(input, "linalg.eigh")
+    if len(input.shape) < 2 or input.dtype not in (float32.numpy, float64.numpy):
         raise DTypeMismatch(
-            f"linalg.pinv({from_numpy(A.dtype).kernel_name}{{{list(A.shape)}}}): expected a tensor with 2 or more "
-            "dimensions of float, double, cfloat or cdouble types"
+            f"linalg.pinv({from_numpy(input.dtype).kernel_name}{{{list(input.shape)}}}): expected a tensor with 2 or "
+            "more dimensions of float, double, cfloat or cdouble types"
         )
-    *batch, m, n = A.shape
-    return Spec((*batch, n, m), A.dtype)
+    *batch, m, n = input.shape
+    return Spec((*batch, n, m), input.dtype)
 
 
 PSEUDO = [
@@ -54,32 +54,32 @@ PSEUDO = [
     ],
 )
 def pinv(
-    xp: Any, A: Array, *, atol: OptionalNumber = None, rtol: OptionalNumber = None, hermitian: Bool = False
+    xp: Any, input: Array, *, atol: OptionalNumber = None, rtol: OptionalNumber = None, hermitian: Bool = False
 ) -> Any:
     """The Moore-Penrose pseudo-inverse; singular values up to ``max(atol, rtol * largest)`` count as zero.
 
     A ``hermitian`` matrix is read from its lower triangle alone.
     """
-    if not A.size:
-        return xp.zeros(_pinv_rule(A).shape, A.dtype)
+    if not input.size:
+        return xp.zeros(_pinv_rule(input).shape, input.dtype)
     if hermitian:
-        A = xp.tril(A) + xp.tril(A, -1).mT
-    U, S, Vh = xp.linalg.svd(A, full_matrices=False)
+        input = xp.tril(input) + xp.tril(input, -1).mT
+    U, S, Vh = xp.linalg.svd(input, full_matrices=False)
     if rtol is None:
-        rtol = 0.0 if atol else max(A.shape[-2:]) * float(xp.finfo(A.dtype).eps)
+        rtol = 0.0 if atol else max(input.shape[-2:]) * float(xp.finfo(input.dtype).eps)
     least = xp.maximum(atol or 0.0, rtol * S[..., :1])
     kept = least < S
     inverses = xp.where(kept, 1 / xp.where(kept, S, 1), 0)
     return (Vh.mT * inverses[..., None, :]) @ U.mT
 
 
-def pinv_grad(F: Any, grad: Any, A: Any, result: Any) -> Any:
+def pinv_grad(F: Any, grad: Any, input: Any, result: Any) -> Any:
     """Golub and Pereyra, "The differentiation of pseudo-inverses…" (1973), where the rank is constant."""
     P, left, right = result, grad.mT @ result @ result.mT, result.mT @ result @ grad.mT
-    return (left - A @ (P @ left)) + (right - (right @ P) @ A) - P.mT @ grad @ P.mT
+    return (left - input @ (P @ left)) + (right - (right @ P) @ input) - P.mT @ grad @ P.mT
 
 
-pinv.derivative(A=pinv_grad)
+pinv.derivative(input=pinv_grad)
 
 
 @composite(

@@ -66,10 +66,7 @@ def cosh(xp: Any, input: Array) -> Any:
 cosh.derivative(input=lambda F, grad, input: grad * F.sinh(input))
 
 
-# torch has the next three in place too, but without a derivative there.
-
-
-@elementwise(floats=True, cases=unary(), aliases=("arcsinh",), inplace=False)
+@elementwise(floats=True, cases=unary(), aliases=("arcsinh",))
 def asinh(xp: Any, input: Array) -> Any:
     """The inverse of the hyperbolic sine."""
     return xp.arcsinh(input)
@@ -78,7 +75,7 @@ def asinh(xp: Any, input: Array) -> Any:
 asinh.derivative(input=lambda F, grad, input: grad * F.rsqrt(input * input + 1))
 
 
-@elementwise(floats=True, cases=unary(1.2, 4.0), aliases=("arccosh",), inplace=False)
+@elementwise(floats=True, cases=unary(1.2, 4.0), aliases=("arccosh",))
 def acosh(xp: Any, input: Array) -> Any:
     """The inverse of the hyperbolic cosine, from 1 on."""
     return xp.arccosh(input)
@@ -87,7 +84,7 @@ def acosh(xp: Any, input: Array) -> Any:
 acosh.derivative(input=lambda F, grad, input: grad * F.rsqrt(input * input - 1))
 
 
-@elementwise(floats=True, cases=unary(-0.9, 0.9), aliases=("arctanh",), inplace=False)
+@elementwise(floats=True, cases=unary(-0.9, 0.9), aliases=("arctanh",))
 def atanh(xp: Any, input: Array) -> Any:
     """The inverse of the hyperbolic tangent, between -1 and 1."""
     return xp.arctanh(input)
@@ -158,3 +155,19 @@ hypot.derivative(
     input=lambda F, grad, input, result: grad * (input / result),
     other=lambda F, grad, other, result: grad * (other / result),
 )
+
+
+@elementwise(node="Deg2RadBackward0", floats=True, cases=unary())
+def deg2rad(xp: Any, input: Array) -> Any:
+    """Degrees as radians."""
+    return input * (math.pi / 180)
+
+
+@elementwise(node="Rad2DegBackward0", floats=True, cases=unary())
+def rad2deg(xp: Any, input: Array) -> Any:
+    """Radians as degrees."""
+    return input * (180 / math.pi)
+
+
+deg2rad.derivative(input=lambda F, grad: F.deg2rad(grad))
+rad2deg.derivative(input=lambda F, grad: F.rad2deg(grad))

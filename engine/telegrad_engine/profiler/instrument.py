@@ -8,13 +8,13 @@ that is not there costs nothing. One on another thread costs an op the look-up o
 from __future__ import annotations
 
 import functools
-import sys
-import threading
 from collections.abc import Callable
 from typing import Any
 
-from .. import autograd, batched
-from ..device import DeviceTensor
+from .. import autograd
+from ..devices import ENGINE, DeviceTensor
+from ..functional import batched
+from ..replaced import Place, Replacements
 from ..session import Session
 from ..tensor import Tensor
 from .recorder import Recorder, active
@@ -205,41 +205,14 @@ class _TimedKernels:
 
 # Installing --------------------------------------------------------------------------------------
 
-TENSOR = sys.modules[Tensor.__module__]  # as an attribute of the package this is the function of that name
-PLACES: tuple[tuple[Any, str, Callable[[Function], Function]], ...] = (
-    (TENSOR, "execute", _execute),
-    (TENSOR, "compose", _compose),
+PLACES: tuple[Place, ...] = (
+    (ENGINE, "execute", _execute),
+    (ENGINE, "compose", _compose),
     (Tensor, "_write", _write),
-    (DeviceTensor, "_write", _write),
     (DeviceTensor, "_write", _write),
     (autograd, "run", _run),
     (batched, "run", _run),
     (Session, "_run_verb", _verb),
 )
-_lock = threading.Lock()
-_originals: list[Function] = []
-_users = 0
-
-
-def install() -> None:
-    """Replace what executes, unless it is replaced already. Each call wants one of ``uninstall``."""
-    global _users
-    with _lock:
-        _users += 1
-        if _users == 1:
-            TENSOR.remove_quick()
-            _originals.extend(getattr(owner, name) for owner, name, _ in PLACES)
-            for (owner, name, timed), original in zip(PLACES, _originals, strict=True):
-                setattr(owner, name, timed(original))
-
-
-def uninstall() -> None:
-    """Put back the engine's own functions after the last profile."""
-    global _users
-    with _lock:
-        _users -= 1
-        if not _users:
-            for (owner, name, _), original in zip(PLACES, _originals, strict=True):
-                setattr(owner, name, original)
-            _originals.clear()
-            TENSOR.install_quick()
+_REPLACEMENTS = Replacements(PLACES)
+install, uninstall = _REPLACEMENTS.install, _REPLACEMENTS.uninstall

@@ -1,5 +1,6 @@
 """Programs: the only way anything executes in a session, and the encodings they travel in."""
 
+from . import client_verbs as client_verbs
 from .instructions import Instruction, parse_program
 from .verbs import VERBS
 

@@ -14,8 +14,21 @@ from .. import autograd, optim
 from ..convert import as_array
 from ..dtypes import FLOATING, from_numpy
 from ..errors import DTypeMismatch, InvalidArgument, InvalidValue
-from ..params import Array, Arrays, Bool, Int, Kind, OptionalBool, OptionalDType, Str, TensorKind
+from ..params import (
+    Array,
+    Arrays,
+    Bool,
+    DTypeArg,
+    Int,
+    Kind,
+    OptionalBool,
+    OptionalDType,
+    OptionalItems,
+    Str,
+    TensorKind,
+)
 from ..signature import Signature, read_params
+from ..suspension.derivation import Derivation
 from ..tensor import upload
 from .json_codec import from_lists
 
@@ -142,6 +155,18 @@ def fetch(session: Any, out: Sequence[str], tensors: Arrays, *, values: Bool = T
 
 
 @verb
+def alias(session: Any, out: Sequence[str], input: Array) -> Sequence[Any]:
+    """Another name of the same tensor."""
+    return [input]
+
+
+@verb
+def refresh(session: Any, out: Sequence[str], input: Array) -> None:
+    """Bring a view's place in the graph up to date with what was done to its base, as any use of it does."""
+    input._refresh()
+
+
+@verb
 def detach(session: Any, out: Sequence[str], input: Array) -> Sequence[Any]:
     """A tensor over the same memory outside the graph."""
     return [input.detach()]
@@ -165,6 +190,52 @@ def manual_seed(session: Any, out: Sequence[str], *, seed: Int) -> None:
     session.seed(seed)
 
 
+@verb
+def set_default_dtype(session: Any, out: Sequence[str], *, dtype: DTypeArg) -> None:
+    """Set the dtype that floating tensors get from now on where none is given."""
+    session.set_default_dtype(dtype)
+
+
+# Registered functions -------------------------------------------------------------------------------
+
+
+@verb
+def register_function(
+    session: Any,
+    out: Sequence[str],
+    *,
+    definition: Settings,
+    scope: Str = "session",
+    verify: Bool = False,
+    shapes: OptionalItems = None,
+) -> None:
+    """Register a function that is data: in this session, or with the scope "server" for all of them.
+
+    ``verify`` first checks its derivative on random inputs, of the given ``shapes`` or of some that it takes.
+    """
+    session.register(definition, scope, verify, shapes)
+
+
+@verb
+def apply(
+    session: Any,
+    out: Sequence[str],
+    tensors: Arrays,
+    *,
+    function: Str,
+    params: Settings = {},  # noqa: B006
+) -> Sequence[Any]:
+    """Apply a registered function to tensors."""
+    outputs: Sequence[Any] = session.functions.find(function).call(tensors, params)
+    return outputs
+
+
+@verb
+def remove_function(session: Any, out: Sequence[str], *, name: Str, scope: Str = "session") -> None:
+    """Forget a registered function. Graphs that it is part of keep it."""
+    session.library_of(scope).remove(name)
+
+
 # Gradients ------------------------------------------------------------------------------------------
 
 
@@ -182,7 +253,11 @@ def backward(
     """Accumulate the gradients of tensors into the leaves, or into ``inputs`` alone."""
     if not tensors:
         raise InvalidArgument("backward needs at least one tensor")
-    autograd.backward(tensors, gradients, retain_graph, create_graph, inputs)
+    arguments = tensors, gradients, retain_graph, create_graph, inputs
+    if session.suspensions.expected:
+        session.suspensions.differentiate(session, Derivation.of_backward(*arguments), out)
+    else:
+        autograd.backward(*arguments)
 
 
 @verb
@@ -201,7 +276,11 @@ def grad(
     """The gradients of ``outputs`` with respect to ``inputs``, one an input, leaving ``.grad`` alone."""
     if not outputs or not inputs:
         raise InvalidArgument("grad requires non-empty outputs and inputs.")
-    return autograd.grad(outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused, materialize_grads)
+    arguments = outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused, materialize_grads
+    if session.suspensions.expected:
+        found: Sequence[Any] = session.suspensions.differentiate(session, Derivation.of_grad(*arguments), out)
+        return found
+    return autograd.grad(*arguments)
 
 
 @verb

@@ -90,8 +90,11 @@ def encode_answer(answer: Answer, media_type: str = SAFETENSORS) -> bytes:
     """An answer as bytes. In JSON, ``data`` is null where only the description was asked for."""
     if media_type == JSON:
         members = (json_codec.dumps(name) + b":" + encode_value(value) for name, value in answer.values.items())
-        return b'{"values":{' + b",".join(members) + b"}}"
-    text = json_codec.dumps({"values": {name: value.description for name, value in answer.values.items()}})
+        return b'{"values":{' + b",".join(members) + b'},"pending":' + json_codec.dumps(answer.pending) + b"}"
+    data: dict[str, Any] = {"values": {name: value.description for name, value in answer.values.items()}}
+    if answer.pending is not None:
+        data["pending"] = answer.pending
+    text = json_codec.dumps(data)
     arrays = {name: value.array for name, value in answer.values.items() if value.array is not None}
     return safetensors.encode({"answer": text.decode()}, arrays)
 
@@ -108,4 +111,5 @@ def decode_answer(body: bytes) -> Answer:
     if "answer" not in metadata:
         raise MalformedRequest('safetensors: the metadata has no "answer"')
     data = json_codec.loads(metadata["answer"].encode())
-    return Answer({name: Value(description, arrays.get(name)) for name, description in data["values"].items()})
+    values = {name: Value(description, arrays.get(name)) for name, description in data["values"].items()}
+    return Answer(values, data.get("pending"))

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .errors import GradcheckError
-from .functions import Functions
-from .modes import no_grad
+from ..errors import GradcheckError
+from ..functions import Functions
+from ..modes import no_grad
 
 Tensors = tuple[Any, ...]
 Jacobians = Callable[[int], list[Any]]
@@ -23,7 +23,6 @@ class Tolerance(NamedTuple):
     atol: float
     rtol: float
     nondet: float
-    check_dtypes: bool
 
 
 def outputs_of(func: Callable[..., Any], inputs: Sequence[Any], every: bool = False) -> Tensors:
@@ -40,7 +39,7 @@ def numerical_jacobian(
     tensor = inputs[position]
     slopes = []
     for index in np.ndindex(*tensor.shape):
-        step = tensor._zeros_like()
+        step = tensor.detach().new_zeros(tuple(tensor.shape))
         step[index] = eps
         slopes.append(_slopes(func, inputs, position, step, eps, every))
     if not slopes:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
-from .backward import modified
-from .errors import CheckpointError
-from .modes import enable_grad, generator, state
-from .saved import Packed, saved_tensors_hooks
+from ..backward import modified
+from ..errors import CheckpointError
+from ..modes import enable_grad, generator, state
+from ..saved import Packed, saved_tensors_hooks
+from .debug import Log
 
 
 class RandomState:
@@ -78,6 +79,7 @@ class Frame:
         preserve: bool,
         compare: bool,
         early_stop: bool,
+        log: Log | None,
     ) -> None:
         self.function = function
         self.args = [Kept(a) for a in args]
@@ -86,6 +88,7 @@ class Frame:
         self.random = RandomState(preserve)
         self.compare = compare
         self.early_stop = early_stop
+        self.log = log
         self.metadata: list[dict[str, Any]] = []
         """Of each tensor that forward would have saved, by its number."""
         self.recomputed: dict[int, Any] = {}
@@ -93,7 +96,7 @@ class Frame:
 
     def run(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """The first run: each saved tensor becomes its number."""
-        with saved_tensors_hooks(self._number, self._recall):
+        with saved_tensors_hooks(self._number, self._recall), self._logged(0):
             return function(*args, **kwargs)
 
     def _number(self, tensor: Any) -> int:
@@ -103,8 +106,12 @@ class Frame:
     def _recall(self, number: int) -> Any:
         """The saved tensor of this number, for which the function is run again if need be."""
         if number not in self.recomputed:
-            self._recompute()
+            with nullcontext() if self.log is None else self.log.explaining():
+                self._recompute()
         return self.recomputed.pop(number)
+
+    def _logged(self, run: int) -> AbstractContextManager[None]:
+        return nullcontext() if self.log is None else self.log.of(run)
 
     def _recompute(self) -> None:
         args = [a.restore() for a in self.args]
@@ -113,7 +120,7 @@ class Frame:
         again = _Again(self)
         hooks = saved_tensors_hooks(again.collect, lambda tensor: tensor)
         try:
-            with enable_grad(), self.random.restored(), self.around, hooks:
+            with enable_grad(), self.random.restored(), self.around, self._logged(1), hooks:
                 self.function(*args, **kwargs)
         except _Done as done:
             if done.args[0] is not again:
@@ -150,7 +157,11 @@ class _Again:
             raise CheckpointError(
                 "torch.utils.checkpoint: A different number of tensors was saved during the original forward and "
                 f"recomputation.\nNumber of tensors saved during forward: {len(before)}\n"
-                f"Number of tensors saved during recomputation: {self.count}."
+                f"Number of tensors saved during recomputation: {self.count}.\n\n"
+                "Tip: To see a more detailed error message, either pass `debug=True` to\n"
+                "`torch.utils.checkpoint.checkpoint(...)` or wrap the code block\n"
+                "with `with torch.utils.checkpoint.set_checkpoint_debug_enabled(True):` to\n"
+                "enable checkpoint‑debug mode globally."  # noqa: RUF001 - as torch has it
             )
         if not self.frame.compare:
             return

@@ -6,12 +6,12 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from . import autograd
-from .checkpoint_frame import RandomState
-from .errors import InvalidOperation
-from .function import Function
-from .function.node import FunctionNode
-from .modes import enable_grad
+from .. import autograd
+from ..errors import InvalidOperation
+from ..function import Function
+from ..function.node import FunctionNode
+from ..modes import enable_grad
+from .frame import RandomState
 
 
 def checkpoint_reentrant(function: Callable[..., Any], preserve: bool, args: tuple[Any, ...]) -> Any:

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from .backends import NUMPY
-from .device import DeviceTensor
-from .errors import InvalidOperation
-from .registry import CATALOGUE, Op
-from .tensor import Tensor
-from .tracked import Tracked
+from ..backends import NUMPY
+from ..errors import InvalidOperation
+from ..registry import CATALOGUE, Op
+from ..tensor import Tensor
+from ..tracked import Tracked
+from .device import ENGINE, DeviceTensor
 
 
 class Memory:
@@ -92,8 +92,7 @@ class ImmutableTensor(DeviceTensor):
         strides, of which no element is ever read or written, so that the system gives it no memory.
         """
         assert isinstance(source, ImmutableTensor)
-        shape, dtype = source._data.shape, source._data.dtype
-        before = np.empty(shape, dtype) if source._strides is None else source._strides
+        before = source._layout()
         after = op.kernel(NUMPY, before, **attrs)
         after = after[index] if isinstance(after, (tuple, list)) else after
         if not np.may_share_memory(before, after):
@@ -102,6 +101,16 @@ class ImmutableTensor(DeviceTensor):
         self._view_of(source, op, attrs, index)
         self._memory, self._path = source._memory, (*source._path, (op, attrs, index))
         self._shown, self._shown_at, self._strides = shown, source._memory.writes, after
+
+    def _layout(self) -> Any:
+        """A NumPy array of this tensor's shape and strides, not to be read."""
+        return np.empty(self._data.shape, self._data.dtype) if self._strides is None else self._strides
+
+    def _show_as(self, op: Op, attrs: Any) -> None:
+        (shown,), _ = ENGINE.execute(op, [self._data], attrs, self._on.backend)
+        self._strides = op.kernel(NUMPY, self._layout(), **attrs)
+        self._path = (*self._path, (op, attrs, 0))
+        self._shown, self._shown_at = shown, self._memory.writes
 
     def _copy_value(self) -> Any:
         return self._data  # nobody can change it

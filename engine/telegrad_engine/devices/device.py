@@ -13,17 +13,17 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import Any, ClassVar
 
-from .backends import Backend, make_backend
-from .backward import Values
-from .errors import InvalidOperation
-from .graph import record
-from .inference import mark
-from .meta import unwrap
-from .modes import state
-from .registry import NO_ATTRS, Op
-from .tensor import Tensor
-from .tracked import Tracked
-from .values import ArrayValues, GraphValues, RawFunctions, after_accumulate
+from ..backends import Backend, make_backend
+from ..backward import Values
+from ..errors import InvalidOperation
+from ..graph import record
+from ..inference import mark
+from ..meta import unwrap
+from ..modes import state
+from ..registry import NO_ATTRS, Op
+from ..tensor import Tensor
+from ..tracked import Tracked
+from ..values import ArrayValues, GraphValues, RawFunctions, after_accumulate
 
 ENGINE: Any = sys.modules[Tensor.__module__]
 """tensor.py, whose functions a profile replaces; as an attribute of the package it is the function of that name."""
@@ -38,7 +38,7 @@ class Device:
         self.backend = backend
         self.name = backend.name
         base = DeviceTensor if backend.aliases else ImmutableTensor
-        self.Tensor: type[DeviceTensor] = type("Tensor", (base,), {"_on": self, "_apply": staticmethod(self.apply)})
+        self.Tensor: type[DeviceTensor] = type("Tensor", (base,), {"_on": self, "_apply": staticmethod(self._apply)})
         self.Tensor._graph_class = self.Tensor
         self.values = DeviceValues(self)
 
@@ -65,6 +65,9 @@ class Device:
             for index, output in enumerate(outputs):
                 output._show(inputs[0], op, attrs, index)
         return op.bundle(outputs)
+
+    def _apply(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Any:
+        return self.apply(op, inputs, attrs)  # looked up anew, for it may be replaced (replaced.py)
 
     @contextmanager
     def active(self) -> Iterator[None]:
@@ -113,6 +116,9 @@ class DeviceTensor(Tensor):
             out, _ = ENGINE.execute(op, datas, attrs, self._on.backend)
         self._store(out[0])
 
+    def _show_as(self, op: Op, attrs: Any) -> None:
+        (self._data,), _ = ENGINE.execute(op, [self._data], attrs, self._on.backend)
+
     def _store(self, value: Any) -> None:
         self._on.backend.copyto(self._data, self._on.backend.asarray(value), casting="unsafe")
 
@@ -150,6 +156,14 @@ class DeviceValues(ArrayValues):
     def wrap(self, grad: Any) -> Tensor:
         """A gradient as a tensor that nobody else writes to."""
         return self._device.Tensor(self._device.backend.array(grad))
+
+    def to_tensor(self, grad: Any) -> Tensor:
+        """The tensor that a Function's backward is given."""
+        return self._device.Tensor(grad)
+
+    def zeros(self, shape: tuple[int, ...], dtype: Any) -> Tensor:
+        """The tensor that a Function's backward is given where no gradient arrived."""
+        return self._device.Tensor(self._device.backend.zeros(shape, dtype))
 
     def accumulate(self, tensor: Any, grad: Any, private: bool) -> None:
         """Add a gradient to ``tensor.grad``, in place if there is one."""

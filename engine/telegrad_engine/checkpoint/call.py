@@ -1,10 +1,4 @@
-"""Recomputing in backward what forward did not keep: ``torch.utils.checkpoint``.
-
-Without reentrance (the kind to use) the graph is recorded as usual, but what its nodes would save is only counted:
-each is given a number. When backward unpacks the first of them, the function is run again, and what it saves this
-time is handed out by the same numbers. With reentrance the whole call is one Function, whose backward runs the
-function again and a backward pass inside it.
-"""
+"""``checkpoint`` and ``checkpoint_sequential``: what they are asked for, checked, and which kind it is."""
 
 from __future__ import annotations
 
@@ -13,10 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
-from .checkpoint_frame import Frame
-from .checkpoint_reentrant import checkpoint_reentrant
-from .errors import InvalidValue
-from .modes import state
+from ..errors import InvalidValue
+from ..modes import state
+from .debug import Log, is_debugged
+from .frame import Frame
+from .reentrant import checkpoint_reentrant
 
 Contexts = tuple[AbstractContextManager[Any], AbstractContextManager[Any]]
 DETERMINISM_CHECKS = ["default", "none"]
@@ -44,7 +39,8 @@ def checkpoint(
     Backward runs it again, with the random numbers it had (unless ``preserve_rng_state=False``), in the contexts
     that ``context_fn`` gives for the two runs, and stops once it has what is needed, if ``early_stop``. Raises
     CheckpointError in backward if it saves other tensors than before: ``determinism_check`` "default" compares
-    their shapes and dtypes, "none" only their number. ``debug`` is accepted; no traces are kept.
+    their shapes and dtypes, "none" only their number. With ``debug`` that error tells the operations of both runs
+    and where in the code they were.
     With ``use_reentrant`` backward must be called without ``inputs``, and keyword arguments are not passed on.
     """
     if use_reentrant is None:
@@ -65,11 +61,12 @@ def checkpoint(
     if determinism_check not in DETERMINISM_CHECKS:
         raise InvalidValue(f"determinism_check should be one of {DETERMINISM_CHECKS}, but got {determinism_check}")
     around, around_again = context_fn()
+    log = Log() if is_debugged(debug) else None
     if not state.grad_enabled:
         with around:
             return function(*args, **kwargs)
     stop = _early_stop[-1] if _early_stop else early_stop
-    frame = Frame(function, args, kwargs, around_again, preserve, determinism_check == "default", stop)
+    frame = Frame(function, args, kwargs, around_again, preserve, determinism_check == "default", stop, log)
     with around:
         return frame.run(function, args, kwargs)
 

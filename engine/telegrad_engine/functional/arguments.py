@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .errors import GradRequired, IndexOutOfRange, InvalidArgument, InvalidOperation, NotSupported, ShapeMismatch
+from ..errors import GradRequired, IndexOutOfRange, InvalidArgument, InvalidOperation, NotSupported, ShapeMismatch
 
 Tensors = tuple[Any, ...]
 OUTPUTS = "outputs of the user-provided function"
@@ -149,7 +149,7 @@ def filled(grads: Tensors, like: Tensors, strict: bool, create_graph: bool, inde
         if grad is None:
             if strict:
                 raise GradRequired(independent.format(i))
-            grad = tensor._zeros_like()
+            grad = zeros(tuple(tensor.shape), tensor)
         elif strict and create_graph and not grad.requires_grad:
             raise GradRequired(not_differentiable(which, i))
         result.append(grad)

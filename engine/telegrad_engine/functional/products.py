@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from . import autograd
-from .errors import GradRequired, InvalidChoice, InvalidOperation
-from .functional_arguments import (
+from .. import autograd
+from ..errors import GradRequired, InvalidChoice, InvalidOperation
+from ..functions import Functions
+from ..modes import enable_grad, is_grad_enabled, set_grad_enabled
+from .arguments import (
     ENTRY_INDEPENDENT,
     HESSIAN_INDEPENDENT,
     JACOBIAN_INDEPENDENT,
@@ -36,8 +38,6 @@ from .functional_arguments import (
     vector_like,
     zeros,
 )
-from .functions import Functions
-from .modes import enable_grad, is_grad_enabled, set_grad_enabled
 
 Function = Callable[..., Any]
 STRATEGIES = ("forward-mode", "reverse-mode")
@@ -263,7 +263,7 @@ class Functional:
 
         The point is of no matter for a linear function: its derivative is the same everywhere.
         """
-        dummies = tuple([out._zeros_like().requires_grad_() for out in like or outputs])
+        dummies = tuple([zeros(tuple(out.shape), out).requires_grad_() for out in like or outputs])
         return dummies, self._grad(outputs, inputs, dummies, True)
 
     def _rows(self, output: Any, inputs: Tensors, create_graph: bool) -> Sequence[Any]:

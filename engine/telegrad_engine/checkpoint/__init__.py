@@ -1,0 +1,18 @@
+"""Recomputing in backward what forward did not keep: ``torch.utils.checkpoint``.
+
+Without reentrance (the kind to use) the graph is recorded as usual, but what its nodes would save is only counted:
+each is given a number. When backward unpacks the first of them, the function is run again, and what it saves this
+time is handed out by the same numbers (:mod:`.frame`). With reentrance the whole call is one Function, whose backward
+runs the function again and a backward pass inside it (:mod:`.reentrant`).
+"""
+
+from .call import checkpoint, checkpoint_sequential, noop_context_fn, set_checkpoint_early_stop
+from .debug import set_checkpoint_debug_enabled
+
+__all__ = [
+    "checkpoint",
+    "checkpoint_sequential",
+    "noop_context_fn",
+    "set_checkpoint_debug_enabled",
+    "set_checkpoint_early_stop",
+]

@@ -1,0 +1,27 @@
+"""Functions that are data: registered by a client in any language, checked, and run here.
+
+Nothing that a client sends is executed as Python. A definition (:mod:`.function`) has programs, which are read
+once (:mod:`.reader`) into steps (:mod:`.steps`, :mod:`.control`) and run in a scope (:mod:`.blocks`). A session finds
+functions by name (:mod:`.library`), those too that the operator installed (:mod:`.installed`).
+"""
+
+from . import control as _control
+from . import steps as _steps
+from .foreign import Foreign, from_entry
+from .function import Applicable, FunctionProgram
+from .installed import Installed
+from .library import SHARED, Library, installed_library
+from .verify import verify
+
+__all__ = [
+    "SHARED",
+    "Applicable",
+    "Foreign",
+    "FunctionProgram",
+    "Installed",
+    "Library",
+    "from_entry",
+    "installed_library",
+    "verify",
+]
+_ = _control, _steps

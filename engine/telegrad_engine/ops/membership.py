@@ -1,0 +1,150 @@
+"""What is among other values, between which of them, and all ways of choosing from them."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+from ..cases import I, T, case
+from ..dtypes import int64
+from ..errors import DataDependentShape, InvalidOperation, ShapeMismatch
+from ..params import Array, Bool, Int, ManyArrays, Operand, OptionalInt
+from ..registry import composite, op
+from ..specs import Spec, wrap_dim
+
+
+@composite(
+    method=False,
+    cases=[
+        case(I(2, 3, high=4), I(3, high=4)),
+        case(I(5, high=4), I(2, 2, high=4), invert=True),
+        case(I(5, high=4), 2),
+        case(2, I(5, high=4)),
+        case(T(3, values=[1.0, 2.0, 3.0]), T(2, values=[2.0, 5.0]), assume_unique=True),
+        case(T(2), T(0)),
+    ],
+)
+def isin(
+    F: Any, elements: Operand, test_elements: Operand, *, assume_unique: Bool = False, invert: Bool = False
+) -> Any:
+    """Whether each of ``elements`` is one of ``test_elements``, or, with ``invert``, is none."""
+    others = F.reshape(test_elements, (-1,)) if hasattr(test_elements, "_data") else test_elements
+    each = F.unsqueeze(elements, -1) if hasattr(elements, "_data") else elements
+    found = F.eq(each, others) if hasattr(each, "_data") else F.eq(others, each)
+    found = F.any(found, -1)
+    return F.logical_not(found) if invert else found
+
+
+@composite(
+    method=False,
+    cases=[
+        case(T(2, 3, low=0, high=8), T(3, values=[1.0, 3.0, 7.0])),
+        case(T(3, values=[1.0, 3.0, 4.0]), T(3, values=[1.0, 3.0, 7.0]), right=True),
+        case(2.0, T(3, values=[1.0, 3.0, 7.0]), out_int32=True),
+        case(T(2), T(2, 2)),
+    ],
+)
+def bucketize(F: Any, input: Operand, boundaries: Array, *, out_int32: Bool = False, right: Bool = False) -> Any:
+    """How many of the ascending ``boundaries`` are below each value (or, with ``right``, not above it)."""
+    if boundaries.ndim != 1:
+        raise ShapeMismatch(f"boundaries tensor must be 1 dimension, but got dim({boundaries.ndim})")
+    return F.searchsorted(boundaries, input, out_int32=out_int32, right=right)
+
+
+@composite(method=False, cases=[case(T(2), T(3)), case(T(3)), case(T(2), T(0)), case(T(2), T(1), T(2)), case(T(2, 2))])
+def cartesian_prod(F: Any, tensors: ManyArrays) -> Any:
+    """A row for every way of taking one element of each vector."""
+    for x in tensors:
+        if x.ndim != 1:
+            raise ShapeMismatch(f"Expect a 1D vector, but got shape {list(x.shape)}")
+    if len(tensors) == 1:
+        return tensors[0]
+    return F.stack([F.reshape(grid, (-1,)) for grid in F.meshgrid(list(tensors), indexing="ij")], 1)
+
+
+@composite(
+    method=False,
+    cases=[
+        case(T(4)),
+        case(T(4), 3),
+        case(T(3), 2, True),
+        case(T(3), r=1),
+        case(T(2, constant=True), 3),
+        case(T(2, 2)),
+        case(T(3), -1),
+    ],
+)
+def combinations(F: Any, input: Array, r: Int = 2, with_replacement: Bool = False) -> Any:
+    """A row for every choice of ``r`` elements of a vector, each once or, with replacement, repeatedly."""
+    if input.ndim != 1:
+        raise ShapeMismatch(f"Expect a 1D vector, but got shape {list(input.shape)}")
+    if r < 0:
+        raise InvalidOperation(f"Expect a non-negative number, but got {r}")
+    if not r:
+        return F.new_zeros(input, (0,))
+    choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
+    rows = list(choose(range(input.shape[0]), r))
+    if not rows:
+        return F.new_zeros(input, (0, r))
+    taken = [F.cat([F.narrow(input, 0, row[i], 1) for row in rows]) for i in range(r)]
+    return F.stack(taken, 1)
+
+
+@composite(cases=[case(T(2, 3, dtype="bool")), case(T(0, 3))])
+def argwhere(F: Any, input: Array) -> Any:
+    """The indices of the elements that are not zero, a row each."""
+    return F.nonzero(input)
+
+
+@composite(
+    key="nonzero.as_tuple",
+    lists_outputs=True,
+    cases=[case(T(2, 3, dtype="bool"), as_tuple=True), case(T(0, 3), as_tuple=True), case(T(2), as_tuple=False)],
+)
+def nonzero_as_tuple(F: Any, input: Array, *, as_tuple: Bool) -> Any:
+    """The indices of the elements that are not zero, a vector a dimension."""
+    places = F.nonzero(input)
+    return F.unbind(places, 1) if as_tuple else places
+
+
+def _runs_rule(input: Any, dim: int = 0) -> list[Spec]:
+    if isinstance(input, Spec):
+        raise DataDependentShape("the shape of unique_consecutive's result depends on the input's values")
+    n = input.shape[dim]
+    return [Spec(input.shape, input.dtype), Spec((n,), int64.numpy), Spec((n,), int64.numpy)]
+
+
+@op(_runs_rule, method=False, internal=True, outputs=("values", "inverse", "counts"))
+def _runs(xp: Any, input: Array, dim: Int = 0) -> Any:
+    """The slices along ``dim``, of equal neighbours one; the run that each belongs to; and how long each run is."""
+    n = input.shape[dim]
+    rows = xp.reshape(xp.moveaxis(input, dim, 0), (n, math.prod(input.shape) // max(n, 1)))
+    starts = xp.concatenate([xp.ones((min(n, 1),), bool), xp.any(rows[1:] != rows[:-1], axis=1)])
+    (first,) = xp.nonzero(starts)
+    counts = xp.concatenate([first[1:], xp.full((min(n, 1),), n)]) - first
+    return xp.take(input, first, axis=dim), xp.cumsum(starts) - 1, counts
+
+
+RUNS = T(6, values=[1, 1, 2, 2, 3, 1], constant=True)
+
+
+@composite(
+    cases=[
+        case(RUNS),
+        case(RUNS, return_inverse=True, return_counts=True),
+        case(T(2, 3, values=[[1, 1, 2], [2, 2, 1]], constant=True), return_inverse=True),
+        case(T(3, 2, values=[[1, 2], [1, 2], [0, 2]], constant=True), return_counts=True, dim=0),
+        case(T(0, constant=True), return_counts=True),
+    ],
+)
+def unique_consecutive(
+    F: Any, input: Array, return_inverse: Bool = False, return_counts: Bool = False, dim: OptionalInt = None
+) -> Any:
+    """The elements, or slices along ``dim``, of equal neighbours only the first; on demand which, and how many."""
+    source = F.reshape(input, (-1,)) if dim is None else input
+    values, inverse, counts = F._runs(source, 0 if dim is None else wrap_dim(dim, input.ndim))
+    if dim is None:
+        inverse = F.reshape(inverse, tuple(input.shape))
+    wanted = (values, *([inverse] if return_inverse else []), *([counts] if return_counts else []))
+    return wanted if len(wanted) > 1 else values

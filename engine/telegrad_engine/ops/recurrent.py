@@ -1,0 +1,232 @@
+"""Recurrent networks under torch's names: stacks of layers over whole sequences. One step is ``recurrent_cells.py``.
+
+All are made of the ops of ``recurrent_layers.py``: a layer's direction is one product for the input of all steps
+and one op for the rest, so a stack is a handful of nodes however long the sequence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ..cases import T, case
+from ..errors import InvalidOperation, NotSupported
+from ..params import Array, Arrays, Bool, Int, Number
+from ..registry import composite
+
+# Stacks -----------------------------------------------------------------------------------------------------
+
+
+class Direction(NamedTuple):
+    """The parameters of one direction of one layer."""
+
+    w_ih: Any
+    w_hh: Any
+    b_ih: Any
+    b_hh: Any
+
+
+def _directions(params: Sequence[Any], has_biases: bool) -> list[Direction]:
+    width = 4 if has_biases else 2
+    if len(params) % width:
+        raise InvalidOperation("got an incorrect number of RNN parameters")
+    none = () if has_biases else (None, None)
+    return [Direction(*params[i : i + width], *none) for i in range(0, len(params), width)]
+
+
+def _stacked(
+    F: Any,
+    layer: Any,
+    input: Any,
+    hx: Sequence[Any],
+    params: Sequence[Any],
+    has_biases: bool,
+    num_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    batch_first: bool,
+    lowest: bool = True,
+) -> tuple[Any, ...]:
+    """The output of the last layer, and what each of ``hx`` (layers · directions, N, H) became.
+
+    ``layer(projected, states, direction, reverse)`` runs one direction: its result, and the last of each state.
+    """
+    count = num_layers * (1 + bidirectional)
+    directions = _directions(params, has_biases)
+    if len(directions) != count:
+        raise InvalidOperation("got an incorrect number of RNN parameters")
+    if any(state.shape[0] != count for state in hx):
+        few = any(state.shape[0] < count for state in hx)
+        raise InvalidOperation(f"Expected {'more' if few else 'fewer'} hidden states in stacked_rnn")
+    output = F.transpose(input, 0, 1) if batch_first else input
+    ends: list[tuple[Any, ...]] = []
+    for number in range(num_layers):
+        sides = []
+        for reverse in (False, True)[: 1 + bidirectional]:
+            own = directions[len(ends)]
+            states = tuple(state[len(ends)] for state in hx)
+            projected, states, own = in_one_dtype(F, output, states, own, lowest)
+            side, *end = layer(projected, states, own, reverse)
+            sides.append(side)
+            ends.append(tuple(end))
+        output = F.cat(tuple(sides), -1) if bidirectional else sides[0]
+        if dropout and train and number < num_layers - 1:
+            output = F.dropout(output, dropout, True)
+    finals = tuple(F.stack(states, 0) for states in zip(*ends, strict=True))
+    return (F.transpose(output, 0, 1) if batch_first else output, *finals)
+
+
+def in_one_dtype(
+    F: Any, input: Any, states: tuple[Any, ...], own: Direction, lowest: bool
+) -> tuple[Any, tuple[Any, ...], Direction]:
+    """The input times its weight, with all that it meets in one dtype.
+
+    It is in another than its factors under autocast alone: then ``lowest`` says whether to go on in that or, as
+    torch does for some cells, in the states'.
+    """
+    projected = F.linear(input, own.w_ih, own.b_ih)
+    if projected.dtype == input.dtype == own.w_ih.dtype:
+        return projected, states, own
+    dtype = projected.dtype if lowest else states[0].dtype
+    w_hh, b_hh, projected, *states_alike = (
+        None if x is None else F.to(x, dtype=dtype) for x in (own.w_hh, own.b_hh, projected, *states)
+    )
+    return projected, tuple(states_alike), own._replace(w_hh=w_hh, b_hh=b_hh)
+
+
+def _last(result: Any, reverse: bool) -> Any:
+    """The state after the last step."""
+    return result[0] if reverse else result[-1]
+
+
+def lstm_direction(F: Any) -> Any:
+    """How one direction of an LSTM runs; see ``_stacked``."""
+
+    def run(projected: Any, states: Any, own: Direction, reverse: bool) -> Any:
+        result, cell = F.lstm_layer(projected, *states, own.w_hh, own.b_hh, reverse)
+        return result, _last(result, reverse), cell
+
+    return run
+
+
+def gru_direction(F: Any) -> Any:
+    """How one direction of a GRU runs; see ``_stacked``."""
+
+    def run(projected: Any, states: Any, own: Direction, reverse: bool) -> Any:
+        result = F.gru_layer(projected, *states, own.w_hh, own.b_hh, reverse)
+        return result, _last(result, reverse)
+
+    return run
+
+
+def rnn_direction(F: Any, nonlinearity: str) -> Any:
+    """How one direction of an Elman network runs; see ``_stacked``."""
+
+    def run(projected: Any, states: Any, own: Direction, reverse: bool) -> Any:
+        result = F.rnn_layer(projected, *states, own.w_hh, own.b_hh, nonlinearity, reverse)
+        return result, _last(result, reverse)
+
+    return run
+
+
+def _cases(gates: int, pair: bool) -> list[Any]:
+    """Stacks with and without biases, of one layer and two, one direction and both, batch first or second."""
+
+    def states(count: int) -> Any:
+        made = [T(count, 2, 3) for _ in range(1 + pair)]
+        return made if pair else made[0]
+
+    def weights(*widths: int, biases: bool = True) -> list[T]:
+        wide = gates * 3
+        return [p for w in widths for p in (T(wide, w), T(wide, 3), *([T(wide), T(wide)] if biases else []))]
+
+    return [
+        case(T(4, 2, 2), states(1), weights(2), True, 1, 0.0, False, False, False),
+        case(T(3, 2, 2), states(1), weights(2, biases=False), False, 1, 0.0, True, False, False),
+        case(T(2, 3, 2), states(2), weights(2, 2), True, 1, 0.0, False, True, True),
+        case(T(3, 2, 2), states(2), weights(2, 3, biases=False), False, 2, 0.0, False, False, False),
+        case(T(2, 2, 2), states(4), weights(2, 2, 6, 6), True, 2, 0.0, True, True, False),
+        case(T(0, 2, 2), states(1), weights(2), True, 1, 0.0, False, False, False),
+        case(T(3, 2, 2), states(1), weights(2), True, 2, 0.0, False, False, False),
+    ]
+
+
+@composite(method=False, outputs=("output", "h_n", "c_n"), cases=_cases(4, True))
+def lstm(
+    F: Any,
+    input: Array,
+    hx: Arrays,
+    params: Arrays,
+    has_biases: Bool,
+    num_layers: Int,
+    dropout: Number,
+    train: Bool,
+    bidirectional: Bool,
+    batch_first: Bool,
+) -> Any:
+    """Layers of LSTM cells over a sequence (T, N, I): their output (T, N, D·H), last states and last cells.
+
+    ``hx`` is the first states and cells (L·D, N, H), ``params`` w_ih, w_hh and, if it ``has_biases``, b_ih and b_hh
+    of each layer's D directions. ``dropout`` is between the layers.
+    """
+    if len(hx) != 2:
+        raise InvalidOperation("lstm expects two hidden states")
+    if len(params) == (5 if has_biases else 3) * num_layers * (1 + bidirectional):
+        raise NotSupported("lstm: projections (proj_size) are not supported; apply a linear layer to the output")
+    options = (has_biases, num_layers, dropout, train, bidirectional, batch_first)
+    return _stacked(F, lstm_direction(F), input, hx, params, *options)
+
+
+@composite(method=False, outputs=("output", "h_n"), cases=_cases(3, False))
+def gru(
+    F: Any,
+    input: Array,
+    hx: Array,
+    params: Arrays,
+    has_biases: Bool,
+    num_layers: Int,
+    dropout: Number,
+    train: Bool,
+    bidirectional: Bool,
+    batch_first: Bool,
+) -> Any:
+    """Layers of GRU cells over a sequence: the output and the last states; see ``lstm``."""
+    options = (has_biases, num_layers, dropout, train, bidirectional, batch_first)
+    return _stacked(F, gru_direction(F), input, (hx,), params, *options, lowest=False)
+
+
+@composite(method=False, outputs=("output", "h_n"), cases=_cases(1, False))
+def rnn_tanh(
+    F: Any,
+    input: Array,
+    hx: Array,
+    params: Arrays,
+    has_biases: Bool,
+    num_layers: Int,
+    dropout: Number,
+    train: Bool,
+    bidirectional: Bool,
+    batch_first: Bool,
+) -> Any:
+    """Layers of Elman cells with tanh over a sequence: the output and the last states; see ``lstm``."""
+    options = (has_biases, num_layers, dropout, train, bidirectional, batch_first)
+    return _stacked(F, rnn_direction(F, "tanh"), input, (hx,), params, *options)
+
+
+@composite(method=False, outputs=("output", "h_n"), cases=_cases(1, False))
+def rnn_relu(
+    F: Any,
+    input: Array,
+    hx: Array,
+    params: Arrays,
+    has_biases: Bool,
+    num_layers: Int,
+    dropout: Number,
+    train: Bool,
+    bidirectional: Bool,
+    batch_first: Bool,
+) -> Any:
+    """Layers of Elman cells with relu over a sequence: the output and the last states; see ``lstm``."""
+    options = (has_biases, num_layers, dropout, train, bidirectional, batch_first)
+    return _stacked(F, rnn_direction(F, "relu"), input, (hx,), params, *options)

@@ -1,0 +1,94 @@
+"""Recurrent cells under torch's names: a sequence of one step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..cases import T, case
+from ..errors import InvalidOperation, ShapeMismatch
+from ..params import Array, Arrays
+from ..registry import composite
+from .recurrent import Direction, gru_direction, in_one_dtype, lstm_direction, rnn_direction
+
+
+def _check_cell(input: Any, states: Sequence[Any], w_ih: Any, w_hh: Any) -> None:
+    if input.shape[1] != w_ih.shape[1]:
+        raise ShapeMismatch(f"input has inconsistent input_size: got {input.shape[1]} expected {w_ih.shape[1]}")
+    for number, state in enumerate(states):
+        if state.shape[0] != input.shape[0]:
+            raise ShapeMismatch(
+                f"Input batch size {input.shape[0]} doesn't match hidden{number} batch size {state.shape[0]}"
+            )
+        if state.shape[1] != w_hh.shape[1]:
+            raise ShapeMismatch(
+                f"hidden{number} has inconsistent hidden_size: got {state.shape[1]}, expected {w_hh.shape[1]}"
+            )
+
+
+def _step(
+    F: Any, layer: Any, input: Any, states: tuple[Any, ...], own: Direction, lowest: bool = False
+) -> tuple[Any, ...]:
+    """What the states become: a sequence of one step."""
+    _check_cell(input, states, own.w_ih, own.w_hh)
+    projected, states, own = in_one_dtype(F, input, states, own, lowest)
+    _, *after = layer(F.unsqueeze(projected, 0), states, own, False)
+    return tuple(after)
+
+
+@composite(
+    method=False,
+    outputs=("h", "c"),
+    cases=[
+        case(T(2, 3), [T(2, 4), T(2, 4)], T(16, 3), T(16, 4)),
+        case(T(2, 3), [T(2, 4), T(2, 4)], T(16, 3), T(16, 4), T(16), T(16)),
+        case(T(2, 3), [T(2, 4)], T(16, 3), T(16, 4)),
+        case(T(2, 2), [T(2, 4), T(2, 4)], T(16, 3), T(16, 4)),
+        case(T(2, 3), [T(2, 4), T(2, 3)], T(16, 3), T(16, 4)),
+    ],
+)
+def lstm_cell(
+    F: Any, input: Array, hx: Arrays, w_ih: Array, w_hh: Array, b_ih: Array = None, b_hh: Array = None
+) -> Any:
+    """One step of an LSTM: input (N, I), state and cell (N, H), weights (4H, I) and (4H, H), biases (4H)."""
+    if len(hx) != 2:
+        raise InvalidOperation("lstm_cell expects two hidden states")
+    return _step(F, lstm_direction(F), input, tuple(hx), Direction(w_ih, w_hh, b_ih, b_hh))
+
+
+@composite(
+    method=False,
+    cases=[
+        case(T(2, 3), T(2, 4), T(12, 3), T(12, 4)),
+        case(T(2, 3), T(2, 4), T(12, 3), T(12, 4), T(12), T(12)),
+        case(T(2, 3), T(1, 4), T(12, 3), T(12, 4)),
+    ],
+)
+def gru_cell(F: Any, input: Array, hx: Array, w_ih: Array, w_hh: Array, b_ih: Array = None, b_hh: Array = None) -> Any:
+    """One step of a GRU: input (N, I), state (N, H), weights (3H, I) and (3H, H), biases (3H)."""
+    return _step(F, gru_direction(F), input, (hx,), Direction(w_ih, w_hh, b_ih, b_hh))[0]
+
+
+# Not whole numbers: of those torch makes floating states, in a cell alone.
+_INPUT = T(2, 3, values=[[0.5, -1.0, 1.5], [-0.5, 2.0, 0.25]])
+_ELMAN_CASES = [
+    case(_INPUT, T(2, 4), T(4, 3), T(4, 4)),
+    case(_INPUT, T(2, 4), T(4, 3), T(4, 4), T(4), T(4)),
+    case(T(2, 3), T(2, 5), T(4, 3), T(4, 4)),
+]
+
+
+@composite(method=False, cases=_ELMAN_CASES)
+def rnn_tanh_cell(
+    F: Any, input: Array, hx: Array, w_ih: Array, w_hh: Array, b_ih: Array = None, b_hh: Array = None
+) -> Any:
+    """One step of an Elman network with tanh: input (N, I), state (N, H), weights (H, I) and (H, H), biases (H)."""
+    return _step(F, rnn_direction(F, "tanh"), input, (hx,), Direction(w_ih, w_hh, b_ih, b_hh), lowest=True)[0]
+
+
+@composite(method=False, cases=_ELMAN_CASES)
+def rnn_relu_cell(
+    F: Any, input: Array, hx: Array, w_ih: Array, w_hh: Array, b_ih: Array = None, b_hh: Array = None
+) -> Any:
+    """One step of an Elman network with relu: input (N, I), state (N, H), weights (H, I) and (H, H), biases (H)."""
+    return _step(F, rnn_direction(F, "relu"), input, (hx,), Direction(w_ih, w_hh, b_ih, b_hh), lowest=True)[0]

@@ -1,0 +1,97 @@
+"""Taking apart at given places, by torch's names for it; and other names for reshaping and flipping."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from ..cases import T, case
+from ..errors import InvalidOperation, ShapeMismatch
+from ..params import Array, Int, IntOrInts
+from ..registry import composite
+from ..specs import wrap_dim
+
+
+@composite(
+    lists_outputs=True,
+    cases=[
+        case(T(7, 2), 3),
+        case(T(7), (1, 4)),
+        case(T(2, 5), 2, 1),
+        case(T(5), (-1, 9)),
+        case(T(2, 3), (2, 1), -1),
+        case(T(2), 3),
+        case(T(3), 0),
+        case(T(), 2),
+    ],
+)
+def tensor_split(F: Any, input: Array, indices_or_sections: IntOrInts, dim: Int = 0) -> Any:
+    """So many parts along ``dim``, the first ones maybe larger by one; or the parts between indices."""
+    if not input.ndim:
+        raise ShapeMismatch("tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims")
+    size = input.shape[wrap_dim(dim, input.ndim)]
+    if isinstance(indices_or_sections, int):
+        sections = indices_or_sections
+        if sections <= 0:
+            raise InvalidOperation(f"number of sections must be larger than 0, got {sections}")
+        part, longer = divmod(size, sections)
+        bounds = [i * part + min(i, longer) for i in range(sections + 1)]
+    else:
+        bounds = [0, *[slice(i).indices(size)[1] for i in indices_or_sections], size]
+    return tuple([F.narrow(input, dim, start, max(end - start, 0)) for start, end in itertools.pairwise(bounds)])
+
+
+def _split(F: Any, name: str, input: Any, indices_or_sections: Any, dim: int, least: int) -> Any:
+    if input.ndim < least:
+        raise ShapeMismatch(
+            f"torch.{name} requires a tensor with at least {least} dimension{'s' * (least > 1)}, "
+            f"but got a tensor with {input.ndim} dimensions!"
+        )
+    if isinstance(indices_or_sections, int) and (not indices_or_sections or input.shape[dim] % indices_or_sections):
+        raise InvalidOperation(
+            f"torch.{name} attempted to split along dimension {dim}, but the size of the dimension "
+            f"{input.shape[dim]} is not divisible by the split_size {indices_or_sections}!"
+        )
+    return F.tensor_split(input, indices_or_sections, dim)
+
+
+@composite(
+    lists_outputs=True, cases=[case(T(2, 4), 2), case(T(5), (1, 3)), case(T(4), 2), case(T(2, 3), 2), case(T(), 1)]
+)
+def hsplit(F: Any, input: Array, indices_or_sections: IntOrInts) -> Any:
+    """``tensor_split`` into equal parts side by side: along dimension 1, or 0 of a vector."""
+    return _split(F, "hsplit", input, indices_or_sections, min(input.ndim - 1, 1) if input.ndim else 0, 1)
+
+
+@composite(lists_outputs=True, cases=[case(T(4, 2), 2), case(T(4, 2), (1, 3)), case(T(3, 2), 2), case(T(4), 2)])
+def vsplit(F: Any, input: Array, indices_or_sections: IntOrInts) -> Any:
+    """``tensor_split`` into equal parts one above the other: along dimension 0."""
+    return _split(F, "vsplit", input, indices_or_sections, 0, 2)
+
+
+@composite(lists_outputs=True, cases=[case(T(1, 2, 4), 2), case(T(1, 2, 4), (1, 3)), case(T(2, 4), 2)])
+def dsplit(F: Any, input: Array, indices_or_sections: IntOrInts) -> Any:
+    """``tensor_split`` into equal parts one behind the other: along dimension 2."""
+    return _split(F, "dsplit", input, indices_or_sections, 2, 3)
+
+
+@composite(cases=[case(T(2, 3)), case(T(0, 2)), case(T(3))])
+def fliplr(F: Any, input: Array) -> Any:
+    """The columns in the opposite order."""
+    if input.ndim < 2:
+        raise ShapeMismatch("Input must be >= 2-d.")
+    return F.flip(input, (1,))
+
+
+@composite(cases=[case(T(2, 3)), case(T(3)), case(T())])
+def flipud(F: Any, input: Array) -> Any:
+    """The rows in the opposite order."""
+    if not input.ndim:
+        raise ShapeMismatch("Input must be >= 1-d.")
+    return F.flip(input, (0,))
+
+
+@composite(cases=[case(T(2, 3)), case(T()), case(T(0, 2))])
+def ravel(F: Any, input: Array) -> Any:
+    """All elements in one dimension."""
+    return F.reshape(input, (-1,))

@@ -1,0 +1,48 @@
+"""Writing through views: what a base's history is after a view of it was changed in place."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from ..params import Array, Items
+from ..registry import CATALOGUE, Op, op
+from ..specs import Spec
+
+
+def _steps(chain: Any) -> Iterator[tuple[Op, Any, int]]:
+    """The steps of a chain of views, for an array of any layout: where a view had no need of a copy, it may."""
+    for step, attrs, index in chain:
+        yield CATALOGUE.get("reshape") if step.key == "view" else step, attrs, index
+
+
+def _part(result: Any, index: int) -> Any:
+    return result[index] if isinstance(result, (list, tuple)) else result
+
+
+def _follow(F: Any, x: Any, chain: Any) -> Any:
+    """The part of ``x`` that a chain of view ops leads to."""
+    for step, attrs, index in _steps(chain):
+        x = _part(getattr(F, step.key.replace(".", "_"))(x, **attrs), index)
+    return x
+
+
+def _view_scatter_rule(input: Any, src: Any, chain: Any) -> Spec:
+    return Spec(input.shape, input.dtype)
+
+
+@op(_view_scatter_rule, method=False, internal=True)
+def view_scatter(xp: Any, input: Array, src: Array, chain: Items) -> Any:
+    """``input`` with the part that ``chain`` of views leads to replaced by ``src``."""
+    places = xp.arange(math.prod(input.shape)).reshape(input.shape)
+    for step, attrs, index in _steps(chain):
+        places = _part(step.kernel(xp, places, **attrs), index)
+    flat = xp.index_set(xp.reshape(input, (-1,)), places, src)
+    return xp.reshape(flat, input.shape)
+
+
+view_scatter.derivative(
+    input=lambda F, grad, src_shape, chain: F.view_scatter(grad, F.new_zeros(grad, src_shape), chain),
+    src=lambda F, grad, chain: _follow(F, grad, chain),
+)

@@ -1,0 +1,231 @@
+"""Optimizers that give every element a rate of its own; declared as in optim.py.
+
+Each is the published algorithm in the form that PyTorch's numbers follow: where ``eps`` stands, and which
+bias is corrected, differ between papers and libraries.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from .optim import _decayed, optimizer
+
+
+def _blend(average: Any, value: Any, weight: float) -> Any:
+    """The moving average with ``value`` in it: ``weight`` of the new."""
+    average += weight * (value - average)
+    return average
+
+
+def _shrink_or_add(p: Any, g: Any, lr: float, weight_decay: float, decoupled: bool, maximize: bool) -> tuple[Any, Any]:
+    """The parameter and the gradient after weight decay: in the one (Loshchilov and Hutter 2019) or the other."""
+    if not decoupled:
+        return p, _decayed(p, g, weight_decay, maximize)
+    p *= 1 - lr * weight_decay
+    return p, -g if maximize else g
+
+
+@optimizer("adam_amsgrad", "exp_avg", "exp_avg_sq", "max_exp_avg_sq", "t")
+def adam_amsgrad(
+    p: Any,
+    g: Any,
+    m: Any,
+    v: Any,
+    largest: Any,
+    t: Any,
+    *,
+    lr: float = 1e-3,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-8,
+    weight_decay: float = 0.0,
+    decoupled: bool = False,
+    maximize: bool = False,
+) -> tuple[Any, ...]:
+    """Adam, or AdamW if ``decoupled``, that divides by the largest average so far: Reddi et al. 2018, algorithm 2."""
+    beta1, beta2 = betas
+    p, g = _shrink_or_add(p, g, lr, weight_decay, decoupled, maximize)
+    t += 1
+    count = float(t)
+    m = _blend(m, g, 1 - beta1)
+    v *= beta2
+    v += (1 - beta2) * (g * g)
+    largest = largest.clip(v)
+    denominator = largest**0.5
+    denominator /= math.sqrt(1 - beta2**count)
+    denominator += eps
+    p -= (lr / (1 - beta1**count)) * m / denominator
+    return p, m, v, largest, t
+
+
+@optimizer("rmsprop", "square_avg", "t", momentum_buffer="momentum", grad_avg="centered")
+def rmsprop(
+    p: Any,
+    g: Any,
+    square_avg: Any,
+    t: Any,
+    *optional: Any,
+    lr: float = 1e-2,
+    alpha: float = 0.99,
+    eps: float = 1e-8,
+    weight_decay: float = 0.0,
+    momentum: float = 0.0,
+    centered: bool = False,
+    maximize: bool = False,
+) -> tuple[Any, ...]:
+    """RMSprop: Tieleman and Hinton 2012; centered as in Graves 2013, equations 38 to 45."""
+    states = list(optional)
+    g = _decayed(p, g, weight_decay, maximize)
+    t += 1
+    square_avg *= alpha
+    square_avg += (1 - alpha) * (g * g)
+    variance = square_avg
+    if centered:
+        states[-1] = _blend(states[-1], g, 1 - alpha)
+        variance = square_avg - states[-1] * states[-1]
+    change = g / (variance**0.5 + eps)
+    if momentum:
+        states[0] *= momentum
+        states[0] += change
+        change = states[0]
+    p -= lr * change
+    return p, square_avg, t, *states
+
+
+@optimizer("adagrad", "sum", "t")
+def adagrad(
+    p: Any,
+    g: Any,
+    total: Any,
+    t: Any,
+    *,
+    lr: float = 1e-2,
+    lr_decay: float = 0.0,
+    weight_decay: float = 0.0,
+    eps: float = 1e-10,
+    maximize: bool = False,
+) -> tuple[Any, ...]:
+    """Adagrad: Duchi, Hazan and Singer 2011, figure 1, the diagonal form."""
+    g = _decayed(p, g, weight_decay, maximize)
+    t += 1
+    total += g * g
+    p -= (lr / (1 + (float(t) - 1) * lr_decay)) * g / (total**0.5 + eps)
+    return p, total, t
+
+
+@optimizer("adadelta", "square_avg", "acc_delta", "t")
+def adadelta(
+    p: Any,
+    g: Any,
+    square_avg: Any,
+    acc_delta: Any,
+    t: Any,
+    *,
+    lr: float = 1.0,
+    rho: float = 0.9,
+    eps: float = 1e-6,
+    weight_decay: float = 0.0,
+    maximize: bool = False,
+) -> tuple[Any, ...]:
+    """Adadelta: Zeiler 2012, algorithm 1."""
+    g = _decayed(p, g, weight_decay, maximize)
+    t += 1
+    square_avg *= rho
+    square_avg += (1 - rho) * (g * g)
+    change = ((acc_delta + eps) / (square_avg + eps)) ** 0.5 * g
+    acc_delta *= rho
+    acc_delta += (1 - rho) * (change * change)
+    p -= lr * change
+    return p, square_avg, acc_delta, t
+
+
+@optimizer("adamax", "exp_avg", "exp_inf", "t")
+def adamax(
+    p: Any,
+    g: Any,
+    m: Any,
+    largest: Any,
+    t: Any,
+    *,
+    lr: float = 2e-3,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-8,
+    weight_decay: float = 0.0,
+    maximize: bool = False,
+) -> tuple[Any, ...]:
+    """Adamax: Kingma and Ba 2015, algorithm 2."""
+    beta1, beta2 = betas
+    g = _decayed(p, g, weight_decay, maximize)
+    t += 1
+    m = _blend(m, g, 1 - beta1)
+    largest = (largest * beta2).clip(abs(g) + eps)
+    p -= (lr / (1 - beta1 ** float(t))) * m / largest
+    return p, m, largest, t
+
+
+@optimizer("nadam", "exp_avg", "exp_avg_sq", "mu_product", "t")
+def nadam(
+    p: Any,
+    g: Any,
+    m: Any,
+    v: Any,
+    mu_product: Any,
+    t: Any,
+    *,
+    lr: float = 2e-3,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-8,
+    weight_decay: float = 0.0,
+    momentum_decay: float = 4e-3,
+    decoupled: bool = False,
+    maximize: bool = False,
+) -> tuple[Any, ...]:
+    """NAdam: Dozat 2016, section 3.2, with the schedule of momenta; ``mu_product`` is one before the first step."""
+    beta1, beta2 = betas
+    t += 1
+    count = float(t)
+    p, g = _shrink_or_add(p, g, lr, weight_decay, decoupled, maximize)
+    now, following = [beta1 * (1 - 0.5 * 0.96 ** (n * momentum_decay)) for n in (count, count + 1)]
+    mu_product *= now
+    product = float(mu_product)
+    m = _blend(m, g, 1 - beta1)
+    v *= beta2
+    v += (1 - beta2) * (g * g)
+    denominator = (v / (1 - beta2**count)) ** 0.5 + eps
+    p -= (lr * (1 - now) / (1 - product)) * g / denominator
+    p -= (lr * following / (1 - product * following)) * m / denominator
+    return p, m, v, mu_product, t
+
+
+@optimizer("radam", "exp_avg", "exp_avg_sq", "t")
+def radam(
+    p: Any,
+    g: Any,
+    m: Any,
+    v: Any,
+    t: Any,
+    *,
+    lr: float = 1e-3,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-8,
+    weight_decay: float = 0.0,
+    decoupled: bool = False,
+    maximize: bool = False,
+) -> tuple[Any, ...]:
+    """RAdam: Liu et al. 2020, algorithm 2; adaptive from an average over more than five steps on."""
+    beta1, beta2 = betas
+    t += 1
+    count = float(t)
+    p, g = _shrink_or_add(p, g, lr, weight_decay, decoupled, maximize)
+    m = _blend(m, g, 1 - beta1)
+    v *= beta2
+    v += (1 - beta2) * (g * g)
+    correction = 1 - beta2**count
+    longest = 2 / (1 - beta2) - 1
+    length = longest - 2 * count * beta2**count / correction
+    change = (lr / (1 - beta1**count)) * m
+    if length > 5:
+        shrink = (length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length)
+        change = change * (math.sqrt(shrink * correction) / (v**0.5 + eps))
+    p -= change
+    return p, m, v, t
