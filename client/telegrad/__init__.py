@@ -25,12 +25,28 @@ from telegrad_engine.dtypes import (
     uint8,
 )
 from telegrad_engine.errors import TelegradError, UnknownOp
-from telegrad_engine.modes import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
+from telegrad_engine.formatting import set_printoptions
+from telegrad_engine.modes import (
+    enable_grad,
+    inference_mode,
+    is_grad_enabled,
+    is_inference_mode_enabled,
+    no_grad,
+    set_grad_enabled,
+)
 from telegrad_engine.specs import Size
 
-from . import autograd, linalg, nn, optim
+from . import amp, autograd, linalg, nn, ops, optim, utils
+from .amp import autocast
+from .defaults import get_default_dtype, set_default_dtype
+from .devices import cuda, device
+from .generators import Generator, default_generator, initial_seed, manual_seed
+from .interop import from_dlpack, from_numpy, from_torch
+from .ops import register_function, remove_function
+from .serialization import load, save
 from .sessions import Session, connect, current
 from .tensor import Tensor, functions, upload
+from .tracing_loops import scan, while_loop
 
 if TYPE_CHECKING:
     from ._functions import *  # noqa: F403
@@ -41,6 +57,7 @@ double = float64
 half = float16
 int = int32
 long = int64
+short = int16
 bool = bool_
 
 
@@ -49,29 +66,20 @@ def tensor(data: Any, *, dtype: Any = None, requires_grad: builtins.bool = False
 
     Python floats become float32, ints int64. Raises ValueError for ragged data.
     """
-    return upload(current().recorder, data, dtype, requires_grad)
+    made = upload(current().recorder, data, dtype, requires_grad)
+    return made if device is None else made.to(device)
 
 
 def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
     """``data`` as a tensor; a tensor stays itself unless its dtype changes."""
     if isinstance(data, Tensor):
-        return data if dtype is None else data.to(dtype=dtype)
-    return tensor(data, dtype=dtype)
-
-
-def from_numpy(array: Any) -> Tensor:
-    """A tensor with an array's values and dtype."""
-    return tensor(array)
+        return data if dtype is None and device is None else data.to(device=device, dtype=dtype)
+    return tensor(data, dtype=dtype, device=device)
 
 
 def is_tensor(value: Any) -> builtins.bool:
     """Whether ``value`` is a tensor."""
     return isinstance(value, Tensor)
-
-
-def manual_seed(seed: builtins.int) -> None:
-    """Start the current session's random numbers anew."""
-    current().recorder.emit("manual_seed", (), (), {"seed": seed})
 
 
 def __getattr__(name: str) -> Any:
@@ -86,33 +94,55 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
+    "Generator",
     "Session",
     "Size",
     "TelegradError",
     "Tensor",
+    "amp",
     "as_tensor",
+    "autocast",
     "autograd",
     "bfloat16",
     "connect",
+    "cuda",
     "current",
+    "default_generator",
+    "device",
     "dtype",
     "enable_grad",
     "float16",
     "float32",
     "float64",
+    "from_dlpack",
     "from_numpy",
+    "from_torch",
+    "get_default_dtype",
+    "inference_mode",
+    "initial_seed",
     "int8",
     "int16",
     "int32",
     "int64",
     "is_grad_enabled",
+    "is_inference_mode_enabled",
     "is_tensor",
     "linalg",
+    "load",
     "manual_seed",
     "nn",
     "no_grad",
+    "ops",
     "optim",
+    "register_function",
+    "remove_function",
+    "save",
+    "scan",
+    "set_default_dtype",
     "set_grad_enabled",
+    "set_printoptions",
     "tensor",
     "uint8",
+    "utils",
+    "while_loop",
 ]

@@ -12,7 +12,12 @@ from typing import Any
 from telegrad_engine import autograd as engine_autograd
 from telegrad_engine.modes import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
 from telegrad_engine.specs import Spec
+from telegrad_engine.suspension import Derivation
 
+from . import function as function
+from . import stops
+from .function import Function as Function
+from .recorder import Recorder
 from .tensor import Tensor, handle, recorder_of, refs
 
 
@@ -25,13 +30,21 @@ def backward(
 ) -> None:
     """Accumulate the sum of the tensors' gradients into the leaves, or into ``inputs`` alone."""
     recorder = recorder_of(tuple(tensors))
-    engine_autograd.backward(tensors, gradients, retain_graph, create_graph, inputs)
-    names: list[Any] = [refs(tensors)]
-    if gradients is not None or inputs is not None:
-        names.append(None if gradients is None else refs(gradients))
-    if inputs is not None:
-        names.append(refs([inputs] if isinstance(inputs, Tensor) else list(inputs)))
-    recorder.emit("backward", names, (), _options(retain_graph=retain_graph, create_graph=create_graph or None))
+
+    def record() -> None:
+        names: list[Any] = [refs(tensors)]
+        if gradients is not None or inputs is not None:
+            names.append(None if gradients is None else refs(gradients))
+        if inputs is not None:
+            names.append(refs([inputs] if isinstance(inputs, Tensor) else list(inputs)))
+        recorder.emit("backward", names, (), _options(retain_graph=retain_graph, create_graph=create_graph or None))
+
+    arguments = tensors, gradients, retain_graph, create_graph, inputs
+    if recorder.stops:
+        stops.run(recorder, Derivation.of_backward(*arguments), record)
+    else:
+        engine_autograd.backward(*arguments)
+        record()
 
 
 def grad(
@@ -48,41 +61,60 @@ def grad(
     One tensor per input, of its shape and dtype; None for an input that was not used, if
     ``allow_unused``, or zeros, if ``materialize_grads``.
     """
-    stand_ins = engine_autograd.grad(
-        outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused, materialize_grads
-    )
     outs = (outputs,) if isinstance(outputs, Tensor) else tuple(outputs)
     ins = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
     recorder = recorder_of(outs)
-    results = []
-    for stand_in in stand_ins:
-        result = None
-        if stand_in is not None:
-            result = handle(recorder, Spec(stand_in._data.shape, stand_in._data.dtype))
-            if create_graph:
-                result._adopt(stand_in)
-        results.append(result)
     # An unused input's name is given out but never bound.
-    names = [r._id if r is not None else recorder.new_id() for r in results]
-    seeds = None
-    if grad_outputs is not None:
-        seeds = refs([grad_outputs] if isinstance(grad_outputs, Tensor) else list(grad_outputs))
-    recorder.emit(
-        "grad",
-        [refs(outs), refs(ins), seeds],
-        names,
-        _options(
+    names = [recorder.new_id() for _ in ins]
+
+    def record() -> None:
+        seeds = None
+        if grad_outputs is not None:
+            seeds = refs([grad_outputs] if isinstance(grad_outputs, Tensor) else list(grad_outputs))
+        options = _options(
             retain_graph=retain_graph,
             create_graph=create_graph or None,
             allow_unused=allow_unused,
             materialize_grads=materialize_grads or None,
-        ),
-    )
-    return tuple(results)
+        )
+        recorder.emit("grad", [refs(outs), refs(ins), seeds], names, options)
+
+    arguments = outs, ins, grad_outputs, retain_graph, create_graph, allow_unused, materialize_grads
+    if recorder.stops:
+        stand_ins = stops.run(recorder, Derivation.of_grad(*arguments), record)
+    else:
+        stand_ins = engine_autograd.grad(*arguments)
+        record()
+    return tuple([_result(recorder, name, found, create_graph) for name, found in zip(names, stand_ins, strict=True)])
+
+
+def _result(recorder: Recorder, name: str, stand_in: Any, create_graph: bool) -> Tensor | None:
+    """A handle on a gradient that the session computes, for the one that the shadow has."""
+    if stand_in is None:
+        return None
+    result = handle(recorder, Spec(stand_in._data.shape, stand_in._data.dtype), name=name)
+    if create_graph:
+        result._adopt(stand_in)
+    return result
 
 
 def _options(**options: Any) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-__all__ = ["backward", "enable_grad", "grad", "is_grad_enabled", "no_grad", "set_grad_enabled"]
+from . import functional  # noqa: E402  (written over the grad above)
+from .gradchecks import gradcheck, gradgradcheck  # noqa: E402
+
+__all__ = [
+    "Function",
+    "backward",
+    "enable_grad",
+    "function",
+    "functional",
+    "grad",
+    "gradcheck",
+    "gradgradcheck",
+    "is_grad_enabled",
+    "no_grad",
+    "set_grad_enabled",
+]

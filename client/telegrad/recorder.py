@@ -15,10 +15,10 @@ import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from telegrad_engine.errors import InvalidOperation, TelegradError
+from telegrad_engine.errors import InternalError, InvalidOperation, TelegradError
 from telegrad_engine.modes import state
 from telegrad_engine.program import Instruction
-from telegrad_engine.session import Value
+from telegrad_engine.session import Answer, Value
 
 from .transports import Transport
 
@@ -51,6 +51,8 @@ class Recorder:
         self.lines: list[tuple[str, int]] = []
         self.dead: list[str] = []
         self.failed: dict[str, TelegradError] = {}
+        self.stops: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
+        """What a pass must stop at, nodes and hooks with the user's Python, by the ids they have in the session."""
         self.requests = 0
         self.closed = False
         # The session lives as long as anything that refers to it: a Session or a tensor. A finalizer, not
@@ -109,15 +111,26 @@ class Recorder:
 
         Raises the error of what was sent before without waiting, if it failed.
         """
-        if self.closed:
-            raise InvalidOperation(CLOSED_TEXT)
         if fetch is not None:
             self.pending.append(fetch)
             self.lines.append(("", 0))
+        answer = self._exchange()
+        if answer.pending is not None:
+            self._cancel(answer.pending["call"])
+            raise InternalError(f"a pass waits where none was expected to: {answer.pending}")
+        return answer.values
+
+    def advance(self) -> dict[str, Any] | None:
+        """Send what is recorded, whose last instruction starts or resumes a pass: what that waits for, if it stops."""
+        return self._exchange().pending
+
+    def _exchange(self) -> Answer:
+        if self.closed:
+            raise InvalidOperation(CLOSED_TEXT)
         self._free_dead()
         if not self.pending:
             self._land()
-            return {}
+            return Answer({})
         # Packed before the wait: the server may still be busy with the program before.
         packed = self.transport.pack(self.pending)
         self._land()
@@ -125,10 +138,14 @@ class Recorder:
         self.requests += 1
         try:
             self.transport.send(packed)
-            return self.transport.receive().values
+            answer = self.transport.receive()
         except TelegradError as error:
             self._note_failure(error, recording)
             raise
+        if answer.pending is not None:
+            behind = answer.pending["instruction"] + 1  # what died since: to be freed by the next program
+            self.pending[:0], self.lines[:0] = recording.program[behind:], recording.lines[behind:]
+        return answer
 
     def _relieve(self) -> None:
         """Send what has gathered without waiting for the answer, unless it is little or the server is busy.
@@ -213,8 +230,15 @@ class Recorder:
             error.add_note(f"recorded at {filename}:{line} as {program[index]!r:.200}")
         for instruction in program[index:]:
             self.refuse(instruction.outputs, error)
-            if instruction.op == "free":
+            if instruction.op == "resume":
+                self._cancel(instruction.attrs["call"])
+            elif instruction.op == "free":
                 self.dead.extend(n for n in instruction.inputs[0] if self.failed.pop(n, None) is None)
+
+    def _cancel(self, call: str) -> None:
+        """Leave no pass waiting for gradients that never came to be."""
+        self.pending.append(Instruction("cancel", (), (), {"call": call}, None, True))
+        self.lines.append(("", 0))
 
     def refuse(self, names: Sequence[str], error: TelegradError) -> None:
         """Note that these tensors never came to be: who uses them gets the error, and nothing is freed."""

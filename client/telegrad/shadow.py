@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from telegrad_engine.backward import ShadowPass, Values
+from telegrad_engine.function import once
 from telegrad_engine.meta import Meta
 from telegrad_engine.specs import Spec
 from telegrad_engine.values import GraphValues
@@ -36,10 +37,15 @@ class ShadowValues(Values):
 
     def __exit__(self, *exc: object) -> None:
         if exc[0] is None:
-            for tensor in self.received:
-                tensor._receive_grad()
-            for tensor in self.replaced:
-                tensor._replace_grad()
+            self.settle()
+
+    def settle(self) -> None:
+        """Note what happened so far: where the user's code runs next, it has happened in the session."""
+        for tensor in self.received:
+            tensor._receive_grad()
+        for tensor in self.replaced:
+            tensor._replace_grad()
+        self.received, self.replaced = [], []
 
     def seed(self, tensor: Any, gradient: Any) -> Any:
         """What the pass starts with: the root's own shape and dtype."""
@@ -52,7 +58,7 @@ class ShadowValues(Values):
         return Spec(shape, dtype)
 
     def run_hooks(self, hooks: Any, grad: Any) -> Any:
-        if hooks is not None and hooks.retain is not None:
+        if hooks is not None and hooks.retain is not None and grad is not None:
             tensor = hooks.retain()
             if tensor is not None:
                 self.replaced.append(tensor)
@@ -62,8 +68,13 @@ class ShadowValues(Values):
         """The gradient as a stand-in without a history."""
         return Meta(grad)
 
+    def from_tensor(self, tensor: Any) -> Any:
+        return tensor._data
+
     def accumulate(self, tensor: Any, grad: Any, private: bool) -> None:
         """Note that the tensor has a gradient now."""
+        if isinstance(tensor, Meta):
+            once.Error.backward(None)  # the only leaves without a session stand behind such a function's gradients
         self.received.append(tensor)
 
 
@@ -76,19 +87,27 @@ class RecordedGraphValues(GraphValues):
 
     def __exit__(self, *exc: object) -> None:
         if exc[0] is None:
-            for tensor, grad in self.received:
-                if tensor._has_grad:
-                    known = tensor._grad
-                    present = tensor._grad_history or Meta(tensor._data) if known is None else Meta._at(known)
-                    grad = present + grad
-                tensor._replace_grad(grad)
+            self.settle()
         super().__exit__(*exc)
+
+    def settle(self) -> None:
+        """Note what happened so far."""
+        for tensor, grad in self.received:
+            if tensor._has_grad:
+                known = tensor._grad
+                present = tensor._grad_history or Meta(tensor._data) if known is None else Meta._at(known)
+                grad = present + grad
+            tensor._replace_grad(grad)
+        self.received = []
+
+    def from_tensor(self, tensor: Any) -> Any:
+        return Meta._at(tensor)
 
     def seed(self, tensor: Any, gradient: Any) -> Any:
         return Meta(tensor._data) if gradient is None else Meta._at(gradient)
 
     def run_hooks(self, hooks: Any, grad: Any) -> Any:
-        if hooks is not None and hooks.retain is not None:
+        if hooks is not None and hooks.retain is not None and grad is not None:
             tensor = hooks.retain()
             if tensor is not None:
                 self.accumulate(tensor, grad, False)

@@ -17,13 +17,15 @@ from telegrad_engine.dtypes import FLOATING, parse
 from telegrad_engine.errors import DataDependentShape, DTypeMismatch, InvalidOperation, TelegradError
 from telegrad_engine.formatting import format_tensor
 from telegrad_engine.functions import Functions
-from telegrad_engine.meta import Meta, apply_spec
+from telegrad_engine.meta import Meta, apply_spec, enter, unwrap
 from telegrad_engine.modes import state
 from telegrad_engine.registry import NO_ATTRS, Op
 from telegrad_engine.specs import Spec
 from telegrad_engine.tensor import item, truth
 from telegrad_engine.tracked import Tracked
 
+from .devices import device, require_cuda
+from .foreign import host_array
 from .recorder import Recorder
 from .sessions import current
 from .shadow import RecordedGraphValues, ShadowValues
@@ -89,6 +91,13 @@ class Tensor(Tracked):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         return np.asarray(self.numpy(), dtype=dtype)
 
+    def __dlpack__(self, **options: Any) -> Any:
+        """A copy of the value, for libraries that take DLPack."""
+        return self.numpy().__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)  # the CPU: that is where the copy is
+
     def __repr__(self) -> str:
         return format_tensor(self, self._fetch())
 
@@ -97,9 +106,19 @@ class Tensor(Tracked):
         return self
 
     @property
-    def device(self) -> str:
+    def device(self) -> device:
         """The device that the session computes on."""
-        return self._recorder.transport.device
+        return device(self._recorder.transport.device)
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether the session computes on a GPU."""
+        return self.device.type == "cuda"
+
+    def cuda(self, device: Any = None, non_blocking: bool = False) -> Tensor:
+        """The tensor itself, if its session computes on a GPU. Raises AssertionError otherwise."""
+        require_cuda(self._recorder.transport.device)
+        return self
 
     def new_tensor(self, data: Any, *, dtype: Any = None, requires_grad: bool = False) -> Tensor:
         """A new tensor from ``data`` in this tensor's session."""
@@ -170,16 +189,33 @@ class Tensor(Tracked):
         self._recorder.emit("retain_grad", [self._id])
 
     def register_hook(self, hook: Any) -> Any:
-        """Not available on a session's tensors yet: a hook is Python, and Python stays on the client."""
-        raise NotImplementedError(
-            "hooks on a session's tensors are not supported yet; use torch.autograd.grad's results instead"
-        )
+        """Call ``hook(grad)`` when this tensor's gradient is computed; what it returns replaces it.
+
+        The hook runs here, so a backward that comes to it waits for the session once. Returns a handle whose
+        ``remove()`` takes the hook away.
+        """
+        from .hooks import register
+
+        return register(self, hook)
+
+    def register_post_accumulate_grad_hook(self, hook: Any) -> Any:
+        """Call ``hook(self)`` each time this leaf's gradient has been accumulated; otherwise as ``register_hook``."""
+        from .hooks import register_post_accumulate
+
+        return register_post_accumulate(self, hook)
 
     def detach(self) -> Tensor:
         """A tensor over the same memory that is outside the graph."""
         result = handle(self._recorder, self._data)
         result._cell = self._cell
         self._recorder.emit("detach", [self._id], [result._id])
+        return result
+
+    def _apart(self) -> Tensor:
+        # In the session it is the same tensor, in its place: only the shadow could form a cycle.
+        result = handle(self._recorder, self._data)
+        result._cell = self._cell
+        self._recorder.emit("alias", [self._id], [result._id])
         return result
 
     def detach_(self) -> Tensor:
@@ -209,7 +245,8 @@ class Tensor(Tracked):
                 "at the moment."
             )
         copied = handle(self._recorder, self._data, type(self))
-        self._recorder.emit("clone", [self.detach()._id], [copied._id])
+        source = self.detach()  # held until the instruction is recorded, or it would be freed before
+        self._recorder.emit("clone", [source._id], [copied._id])
         if self._requires_grad:
             copied.requires_grad_()
         if self.grad is not None:
@@ -235,8 +272,15 @@ class Tensor(Tracked):
         """Take the place in the graph that a stand-in has."""
         self._node, self._slot, self._requires_grad = meta._node, meta._slot, meta._requires_grad
 
+    def _rebuilt(self) -> None:
+        self._recorder.emit("refresh", [self._id])  # nodes are as old in the session as in the shadow
+
     def _write(self, op: Op, inputs: tuple[Any, ...], attrs: Any) -> None:
         self._recorder.emit(f"{op.key}_", refs(inputs), (), attrs)
+
+    def _show_as(self, op: Op, attrs: Any) -> None:
+        self._data = op.rule(self._data, **attrs)
+        self._recorder.emit(f"{op.key}_", [self._id], (), attrs)
 
     def _ones_like(self) -> Any:
         return Meta(self._data)
@@ -253,12 +297,12 @@ class Tensor(Tracked):
 # Making handles -------------------------------------------------------------------------------
 
 
-def handle(recorder: Recorder, spec: Any, cls: type[Tensor] = Tensor) -> Tensor:
-    """A tensor with a fresh id; the caller records the instruction that makes it."""
+def handle(recorder: Recorder, spec: Any, cls: type[Tensor] = Tensor, name: str | None = None) -> Tensor:
+    """A tensor with a fresh id, or this; the caller records the instruction that makes it."""
     tensor = _new(cls)
     tensor._data = spec
     tensor._cell = [0]
-    tensor._id = recorder.new_id()
+    tensor._id = recorder.new_id() if name is None else name
     tensor._recorder = recorder
     return tensor
 
@@ -266,7 +310,7 @@ def handle(recorder: Recorder, spec: Any, cls: type[Tensor] = Tensor) -> Tensor:
 def upload(recorder: Recorder, data: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:
     """A new tensor from numbers, nested lists, an array or another library's tensor."""
     if hasattr(data, "detach") and hasattr(data, "numpy"):
-        data = data.detach().cpu().numpy()
+        data = host_array(data)
     before, state.default_dtype = state.default_dtype, recorder.default_dtype
     try:
         array = as_array(data, dtype)
@@ -316,6 +360,8 @@ def recorder_of(inputs: Sequence[Any]) -> Recorder:
 
 def apply(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Any:
     """Record ``op``: check it, give its outputs ids, shapes and dtypes, and enter it into the shadow graph."""
+    if state.autocast is not None:
+        op, inputs, attrs = state.autocast.cast(op, inputs, attrs)
     recorder = recorder_of(inputs)
 
     made: list[Tensor] = []
@@ -339,13 +385,17 @@ def apply(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) 
         state.default_dtype = before
 
 
-def _apply_and_ask(recorder: Recorder, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Tensor:
-    """For a result whose shape depends on values: run it now and ask what it is."""
-    output = handle(recorder, None)
-    recorder.emit(op.key, refs(inputs), [output._id], attrs)
-    known = recorder.fetch([output._id], values=False)[output._id].description
-    output._data = Spec(tuple(known["shape"]), parse(known["dtype"]).numpy)
-    return output
+def _apply_and_ask(recorder: Recorder, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:
+    """For results whose shapes depend on values: run it now and ask what they are."""
+    outputs = [handle(recorder, None) for _ in op.outputs]
+    ids = [output._id for output in outputs]
+    recorder.emit(op.key, refs(inputs), ids, attrs)
+    known = recorder.fetch(ids, values=False)
+    for output in outputs:
+        description = known[output._id].description
+        output._data = Spec(tuple(description["shape"]), parse(description["dtype"]).numpy)
+    enter(op, inputs, attrs, outputs, *unwrap(inputs))
+    return op.bundle(outputs)
 
 
 functions = Functions(apply)

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import httpx
 
 from telegrad_engine import errors
+from telegrad_engine.custom import Applicable, from_entry
 from telegrad_engine.dtypes import DType, parse
 from telegrad_engine.program import Instruction
 from telegrad_engine.program.wire import SAFETENSORS, decode_answer, encode_program
@@ -48,6 +49,10 @@ class Transport(Protocol):
         """What the program that was sent last brings back. Raises the session's TelegradError."""
         ...
 
+    def function(self, name: str) -> Applicable:
+        """A registered function. Raises UnknownFunction."""
+        ...
+
     def close(self) -> None:
         """End the session."""
         ...
@@ -77,8 +82,13 @@ class LocalTransport:
         """Run the program."""
         return self.session.run(self._program)
 
+    def function(self, name: str) -> Applicable:
+        """A registered function."""
+        return self.session.functions.find(name)
+
     def close(self) -> None:
         """Drop the session's tensors."""
+        self.session.suspensions.waiting.clear()
         self.session.tensors.clear()
 
 
@@ -123,6 +133,16 @@ class HTTPTransport:
         if status >= 400:
             raise problem_to_error(self.url, status, body)
         return decode_answer(body)
+
+    def function(self, name: str) -> Applicable:
+        """A registered function, from its definition."""
+        try:
+            response = self._client.get(f"/v1/sessions/{self.session_id}/functions/{name}")
+        except httpx.HTTPError as error:
+            raise failure(self.url, error) from None
+        if response.is_error:
+            raise problem_to_error(self.url, response.status_code, response.content)
+        return from_entry(response.json(), self.function)
 
     def close(self) -> None:
         """End the session on the server, as well as can be: it may be gone already."""

@@ -12,7 +12,16 @@ import torch
 
 import telegrad as tg
 
-BUILTINS = (NotImplementedError, RuntimeError, IndexError, KeyError, AttributeError, TypeError, ValueError)
+BUILTINS = (
+    NotImplementedError,
+    RuntimeError,
+    IndexError,
+    KeyError,
+    AttributeError,
+    TypeError,
+    ValueError,
+    AssertionError,
+)
 
 
 def same(function: Callable[[Any], Any], rtol: float = 1e-5) -> Any:

@@ -1,17 +1,68 @@
-"""Modules of modules."""
+"""Modules of modules: in order, or by name."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from typing import Any, Self, overload
 
-from telegrad_engine.errors import IndexOutOfRange
+from telegrad_engine.errors import IndexOutOfRange, InvalidChoice, InvalidValue
 
 from .module import Module
 
 
-class Sequential(Module):
+class _Numbered(Module):
+    """What lists of modules share: each stands under its place in the list, so a state dict has no holes."""
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __iter__(self) -> Iterator[Module]:
+        return iter(self._stages().values())
+
+    def _stages(self) -> dict[str, Module]:
+        return self._modules  # type: ignore[return-value]  # a stage is never None
+
+    def __setitem__(self, index: int, module: Module) -> None:
+        setattr(self, self._name(index), module)
+
+    def __delitem__(self, index: int | slice) -> None:
+        for name in list(self._modules)[index] if isinstance(index, slice) else [self._name(index)]:
+            del self._modules[name]
+        self._number(list(self))
+
+    def _number(self, modules: list[Module]) -> None:
+        self._modules.clear()
+        self._modules.update((str(i), module) for i, module in enumerate(modules))
+
+    def _name(self, index: int) -> str:
+        index = operator.index(index)
+        if not -len(self) <= index < len(self):
+            raise IndexOutOfRange(f"index {index} is out of range")
+        return list(self._modules)[index]
+
+    def append(self, module: Module) -> Self:
+        """Add a module at the end."""
+        self.add_module(str(len(self)), module)
+        return self
+
+    def extend(self, modules: Iterable[Module]) -> Self:
+        """Add modules at the end."""
+        if not isinstance(modules, Iterable):
+            raise TypeError(
+                f"{type(self).__name__}.extend should be called with an iterable, but got {type(modules).__name__}"
+            )
+        for module in list(modules):
+            self.append(module)
+        return self
+
+    def _remove(self, key: Any) -> Any:
+        found = self[key]  # type: ignore[index]  # of the subclass
+        del self[key]
+        return found
+
+
+class Sequential(_Numbered):
     """Modules one after the other, given as arguments or as a mapping of names to modules."""
 
     @overload
@@ -30,15 +81,6 @@ class Sequential(Module):
             input = module(input)
         return input
 
-    def __len__(self) -> int:
-        return len(self._modules)
-
-    def __iter__(self) -> Iterator[Module]:
-        return iter(self._stages().values())
-
-    def _stages(self) -> dict[str, Module]:
-        return self._modules  # type: ignore[return-value]  # a stage is never None
-
     @overload
     def __getitem__(self, index: int) -> Module: ...
     @overload
@@ -48,22 +90,166 @@ class Sequential(Module):
             return type(self)(dict(list(self._stages().items())[index]))
         return self._stages()[self._name(index)]
 
-    def __setitem__(self, index: int, module: Module) -> None:
-        setattr(self, self._name(index), module)
+    def pop(self, key: int | slice) -> Module:
+        """Remove a module, or a slice of them, and return it."""
+        removed: Module = self._remove(key)
+        return removed
 
-    def __delitem__(self, index: int | slice) -> None:
-        for name in list(self._modules)[index] if isinstance(index, slice) else [self._name(index)]:
-            del self._modules[name]
-        # Numbered anew, so that a state dict has no holes.
-        self._modules = {str(i): module for i, module in enumerate(self._modules.values())}
-
-    def append(self, module: Module) -> Self:
-        """Add a module at the end."""
-        self.add_module(str(len(self)), module)
+    def insert(self, index: int, module: Module) -> Self:
+        """Put a module before another, counted from either end."""
+        if not isinstance(module, Module):
+            raise InvalidChoice(f"module should be of type: {Module}")
+        if not -len(self) <= index <= len(self):
+            raise IndexOutOfRange(f"Index out of range: {index}")
+        stages = list(self)
+        stages.insert(index, module)
+        self._number(stages)
         return self
 
-    def _name(self, index: int) -> str:
-        index = operator.index(index)
-        if not -len(self) <= index < len(self):
-            raise IndexOutOfRange(f"index {index} is out of range")
-        return list(self._modules)[index]
+    def __add__(self, other: Sequential) -> Sequential:
+        if not isinstance(other, Sequential):
+            raise InvalidValue(f"add operator supports only objects of Sequential class, but {type(other)} is given.")
+        return Sequential(*self, *other)
+
+    def __iadd__(self, other: Sequential) -> Self:
+        if not isinstance(other, Sequential):
+            raise InvalidValue(f"add operator supports only objects of Sequential class, but {type(other)} is given.")
+        return self.extend(other)
+
+    def __mul__(self, other: int) -> Sequential:
+        if not isinstance(other, int):
+            raise TypeError(f"unsupported operand type(s) for *: {type(self)} and {type(other)}")
+        if other <= 0:
+            raise InvalidValue(f"Non-positive multiplication factor {other} for {type(self)}")
+        return Sequential(*list(self) * other)
+
+    __rmul__ = __mul__
+
+
+class ModuleList(_Numbered):
+    """A list whose modules' parameters are found; it computes nothing itself."""
+
+    def __init__(self, modules: Iterable[Module] | None = None) -> None:
+        super().__init__()
+        if modules is not None:
+            self.extend(modules)
+
+    @overload
+    def __getitem__(self, index: int) -> Module: ...
+    @overload
+    def __getitem__(self, index: slice) -> Self: ...
+    def __getitem__(self, index: int | slice) -> Module | Self:
+        if isinstance(index, slice):
+            return type(self)(list(self)[index])
+        return self._stages()[self._name(index)]
+
+    def pop(self, key: int | slice) -> Module:
+        """Remove a module, or a slice of them, and return it."""
+        removed: Module = self._remove(key)
+        return removed
+
+    def insert(self, index: int, module: Module) -> None:
+        """Put a module before another, counted from either end."""
+        stages = list(self)
+        stages.insert(index, module)
+        self._number(stages)
+
+    def __add__(self, other: Iterable[Module]) -> ModuleList:
+        return ModuleList([*self, *other])
+
+    def __iadd__(self, other: Iterable[Module]) -> Self:
+        return self.extend(other)
+
+    def __repr__(self) -> str:
+        """Runs of modules that print alike are printed once, with their number."""
+        runs: list[tuple[int, int, str]] = []
+        for place, text in enumerate(map(repr, self)):
+            if runs and runs[-1][2] == text:
+                runs[-1] = (runs[-1][0], place, text)
+            else:
+                runs.append((place, place, text))
+        lines = [
+            f"({first}): {text}" if first == last else f"({first}-{last}): {last - first + 1} x {text}"
+            for first, last, text in runs
+        ]
+        return _lines(type(self).__name__, lines)
+
+
+class ModuleDict(Module):
+    """A dict whose modules' parameters are found; it computes nothing itself."""
+
+    def __init__(self, modules: Mapping[str, Module] | None = None) -> None:
+        super().__init__()
+        if modules is not None:
+            self.update(modules)
+
+    def _named(self) -> dict[str, Module]:
+        return self._modules  # type: ignore[return-value]  # none is None
+
+    def __getitem__(self, key: str) -> Module:
+        return self._named()[key]
+
+    def __setitem__(self, key: str, module: Module) -> None:
+        self.add_module(key, module)
+
+    def __delitem__(self, key: str) -> None:
+        del self._modules[key]
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._modules
+
+    def clear(self) -> None:
+        """Remove all modules."""
+        self._modules.clear()
+
+    def pop(self, key: str) -> Module:
+        """Remove a module and return it."""
+        return self._named().pop(key)
+
+    def keys(self) -> KeysView[str]:
+        """The names."""
+        return self._named().keys()
+
+    def items(self) -> ItemsView[str, Module]:
+        """The names and modules."""
+        return self._named().items()
+
+    def values(self) -> ValuesView[Module]:
+        """The modules."""
+        return self._named().values()
+
+    def update(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]]) -> None:
+        """Add modules from a mapping or from pairs; those of a name that there is are replaced."""
+        for name, module in pairs(modules, "ModuleDict.update", "ModuleDict"):
+            self[name] = module
+
+
+def pairs(found: Any, function: str, owner: str) -> list[tuple[Any, Any]]:
+    """The pairs of a mapping or an iterable, in order. Raises TypeError or ValueError for what has none."""
+    if not isinstance(found, Iterable):
+        raise TypeError(
+            f"{function} should be called with an iterable of key/value pairs, but got {type(found).__name__}"
+        )
+    if hasattr(found, "items"):
+        return list(found.items())
+    result = []
+    for place, pair in enumerate(found):
+        if not isinstance(pair, Iterable):
+            raise TypeError(f"{owner} update sequence element #{place} should be Iterable; is{type(pair).__name__}")
+        both = list(pair)
+        if len(both) != 2:
+            raise InvalidValue(f"{owner} update sequence element #{place} has length {len(both)}; 2 is required")
+        result.append((both[0], both[1]))
+    return result
+
+
+def _lines(name: str, lines: list[str]) -> str:
+    if not lines:
+        return f"{name}()"
+    return f"{name}(" + "".join("\n  " + line.replace("\n", "\n  ") for line in lines) + "\n)"

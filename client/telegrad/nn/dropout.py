@@ -1,4 +1,4 @@
-"""Dropout."""
+"""Dropout: noise while training, nothing in evaluation mode."""
 
 from __future__ import annotations
 
@@ -9,11 +9,8 @@ from . import functional as F
 from .module import Module
 
 
-class Dropout(Module):
-    """While training, each element zeroed with probability ``p`` and the rest scaled by 1 / (1 - p).
-
-    Raises ValueError for a ``p`` outside [0, 1].
-    """
+class _Dropout(Module):
+    """Raises ValueError for a ``p`` outside [0, 1]."""
 
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
         super().__init__()
@@ -21,10 +18,46 @@ class Dropout(Module):
             raise InvalidValue(f"dropout probability has to be between 0 and 1, but got {p}")
         self.p, self.inplace = p, inplace
 
+    def extra_repr(self) -> str:
+        """The probability, and whether it works in place."""
+        return f"p={self.p}, inplace={self.inplace}"
+
+
+class Dropout(_Dropout):
+    """While training, each element zeroed with probability ``p`` and the rest scaled by 1 / (1 - p)."""
+
     def forward(self, input: Tensor) -> Tensor:
         """The input, thinned out in training mode."""
         return F.dropout(input, self.p, self.training, inplace=self.inplace)
 
-    def extra_repr(self) -> str:
-        """The probability, and whether it works in place."""
-        return f"p={self.p}, inplace={self.inplace}"
+
+class Dropout1d(_Dropout):
+    """While training, whole channels of (N, C, L) or (C, L) zeroed with probability ``p``, the rest scaled up."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """The input, thinned out in training mode."""
+        return F.dropout1d(input, self.p, self.training, inplace=self.inplace)
+
+
+class Dropout2d(_Dropout):
+    """While training, whole channels of (N, C, H, W) zeroed with probability ``p``, the rest scaled up."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """The input, thinned out in training mode."""
+        return F.dropout2d(input, self.p, self.training, inplace=self.inplace)
+
+
+class Dropout3d(_Dropout):
+    """While training, whole channels of (N, C, D, H, W) zeroed with probability ``p``, the rest scaled up."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """The input, thinned out in training mode."""
+        return F.dropout3d(input, self.p, self.training, inplace=self.inplace)
+
+
+class AlphaDropout(_Dropout):
+    """Dropout that keeps mean and variance, for use with SELU (Klambauer et al. 2017)."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """The input, thinned out in training mode."""
+        return F.alpha_dropout(input, self.p, self.training, inplace=self.inplace)

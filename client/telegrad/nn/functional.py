@@ -35,14 +35,20 @@ def _with_inplace(name: str, function: Callable[..., Any]) -> Callable[..., Any]
         method = getattr(target, f"{name}_", None)
         if method is not None and args:
             return method(*args[1:], **kwargs)
-        return target.copy_(function(*args, **kwargs))
+        # Of a copy: the derivative may need the value that is about to be overwritten.
+        if args:
+            return target.copy_(function(target.clone(), *args[1:], **kwargs))
+        return target.copy_(function(**kwargs | {"input": target.clone()}))
 
     return call
 
 
 def __getattr__(name: str) -> Any:
-    if name not in functional_names():
+    plain = name.removesuffix("_")
+    if plain not in functional_names() or (plain != name and not CATALOGUE.overloads[plain][0].takes_inplace):
         raise AttributeError(f"module 'telegrad.nn.functional' has no attribute {name!r}")
+    if plain != name:  # relu_(x) is relu(x, inplace=True)
+        return functools.partial(__getattr__(plain), inplace=True)
     function = getattr(functions, name)
     if CATALOGUE.overloads[name][0].takes_inplace:
         function = _with_inplace(name, function)

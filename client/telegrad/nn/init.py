@@ -1,28 +1,48 @@
-"""Filling parameters with their first values, as ``torch.nn.init``: in place, outside the graph."""
+"""Filling tensors with their first values, as ``torch.nn.init``: in place, outside the graph, drawn in the session."""
 
 from __future__ import annotations
 
 import math
+import warnings
 
 from telegrad_engine.errors import InvalidValue
 from telegrad_engine.modes import no_grad
 
 from ..tensor import Tensor, functions
 
-_GAINS = {"sigmoid": 1.0, "linear": 1.0, "relu": math.sqrt(2.0), "tanh": 5.0 / 3.0, "selu": 3.0 / 4.0}
+_GAINS = {"sigmoid": 1.0, "relu": math.sqrt(2.0), "tanh": 5.0 / 3.0, "selu": 3.0 / 4.0}
+_LINEAR = {"linear", *(f"conv{kind}{n}d" for kind in ("", "_transpose") for n in (1, 2, 3))}
 
 
 @no_grad()
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0) -> Tensor:
     """Uniform numbers from [a, b)."""
-    tensor.copy_(functions.rand_like(tensor) * (b - a) + a)
+    tensor.uniform_(a, b)
     return tensor
 
 
 @no_grad()
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
     """Normal numbers of the given mean and standard deviation."""
-    tensor.copy_(functions.randn_like(tensor) * std + mean)
+    tensor.normal_(mean, std)
+    return tensor
+
+
+@no_grad()
+def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0) -> Tensor:
+    """Normal numbers of the given mean and standard deviation, but only such as lie in [a, b].
+
+    By the inverse of the distribution function, of uniform numbers between its values at the bounds.
+    """
+    if mean < a - 2 * std or mean > b + 2 * std:
+        warnings.warn(
+            "mean is more than 2 std from [a, b] in nn.init.trunc_normal_. The distribution of values may be "
+            "incorrect.",
+            stacklevel=3,
+        )
+    low, high = (math.erf((bound - mean) / (std * math.sqrt(2.0))) for bound in (a, b))
+    tensor.uniform_(low, high)
+    tensor.erfinv_().mul_(std * math.sqrt(2.0)).add_(mean).clamp_(a, b)
     return tensor
 
 
@@ -43,11 +63,77 @@ def ones_(tensor: Tensor) -> Tensor:
     return constant_(tensor, 1.0)
 
 
+@no_grad()
+def eye_(tensor: Tensor) -> Tensor:
+    """The identity matrix: ones on the diagonal, zeros elsewhere. Raises ValueError for other than 2 dimensions."""
+    if tensor.dim() != 2:
+        raise InvalidValue("Only tensors with 2 dimensions are supported")
+    tensor.copy_(functions.eye(*tensor.shape, dtype=tensor.dtype))
+    return tensor
+
+
+@no_grad()
+def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
+    """A convolution's weight (out, in, …) that lets each input channel through unchanged, as far as there are outputs.
+
+    Raises ValueError for other than 3 to 5 dimensions, and for groups that do not divide the first.
+    """
+    if tensor.dim() not in (3, 4, 5):
+        raise InvalidValue("Only tensors with 3, 4, or 5 dimensions are supported")
+    if tensor.shape[0] % groups:
+        raise InvalidValue("dim 0 must be divisible by groups")
+    width = tensor.shape[0] // groups
+    centre = tuple(size // 2 for size in tensor.shape[2:])
+    tensor.zero_()
+    for channel in range(min(width, tensor.shape[1])):
+        tensor[(slice(channel, None, width), channel, *centre)] = 1
+    return tensor
+
+
+@no_grad()
+def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01) -> Tensor:
+    """Normal numbers of mean 0, a share of ``sparsity`` of each column's rows being 0 (Martens 2010).
+
+    Raises ValueError for other than 2 dimensions.
+    """
+    if tensor.dim() != 2:
+        raise InvalidValue("Only tensors with 2 dimensions are supported")
+    empty = math.ceil(sparsity * tensor.shape[0])
+    ranks = functions.rand_like(tensor).argsort(0).argsort(0)
+    tensor.normal_(0, std)
+    tensor.masked_fill_(ranks < empty, 0)
+    return tensor
+
+
+@no_grad()
+def orthogonal_(tensor: Tensor, gain: float = 1) -> Tensor:
+    """A (semi-)orthogonal matrix times ``gain``, the dimensions beyond the first counting as one (Saxe et al. 2013).
+
+    The Q of the QR decomposition of normal numbers, its columns' signs such that R's diagonal is positive. Raises
+    ValueError for fewer than 2 dimensions.
+    """
+    if tensor.dim() < 2:
+        raise InvalidValue("Only tensors with 2 or more dimensions are supported")
+    if tensor.numel() == 0:
+        return tensor
+    rows, columns = tensor.shape[0], tensor.numel() // tensor.shape[0]
+    drawn = functions.randn(max(rows, columns), min(rows, columns), dtype=tensor.dtype)
+    q, r = functions.linalg_qr(drawn)
+    q = q * functions.diagonal(r).sign()
+    matrix = functions.transpose(q, 0, 1) if rows < columns else q
+    tensor.copy_(matrix.reshape(tuple(tensor.shape)) * gain)
+    return tensor
+
+
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     """By what a nonlinearity shrinks the deviation of what passes it; ``param`` is leaky_relu's slope."""
     if nonlinearity == "leaky_relu":
         slope = 0.01 if param is None else param
+        if isinstance(slope, bool) or not isinstance(slope, (int, float)):
+            raise InvalidValue(f"negative_slope {param} not a valid number")
         return math.sqrt(2.0 / (1 + slope**2))
+    if nonlinearity in _LINEAR:
+        return 1.0
     if nonlinearity not in _GAINS:
         raise InvalidValue(f"Unsupported nonlinearity {nonlinearity}")
     return _GAINS[nonlinearity]
@@ -61,19 +147,41 @@ def fan_in_and_out(tensor: Tensor) -> tuple[int, int]:
     return tensor.shape[1] * window, tensor.shape[0] * window
 
 
+def _kaiming_deviation(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> float | None:
+    """The standard deviation with which layers keep the variance (He et al. 2015); None where there is no element."""
+    if tensor.numel() == 0:
+        warnings.warn("Initializing zero-element tensors is a no-op", stacklevel=4)
+        return None
+    if mode.lower() not in ("fan_in", "fan_out"):
+        raise InvalidValue(f"Mode {mode} not supported, please use one of ['fan_in', 'fan_out']")
+    fan = fan_in_and_out(tensor)[mode.lower() == "fan_out"]
+    return calculate_gain(nonlinearity, a) / math.sqrt(fan)
+
+
 def kaiming_uniform_(tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu") -> Tensor:
     """He et al. 2015: uniform numbers within ±gain·√(3 / fan), so that layers keep the variance.
 
     ``a`` is the negative slope of the leaky_relu that follows; ``mode`` is fan_in or fan_out.
     """
-    if mode not in ("fan_in", "fan_out"):
-        raise InvalidValue(f"Mode {mode} not supported, please use one of ['fan_in', 'fan_out']")
-    fan = fan_in_and_out(tensor)[mode == "fan_out"]
-    bound = calculate_gain(nonlinearity, a) * math.sqrt(3.0 / fan) if fan else 0.0
+    deviation = _kaiming_deviation(tensor, a, mode, nonlinearity)
+    if deviation is None:
+        return tensor
+    bound = math.sqrt(3.0) * deviation
     return uniform_(tensor, -bound, bound)
+
+
+def kaiming_normal_(tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu") -> Tensor:
+    """He et al. 2015: normal numbers of deviation gain / √fan, so that layers keep the variance."""
+    deviation = _kaiming_deviation(tensor, a, mode, nonlinearity)
+    return tensor if deviation is None else normal_(tensor, 0.0, deviation)
 
 
 def xavier_uniform_(tensor: Tensor, gain: float = 1.0) -> Tensor:
     """Glorot and Bengio 2010: uniform numbers within ±gain·√(6 / (fan_in + fan_out))."""
     bound = gain * math.sqrt(6.0 / max(sum(fan_in_and_out(tensor)), 1))
     return uniform_(tensor, -bound, bound)
+
+
+def xavier_normal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
+    """Glorot and Bengio 2010: normal numbers of deviation gain·√(2 / (fan_in + fan_out))."""
+    return normal_(tensor, 0.0, gain * math.sqrt(2.0 / max(sum(fan_in_and_out(tensor)), 1)))

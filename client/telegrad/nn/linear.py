@@ -1,13 +1,16 @@
-"""Linear layers, and modules that only rearrange."""
+"""Linear layers: affine maps of the last dimension."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
+from telegrad_engine.errors import InvalidValue
+
 from ..tensor import Tensor, functions
 from . import functional as F
 from . import init
+from .described import options
 from .module import Module
 from .parameter import Parameter
 
@@ -49,28 +52,48 @@ class Linear(Module):
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
 
 
-class Identity(Module):
-    """Its input; takes any arguments, so that it can stand for any module."""
+class Bilinear(Module):
+    """``x1 @ weight @ x2 + bias`` for each output: x1 (…, in1), x2 (…, in2), weight (out, in1, in2), bias (out).
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    Both start as uniform numbers within ±1/√in1_features.
+    """
+
+    weight: Parameter
+    bias: Parameter | None
+
+    def __init__(
+        self,
+        in1_features: int,
+        in2_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
         super().__init__()
+        if in1_features <= 0:
+            raise InvalidValue(f"in1_features must be > 0, but got {in1_features}")
+        self.in1_features, self.in2_features, self.out_features = in1_features, in2_features, out_features
+        size = (out_features, in1_features, in2_features)
+        self.weight = Parameter(functions.empty(size, dtype=dtype, device=device))
+        if bias:
+            self.bias = Parameter(functions.empty((out_features,), dtype=dtype, device=device))
+        else:
+            self.register_parameter("bias", None)
+        self.reset_parameters()
 
-    def forward(self, input: Tensor) -> Tensor:
-        """The input itself."""
-        return input
+    def reset_parameters(self) -> None:
+        """Draw new values."""
+        bound = 1 / math.sqrt(self.in1_features)
+        for parameter in self.parameters(recurse=False):
+            init.uniform_(parameter, -bound, bound)
 
-
-class Flatten(Module):
-    """The dimensions from ``start_dim`` to ``end_dim`` as one."""
-
-    def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
-        super().__init__()
-        self.start_dim, self.end_dim = start_dim, end_dim
-
-    def forward(self, input: Tensor) -> Tensor:
-        """The flattened input."""
-        return input.flatten(self.start_dim, self.end_dim)
+    def forward(self, input1: Tensor, input2: Tensor) -> Tensor:
+        """The bilinear form of the last dimensions."""
+        result: Tensor = functions.einsum("...i,oij,...j->...o", input1, self.weight, input2)
+        return result if self.bias is None else result + self.bias
 
     def extra_repr(self) -> str:
-        """The dimensions."""
-        return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
+        """The sizes."""
+        sizes = options(self, "in1_features", "in2_features", "out_features")
+        return f"{sizes}, bias={self.bias is not None}"

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, Self
 
 from telegrad_engine import dtypes
+from telegrad_engine.errors import InvalidArgument
+from telegrad_engine.signature import given
 
 from ..tensor import Tensor
+from .hooks import Called
 from .parameter import Parameter, type_name, zero_grads
 from .state_dict import IncompatibleKeys, load, save
+from .tree import Tree
 
 MISSING: Any = object()
 
@@ -18,13 +22,10 @@ def _missing_forward(self: Any, *args: Any) -> NoReturn:
     raise NotImplementedError(f'Module [{type(self).__name__}] is missing the required "forward" function')
 
 
-class Module:
+class Module(Tree, Called):
     """Base of all models. A subclass assigns parameters and modules to attributes and defines ``forward``."""
 
     training: bool = True
-    _parameters: dict[str, Parameter | None]
-    _buffers: dict[str, Tensor | None]
-    _modules: dict[str, Module | None]
     _transient: set[str]
     """Names of buffers that are not part of the state dict."""
     forward: Callable[..., Any] = _missing_forward
@@ -32,10 +33,6 @@ class Module:
     def __init__(self) -> None:
         # Past __setattr__, which needs them.
         self.__dict__.update(_parameters={}, _buffers={}, _modules={}, _transient=set(), training=True)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """What ``forward`` gives."""
-        return self.forward(*args, **kwargs)
 
     # Attributes --------------------------------------------------------------------------
 
@@ -128,6 +125,10 @@ class Module:
         self._check_name("module", name, self._modules)
         self._modules[name] = module
 
+    def register_module(self, name: str, module: Module | None) -> None:
+        """The same as ``add_module``."""
+        self.add_module(name, module)
+
     def _check_name(self, role: str, name: Any, own: Mapping[str, Any]) -> None:
         if not isinstance(name, str):
             raise TypeError(f"{role} name should be a string. Got {type_name(name)}")
@@ -137,61 +138,6 @@ class Module:
             raise KeyError(f'{role} name can\'t be empty string ""')
         if name not in own and hasattr(self, name):
             raise KeyError(f"attribute '{name}' already exists")
-
-    # Walking -----------------------------------------------------------------------------
-
-    def named_children(self) -> Iterator[tuple[str, Module]]:
-        """The direct submodules with their names, each module once."""
-        return _once((name, m) for name, m in self._modules.items())
-
-    def children(self) -> Iterator[Module]:
-        """The direct submodules, each once."""
-        return (module for _, module in self.named_children())
-
-    def named_modules(self, prefix: str = "", remove_duplicate: bool = True) -> Iterator[tuple[str, Module]]:
-        """This module and all below it, with dotted names."""
-        found = self._walk(prefix)
-        return _once(found) if remove_duplicate else found
-
-    def _walk(self, prefix: str) -> Iterator[tuple[str, Module]]:
-        yield prefix, self
-        for name, module in self._modules.items():
-            if module is not None:
-                yield from module._walk(f"{prefix}.{name}" if prefix else name)
-
-    def modules(self) -> Iterator[Module]:
-        """This module and all below it, each once."""
-        return (module for _, module in self.named_modules())
-
-    def named_parameters(
-        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
-    ) -> Iterator[tuple[str, Parameter]]:
-        """The parameters with dotted names, a shared one once."""
-        return self._members("_parameters", prefix, recurse, remove_duplicate)
-
-    def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
-        """The parameters, a shared one once: what an optimizer takes."""
-        return (parameter for _, parameter in self.named_parameters(recurse=recurse))
-
-    def named_buffers(
-        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
-    ) -> Iterator[tuple[str, Tensor]]:
-        """The buffers with dotted names, a shared one once."""
-        return self._members("_buffers", prefix, recurse, remove_duplicate)
-
-    def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
-        """The buffers, a shared one once."""
-        return (buffer for _, buffer in self.named_buffers(recurse=recurse))
-
-    def _members(self, table: str, prefix: str, recurse: bool, remove_duplicate: bool) -> Iterator[tuple[str, Any]]:
-        modules = self.named_modules(prefix, remove_duplicate) if recurse else [(prefix, self)]
-        found = (
-            (f"{path}.{name}" if path else name, member)
-            for path, module in modules
-            for name, member in module.__dict__[table].items()
-            if member is not None
-        )
-        return _once(found) if remove_duplicate else found
 
     # Changing everything -----------------------------------------------------------------
 
@@ -232,19 +178,26 @@ class Module:
                 target["dtype"] = value.dtype
             elif isinstance(value, str):
                 target["device"] = value
-            elif value is not None:
+            elif isinstance(value, dtypes.DType):
                 target["dtype"] = value
+            elif value is not None and not isinstance(value, bool):
+                raise InvalidArgument(
+                    f"to() received an invalid combination of arguments - got ({given(args, kwargs)})"
+                )
         dtype = target.pop("dtype", None)
         if dtype is not None and not dtype.is_floating_point:
             raise TypeError(
                 f"nn.Module.to only accepts floating point or complex dtypes, but got desired dtype=torch.{dtype.name}"
             )
-        for tensor in (*self.parameters(), *self.buffers()):
-            wanted = target | ({"dtype": dtype} if tensor.is_floating_point() else {})
+        for tensor in self.parameters():
             grad = tensor.grad
-            tensor.data = tensor.detach().to(**wanted)
+            tensor.data = _moved(tensor, dtype, target)
             if grad is not None:
-                tensor.grad = grad.detach().to(**wanted)
+                tensor.grad = _moved(grad, dtype, target)
+        for module in self.modules():
+            for name, buffer in module._buffers.items():
+                if buffer is not None:
+                    module._buffers[name] = _moved(buffer, dtype, target)
         return self
 
     def float(self) -> Self:
@@ -254,6 +207,22 @@ class Module:
     def double(self) -> Self:
         """Parameters and floating buffers as float64."""
         return self.to(dtypes.float64)
+
+    def half(self) -> Self:
+        """Parameters and floating buffers as float16."""
+        return self.to(dtypes.float16)
+
+    def bfloat16(self) -> Self:
+        """Parameters and floating buffers as bfloat16."""
+        return self.to(dtypes.bfloat16)
+
+    def type(self, dst_type: Any) -> Self:
+        """Parameters and floating buffers as ``dst_type``."""
+        return self.to(dst_type)
+
+    def cpu(self) -> Self:
+        """The module itself: values are fetched when asked for."""
+        return self
 
     # The state dict ----------------------------------------------------------------------
 
@@ -284,10 +253,8 @@ class Module:
         return f"{type(self).__name__}(" + "".join(f"\n  {line}" for line in lines + children) + "\n)"
 
 
-def _once(found: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-    """Each member at its first name only; empty places left out."""
-    seen: set[int] = set()
-    for name, member in found:
-        if member is not None and id(member) not in seen:
-            seen.add(id(member))
-            yield name, member
+def _moved(tensor: Tensor, dtype: Any, target: Mapping[str, Any]) -> Tensor:
+    """The value as ``to`` wants it: only floating ones change their dtype."""
+    kind = {} if dtype is None or not tensor.is_floating_point() else {"dtype": dtype}
+    moved: Tensor = tensor.detach().to(**target, **kind)
+    return moved

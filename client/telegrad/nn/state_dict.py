@@ -36,7 +36,7 @@ def save(module: Module, prefix: str, keep_vars: bool) -> dict[str, Tensor]:
 
 def _members(module: Module, prefix: str) -> Iterator[tuple[str, Tensor]]:
     """What is saved, a shared tensor under each of its names."""
-    for path, part in module.named_modules(prefix.removesuffix("."), remove_duplicate=False):
+    for path, part in module.named_modules(prefix=prefix.removesuffix("."), remove_duplicate=False):
         persistent = {name: b for name, b in part._buffers.items() if name not in part._transient}
         for name, tensor in {**part._parameters, **persistent}.items():
             if tensor is not None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from telegrad_engine.errors import InvalidValue
-
-from .optimizer import Optimizer, check_learning_rate
+from .checks import check_betas, check_learning_rate, check_not_negative
+from .optimizer import Optimizer
 
 
 class Adam(Optimizer):
@@ -30,13 +29,9 @@ class Adam(Optimizer):
         decoupled_weight_decay: bool = False,
     ) -> None:
         check_learning_rate(lr)
-        if not eps >= 0.0:
-            raise InvalidValue(f"Invalid epsilon value: {eps}")
-        for index in range(2):
-            if not 0.0 <= betas[index] < 1.0:
-                raise InvalidValue(f"Invalid beta parameter at index {index}: {betas[index]}")
-        if not weight_decay >= 0.0:
-            raise InvalidValue(f"Invalid weight_decay value: {weight_decay}")
+        check_not_negative(epsilon=eps)
+        check_betas(betas)
+        check_not_negative(weight_decay=weight_decay)
         defaults = {
             "lr": lr,
             "betas": betas,
@@ -53,9 +48,12 @@ class Adam(Optimizer):
         super().__init__(params, defaults)
 
     def algorithm(self, group: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-        """``adam``, or ``adamw`` for a group whose weight decay is decoupled."""
+        """``adam``, ``adamw`` for a group whose weight decay is decoupled, or with the largest averages kept."""
         settings = {name: group[name] for name in ("lr", "betas", "eps", "weight_decay", "maximize")}
-        return "adamw" if group["decoupled_weight_decay"] else "adam", settings
+        decoupled = group["decoupled_weight_decay"]
+        if group["amsgrad"]:
+            return "adam_amsgrad", settings | {"decoupled": decoupled}
+        return "adamw" if decoupled else "adam", settings
 
 
 class AdamW(Adam):

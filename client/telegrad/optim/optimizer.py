@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
 from telegrad_engine import optim as algorithms
-from telegrad_engine.errors import InvalidArgument, InvalidValue
+from telegrad_engine.errors import InvalidArgument, InvalidOperation, InvalidValue, NotSupported
 from telegrad_engine.modes import enable_grad, no_grad
 
 from ..nn.parameter import type_name, zero_grads
@@ -18,6 +18,10 @@ from ..tensor import Tensor, recorder_of
 
 STEP = "step"
 """The state that counts steps: a float32 tensor without dimensions, kept in the session as the rest."""
+
+
+SCALARS = tuple([STEP if label == "t" else label for label in algorithms.SCALARS])
+"""The states that are one number, as state dicts name them."""
 
 
 class Optimizer:
@@ -29,9 +33,13 @@ class Optimizer:
 
     unsaved: ClassVar[tuple[str, ...]] = ()
     """State that torch's optimizer of this name does not have, and that the state dict leaves out."""
+    initial: Mapping[str, float] = {}
+    """What states of the algorithm hold before the first step, if not zeros."""
+    _opt_called = False
+    """Whether a step was made since a scheduler began to watch."""
 
     def __init__(self, params: Iterable[Any], defaults: dict[str, Any]) -> None:
-        _refuse(defaults)
+        _check_flags(defaults)
         self.defaults = defaults
         self.state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
         self.param_groups: list[dict[str, Any]] = []
@@ -73,7 +81,7 @@ class Optimizer:
         if any(not set(params).isdisjoint(group["params"]) for group in self.param_groups):
             raise InvalidValue("some parameters appear in more than one parameter group")
         group = {**self.defaults, **param_group, "params": params}
-        _refuse(group)
+        _check_flags(group)
         self.param_groups.append(group)
 
     # Stepping ----------------------------------------------------------------------------
@@ -100,8 +108,9 @@ class Optimizer:
         algorithm = algorithms.get(name)
         settings = algorithm.settings(given)
         # The count first: in torch's state dicts it is.
-        made = {label: [self._state(p, label) for p in params] for label in sorted(algorithm.states, key="t".__ne__)}
-        states = [made[label] for label in algorithm.states]
+        labels = algorithm.states_for(settings)
+        made = {label: [self._state(p, label) for p in params] for label in sorted(labels, key=_scalars_first)}
+        states = [made[label] for label in labels]
         ids = tuple([tuple([t._id for t in tensors]) for tensors in states])
         recorder_of(params).emit(
             "optim_step",
@@ -114,11 +123,15 @@ class Optimizer:
                 tensor._cell[0] += 1
 
     def _state(self, param: Tensor, label: str) -> Tensor:
-        """A state tensor of the algorithm, zero before the first step."""
+        """A state tensor of the algorithm, made before the first step."""
         own = self.state[param]
         name = STEP if label == "t" else label
         if name not in own:
-            own[name] = param.new_zeros((), dtype="float32") if name == STEP else param.detach().new_zeros(param.shape)
+            start = self.initial.get(label, 0.0)
+            scalar = label in algorithms.SCALARS
+            own[name] = param.detach().new_full(
+                () if scalar else param.shape, start, dtype="float32" if scalar else param.dtype
+            )
         tensor: Tensor = own[name]
         return tensor
 
@@ -171,6 +184,10 @@ class Optimizer:
                     label: _copied(params[name], label, value) for label, value in values.items() if value is not None
                 }
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what a scheduler put there: a copy's ``step`` must move the copy."""
+        return {name: value for name, value in self.__dict__.items() if name not in ("step", "_opt_called")}
+
     def _params(self) -> list[Tensor]:
         return [p for group in self.param_groups for p in group["params"]]
 
@@ -188,23 +205,30 @@ class Optimizer:
 
 
 def _copied(param: Tensor, label: str, value: Any) -> Any:
-    """One state of a loaded state dict, as a tensor of its own beside ``param``."""
+    """One state of a loaded state dict: tensors, and lists of them, as tensors of their own beside ``param``."""
+    if isinstance(value, list):
+        return [_copied(param, label, item) for item in value]
     if not is_array(value):
         return param.new_tensor(float(value), dtype="float32") if label == STEP else value
     tensor = in_session_of(param, value).detach()
-    return tensor.to(dtype="float32" if label == STEP else param.dtype, copy=True)
+    scalar = label in SCALARS
+    return tensor.to(dtype="float32" if scalar else param.dtype, copy=True)
 
 
-def _refuse(options: Mapping[str, Any]) -> None:
-    """Say clearly what is not there; foreach, fused and capturable only say how fast, and are ignored."""
-    for name in ("amsgrad", "differentiable"):
-        if options.get(name):
-            raise NotImplementedError(f"{name}=True is not supported")
+def _scalars_first(label: str) -> int:
+    """The order of torch's state dicts: the count, other numbers, then what has the parameter's shape."""
+    return algorithms.SCALARS.index(label) if label in algorithms.SCALARS else len(algorithms.SCALARS)
 
 
-def check_learning_rate(lr: Any) -> None:
-    """Raise ValueError for a negative rate, NotImplementedError for a tensor."""
-    if hasattr(lr, "shape"):
-        raise NotImplementedError("a learning rate is a number; tensors are not supported")
-    if not lr >= 0.0:
-        raise InvalidValue(f"Invalid learning rate: {lr}")
+def _check_flags(options: Mapping[str, Any]) -> None:
+    """Refuse what is not there; foreach, fused and capturable only say how fast, and are ignored."""
+    if options.get("fused"):
+        if options.get("differentiable"):
+            raise InvalidOperation("`fused` does not support `differentiable`")
+        if options.get("foreach"):
+            raise InvalidOperation("`fused` and `foreach` cannot be `True` together.")
+    if options.get("differentiable"):
+        raise NotSupported(
+            "differentiable=True is not supported: a step runs in the session, outside the graph. Write the update "
+            "with tensors to differentiate through it."
+        )

@@ -7,7 +7,8 @@ from typing import Any
 
 from telegrad_engine.errors import InvalidValue
 
-from .optimizer import STEP, Optimizer, check_learning_rate
+from .checks import check_learning_rate, check_not_negative
+from .optimizer import STEP, Optimizer
 
 
 class SGD(Optimizer):
@@ -31,9 +32,7 @@ class SGD(Optimizer):
         fused: bool | None = None,
     ) -> None:
         check_learning_rate(lr)
-        for name, value in (("momentum", momentum), ("weight_decay", weight_decay)):
-            if value < 0.0:
-                raise InvalidValue(f"Invalid {name} value: {value}")
+        check_not_negative(momentum=momentum, weight_decay=weight_decay)
         if nesterov and (momentum <= 0 or dampening != 0):
             raise InvalidValue("Nesterov momentum requires a momentum and zero dampening")
         defaults = {

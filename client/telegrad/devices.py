@@ -1,0 +1,109 @@
+"""``telegrad.device``, and what there is to ask about GPUs: a session computes where its server says."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from telegrad_engine.errors import InvalidArgument, InvalidChoice, InvalidOperation
+
+from .sessions import current
+
+NAMES = (
+    "cpu, cuda, ipu, xpu, mkldnn, opengl, opencl, ideep, hip, ve, fpga, maia, xla, lazy, vulkan, mps, meta, hpu, mtia, "
+    "privateuseone"
+)
+KNOWN = (*NAMES.split(", "), "jax")
+NO_CUDA = (
+    "Torch not compiled with CUDA enabled. The session computes on {}: tg.connect(url, device='cuda') opens one on a "
+    "GPU, where the server has one."
+)
+
+
+class device:
+    """A type of device and, maybe, which of them: ``device("cuda:0")``, ``device("cuda", 0)``.
+
+    Equal to another device of the same type and index, as torch's, and to nothing else. Raises RuntimeError for a
+    name that is none.
+    """
+
+    __slots__ = ("index", "type")
+    type: str
+    index: int | None
+
+    def __new__(cls, type: Any, index: int | None = None) -> device:
+        """The device of this name; one that exists already stays itself."""
+        if isinstance(type, device):
+            return type
+        made = super().__new__(cls)
+        made.type, made.index = _parse(str(type) if hasattr(type, "type") else type, index)
+        return made
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, device):
+            return NotImplemented
+        return (self.type, self.index) == (other.type, other.index)
+
+    def __hash__(self) -> int:
+        return hash((self.type, self.index))
+
+    def __str__(self) -> str:
+        return self.type if self.index is None else f"{self.type}:{self.index}"
+
+    def __repr__(self) -> str:
+        index = "" if self.index is None else f", index={self.index}"
+        return f"device(type={self.type!r}{index})"
+
+    def __reduce__(self) -> Any:
+        return (device, (str(self),))
+
+
+def _parse(name: Any, index: int | None) -> tuple[str, int | None]:
+    if not isinstance(name, str):
+        raise InvalidArgument(f"a device is named by a text, as 'cuda:0', not by {type(name).__name__}")
+    if not name:
+        raise InvalidOperation("Device string must not be empty")
+    if index is not None and index < 0:
+        raise InvalidOperation("Device index must not be negative")
+    kind, colon, number = name.partition(":")
+    if colon and not re.fullmatch(r"0|[1-9]\d*", number):
+        raise InvalidOperation(f"Invalid device string: '{name}'")
+    if kind not in KNOWN:
+        raise InvalidOperation(f"Expected one of {NAMES} device type at start of device string: {kind}")
+    if colon and index is not None:
+        raise InvalidOperation(f"type (string) must not include an index because index was passed explicitly: {name}")
+    return kind, int(number) if colon else index
+
+
+def require_cuda(present: str) -> None:
+    """Raise AssertionError, in torch's words, unless a session's tensors are on a GPU."""
+    if not present.startswith("cuda"):
+        raise InvalidChoice(NO_CUDA.format(present))
+
+
+class cuda:
+    """``telegrad.cuda``: whether the current session computes on a GPU."""
+
+    @staticmethod
+    def is_available() -> bool:
+        """Whether the current session's tensors are on a GPU."""
+        return current().recorder.transport.device.startswith("cuda")
+
+    @staticmethod
+    def device_count() -> int:
+        """The number of GPUs that the current session computes on: one or none."""
+        return int(cuda.is_available())
+
+    @staticmethod
+    def manual_seed_all(seed: int) -> None:
+        """As :func:`telegrad.manual_seed`: a session has one source of random numbers."""
+        from .generators import manual_seed
+
+        manual_seed(seed)
+
+    manual_seed = manual_seed_all
+
+    @staticmethod
+    def synchronize(device: Any = None) -> None:
+        """Wait until everything that was recorded has run."""
+        current().flush()

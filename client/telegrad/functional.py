@@ -1,0 +1,16 @@
+"""``telegrad.autograd.functional``: products with Jacobians and Hessians of functions of a session's tensors.
+
+The engine's, over this package's ``grad``: what is computed is recorded, and travels when a value is needed.
+"""
+
+from __future__ import annotations
+
+from telegrad_engine.functional import Functional
+
+from .autograd import grad
+
+_OURS = Functional(grad)
+vjp, jvp, vhp, hvp = _OURS.vjp, _OURS.jvp, _OURS.vhp, _OURS.hvp
+jacobian, hessian = _OURS.jacobian, _OURS.hessian
+
+__all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]

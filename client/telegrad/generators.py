@@ -1,0 +1,54 @@
+"""Random numbers on this side: for the order of samples, which is drawn before anything is sent.
+
+Tensors draw theirs in the session; :func:`manual_seed` starts both anew.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+import numpy as np
+
+from .sessions import current
+
+
+class Generator:
+    """A source of random numbers for samplers and splits; a number that it was seeded with gives the same order."""
+
+    def __init__(self, device: Any = "cpu") -> None:
+        self.device = device
+        self.manual_seed(DEFAULT_SEED)
+
+    def manual_seed(self, seed: int) -> Generator:
+        """Start anew from ``seed``; the generator itself."""
+        self._seed = int(seed)
+        self.numpy = np.random.default_rng(self._seed % 2**64)
+        return self
+
+    def seed(self) -> int:
+        """Start anew from a number that nobody knows, which is returned."""
+        self.manual_seed(secrets.randbits(63))
+        return self._seed
+
+    def initial_seed(self) -> int:
+        """The number that it was started from."""
+        return self._seed
+
+
+DEFAULT_SEED = 67280421310721
+"""What a generator of torch's starts from."""
+default_generator = Generator()
+default_generator.seed()
+
+
+def manual_seed(seed: int) -> Generator:
+    """Start the random numbers of the current session, and those that order samples, anew."""
+    number = int(seed)
+    current().recorder.emit("manual_seed", (), (), {"seed": number})
+    return default_generator.manual_seed(number)
+
+
+def initial_seed() -> int:
+    """The number that :func:`manual_seed` was called with last."""
+    return default_generator.initial_seed()

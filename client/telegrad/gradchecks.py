@@ -1,0 +1,12 @@
+"""``telegrad.autograd.gradcheck`` and ``gradgradcheck``: the engine's, over this package's ``grad``."""
+
+from __future__ import annotations
+
+from telegrad_engine.gradcheck import Gradcheck
+
+from .autograd import grad
+
+_OURS = Gradcheck(grad)
+gradcheck, gradgradcheck = _OURS.gradcheck, _OURS.gradgradcheck
+
+__all__ = ["gradcheck", "gradgradcheck"]

@@ -1,0 +1,59 @@
+"""Hooks on a session's tensors: Python that runs here while the session's pass waits."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from telegrad_engine.hooks import Handle
+from telegrad_engine.suspension import HOOK, POST_ACCUMULATE
+from telegrad_engine.tracked import Tracked
+
+from .recorder import Recorder
+from .stops import PythonHooks
+from .tensor import Tensor
+
+
+class RemovableHandle(Handle):
+    """What registering a hook returns; ``remove()`` takes the hook away."""
+
+    def __init__(self, own: PythonHooks, function: Any, place: Handle, recorder: Recorder) -> None:
+        super().__init__(own.functions, max(own.functions, default=-1) + 1)
+        own.functions.add(function)
+        self._own, self._place, self._recorder = own, place, recorder
+
+    def remove(self) -> None:
+        """Remove the hook; a second time does nothing. After the last one passes no longer stop here."""
+        super().remove()
+        if len(self._own.functions) == 0:
+            self._place.remove()
+            if self._recorder.stops.pop(self._own.client_id, None) is not None and not self._recorder.closed:
+                self._recorder.emit("remove_client_hook", (), (), {"hook": self._own.client_id})
+
+
+def register(tensor: Tensor, function: Any) -> Handle:
+    """Call ``function(grad)`` when the gradient of ``tensor`` is computed; what it returns replaces it."""
+    hooks = PythonHooks(tensor._recorder, HOOK)
+    return _add(tensor, function, hooks, Tracked.register_hook(tensor, hooks))
+
+
+def register_post_accumulate(leaf: Tensor, function: Any) -> Handle:
+    """Call ``function(leaf)`` each time its gradient has been accumulated."""
+    hooks = PythonHooks(leaf._recorder, POST_ACCUMULATE)
+    return _add(leaf, function, hooks, Tracked.register_post_accumulate_grad_hook(leaf, hooks))
+
+
+def _add(tensor: Tensor, function: Any, own: PythonHooks, place: Handle) -> Handle:
+    """Add to the hooks of this kind that the tensor has, or to ``own``, which were just put there."""
+    recorder = tensor._recorder
+    key, first = next((key, hooks) for key, hooks in place.hooks.items() if isinstance(hooks, PythonHooks))
+    if first is not own:
+        place.remove()
+        return RemovableHandle(first, function, Handle(place.hooks, key), recorder)
+    own.leaf = weakref.ref(tensor)
+    recorder.stops[own.client_id] = own
+    attrs: dict[str, Any] = {"hook": own.client_id}
+    if own.kind == POST_ACCUMULATE:
+        attrs["post_accumulate"] = True
+    recorder.emit("client_hook", [tensor._id], (), attrs)
+    return RemovableHandle(own, function, place, recorder)

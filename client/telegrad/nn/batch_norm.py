@@ -1,0 +1,188 @@
+"""Normalisation of each channel over the batch, or over space, with running statistics for evaluation mode."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, ClassVar
+
+from telegrad_engine.errors import InvalidValue
+from telegrad_engine.modes import no_grad
+
+from ..tensor import Tensor, functions
+from . import functional as F
+from .described import options
+from .normalization import _Affine
+
+
+class _Norm(_Affine):
+    """``num_features`` channels, in dim 1 of inputs with ``dims`` dimensions."""
+
+    dims: ClassVar[tuple[int, ...]]
+    running_mean: Tensor | None
+    running_var: Tensor | None
+    num_batches_tracked: Tensor | None
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float,
+        momentum: float | None,
+        affine: bool,
+        track_running_stats: bool,
+        device: Any,
+        dtype: Any,
+        bias: bool,
+    ) -> None:
+        super().__init__()
+        self.num_features, self.eps, self.momentum = num_features, eps, momentum
+        self.affine, self.track_running_stats = affine, track_running_stats
+        kind = {"dtype": dtype, "device": device}
+        kept: dict[str, Tensor | None] = {"running_mean": None, "running_var": None, "num_batches_tracked": None}
+        if track_running_stats:
+            kept["running_mean"] = functions.zeros((num_features,), **kind)
+            kept["running_var"] = functions.ones((num_features,), **kind)
+            kept["num_batches_tracked"] = functions.zeros((), dtype="int64", device=device)
+        for name, buffer in kept.items():
+            self.register_buffer(name, buffer)
+        self._add_parameters((num_features,), affine, affine and bias, device, dtype)
+
+    def reset_running_stats(self) -> None:
+        """Forget the batches seen: mean 0, variance 1."""
+        if self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None:
+            with no_grad():
+                self.running_mean.zero_()
+                self.running_var.fill_(1)
+                self.num_batches_tracked.zero_()
+
+    def _check(self, input: Tensor) -> None:
+        if input.dim() not in self.dims:
+            wanted = " or ".join(f"{n}D" for n in self.dims)
+            raise InvalidValue(f"expected {wanted} input (got {input.dim()}D input)")
+
+    def _share_of_batch(self) -> float:
+        """What part of the running statistics this batch makes up; without a momentum all batches count alike."""
+        if not self.training or not self.track_running_stats or self.num_batches_tracked is None:
+            return self.momentum or 0.0
+        with no_grad():
+            self.num_batches_tracked.add_(1)
+        return 1.0 / self.num_batches_tracked.item() if self.momentum is None else self.momentum
+
+    def extra_repr(self) -> str:
+        """The number of channels and the options."""
+        text = f"{self.num_features}, {options(self, 'eps', 'momentum', 'affine')}"
+        return f"{text}, bias={self.bias is not None}, {options(self, 'track_running_stats')}"
+
+
+class _BatchNorm(_Norm):
+    """Over the batch (Ioffe and Szegedy 2015): by its own moments while training, then by the running ones.
+
+    ``momentum`` None averages over all batches, which asks the session how many there were.
+    """
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        bias: bool = True,
+    ) -> None:
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """The normalised input, times the weight plus the bias of its channel. Raises ValueError for other dims."""
+        self._check(input)
+        share = self._share_of_batch()
+        of_batch = self.training or (self.running_mean is None and self.running_var is None)
+        kept: tuple[Tensor | None, Tensor | None] = (None, None)
+        if not self.training or self.track_running_stats:
+            kept = self.running_mean, self.running_var
+        return F.batch_norm(input, *kept, self.weight, self.bias, of_batch, share, self.eps)
+
+
+class BatchNorm1d(_BatchNorm):
+    """Of (N, C) or (N, C, L)."""
+
+    dims = (2, 3)
+
+
+class BatchNorm2d(_BatchNorm):
+    """Of images (N, C, H, W)."""
+
+    dims = (4,)
+
+
+class BatchNorm3d(_BatchNorm):
+    """Of volumes (N, C, D, H, W)."""
+
+    dims = (5,)
+
+
+class _InstanceNorm(_Norm):
+    """Over each sample's space (Ulyanov et al. 2016); by running statistics only where these are tracked."""
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        affine: bool = False,
+        track_running_stats: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        bias: bool = True,
+    ) -> None:
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """The normalised input, times the weight plus the bias of its channel. Raises ValueError for other dims."""
+        self._check(input)
+        self._check_channels(input)
+        if input.dim() == min(self.dims):
+            return self._normalise(input.unsqueeze(0)).squeeze(0)
+        return self._normalise(input)
+
+    def _check_channels(self, input: Tensor) -> None:
+        channels = input.dim() - min(self.dims)
+        found = input.shape[channels]
+        if found == self.num_features:
+            return
+        if self.affine:
+            raise InvalidValue(
+                f"expected input's size at dim={channels} to match num_features ({self.num_features}), but got: "
+                f"{found}."
+            )
+        warnings.warn(
+            f"input's size at dim={channels} does not match num_features. You can silence this warning by not "
+            "passing in num_features, which is not used because affine=False",
+            stacklevel=4,
+        )
+
+    def _normalise(self, input: Tensor) -> Tensor:
+        of_sample = self.training or not self.track_running_stats
+        momentum = self.momentum or 0.0
+        kept = (self.running_mean, self.running_var)
+        return F.instance_norm(input, *kept, self.weight, self.bias, of_sample, momentum, self.eps)
+
+
+class InstanceNorm1d(_InstanceNorm):
+    """Of sequences (N, C, L) or (C, L)."""
+
+    dims = (2, 3)
+
+
+class InstanceNorm2d(_InstanceNorm):
+    """Of images (N, C, H, W) or (C, H, W)."""
+
+    dims = (3, 4)
+
+
+class InstanceNorm3d(_InstanceNorm):
+    """Of volumes (N, C, D, H, W) or (C, D, H, W)."""
+
+    dims = (4, 5)

@@ -1,0 +1,241 @@
+"""Convolutions and transposed convolutions over one, two or three dimensions of space.
+
+Weights are (out, in / groups, *kernel), those of a transposed convolution (in, out / groups, *kernel), biases
+(out). Both start as uniform numbers within ±1/√(in / groups * kernel size).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from telegrad_engine.errors import InvalidValue
+from telegrad_engine.specs import Size
+
+from ..tensor import Tensor, functions
+from . import functional as F
+from . import init
+from .described import expanded
+from .module import Module
+from .parameter import Parameter
+
+_PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
+_PADDINGS = {"same", "valid"}
+
+
+class _ConvNd(Module):
+    """What all have in common. Raises ValueError for channels that the groups do not divide."""
+
+    dims: ClassVar[int]
+    transposed = False
+    weight: Parameter
+    bias: Parameter | None
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | Sequence[int],
+        stride: int | Sequence[int],
+        padding: int | Sequence[int] | str,
+        output_padding: int | Sequence[int],
+        dilation: int | Sequence[int],
+        groups: int,
+        bias: bool,
+        padding_mode: str,
+        device: Any,
+        dtype: Any,
+    ) -> None:
+        super().__init__()
+        _check_channels(in_channels, out_channels, groups)
+        self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
+        self.kernel_size = expanded(kernel_size, self.dims)
+        self.stride = expanded(stride, self.dims)
+        self.padding = padding if isinstance(padding, str) else expanded(padding, self.dims)
+        self.output_padding = expanded(output_padding, self.dims)
+        self.dilation = expanded(dilation, self.dims)
+        self.padding_mode = padding_mode
+        self._check_padding()
+        ends = (in_channels, out_channels // groups) if self.transposed else (out_channels, in_channels // groups)
+        self.weight = Parameter(functions.empty((*ends, *self.kernel_size), dtype=dtype, device=device))
+        if bias:
+            self.bias = Parameter(functions.empty((out_channels,), dtype=dtype, device=device))
+        else:
+            self.register_parameter("bias", None)
+        self.reset_parameters()
+
+    def _check_padding(self) -> None:
+        if isinstance(self.padding, str):
+            if self.padding not in ("valid", "same"):
+                raise InvalidValue(f"Invalid padding string {self.padding!r}, should be one of {_PADDINGS}")
+            if self.padding == "same" and any(step != 1 for step in self.stride):
+                raise InvalidValue("padding='same' is not supported for strided convolutions")
+        if self.padding_mode not in _PADDING_MODES:
+            modes = ", ".join(map(repr, _PADDING_MODES))
+            raise InvalidValue(f"padding_mode must be one of {{{modes}}}, but got padding_mode={self.padding_mode!r}")
+
+    def reset_parameters(self) -> None:
+        """Draw new values."""
+        init.kaiming_uniform_(self.weight, a=math.sqrt(5))
+        if self.bias is not None:
+            fan_in, _ = init.fan_in_and_out(self.weight)
+            bound = 1 / math.sqrt(fan_in) if fan_in else 0.0
+            init.uniform_(self.bias, -bound, bound)
+
+    def extra_repr(self) -> str:
+        """The sizes, and what differs from the defaults."""
+        text = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
+        none, one = (0,) * self.dims, (1,) * self.dims
+        given = {
+            "padding": (self.padding, none),
+            "dilation": (self.dilation, one),
+            "output_padding": (self.output_padding, none),
+            "groups": (self.groups, 1),
+            "bias": (self.bias is not None, True),
+            "padding_mode": (self.padding_mode, "zeros"),
+        }
+        return text + "".join(f", {name}={value}" for name, (value, usual) in given.items() if value != usual)
+
+
+def _check_channels(in_channels: int, out_channels: int, groups: int) -> None:
+    if groups <= 0:
+        raise InvalidValue("groups must be a positive integer")
+    if in_channels % groups:
+        raise InvalidValue("in_channels must be divisible by groups")
+    if out_channels % groups:
+        raise InvalidValue("out_channels must be divisible by groups")
+
+
+class _Conv(_ConvNd):
+    """A convolution: input (N, C, …) or (C, …)."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | Sequence[int],
+        stride: int | Sequence[int] = 1,
+        padding: int | Sequence[int] | str = 0,
+        dilation: int | Sequence[int] = 1,
+        groups: int = 1,
+        bias: bool = True,
+        padding_mode: str = "zeros",
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        sizes = (in_channels, out_channels, kernel_size, stride, padding, 0, dilation)
+        super().__init__(*sizes, groups, bias, padding_mode, device, dtype)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """The convolved input."""
+        convolve = getattr(F, f"conv{self.dims}d")
+        padding: Any = self.padding
+        if self.padding_mode != "zeros":
+            input, padding = F.pad(input, self._around(), self.padding_mode), 0
+        result: Tensor = convolve(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
+        return result
+
+    def _around(self) -> list[int]:
+        """The padding as ``F.pad`` takes it: (before, after) from the last dimension on."""
+        if isinstance(self.padding, str):
+            same = self.padding == "same"
+            missing = [d * (k - 1) * same for d, k in zip(self.dilation, self.kernel_size, strict=True)]
+            return [side for total in reversed(missing) for side in (total // 2, total - total // 2)]
+        return [side for size in reversed(self.padding) for side in (size, size)]
+
+
+class Conv1d(_Conv):
+    """The convolution of sequences (N, C, L) or (C, L)."""
+
+    dims = 1
+
+
+class Conv2d(_Conv):
+    """The convolution of images (N, C, H, W) or (C, H, W)."""
+
+    dims = 2
+
+
+class Conv3d(_Conv):
+    """The convolution of volumes (N, C, D, H, W) or (C, D, H, W)."""
+
+    dims = 3
+
+
+class _ConvTranspose(_ConvNd):
+    """A transposed convolution: input (N, C, …) or (C, …); the gradient of a convolution by its input."""
+
+    transposed = True
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | Sequence[int],
+        stride: int | Sequence[int] = 1,
+        padding: int | Sequence[int] = 0,
+        output_padding: int | Sequence[int] = 0,
+        groups: int = 1,
+        bias: bool = True,
+        dilation: int | Sequence[int] = 1,
+        padding_mode: str = "zeros",
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        if padding_mode != "zeros":
+            raise InvalidValue(f'Only "zeros" padding mode is supported for {type(self).__name__}')
+        sizes = (in_channels, out_channels, kernel_size, stride, padding, output_padding, dilation)
+        super().__init__(*sizes, groups, bias, padding_mode, device, dtype)
+
+    def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
+        """The result, of ``output_size`` if one of those that a convolution maps to the input's is asked for."""
+        convolve = getattr(F, f"conv_transpose{self.dims}d")
+        extra = self.output_padding if output_size is None else self._extra(input, tuple(output_size))
+        sizes = (self.stride, self.padding, extra, self.groups, self.dilation)
+        result: Tensor = convolve(input, self.weight, self.bias, *sizes)
+        return result
+
+    def _extra(self, input: Tensor, output_size: tuple[int, ...]) -> tuple[int, ...]:
+        """The output padding that gives ``output_size``."""
+        leading = input.dim() - self.dims
+        if len(output_size) == input.dim():
+            output_size = output_size[leading:]
+        if len(output_size) != self.dims:
+            raise InvalidValue(
+                f"ConvTranspose{self.dims}D: for {input.dim()}D input, output_size must have {self.dims} or "
+                f"{input.dim()} elements (got {len(output_size)})"
+            )
+        space = tuple(input.shape[leading:])
+        smallest = [
+            (size - 1) * stride - 2 * padding + dilation * (kernel - 1) + 1
+            for size, stride, padding, dilation, kernel in zip(
+                space, self.stride, self.padding, self.dilation, self.kernel_size, strict=True
+            )
+        ]
+        largest = [size + stride - 1 for size, stride in zip(smallest, self.stride, strict=True)]
+        extra = tuple(size - least for size, least in zip(output_size, smallest, strict=True))
+        if any(not 0 <= e < stride for e, stride in zip(extra, self.stride, strict=True)):
+            raise InvalidValue(
+                f"requested an output size of {output_size}, but valid sizes range from {smallest} to {largest} "
+                f"(for an input of {Size(space)!r})"
+            )
+        return extra
+
+
+class ConvTranspose1d(_ConvTranspose):
+    """The transposed convolution of sequences (N, C, L) or (C, L)."""
+
+    dims = 1
+
+
+class ConvTranspose2d(_ConvTranspose):
+    """The transposed convolution of images (N, C, H, W) or (C, H, W)."""
+
+    dims = 2
+
+
+class ConvTranspose3d(_ConvTranspose):
+    """The transposed convolution of volumes (N, C, D, H, W) or (C, D, H, W)."""
+
+    dims = 3

@@ -1,0 +1,169 @@
+"""Losses that compare scores or probabilities with classes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from telegrad_engine.errors import InvalidValue
+
+from ..tensor import Tensor
+from . import functional as F
+from .loss import Loss, WeightedLoss
+
+
+class CrossEntropyLoss(WeightedLoss):
+    """The cross entropy of logits (N, C, …) and class indices (N, …), or class probabilities (N, C, …).
+
+    ``weight`` (C) scales the classes; targets of ``ignore_index`` do not count; ``label_smoothing`` mixes
+    the target with the uniform distribution.
+    """
+
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        size_average: bool | None = None,
+        ignore_index: int = -100,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+        label_smoothing: float = 0.0,
+    ) -> None:
+        super().__init__(weight, size_average, reduce, reduction)
+        self.ignore_index, self.label_smoothing = ignore_index, label_smoothing
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """The loss."""
+        return F.cross_entropy(
+            input,
+            target,
+            self.weight,
+            ignore_index=self.ignore_index,
+            reduction=self.reduction,
+            label_smoothing=self.label_smoothing,
+        )
+
+
+class NLLLoss(WeightedLoss):
+    """The negative of the target class's log probability: input (N, C, …), target (N, …), ``weight`` (C)."""
+
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        size_average: bool | None = None,
+        ignore_index: int = -100,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(weight, size_average, reduce, reduction)
+        self.ignore_index = ignore_index
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """The loss."""
+        options: dict[str, Any] = {"ignore_index": self.ignore_index, "reduction": self.reduction}
+        return F.nll_loss(input, target, self.weight, **options)
+
+
+class BCELoss(WeightedLoss):
+    """The binary cross entropy of probabilities and targets of one shape; ``weight`` scales the elements."""
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """The loss."""
+        return F.binary_cross_entropy(input, target, self.weight, reduction=self.reduction)
+
+
+class BCEWithLogitsLoss(WeightedLoss):
+    """The binary cross entropy of logits and targets; ``pos_weight`` scales what a target of 1 costs."""
+
+    pos_weight: Tensor | None
+
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+        pos_weight: Tensor | None = None,
+    ) -> None:
+        super().__init__(weight, size_average, reduce, reduction)
+        self.register_buffer("pos_weight", pos_weight)
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """The loss."""
+        options: dict[str, Any] = {"reduction": self.reduction, "pos_weight": self.pos_weight}
+        return F.binary_cross_entropy_with_logits(input, target, self.weight, **options)
+
+
+class KLDivLoss(Loss):
+    """``target * (log(target) - input)``, of log probabilities and probabilities; a reduction may be "batchmean".
+
+    With ``log_target`` the targets are log probabilities too.
+    """
+
+    def __init__(
+        self,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+        log_target: bool = False,
+    ) -> None:
+        super().__init__(size_average, reduce, reduction)
+        self.log_target = log_target
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """The loss."""
+        return F.kl_div(input, target, reduction=self.reduction, log_target=self.log_target)
+
+
+class CTCLoss(Loss):
+    """What all alignments of a target to a sequence of log probabilities (T, N, C) cost (Graves et al. 2006).
+
+    ``blank`` is the class that stands for no label; ``zero_infinity`` counts targets that do not fit as 0.
+    """
+
+    def __init__(self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False) -> None:
+        super().__init__(reduction=reduction)
+        self.blank, self.zero_infinity = blank, zero_infinity
+
+    def forward(self, log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any) -> Tensor:
+        """The loss."""
+        lengths = (input_lengths, target_lengths)
+        return F.ctc_loss(log_probs, targets, *lengths, self.blank, self.reduction, self.zero_infinity)
+
+
+class MultiMarginLoss(WeightedLoss):
+    """By how much other classes' scores (N, C) come within ``margin`` of the target class's, to the power ``p``."""
+
+    def __init__(
+        self,
+        p: int = 1,
+        margin: float = 1.0,
+        weight: Tensor | None = None,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(weight, size_average, reduce, reduction)
+        if p not in (1, 2):
+            raise InvalidValue("only p == 1 and p == 2 supported")
+        if weight is not None and weight.dim() != 1:
+            raise InvalidValue(f"MultiMarginLoss: expected weight to be None or 1D tensor, got {weight.dim()}D instead")
+        self.p, self.margin = p, margin
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """The loss."""
+        return F.multi_margin_loss(input, target, self.p, self.margin, self.weight, reduction=self.reduction)
+
+
+class SoftMarginLoss(Loss):
+    """``log(1 + exp(-target * input))``, with targets 1 and -1."""
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """The loss."""
+        return F.soft_margin_loss(input, target, reduction=self.reduction)
+
+
+class MultiLabelSoftMarginLoss(WeightedLoss):
+    """The binary cross entropy of logits (N, C) and targets, its mean over the classes weighted by ``weight`` (C)."""
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """The loss."""
+        return F.multilabel_soft_margin_loss(input, target, self.weight, reduction=self.reduction)

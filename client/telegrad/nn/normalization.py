@@ -1,0 +1,118 @@
+"""Normalisation of each sample by itself: the same in training and in evaluation mode."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from telegrad_engine.errors import InvalidValue
+
+from ..tensor import Tensor, functions
+from . import functional as F
+from . import init
+from .described import expanded, options
+from .module import Module
+from .parameter import Parameter
+
+
+class _Affine(Module):
+    """A weight that starts at 1 and a bias that starts at 0, each of which there may be or not."""
+
+    weight: Parameter | None
+    bias: Parameter | None
+
+    def _add_parameters(self, shape: tuple[int, ...], weight: bool, bias: bool | None, device: Any, dtype: Any) -> None:
+        """Make them; ``bias`` None is for a module that knows no bias."""
+        wanted = {"weight": weight} if bias is None else {"weight": weight, "bias": bias}
+        for name, there in wanted.items():
+            made = Parameter(functions.empty(shape, dtype=dtype, device=device)) if there else None
+            self.register_parameter(name, made)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Set the weight to 1 and the bias to 0."""
+        for name, parameter in self.named_parameters(recurse=False):
+            init.constant_(parameter, float(name == "weight"))
+
+
+class LayerNorm(_Affine):
+    """The last dimensions, of ``normalized_shape``, to mean 0 and variance 1 (Ba et al. 2016)."""
+
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        self.normalized_shape = expanded(normalized_shape, 1)
+        self.eps, self.elementwise_affine = eps, elementwise_affine
+        shape, bias = self.normalized_shape, elementwise_affine and bias
+        self._add_parameters(shape, elementwise_affine, bias, device, dtype)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """The normalised input, times the weight plus the bias."""
+        return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        """The shape and the options."""
+        text = f"{self.normalized_shape}, {options(self, 'eps', 'elementwise_affine')}"
+        return f"{text}, bias={self.bias is not None}"
+
+
+class GroupNorm(_Affine):
+    """The channels (dim 1) in ``num_groups`` groups, each to mean 0 and variance 1 (Wu and He 2018)."""
+
+    def __init__(
+        self,
+        num_groups: int,
+        num_channels: int,
+        eps: float = 1e-5,
+        affine: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        if num_channels % num_groups:
+            raise InvalidValue(f"num_channels ({num_channels}) must be divisible by num_groups ({num_groups})")
+        self.num_groups, self.num_channels, self.eps, self.affine = num_groups, num_channels, eps, affine
+        self._add_parameters((num_channels,), affine, affine and bias, device, dtype)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """The normalised input, times the weight plus the bias of its channel."""
+        return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        """The sizes and the options."""
+        text = f"{self.num_groups}, {self.num_channels}, {options(self, 'eps', 'affine')}"
+        return f"{text}, bias={self.bias is not None}"
+
+
+class RMSNorm(_Affine):
+    """The last dimensions, of ``normalized_shape``, over their root mean square (Zhang and Sennrich 2019)."""
+
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float | None = None,
+        elementwise_affine: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        self.normalized_shape = expanded(normalized_shape, 1)
+        self.eps, self.elementwise_affine = eps, elementwise_affine
+        self._add_parameters(self.normalized_shape, elementwise_affine, None, device, dtype)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The normalised input, times the weight."""
+        return F.rms_norm(x, self.normalized_shape, self.weight, self.eps)
+
+    def extra_repr(self) -> str:
+        """The shape and the options."""
+        return f"{self.normalized_shape}, {options(self, 'eps', 'elementwise_affine')}"

@@ -1,0 +1,104 @@
+"""Padding of the last dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from ..tensor import Tensor
+from . import functional as F
+from .described import expanded
+from .module import Module
+
+
+class _Pad(Module):
+    """``padding`` is one number, or (before, after) for each of ``dims`` dimensions from the last on."""
+
+    dims: ClassVar[int]
+    mode: ClassVar[str]
+
+    def __init__(self, padding: int | Sequence[int]) -> None:
+        super().__init__()
+        self.padding = expanded(padding, 2 * self.dims)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """The padded input."""
+        return F.pad(input, self.padding, self.mode)
+
+    def extra_repr(self) -> str:
+        """The sizes."""
+        return str(self.padding)
+
+
+class ReflectionPad1d(_Pad):
+    """What is beyond the border of (…, L) mirrored, the border itself not repeated."""
+
+    dims, mode = 1, "reflect"
+
+
+class ReflectionPad2d(_Pad):
+    """What is beyond the border of (…, H, W) mirrored, the border itself not repeated."""
+
+    dims, mode = 2, "reflect"
+
+
+class ReplicationPad1d(_Pad):
+    """The border of (…, L) repeated."""
+
+    dims, mode = 1, "replicate"
+
+
+class ReplicationPad2d(_Pad):
+    """The border of (…, H, W) repeated."""
+
+    dims, mode = 2, "replicate"
+
+
+class _ConstantPad(_Pad):
+    mode = "constant"
+
+    def __init__(self, padding: int | Sequence[int], value: float) -> None:
+        super().__init__(padding)
+        self.value = value
+
+    def forward(self, input: Tensor) -> Tensor:
+        """The padded input."""
+        return F.pad(input, self.padding, self.mode, self.value)
+
+    def extra_repr(self) -> str:
+        """The sizes and the value."""
+        return f"padding={self.padding}, value={self.value}"
+
+
+class ConstantPad1d(_ConstantPad):
+    """``value`` around (…, L)."""
+
+    dims = 1
+
+
+class ConstantPad2d(_ConstantPad):
+    """``value`` around (…, H, W)."""
+
+    dims = 2
+
+
+class ZeroPad1d(ConstantPad1d):
+    """Zeros around (…, L)."""
+
+    def __init__(self, padding: int | Sequence[int]) -> None:
+        super().__init__(padding, 0.0)
+
+    def extra_repr(self) -> str:
+        """The sizes."""
+        return str(self.padding)
+
+
+class ZeroPad2d(ConstantPad2d):
+    """Zeros around (…, H, W)."""
+
+    def __init__(self, padding: int | Sequence[int]) -> None:
+        super().__init__(padding, 0.0)
+
+    def extra_repr(self) -> str:
+        """The sizes."""
+        return str(self.padding)

@@ -1,0 +1,172 @@
+"""Modules without parameters that only rearrange, or resize."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from telegrad_engine.errors import InvalidValue
+
+from ..tensor import Tensor
+from . import functional as F
+from .described import options
+from .module import Module
+
+
+class Identity(Module):
+    """Its input; takes any arguments, so that it can stand for any module."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__()
+
+    def forward(self, input: Tensor) -> Tensor:
+        """The input itself."""
+        return input
+
+
+class Flatten(Module):
+    """The dimensions from ``start_dim`` to ``end_dim`` as one."""
+
+    def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
+        super().__init__()
+        self.start_dim, self.end_dim = start_dim, end_dim
+
+    def forward(self, input: Tensor) -> Tensor:
+        """The flattened input."""
+        return input.flatten(self.start_dim, self.end_dim)
+
+    def extra_repr(self) -> str:
+        """The dimensions."""
+        return options(self, "start_dim", "end_dim")
+
+
+class Unflatten(Module):
+    """One dimension as several of ``unflattened_size``, of which one may be -1."""
+
+    def __init__(self, dim: int, unflattened_size: Sequence[int]) -> None:
+        super().__init__()
+        if not isinstance(unflattened_size, (tuple, list)):
+            raise TypeError(
+                f"unflattened_size must be a tuple of ints, but found type {type(unflattened_size).__name__}"
+            )
+        for place, size in enumerate(unflattened_size):
+            if not isinstance(size, int):
+                raise TypeError(
+                    "unflattened_size must be tuple of ints, but found element of type "
+                    f"{type(size).__name__} at pos {place}"
+                )
+        self.dim, self.unflattened_size = dim, unflattened_size
+
+    def forward(self, input: Tensor) -> Tensor:
+        """The input with the dimension split."""
+        return input.unflatten(self.dim, self.unflattened_size)
+
+    def extra_repr(self) -> str:
+        """The dimension and its sizes."""
+        return options(self, "dim", "unflattened_size")
+
+
+class PixelShuffle(Module):
+    """(…, C r², H, W) as (…, C, H r, W r), with r the ``upscale_factor`` (Shi et al. 2016)."""
+
+    def __init__(self, upscale_factor: int) -> None:
+        super().__init__()
+        self.upscale_factor = upscale_factor
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Channels become pixels."""
+        return F.pixel_shuffle(input, self.upscale_factor)
+
+    def extra_repr(self) -> str:
+        """The factor."""
+        return options(self, "upscale_factor")
+
+
+class PixelUnshuffle(Module):
+    """(…, C, H r, W r) as (…, C r², H, W), with r the ``downscale_factor``."""
+
+    def __init__(self, downscale_factor: int) -> None:
+        super().__init__()
+        self.downscale_factor = downscale_factor
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Pixels become channels."""
+        return F.pixel_unshuffle(input, self.downscale_factor)
+
+    def extra_repr(self) -> str:
+        """The factor."""
+        return options(self, "downscale_factor")
+
+
+class ChannelShuffle(Module):
+    """The channels (dim 1) of ``groups`` groups interleaved (Zhang et al. 2017)."""
+
+    def __init__(self, groups: int) -> None:
+        super().__init__()
+        self.groups = groups
+
+    def forward(self, input: Tensor) -> Tensor:
+        """The input with its channels in a new order."""
+        return F.channel_shuffle(input, self.groups)
+
+    def extra_repr(self) -> str:
+        """The number of groups."""
+        return options(self, "groups")
+
+
+class Upsample(Module):
+    """(N, C, …) resized to ``size``, or by ``scale_factor``, in one of ``interpolate``'s modes."""
+
+    def __init__(
+        self,
+        size: int | Sequence[int] | None = None,
+        scale_factor: float | Sequence[float] | None = None,
+        mode: str = "nearest",
+        align_corners: bool | None = None,
+        recompute_scale_factor: bool | None = None,
+    ) -> None:
+        super().__init__()
+        self.name = type(self).__name__
+        self.size = size
+        self.scale_factor: Any
+        if isinstance(scale_factor, (tuple, list)):
+            self.scale_factor = tuple(float(factor) for factor in scale_factor)
+        else:
+            self.scale_factor = float(scale_factor) if scale_factor else None  # type: ignore[arg-type]
+        self.mode, self.align_corners = mode, align_corners
+        self.recompute_scale_factor = recompute_scale_factor
+
+    def forward(self, input: Tensor) -> Tensor:
+        """The resized input. Raises ValueError where neither a size nor a factor was given."""
+        if self.size is None and self.scale_factor is None:
+            raise InvalidValue("either size or scale_factor should be defined")
+        return F.interpolate(
+            input,
+            self.size,
+            self.scale_factor,
+            self.mode,
+            self.align_corners,
+            recompute_scale_factor=self.recompute_scale_factor,
+        )
+
+    def extra_repr(self) -> str:
+        """The size or the factor, and the mode."""
+        return options(self, "size" if self.scale_factor is None else "scale_factor", "mode")
+
+
+class UpsamplingNearest2d(Upsample):
+    """Images (N, C, H, W) resized by repeating pixels."""
+
+    def __init__(
+        self, size: int | Sequence[int] | None = None, scale_factor: float | Sequence[float] | None = None
+    ) -> None:
+        super().__init__(size, scale_factor, mode="nearest")
+
+
+class UpsamplingBilinear2d(Upsample):
+    """Images (N, C, H, W) resized by bilinear interpolation, corner pixels staying in the corners."""
+
+    def __init__(
+        self, size: int | Sequence[int] | None = None, scale_factor: float | Sequence[float] | None = None
+    ) -> None:
+        super().__init__(size, scale_factor, mode="bilinear", align_corners=True)

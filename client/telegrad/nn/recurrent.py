@@ -1,0 +1,274 @@
+"""Recurrent networks over whole sequences: a few instructions a layer, however long the sequence."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+from telegrad_engine.errors import InvalidArgument, InvalidOperation, InvalidValue, NotSupported
+
+from ..tensor import Tensor, functions
+from .module import Module
+from .parameter import Parameter
+from .recurrent_cells import reset_uniformly
+
+
+class RNNBase(Module):
+    """Layers of one kind of cell, each direction with parameters weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0.
+
+    Those of layer 1 end in ``_l1``, those of the second direction in ``_reverse``; all start uniform within
+    ±1/√hidden_size. Raises ValueError or TypeError for sizes that make no sense.
+    """
+
+    gates: ClassVar[int]
+
+    def __init__(
+        self,
+        mode: str,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        self.mode, self.input_size, self.hidden_size, self.num_layers = mode, input_size, hidden_size, num_layers
+        self.bias, self.batch_first, self.dropout = bias, batch_first, float(dropout)
+        self.bidirectional, self.proj_size = bidirectional, proj_size
+        self._check_options(dropout)
+        self._names = [list(shapes) for shapes in self._shapes()]
+        for shapes in self._shapes():
+            for name, shape in shapes.items():
+                setattr(self, name, Parameter(functions.empty(shape, dtype=dtype, device=device)))
+        self.reset_parameters()
+
+    def _check_options(self, dropout: Any) -> None:
+        if isinstance(dropout, bool) or not isinstance(dropout, (int, float)) or not 0 <= dropout <= 1:
+            raise InvalidValue(
+                "dropout should be a number in range [0, 1] representing the probability of an element being zeroed"
+            )
+        if dropout > 0 and self.num_layers == 1:
+            warnings.warn(
+                "dropout option adds dropout after all but last recurrent layer, so non-zero dropout expects "
+                f"num_layers greater than 1, but got dropout={dropout} and num_layers={self.num_layers}",
+                stacklevel=5,
+            )
+        if not isinstance(self.hidden_size, int):
+            raise InvalidArgument(f"hidden_size should be of type int, got: {type(self.hidden_size).__name__}")
+        if self.hidden_size <= 0:
+            raise InvalidValue("hidden_size must be greater than zero")
+        if self.num_layers <= 0:
+            raise InvalidValue("num_layers must be greater than zero")
+        if self.proj_size < 0:
+            raise InvalidValue("proj_size should be a positive integer or zero to disable projections")
+        if self.proj_size >= self.hidden_size:
+            raise InvalidValue("proj_size has to be smaller than hidden_size")
+        if self.proj_size:
+            raise NotSupported("LSTM: proj_size is not supported; apply a Linear to the output instead")
+
+    def _shapes(self) -> Iterator[dict[str, tuple[int, ...]]]:
+        """The parameters of each direction of each layer in turn, with their shapes."""
+        wide = self.gates * self.hidden_size
+        for layer in range(self.num_layers):
+            width = self.hidden_size * (1 + self.bidirectional) if layer else self.input_size
+            for end in ("", "_reverse")[: 1 + self.bidirectional]:
+                weights: dict[str, tuple[int, ...]] = {
+                    "weight_ih": (wide, width),
+                    "weight_hh": (wide, self.hidden_size),
+                }
+                biases: dict[str, tuple[int, ...]] = {"bias_ih": (wide,), "bias_hh": (wide,)} if self.bias else {}
+                yield {f"{name}_l{layer}{end}": shape for name, shape in {**weights, **biases}.items()}
+
+    @property
+    def all_weights(self) -> list[list[Parameter]]:
+        """The parameters of each direction of each layer."""
+        return [[getattr(self, name) for name in names] for names in self._names]
+
+    def reset_parameters(self) -> None:
+        """Draw new values."""
+        reset_uniformly(self, self.hidden_size)
+
+    def flatten_parameters(self) -> None:
+        """Nothing to do: the parameters need no particular place in memory."""
+
+    # Running -----------------------------------------------------------------------------
+
+    def _run(self, input: Tensor, states: list[Tensor]) -> list[Tensor]:
+        """The output and what the states became, from an input with a batch."""
+        function = getattr(functions, self.mode.lower())
+        params = [parameter for direction in self.all_weights for parameter in direction]
+        options = (self.bias, self.num_layers, self.dropout, self.training, self.bidirectional, self.batch_first)
+        hx = states if self.mode == "LSTM" else states[0]
+        return list(function(input, hx, params, *options))
+
+    def _zeros(self, input: Tensor, count: int) -> list[Tensor]:
+        shape = (self.num_layers * (1 + self.bidirectional), self._batch(input), self.hidden_size)
+        return [functions.zeros(shape, dtype=input.dtype)] * count
+
+    def _batch(self, input: Tensor) -> int:
+        return int(input.shape[0 if self.batch_first else 1])
+
+    def _check_input(self, input: Any) -> None:
+        if not isinstance(input, Tensor):
+            raise NotSupported(
+                f"{type(self).__name__}: packed sequences are not supported; pass a padded tensor and pick the states "
+                "at each sequence's end"
+            )
+        if input.dim() not in (2, 3):
+            kind = " tensor" if type(self) is RNN else ""
+            raise InvalidValue(
+                f"{type(self).__name__}: Expected input to be 2D or 3D, got {input.dim()}D{kind} instead"
+            )
+        own = self.all_weights[0][0].dtype
+        if input.dtype != own:
+            raise InvalidValue(
+                f"RNN input dtype (torch.{input.dtype.name}) does not match weight dtype (torch.{own.name}). Convert "
+                f"input: input.to(torch.{own.name}), or convert model: model.to(torch.{input.dtype.name})"
+            )
+
+    def _check_sizes(self, input: Tensor, states: list[Tensor]) -> None:
+        if input.shape[-1] != self.input_size:
+            raise InvalidOperation(
+                f"input.size(-1) must be equal to input_size. Expected {self.input_size}, got {input.shape[-1]}"
+            )
+        wanted = (self.num_layers * (1 + self.bidirectional), self._batch(input), self.hidden_size)
+        for number, state in enumerate(states):
+            if tuple(state.shape) != wanted:
+                name = f"hidden[{number}]" if self.mode == "LSTM" else "hidden"
+                raise InvalidOperation(f"Expected {name} size {wanted}, got {list(state.shape)}")
+
+    def _over(self, input: Tensor, states: list[Tensor] | None, count: int) -> list[Tensor]:
+        """Run with or without a batch."""
+        batched = input.dim() == 3
+        if not batched:
+            input = input.unsqueeze(0 if self.batch_first else 1)
+            states = None if states is None else [state.unsqueeze(1) for state in states]
+        states = self._zeros(input, count) if states is None else states
+        self._check_sizes(input, states)
+        output, *ends = self._run(input, states)
+        if batched:
+            return [output, *ends]
+        return [output.squeeze(0 if self.batch_first else 1), *(end.squeeze(1) for end in ends)]
+
+    def extra_repr(self) -> str:
+        """The sizes, and what differs from the defaults."""
+        usual = {"num_layers": 1, "bias": True, "batch_first": False, "dropout": 0, "bidirectional": False}
+        given = {name: getattr(self, name) for name in usual}
+        text = f"{self.input_size}, {self.hidden_size}"
+        return text + "".join(f", {name}={value}" for name, value in given.items() if value != usual[name])
+
+
+class _OneState(RNNBase):
+    """With one state a layer and direction."""
+
+    def forward(self, input: Tensor, hx: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """The output (T, N, D·H) and the last states (L·D, N, H), from an input (T, N, I) and the first states.
+
+        (N, T, …) with ``batch_first``; the states are always as said, and zeros by default. All may lack N.
+        """
+        self._check_input(input)
+        if hx is not None and hx.dim() != input.dim():
+            kind = "batched 3-D" if input.dim() == 3 else "unbatched 2-D"
+            raise InvalidOperation(f"For {kind} input, hx should also be {input.dim()}-D but got {hx.dim()}-D tensor")
+        output, state = self._over(input, None if hx is None else [hx], 1)
+        return output, state
+
+
+class RNN(_OneState):
+    """Layers of RNNCell: arguments input_size, hidden_size, num_layers, nonlinearity, bias, batch_first, dropout, …"""
+
+    gates = 1
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        nonlinearity: str = "tanh",
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        proj_size: int = 0,
+    ) -> None:
+        _refuse_projection(proj_size)
+        if nonlinearity not in ("tanh", "relu"):
+            raise InvalidValue(f"Unknown nonlinearity '{nonlinearity}'. Select from 'tanh' or 'relu'.")
+        options = (num_layers, bias, batch_first, dropout, bidirectional)
+        super().__init__(f"RNN_{nonlinearity.upper()}", input_size, hidden_size, *options, device=device, dtype=dtype)
+        self.nonlinearity = nonlinearity
+
+
+class GRU(_OneState):
+    """Layers of GRUCell."""
+
+    gates = 3
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        proj_size: int = 0,
+    ) -> None:
+        _refuse_projection(proj_size)
+        options = (num_layers, bias, batch_first, dropout, bidirectional)
+        super().__init__("GRU", input_size, hidden_size, *options, device=device, dtype=dtype)
+
+
+class LSTM(RNNBase):
+    """Layers of LSTMCell. ``proj_size`` is not supported."""
+
+    gates = 4
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        options = (num_layers, bias, batch_first, dropout, bidirectional, proj_size)
+        super().__init__("LSTM", input_size, hidden_size, *options, device=device, dtype=dtype)
+
+    def forward(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """The output (T, N, D·H), and the last states and cells (L·D, N, H), from an input (T, N, I) and the first.
+
+        (N, T, …) with ``batch_first``; the states are always as said, and zeros by default. All may lack N.
+        """
+        self._check_input(input)
+        if hx is not None and {state.dim() for state in hx} != {input.dim()}:
+            kind = "batched 3-D" if input.dim() == 3 else "unbatched 2-D"
+            raise InvalidOperation(
+                f"For {kind} input, hx and cx should also be {input.dim()}-D but got "
+                f"({hx[0].dim()}-D, {hx[1].dim()}-D) tensors"
+            )
+        output, state, cell = self._over(input, None if hx is None else list(hx), 2)
+        return output, (state, cell)
+
+
+def _refuse_projection(proj_size: int) -> None:
+    if proj_size:
+        raise InvalidValue("proj_size argument is only supported for LSTM, not RNN or GRU")

@@ -1,0 +1,84 @@
+"""Keeping gradients small. No value is fetched, unless errors about infinite norms are asked for."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+
+from telegrad_engine.errors import InvalidOperation
+from telegrad_engine.modes import no_grad
+
+from ...tensor import Tensor, functions
+
+Tensors = Tensor | Iterable[Tensor]
+
+
+@no_grad()
+def get_total_norm(
+    tensors: Tensors, norm_type: float = 2.0, error_if_nonfinite: bool = False, foreach: bool | None = None
+) -> Tensor:
+    """The norm of all elements together, a 0-dim tensor; 0 for no tensors.
+
+    Raises RuntimeError for a norm that is not finite if ``error_if_nonfinite``, which fetches it.
+    """
+    norm_type = float(norm_type)
+    each = [functions.linalg_vector_norm(tensor, norm_type) for tensor in _listed(tensors)]
+    if not each:
+        nothing: Tensor = functions.full((), 0.0)
+        return nothing
+    dtype = each[0].dtype
+    total: Tensor = functions.linalg_vector_norm(functions.stack([norm.to(dtype=dtype) for norm in each]), norm_type)
+    if error_if_nonfinite and not functions.isfinite(total):
+        raise InvalidOperation(
+            f"The total norm of order {norm_type} for gradients from `parameters` is non-finite, so it cannot be "
+            "clipped. To disable this error and scale the gradients by the non-finite norm anyway, set "
+            "`error_if_nonfinite=False`"
+        )
+    return total
+
+
+@no_grad()
+def clip_grads_with_norm_(
+    parameters: Tensors, max_norm: float, total_norm: Tensor, foreach: bool | None = None
+) -> None:
+    """Scale the gradients in place by ``max_norm / total_norm``, but never up."""
+    grads = _grads(_listed(parameters))
+    if grads:
+        factor = functions.clamp(float(max_norm) / (total_norm + 1e-6), max=1.0)
+        for grad in grads:
+            grad.mul_(factor)
+
+
+def clip_grad_norm_(
+    parameters: Tensors,
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Tensor:
+    """Scale the gradients in place so that their norm together is at most ``max_norm``; returns what it was.
+
+    Raises RuntimeError for a norm that is not finite if ``error_if_nonfinite``.
+    """
+    listed = _listed(parameters)
+    if not listed and not isinstance(parameters, (Tensor, list, tuple)):
+        warnings.warn("`parameters` is an empty generator, no gradient clipping will occur.", stacklevel=2)
+    total = get_total_norm(_grads(listed), norm_type, error_if_nonfinite)
+    clip_grads_with_norm_(listed, max_norm, total)
+    return total
+
+
+@no_grad()
+def clip_grad_value_(parameters: Tensors, clip_value: float, foreach: bool | None = None) -> None:
+    """Bring every element of the gradients within ±``clip_value``, in place."""
+    bound = float(clip_value)
+    for grad in _grads(_listed(parameters)):
+        grad.clamp_(-bound, bound)
+
+
+def _listed(tensors: Tensors) -> list[Tensor]:
+    return [tensors] if isinstance(tensors, Tensor) else list(tensors)
+
+
+def _grads(parameters: list[Tensor]) -> list[Tensor]:
+    return [parameter.grad for parameter in parameters if parameter.grad is not None]

@@ -1,0 +1,25 @@
+"""All parameters as one vector, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ...tensor import Tensor, functions
+from ..parameter import type_name
+
+
+def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
+    """The parameters' elements one after the other, in the graph."""
+    vector: Tensor = functions.cat([parameter.reshape(-1) for parameter in parameters])
+    return vector
+
+
+def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
+    """Make the parameters show the memory of consecutive slices of ``vec``. Raises TypeError for what is no tensor."""
+    if not isinstance(vec, Tensor):
+        raise TypeError(f"expected torch.Tensor, but got: {type_name(vec)}")
+    place = 0
+    for parameter in parameters:
+        end = place + parameter.numel()
+        parameter.data = vec[place:end].reshape(tuple(parameter.shape)).data
+        place = end

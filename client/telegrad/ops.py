@@ -1,0 +1,132 @@
+"""Functions of one's own: ``register_function``, and ``tg.ops.NAME(…)`` for what is registered.
+
+A registered function is data. What this process registers is traced once and sent to each session that uses it;
+what others registered, in any language, is asked of the session by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from telegrad_engine import custom
+from telegrad_engine.custom import Applicable, FunctionProgram
+from telegrad_engine.errors import InvalidValue
+
+from . import registered, sessions
+from .recorder import Recorder
+from .tensor import recorder_of
+from .tracing_recorder import Tracer, active
+from .tracing_variants import VARIANT, Variants
+
+_functions: dict[str, Variants] = {}
+"""What this process registered, by name."""
+
+
+def register_function(
+    name: str,
+    function: Any = None,
+    *,
+    scope: str = "session",
+    verify: bool = False,
+    example: Sequence[Any] | None = None,
+    shapes: Sequence[Sequence[int]] | None = None,
+) -> Any:
+    """Register an autograd Function, a plain function of tensors, or a definition as data; also as a decorator.
+
+    Its code is traced, not sent: forward, backward and jvp become programs, good for all shapes, and ``tg.ops.NAME``
+    runs them where the tensors are. An ``if`` on a tensor's value becomes a branch of the program. Arguments that are
+    no tensors (annotated so, or with such a default) become parameters. ``example`` has arguments for code that
+    needs to know how many dimensions there are; without it, such code is traced when it is called first.
+
+    With the scope "server" all sessions of the server have it. ``verify`` holds its gradients against differences, on
+    random inputs of the given ``shapes`` (or of some that fit), and raises GradcheckError if they are wrong.
+    Returns ``function``. Raises InvalidOperation, naming the line, for what cannot be traced, and FunctionExists if
+    another function has the name.
+    """
+    if function is None:
+        return lambda decorated: register_function(
+            name, decorated, scope=scope, verify=verify, example=example, shapes=shapes
+        )
+    if scope not in ("session", "server"):
+        raise InvalidValue(f"a function's scope is session or server, not {scope!r:.40}")
+    variants = Variants(name, function, scope, example)
+    if verify:
+        _verify(variants, shapes, example)
+    _functions[name] = variants
+    registered.forget(name)
+    if variants.first is not None:
+        if scope == "server":
+            _find(sessions.current().recorder, name)
+            sessions.current().flush()
+        elif sessions._current is not None:
+            _find(sessions._current.recorder, name)
+    return function
+
+
+def remove_function(name: str, *, scope: str = "session") -> None:
+    """Forget a registered function, here and in the current session or, with the scope "server", on its server.
+
+    Graphs and functions that it is part of keep it. Raises UnknownFunction if it is not registered there.
+    """
+    _functions.pop(name, None)
+    registered.remove(sessions.current().recorder, name, scope)
+    sessions.current().flush()
+
+
+def _verify(variants: Variants, shapes: Any, example: Sequence[Any] | None) -> None:
+    """Check the gradients here, in this process: a definition means the same everywhere."""
+    if variants.first is None:
+        raise InvalidValue(f"{variants.name} is traced when it is called first; to verify it before, give an example")
+    program = FunctionProgram(variants.first.definition, lambda name: _find(sessions.current().recorder, name))
+    given = dict(zip((p.name for p in program.signature.params), example or (), strict=False))
+    if shapes is None and example is not None:
+        shapes = [tuple(given[name].shape) for name in program.forward.inputs]
+    parameters = {p.name: given[p.name] for p in program.signature.attr_params if p.name in given}
+    custom.verify(program, shapes, parameters)
+
+
+def _lookup(name: str) -> tuple[Mapping[str, Any], str] | None:
+    """What this process registered under a name, and in which scope."""
+    variants = _functions.get(name) or _functions.get(name.partition(VARIANT)[0])
+    definition = None if variants is None else variants.definition(name)
+    return None if definition is None or variants is None else (definition, variants.scope)
+
+
+def _find(recorder: Recorder, name: str) -> Applicable:
+    return registered.find(recorder, name, _lookup)
+
+
+def __getattr__(name: str) -> Callable[..., Any]:
+    if name.startswith("_"):
+        raise AttributeError(f"module 'telegrad.ops' has no attribute {name!r}")
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        tracer = active()
+        made = _call(name, args, kwargs) if tracer is None else _write(tracer, name, args, kwargs)
+        return made[0] if len(made) == 1 else tuple(made)
+
+    function.__name__ = function.__qualname__ = name
+    return function
+
+
+def _call(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
+    """Apply the function of this name in the session of its arguments."""
+    recorder = recorder_of((*args, *kwargs.values()))
+    variants = _functions.get(name)
+    if variants is not None:
+        name = variants.fitting(args, kwargs).definition["name"]
+    function = _find(recorder, name)
+    tensors, parameters = function.signature.bind(args, kwargs)
+    return registered.call(recorder, function, tensors, parameters)
+
+
+def _write(tracer: Tracer, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
+    """Apply it within another function that is being traced: an instruction of that."""
+    found = _lookup(name)
+    outer = tracer.outer
+    if found is not None:
+        function: Applicable = FunctionProgram(found[0], lambda other: _find(outer().recorder, other))
+    else:
+        function = _find(outer().recorder, name)
+    return tracer.apply_function(function, *function.signature.bind(args, kwargs))

@@ -1,0 +1,95 @@
+"""Adagrad, and Adadelta, which forgets where Adagrad sums."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from telegrad_engine.errors import InvalidValue
+
+from .checks import check_learning_rate, check_not_negative
+from .optimizer import Optimizer
+
+
+class Adagrad(Optimizer):
+    """Divide by the root of the sum of all squared gradients: Duchi, Hazan and Singer 2011."""
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-2,
+        lr_decay: float = 0,
+        weight_decay: float = 0,
+        initial_accumulator_value: float = 0,
+        eps: float = 1e-10,
+        foreach: bool | None = None,
+        *,
+        maximize: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
+    ) -> None:
+        check_learning_rate(lr)
+        check_not_negative(
+            lr_decay=lr_decay,
+            weight_decay=weight_decay,
+            initial_accumulator_value=initial_accumulator_value,
+            epsilon=eps,
+        )
+        defaults = {
+            "lr": lr,
+            "lr_decay": lr_decay,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "initial_accumulator_value": initial_accumulator_value,
+            "foreach": foreach,
+            "maximize": maximize,
+            "differentiable": differentiable,
+            "fused": fused,
+        }
+        super().__init__(params, defaults)
+        self.initial = {"sum": float(initial_accumulator_value)}
+        # As torch's: its state is there before the first step.
+        for param in self._params():
+            self._state(param, "t")
+            self._state(param, "sum")
+
+    def algorithm(self, group: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+        """``adagrad``."""
+        return "adagrad", {name: group[name] for name in ("lr", "lr_decay", "weight_decay", "eps", "maximize")}
+
+
+class Adadelta(Optimizer):
+    """Steps as long as the steps before, by the gradient's size: Zeiler 2012."""
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1.0,
+        rho: float = 0.9,
+        eps: float = 1e-6,
+        weight_decay: float = 0,
+        foreach: bool | None = None,
+        *,
+        capturable: bool = False,
+        maximize: bool = False,
+        differentiable: bool = False,
+    ) -> None:
+        check_learning_rate(lr)
+        if not 0.0 <= rho <= 1.0:
+            raise InvalidValue(f"Invalid rho value: {rho}")
+        check_not_negative(epsilon=eps, weight_decay=weight_decay)
+        defaults = {
+            "lr": lr,
+            "rho": rho,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "maximize": maximize,
+            "capturable": capturable,
+            "foreach": foreach,
+            "differentiable": differentiable,
+        }
+        super().__init__(params, defaults)
+
+    def algorithm(self, group: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+        """``adadelta``."""
+        return "adadelta", {name: group[name] for name in ("lr", "rho", "eps", "weight_decay", "maximize")}

@@ -1,0 +1,132 @@
+"""Adam's kin: Adamax, NAdam and RAdam."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from .checks import check_betas, check_learning_rate, check_not_negative
+from .optimizer import Optimizer
+
+COMMON = ("lr", "betas", "eps", "weight_decay", "maximize")
+"""Settings that all of them have."""
+
+
+class Adamax(Optimizer):
+    """Adam by the largest gradient instead of the mean square: Kingma and Ba 2015, algorithm 2."""
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 2e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        foreach: bool | None = None,
+        *,
+        maximize: bool = False,
+        differentiable: bool = False,
+        capturable: bool = False,
+    ) -> None:
+        check_learning_rate(lr)
+        check_not_negative(epsilon=eps)
+        check_betas(betas)
+        check_not_negative(weight_decay=weight_decay)
+        defaults = {
+            "lr": lr,
+            "betas": betas,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "foreach": foreach,
+            "maximize": maximize,
+            "differentiable": differentiable,
+            "capturable": capturable,
+        }
+        super().__init__(params, defaults)
+
+    def algorithm(self, group: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+        """``adamax``."""
+        return "adamax", {name: group[name] for name in COMMON}
+
+
+class NAdam(Optimizer):
+    """Adam with Nesterov's momentum: Dozat 2016."""
+
+    initial = {"mu_product": 1.0}
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 2e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        momentum_decay: float = 4e-3,
+        decoupled_weight_decay: bool = False,
+        *,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        capturable: bool = False,
+        differentiable: bool = False,
+    ) -> None:
+        check_learning_rate(lr)
+        check_not_negative(epsilon=eps)
+        check_betas(betas)
+        check_not_negative(weight_decay=weight_decay, momentum_decay=momentum_decay)
+        defaults = {
+            "lr": lr,
+            "betas": betas,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "momentum_decay": momentum_decay,
+            "decoupled_weight_decay": decoupled_weight_decay,
+            "maximize": maximize,
+            "foreach": foreach,
+            "capturable": capturable,
+            "differentiable": differentiable,
+        }
+        super().__init__(params, defaults)
+
+    def algorithm(self, group: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+        """``nadam``."""
+        settings = {name: group[name] for name in (*COMMON, "momentum_decay")}
+        return "nadam", settings | {"decoupled": group["decoupled_weight_decay"]}
+
+
+class RAdam(Optimizer):
+    """Adam that waits until its averages can be relied on: Liu et al. 2020."""
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        decoupled_weight_decay: bool = False,
+        *,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        capturable: bool = False,
+        differentiable: bool = False,
+    ) -> None:
+        check_learning_rate(lr)
+        check_not_negative(epsilon=eps)
+        check_betas(betas)
+        check_not_negative(weight_decay=weight_decay)
+        defaults = {
+            "lr": lr,
+            "betas": betas,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "maximize": maximize,
+            "foreach": foreach,
+            "capturable": capturable,
+            "decoupled_weight_decay": decoupled_weight_decay,
+            "differentiable": differentiable,
+        }
+        super().__init__(params, defaults)
+
+    def algorithm(self, group: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+        """``radam``."""
+        return "radam", {name: group[name] for name in COMMON} | {"decoupled": group["decoupled_weight_decay"]}

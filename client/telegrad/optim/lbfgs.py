@@ -1,0 +1,177 @@
+"""L-BFGS: Nocedal and Wright 2006, algorithm 7.5, with or without a line search.
+
+How it goes on depends on values after every evaluation, so it is written in ops, not as one instruction; the
+directions stay in the session, and only numbers are fetched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from telegrad_engine.errors import InvalidOperation, InvalidValue
+from telegrad_engine.modes import enable_grad, no_grad
+
+from ..tensor import Tensor, functions, recorder_of
+from .checks import check_learning_rate
+from .line_search import Trial, strong_wolfe
+from .optimizer import Optimizer
+
+LEAST_CURVATURE = 1e-10
+"""A pair of differences with less than this is not remembered: the direction would not descend."""
+
+
+class LBFGS(Optimizer):
+    """Quasi-Newton steps from the last ``history_size`` changes of parameters and gradients.
+
+    ``step`` takes a closure that computes the gradients and returns the loss, and calls it up to ``max_eval``
+    times in ``max_iter`` iterations. ``line_search_fn`` is None or "strong_wolfe". One group of parameters only.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1,
+        max_iter: int = 20,
+        max_eval: int | None = None,
+        tolerance_grad: float = 1e-7,
+        tolerance_change: float = 1e-9,
+        history_size: int = 100,
+        line_search_fn: str | None = None,
+    ) -> None:
+        check_learning_rate(lr)
+        defaults = {
+            "lr": lr,
+            "max_iter": max_iter,
+            "max_eval": max_iter * 5 // 4 if max_eval is None else max_eval,
+            "tolerance_grad": tolerance_grad,
+            "tolerance_change": tolerance_change,
+            "history_size": history_size,
+            "line_search_fn": line_search_fn,
+        }
+        super().__init__(params, defaults)
+        if len(self.param_groups) != 1:
+            raise InvalidValue("LBFGS doesn't support per-parameter options (parameter groups)")
+
+    @no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Iterate until a limit or a tolerance is reached; the loss before the first step."""
+        if closure is None:
+            raise TypeError("LBFGS.step() missing 1 required positional argument: 'closure'")
+        evaluate = enable_grad()(closure)
+        group = self.param_groups[0]
+        state = self.state[group["params"][0]]
+        state.setdefault("func_evals", 0)
+        state.setdefault("n_iter", 0)
+
+        first_loss = evaluate()
+        grad = self._flat_grad()
+        loss, steepest = numbers(first_loss, grad.abs().max())
+        evaluations = 1
+        state["func_evals"] += 1
+        if steepest <= group["tolerance_grad"]:
+            return first_loss
+
+        for iteration in range(1, group["max_iter"] + 1):
+            state["n_iter"] += 1
+            direction = self._direction(state, grad, group["history_size"])
+            total, slope = numbers(grad.abs().sum(), grad.dot(direction))
+            t = (min(1.0, 1.0 / total) if state["n_iter"] == 1 else 1.0) * group["lr"]
+            before = loss
+            state.update(d=direction, t=t, prev_flat_grad=grad, prev_loss=before)
+            if slope > -group["tolerance_change"]:
+                break
+            count = 0
+            if group["line_search_fn"] is not None:
+                start = Trial(0.0, loss, grad, slope)
+                point, count = self._search(evaluate, start, direction, t, group["max_eval"] - evaluations)
+                t, loss, grad = point.t, point.loss, point.grad
+                state["t"] = t
+                self._move(t, direction)
+                steepest, farthest = numbers(grad.abs().max(), direction.abs().max())
+            else:
+                self._move(t, direction)
+                if iteration < group["max_iter"]:
+                    result = evaluate()
+                    grad = self._flat_grad()
+                    loss, steepest, farthest = numbers(result, grad.abs().max(), direction.abs().max())
+                    count = 1
+            evaluations += count
+            state["func_evals"] += count
+            if (
+                iteration == group["max_iter"]
+                or evaluations >= group["max_eval"]
+                or steepest <= group["tolerance_grad"]
+                or farthest * t <= group["tolerance_change"]
+                or abs(loss - before) < group["tolerance_change"]
+            ):
+                break
+        return first_loss
+
+    def _direction(self, state: dict[str, Any], grad: Tensor, history_size: int) -> Tensor:
+        """Minus the gradient times the approximate inverse Hessian, after taking the last change into it."""
+        if state["n_iter"] == 1:
+            state.update(old_dirs=[], old_stps=[], ro=[], H_diag=1)
+            return -grad
+        changes, steps, inverses = state["old_dirs"], state["old_stps"], state["ro"]
+        change, step = grad - state["prev_flat_grad"], state["d"] * state["t"]
+        curvature = change.dot(step)
+        if curvature.item() > LEAST_CURVATURE:
+            if len(changes) == history_size:
+                for remembered in (changes, steps, inverses):
+                    remembered.pop(0)
+            changes.append(change)
+            steps.append(step)
+            inverses.append(1.0 / curvature)
+            state["H_diag"] = curvature / change.dot(change)
+        direction: Tensor = grad.neg()
+        weights = []
+        for change, step, inverse in zip(reversed(changes), reversed(steps), reversed(inverses), strict=True):
+            weights.append(step.dot(direction) * inverse)
+            direction = direction - change * weights[-1]
+        direction = direction * state["H_diag"]
+        for change, step, inverse, weight in zip(changes, steps, inverses, reversed(weights), strict=True):
+            direction = direction + step * (weight - change.dot(direction) * inverse)
+        return direction
+
+    def _search(
+        self, closure: Callable[[], Any], start: Trial, direction: Tensor, t: float, limit: int
+    ) -> tuple[Trial, int]:
+        """A point along ``direction``; the parameters are back at the start afterwards."""
+        group = self.param_groups[0]
+        if group["line_search_fn"] != "strong_wolfe":
+            raise InvalidOperation("only 'strong_wolfe' is supported")
+        origin = [p.detach().clone() for p in group["params"]]
+
+        def evaluate(t: float) -> Trial:
+            self._move(t, direction)
+            result = closure()
+            grad = self._flat_grad()
+            for param, value in zip(group["params"], origin, strict=True):
+                param.copy_(value)
+            loss, slope = numbers(result, grad.dot(direction))
+            return Trial(t, loss, grad, slope)
+
+        (reach,) = numbers(direction.abs().max())
+        # As torch: the group's tolerance is for the iterations, not for the search.
+        return strong_wolfe(evaluate, start, t, reach, 1e-9, limit)
+
+    def _flat_grad(self) -> Tensor:
+        """The gradients of all parameters in one vector, zeros where there is none."""
+        params = self.param_groups[0]["params"]
+        parts = [p.new_zeros(p.numel()) if p.grad is None else p.grad.detach().reshape(-1) for p in params]
+        flat: Tensor = functions.cat(parts)
+        return flat
+
+    def _move(self, t: float, direction: Tensor) -> None:
+        """Add ``t`` times the direction to the parameters."""
+        params = self.param_groups[0]["params"]
+        for param, part in zip(params, direction.split([p.numel() for p in params]), strict=True):
+            param.add_(part.reshape(param.shape), alpha=t)
+
+
+def numbers(*values: Any) -> list[float]:
+    """The values of tensors of one element, brought by one message; numbers stay what they are."""
+    tensors = [v for v in values if isinstance(v, Tensor)]
+    fetched = recorder_of(tensors).fetch([t._id for t in tensors]) if tensors else {}
+    return [float(fetched[v._id].array.item()) if isinstance(v, Tensor) else float(v) for v in values]

@@ -1,0 +1,193 @@
+"""Schedulers that go up and down, and take the momentum the other way: Smith 2017, Smith and Topin 2018."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from telegrad_engine.errors import InvalidValue
+
+from ..optimizer import Optimizer
+from .base import LRScheduler, check_optimizer, one_per_group, saved_callable
+
+
+class _WithMomentum(LRScheduler):
+    """Sets the groups' momentum, or Adam's first beta, along with the rate."""
+
+    cycle_momentum: bool
+    use_beta1: bool
+
+    def _take_momentum(self, optimizer: Optimizer, base: Any, largest: Any, last_epoch: int) -> None:
+        """Remember between which values the momentum goes, and start at the largest."""
+        if "momentum" not in optimizer.defaults and "betas" not in optimizer.defaults:
+            raise InvalidValue("optimizer must support momentum or beta1 with `cycle_momentum` option enabled")
+        self.use_beta1 = "betas" in optimizer.defaults
+        self.base_momentums = one_per_group("base_momentum", optimizer, base)
+        self.max_momentums = one_per_group("max_momentum", optimizer, largest)
+        if last_epoch == -1:
+            for i, group in enumerate(optimizer.param_groups):
+                group["max_momentum"], group["base_momentum"] = self.max_momentums[i], self.base_momentums[i]
+                self._set_momentum(group, self.max_momentums[i])
+
+    def _set_momentum(self, group: dict[str, Any], momentum: float) -> None:
+        if self.use_beta1:
+            group["betas"] = (momentum, *group["betas"][1:])
+        else:
+            group["momentum"] = momentum
+
+
+MODES = ("triangular", "triangular2", "exp_range")
+
+
+class CyclicLR(_WithMomentum):
+    """From ``base_lr`` to ``max_lr`` and back, again and again; the heights follow ``mode`` or ``scale_fn``.
+
+    ``scale_fn`` gets the number of the cycle, from 1, or of the iteration, by ``scale_mode``.
+    """
+
+    _unsaved = ("optimizer", "_scale_fn_custom")
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        base_lr: float | list[float],
+        max_lr: float | list[float],
+        step_size_up: int = 2000,
+        step_size_down: int | None = None,
+        mode: str = "triangular",
+        gamma: float = 1.0,
+        scale_fn: Callable[[float], float] | None = None,
+        scale_mode: str = "cycle",
+        cycle_momentum: bool = True,
+        base_momentum: float | list[float] = 0.8,
+        max_momentum: float | list[float] = 0.9,
+        last_epoch: int = -1,
+    ) -> None:
+        check_optimizer(optimizer)
+        base_lrs = one_per_group("base_lr", optimizer, base_lr)
+        if last_epoch == -1:
+            for group, rate in zip(optimizer.param_groups, base_lrs, strict=True):
+                group["lr"] = rate
+        self.max_lrs = one_per_group("max_lr", optimizer, max_lr)
+        up = float(step_size_up)
+        self.total_size = up + (up if step_size_down is None else float(step_size_down))
+        self.step_ratio = up / self.total_size
+        if mode not in MODES and scale_fn is None:
+            raise InvalidValue("mode is invalid and scale_fn is None")
+        self.mode, self.gamma = mode, gamma
+        self._scale_fn_custom = scale_fn
+        self.scale_mode = scale_mode
+        if scale_fn is None:
+            self.scale_mode = "iterations" if mode == "exp_range" else "cycle"
+        self.cycle_momentum = cycle_momentum
+        if cycle_momentum:
+            self._take_momentum(optimizer, base_momentum, max_momentum, last_epoch)
+        super().__init__(optimizer, last_epoch)
+        self.base_lrs = base_lrs
+
+    def scale_fn(self, x: float) -> float:
+        """How high the cycle, or the iteration, goes."""
+        if self._scale_fn_custom is not None:
+            return self._scale_fn_custom(x)
+        if self.mode == "triangular":
+            return 1.0
+        return float(1 / 2.0 ** (x - 1) if self.mode == "triangular2" else self.gamma**x)
+
+    def _rate(self, index: int, lr: float, base: float) -> float:
+        cycle = math.floor(1 + self.last_epoch / self.total_size)
+        x = 1.0 + self.last_epoch / self.total_size - cycle
+        height = x / self.step_ratio if x <= self.step_ratio else (x - 1) / (self.step_ratio - 1)
+        scale = self.scale_fn(cycle if self.scale_mode == "cycle" else self.last_epoch)
+        if self.cycle_momentum:
+            largest = self.max_momentums[index]
+            momentum = largest - (largest - self.base_momentums[index]) * height * scale
+            self._set_momentum(self.optimizer.param_groups[index], momentum)
+        return float(base + (self.max_lrs[index] - base) * height * scale)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state; of a ``scale_fn`` that is a function nothing, of an object what it holds."""
+        return super().state_dict() | {"_scale_fn_custom": saved_callable(self._scale_fn_custom)}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Take over a ``state_dict()``; the ``scale_fn`` stays the one given."""
+        held = state_dict["_scale_fn_custom"]
+        super().load_state_dict({k: v for k, v in state_dict.items() if k != "_scale_fn_custom"})
+        if held is not None and self._scale_fn_custom is not None:
+            self._scale_fn_custom.__dict__.update(held)
+
+
+class OneCycleLR(_WithMomentum):
+    """One cycle in all: from ``max_lr / div_factor`` up to ``max_lr``, then far down. Step it after every batch."""
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        max_lr: float | list[float],
+        total_steps: int | None = None,
+        epochs: int | None = None,
+        steps_per_epoch: int | None = None,
+        pct_start: float = 0.3,
+        anneal_strategy: str = "cos",
+        cycle_momentum: bool = True,
+        base_momentum: float | list[float] = 0.85,
+        max_momentum: float | list[float] = 0.95,
+        div_factor: float = 25.0,
+        final_div_factor: float = 1e4,
+        three_phase: bool = False,
+        last_epoch: int = -1,
+    ) -> None:
+        check_optimizer(optimizer)
+        self.total_steps = _total(total_steps, epochs, steps_per_epoch)
+        if pct_start < 0 or pct_start > 1 or not isinstance(pct_start, float):
+            raise InvalidValue(f"Expected float between 0 and 1 pct_start, but got {pct_start}")
+        if anneal_strategy not in ("cos", "linear"):
+            raise InvalidValue(f"anneal_strategy must be one of 'cos' or 'linear', instead got {anneal_strategy}")
+        self._anneal_func_type = anneal_strategy
+        rise = float(pct_start * self.total_steps) - 1
+        # Where each phase ends, and the group's entries that rate and momentum go between.
+        ends = [("initial_lr", "max_momentum"), ("max_lr", "base_momentum"), ("min_lr", "max_momentum")]
+        self._turns = [0.0, rise, float(self.total_steps - 1)]
+        if three_phase:
+            ends.insert(2, ("initial_lr", "max_momentum"))
+            self._turns.insert(2, float(2 * pct_start * self.total_steps) - 2)
+        self._ends = ends
+        largest = one_per_group("max_lr", optimizer, max_lr)
+        if last_epoch == -1:
+            for group, rate in zip(optimizer.param_groups, largest, strict=True):
+                group["initial_lr"], group["max_lr"] = rate / div_factor, rate
+                group["min_lr"] = group["initial_lr"] / final_div_factor
+        self.cycle_momentum = cycle_momentum
+        if cycle_momentum:
+            self._take_momentum(optimizer, base_momentum, max_momentum, last_epoch)
+        super().__init__(optimizer, last_epoch)
+
+    def _rate(self, index: int, lr: float, base: float) -> float:
+        step, turns = self.last_epoch, self._turns
+        if step > self.total_steps:
+            raise InvalidValue(f"Tried to step {step} times. The specified number of total steps is {self.total_steps}")
+        phase = next((i for i in range(1, len(turns)) if step <= turns[i]), len(turns) - 1)
+        part = (step - turns[phase - 1]) / (turns[phase] - turns[phase - 1])
+        group = self.optimizer.param_groups[index]
+        (rate, momentum), (next_rate, next_momentum) = self._ends[phase - 1 : phase + 1]
+        if self.cycle_momentum:
+            self._set_momentum(group, self._between(group[momentum], group[next_momentum], part))
+        return self._between(group[rate], group[next_rate], part)
+
+    def _between(self, start: float, end: float, part: float) -> float:
+        if self._anneal_func_type == "linear":
+            return (end - start) * part + start
+        return end + (start - end) / 2.0 * (math.cos(math.pi * part) + 1)
+
+
+def _total(total_steps: int | None, epochs: int | None, steps_per_epoch: int | None) -> int:
+    def positive(name: str, value: int) -> int:
+        if not isinstance(value, int) or value <= 0:
+            raise InvalidValue(f"Expected positive integer {name}, but got {value}")
+        return value
+
+    if total_steps is not None:
+        return positive("total_steps", total_steps)
+    if epochs is None or steps_per_epoch is None:
+        raise InvalidValue("You must define either total_steps OR (epochs AND steps_per_epoch)")
+    return positive("epochs", epochs) * positive("steps_per_epoch", steps_per_epoch)

@@ -1,0 +1,169 @@
+"""Schedulers that multiply: by a function of the epoch, at milestones, or by a ramp."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from telegrad_engine.errors import InvalidArgument, InvalidValue
+
+from ..optimizer import Optimizer
+from .base import LRScheduler, saved_callable
+
+Factor = Callable[[int], float]
+
+
+class LambdaLR(LRScheduler):
+    """The initial rate times ``lr_lambda(epoch)``, one function or one for each group."""
+
+    _unsaved = ("optimizer", "lr_lambdas")
+
+    def __init__(self, optimizer: Optimizer, lr_lambda: Factor | list[Factor], last_epoch: int = -1) -> None:
+        count = len(optimizer.param_groups)
+        if isinstance(lr_lambda, (list, tuple)) and len(lr_lambda) != count:
+            raise InvalidValue(f"Expected {count} lr_lambdas, but got {len(lr_lambda)}")
+        self.lr_lambdas: list[Factor] = list(lr_lambda) if isinstance(lr_lambda, (list, tuple)) else [lr_lambda] * count
+        super().__init__(optimizer, last_epoch)
+
+    def _rate(self, index: int, lr: float, base: float) -> float:
+        return base * self.lr_lambdas[index](self.last_epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state; of functions nothing, of callable objects what they hold."""
+        return super().state_dict() | {"lr_lambdas": [saved_callable(f) for f in self.lr_lambdas]}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Take over a ``state_dict()``; functions stay those that this scheduler was made with."""
+        super().load_state_dict({k: v for k, v in state_dict.items() if k != "lr_lambdas"})
+        for function, held in zip(self.lr_lambdas, state_dict["lr_lambdas"], strict=False):
+            if held is not None:
+                function.__dict__.update(held)
+
+
+class MultiplicativeLR(LambdaLR):
+    """The present rate times ``lr_lambda(epoch)``."""
+
+    def __init__(self, optimizer: Optimizer, lr_lambda: Factor | list[Factor], last_epoch: int = -1) -> None:
+        for function in lr_lambda if isinstance(lr_lambda, (list, tuple)) else [lr_lambda]:
+            if not callable(function):
+                raise InvalidArgument(f"lr_lambda should be a function, but got {type(function).__name__}")
+        super().__init__(optimizer, lr_lambda, last_epoch)
+
+    def _rate(self, index: int, lr: float, base: float) -> float:
+        return lr if self._is_initial else lr * self.lr_lambdas[index](self.last_epoch)
+
+
+class StepLR(LRScheduler):
+    """Times ``gamma`` every ``step_size`` epochs."""
+
+    def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1) -> None:
+        self.step_size, self.gamma = step_size, gamma
+        super().__init__(optimizer, last_epoch)
+
+    def _rate(self, index: int, lr: float, base: float) -> float:
+        due = self.last_epoch != 0 and self.last_epoch % self.step_size == 0
+        return lr * self.gamma if due else lr
+
+    def _closed_rate(self, base: float) -> float:
+        return base * self.gamma ** (self.last_epoch // self.step_size)
+
+
+class MultiStepLR(LRScheduler):
+    """Times ``gamma`` at each of the milestones; twice at one that is given twice."""
+
+    def __init__(
+        self, optimizer: Optimizer, milestones: Iterable[int], gamma: float = 0.1, last_epoch: int = -1
+    ) -> None:
+        self.milestones, self.gamma = Counter(milestones), gamma
+        super().__init__(optimizer, last_epoch)
+
+    def _rate(self, index: int, lr: float, base: float) -> float:
+        times = self.milestones.get(self.last_epoch)
+        return lr if times is None else lr * self.gamma**times
+
+    def _closed_rate(self, base: float) -> float:
+        return base * self.gamma ** bisect_right(sorted(self.milestones.elements()), self.last_epoch)
+
+
+class ConstantLR(LRScheduler):
+    """``factor`` of the rate until epoch ``total_iters``, and the whole of it from then on."""
+
+    def __init__(
+        self, optimizer: Optimizer, factor: float = 1.0 / 3, total_iters: int = 5, last_epoch: int = -1
+    ) -> None:
+        if factor > 1.0 or factor < 0:
+            raise InvalidValue("Constant multiplicative factor expected to be between 0 and 1.")
+        self.factor, self.total_iters = factor, total_iters
+        super().__init__(optimizer, last_epoch)
+
+    def _rate(self, index: int, lr: float, base: float) -> float:
+        if self.last_epoch == 0:
+            return lr * self.factor
+        return lr * (1.0 / self.factor) if self.last_epoch == self.total_iters else lr
+
+    def _closed_rate(self, base: float) -> float:
+        return base * (self.factor + (self.last_epoch >= self.total_iters) * (1 - self.factor))
+
+
+class LinearLR(LRScheduler):
+    """From ``start_factor`` of the rate to ``end_factor`` of it, in a line of ``total_iters`` epochs."""
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        start_factor: float = 1.0 / 3,
+        end_factor: float = 1.0,
+        total_iters: int = 5,
+        last_epoch: int = -1,
+    ) -> None:
+        if start_factor > 1.0 or start_factor <= 0:
+            raise InvalidValue("Starting multiplicative factor expected to be greater than 0 and less or equal to 1.")
+        if end_factor > 1.0 or end_factor < 0:
+            raise InvalidValue("Ending multiplicative factor expected to be between 0 and 1.")
+        self.start_factor, self.end_factor, self.total_iters = start_factor, end_factor, total_iters
+        super().__init__(optimizer, last_epoch)
+
+    def _rate(self, index: int, lr: float, base: float) -> float:
+        if self.last_epoch == 0:
+            return lr * self.start_factor
+        if self._is_initial or self.last_epoch > self.total_iters:
+            return lr
+        rise = self.end_factor - self.start_factor
+        return lr * (1.0 + rise / (self.total_iters * self.start_factor + (self.last_epoch - 1) * rise))
+
+    def _closed_rate(self, base: float) -> float:
+        rise = self.end_factor - self.start_factor
+        return base * (self.start_factor + rise * min(self.total_iters, self.last_epoch) / self.total_iters)
+
+
+class ExponentialLR(LRScheduler):
+    """Times ``gamma`` every epoch."""
+
+    def __init__(self, optimizer: Optimizer, gamma: float, last_epoch: int = -1) -> None:
+        self.gamma = gamma
+        super().__init__(optimizer, last_epoch)
+
+    def _rate(self, index: int, lr: float, base: float) -> float:
+        return lr if self._is_initial else lr * self.gamma
+
+    def _closed_rate(self, base: float) -> float:
+        return float(base * self.gamma**self.last_epoch)
+
+
+class PolynomialLR(LRScheduler):
+    """Down to zero in ``total_iters`` epochs, as the ``power`` of what is left of them."""
+
+    def __init__(self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0, last_epoch: int = -1) -> None:
+        self.total_iters, self.power = total_iters, power
+        super().__init__(optimizer, last_epoch)
+
+    def _rate(self, index: int, lr: float, base: float) -> float:
+        if self._is_initial or self.last_epoch > self.total_iters:
+            return lr
+        left, before = [1.0 - epoch / self.total_iters for epoch in (self.last_epoch, self.last_epoch - 1)]
+        return float(lr * (left / before) ** self.power)
+
+    def _closed_rate(self, base: float) -> float:
+        return float(base * (1.0 - min(self.total_iters, self.last_epoch) / self.total_iters) ** self.power)

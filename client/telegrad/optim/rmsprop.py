@@ -1,0 +1,48 @@
+"""RMSprop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from .checks import check_learning_rate, check_not_negative
+from .optimizer import Optimizer
+
+
+class RMSprop(Optimizer):
+    """Divide by a moving average of the gradient's size (Tieleman and Hinton 2012); ``centered``: Graves 2013."""
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-2,
+        alpha: float = 0.99,
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        momentum: float = 0,
+        centered: bool = False,
+        capturable: bool = False,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        differentiable: bool = False,
+    ) -> None:
+        check_learning_rate(lr)
+        check_not_negative(epsilon=eps, momentum=momentum, weight_decay=weight_decay, alpha=alpha)
+        defaults = {
+            "lr": lr,
+            "momentum": momentum,
+            "alpha": alpha,
+            "eps": eps,
+            "centered": centered,
+            "weight_decay": weight_decay,
+            "capturable": capturable,
+            "foreach": foreach,
+            "maximize": maximize,
+            "differentiable": differentiable,
+        }
+        super().__init__(params, defaults)
+
+    def algorithm(self, group: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+        """``rmsprop``, with the states that its settings call for."""
+        names = ("lr", "alpha", "eps", "weight_decay", "momentum", "centered", "maximize")
+        return "rmsprop", {name: group[name] for name in names}

@@ -1,0 +1,139 @@
+"""Which functions a session has, and calling them: one instruction, whose outputs' shapes are known here and now."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from telegrad_engine.custom import Applicable, FunctionProgram
+from telegrad_engine.dtypes import parse
+from telegrad_engine.errors import DataDependentShape, UnknownFunction
+from telegrad_engine.function import Function
+from telegrad_engine.meta import Meta, functions
+from telegrad_engine.modes import state
+from telegrad_engine.specs import Spec
+
+from .recorder import Recorder
+from .tensor import Tensor, handle, refs
+
+_known: weakref.WeakKeyDictionary[Recorder, dict[str, Applicable]] = weakref.WeakKeyDictionary()
+"""What each session is known to have."""
+_sent: weakref.WeakKeyDictionary[Recorder, set[str]] = weakref.WeakKeyDictionary()
+"""What this process registered in each session, and may replace there."""
+Definition = Mapping[str, Any]
+Lookup = Callable[[str], tuple[Definition, str] | None]
+"""Of a name: the definition that this process registered, and its scope."""
+
+
+def forget(name: str) -> None:
+    """Have every session look again what the function of this name is: it was registered anew."""
+    for found in _known.values():
+        found.pop(name, None)
+
+
+def find(recorder: Recorder, name: str, lookup: Lookup) -> Applicable:
+    """The function of this name in a session; sent there, if this process registered it and the session lacks it.
+
+    Raises UnknownFunction.
+    """
+    found = _known.setdefault(recorder, {})
+    if name not in found:
+        ours = lookup(name)
+        if ours is None:
+            recorder.flush()  # a program that registers it may be waiting
+            found[name] = recorder.transport.function(name)
+        else:
+            found[name] = _send(recorder, name, *ours, lookup)
+    return found[name]
+
+
+def _send(recorder: Recorder, name: str, definition: Definition, scope: str, lookup: Lookup) -> Applicable:
+    program = FunctionProgram(definition, lambda other: find(recorder, other, lookup))
+    if scope == "server":
+        recorder.flush()
+        try:
+            present = recorder.transport.function(name)
+        except UnknownFunction:
+            present = None
+        if present is not None and present.definition == definition:
+            return program  # a session before this one, or another process, has registered it
+    sent = _sent.setdefault(recorder, set())
+    if scope == "session" and name in sent:
+        recorder.emit("remove_function", attrs={"name": name})
+    recorder.emit("register_function", attrs={"definition": definition, "scope": scope})
+    if scope == "session":
+        sent.add(name)
+    return program
+
+
+def remove(recorder: Recorder, name: str, scope: str) -> None:
+    """Forget a function of a session, or of the server that it is on."""
+    recorder.emit("remove_function", attrs={"name": name, "scope": scope})
+    _sent.get(recorder, set()).discard(name)
+    forget(name)
+
+
+def call(
+    recorder: Recorder, function: Applicable, tensors: Sequence[Any], parameters: Mapping[str, Any]
+) -> list[Tensor]:
+    """Record a call: the outputs get ids, shapes, dtypes and their place in the shadow graph."""
+    before, state.default_dtype = state.default_dtype, recorder.default_dtype
+    try:
+        # Stand-ins at the tensors' places: what is done with them is not recorded in the session once more.
+        metas = function.call([t._alias() for t in tensors], parameters)
+    except DataDependentShape:
+        return _call_and_ask(recorder, function, tensors, parameters)
+    finally:
+        state.default_dtype = before
+    made = [handle(recorder, m._data) for m in metas]
+    for tensor, meta in zip(made, metas, strict=True):
+        tensor._adopt(meta)
+    _emit(recorder, function, tensors, parameters, made)
+    return made
+
+
+def _emit(
+    recorder: Recorder,
+    function: Applicable,
+    tensors: Sequence[Tensor],
+    parameters: Mapping[str, Any],
+    made: Sequence[Tensor],
+) -> None:
+    attrs: dict[str, Any] = {"function": function.name}
+    if parameters:
+        attrs["params"] = function.signature.encode_attrs(parameters)
+    recorder.emit("apply", [refs(tensors)], [t._id for t in made], attrs)
+
+
+def _call_and_ask(
+    recorder: Recorder, function: Applicable, tensors: Sequence[Tensor], parameters: Mapping[str, Any]
+) -> list[Tensor]:
+    """For outputs whose shapes only the session knows: run it now and ask what they are."""
+    made = [handle(recorder, None) for _ in range(function.outputs)]
+    _emit(recorder, function, tensors, parameters, made)
+    answer = recorder.fetch([t._id for t in made], values=False)
+    known = [answer[t._id].description for t in made]
+    specs = [Spec(tuple(k["shape"]), parse(k["dtype"]).numpy) for k in known]
+    metas = Opaque.apply(function.name, specs, *[t._alias() for t in tensors])
+    for tensor, meta, description in zip(made, metas, known, strict=True):
+        tensor._data = meta._data
+        if description["requires_grad"]:
+            tensor._adopt(meta)
+    return made
+
+
+class Opaque(Function):
+    """Stands in the shadow graph for a function of which nothing is known but what came out."""
+
+    @staticmethod
+    def forward(ctx: Any, name: str, specs: Sequence[Spec], *tensors: Any) -> Any:
+        """Stand-ins for what came out."""
+        ctx.save_for_backward(*tensors)
+        return tuple([Meta(spec) for spec in specs])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        """Stand-ins for the gradients, which may depend on everything."""
+        everything = sum(functions.sum(t) for t in (*ctx.saved_tensors, *grads))
+        return (None, None, *[functions.mul(functions.zeros_like(t), everything) for t in ctx.saved_tensors])

@@ -1,0 +1,145 @@
+"""``backward`` and ``grad`` where Python of the user's is on the way: the session's pass and the shadow's in lock step.
+
+The shadow's pass stops at the same places as the session's. At each, what was recorded is sent, the session says
+which gradients have arrived, the user's code computes with them as with any tensors, and both passes go on with what
+it returned. That is one round trip a stop; after the last one nothing waits.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from telegrad_engine.errors import InternalError
+from telegrad_engine.hooks import TensorHooks, run_hooks, run_stored
+from telegrad_engine.meta import Meta
+from telegrad_engine.modes import state
+from telegrad_engine.specs import Spec
+from telegrad_engine.suspension import BACKWARD, HOOK, ClientHook, ClientNode, Derivation, Stop
+
+from .recorder import Recorder
+from .tensor import Tensor, handle, refs
+
+
+class PythonHooks(ClientHook):
+    """The user's hooks of one kind on one tensor, which the session calls by one id."""
+
+    def __init__(self, recorder: Recorder, kind: str) -> None:
+        super().__init__(recorder.new_id(), kind)
+        self.functions = TensorHooks()
+        self.leaf: Callable[[], Tensor | None] = lambda: None
+        """Whom hooks that run once its gradient was accumulated are called with."""
+
+
+def run(recorder: Recorder, derivation: Derivation, begin: Callable[[], None]) -> tuple[Any, ...]:
+    """Differentiate in the shadow and in the session; the results as the shadow has them.
+
+    ``begin`` records the instruction. An error, be it the user's, leaves no pass waiting in the session.
+    """
+    dialogue = _Dialogue(recorder, derivation.values, begin)
+    try:
+        with derivation.values:
+            shadow = derivation.new_pass()
+            stop = shadow.begin()
+            while stop is not None:
+                dialogue.meet(stop)
+                stop = shadow.advance()
+            results = derivation.finish(shadow.captured)
+        dialogue.end()
+    except BaseException:
+        dialogue.cancel()
+        raise
+    return results
+
+
+class _Dialogue:
+    """What is said to the session in the course of one pass."""
+
+    def __init__(self, recorder: Recorder, values: Any, begin: Callable[[], None]) -> None:
+        self.recorder = recorder
+        self.values = values
+        self.begin: Callable[[], None] | None = begin
+        self.pending: dict[str, Any] | None = None
+        """What the session waits for."""
+        self.reply: list[Any] | None = None
+        """What the user's code returned for it, not recorded yet: an error in the shadow's pass takes it back."""
+
+    def meet(self, stop: Stop) -> None:
+        """Have the user's code compute what the shadow, and the session with it, stopped for."""
+        self.values.settle()
+        if self.begin is not None or self.reply is not None:
+            self._go_on()
+        pending = self.pending
+        if pending is None or (pending["ctx"], pending["kind"]) != (stop.source.client_id, stop.kind):
+            # A derivative gave no gradient after all, of which the shadow cannot know. It goes on as if there were.
+            stop.then(_assumed(stop))
+        else:
+            self._answer(stop, pending)
+
+    def end(self) -> None:
+        """After the shadow's pass: record what lets the session's run to its end."""
+        if self.pending is not None and self.reply is None:
+            raise InternalError(f"the session waits where the shadow does not: {self.pending}")
+        self._record()
+
+    def cancel(self) -> None:
+        """Leave no pass waiting."""
+        if self.pending is not None and not self.recorder.closed:
+            self.recorder.emit("cancel", (), (), {"call": self.pending["call"]})
+
+    def _go_on(self) -> None:
+        """Have the session's pass run to where it stops next."""
+        self._record()
+        self.pending = self.recorder.advance()
+
+    def _record(self) -> None:
+        if self.begin is not None:
+            begin, self.begin = self.begin, None
+            begin()
+        elif self.pending is not None and self.reply is not None:
+            self.recorder.emit("resume", [refs(self.reply)], (), {"call": self.pending["call"]})
+            self.reply = None
+
+    def _answer(self, stop: Stop, pending: dict[str, Any]) -> None:
+        grads = [
+            None if name is None else self._gradient(name, grad, spec)
+            for name, grad, spec in zip(pending["gradients"], stop.grads, stop.specs, strict=True)
+        ]
+        results = self._evaluate(stop.source, grads)
+        # A hook that changed nothing, or something in place, has nothing to send.
+        unchanged = stop.kind != BACKWARD and all(map(operator.is_, results, grads))
+        self.reply = [] if unchanged else results
+        stop.then(results)
+
+    def _evaluate(self, source: Any, grads: list[Any]) -> list[Any]:
+        """What the user's code makes of gradients, with the mode that torch would have set."""
+        enabled, state.grad_enabled = state.grad_enabled, self.values.recording
+        try:
+            if isinstance(source, ClientNode):
+                return source._backward(grads)
+            if source.kind == HOOK:
+                return [run_hooks(source.functions, grads[0])]
+            run_stored(source.leaf(), source.functions)
+            return []
+        finally:
+            state.grad_enabled = enabled
+
+    def _gradient(self, name: str, grad: Any, spec: Any) -> Tensor:
+        """A handle on a gradient that the session has, with the history that the shadow knows."""
+        if isinstance(grad, Meta) and grad._node is not None and grad._node.is_sink:
+            self.recorder.release(name)
+            leaf: Any = grad._node
+            return leaf  # type: ignore[no-any-return]
+        tensor = handle(self.recorder, Spec(*spec), name=name)
+        if isinstance(grad, Meta):
+            tensor._adopt(grad)
+            tensor._cell = grad._cell
+        return tensor
+
+
+def _assumed(stop: Stop) -> list[Any]:
+    """What user's code that was not called would have returned."""
+    if isinstance(stop.source, ClientNode):
+        return [None if spec is None else Meta(spec) for spec in stop.source.ctx._specs if spec is not None]
+    return [None if grad is None else Meta(Spec(*spec)) for grad, spec in zip(stop.grads, stop.specs, strict=True)]

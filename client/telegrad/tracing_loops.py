@@ -1,0 +1,92 @@
+"""Loops that depend on values: ``while_loop`` and ``scan``, within a traced function one instruction each.
+
+Elsewhere they are Python loops on tensors, with the same results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from telegrad_engine.custom.limits import MAX_ITERATIONS
+from telegrad_engine.errors import InvalidOperation, LimitExceeded
+
+from .tensor import Tensor, functions
+from .tracing_recorder import Data, Tracer, active
+from .tracing_symbols import here
+from .tracing_tensors import Traced
+
+
+def while_loop(
+    cond_fn: Callable[..., Any],
+    body_fn: Callable[..., Any],
+    carried_inputs: Sequence[Any],
+    *,
+    max_iterations: int = MAX_ITERATIONS,
+) -> tuple[Any, ...]:
+    """Repeat ``carried = body_fn(*carried)`` while ``cond_fn(*carried)``, a tensor of one element, is true.
+
+    ``body_fn`` returns as many tensors as it takes, of the same shapes and dtypes. Raises LimitExceeded after
+    ``max_iterations``.
+    """
+    carried, tracer = tuple(carried_inputs), active()
+    if tracer is not None:
+        attrs = {
+            "cond": _block(tracer, cond_fn, carried, 1),
+            "body": _block(tracer, body_fn, carried, len(carried)),
+            "max_iterations": max_iterations,
+        }
+        return _write(tracer, "while_loop", [list(carried)], len(carried), attrs)
+    for _ in range(max_iterations):
+        if not cond_fn(*carried):
+            return carried
+        carried = _as_tuple(body_fn(*carried))
+    raise LimitExceeded(f"a while_loop did not end after {max_iterations} iterations")
+
+
+def scan(body_fn: Callable[..., Any], init: Sequence[Any], xs: Sequence[Any]) -> tuple[Any, ...]:
+    """Run ``body_fn(*carried, *slices)`` for each slice of ``xs`` along their first dimension, in order.
+
+    It returns the carried tensors, as many as ``init`` has, and perhaps more; these are stacked. Returns what is
+    carried at the end and the stacks.
+    """
+    carried, sequences, tracer = tuple(init), tuple(xs), active()
+    if tracer is not None:
+        block = _block(tracer, body_fn, (*carried, *sequences), None)
+        return _write(tracer, "scan", [list(carried), list(sequences)], len(block["outputs"]), {"body": block})
+    rows = []
+    for slices in zip(*[x.unbind(0) for x in sequences], strict=True):
+        results = _as_tuple(body_fn(*carried, *slices))
+        carried = results[: len(carried)]
+        rows.append(results[len(carried) :])
+    return (*carried, *[functions.stack(column) for column in zip(*rows, strict=True)])
+
+
+def _as_tuple(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, (tuple, list)) else (value,)
+
+
+def _block(tracer: Tracer, code: Callable[..., Any], like: Sequence[Any], outputs: int | None) -> Data:
+    """The program of one turn of a loop, which may use the tensors around it."""
+    inputs = [tracer.input(tracer.new_id()) for _ in like]
+    questions = len(tracer.asked)
+    tracer.segments.append([])
+    results = _as_tuple(code(*inputs))
+    if len(tracer.asked) > questions:
+        raise InvalidOperation(f"{here()}: a loop that is traced cannot branch in Python; use tg.where in it")
+    if not all(isinstance(r, Tensor) for r in results) or (outputs is not None and len(results) != outputs):
+        raise InvalidOperation(f"{here()}: the code of this loop returns {outputs or 'some'} tensors")
+    return {
+        "inputs": [t._id for t in inputs],
+        "instructions": tracer.segments.pop(),
+        "outputs": [r._id for r in results],
+    }
+
+
+def _write(tracer: Tracer, op: str, inputs: list[Any], outputs: int, attrs: Data) -> tuple[Any, ...]:
+    made = tuple([Traced(tracer, tracer.new_id(), None) for _ in range(outputs)])
+    tracer.write(op, inputs, [t._id for t in made], attrs)
+    return made
+
+
+__all__ = ["scan", "while_loop"]

@@ -1,0 +1,225 @@
+"""Tensors without values that have a tracer write down what is done with them.
+
+A traced tensor's shape is a symbol, so that the program is good for all shapes; where the code is traced on an
+example, ``meta`` says what the tensor is like there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from telegrad_engine.dtypes import from_numpy
+from telegrad_engine.errors import InvalidOperation, NeedsExample
+from telegrad_engine.meta import Meta
+from telegrad_engine.registry import NO_ATTRS, Op
+
+from .tensor import Tensor
+from .tracing_symbols import UNKNOWN, Symbol, here, to_json
+
+if TYPE_CHECKING:
+    from .tracing_recorder import Data, Tracer
+
+
+class Unknown(Exception):
+    """A symbol has no hint."""
+
+
+def is_known(value: Any) -> bool:
+    """Whether it is known what a value is like: a tensor's shape and dtype, a symbol's value."""
+    if isinstance(value, (list, tuple)):
+        return all(map(is_known, value))
+    if isinstance(value, Symbol):
+        return value.hint is not UNKNOWN
+    return type(value) is not Traced or value.meta is not None
+
+
+def hints(value: Any) -> Any:
+    """Stand-ins for traced tensors, and the example's values for symbols."""
+    if isinstance(value, (list, tuple)):
+        return tuple([hints(v) for v in value])
+    if isinstance(value, Symbol):
+        if value.hint is UNKNOWN:
+            raise Unknown
+        return value.hint
+    if type(value) is Traced:
+        return value.meta
+    return Meta(value._data) if isinstance(value, Tensor) else value
+
+
+def hinted(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """Attributes with the example's values for symbols."""
+    return {name: hints(value) if _has_symbol(value) else value for name, value in attrs.items()}
+
+
+def _has_symbol(value: Any) -> bool:
+    return isinstance(value, Symbol) or (isinstance(value, (list, tuple)) and any(map(_has_symbol, value)))
+
+
+def encode(op: Op, attrs: Mapping[str, Any]) -> Data:
+    """Attributes as a definition has them."""
+    plain = op.encode_attrs({name: value for name, value in attrs.items() if not _has_symbol(value)})
+    return {name: to_json(plain.get(name, value)) for name, value in attrs.items()}
+
+
+class Traced(Tensor):
+    """A tensor of the program that is being written."""
+
+    def __init__(self, tracer: Tracer, name: str, meta: Meta | None) -> None:
+        self._recorder = tracer  # type: ignore[assignment]
+        self._id = name
+        self._cell = [0]
+        self.meta = meta
+        if meta is not None:
+            tracer.metas[name] = meta
+
+    @property
+    def _data(self) -> Any:
+        return _Unseen() if self.meta is None else _Seen(self)
+
+    def __repr__(self) -> str:
+        return f"<traced tensor {self._id}>"
+
+    def pin(self) -> None:
+        """Have the trace hold for this shape alone."""
+        if self.meta is not None:
+            self._recorder.guards[json.dumps({"shape": self._id})] = list(self.meta._data.shape)  # type: ignore[attr-defined]
+
+    def _symbol(self, expression: Any, hint: Any) -> Any:
+        return Symbol(self._recorder, expression, UNKNOWN if self.meta is None else hint(self.meta))  # type: ignore[arg-type]
+
+    @property
+    def shape(self) -> Any:
+        """The sizes, known in a call."""
+        return self._symbol({"shape": self._id}, lambda meta: tuple(meta.shape))
+
+    @property
+    def dtype(self) -> Any:
+        """The element type, known in a call."""
+        return self._symbol({"dtype": self._id}, lambda meta: meta.dtype)
+
+    def size(self, dim: int | None = None) -> Any:
+        """The shape, or the size of one dimension."""
+        return self.shape if dim is None else self.shape[dim]
+
+    def dim(self) -> int:
+        """The number of dimensions: known with an example, all of whose traces depend on it."""
+        return len(self._data.shape) if self.meta is None else self.meta.dim()
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return self.dim()
+
+    def is_floating_point(self) -> bool:
+        """Whether the dtype is a floating one, which the example says."""
+        return from_numpy(self._data.dtype).is_floating_point
+
+    def numel(self) -> Any:
+        """The number of elements, known in a call."""
+        return self._symbol({"numel": self._id}, lambda meta: meta.numel())
+
+    def __len__(self) -> int:
+        return int(self.shape[0])
+
+    # Values ------------------------------------------------------------------------------
+
+    def __bool__(self) -> bool:
+        tracer: Any = self._recorder
+        answer: bool = tracer.decide(self._id)
+        return answer
+
+    def _fetch(self) -> Any:
+        raise self._recorder.refuse_value("this")  # type: ignore[attr-defined]
+
+    def numpy(self) -> Any:
+        """There is no value: raises InvalidOperation, as all that asks for one."""
+        raise self._recorder.refuse_value("numpy()")  # type: ignore[attr-defined]
+
+    def item(self) -> Any:
+        """There is no value."""
+        raise self._recorder.refuse_value("item()")  # type: ignore[attr-defined]
+
+    def __index__(self) -> int:
+        raise self._recorder.refuse_value("a conversion to int")  # type: ignore[attr-defined]
+
+    def __format__(self, spec: str) -> str:
+        return repr(self)
+
+    # Writing down ------------------------------------------------------------------------
+
+    def _inplace(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Any:
+        tracer: Any = self._recorder
+        tracer.write(f"{op.key}_", inputs, (), encode(op, attrs))
+        return self
+
+    def detach(self) -> Any:
+        """A tensor outside the graph."""
+        tracer: Any = self._recorder
+        made = Traced(tracer, tracer.new_id(), self.meta)
+        tracer.write("detach", [self], [made._id], {})
+        return made
+
+    def __getitem__(self, index: Any) -> Any:
+        tracer: Any = self._recorder
+        metas = tracer.outlook(lambda: hints(self)[hints(index)], (self, index))
+        made = Traced(tracer, tracer.new_id(), None if metas is None else metas[0])
+        tracer.write("index_get", [self], [made._id], {"index": _index(tracer, index)})
+        return made
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        tracer: Any = self._recorder
+        tracer.write("index_set", [self, value], (), {"index": _index(tracer, index)})
+
+
+class _Unseen:
+    """Where a tensor's shape and dtype would be."""
+
+    def _refuse(self) -> Any:
+        raise NeedsExample(
+            f"{here()}: the shape or the dtype of a tensor is asked for, and is known only in a call. "
+            "Give an example of the inputs: register_function(name, example=(…,))"
+        )
+
+    shape = dtype = ndim = size = property(_refuse)
+
+
+class _Seen:
+    """A traced tensor's shape and dtype in the example, on which the trace depends once they are looked at."""
+
+    def __init__(self, tensor: Traced) -> None:
+        self._tensor = tensor
+
+    @property
+    def shape(self) -> Any:
+        """The example's shape."""
+        self._tensor.pin()
+        return self._tensor.meta._data.shape  # type: ignore[union-attr]
+
+    @property
+    def dtype(self) -> Any:
+        """The example's dtype."""
+        meta: Any = self._tensor.meta
+        self._tensor._recorder.guards[json.dumps({"dtype": self._tensor._id})] = meta.dtype.name  # type: ignore[attr-defined]
+        return meta._data.dtype
+
+
+def _index(tracer: Tracer, index: Any) -> list[Any]:
+    """An index expression as a definition has it."""
+    items = index if isinstance(index, tuple) else (index,)
+    return [_item(tracer, item) for item in items]
+
+
+def _item(tracer: Tracer, item: Any) -> Any:
+    if item is Ellipsis:
+        return "..."
+    if isinstance(item, slice):
+        return ["slice", to_json(item.start), to_json(item.stop), to_json(item.step)]
+    if isinstance(item, Tensor):
+        return tracer._ref(item)
+    if item is None or isinstance(item, (bool, int)):
+        return to_json(item)
+    raise InvalidOperation(
+        f"{here()}: a traced index has numbers, slices, None, ... and tensors, not {type(item).__name__}"
+    )

@@ -1,0 +1,7 @@
+"""What goes around a model: data, as ``torch.utils``."""
+
+from __future__ import annotations
+
+from . import data
+
+__all__ = ["data"]

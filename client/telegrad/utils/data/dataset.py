@@ -1,0 +1,166 @@
+"""Datasets: samples by index, or one after the other."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import warnings
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from telegrad_engine.errors import InvalidChoice, InvalidValue
+
+from ...generators import Generator
+from ...tensor import Tensor, upload
+from .sampler import random_of
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Dataset(Generic[T_co]):
+    """Base of the datasets: ``__getitem__`` gives a sample, and ``__len__`` says how many there are."""
+
+    def __getitem__(self, index: Any) -> T_co:
+        raise NotImplementedError("Subclasses of Dataset should implement __getitem__.")
+
+    def __add__(self, other: Dataset[Any]) -> Any:
+        return ConcatDataset([self, other])
+
+
+class IterableDataset(Dataset[T_co]):
+    """Samples that come one after the other: a subclass has ``__iter__``."""
+
+    def __iter__(self) -> Iterator[T_co]:
+        raise NotImplementedError("Subclasses of IterableDataset should implement __iter__.")
+
+    def __add__(self, other: Dataset[Any]) -> Any:
+        return ChainDataset([self, other])
+
+
+class TensorDataset(Dataset[tuple[Any, ...]]):
+    """The rows of tensors that are equally long, side by side.
+
+    Tensors of a session stay there: a batch is one ``index_select`` of each. Raises AssertionError if their
+    lengths differ.
+    """
+
+    def __init__(self, *tensors: Any) -> None:
+        if any(tensors[0].shape[0] != tensor.shape[0] for tensor in tensors):
+            raise InvalidChoice("Size mismatch between tensors")
+        self.tensors = tensors
+
+    def __getitem__(self, index: Any) -> tuple[Any, ...]:
+        return tuple(tensor[index] for tensor in self.tensors)
+
+    def __len__(self) -> int:
+        return int(self.tensors[0].shape[0])
+
+
+class Subset(Dataset[T_co]):
+    """The samples of a dataset at the given indices."""
+
+    def __init__(self, dataset: Dataset[T_co], indices: Sequence[int]) -> None:
+        self.dataset, self.indices = dataset, indices
+
+    def __getitem__(self, index: Any) -> T_co:
+        if isinstance(index, list):
+            return self.dataset[[self.indices[i] for i in index]]
+        return self.dataset[self.indices[index]]
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+class ConcatDataset(Dataset[T_co]):
+    """Datasets one behind the other."""
+
+    def __init__(self, datasets: Iterable[Any]) -> None:
+        self.datasets: list[Any] = list(datasets)
+        if not self.datasets:
+            raise InvalidChoice("datasets should not be an empty iterable")
+        if any(isinstance(d, IterableDataset) for d in self.datasets):
+            raise InvalidChoice("ConcatDataset does not support IterableDataset")
+        self.cumulative_sizes = list(itertools.accumulate(len(d) for d in self.datasets))
+
+    def __getitem__(self, index: Any) -> T_co:
+        if index < 0:
+            if -index > len(self):
+                raise InvalidValue("absolute value of index should not exceed dataset length")
+            index += len(self)
+        which = bisect_right(self.cumulative_sizes, index)
+        sample: T_co = self.datasets[which][index - (self.cumulative_sizes[which - 1] if which else 0)]
+        return sample
+
+    def __len__(self) -> int:
+        return self.cumulative_sizes[-1]
+
+
+class ChainDataset(IterableDataset[Any]):
+    """Iterable datasets one after the other."""
+
+    def __init__(self, datasets: Iterable[Any]) -> None:
+        self.datasets = datasets
+
+    def __iter__(self) -> Iterator[Any]:
+        for dataset in self._checked():
+            yield from dataset
+
+    def __len__(self) -> int:
+        return sum(len(dataset) for dataset in self._checked())
+
+    def _checked(self) -> Iterator[Any]:
+        for dataset in self.datasets:
+            if not isinstance(dataset, IterableDataset):
+                raise InvalidChoice("ChainDataset only supports IterableDataset")
+            yield dataset
+
+
+def random_split(
+    dataset: Dataset[T_co], lengths: Sequence[float], generator: Generator | None = None
+) -> list[Subset[T_co]]:
+    """Subsets of the given lengths, or fractions that sum to one, with the samples dealt out at random."""
+    total = len(dataset)  # type: ignore[arg-type]
+    sizes = _sizes(total, lengths) if math.isclose(sum(lengths), 1) and sum(lengths) <= 1 else lengths
+    if sum(sizes) != total:
+        raise InvalidValue("Sum of input lengths does not equal the length of the input dataset!")
+    indices = iter(random_of(generator).permutation(total).tolist())
+    return [Subset(dataset, list(itertools.islice(indices, int(size)))) for size in sizes]
+
+
+def _sizes(total: int, fractions: Sequence[float]) -> list[int]:
+    """Whole numbers for fractions: what rounding down leaves over goes to the first ones."""
+    for i, fraction in enumerate(fractions):
+        if fraction < 0 or fraction > 1:
+            raise InvalidValue(f"Fraction at index {i} is not between 0 and 1")
+    sizes = [math.floor(total * fraction) for fraction in fractions]
+    for i in range(total - sum(sizes)):
+        sizes[i % len(sizes)] += 1
+    for i, size in enumerate(sizes):
+        if size == 0:
+            warnings.warn(f"Length of split at index {i} is 0. This might result in an empty dataset.", stacklevel=3)
+    return sizes
+
+
+def rows_of_session(dataset: Any, indices: Sequence[int]) -> list[Tensor] | None:
+    """A batch of a dataset whose tensors are in a session, taken there; None for any other dataset."""
+    while type(dataset) is Subset:
+        indices = [dataset.indices[i] for i in indices]
+        dataset = dataset.dataset
+    if type(dataset) is not TensorDataset or not all(isinstance(t, Tensor) for t in dataset.tensors):
+        return None
+    length = len(dataset)
+    wanted = np.asarray(indices, dtype=np.int64)
+    if wanted.ndim != 1 or (wanted.size and (wanted.min() < -length or wanted.max() >= length)):
+        return None  # the plain way raises the right error
+    wanted = np.where(wanted < 0, wanted + length, wanted)
+    uploaded: dict[int, Tensor] = {}
+    batch = []
+    for tensor in dataset.tensors:
+        key = id(tensor._recorder)
+        if key not in uploaded:
+            uploaded[key] = upload(tensor._recorder, wanted)
+        batch.append(tensor.index_select(0, uploaded[key]))
+    return batch

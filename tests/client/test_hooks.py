@@ -1,0 +1,401 @@
+"""Hooks on a session's tensors: Python that runs here, on gradients that are there, in torch's order."""
+
+from __future__ import annotations
+
+import gc
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import telegrad as tg
+
+from .parity import held, same, same_error
+from .test_function_client import function, leaf, nothing_waits
+
+pytestmark = pytest.mark.usefixtures("session")
+
+
+class Bodies:
+    """What must be the same on both."""
+
+    def replaced_on_the_way(lib: Any) -> Any:
+        x = leaf(lib)
+        y = x * x
+        y.register_hook(lambda grad: grad * 10)
+        y.register_hook(lambda grad: None)
+        y.register_hook(lambda grad: grad + 1)
+        x.register_hook(lambda grad: grad.clamp(max=30))
+        (y * 2).sum().backward()
+        return x.grad
+
+    def seen_by_value(lib: Any) -> Any:
+        seen = []
+        x = leaf(lib)
+        y = x.exp()
+        y.register_hook(lambda grad: seen.append(grad.tolist()))
+        x.register_hook(lambda grad: seen.append(float(grad.norm())))
+        (y * x).sum().backward()
+        return seen, x.grad
+
+    def changed_in_place(lib: Any) -> Any:
+        x = leaf(lib)
+        y = x * 1
+        y.register_hook(lambda grad: grad.mul_(3))
+        x.register_hook(lambda grad: setattr(x, "seen", grad.add_(1).tolist()))
+        (y * y).sum().backward()
+        return x.grad
+
+    def order_of_all_kinds(lib: Any) -> Any:
+        seen: list[Any] = []
+        x, w = leaf(lib), leaf(lib, 4, 5, 6)
+        y = x * w
+        z = y.sin()
+        for name, t in (("x", x), ("w", w), ("y", y), ("z", z)):
+            t.register_hook(lambda grad, name=name: seen.append((name, grad.tolist())))
+        y.retain_grad()
+        y.register_hook(lambda grad: seen.append(("kept yet", y.grad is None)) or grad * 2)
+        x.register_post_accumulate_grad_hook(lambda p: seen.append(("stored x", p is x, p.grad.tolist())))
+        w.register_post_accumulate_grad_hook(lambda p: seen.append(("stored w", p.grad.tolist())))
+        (z * z).sum().backward()
+        return seen, x.grad, w.grad, y.grad
+
+    def several_outputs(lib: Any) -> Any:
+        seen = []
+        x = leaf(lib)
+        a, b, c = x.unbind()
+        a.register_hook(lambda grad: seen.append(("a", grad is None)))
+        c.register_hook(lambda grad: grad * 7)
+        (b * 2 + c * 3).backward()
+        return seen, x.grad
+
+    def updated_as_soon_as_stored(lib: Any) -> Any:
+        """An optimizer's step in backward, which frees each gradient at once."""
+        x, w = leaf(lib), leaf(lib, 4, 5, 6)
+
+        def step(p: Any) -> None:
+            with lib.no_grad():
+                p.sub_(p.grad, alpha=0.5)
+            p.grad = None
+
+        for p in (x, w):
+            p.register_post_accumulate_grad_hook(step)
+        for _ in range(3):
+            (x.sin() * w.cos()).sum().backward()
+        return x, w, x.grad is None
+
+    def removed(lib: Any) -> Any:
+        x = leaf(lib)
+        first, second = x.register_hook(lambda grad: grad * 2), x.register_hook(lambda grad: grad * 5)
+        first.remove()
+        first.remove()
+        with x.register_hook(lambda grad: grad * 7):
+            x.sum().backward()
+        seen = [x.grad.tolist()]
+        second.remove()
+        x.sum().backward()
+        x.register_hook(lambda grad: grad * 11)
+        x.sum().backward()
+        return seen, x.grad
+
+    def removed_by_itself(lib: Any) -> Any:
+        x = leaf(lib)
+        handles = []
+
+        def once(grad: Any) -> Any:
+            handles[0].remove()
+            return grad * 100
+
+        handles.append(x.register_hook(once))
+        for _ in range(2):
+            x.sum().backward()
+        return x.grad
+
+    def with_inputs(lib: Any) -> Any:
+        seen = []
+        x, w = leaf(lib), leaf(lib)
+        y = x * w
+        y.register_hook(lambda grad: grad * 10)
+        x.register_hook(lambda grad: grad + 1)
+        w.register_hook(lambda grad: seen.append("w"))
+        x.register_post_accumulate_grad_hook(lambda p: seen.append(("stored", p.grad.tolist())))
+        found = lib.autograd.grad((y * 2).sum(), [y, x], retain_graph=True)
+        only = lib.autograd.grad((y * 2).sum(), y, retain_graph=True)
+        (y * 2).sum().backward(inputs=[x])
+        return found, only, x.grad, w.grad, seen
+
+    def a_leaf_as_root(lib: Any) -> Any:
+        x = leaf(lib, 2)
+        x.register_hook(lambda grad: grad * 3)
+        x.register_post_accumulate_grad_hook(lambda p: p.grad.mul_(2) and None)
+        x.backward()
+        return x.grad
+
+    def higher_order(lib: Any) -> Any:
+        x, w = leaf(lib), leaf(lib, 2, 3, 4)
+        y = x * x
+        y.register_hook(lambda grad: grad * w * y)
+        x.register_hook(lambda grad: grad.exp() * 0.01)
+        (g,) = lib.autograd.grad(y.sum(), x, create_graph=True)
+        return g, lib.autograd.grad((g * g).sum(), [x, w])
+
+    def grad_mode_inside(lib: Any) -> Any:
+        seen = []
+        x, w = leaf(lib), leaf(lib)
+        y = x * x
+        y.register_hook(lambda grad: seen.append((lib.is_grad_enabled(), (w * 2).requires_grad)))
+        x.register_post_accumulate_grad_hook(lambda p: seen.append((lib.is_grad_enabled(), p.grad.requires_grad)))
+        y.sum().backward(retain_graph=True)
+        x.grad = None
+        y.sum().backward(create_graph=True)
+        x.grad = None
+        return seen
+
+    def around_a_function(lib: Any) -> Any:
+        seen = []
+
+        def backward(ctx: Any, a: Any, b: Any) -> Any:
+            seen.append(("fn", a.tolist(), b.tolist()))
+            return a * 2 + b * 3
+
+        x = leaf(lib)
+        x.register_hook(lambda grad: seen.append(("x", grad.tolist())))
+        fn = function(lib, forward=lambda ctx, x: (x * 2, x * 3), backward=backward)
+        a, b = fn.apply(x)
+        a.register_hook(lambda grad: grad * 10)
+        b.register_hook(lambda grad: seen.append(("b", grad)))
+        b.register_hook(lambda grad: None)
+        a.sum().backward()
+        return seen, x.grad
+
+    def backward_inside_a_hook(lib: Any) -> Any:
+        x, w = leaf(lib), leaf(lib, 4, 5, 6)
+        w.register_hook(lambda grad: grad * 2)
+
+        def inner(grad: Any) -> Any:
+            with lib.enable_grad():
+                (w * w * grad.detach()).sum().backward()
+            return grad + w.grad
+
+        y = x * 3
+        y.register_hook(inner)
+        y.sum().backward()
+        return x.grad, w.grad
+
+    def of_a_tensor_changed_later(lib: Any) -> Any:
+        seen = []
+        x = leaf(lib)
+        y = x * 2
+        y.register_hook(lambda grad: seen.append(("before", grad.tolist())))
+        y.mul_(5)
+        y.register_hook(lambda grad: seen.append(("after", grad.tolist())))
+        (y * y).sum().backward()
+        return seen, x.grad
+
+    def accumulated_over_batches(lib: Any) -> Any:
+        x = leaf(lib)
+        x.register_hook(lambda grad: grad / 4)
+        for batch in range(4):
+            (x * batch).sum().backward()
+        return x.grad
+
+
+BODIES = [body for name, body in vars(Bodies).items() if not name.startswith("_")]
+
+
+@pytest.mark.filterwarnings("ignore:Using backward")
+@pytest.mark.parametrize("body", BODIES, ids=lambda body: body.__name__)
+def test_it_is_as_in_torch(session: tg.Session, body: Callable[[Any], Any]) -> None:
+    same(body)
+    nothing_waits(session)
+
+
+def hooked(hook: Any) -> Callable[[Any], Any]:
+    def body(lib: Any) -> None:
+        x = leaf(lib)
+        y = x * 2
+        y.register_hook(lambda grad: hook(lib, grad))
+        y.sum().backward()
+
+    return body
+
+
+def stored(lib: Any) -> None:
+    x = leaf(lib)
+    x.register_post_accumulate_grad_hook(lambda p: 3)
+    x.sum().backward()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        lambda lib: lib.ones(2).register_hook(print),
+        lambda lib: lib.ones(2).register_post_accumulate_grad_hook(print),
+        lambda lib: (leaf(lib) * 2).register_post_accumulate_grad_hook(print),
+        hooked(lambda lib, grad: 3),
+        hooked(lambda lib, grad: grad.sum()),
+        hooked(lambda lib, grad: grad.to(dtype=lib.float32)),
+        stored,
+    ],
+)
+def test_mistakes_are_told_in_torchs_words(session: tg.Session, body: Callable[[Any], Any]) -> None:
+    same_error(body)
+    nothing_waits(session)
+    same(Bodies.replaced_on_the_way)  # type: ignore[arg-type]
+
+
+def test_an_error_of_a_hook_is_the_users(session: tg.Session) -> None:
+    def broken(grad: Any) -> None:
+        raise KeyError("mine")
+
+    x = leaf(tg)
+    y = x * x
+    handle = y.register_hook(broken)
+    with pytest.raises(KeyError, match="mine") as caught:
+        y.sum().backward(retain_graph=True)
+    assert traceback.extract_tb(caught.value.__traceback__)[-1].name == "broken"
+    nothing_waits(session)
+    handle.remove()
+    y.sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [2, 4, 6]
+
+
+def test_all_hooks_of_a_tensor_cost_one_round_trip_and_removed_ones_none(session: tg.Session) -> None:
+    x = leaf(tg)
+    handles = [x.register_hook(lambda grad: grad * 2) for _ in range(3)]
+    before = session.requests
+    (x * 2).sum().backward()
+    assert session.requests == before + 1
+    for handle in handles:
+        handle.remove()
+    (x * 2).sum().backward()
+    assert session.requests == before + 1
+    assert x.grad is not None
+    assert x.grad.tolist() == [18, 18, 18]
+
+
+def test_nothing_is_left_in_the_session(session: tg.Session) -> None:
+    x = leaf(tg)
+    before = held(session)
+
+    def run() -> None:
+        y = x * 2
+        y.register_hook(lambda grad: grad * y.detach().sum())
+        y.sum().backward()
+        x.grad = None
+
+    run()
+    gc.collect()  # a hook that refers to its own tensor forms a cycle, in torch too
+    assert held(session) == before
+    assert not session.recorder.stops
+
+
+def test_a_closed_session_forgets_hooks(session: tg.Session) -> None:
+    handle = leaf(tg).register_hook(print)
+    session.close()
+    handle.remove()
+
+
+# Modules ------------------------------------------------------------------------------------------
+
+
+class ModuleBodies:
+    """What must be the same on both, of hooks around a module's backward."""
+
+    def full_and_before(lib: Any) -> Any:
+        seen: list[Any] = []
+        module = two(lib)
+        module.register_full_backward_hook(lambda m, gi, go: seen.append(("first", plain(gi), plain(go))))
+        module.register_full_backward_hook(lambda m, gi, go: (gi[0] * 10, None))
+        module.register_full_backward_hook(
+            lambda m, gi, go: seen.append(("zeroth", m is module, plain(gi))), prepend=True
+        )
+        module.register_full_backward_hook(lambda m, gi, go: seen.append(("last", plain(gi))))
+        module.register_full_backward_pre_hook(lambda m, go: tuple(g if g is None else g * 2 for g in go))
+        module.register_full_backward_pre_hook(lambda m, go: seen.append(("before", plain(go))))
+        x = leaf(lib)
+        a, k, b = module(x * 1, 3)
+        (a * b).sum().backward()
+        return seen, x.grad, module.w.grad, k
+
+    def an_output_that_no_gradient_reached(lib: Any) -> Any:
+        seen: list[Any] = []
+        module = two(lib)
+        module.register_full_backward_hook(lambda m, gi, go: seen.append((plain(gi), plain(go))))
+        x = leaf(lib)
+        v = leaf(lib)
+        module(x, v)[0].sum().backward()
+        return seen, x.grad, v.grad, module.w.grad
+
+    def removed(lib: Any) -> Any:
+        module = two(lib)
+        handle = module.register_full_backward_hook(lambda m, gi, go: (gi[0] * 10, None))
+        x = leaf(lib)
+        module(x, 3)[0].sum().backward()
+        handle.remove()
+        a = module(x, 3)[0]
+        a.sum().backward()
+        return x.grad
+
+    def within_a_network(lib: Any) -> Any:
+        norms: list[Any] = []
+        net = lib.nn.Sequential(lib.nn.Linear(3, 4), lib.nn.Tanh(), lib.nn.Linear(4, 1))
+        with lib.no_grad():
+            for at, p in enumerate(net.parameters()):
+                p.copy_(lib.arange(p.numel()).reshape(p.shape) * 0.1 + at)
+        for part in net:
+            part.register_full_backward_hook(lambda m, gi, go: norms.append((m is net[1], float(go[0].sum()))))
+        x = lib.tensor([[0.1, -0.2, 0.3]], requires_grad=True)
+        net(x).sum().backward()
+        return norms, x.grad, [p.grad for p in net.parameters()]
+
+
+def two(lib: Any) -> Any:
+    class Two(lib.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = lib.nn.Parameter(lib.tensor([2.0, 3.0, 4.0], dtype=lib.float64))
+
+        def forward(self, x: Any, k: Any) -> Any:
+            return x * self.w, k, x * k + self.w
+
+    return Two()
+
+
+def plain(grads: Any) -> Any:
+    return [None if grad is None else grad.tolist() for grad in grads]
+
+
+MODULES = [body for name, body in vars(ModuleBodies).items() if not name.startswith("_")]
+
+
+@pytest.mark.parametrize("body", MODULES, ids=lambda body: body.__name__)
+def test_modules_hooks_are_as_in_torch(session: tg.Session, body: Callable[[Any], Any]) -> None:
+    same(body)
+    nothing_waits(session)
+
+
+def test_a_modules_hook_without_inputs_that_require_grad_warns() -> None:
+    def body(lib: Any) -> Any:
+        seen: list[Any] = []
+        module = two(lib)
+        module.register_full_backward_hook(lambda m, gi, go: seen.append((plain(gi), plain(go))))
+        with pytest.warns(UserWarning, match="Full backward hook is firing"):
+            module(leaf(lib).detach(), 3)[0].sum().backward()
+        return seen, module.w.grad
+
+    same(body)
+
+
+@pytest.mark.parametrize("kind", ["register_full_backward_hook", "register_full_backward_pre_hook"])
+def test_what_a_modules_hook_may_not_return(kind: str) -> None:
+    for wrong in ((1, 2, 3, 4), 3):
+
+        def body(lib: Any, wrong: Any = wrong) -> None:
+            module = two(lib)
+            getattr(module, kind)(lambda *_: wrong)
+            module(leaf(lib), 3)[0].sum().backward()
+
+        same_error(body)

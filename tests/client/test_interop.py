@@ -1,0 +1,204 @@
+"""What lies around tensors: other libraries, devices, defaults, precision."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import telegrad as tg
+
+from .parity import check, same, same_error
+
+pytestmark = pytest.mark.usefixtures("session")
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16", "int64", "int16", "uint8", "bool"])
+def test_tensors_of_torch_come_in(dtype: str) -> None:
+    theirs = torch.tensor([[0, 1, 2], [1, 0, 3]]).to(getattr(torch, dtype))
+    for ours in (tg.from_torch(theirs), tg.tensor(theirs), tg.as_tensor(theirs), tg.from_torch(theirs.t()).t()):
+        assert (ours.dtype.name, ours.tolist()) == (dtype, theirs.tolist())
+    assert tg.tensor(theirs, dtype=tg.float64).dtype is tg.float64
+    assert not tg.from_torch(torch.ones(2, requires_grad=True)).requires_grad
+
+
+def test_tensors_go_out() -> None:
+    ours = tg.arange(6).reshape(2, 3)
+    expected = torch.arange(6).reshape(2, 3)
+    assert torch.equal(torch.from_dlpack(ours), expected)
+    assert torch.equal(torch.tensor(ours), expected)
+    assert torch.equal(torch.from_numpy(ours.numpy()), expected)
+    np.testing.assert_array_equal(np.asarray(ours), expected.numpy())
+    np.testing.assert_array_equal(np.from_dlpack(ours), expected.numpy())
+    assert np.asarray(ours, dtype=np.float32).dtype == np.float32
+    out = torch.from_dlpack(ours)
+    out += 1
+    assert ours.tolist() == expected.tolist()
+
+
+def test_dlpack_comes_in() -> None:
+    for source in (torch.arange(4), np.arange(4), tg.arange(4)):
+        ours = tg.from_dlpack(source)
+        check(ours, torch.arange(4))
+        assert ours is not source
+
+
+def test_what_is_no_tensor_is_refused() -> None:
+    same_error(lambda lib: lib.from_numpy([1]))
+    with pytest.raises(TypeError, match=r"expected a torch\.Tensor"):
+        tg.from_torch([1])
+
+
+@pytest.mark.parametrize("spec", [("cuda:0",), ("cuda", 1), ("cpu",), ("cuda",), ("meta",), ("mps:2",)])
+def test_devices_are_torchs(spec: tuple[Any, ...]) -> None:
+    ours, theirs = tg.device(*spec), torch.device(*spec)
+    assert (ours.type, ours.index, str(ours), repr(ours)) == (theirs.type, theirs.index, str(theirs), repr(theirs))
+    assert ours == tg.device(str(theirs))
+    assert ours == tg.device(ours) == tg.device(theirs) == copy.deepcopy(ours) == pickle.loads(pickle.dumps(ours))
+    assert ours != str(ours)
+    assert ours != tg.device("cuda:7")
+    assert len({ours, tg.device(ours)}) == 1
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda lib: lib.device("foo"),
+        lambda lib: lib.device(""),
+        lambda lib: lib.device("cuda:x"),
+        lambda lib: lib.device("cuda:-1"),
+        lambda lib: lib.device("cuda", -1),
+        lambda lib: lib.device("cuda:0", 1),
+        lambda lib: lib.ones(2).cuda(),
+        lambda lib: lib.set_default_dtype(lib.int32),
+    ],
+)
+def test_mistakes_are_torchs(function: Callable[[Any], Any]) -> None:
+    same_error(function)
+
+
+def test_a_tensor_is_where_its_session_computes() -> None:
+    x = tg.ones(2)
+    assert x.device == tg.device("cpu")
+    assert not x.is_cuda
+    assert not tg.cuda.is_available()
+    assert tg.cuda.device_count() == 0
+    device = tg.device("cuda" if tg.cuda.is_available() else "cpu")
+    for same_one in (x.to(device), x.to("cpu"), x.to(torch.device("cpu")), x.cpu(), x.to(x.device)):
+        assert same_one is x
+    assert x.to(device, tg.float64).dtype is tg.float64
+    assert tg.zeros(3, device=device).tolist() == tg.tensor([0.0] * 3, device=device).tolist()
+    for function in (lambda: x.to("cuda"), lambda: tg.ones(2, device="cuda"), lambda: tg.tensor(1, device="cuda:0")):
+        with pytest.raises(RuntimeError, match="available: cpu"):
+            function()
+
+
+def test_the_default_dtype_is_the_sessions() -> None:
+    def run(lib: Any) -> Any:
+        before = lib.get_default_dtype()
+        lib.set_default_dtype(lib.float64)
+        try:
+            made = [lib.tensor(1.5), lib.ones(2), lib.arange(3) / 2, lib.nn.Linear(2, 2).weight.detach() * 0]
+            return made, str(before), str(lib.get_default_dtype())
+        finally:
+            lib.set_default_dtype(before)
+
+    same(run)
+
+
+def test_dtypes_have_torchs_other_names() -> None:
+    for name in ("float", "double", "half", "short", "int", "long", "bool"):
+        assert f"torch.{getattr(tg, name).name}" == str(getattr(torch, name))
+
+
+def test_autocast_casts_what_torch_casts() -> None:
+    def run(lib: Any) -> Any:
+        x = lib.arange(4.0).reshape(2, 2)
+        w = lib.ones(2, 2, requires_grad=True)
+        with lib.amp.autocast("cpu"):
+            hidden = (x @ w).relu()
+            loss = lib.nn.functional.mse_loss(hidden, x)
+            inner = loss.item()  # a value that is asked for inside
+        loss.backward()
+        with lib.autocast("cpu", dtype=lib.bfloat16, enabled=False):
+            plain = x @ x
+        return str(hidden.dtype), hidden.detach().float(), loss.detach(), inner, w.grad, plain
+
+    same(run, 1e-2)
+
+
+def test_scaled_steps_equal_torchs() -> None:
+    def run(lib: Any) -> Any:
+        w = lib.tensor([1.0, 2.0], requires_grad=True)
+        optimizer = lib.optim.SGD([w], lr=0.1)
+        scaler = lib.amp.GradScaler("cpu", init_scale=8.0, growth_interval=2)
+        scales = []
+        for factor in (1.0, 2.0, float("inf"), 1.0):
+            optimizer.zero_grad()
+            scaler.scale((w * w).sum() * factor).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            scales.append(scaler.get_scale())
+        return scales, w, scaler.state_dict()
+
+    same(run)
+
+
+def test_inference_tensors_stay_out_of_graphs() -> None:
+    def run(lib: Any) -> Any:
+        w = lib.ones(2, requires_grad=True)
+        with lib.inference_mode():
+            assert lib.is_inference_mode_enabled()
+            y = w * 2
+            y.tolist()
+        assert y.is_inference()
+        z = w * 3
+        z.sum().backward()
+        w * y
+
+    same_error(run, "Inference tensors cannot be saved for backward")
+
+
+def test_derivatives_of_functions() -> None:
+    def cube(x: Any) -> Any:
+        return (x**3).sum()
+
+    def run(lib: Any) -> Any:
+        functional = lib.autograd.functional
+        x, v = lib.tensor([1.0, 2.0], dtype=lib.float64), lib.tensor([1.0, -1.0], dtype=lib.float64)
+        return (
+            functional.jacobian(lambda x: x.sin() * x, x),
+            functional.hessian(cube, x),
+            functional.vjp(lambda x: x**2, x, v),
+            functional.jvp(lambda x: x**2, x, v),
+            functional.vhp(cube, x, v),
+            functional.hvp(cube, x, v),
+        )
+
+    same(run, 1e-12)
+
+
+def test_gradients_are_checked() -> None:
+    x = tg.tensor([0.5, 1.5], dtype=tg.float64, requires_grad=True)
+    assert tg.autograd.gradcheck(lambda x: x.exp() * x, (x,))
+    assert tg.autograd.gradgradcheck(lambda x: x.sin() * x, (x,))
+    same_error(
+        lambda lib: lib.autograd.gradcheck(
+            lambda x: x * x.detach(), (lib.tensor([0.5], dtype=lib.float64, requires_grad=True),)
+        ),
+        "Jacobian mismatch",
+    )
+
+
+def test_how_tensors_print_can_be_set() -> None:
+    texts = []
+    for lib in (tg, torch):
+        lib.set_printoptions(precision=2)
+        texts.append(repr(lib.tensor([1.23456])))
+        lib.set_printoptions(profile="default")
+    assert texts[0] == texts[1]

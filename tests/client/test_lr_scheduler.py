@@ -1,0 +1,301 @@
+"""Learning rate schedulers: the very numbers of torch's, and its warnings."""
+
+from __future__ import annotations
+
+import copy
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import telegrad as tg
+
+from .parity import same_error
+
+Make = Callable[[Any, Any], Any]
+
+
+class Halver:
+    """A factor with something to save."""
+
+    def __init__(self, by: float = 0.5) -> None:
+        self.by = by
+
+    def __call__(self, epoch: int) -> float:
+        return self.by**epoch
+
+
+def of(name: str, *args: Any, **options: Any) -> Make:
+    return lambda lib, optimizer: getattr(lib.optim.lr_scheduler, name)(optimizer, *args, **options)
+
+
+def sequential(lib: Any, optimizer: Any) -> Any:
+    s = lib.optim.lr_scheduler
+    return s.SequentialLR(
+        optimizer,
+        [
+            s.LinearLR(optimizer, 0.1, total_iters=4),
+            s.ExponentialLR(optimizer, 0.9),
+            s.CosineAnnealingLR(optimizer, 7),
+        ],
+        [5, 12],
+    )
+
+
+def chained(lib: Any, optimizer: Any) -> Any:
+    s = lib.optim.lr_scheduler
+    return s.ChainedScheduler([s.ConstantLR(optimizer, 0.1, total_iters=3), s.ExponentialLR(optimizer, 0.9)])
+
+
+def chained_in_sequence(lib: Any, optimizer: Any) -> Any:
+    s = lib.optim.lr_scheduler
+    chain = s.ChainedScheduler([s.ConstantLR(optimizer, 0.5, total_iters=3), s.StepLR(optimizer, 2)])
+    return s.SequentialLR(optimizer, [chain, s.LinearLR(optimizer)], [40])
+
+
+SCHEDULERS: dict[str, Make] = {
+    "lambda": of("LambdaLR", lambda e: 0.95**e),
+    "lambdas": of("LambdaLR", [lambda e: 1 / (e + 1), Halver(0.7)]),
+    "multiplicative": of("MultiplicativeLR", lambda e: 0.95),
+    "step": of("StepLR", 4, gamma=0.3),
+    "milestones": of("MultiStepLR", [3, 8, 8, 20], gamma=0.5),
+    "constant": of("ConstantLR", factor=0.25, total_iters=7),
+    "linear": of("LinearLR", start_factor=0.3, end_factor=0.8, total_iters=9),
+    "exponential": of("ExponentialLR", 0.93),
+    "cosine": of("CosineAnnealingLR", 7, eta_min=0.001),
+    "restarts": of("CosineAnnealingWarmRestarts", 4, 2, eta_min=0.01),
+    "restarts of one length": of("CosineAnnealingWarmRestarts", 5),
+    "one cycle": of("OneCycleLR", 0.5, total_steps=31),
+    "one cycle of three phases": of(
+        "OneCycleLR", [0.5, 0.2], epochs=4, steps_per_epoch=10, three_phase=True, anneal_strategy="linear"
+    ),
+    "cyclic": of("CyclicLR", 0.01, 0.1, 4, 6),
+    "cyclic, halved": of("CyclicLR", [0.01, 0.02], 0.1, 3, mode="triangular2"),
+    "cyclic, decaying": of("CyclicLR", 0.01, 0.1, 5, mode="exp_range", gamma=0.97, cycle_momentum=False),
+    "cyclic by a function": of("CyclicLR", 0.01, 0.1, 5, scale_fn=Halver(), scale_mode="iterations"),
+    "polynomial": of("PolynomialLR", 12, power=1.7),
+    "sequential": sequential,
+    "chained": chained,
+    "chained in sequence": chained_in_sequence,
+}
+
+
+def optimizer_of(lib: Any, name: str = "SGD") -> Any:
+    params = [{"params": [lib.ones(2, requires_grad=True)]}, {"params": [lib.ones(3, requires_grad=True)], "lr": 0.4}]
+    options = {"momentum": 0.9} if name == "SGD" else {}
+    return getattr(lib.optim, name)(params, lr=0.1, **options)
+
+
+def settings(optimizer: Any) -> list[Any]:
+    return [(g["lr"], g.get("momentum"), g.get("betas"), g.get("initial_lr")) for g in optimizer.param_groups]
+
+
+@pytest.mark.parametrize("optimizer_name", ["SGD", "Adam"])
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_thirty_epochs_have_torchs_rates_exactly(name: str, optimizer_name: str) -> None:
+    histories = []
+    for lib in (tg, torch):
+        optimizer = optimizer_of(lib, optimizer_name)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # "chained in sequence" has torch warn of itself
+            scheduler = SCHEDULERS[name](lib, optimizer)
+            history = [(settings(optimizer), list(scheduler.get_last_lr()))]
+            for _ in range(30):
+                optimizer.step()
+                scheduler.step()
+                history.append((settings(optimizer), list(scheduler.get_last_lr())))
+        histories.append(history)
+    assert histories[0] == histories[1]
+
+
+@pytest.mark.parametrize("name", [n for n in SCHEDULERS if n != "chained in sequence"])
+def test_a_scheduler_goes_on_where_it_was_saved(name: str) -> None:
+    rates = []
+    for lib in (tg, torch):
+        optimizer = optimizer_of(lib)
+        scheduler = SCHEDULERS[name](lib, optimizer)
+        for _ in range(9):
+            optimizer.step()
+            scheduler.step()
+        state, groups = copy.deepcopy(scheduler.state_dict()), copy.deepcopy(optimizer.state_dict())
+        resumed_optimizer = optimizer_of(lib)
+        resumed = SCHEDULERS[name](lib, resumed_optimizer)
+        resumed.load_state_dict(state)
+        resumed_optimizer.load_state_dict(groups)
+        for _ in range(5):
+            resumed_optimizer.step()
+            resumed.step()
+        rates.append((resumed.get_last_lr(), getattr(resumed, "last_epoch", None)))
+    assert rates[0] == rates[1]
+
+
+@pytest.mark.parametrize("name", ["step", "cosine", "restarts", "milestones", "linear", "lambda", "cyclic"])
+def test_a_state_of_torchs_is_taken_over(name: str) -> None:
+    theirs_optimizer, ours_optimizer = optimizer_of(torch), optimizer_of(tg)
+    theirs, ours = SCHEDULERS[name](torch, theirs_optimizer), SCHEDULERS[name](tg, ours_optimizer)
+    for _ in range(5):
+        theirs_optimizer.step()
+        theirs.step()
+    ours.load_state_dict(theirs.state_dict())
+    ours_optimizer.load_state_dict(theirs_optimizer.state_dict())
+    for optimizer, scheduler in ((theirs_optimizer, theirs), (ours_optimizer, ours)):
+        for _ in range(5):
+            optimizer.step()
+            scheduler.step()
+    assert ours.get_last_lr() == theirs.get_last_lr()
+
+
+@pytest.mark.parametrize("name", ["step", "milestones", "constant", "linear", "exponential", "cosine", "polynomial"])
+def test_an_epoch_that_is_given_warns_and_takes_the_closed_form(name: str) -> None:
+    rates = []
+    for lib in (tg, torch):
+        optimizer = optimizer_of(lib)
+        scheduler = SCHEDULERS[name](lib, optimizer)
+        optimizer.step()
+        with pytest.warns(UserWarning, match="The epoch parameter in") as seen:
+            scheduler.step(6)
+        assert seen[0].filename == __file__
+        rates.append((scheduler.get_last_lr(), str(seen[0].message)))
+    assert rates[0] == rates[1]
+
+
+@pytest.mark.parametrize("epochs", [[0.5, 3.25, 4, 11.5, 30], [2, 12.75, 3]])
+def test_restarts_take_fractions_of_epochs(epochs: list[float]) -> None:
+    rates = []
+    for lib in (tg, torch):
+        optimizer = optimizer_of(lib)
+        scheduler = SCHEDULERS["restarts"](lib, optimizer)
+        history = []
+        for epoch in epochs:
+            scheduler.step(epoch)
+            history.append(scheduler.get_last_lr())
+        rates.append(history)
+    assert rates[0] == rates[1]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"mode": "max", "patience": 2},
+        {"patience": 1, "cooldown": 3, "factor": 0.5, "threshold_mode": "abs", "threshold": 0.1},
+        {"patience": 0, "min_lr": [0.01, 0.2]},
+    ],
+)
+def test_a_plateau_lowers_the_rate(options: dict[str, Any]) -> None:
+    histories = []
+    for lib in (tg, torch):
+        optimizer = optimizer_of(lib)
+        scheduler = lib.optim.lr_scheduler.ReduceLROnPlateau(optimizer, **options)
+        history = []
+        for epoch in range(40):
+            scheduler.step(lib.tensor(math.cos(epoch / 5) + 2, dtype=lib.float64))
+            history.append((settings(optimizer), scheduler.get_last_lr(), scheduler.num_bad_epochs, scheduler.best))
+        histories.append((history, scheduler.state_dict()))
+    assert histories[0] == histories[1]
+
+
+@pytest.mark.parametrize("how", ["too early", "overridden", "get_lr"])
+def test_torchs_warnings(how: str) -> None:
+    texts = []
+    for lib in (tg, torch):
+        optimizer = optimizer_of(lib)
+        scheduler = lib.optim.lr_scheduler.StepLR(optimizer, 3)
+        if how == "overridden":
+            optimizer.step = lambda: None
+        with pytest.warns(UserWarning) as seen:
+            scheduler.get_lr() if how == "get_lr" else scheduler.step()
+        texts.append(str(seen[0].message))
+    assert texts[0] == texts[1]
+
+
+def test_resuming_needs_the_initial_rates() -> None:
+    same_error(lambda lib: lib.optim.lr_scheduler.StepLR(optimizer_of(lib), 3, last_epoch=4))
+    rates = []
+    for lib in (tg, torch):
+        optimizer = optimizer_of(lib)
+        for group in optimizer.param_groups:
+            group["initial_lr"] = 1.0
+        scheduler = lib.optim.lr_scheduler.CosineAnnealingLR(optimizer, 9, last_epoch=4)
+        optimizer.step()
+        scheduler.step()
+        rates.append(scheduler.get_last_lr())
+    assert rates[0] == rates[1]
+
+
+def test_a_scheduler_of_ones_own() -> None:
+    class Own(tg.optim.lr_scheduler.LRScheduler):
+        def get_lr(self) -> list[float]:
+            return [base / (1 + self.last_epoch) for base in self.base_lrs]
+
+    optimizer = optimizer_of(tg)
+    scheduler = Own(optimizer)
+    optimizer.step()
+    scheduler.step()
+    assert scheduler.get_last_lr() == [0.05, 0.2]
+
+
+def test_a_copy_of_a_watched_optimizer_steps_itself() -> None:
+    optimizer = optimizer_of(tg)
+    tg.optim.lr_scheduler.StepLR(optimizer, 3)
+    assert "step" not in copy.copy(optimizer).__dict__
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "options"),
+    [
+        ("LambdaLR", ([lambda e: 1],), {}),
+        ("MultiplicativeLR", (3,), {}),
+        ("ConstantLR", (2.0,), {}),
+        ("LinearLR", (0.0,), {}),
+        ("LinearLR", (0.5, 1.5), {}),
+        ("CosineAnnealingWarmRestarts", (0,), {}),
+        ("CosineAnnealingWarmRestarts", (5, 0), {}),
+        ("CosineAnnealingWarmRestarts", (5, 1, "a"), {}),
+        ("OneCycleLR", (0.1,), {}),
+        ("OneCycleLR", (0.1, 0), {}),
+        ("OneCycleLR", (0.1,), {"epochs": 2, "steps_per_epoch": -1}),
+        ("OneCycleLR", (0.1, 10), {"pct_start": 2.0}),
+        ("OneCycleLR", (0.1, 10), {"anneal_strategy": "up"}),
+        ("OneCycleLR", ([0.1], 10), {}),
+        ("CyclicLR", (0.1, [0.2]), {}),
+        ("CyclicLR", (0.1, 0.2), {"mode": "round"}),
+        ("ReduceLROnPlateau", (), {"factor": 1.0}),
+        ("ReduceLROnPlateau", (), {"mode": "mid"}),
+        ("ReduceLROnPlateau", (), {"threshold_mode": "mid"}),
+        ("ReduceLROnPlateau", (), {"min_lr": [0.1]}),
+        ("SequentialLR", ([], []), {}),
+        ("SequentialLR", ([3], []), {}),
+    ],
+)
+def test_mistakes_are_torchs(name: str, args: Any, options: dict[str, Any]) -> None:
+    same_error(lambda lib: getattr(lib.optim.lr_scheduler, name)(optimizer_of(lib), *args, **options))
+
+
+def test_other_mistakes_are_torchs() -> None:
+    same_error(lambda lib: lib.optim.lr_scheduler.StepLR(3, 3))
+    same_error(lambda lib: lib.optim.lr_scheduler.ChainedScheduler([]))
+
+    def too_far(lib: Any) -> None:
+        optimizer = optimizer_of(lib)
+        scheduler = lib.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=2)
+        for _ in range(4):
+            optimizer.step()
+            scheduler.step()
+
+    same_error(too_far)
+
+    def no_momentum(lib: Any) -> None:
+        lib.optim.lr_scheduler.CyclicLR(lib.optim.Adagrad([lib.ones(2, requires_grad=True)]), 0.1, 0.2)
+
+    same_error(no_momentum)
+
+    def plateau_in_sequence(lib: Any) -> None:
+        optimizer = optimizer_of(lib)
+        s = lib.optim.lr_scheduler
+        s.SequentialLR(optimizer, [s.ReduceLROnPlateau(optimizer)], [])
+
+    same_error(plateau_in_sequence)

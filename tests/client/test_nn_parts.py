@@ -1,0 +1,289 @@
+"""What is around modules: hooks, containers, initial values, clipping, vectors of parameters, long sequences."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import telegrad as tg
+from telegrad import nn
+
+from .parity import check, same
+
+pytestmark = pytest.mark.usefixtures("session")
+
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((3, 2))
+W = RNG.standard_normal((2, 2))
+
+
+def linear(lib: Any) -> Any:
+    layer = lib.nn.Linear(2, 2).double()
+    with lib.no_grad():
+        layer.weight.copy_(lib.tensor(W))
+        layer.bias.fill_(0.5)
+    return layer
+
+
+# Hooks -------------------------------------------------------------------------------------------
+
+
+def hooked(lib: Any) -> Any:
+    layer, seen = linear(lib), []
+    layer.register_forward_pre_hook(lambda m, args: seen.append(("pre", m is layer, len(args))))
+    layer.register_forward_pre_hook(lambda m, args: args[0] * 2)
+    layer.register_forward_pre_hook(lambda m, args, kwargs: (args, {}), with_kwargs=True, prepend=True)
+    layer.register_forward_hook(lambda m, args, out: seen.append(("post", len(args))))
+    layer.register_forward_hook(lambda m, args, kwargs, out: out + 1, with_kwargs=True)
+    layer.register_forward_hook(lambda m, args, out: seen.append("first"), prepend=True)
+    removed = layer.register_forward_hook(lambda m, args, out: out * 100)
+    removed.remove()
+    return layer(lib.tensor(X), extra=1), seen
+
+
+def test_forward_hooks_run_in_torchs_order() -> None:
+    same(hooked)
+
+
+def failing(lib: Any) -> Any:
+    layer, seen = linear(lib), []
+    layer.register_forward_hook(lambda m, args, out: seen.append("skipped"))
+    layer.register_forward_hook(lambda m, args, out: seen.append(out), always_call=True)
+    with pytest.raises(RuntimeError):
+        layer(lib.ones(3, 5))
+    layer.register_forward_hook(lambda m, args, out: 1 / 0, always_call=True)
+    with pytest.raises(RuntimeError), pytest.warns(UserWarning, match="that was silenced as another error was raised"):
+        layer(lib.ones(3, 5))
+    return seen
+
+
+def test_a_hook_may_be_called_always() -> None:
+    same(failing)
+
+
+def wrong_hook(lib: Any) -> Any:
+    layer = linear(lib)
+    layer.register_forward_pre_hook(lambda m, args, kwargs: 3, with_kwargs=True)
+    with pytest.raises(RuntimeError) as caught:
+        layer(lib.tensor(X))
+    return str(caught.value)
+
+
+def test_a_hook_that_returns_nonsense_is_told_so() -> None:
+    same(wrong_hook)
+
+
+# Containers --------------------------------------------------------------------------------------
+
+
+def lists(lib: Any) -> Any:
+    nn = lib.nn
+    some = nn.ModuleList([nn.Tanh()])
+    some.append(nn.ReLU()).extend([nn.Sigmoid(), nn.Tanh()])
+    some.insert(1, nn.GELU())
+    some += [nn.SiLU()]
+    some[0] = nn.Mish()
+    popped = some.pop(2)
+    del some[-1]
+    chain = nn.Sequential(nn.Tanh()).insert(0, nn.ReLU()).extend([nn.GELU()])
+    chain += nn.Sequential(nn.Mish())
+    named = nn.ModuleDict({"a": nn.Tanh()})
+    named.update([("b", nn.ReLU()), ("c", nn.GELU())])
+    named["d"] = nn.Mish()
+    del named["a"]
+    return [
+        repr(some + [nn.Tanh()]),  # noqa: RUF005 - that is what is tested
+        *(repr(m) for m in (some, popped, some[1:], chain * 2, chain.pop(0), chain)),
+        *(len(some), len(named), list(named), list(named.keys()), "b" in named, repr(named.pop("b")), repr(named)),
+        [type(m).__name__ for m in named.values()],
+        [name for name, _ in named.items()],
+    ]
+
+
+def test_modules_in_lists_and_dicts() -> None:
+    same(lists)
+
+
+def parameters(lib: Any) -> Any:
+    nn, t = lib.nn, lib.ones
+    row = nn.ParameterList([t(2), nn.Parameter(t(2, 3)), 3])
+    row.append(t(1))
+    row[0] = t(4)
+    row += [t(5)]
+    table = nn.ParameterDict({"a": t(2), "c": 3})
+    table.update({"b": t(3)})
+    merged = table | nn.ParameterDict({"d": t(1)})
+    popped = table.pop("c")
+    return [
+        *(repr(row), repr(row[1:3]), len(row), [tuple(p.shape) for p in row.parameters()], list(row.state_dict())),
+        *(repr(table), repr(merged), popped, list(table), list(reversed(table)), "a" in table, len(merged)),
+        *(table.get("z", 7), table.setdefault("y", 8), table.popitem(), sorted(table.keys())),
+        [name for name, _ in table.items()],
+        type(row[0]).__name__,
+    ]
+
+
+def test_parameters_in_lists_and_dicts() -> None:
+    same(parameters)
+
+
+def paths(lib: Any) -> Any:
+    model = lib.nn.Sequential(lib.nn.Linear(2, 3), lib.nn.Sequential(lib.nn.BatchNorm1d(3)))
+    memo: set[Any] = {model[0]}
+    return [
+        *(repr(model.get_submodule(name)) for name in ("", "0", "1.0")),
+        *(model.get_parameter("1.0.weight"), model.get_buffer("1.0.running_var")),
+        [name for name, _ in model.named_modules(memo, "root")],
+        [name for name, _ in model.named_buffers("x", recurse=True)],
+        [str(b.dtype) for b in model.half().buffers()],
+    ]
+
+
+def test_parts_are_found_by_path() -> None:
+    same(paths)
+
+
+# Initial values ----------------------------------------------------------------------------------
+
+DRAWN: dict[str, Callable[[Any, Any], Any]] = {
+    "uniform": lambda init, t: init.uniform_(t, -1, 3),
+    "normal": lambda init, t: init.normal_(t, 2, 0.5),
+    "truncated": lambda init, t: init.trunc_normal_(t, 0.5, 2.0, -1.0, 2.0),
+    "xavier_uniform": lambda init, t: init.xavier_uniform_(t, 2.0),
+    "xavier_normal": lambda init, t: init.xavier_normal_(t),
+    "kaiming_uniform": lambda init, t: init.kaiming_uniform_(t, 0.1, "fan_out"),
+    "kaiming_normal": lambda init, t: init.kaiming_normal_(t, nonlinearity="relu"),
+    "sparse": lambda init, t: init.sparse_(t, 0.3, 0.5),
+    "orthogonal": lambda init, t: init.orthogonal_(t, 2.0),
+}
+
+
+@pytest.mark.parametrize("draw", DRAWN.values(), ids=DRAWN)
+def test_numbers_are_drawn_from_torchs_distribution(draw: Callable[[Any, Any], Any]) -> None:
+    ours, theirs = tg.empty(60, 40, requires_grad=True), torch.empty(60, 40)
+    assert draw(nn.init, ours) is ours
+    draw(torch.nn.init, theirs)
+    mine, other = ours.detach().numpy(), theirs.numpy()
+    quantiles = np.linspace(0.02, 0.98, 25)
+    spread = other.std()
+    np.testing.assert_allclose(np.quantile(mine, quantiles), np.quantile(other, quantiles), atol=0.25 * spread)
+    assert abs((mine == 0).mean() - (other == 0).mean()) < 1e-6
+    assert mine.min() >= other.min() - spread
+    assert mine.max() <= other.max() + spread
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (5, 3), (2, 3, 2)])
+def test_an_orthogonal_matrix_is_orthogonal(shape: tuple[int, ...]) -> None:
+    matrix = nn.init.orthogonal_(tg.empty(shape, dtype=tg.float64), 3.0).numpy().reshape(shape[0], -1)
+    small = matrix @ matrix.T if matrix.shape[0] < matrix.shape[1] else matrix.T @ matrix
+    np.testing.assert_allclose(small, 9 * np.eye(len(small)), atol=1e-12)
+
+
+def fixed(lib: Any) -> Any:
+    init = lib.nn.init
+    return [
+        init.constant_(lib.empty(2), 3.0),
+        init.zeros_(lib.empty(2)),
+        init.ones_(lib.empty(2)),
+        init.eye_(lib.empty(2, 3)),
+        *(init.dirac_(lib.empty(*shape), groups) for shape, groups in (((3, 2, 3), 1), ((4, 2, 3, 2), 2))),
+        *(init.calculate_gain(name) for name in ("linear", "conv2d", "sigmoid", "tanh", "relu", "selu", "leaky_relu")),
+        init.calculate_gain("leaky_relu", 0.3),
+    ]
+
+
+def test_fixed_values() -> None:
+    same(fixed)
+
+
+def test_initial_values_are_not_uploaded(session: tg.Session) -> None:
+    nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.LSTM(4, 8), nn.MultiheadAttention(4, 2), nn.Embedding(9, 3))
+    ops = {instruction.op for instruction in session.recorder.pending}
+    assert "uniform_" in ops
+    assert "tensor" not in ops  # the verb that uploads
+
+
+# nn.utils ----------------------------------------------------------------------------------------
+
+
+def clipped(lib: Any) -> Any:
+    utils = lib.nn.utils
+    found = []
+    for kind in (2.0, 1.0, float("inf")):
+        layer = linear(lib)
+        (layer(lib.tensor(X)) ** 2).sum().backward()
+        found += [utils.get_total_norm([p.grad for p in layer.parameters()], kind)]
+        found += [utils.clip_grad_norm_(layer.parameters(), 1.0, kind), layer.weight.grad, layer.bias.grad]
+        found += [utils.clip_grad_norm_(layer.weight, 100.0), layer.weight.grad]
+        utils.clip_grad_value_(layer.parameters(), 0.1)
+        found += [layer.weight.grad, layer.bias.grad]
+    empty = lib.nn.Linear(1, 1)
+    return [*found, utils.clip_grad_norm_(empty.parameters(), 1.0), utils.clip_grad_norm_([], 1.0)]
+
+
+def test_gradients_are_clipped() -> None:
+    same(clipped)
+
+
+def infinite(lib: Any) -> Any:
+    layer = linear(lib)
+    layer.weight.grad = lib.full((2, 2), float("inf"), dtype=lib.float64)
+    with pytest.raises(RuntimeError) as caught:
+        lib.nn.utils.clip_grad_norm_(layer.parameters(), 1.0, error_if_nonfinite=True)
+    return str(caught.value), lib.nn.utils.clip_grad_norm_(layer.parameters(), 1.0)
+
+
+def test_an_infinite_norm_may_be_an_error() -> None:
+    same(infinite)
+
+
+def vectors(lib: Any) -> Any:
+    layer = linear(lib)
+    vector = lib.nn.utils.parameters_to_vector(layer.parameters())
+    lib.nn.utils.vector_to_parameters(vector.detach() * 2, layer.parameters())
+    layer(lib.tensor(X)).sum().backward()
+    return vector, layer.weight, layer.bias, layer.weight.grad
+
+
+def test_parameters_become_a_vector_and_back() -> None:
+    same(vectors)
+
+
+# Long sequences ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["RNN", "GRU", "LSTM"])
+def test_a_long_sequence_is_a_few_instructions(session: tg.Session, kind: str) -> None:
+    network = getattr(nn, kind)(3, 4, 2)
+    x = tg.ones(200, 2, 3)
+    session.flush()
+    before = len(session.recorder.pending)
+    network(x)[0].sum().backward()
+    assert len(session.recorder.pending) - before < 40
+
+
+@pytest.mark.parametrize("kind", ["RNN", "GRU", "LSTM"])
+def test_second_derivatives_go_through_a_sequence(kind: str) -> None:
+    theirs = getattr(torch.nn, kind)(2, 3, bidirectional=True).double()
+
+    def run(lib: Any) -> Any:
+        network = theirs if lib is torch else getattr(lib.nn, kind)(2, 3, bidirectional=True).double()
+        if lib is tg:
+            network.load_state_dict(theirs.state_dict())
+        x = lib.tensor(np.stack([X, X * 2]), requires_grad=True)
+        (grad,) = lib.autograd.grad((network(x)[0] ** 2).sum(), [x], create_graph=True)
+        (grad**2).sum().backward()
+        return grad, x.grad, [p.grad for p in network.parameters()]
+
+    check(run(tg), run(torch), 1e-8)
+
+
+def test_dropout_between_layers_needs_no_warning() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        nn.LSTM(2, 3, 2, dropout=0.5)(tg.ones(2, 2, 2))

@@ -1,0 +1,152 @@
+"""Files, held against safetensors' own library: what one side writes, the other reads."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+
+import telegrad as tg
+
+pytestmark = pytest.mark.usefixtures("session")
+
+
+def network(lib: Any) -> Any:
+    return lib.nn.Sequential(lib.nn.Linear(3, 4), lib.nn.Tanh(), lib.nn.Linear(4, 2))
+
+
+def test_torch_reads_a_state_dict_of_ours(tmp_path: Path) -> None:
+    ours, theirs = network(tg), network(torch)
+    tg.save(ours.state_dict(), tmp_path / "model.safetensors")
+    read = safetensors.torch.load_file(tmp_path / "model.safetensors")
+    assert sorted(read) == sorted(theirs.state_dict())
+    theirs.load_state_dict(read)
+    x = np.random.default_rng(0).standard_normal((5, 3)).astype(np.float32)
+    np.testing.assert_allclose(
+        ours(tg.tensor(x)).detach().numpy(), theirs(torch.tensor(x)).detach().numpy(), rtol=1e-5, atol=1e-6
+    )
+
+
+def test_we_read_a_state_dict_of_torchs(tmp_path: Path) -> None:
+    ours, theirs = network(tg), network(torch)
+    safetensors.torch.save_file(theirs.state_dict(), tmp_path / "model.safetensors", {"format": "pt"})
+    ours.load_state_dict(tg.load(str(tmp_path / "model.safetensors"), map_location="cpu", weights_only=True))
+    for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        np.testing.assert_array_equal(mine.detach().numpy(), other.detach().numpy())
+
+
+@pytest.mark.parametrize(
+    "dtype", ["float64", "float32", "float16", "bfloat16", "int64", "int32", "int8", "uint8", "bool"]
+)
+def test_every_dtype_goes_both_ways(dtype: str) -> None:
+    original = torch.tensor([[0, 1], [1, 3]]).to(getattr(torch, dtype))
+    read = tg.load(io.BytesIO(safetensors.torch.save({"x": original})))["x"]
+    assert read.dtype.name == dtype
+    buffer = io.BytesIO()
+    tg.save({"x": read, "empty": tg.zeros(0, 3), "number": tg.tensor(2.5)}, buffer)
+    back = safetensors.torch.load(buffer.getvalue())
+    assert torch.equal(back["x"], original)
+    assert back["empty"].shape == (0, 3)
+    assert back["number"].item() == 2.5
+
+
+def test_a_tensor_keeps_whether_it_requires_grad(tmp_path: Path) -> None:
+    tg.save(tg.tensor([1.0, 2.0], requires_grad=True), tmp_path / "x")
+    read = tg.load(tmp_path / "x")
+    assert read.requires_grad
+    assert read.is_leaf
+    assert read.tolist() == [1.0, 2.0]
+    assert list(safetensors.torch.load_file(tmp_path / "x")) == ["tensor"]
+
+
+def test_a_checkpoint_goes_on_where_it_stopped(session: tg.Session, address: str) -> None:
+    def train(model: Any, optimizer: Any, scheduler: Any, epochs: int) -> None:
+        x = tg.tensor(np.random.default_rng(1).standard_normal((8, 3)), dtype=tg.float32)
+        for _ in range(epochs):
+            optimizer.zero_grad()
+            (model(x) ** 2).mean().backward()
+            optimizer.step()
+            scheduler.step()
+
+    def made() -> tuple[Any, Any, Any]:
+        model = network(tg)
+        optimizer = tg.optim.Adam(model.parameters(), lr=0.1, amsgrad=True)
+        return model, optimizer, tg.optim.lr_scheduler.MultiStepLR(optimizer, [2, 4])
+
+    parts = made()
+    train(*parts, 3)
+    buffer = io.BytesIO()
+    before = session.requests
+    states = {"model": parts[0].state_dict(), "rest": [part.state_dict() for part in parts[1:]], "epoch": 3}
+    tg.save({**states, "best": float("inf"), "note": "so far"}, buffer)
+    assert session.requests == before + 1
+    train(*parts, 3)
+    expected = [p.detach().tolist() for p in parts[0].parameters()]
+
+    with tg.connect(address):
+        resumed = made()
+        buffer.seek(0)
+        read = tg.load(buffer)
+        assert (read["epoch"], read["best"], read["note"]) == (3, float("inf"), "so far")
+        assert list(read) == ["model", "rest", "epoch", "best", "note"]
+        for part, state in zip(resumed, [read["model"], *read["rest"]], strict=True):
+            part.load_state_dict(state)
+        train(*resumed, 3)
+        assert [p.detach().tolist() for p in resumed[0].parameters()] == expected
+
+
+def test_keys_that_would_meet_stay_apart() -> None:
+    buffer = io.BytesIO()
+    twice = tg.tensor(3)
+    tg.save({"a.b": tg.tensor(1), "a": {"b": tg.tensor(2)}, 7: (twice, [twice]), None: {}}, buffer)
+    buffer.seek(0)
+    read = tg.load(buffer)
+    assert (read["a.b"].item(), read["a"]["b"].item(), read[7][0].item(), read[7][1][0].item()) == (1, 2, 3, 3)
+    assert isinstance(read[7], tuple)
+    assert read[None] == {}
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_a_pickle_is_refused(zipped: bool) -> None:
+    buffer = io.BytesIO()
+    torch.save({"x": torch.ones(2)}, buffer, _use_new_zipfile_serialization=zipped)
+    buffer.seek(0)
+    with pytest.raises(ValueError, match="is a pickle"):
+        tg.load(buffer)
+
+
+def test_a_container_that_begins_like_a_pickle_is_read() -> None:
+    for size in range(40):  # one of the headers is 0x80 bytes long
+        read = tg.load(io.BytesIO(safetensors.torch.save({"x" * (size + 1): torch.ones(2)})))
+        assert len(read) == 1
+
+
+def test_damaged_files_are_refused() -> None:
+    buffer = io.BytesIO()
+    tg.save({"x": tg.ones(3)}, buffer)
+    for damaged in (
+        b"",
+        b"hello",
+        buffer.getvalue()[:-1],
+        buffer.getvalue().replace(b'\\"tensor\\":\\"x\\"', b'\\"tensor\\":\\"y\\"'),
+    ):
+        with pytest.raises(ValueError, match=r"safetensors|metadata"):
+            tg.load(io.BytesIO(damaged))
+
+
+def test_what_cannot_be_saved_is_named(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match=r"not Sequential at 'model'; save its state_dict\(\)"):
+        tg.save({"model": network(tg)}, tmp_path / "x")
+    with pytest.raises(TypeError, match="a key of a saved dict"):
+        tg.save({(1, 2): 3}, tmp_path / "x")
+    assert not (tmp_path / "x").exists()
+    for function in (lambda: tg.save(tg.ones(2), 3), lambda: tg.load(3)):  # type: ignore[arg-type]
+        with pytest.raises(AttributeError):
+            function()
+    with pytest.raises(FileNotFoundError):
+        tg.load(tmp_path / "x")
