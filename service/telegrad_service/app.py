@@ -12,10 +12,12 @@ from fastapi import FastAPI
 from . import __version__, openapi, problems
 from .autograd import endpoints as autograd
 from .catalogue import endpoints as catalogue
+from .functions import endpoints as functions
 from .graph import endpoints as graph
 from .health import endpoints as health
 from .host import InProcessHost, SessionHost
 from .ops import endpoints as ops
+from .pending import endpoints as pending
 from .programs import endpoints as programs
 from .sessions import endpoints as sessions
 from .settings import Settings
@@ -24,7 +26,7 @@ from .tensors import endpoints as tensors
 logger = logging.getLogger(__name__)
 EXPIRY_PERIOD_S = 5.0
 # Routes are tried in this order, and a training loop asks for programs alone.
-RESOURCES = (programs, sessions, tensors, ops, autograd, graph, catalogue, health)
+RESOURCES = (programs, sessions, tensors, ops, functions, autograd, pending, graph, catalogue, health)
 ROUTERS = [resource.router for resource in RESOURCES]
 
 
@@ -52,7 +54,8 @@ def create_app(settings: Settings | None = None, host: SessionHost | None = None
 @contextlib.asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     host: SessionHost = app.state.host
-    expiry = asyncio.create_task(_expire_forever(host))
+    period = min(EXPIRY_PERIOD_S, app.state.settings.pending_timeout_s)
+    expiry = asyncio.create_task(_expire_forever(host, period))
     try:
         yield
     finally:
@@ -61,9 +64,9 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         await host.close()
 
 
-async def _expire_forever(host: SessionHost) -> None:
+async def _expire_forever(host: SessionHost, period: float) -> None:
     while True:
-        await asyncio.sleep(EXPIRY_PERIOD_S)
+        await asyncio.sleep(period)
         try:
             await host.expire()
         except Exception:

@@ -16,7 +16,8 @@ from itertools import count
 from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from telegrad_engine import dtypes
-from telegrad_engine.device import device
+from telegrad_engine.custom import Library, installed_library
+from telegrad_engine.devices import device
 from telegrad_engine.errors import ServerBusy, UnknownSession
 from telegrad_engine.session import Session
 
@@ -70,6 +71,8 @@ class SessionHost(ABC):
 
     draining = False
     """Whether the host takes no more work because the server is about to stop."""
+    library: Library
+    """The functions that all sessions share, those installed by the operator among them."""
 
     @abstractmethod
     async def create(self, options: SessionOptions) -> SessionHandle:
@@ -89,7 +92,7 @@ class SessionHost(ABC):
 
     @abstractmethod
     async def expire(self) -> None:
-        """End the sessions that were idle for longer than they live."""
+        """End the sessions that were idle for longer than they live, and give up passes that nobody resumed in time."""
 
     @abstractmethod
     async def drain(self, seconds: float) -> bool:
@@ -101,10 +104,16 @@ class SessionHost(ABC):
 
 
 class _Local(SessionHandle):
-    def __init__(self, number: int, options: SessionOptions, settings: Settings, workers: Workers) -> None:
+    def __init__(
+        self, number: int, options: SessionOptions, settings: Settings, workers: Workers, library: Library
+    ) -> None:
         super().__init__(number, options, options.ttl_s or settings.session_ttl_s)
         self._session = Session(
-            device=options.device, dtype=options.dtype, seed=options.seed, max_bytes=settings.max_session_bytes
+            device=options.device,
+            dtype=options.dtype,
+            seed=options.seed,
+            max_bytes=settings.max_session_bytes,
+            library=library,
         )
         self._actor = Actor(workers)
 
@@ -121,6 +130,11 @@ class _Local(SessionHandle):
         """Whether a call runs or waits."""
         return self._actor.busy
 
+    async def give_up_waiting(self) -> None:
+        """Cancel the passes that wait for the client; not a use of the session."""
+        if self._session.suspensions.waiting:
+            await self._actor.call(self._session.suspensions.cancel_all, self._session)
+
     def abandon(self, error: Exception) -> None:
         """Answer with ``error`` all that runs or waits."""
         self._actor.abandon(error)
@@ -134,6 +148,7 @@ class InProcessHost(SessionHost):
         self._workers = Workers(settings.threads)
         self._sessions: dict[str, _Local] = {}
         self._numbers = count(1)
+        self.library = installed_library()
 
     async def create(self, options: SessionOptions) -> SessionHandle:
         """A new session on this process's threads."""
@@ -143,7 +158,7 @@ class InProcessHost(SessionHost):
             await self.expire()
         if len(self._sessions) >= self._settings.max_sessions:
             raise ServerBusy(f"the server holds {self._settings.max_sessions} sessions, as many as it may")
-        handle = _Local(next(self._numbers), options, self._settings, self._workers)
+        handle = _Local(next(self._numbers), options, self._settings, self._workers, self.library)
         self._sessions[handle.id] = handle
         return handle
 
@@ -165,11 +180,15 @@ class InProcessHost(SessionHost):
         del self._sessions[session_id]
 
     async def expire(self) -> None:
-        """End the sessions whose time is up, but none that computes."""
+        """End the sessions and passes whose time is up, but in none that computes."""
         now = time.time()
         for handle in list(self._sessions.values()):
-            if handle.expires_at < now and not handle.busy:
+            if handle.busy:
+                continue
+            if handle.expires_at < now:
                 del self._sessions[handle.id]
+            elif handle.last_used_at + self._settings.pending_timeout_s < now:
+                await handle.give_up_waiting()
 
     async def drain(self, seconds: float) -> bool:
         """Refuse new work and wait for the threads to finish what they have."""

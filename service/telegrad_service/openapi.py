@@ -40,6 +40,7 @@ TAGS = [
     {"name": "sessions", "description": "Each holds tensors, their graph and a random number generator."},
     {"name": "tensors", "description": "Values and their gradients."},
     {"name": "ops", "description": "One operation a request."},
+    {"name": "functions", "description": "Operations of your own, with a derivative of your own, as data."},
     {"name": "autograd", "description": "Differentiation."},
     {"name": "programs", "description": "Many instructions a request."},
     {"name": "graph", "description": "The computation graph, to look at."},
@@ -48,7 +49,7 @@ TAGS = [
 ]
 MEANINGS = {
     400: "The request cannot be parsed",
-    404: "There is no such session, tensor, op or gradient",
+    404: "There is no such session, tensor, op, gradient or call",
     406: "It cannot be served as `Accept` asks",
     409: "It conflicts with what is there: a freed graph, a modified tensor, a taken id, a sequence number",
     413: "It is larger than the limits allow",

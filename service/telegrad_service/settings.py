@@ -51,6 +51,11 @@ class Settings(Address):
     max_session_ttl_s: float = Field(
         default=7 * 86400, gt=0, description="longest time to live that a session may ask for"
     )
+    pending_timeout_s: float = Field(
+        default=300,
+        gt=0,
+        description="seconds of idleness after which a session gives up the passes that wait for its client",
+    )
     drain_s: float = Field(
         default=30, ge=0, description="seconds that running programs get to finish when the server stops"
     )

@@ -56,5 +56,5 @@ def test_training_through_the_sdk(url: str) -> None:
 
     expected, cpu = train("cpu")
     found, jax = train("jax")
-    assert (cpu, jax) == ("cpu", "jax")
+    assert (str(cpu), str(jax)) == ("cpu", "jax")
     assert found == pytest.approx(expected, rel=1e-5)

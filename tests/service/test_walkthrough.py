@@ -32,7 +32,7 @@ def test_curl_path(client: httpx.Client) -> None:
     assert y.json()["outputs"][0]["grad_fn"] == "MulBackward0"
     client.post(f"{path}/ops/sum", json={"inputs": ["y"], "outputs": ["loss"]})
 
-    assert client.post(f"{path}/backward", json={"tensors": ["loss"]}).json() == {"grads": ["x"]}
+    assert client.post(f"{path}/backward", json={"tensors": ["loss"]}).json() == {"grads": ["x"], "pending": None}
     gradient = client.get(f"{path}/tensors/x/grad")
     assert gradient.status_code == 200
     assert gradient.json()["data"] == [3.0, 4.0]

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from ..pending.schemas import PendingCall
 from ..schemas import Answer, Request, Tensor, TensorId
 
 Ids = Annotated[list[TensorId], Field(min_length=1)]
@@ -13,6 +14,7 @@ Gradients = Annotated[
     list[TensorId | None] | None,
     Field(description="the gradient that flows into each of them; null for a tensor of one element"),
 ]
+PENDING = "what the client must evaluate first, with status 202; null when the pass is done"
 RETAIN = "keep the graph for another pass; `create_graph` if absent"
 
 
@@ -30,6 +32,7 @@ class BackwardAnswer(Answer):
     """Where gradients are now."""
 
     grads: list[TensorId] = Field(description="ids of the session's tensors that have a gradient", examples=[["x"]])
+    pending: PendingCall | None = Field(description=PENDING)
 
 
 class Grad(Request):
@@ -53,6 +56,7 @@ class GradAnswer(Answer):
     """One gradient an input; null for one that was not used."""
 
     grads: list[Tensor | None]
+    pending: PendingCall | None = Field(description=PENDING + "; then there are no gradients yet")
 
 
 BACKWARD_EXAMPLES: dict[str, Any] = {"scalar": {"summary": "Of a loss", "value": {"tensors": ["loss"]}}}

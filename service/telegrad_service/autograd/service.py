@@ -6,33 +6,33 @@ from typing import Any
 
 from telegrad_engine.errors import InvalidArgument
 from telegrad_engine.program import Instruction, json_codec
-from telegrad_engine.session import Session, Value
+from telegrad_engine.session import Session
 
 from .. import work
+from ..pending.service import bound, member
 from .schemas import Backward, Grad
 
 
-def backward(session: Session, body: Backward) -> bytes:
-    """Run backward; which tensors have a gradient afterwards."""
+def backward(session: Session, body: Backward) -> tuple[bool, bytes]:
+    """Run backward; whether it waits for the client, and which tensors have a gradient so far."""
     attrs = body.model_dump(include={"retain_graph", "create_graph"})
-    session.run([Instruction("backward", [_ids(body.tensors), _ids(body.gradients), _ids(body.inputs)], attrs=attrs)])
+    inputs = [_ids(body.tensors), _ids(body.gradients), _ids(body.inputs)]
+    pending = session.run([Instruction("backward", inputs, attrs=attrs)]).pending
     held = sorted(name for name, tensor in session.tensors.items() if tensor.grad is not None)
-    return json_codec.dumps({"grads": held})
+    return pending is not None, json_codec.dumps({"grads": held})[:-1] + b"," + member(pending) + b"}"
 
 
-def grad(session: Session, body: Grad, with_data: bool, max_elements: int) -> bytes:
-    """Run grad; the gradients under the names of the body or of the session's choosing."""
+def grad(session: Session, body: Grad, with_data: bool, max_elements: int) -> tuple[bool, bytes]:
+    """Run grad; whether it waits for the client, and the gradients under names of the body's or the session's."""
     if body.names is not None and len(body.names) != len(body.inputs):
         raise InvalidArgument(f"names has {len(body.names)} ids for {len(body.inputs)} gradients")
     attrs = body.model_dump(include={"retain_graph", "create_graph", "allow_unused", "materialize_grads"})
     inputs = [_ids(body.outputs), _ids(body.inputs), _ids(body.grad_outputs)]
     instruction = Instruction("grad", inputs, body.names, attrs)
-    session.run([instruction])
-    # A name that was given to an unused input's gradient stays free.
-    found = {name for name in instruction.outputs if name in session.tensors}
-    fetched = dict(zip(found, work.fetch(session, list(found), with_data), strict=True))
-    values: list[Value | None] = [fetched.get(name) for name in instruction.outputs]
-    return work.outputs_json("grads", values, max_elements)
+    pending = session.run([instruction]).pending
+    values = [] if pending else bound(session, instruction.outputs, with_data)
+    answer = work.outputs_json("grads", values, max_elements)
+    return pending is not None, answer[:-1] + b"," + member(pending) + b"}"
 
 
 def _ids(names: list[Any] | None) -> tuple[Any, ...] | None:

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query
 
+from ..dependencies import Host
 from ..devices import DEVICES
 from ..routing import Route
 from . import service
@@ -16,20 +17,22 @@ router = APIRouter(prefix="/v1", tags=["catalogue"], route_class=Route)
 
 @router.get("/ops", operation_id="list_ops", summary="List the ops and verbs")
 async def list_ops(
+    host: Host,
     prefix: Annotated[str | None, Query(description="only those whose key starts so")] = None,
     q: Annotated[str | None, Query(description="only those that say this in key, alias or documentation")] = None,
-    kind: Annotated[Literal["op", "verb"] | None, Query(description="only ops, or only verbs")] = None,
+    kind: Annotated[Literal["op", "verb", "function"] | None, Query(description="only those of this kind")] = None,
 ) -> OpPage:
     """Everything that an instruction of a program can be, ordered by key."""
-    return OpPage(items=list(service.search(prefix, q, kind)))
+    return OpPage(items=list(service.search(prefix, q, kind, host.library)))
 
 
 @router.get("/ops/{op}", operation_id="get_op", summary="Describe an op or verb")
 async def get_op(
+    host: Host,
     op: Annotated[str, Path(description="a name, an alias or a key", examples=["max"])],
 ) -> OpPage:
     """All overloads of a name, or the one that a key such as `max.dim` names."""
-    return OpPage(items=service.find(op))
+    return OpPage(items=service.find(op, host.library))
 
 
 @router.get("/devices", operation_id="list_devices", summary="List the devices")

@@ -21,11 +21,11 @@ class OpParam(Answer):
 
 
 class OpEntry(Answer):
-    """An op, or a verb of programs."""
+    """An op, a verb of programs, or a function that all sessions have."""
 
     key: str = Field(description="names exactly this overload", examples=["max.dim"])
     name: str = Field(description="torch's name, shared by overloads", examples=["max"])
-    kind: Literal["op", "verb"]
+    kind: Literal["op", "verb", "function"]
     namespace: str = Field(description="where torch has it; empty for verbs", examples=["torch.nn.functional"])
     aliases: list[str]
     signature: str

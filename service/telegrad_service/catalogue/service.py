@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from functools import cache
 
+from telegrad_engine.custom import Applicable, Library
 from telegrad_engine.errors import UnknownOp
 from telegrad_engine.program import VERBS
 from telegrad_engine.program.verbs import Verb
@@ -21,18 +22,24 @@ def entries() -> tuple[OpEntry, ...]:
     return tuple(sorted(found, key=lambda entry: entry.key))
 
 
-def find(name: str) -> list[OpEntry]:
-    """The overloads of a name, the one of a key, or a verb. Raises UnknownOp."""
-    exact = [entry for entry in entries() if entry.key == name]
-    overloads = [entry for entry in entries() if entry.name == name or name in entry.aliases]
+def with_functions(library: Library) -> list[OpEntry]:
+    """All ops and verbs, and the functions that every session of the server has, by key."""
+    return sorted([*entries(), *map(_function, library.all().values())], key=lambda entry: entry.key)
+
+
+def find(name: str, library: Library) -> list[OpEntry]:
+    """The overloads of a name, the one of a key, a verb, or a function. Raises UnknownOp."""
+    known = with_functions(library)
+    exact = [entry for entry in known if entry.key == name]
+    overloads = [entry for entry in known if entry.name == name or name in entry.aliases]
     if not exact and not overloads:
-        raise unknown_op(name, {entry.key: entry for entry in entries()})
+        raise unknown_op(name, {entry.key: entry for entry in known})
     return exact if "." in name else overloads
 
 
-def search(prefix: str | None, text: str | None, kind: str | None) -> Iterator[OpEntry]:
+def search(prefix: str | None, text: str | None, kind: str | None, library: Library) -> Iterator[OpEntry]:
     """Entries of a kind whose key starts with ``prefix`` and that say ``text`` in key, alias or doc."""
-    for entry in entries():
+    for entry in with_functions(library):
         if prefix is not None and not entry.key.startswith(prefix):
             continue
         if text is not None and text.lower() not in " ".join([entry.key, *entry.aliases, entry.doc]).lower():
@@ -50,7 +57,7 @@ def _op(op: Op) -> OpEntry:
         aliases=list(op.aliases),
         signature=op.signature,
         doc=op.doc,
-        params=list(_params(op.params)),
+        params=list(params_of(op.params)),
         outputs=[] if op.lists_outputs else list(op.outputs),
         differentiable=op.differentiable,
         inplace=op.inplace,
@@ -69,7 +76,7 @@ def _verb(verb: Verb) -> OpEntry:
         aliases=[],
         signature=verb.signature,
         doc=verb.doc,
-        params=list(_params(verb.params)),
+        params=list(params_of(verb.params)),
         outputs=[],
         differentiable=False,
         inplace=False,
@@ -79,7 +86,27 @@ def _verb(verb: Verb) -> OpEntry:
     )
 
 
-def _params(params: Iterable[Param]) -> Iterator[OpParam]:
+def _function(function: Applicable) -> OpEntry:
+    return OpEntry(
+        key=function.name,
+        name=function.name,
+        kind="function",
+        namespace="telegrad.ops",
+        aliases=[],
+        signature=function.signature.signature,
+        doc=function.doc,
+        params=list(params_of(function.signature.params)),
+        outputs=[],
+        differentiable=True,
+        inplace=False,
+        view=False,
+        random=False,
+        internal=False,
+    )
+
+
+def params_of(params: Iterable[Param]) -> Iterator[OpParam]:
+    """Declared parameters as they travel."""
     for param in params:
         required = param.default is REQUIRED
         default = None if required or param.default is None else param.kind.encode(param.default)

@@ -27,6 +27,7 @@ router = APIRouter(prefix="/v1/sessions/{session}", tags=["programs"], route_cla
 async def run_program(request: Request) -> Response:
     """Instructions run in order; the answer has what they fetched.
 
+    Where `pending` is not null a gradient needs the client's own code first: those behind it did not run either.
     If one fails, those before it stand and those after it did not run; the problem says which it was.
     As safetensors, the program is JSON in the metadata's `program` and uploads are the container's
     tensors; the answer is in `answer`, and fetched values are its tensors. Without `Accept` the answer

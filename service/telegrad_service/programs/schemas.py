@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from ..media import JSON, SAFETENSORS
+from ..pending.schemas import StoppedProgram
 from ..schemas import Answer, Request, Tensor, TensorId
 
 
@@ -32,6 +33,9 @@ class ProgramAnswer(Answer):
     """What the program fetched, by id."""
 
     values: dict[str, Tensor]
+    pending: StoppedProgram | None = Field(
+        description="what the client must evaluate first; then the instructions behind did not run"
+    )
 
 
 EXAMPLE = {

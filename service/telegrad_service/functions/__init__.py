@@ -1,0 +1,1 @@
+"""Custom functions: registered as data, listed, applied and removed."""

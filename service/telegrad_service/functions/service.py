@@ -1,0 +1,80 @@
+"""Functions as programs, and how they look from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+from telegrad_engine.custom import Applicable
+from telegrad_engine.program import Instruction, json_codec
+from telegrad_engine.session import Session
+
+from .. import work
+from ..catalogue.service import params_of
+from .schemas import Function, FunctionPage
+
+Entry = dict[str, Any]
+
+
+def register(session: Session, definition: Mapping[str, Any], attrs: Mapping[str, Any]) -> Entry:
+    """Register a function; what it is."""
+    session.run([Instruction("register_function", attrs={"definition": definition, **attrs})])
+    return describe(session, definition["name"])
+
+
+def remove(session: Session, name: str, scope: str) -> None:
+    """Forget a function of a scope."""
+    session.run([Instruction("remove_function", attrs={"name": name, "scope": scope})])
+
+
+def describe(session: Session, name: str) -> Entry:
+    """What a function is, and its definition. Raises UnknownFunction."""
+    found = session.functions.find(name)
+    return _entry(session, found, found.definition)
+
+
+def page(session: Session, limit: int, cursor: str | None) -> tuple[list[Entry], str | None]:
+    """The functions after the name that the cursor is."""
+    functions = session.functions.all()
+    rest = (functions[name] for name in sorted(functions) if cursor is None or name > cursor)
+    found = list(islice(rest, limit))
+    following = found[-1].name if found and next(rest, None) is not None else None
+    return [_entry(session, function, None) for function in found], following
+
+
+def _entry(session: Session, function: Applicable, definition: Any) -> Entry:
+    return {
+        "name": function.name,
+        "scope": "session" if session.functions.has_own(function.name) else "server",
+        "signature": function.signature.signature,
+        "doc": function.doc,
+        "outputs": function.outputs,
+        "params": [param.model_dump() for param in params_of(function.signature.params)],
+        "definition": definition,
+    }
+
+
+def as_page(entries: Sequence[Entry], following: str | None) -> FunctionPage:
+    """A page as it travels."""
+    return FunctionPage(items=[Function(**entry) for entry in entries], next_cursor=following)
+
+
+def as_json(entry: Entry) -> bytes:
+    """A function as it travels; its definition as it came."""
+    return json_codec.dumps(entry)
+
+
+def apply(
+    session: Session,
+    name: str,
+    inputs: Sequence[str],
+    params: Mapping[str, Any],
+    outputs: Sequence[str] | None,
+    with_data: bool,
+    max_elements: int,
+) -> bytes:
+    """Apply a function and describe its outputs."""
+    instruction = Instruction("apply", [tuple(inputs)], outputs, {"function": name, "params": params})
+    session.run([instruction])
+    return work.outputs_json("outputs", work.fetch(session, instruction.outputs, with_data), max_elements)

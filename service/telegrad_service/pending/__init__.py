@@ -1,0 +1,1 @@
+"""Calls that passes wait for: what the client must evaluate before they go on."""
