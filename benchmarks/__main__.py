@@ -60,7 +60,7 @@ def table(results: list[Comparison]) -> Table:
             f"{r.ours:.3f}",
             f"{r.theirs:.3f}",
             f"[{style}]{r.ratio:.2f}[/]",
-            f"{r.limit:g}",
+            "for scale" if r.limit is None else f"{r.limit:g}",
         )
     return shown
 

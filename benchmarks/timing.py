@@ -15,11 +15,11 @@ Call = Callable[[], object]
 
 @dataclass(frozen=True)
 class Comparison:
-    """What was measured, against what, and the ratio that it may have at most."""
+    """What was measured, against what, and the ratio that it may have at most; None where it is shown for scale."""
 
     name: str
     against: str
-    limit: float
+    limit: float | None
     ours: float
     theirs: float
     unit: str
@@ -32,7 +32,7 @@ class Comparison:
     @property
     def holds(self) -> bool:
         """Whether the ratio keeps its limit."""
-        return self.ratio <= self.limit
+        return self.limit is None or self.ratio <= self.limit
 
 
 class Timed(NamedTuple):
@@ -43,7 +43,7 @@ class Timed(NamedTuple):
 
     name: str
     against: str
-    limit: float
+    limit: float | None
     sides: Callable[[], AbstractContextManager[tuple[Call, Call]]]
     block: int = 10
     repeats: int = REPEATS
