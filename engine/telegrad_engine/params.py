@@ -25,6 +25,8 @@ class Kind:
     stub = "Any"
     schema: dict[str, Any] = {}
     is_tensor = False
+    deferrable = True
+    """Whether a traced function may leave it open until it is called."""
     splats = False
     """Whether the value may be given as several positional arguments: ``view(2, 3)``."""
 
@@ -224,6 +226,7 @@ class DeviceKind(StrKind):
     """A device's name, or an object that prints as one: this library's or torch's."""
 
     stub = "Any"
+    deferrable = False
 
     def parse(self, value: Any) -> str:
         return super().parse(str(value) if hasattr(value, "type") and hasattr(value, "index") else value)

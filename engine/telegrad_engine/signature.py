@@ -136,7 +136,7 @@ class Signature:
         try:
             return param.kind.parse(value)
         except (TypeError, OverflowError) as error:
-            if _is_symbolic(value):
+            if param.kind.deferrable and _is_symbolic(value):
                 return value  # checked when it has a value
             if isinstance(error, TelegradError):
                 raise

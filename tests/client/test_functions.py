@@ -573,3 +573,23 @@ def test_loops_over_a_sequence() -> None:
         found.append([last.tolist(), products.tolist(), h.grad.tolist(), xs.grad.tolist()])
     for ours, theirs in zip(*found, strict=True):
         np.testing.assert_allclose(ours, theirs)
+
+
+def test_a_gradients_dtype_is_no_device() -> None:
+    def run(lib: Any) -> Any:
+        class MaskedReLU(lib.autograd.Function):  # type: ignore[misc]
+            @staticmethod
+            def forward(ctx: Any, x: Any) -> Any:
+                ctx.save_for_backward(x)
+                return x.clamp(min=0)
+
+            @staticmethod
+            def backward(ctx: Any, grad_output: Any) -> Any:
+                (x,) = ctx.saved_tensors
+                return grad_output * (x > 0).to(grad_output.dtype)
+
+        x = leaf(lib, [1.0, -2.0, 3.0])
+        use(lib, MaskedReLU, x * 2).sum().backward()
+        return x.grad
+
+    same(run)
