@@ -42,7 +42,10 @@ def change_geometry(tensor: Tracked, op: Op, attrs: Any) -> None:
 
 
 def _way_back(op: Op, attrs: Any, shape: tuple[int, ...]) -> Step:
-    """The step that undoes ``op`` on a tensor of ``shape``: swapping does itself, all else was a reshape."""
+    """The step that undoes ``op`` on a tensor of ``shape``: swapping does itself, most else was a reshape."""
     if op.key in ("t", "transpose"):
         return op, attrs, 0
+    if op.key == "as_strided":
+        strides = {name: value for name, value in attrs.items() if name != "size"}
+        return CATALOGUE.get("unstrided"), {"shape": shape, **strides}, 0
     return CATALOGUE.get("reshape"), {"shape": shape}, 0

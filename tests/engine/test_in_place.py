@@ -11,7 +11,7 @@ import torch
 
 import telegrad_engine as tg
 
-from .twins import both, both_or_neither, both_raise, leaf
+from .twins import OURS, both, both_or_neither, both_raise, leaf
 
 # Versions and leaves -------------------------------------------------------------------------------------
 
@@ -300,6 +300,7 @@ BENDS: dict[str, Callable[[Any], Any]] = {
     "swapaxes_": lambda y: y.swapaxes_(0, 1),
     "swapdims_": lambda y: y.swapdims_(0, 1),
     "t_": lambda y: y.t_(),
+    "as_strided_": lambda y: y.as_strided_((3, 2), (1, 3)),
     "one after another": lambda y: y.transpose_(0, 1).unsqueeze_(0).squeeze_(0).t_(),
 }
 
@@ -322,6 +323,19 @@ def test_a_tensor_changes_its_own_geometry(name: str) -> None:
         return same, shape, version, y, row, flat, later, x.grad, y._version
 
     both(run)
+
+
+def test_writing_to_what_as_strided_hides() -> None:
+    """Ours alone: torch takes part of this gradient from memory that nobody has written to."""
+    x = leaf(OURS, [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+    y = x * 2
+    flat = y.view(-1)
+    y.as_strided_((2, 2), (3, 1))
+    flat[2:4].mul_(x[0, 0] * 5)
+    (y * y).sum().backward()
+    assert (y.tolist(), flat.tolist()) == ([[2.0, 4.0], [40.0, 10.0]], [2.0, 4.0, 30.0, 40.0, 10.0, 12.0])
+    # y is 2 x, but for 2 x[1, 0] * 5 x[0, 0]
+    assert x.grad.tolist() == [[8.0 + 2 * 40 * 40, 16.0, 0.0], [2 * 40 * 10.0, 40.0, 0.0]]
 
 
 def test_a_view_changes_its_own_geometry() -> None:

@@ -325,6 +325,7 @@ WITHIN = {
     "lstm_layer",
     "native_batch_norm",
     "rnn_layer",
+    "unstrided",
     "window_places",
 }
 """Ops for which torch has no name, tested through those that are made of them."""

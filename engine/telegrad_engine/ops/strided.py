@@ -37,6 +37,7 @@ def _as_strided_rule(input: Any, size: Any, stride: Any, storage_offset: int | N
 @op(
     _as_strided_rule,
     view=True,
+    inplace=True,
     cases=[
         case(T(3, 3), (2, 2), (1, 2)),
         case(T(3, 3), (2, 2), (1, 2), 1),
@@ -70,3 +71,22 @@ def _as_strided_grad(F: Any, grad: Any, input_shape: Any, size: Any, stride: Any
 
 
 as_strided.derivative(input=_as_strided_grad)
+
+
+def _unstrided_rule(input: Any, shape: Any, stride: Any, storage_offset: int | None = None) -> Spec:
+    return Spec(tuple(shape), input.dtype)
+
+
+@op(_unstrided_rule, internal=True, method=False)
+def unstrided(xp: Any, input: Array, shape: Ints, stride: Ints, storage_offset: OptionalInt = None) -> Any:
+    """A tensor of ``shape`` of which ``input`` is what ``as_strided`` shows; zero where it shows nothing."""
+    room = math.prod(shape)
+    places = xp.as_strided(xp.arange(room), input.shape, stride, storage_offset or 0).reshape(-1)
+    return xp.index_set(xp.zeros((room,), input.dtype), places, input.reshape(-1)).reshape(shape)
+
+
+unstrided.derivative(
+    input=lambda F, grad, input_shape, stride, storage_offset: F.as_strided(
+        F.contiguous(grad), input_shape, stride, storage_offset
+    )
+)

@@ -35,11 +35,16 @@ def _view_scatter_rule(input: Any, src: Any, chain: Any) -> Spec:
 @op(_view_scatter_rule, method=False, internal=True)
 def view_scatter(xp: Any, input: Array, src: Array, chain: Items) -> Any:
     """``input`` with the part that ``chain`` of views leads to replaced by ``src``."""
-    places = xp.arange(math.prod(input.shape)).reshape(input.shape)
+    size = math.prod(input.shape)
+    # What a base that became a part of itself (as_strided_) no longer shows is written to a spare place, 0.
+    spare = int(any(step.key == "unstrided" for step, _, _ in chain))
+    places = xp.arange(spare, size + spare).reshape(input.shape)
     for step, attrs, index in _steps(chain):
         places = _part(step.kernel(xp, places, **attrs), index)
-    flat = xp.index_set(xp.reshape(input, (-1,)), places, src)
-    return xp.reshape(flat, input.shape)
+    flat = xp.reshape(input, (-1,))
+    if spare:
+        flat = xp.concatenate([xp.zeros((1,), input.dtype), flat])
+    return xp.reshape(xp.index_set(flat, places, src)[spare:], input.shape)
 
 
 view_scatter.derivative(
