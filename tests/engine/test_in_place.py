@@ -407,3 +407,28 @@ def test_an_op_made_of_others_in_place() -> None:
         return y, y._version, x.grad, source.grad
 
     both(run)
+
+
+# Small ops on parts and on views, which take the shortest way (quick.py) ----------------------------------
+
+
+def test_small_ops_on_the_parts_of_a_tensor() -> None:
+    def run(t: Any) -> Any:
+        x = leaf(t, [1.0, 2.0, 3.0, 4.0])
+        first, second = (x * 2).chunk(2)
+        (second.tanh() * first.exp() + second * second).sum().backward()
+        return x.grad
+
+    both(run)
+
+
+def test_small_ops_on_a_view_whose_base_was_changed_since() -> None:
+    def run(t: Any) -> Any:
+        x = leaf(t, [[1.0, 2.0], [3.0, 4.0]])
+        y = x * 2
+        row, column = y[0], y[:, 0]
+        y.mul_(3)
+        (row.tanh().sum() + (column * column).sum()).backward()
+        return row, column, x.grad
+
+    both(run)
