@@ -128,17 +128,28 @@ def _check_states(name: str, labels: Sequence[str], own: Sequence[Any], param: A
 # The algorithms -----------------------------------------------------------------------------------
 
 
-def _decayed(p: Any, g: Any, weight_decay: float, maximize: bool) -> Any:
+def decayed(p: Any, g: Any, weight_decay: float, maximize: bool) -> Any:
+    """The gradient with weight decay added to it, its sign turned if the objective is maximized."""
     if maximize:
         g = -g
     return g + weight_decay * p if weight_decay else g
+
+
+def shrunk_or_decayed(
+    p: Any, g: Any, lr: float, weight_decay: float, decoupled: bool, maximize: bool
+) -> tuple[Any, Any]:
+    """The parameter and the gradient after weight decay: in the one (Loshchilov and Hutter 2019) or the other."""
+    if not decoupled:
+        return p, decayed(p, g, weight_decay, maximize)
+    p *= 1 - lr * weight_decay
+    return p, -g if maximize else g
 
 
 @optimizer("sgd")
 def sgd(p: Any, g: Any, *, lr: float = 1e-3, weight_decay: float = 0.0, maximize: bool = False) -> tuple[Any, ...]:
     """``p -= lr * g``."""
     if weight_decay or maximize:
-        g = _decayed(p, g, weight_decay, maximize)
+        g = decayed(p, g, weight_decay, maximize)
     p -= lr * g
     return (p,)
 
@@ -158,7 +169,7 @@ def sgd_momentum(
     maximize: bool = False,
 ) -> tuple[Any, ...]:
     """SGD with momentum: Sutskever et al. 2013, in the form PyTorch uses (the rate outside the buffer)."""
-    g = _decayed(p, g, weight_decay, maximize)
+    g = decayed(p, g, weight_decay, maximize)
     t += 1
     if t == 1:
         buffer = g
@@ -205,7 +216,7 @@ def adam(
     maximize: bool = False,
 ) -> tuple[Any, ...]:
     """Adam: Kingma and Ba 2015, algorithm 1; weight decay is added to the gradient."""
-    return _adam(p, _decayed(p, g, weight_decay, maximize), m, v, t, lr, betas, eps)
+    return _adam(p, decayed(p, g, weight_decay, maximize), m, v, t, lr, betas, eps)
 
 
 @optimizer("adamw", "exp_avg", "exp_avg_sq", "t")
@@ -223,8 +234,8 @@ def adamw(
     maximize: bool = False,
 ) -> tuple[Any, ...]:
     """AdamW: Loshchilov and Hutter 2019, algorithm 2; weight decay shrinks the parameter directly."""
-    p *= 1 - lr * weight_decay
-    return _adam(p, -g if maximize else g, m, v, t, lr, betas, eps)
+    p, g = shrunk_or_decayed(p, g, lr, weight_decay, True, maximize)
+    return _adam(p, g, m, v, t, lr, betas, eps)
 
 
 from . import optim_adaptive  # noqa: E402, F401  (declares its algorithms with what is above)

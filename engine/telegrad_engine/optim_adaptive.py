@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from .optim import _decayed, optimizer
+from .optim import decayed, optimizer, shrunk_or_decayed
 
 
 def _blend(average: Any, value: Any, weight: float) -> Any:
@@ -18,12 +18,11 @@ def _blend(average: Any, value: Any, weight: float) -> Any:
     return average
 
 
-def _shrink_or_add(p: Any, g: Any, lr: float, weight_decay: float, decoupled: bool, maximize: bool) -> tuple[Any, Any]:
-    """The parameter and the gradient after weight decay: in the one (Loshchilov and Hutter 2019) or the other."""
-    if not decoupled:
-        return p, _decayed(p, g, weight_decay, maximize)
-    p *= 1 - lr * weight_decay
-    return p, -g if maximize else g
+def _blend_square(average: Any, value: Any, beta: float) -> Any:
+    """The moving average of squares with ``value``'s in it: ``beta`` of the old."""
+    average *= beta
+    average += (1 - beta) * (value * value)
+    return average
 
 
 @optimizer("adam_amsgrad", "exp_avg", "exp_avg_sq", "max_exp_avg_sq", "t")
@@ -44,12 +43,11 @@ def adam_amsgrad(
 ) -> tuple[Any, ...]:
     """Adam, or AdamW if ``decoupled``, that divides by the largest average so far: Reddi et al. 2018, algorithm 2."""
     beta1, beta2 = betas
-    p, g = _shrink_or_add(p, g, lr, weight_decay, decoupled, maximize)
+    p, g = shrunk_or_decayed(p, g, lr, weight_decay, decoupled, maximize)
     t += 1
     count = float(t)
     m = _blend(m, g, 1 - beta1)
-    v *= beta2
-    v += (1 - beta2) * (g * g)
+    v = _blend_square(v, g, beta2)
     largest = largest.clip(v)
     denominator = largest**0.5
     denominator /= math.sqrt(1 - beta2**count)
@@ -75,10 +73,9 @@ def rmsprop(
 ) -> tuple[Any, ...]:
     """RMSprop: Tieleman and Hinton 2012; centered as in Graves 2013, equations 38 to 45."""
     states = list(optional)
-    g = _decayed(p, g, weight_decay, maximize)
+    g = decayed(p, g, weight_decay, maximize)
     t += 1
-    square_avg *= alpha
-    square_avg += (1 - alpha) * (g * g)
+    square_avg = _blend_square(square_avg, g, alpha)
     variance = square_avg
     if centered:
         states[-1] = _blend(states[-1], g, 1 - alpha)
@@ -106,7 +103,7 @@ def adagrad(
     maximize: bool = False,
 ) -> tuple[Any, ...]:
     """Adagrad: Duchi, Hazan and Singer 2011, figure 1, the diagonal form."""
-    g = _decayed(p, g, weight_decay, maximize)
+    g = decayed(p, g, weight_decay, maximize)
     t += 1
     total += g * g
     p -= (lr / (1 + (float(t) - 1) * lr_decay)) * g / (total**0.5 + eps)
@@ -128,13 +125,11 @@ def adadelta(
     maximize: bool = False,
 ) -> tuple[Any, ...]:
     """Adadelta: Zeiler 2012, algorithm 1."""
-    g = _decayed(p, g, weight_decay, maximize)
+    g = decayed(p, g, weight_decay, maximize)
     t += 1
-    square_avg *= rho
-    square_avg += (1 - rho) * (g * g)
+    square_avg = _blend_square(square_avg, g, rho)
     change = ((acc_delta + eps) / (square_avg + eps)) ** 0.5 * g
-    acc_delta *= rho
-    acc_delta += (1 - rho) * (change * change)
+    acc_delta = _blend_square(acc_delta, change, rho)
     p -= lr * change
     return p, square_avg, acc_delta, t
 
@@ -155,7 +150,7 @@ def adamax(
 ) -> tuple[Any, ...]:
     """Adamax: Kingma and Ba 2015, algorithm 2."""
     beta1, beta2 = betas
-    g = _decayed(p, g, weight_decay, maximize)
+    g = decayed(p, g, weight_decay, maximize)
     t += 1
     m = _blend(m, g, 1 - beta1)
     largest = (largest * beta2).clip(abs(g) + eps)
@@ -184,13 +179,12 @@ def nadam(
     beta1, beta2 = betas
     t += 1
     count = float(t)
-    p, g = _shrink_or_add(p, g, lr, weight_decay, decoupled, maximize)
+    p, g = shrunk_or_decayed(p, g, lr, weight_decay, decoupled, maximize)
     now, following = [beta1 * (1 - 0.5 * 0.96 ** (n * momentum_decay)) for n in (count, count + 1)]
     mu_product *= now
     product = float(mu_product)
     m = _blend(m, g, 1 - beta1)
-    v *= beta2
-    v += (1 - beta2) * (g * g)
+    v = _blend_square(v, g, beta2)
     denominator = (v / (1 - beta2**count)) ** 0.5 + eps
     p -= (lr * (1 - now) / (1 - product)) * g / denominator
     p -= (lr * following / (1 - product * following)) * m / denominator
@@ -216,10 +210,9 @@ def radam(
     beta1, beta2 = betas
     t += 1
     count = float(t)
-    p, g = _shrink_or_add(p, g, lr, weight_decay, decoupled, maximize)
+    p, g = shrunk_or_decayed(p, g, lr, weight_decay, decoupled, maximize)
     m = _blend(m, g, 1 - beta1)
-    v *= beta2
-    v += (1 - beta2) * (g * g)
+    v = _blend_square(v, g, beta2)
     correction = 1 - beta2**count
     longest = 2 / (1 - beta2) - 1
     length = longest - 2 * count * beta2**count / correction

@@ -8,7 +8,7 @@ from typing import Any
 from telegrad_engine.errors import InvalidValue
 
 from .checks import check_learning_rate, check_not_negative
-from .optimizer import Optimizer
+from .optimizer import Optimizer, settings_of
 
 
 class Adagrad(Optimizer):
@@ -55,7 +55,7 @@ class Adagrad(Optimizer):
 
     def algorithm(self, group: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         """``adagrad``."""
-        return "adagrad", {name: group[name] for name in ("lr", "lr_decay", "weight_decay", "eps", "maximize")}
+        return settings_of("adagrad", group)
 
 
 class Adadelta(Optimizer):
@@ -92,4 +92,4 @@ class Adadelta(Optimizer):
 
     def algorithm(self, group: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         """``adadelta``."""
-        return "adadelta", {name: group[name] for name in ("lr", "rho", "eps", "weight_decay", "maximize")}
+        return settings_of("adadelta", group)

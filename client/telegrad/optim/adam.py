@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .checks import check_betas, check_learning_rate, check_not_negative
-from .optimizer import Optimizer
+from .optimizer import Optimizer, settings_of
 
 
 class Adam(Optimizer):
@@ -49,11 +49,10 @@ class Adam(Optimizer):
 
     def algorithm(self, group: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         """``adam``, ``adamw`` for a group whose weight decay is decoupled, or with the largest averages kept."""
-        settings = {name: group[name] for name in ("lr", "betas", "eps", "weight_decay", "maximize")}
         decoupled = group["decoupled_weight_decay"]
         if group["amsgrad"]:
-            return "adam_amsgrad", settings | {"decoupled": decoupled}
-        return "adamw" if decoupled else "adam", settings
+            return settings_of("adam_amsgrad", group, decoupled=decoupled)
+        return settings_of("adamw" if decoupled else "adam", group)
 
 
 class AdamW(Adam):

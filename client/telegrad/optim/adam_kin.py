@@ -6,10 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .checks import check_betas, check_learning_rate, check_not_negative
-from .optimizer import Optimizer
-
-COMMON = ("lr", "betas", "eps", "weight_decay", "maximize")
-"""Settings that all of them have."""
+from .optimizer import Optimizer, settings_of
 
 
 class Adamax(Optimizer):
@@ -46,7 +43,7 @@ class Adamax(Optimizer):
 
     def algorithm(self, group: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         """``adamax``."""
-        return "adamax", {name: group[name] for name in COMMON}
+        return settings_of("adamax", group)
 
 
 class NAdam(Optimizer):
@@ -89,8 +86,7 @@ class NAdam(Optimizer):
 
     def algorithm(self, group: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         """``nadam``."""
-        settings = {name: group[name] for name in (*COMMON, "momentum_decay")}
-        return "nadam", settings | {"decoupled": group["decoupled_weight_decay"]}
+        return settings_of("nadam", group, decoupled=group["decoupled_weight_decay"])
 
 
 class RAdam(Optimizer):
@@ -129,4 +125,4 @@ class RAdam(Optimizer):
 
     def algorithm(self, group: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         """``radam``."""
-        return "radam", {name: group[name] for name in COMMON} | {"decoupled": group["decoupled_weight_decay"]}
+        return settings_of("radam", group, decoupled=group["decoupled_weight_decay"])

@@ -24,6 +24,11 @@ SCALARS = tuple([STEP if label == "t" else label for label in algorithms.SCALARS
 """The states that are one number, as state dicts name them."""
 
 
+def settings_of(name: str, group: Mapping[str, Any], **given: Any) -> tuple[str, dict[str, Any]]:
+    """An algorithm of the engine and its settings: those that ``group`` has under the same names, and ``given``."""
+    return name, {key: given[key] if key in given else group[key] for key in algorithms.get(name).defaults}
+
+
 class Optimizer:
     """Base of the optimizers: moves parameters by their gradients, in place.
 

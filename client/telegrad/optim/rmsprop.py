@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .checks import check_learning_rate, check_not_negative
-from .optimizer import Optimizer
+from .optimizer import Optimizer, settings_of
 
 
 class RMSprop(Optimizer):
@@ -44,5 +44,4 @@ class RMSprop(Optimizer):
 
     def algorithm(self, group: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         """``rmsprop``, with the states that its settings call for."""
-        names = ("lr", "alpha", "eps", "weight_decay", "momentum", "centered", "maximize")
-        return "rmsprop", {name: group[name] for name in names}
+        return settings_of("rmsprop", group)

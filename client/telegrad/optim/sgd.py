@@ -8,7 +8,7 @@ from typing import Any
 from telegrad_engine.errors import InvalidValue
 
 from .checks import check_learning_rate, check_not_negative
-from .optimizer import STEP, Optimizer
+from .optimizer import STEP, Optimizer, settings_of
 
 
 class SGD(Optimizer):
@@ -50,10 +50,7 @@ class SGD(Optimizer):
 
     def algorithm(self, group: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         """``sgd``, or ``sgd_momentum`` for a group that has any."""
-        settings = {name: group[name] for name in ("lr", "weight_decay", "maximize")}
-        if not group["momentum"]:
-            return "sgd", settings
-        return "sgd_momentum", settings | {name: group[name] for name in ("momentum", "dampening", "nesterov")}
+        return settings_of("sgd_momentum" if group["momentum"] else "sgd", group)
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Take over options and a copy of the state, from this library or from torch."""
