@@ -1,6 +1,8 @@
 """The graph behind Telegrad: tensors, ops, derivatives, programs and sessions, on NumPy alone."""
 
-from . import amp, autograd, dtypes, errors, ops, saved, utils
+import warnings
+
+from . import amp, autograd, dtypes, errors, ops, saved, shortcuts, utils
 from .amp import autocast, get_autocast_dtype, is_autocast_enabled
 from .anomaly import is_anomaly_check_nan_enabled, is_anomaly_enabled
 from .modes import (
@@ -13,9 +15,13 @@ from .modes import (
     set_grad_enabled,
 )
 from .registry import CATALOGUE
-from .tensor import Tensor, functions, install_quick, tensor
+from .tensor import Tensor, functions, tensor
 
-install_quick()
+# NumPy warns where torch is silent: a root of -1, a division by 0. This is about its warnings in our modules alone;
+# sessions turn them off at the source, which costs more than an op does.
+warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"telegrad_engine\.")
+
+shortcuts.install()
 linalg = functions.linalg
 __version__ = "0.1.0"
 __all__ = [

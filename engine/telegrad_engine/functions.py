@@ -6,13 +6,15 @@ The same binding serves the engine, the SDK and, under ``create_graph``, the der
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .errors import LinAlgError
-from .registry import CATALOGUE, NO_ATTRS, PREFIXES, Op, unknown_op
+from .registry import CATALOGUE, FUNCTIONAL, NO_ATTRS, PREFIXES, Op, unknown_op
 
 Apply = Callable[[Op, tuple[Any, ...], Mapping[str, Any]], Any]
+Resolve = Callable[[Sequence[Any], Mapping[str, Any]], tuple[Op, tuple[Any, ...], Mapping[str, Any]] | None]
+"""Arguments sorted into an op, its inputs and its attributes; None where they are not those of one op."""
 
 
 class Functions:
@@ -24,11 +26,16 @@ class Functions:
     xp: Any = None
     """The array namespace where a rule runs on raw arrays, and may call a fused kernel; None on tensors."""
 
+    in_front: Callable[[str, Callable[..., Any]], Callable[..., Any]] | None = None
+    """What is put in front of each function, if anything is: it takes the name and the function."""
+
     def __init__(self, apply: Apply) -> None:
         self._apply = apply
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         function = make_function(name, self._apply)
+        if self.in_front is not None:
+            function = self.in_front(name, function)
         setattr(self, name, function)
         return function
 
@@ -56,18 +63,33 @@ class Linalg:
 
 def make_function(name: str, apply: Apply) -> Callable[..., Any]:
     """The function that calls op ``name`` (a public name, or a key with ``_`` for ``.``) through ``apply``."""
-    overloads = CATALOGUE.overloads.get(name)
+    overloads = _overloads(name)
     if overloads is None:
-        op = CATALOGUE.ops.get(name.replace("_", ".", 1)) or _by_underscored(name)
-        if op is None and any(other.inplace and other.method for other in CATALOGUE.overloads.get(name[:-1], ())):
+        if any(other.inplace and other.method for other in CATALOGUE.overloads.get(name[:-1], ())):
             return _in_place(name)
-        if op is None:
-            raise unknown_op(name, CATALOGUE.overloads)
-        overloads = [op]
+        raise unknown_op(name, CATALOGUE.overloads)
     function = _choosing(name, apply) if len(overloads) > 1 else _direct(overloads[0], apply)
     if overloads[0].truth:
         return _answering(function)
     return _factory(function) if overloads[0].factory else function
+
+
+def resolver(name: str) -> Resolve | None:
+    """What sorts a call of function ``name`` into op, inputs and attributes; None where it does more than apply one."""
+    overloads = _overloads(name)
+    if overloads is None or overloads[0].truth or overloads[0].factory:
+        return None
+    if len(overloads) > 1:
+        return functools.partial(CATALOGUE.resolve, name)
+    return lambda args, kwargs: (overloads[0], *overloads[0].bind(args, kwargs))
+
+
+def _overloads(name: str) -> list[Op] | None:
+    overloads = CATALOGUE.overloads.get(name)
+    if overloads is None:
+        op = CATALOGUE.ops.get(name.replace("_", ".", 1)) or _by_underscored(name)
+        return None if op is None else [op]
+    return overloads
 
 
 def _in_place(name: str) -> Callable[..., Any]:
@@ -149,5 +171,13 @@ def public_names(namespace: str) -> list[str]:
 def functional_names() -> list[str]:
     """The functions of torch.nn.functional that the catalogue has."""
     return sorted(
-        name for name, overloads in CATALOGUE.overloads.items() if overloads[0].functional and not overloads[0].internal
+        name.removeprefix(FUNCTIONAL)
+        for name, overloads in CATALOGUE.overloads.items()
+        if overloads[0].functional and not overloads[0].internal
     )
+
+
+def functional_key(name: str) -> str:
+    """What the catalogue calls the function of this name in torch.nn.functional."""
+    apart = FUNCTIONAL + name
+    return apart if apart in CATALOGUE.overloads else name

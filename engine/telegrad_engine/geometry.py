@@ -13,13 +13,13 @@ from .modes import state
 from .registry import CATALOGUE, Op
 
 if TYPE_CHECKING:
-    from .tracked import Tracked
+    from .in_place import Changeable
 
 Step = tuple[Op, Any, int]
 """A view op, its attributes and which of its outputs is meant: a link of a view's chain."""
 
 
-def change_geometry(tensor: Tracked, op: Op, attrs: Any) -> None:
+def change_geometry(tensor: Changeable, op: Op, attrs: Any) -> None:
     """The in-place form of the view op ``op``: check, show the memory anew, bump the version, and record.
 
     Raises what any change in place does: for a leaf that requires grad and its views, for a view of many.

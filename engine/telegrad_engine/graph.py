@@ -18,7 +18,7 @@ from .plans import Plan
 from .registry import NO_ATTRS, Op
 
 if TYPE_CHECKING:
-    from .tracked import Tracked
+    from .in_place import Changeable
 
 next_sequence = count().__next__
 _new = object.__new__
@@ -164,7 +164,7 @@ def record(
     op: Op,
     inputs: tuple[Any, ...],
     attrs: Mapping[str, Any],
-    outputs: Sequence[Tracked],
+    outputs: Sequence[Changeable],
     hidden: Sequence[Any] = (),
 ) -> None:
     """Enter an operation that some input's gradient flows through; the outputs get their grad_fn."""
@@ -256,25 +256,25 @@ def _save(node: Node, inputs: tuple[Any, ...], outputs: Sequence[Any], hidden: S
         elif source == "hidden":
             saved.append(hidden[key])
         else:
-            saved.append(_fact(inputs[key], source))
+            saved.append(fact(inputs[key], source))
     node.saved = tuple(saved)
     node.versions = tuple(versions)
 
 
-def _fact(value: Any, fact: str) -> Any:
+def fact(value: Any, which: str) -> Any:
     """A shape or dtype that a derivative asked for; a number has neither."""
     if isinstance(value, tuple):
-        return tuple([_fact(v, fact) for v in value])
+        return tuple([fact(v, which) for v in value])
     data = getattr(value, "_data", None)
     if data is None:
-        return () if fact == "shape" else None
-    return data.shape if fact == "shape" else from_numpy(data.dtype)
+        return () if which == "shape" else None
+    return data.shape if which == "shape" else from_numpy(data.dtype)
 
 
-def walk(root: Node) -> Iterator[Node]:
-    """All nodes reachable from ``root``, newest first."""
-    seen = {root}
-    order = [root]
+def walk(*roots: Node) -> Iterator[Node]:
+    """All nodes reachable from ``roots``, newest first."""
+    seen = set(roots)
+    order = list(seen)
     for node in order:
         for target in node.next:
             if target is not None and not target.is_sink and target not in seen:

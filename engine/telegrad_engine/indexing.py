@@ -6,11 +6,12 @@ Ints, slices, None and ellipsis select a view; tensors, lists and masks then pic
 from __future__ import annotations
 
 import operator
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .dtypes import bool_
 from .errors import IndexOutOfRange, InvalidArgument, InvalidValue
-from .registry import CATALOGUE
+from .registry import CATALOGUE, Op
 from .specs import expanded_shape
 
 WHOLE = ("slice", None, None, None)
@@ -21,6 +22,16 @@ def getitem(tensor: Any, index: Any) -> Any:
     """``tensor[index]``."""
     view, picks = _basic(tensor, index)
     return view._apply(CATALOGUE.get("index"), (view, picks), {}) if picks else view
+
+
+def resolve_getitem(
+    args: Sequence[Any], _kwargs: Mapping[str, Any]
+) -> tuple[Op, tuple[Any, ...], dict[str, Any]] | None:
+    """The op that ``tensor[index]`` is, if the index is made of numbers; a mask would have to be looked at."""
+    tensor, index = args
+    if index is not None and type(index) not in (int, tuple):
+        return None
+    return CATALOGUE.get("getitem"), (tensor,), {"index": _parts(tensor, index)[0]}
 
 
 def setitem(tensor: Any, index: Any, value: Any) -> None:
@@ -52,8 +63,16 @@ def _as_tensor(like: Any, value: Any) -> Any:
 
 def _basic(tensor: Any, index: Any) -> tuple[Any, tuple[Any, ...]]:
     """The view that the basic part of ``index`` selects, and the index tensors to apply to it."""
+    basic, picks = _parts(tensor, index)
+    if picks and all(item == WHOLE for item in basic):
+        return tensor, picks
+    return tensor._apply(CATALOGUE.get("getitem"), (tensor,), {"index": basic}), picks
+
+
+def _parts(tensor: Any, index: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """The basic part of ``index`` as the op ``getitem`` has it, and the index tensors to apply to what it selects."""
     if type(index) is int and (ndim := tensor.dim()):
-        return tensor._apply(CATALOGUE.get("getitem"), (tensor,), {"index": (index, *[WHOLE] * (ndim - 1))}), ()
+        return (index, *[WHOLE] * (ndim - 1)), ()
     items = index if isinstance(index, tuple) or _lists_items(index) else (index,)
     if tensor.dim() == 0 and len(items) == 1 and type(items[0]) is int:
         raise IndexOutOfRange(
@@ -95,10 +114,7 @@ def _basic(tensor: Any, index: Any) -> tuple[Any, tuple[Any, ...]]:
         dim += _width(item)
     while picks and picks[-1] is None:
         picks.pop()
-    trivial = all(item == WHOLE for item in basic)
-    if trivial and picks:
-        return tensor, tuple(picks)
-    return tensor._apply(CATALOGUE.get("getitem"), (tensor,), {"index": tuple(basic)}), tuple(picks)
+    return tuple(basic), tuple(picks)
 
 
 def _lists_items(index: Any) -> bool:

@@ -145,6 +145,8 @@ BINARY = {
     "pow": "pow", "matmul": "matmul", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor",
 }  # fmt: skip
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+SORTING: list[str] = []
+"""The methods that sort their arguments as the functions of their names do."""
 UNARY = {"neg": "neg", "abs": "abs", "pos": "positive"}
 
 
@@ -167,7 +169,10 @@ def install_methods() -> None:
     for name, overloads in CATALOGUE.overloads.items():
         methods = [op for op in overloads if op.method and not op.internal]
         if methods and name not in TensorMethods.__dict__:
-            setattr(TensorMethods, name, _plain_method(overloads[0]) if _is_plain(overloads) else _method(name))
+            plain = _is_plain(overloads)
+            setattr(TensorMethods, name, _plain_method(overloads[0]) if plain else _method(name))
+            if not plain:
+                SORTING.append(name)
         changing = [op for op in overloads if op.method and op.inplace]
         if changing:
             setattr(TensorMethods, f"{name}_", _inplace_method(name, changing))

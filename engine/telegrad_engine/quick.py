@@ -194,8 +194,8 @@ def _is_stale(view: Any) -> bool:
 
 
 def _kernel(op: Op) -> Callable[..., Any]:
-    """The op's kernel on NumPy; where it only hands its operands to a NumPy function, that function: a call less."""
-    return _handed_to(op) or functools.partial(op.kernel, NUMPY)
+    """The op's kernel on NumPy; where it only hands its operands on, the function that gets them: a call less."""
+    return handed_to(op, NUMPY) or functools.partial(op.kernel, NUMPY)
 
 
 class _Spy:
@@ -205,11 +205,14 @@ class _Spy:
         return lambda *args: (name, args)
 
 
-def _handed_to(op: Op) -> Callable[..., Any] | None:
+def handed_to(op: Op, xp: Any) -> Callable[..., Any] | None:
+    """The function of ``xp`` that the kernel calls, if it does nothing else; attributes have their defaults."""
     operands = tuple(object() for _ in op.tensor_params)
     try:
-        name, given = op.kernel(_Spy(), *operands)
+        name, given = op.raw(_Spy(), *operands)
     except Exception:
         return None  # it computes with its operands itself
-    function = getattr(np, name, None) if isinstance(name, str) and given == operands else None
-    return function if isinstance(function, np.ufunc) and getattr(NUMPY, name) is function else None
+    if not isinstance(name, str) or given != operands:
+        return None
+    function: Callable[..., Any] | None = getattr(xp, name, None)
+    return function

@@ -1,7 +1,7 @@
 """The backward pass where it is commonest: raw arrays, every leaf's gradient accumulated, nobody watching.
 
 It does what ``_Pass`` does, spelled out in one loop, because over small arrays the calls would take longer than the
-arithmetic. A node that is not plain (hooks, several outputs) is left to ``_Pass``, as is the whole pass where only
+arithmetic. A node that is not plain (hooks, a user's backward) is left to ``_Pass``, as is the whole pass where only
 some gradients are wanted, or where a subclass looks on.
 """
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from .backward import FREED_TEXT, Target, _Pass, modified_since
 from .errors import GraphFreed
-from .graph import FREED, Node
+from .graph import FREED, ManyNode, Node
 
 ndarray = np.ndarray
 
@@ -32,9 +32,11 @@ class QuickPass(_Pass):
         for node in self.order:
             grad = take(node, None)
             plan = node.plan
-            if grad is None or type(node) is not Node or plan.direct is None or not node.plain:
+            if grad is None or plan.direct is None or not node.plain or node.evaluate is not None:
                 self.visit(node, grad)
                 continue
+            if node.many:
+                grad = tuple(grad)
             holds = plan.holds_tensors
             if holds:
                 if node.saved is FREED:
@@ -59,6 +61,15 @@ class QuickPass(_Pass):
                     and result.shape == target.shape
                 ):
                     pending[target] = result
+                elif type(target) is ManyNode:
+                    slot = node.slots[edge] if node.slots else 0
+                    grads = pending.get(target)
+                    if grads is None:
+                        grads = pending[target] = [None] * target.width
+                    if grads[slot] is None and (result.shape, result.dtype) == target.specs[slot]:
+                        grads[slot] = result
+                    else:
+                        self.send(target, slot, result, result is not grad)
                 elif (
                     target in owned
                     and type(present := pending.get(target)) is ndarray

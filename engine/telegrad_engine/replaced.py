@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import Any
 
-from .devices import ENGINE
+from . import shortcuts
 
 Place = tuple[Any, str, Callable[[Any], Any]]
 """A module or class, the name of a function there, and what makes its replacement of it."""
@@ -35,7 +35,7 @@ class Replacements:
             if self._users > 1:
                 return
             if not _installed:
-                ENGINE.remove_quick()
+                shortcuts.remove()
             _installed += 1
             self._originals = [vars(owner)[name] for owner, name, _ in self._places]
             for (owner, name, replacement), original in zip(self._places, self._originals, strict=True):
@@ -52,4 +52,4 @@ class Replacements:
                 setattr(owner, name, original)
             _installed -= 1
             if not _installed:
-                ENGINE.install_quick()
+                shortcuts.install()

@@ -5,29 +5,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from .backends import NUMPY, Backend
+from .backends import NUMPY
 from .backward import Values
 from .convert import as_array
 from .dtypes import FLOATING
 from .errors import InvalidOperation, InvalidValue
+from .execution import execute, shows
 from .functions import Functions
 from .graph import record
+from .in_place import OVERLAPPING
 from .inference import mark
-from .methods import TensorMethods, plain_methods
-from .modes import generator, state
-from .quick import is_quick, quick
-from .registry import CATALOGUE, NO_ATTRS, Op
-from .specs import Spec, check_size
+from .modes import state
+from .registry import NO_ATTRS, Op
 from .tracked import Tracked
 
 ndarray = np.ndarray
 _new = object.__new__
-_quick: dict[Op, Callable[..., Any]] = {}
+quick_functions: dict[Op, Callable[..., Any]] = {}
 """The ops that quick.py has a shorter way for."""
 
 
@@ -56,7 +55,7 @@ def truth(array: Any) -> bool:
 
 def apply(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Any:
     """Execute ``op`` on tensors and numbers, and record it if a gradient will flow through it."""
-    if not attrs and (function := _quick.get(op)) is not None:
+    if not attrs and (function := quick_functions.get(op)) is not None:
         return function(*inputs)
     return execute_and_record(op, inputs, attrs)
 
@@ -101,15 +100,9 @@ def execute_and_record(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]
     if op.view:
         source = inputs[0]
         for index, output in enumerate(outputs):
-            if _shows(output._data, source._data):
+            if shows(output._data, source._data):
                 output._view_of(source, op, attrs, index)
     return op.bundle(outputs)
-
-
-def _shows(array: Any, source: Any) -> bool:
-    """Whether the result of a view op is a view of ``source``: then both have one base, or one is the other's."""
-    base = array.base
-    return array is source or (base is not None and (base is source or base is source.base))
 
 
 def compose(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:
@@ -126,44 +119,15 @@ def _unwrap(value: Any) -> Any:
     return value
 
 
-def execute(op: Op, datas: list[Any], attrs: Mapping[str, Any], xp: Backend = NUMPY) -> tuple[list[Any], Sequence[Any]]:
-    """Check the arguments, run the kernel, and bring its results to the dtypes that the rule promises."""
-    specs = op.rule(*datas, **attrs)
-    one = type(specs) is Spec
-    for spec in (specs,) if one else specs:
-        check_size(spec.shape, spec.dtype, op.view)
-    if op.common is not None:
-        kept = op.unpromoted
-        datas = datas[:kept] + _promote(datas[kept:], op.common(tuple(datas)), xp)
-    result = op.kernel(xp, generator(), *datas, **attrs) if op.random else op.kernel(xp, *datas, **attrs)
-    hidden: Sequence[Any] = ()
-    if op.hidden:
-        count = len(op.outputs)
-        hidden = result[count:]
-        result = result[0] if count == 1 else result[:count]
-    if one:
-        return [_conform(result, specs.dtype, xp)], hidden
-    return [_conform(array, spec.dtype, xp) for array, spec in zip(result, specs, strict=True)], hidden
-
-
-def _conform(array: Any, dtype: np.dtype[Any], xp: Backend) -> Any:
-    if type(array) is not ndarray:
-        array = xp.asarray(array)
-    return array if array.dtype is dtype or array.dtype == dtype else array.astype(dtype)
-
-
-def _promote(datas: list[Any], dtype: np.dtype[Any], xp: Backend) -> list[Any]:
-    """Arrays cast to ``dtype``; numbers become arrays only where NumPy would not take them as weak."""
-    promoted: list[Any] = []
-    for x in datas:
-        if type(x) is ndarray or hasattr(x, "astype"):
-            promoted.append(x if x.dtype == dtype else x.astype(dtype))
-        elif x is None or (type(x) is float and dtype.kind == "f"):
-            promoted.append(x)
-        else:
-            # Integers wrap around as torch's do, where NumPy would raise.
-            promoted.append(xp.asarray(np.asarray(x).astype(dtype)))
-    return promoted
+def writable(array: Any, alike: bool = False) -> Any:
+    """An array to write into. Raises torch's error for one whose elements share memory, unless all become ``alike``."""
+    if array.flags.writeable:
+        return array
+    if not alike and any(n > 1 and not step for n, step in zip(array.shape, array.strides, strict=True)):
+        raise InvalidOperation(OVERLAPPING)
+    view = array.view()
+    view.flags.writeable = True  # a part of an expanded array: NumPy protects it, but its elements are apart
+    return view
 
 
 class Tensor(Tracked):
@@ -230,14 +194,14 @@ class Tensor(Tracked):
     def _write(self, op: Op, inputs: tuple[Any, ...], attrs: Any) -> None:
         datas = [x._data if isinstance(x, Tracked) else _unwrap(x) for x in inputs]
         out, _ = execute(op, datas, attrs)
-        np.copyto(self._data, out[0], casting="unsafe")
+        np.copyto(writable(self._data, op.key in ("zero", "fill")), out[0], casting="unsafe")
 
     def _show_as(self, op: Op, attrs: Any) -> None:
         (self._data,), _ = execute(op, [self._data], attrs)
 
     def _store(self, value: Any) -> None:
         """Overwrite the value by an array that broadcasts to it, outside the graph."""
-        np.copyto(self._data, value, casting="unsafe")
+        np.copyto(writable(self._data), value, casting="unsafe")
 
     def _share(self, source: Tensor) -> None:
         """Show the memory of ``source`` from now on, outside the graph."""
@@ -279,21 +243,3 @@ def tensor(data: Any, *, dtype: Any = None, requires_grad: bool = False) -> Tens
     if state.inference:
         mark((result,))
     return result.requires_grad_() if requires_grad else result
-
-
-def install_quick() -> None:
-    """Put quick.py's functions in front of ``apply``, and of the operators and methods that end there."""
-    for op in CATALOGUE:
-        if is_quick(op):
-            _quick[op] = quick(op, Tensor, lambda *inputs, op=op: execute_and_record(op, inputs))
-    for name, op in plain_methods():
-        if op in _quick:
-            setattr(Tensor, name, quick(op, Tensor, getattr(TensorMethods, name)))
-
-
-def remove_quick() -> None:
-    """Let everything go the long way, where it can be watched."""
-    _quick.clear()
-    for name, _ in plain_methods():
-        if name in Tensor.__dict__:
-            delattr(Tensor, name)

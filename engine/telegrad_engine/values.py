@@ -14,6 +14,7 @@ from .functions import Functions
 from .graph import Node
 from .hooks import run_hooks, run_stored
 from .modes import state
+from .quick import handed_to
 from .quick_pass import QuickPass
 from .registry import CATALOGUE, Op
 from .tensor import Tensor
@@ -43,7 +44,8 @@ class RawFunctions:
 def _bare(op: Op, functions: RawFunctions) -> Any:
     if op.composite:
         return partial(op.kernel, functions)
-    return partial(op.raw, functions.xp)
+    handed = None if op.attr_params or op.random else handed_to(op, functions.xp)
+    return handed or partial(op.raw, functions.xp)
 
 
 RAW = RawFunctions(NUMPY)

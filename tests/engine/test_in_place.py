@@ -432,3 +432,28 @@ def test_small_ops_on_a_view_whose_base_was_changed_since() -> None:
         return row, column, x.grad
 
     both(run)
+
+
+WRITES = {
+    "add_": lambda lib, x: x.add_(1),
+    "copy_": lambda lib, x: x.copy_(lib.tensor([[5.0, 6.0]] * 3)),
+    "zero_": lambda lib, x: x.zero_(),
+    "fill_": lambda lib, x: x.fill_(4),
+    "one element": lambda lib, x: x.__setitem__((0, 1), 5),
+    "a row": lambda lib, x: x[1].fill_(2),
+    "a column": lambda lib, x: x[:, :1].mul_(3),
+}
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_an_expanded_tensor_is_written_where_its_elements_are_apart(write: str) -> None:
+    outcomes = []
+    for lib in (tg, torch):
+        base = lib.tensor([[1.0], [2.0], [3.0]])
+        try:
+            WRITES[write](lib, base.expand(3, 2))
+        except RuntimeError as error:
+            outcomes.append(str(error))
+        else:
+            outcomes.append(base.tolist())
+    assert outcomes[0] == outcomes[1]

@@ -56,6 +56,16 @@ class Backend:
         """Whether an error of the library says that the device's memory is full."""
         return isinstance(error, MemoryError)
 
+    # Values -----------------------------------------------------------------------------
+
+    def number(self, array: Any) -> Any:
+        """The one element of an array as a Python number."""
+        return float(array)
+
+    def holds(self, condition: Any, usually: bool) -> bool:
+        """Whether a condition on values holds. ``usually`` is what to take for granted where they are not known yet."""
+        return bool(condition)
+
     # Constants --------------------------------------------------------------------------
 
     def one(self, array: Any) -> Any:
@@ -159,6 +169,14 @@ class Backend:
     def sigmoid_slope(self, grad: Any, output: Any) -> Any:
         """``grad`` times the slope of the sigmoid where it is ``output``."""
         return grad * (self.one(output) - output) * output
+
+    def tanh_slope(self, grad: Any, output: Any) -> Any:
+        """``grad`` times the slope of tanh where it is ``output``."""
+        return grad * (self.one(output) - output * output)
+
+    def normal_cdf(self, array: Any) -> Any:
+        """How likely a number drawn from the normal distribution is below each element."""
+        return 0.5 * (1 + self.erf(array * math.sqrt(0.5)))
 
     def softmax(self, array: Any, axis: int) -> Any:
         """Softmax without overflow."""

@@ -13,10 +13,10 @@ from ..backward import Values
 from ..devices import ENGINE, Device, DeviceTensor
 from ..function import Function
 from ..function.ctx import Saved
+from ..in_place import Changeable
 from ..registry import NO_ATTRS
 from ..replaced import Replacements
 from ..tensor import Tensor
-from ..tracked import Tracked
 from ..values import ARRAYS, GraphValues
 from .level import current
 from .push import push, push_function, push_inplace
@@ -49,7 +49,7 @@ def _device(apply: Call) -> Call:
 
 
 def _inplace(inplace: Call) -> Call:
-    """Of ``Tracked._inplace``: every op in place."""
+    """Of ``Changeable._inplace``: every op in place."""
 
     def pushing(self: Any, op: Any, inputs: Any, attrs: Any = NO_ATTRS) -> Any:
         level = current()
@@ -126,7 +126,7 @@ _REPLACEMENTS = Replacements(
     [
         (ENGINE, "execute_and_record", _execute),
         (Device, "apply", _device),
-        (Tracked, "_inplace", _inplace),
+        (Changeable, "_inplace", _inplace),
         (Function, "_enter", _enter),
         (GraphValues, "unpack", _unpack),
         (Saved, "unpack", _unpack_output),

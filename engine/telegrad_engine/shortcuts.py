@@ -1,0 +1,67 @@
+"""The short ways through an API, quick.py's and repeated.py's, put in front of the long one.
+
+They change nothing but the time that a call takes; where every op is to be watched, ``remove`` takes the engine's away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping, Sequence
+from typing import Any
+
+from . import repeated, tensor
+from .functions import Functions, resolver
+from .indexing import getitem, resolve_getitem
+from .methods import SORTING, TensorMethods, plain_methods
+from .prepared import on_arrays
+from .quick import is_quick, quick
+from .registry import CATALOGUE, NO_ATTRS, Op
+from .repeated import Prepare, preparing, remembering
+from .tensor import Tensor, apply, execute_and_record, functions
+
+KINDS = frozenset({Tensor})
+prepare = preparing(on_arrays, apply)
+
+
+def remember(cls: type[Any], functions: Functions, prepare: Prepare, kinds: Container[type[Any]]) -> None:
+    """Have the methods of ``cls`` and ``functions`` remember their calls on tensors of these kinds."""
+
+    def sorting(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        resolve = resolver(name)
+        return function if resolve is None else remembering(function, resolve, prepare, kinds)
+
+    for name, op in plain_methods():
+        setattr(cls, name, remembering(getattr(TensorMethods, name), _as_given(op), prepare, kinds))
+    for name in SORTING:
+        setattr(cls, name, sorting(name, getattr(TensorMethods, name)))
+    cls.__getitem__ = remembering(getitem, resolve_getitem, prepare, kinds)
+    functions.in_front = sorting
+
+
+def _as_given(op: Op) -> Callable[..., tuple[Op, tuple[Any, ...], Mapping[str, Any]]]:
+    """For an operator or a method without options, there is nothing to sort."""
+
+    def resolve(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Op, tuple[Any, ...], Mapping[str, Any]]:
+        return op, tuple(args), NO_ATTRS
+
+    return resolve
+
+
+def install() -> None:
+    """Put the engine's short ways in front."""
+    repeated.watch_all(False)
+    remember(Tensor, functions, prepare, KINDS)
+    for op in CATALOGUE:
+        if is_quick(op):
+            tensor.quick_functions[op] = quick(op, Tensor, lambda *inputs, op=op: execute_and_record(op, inputs))
+    for name, op in plain_methods():
+        if is_quick(op):
+            setattr(Tensor, name, quick(op, Tensor, getattr(Tensor, name)))
+
+
+def remove() -> None:
+    """Let everything go the long way."""
+    repeated.watch_all(True)  # functions that somebody holds still remember what they were called with
+    tensor.quick_functions.clear()
+    for name in ["__getitem__", *SORTING, *(name for name, _ in plain_methods())]:
+        if name in Tensor.__dict__:
+            delattr(Tensor, name)
