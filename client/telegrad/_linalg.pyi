@@ -6,6 +6,11 @@ from typing import Any, NamedTuple, overload
 from .tensor import Tensor
 
 
+class AdaptiveLargestResult(NamedTuple):
+    result: Tensor
+    indices: Tensor
+
+
 class NativeBatchNormResult(NamedTuple):
     result: Tensor
     batch_mean: Tensor

@@ -100,6 +100,18 @@ class InvalidValue(TelegradError, ValueError):
     slug, status, title = "invalid-value", 422, "Invalid value"
 
 
+class NumberTooLarge(TelegradError, OverflowError):
+    """A whole number that takes more than 64 bits."""
+
+    slug, status, title = "number-too-large", 422, "Number too large"
+
+
+class DivisionByZero(TelegradError, ZeroDivisionError):
+    """A number that is divided by is 0, where PyTorch lets Python's error through."""
+
+    slug, status, title = "division-by-zero", 422, "Division by zero"
+
+
 class InvalidChoice(TelegradError, AssertionError):
     """An argument is none of the values it may have, or two exclude each other, where PyTorch asserts it."""
 
@@ -211,6 +223,12 @@ class UnknownTensor(TelegradError, LookupError):
     slug, status, title = "unknown-tensor", 404, "Unknown tensor"
 
 
+class UnknownProgram(TelegradError, LookupError):
+    """A program was named by its digest that this server does not remember, or no longer."""
+
+    slug, status, title = "unknown-program", 404, "Unknown program"
+
+
 class UnknownCall(TelegradError, LookupError):
     """No pass waits for a call of this id."""
 
@@ -245,6 +263,12 @@ class SequenceConflict(TelegradError):
     """A sequence number was used again with another body, or out of order."""
 
     slug, status, title = "sequence-conflict", 409, "Sequence conflict"
+
+
+class ProgramNotRun(TelegradError, RuntimeError):
+    """A program that was sent before its sender knew that one before it failed."""
+
+    slug, status, title = "not-run", 409, "Not run"
 
 
 class TensorExists(TelegradError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -56,12 +56,22 @@ _IMPLIED = (dtypes.float32, dtypes.int64, dtypes.bool_)
 """Dtypes that printed values make plain."""
 
 
-def format_tensor(tensor: Any, array: Any) -> str:
+def indices_shown(shape: Sequence[int]) -> list[list[int] | None]:
+    """For each dimension which indices are printed; None for all of them."""
+    ends = _options.edgeitems
+    if math.prod(shape) <= _options.threshold:
+        return [None] * len(shape)
+    return [[*range(ends), *range(size - ends, size)] if size > 2 * ends else None for size in shape]
+
+
+def format_tensor(tensor: Any, array: Any, shape: Sequence[int] | None = None) -> str:
     """The text of ``tensor``, whose value is ``array``.
 
-    Of ``tensor`` only ``dtype``, ``grad_fn``, ``requires_grad`` and its tangent are read.
+    With a ``shape``, which is the tensor's, ``array`` has only what ``indices_shown`` names. Of ``tensor`` only
+    ``dtype``, ``grad_fn``, ``requires_grad`` and its tangent are read.
     """
     array = np.asarray(array)
+    indices = indices_shown(array.shape if shape is None else shape)
     suffixes = []
     if array.size == 0:
         body = "[]"
@@ -69,8 +79,11 @@ def format_tensor(tensor: Any, array: Any) -> str:
             suffixes.append(f"size={array.shape}")
         implied: tuple[Any, ...] = _IMPLIED[:1]
     else:
-        shown = _edges(array) if array.size > _options.threshold else array
-        body = _format_block(array, _formatter(shown), _INDENT, array.size > _options.threshold)
+        if shape is None:
+            for axis, chosen in enumerate(indices):
+                array = array if chosen is None else array.take(chosen, axis=axis)
+        # The widths of numbers are those of what is shown alone.
+        body = _format_block(array, _formatter(array), _INDENT, [chosen is not None for chosen in indices])
         implied = _IMPLIED
     if tensor.dtype not in implied:
         suffixes.append(f"dtype=torch.{tensor.dtype.name}")
@@ -98,30 +111,20 @@ def _with_suffixes(text: str, suffixes: list[str]) -> str:
     return text + ")"
 
 
-def _edges(array: Any) -> Any:
-    """What a summary shows of ``array``: the widths of numbers are theirs alone."""
-    for axis, size in enumerate(array.shape):
-        if size > 2 * _options.edgeitems:
-            array = array.take([*range(_options.edgeitems), *range(size - _options.edgeitems, size)], axis=axis)
-    return array
-
-
-def _format_block(array: Any, formatted: _Padded, indent: int, summarise: bool) -> str:
-    """``array`` in brackets, ``indent`` columns from the left."""
+def _format_block(array: Any, formatted: _Padded, indent: int, cut: Sequence[bool]) -> str:
+    """``array`` in brackets, ``indent`` columns from the left; ``cut`` says which dimensions lack their middle."""
     if array.ndim == 0:
         return formatted.text(array.item())
-    skipped = summarise and array.shape[0] > 2 * _options.edgeitems
-    rows = [*array[: _options.edgeitems], *array[-_options.edgeitems :]] if skipped else list(array)
     if array.ndim == 1:
-        parts = [formatted(row.item()) for row in rows]
+        parts = [formatted(row.item()) for row in array]
         # As wide as the formatter pads to; longer strays (inf among short numbers) do not count.
         per_line = max(1, (_options.linewidth - indent) // (formatted.width + 2))
-        if skipped:
+        if cut[0]:
             parts.insert(_options.edgeitems, " ...")
         lines = [", ".join(parts[i : i + per_line]) for i in range(0, len(parts), per_line)]
         return "[" + (",\n" + " " * (indent + 1)).join(lines) + "]"
-    blocks = [_format_block(row, formatted, indent + 1, summarise) for row in rows]
-    if skipped:
+    blocks = [_format_block(row, formatted, indent + 1, cut[1:]) for row in array]
+    if cut[0]:
         blocks.insert(_options.edgeitems, "...")
     gap = "\n" * int(array.ndim - 1)
     return "[" + ("," + gap + " " * (indent + 1)).join(blocks) + "]"
@@ -137,11 +140,11 @@ class _Padded:
         return self.text(value).rjust(self.width)
 
 
-def _formatter(shown: Any) -> _Padded:
-    """The one format of all the numbers ``shown``: the plainest that tells them apart."""
-    if dtypes.from_numpy(shown.dtype).is_floating_point:
-        return _float_formatter(shown.astype(np.float64).reshape(-1))
-    return _Padded(str, max(len(str(v)) for v in shown.reshape(-1).tolist()))
+def _formatter(array: Any) -> _Padded:
+    """The one format of all these numbers: the plainest that tells them apart."""
+    if dtypes.from_numpy(array.dtype).is_floating_point:
+        return _float_formatter(array.astype(np.float64).reshape(-1))
+    return _Padded(str, max(len(str(v)) for v in array.reshape(-1).tolist()))
 
 
 def _float_formatter(values: Any) -> _Padded:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .errors import InvalidArgument, InvalidValue, UnknownOp
+from .modes import state
 from .params import BoolKind, Kind, NumberKind
 
 Update = Callable[..., tuple[Any, ...]]
@@ -128,6 +129,16 @@ def _check_states(name: str, labels: Sequence[str], own: Sequence[Any], param: A
 # The algorithms -----------------------------------------------------------------------------------
 
 
+def number(array: Any) -> Any:
+    """The number in a state of one element; what stands for it while a program is compiled."""
+    return float(array) if state.device is None else state.device.backend.number(array)
+
+
+def holds(condition: Any, usually: bool) -> bool:
+    """Whether a condition on states holds; what it usually does while a program is compiled."""
+    return bool(condition) if state.device is None else state.device.backend.holds(condition, usually)
+
+
 def decayed(p: Any, g: Any, weight_decay: float, maximize: bool) -> Any:
     """The gradient with weight decay added to it, its sign turned if the objective is maximized."""
     if maximize:
@@ -171,7 +182,7 @@ def sgd_momentum(
     """SGD with momentum: Sutskever et al. 2013, in the form PyTorch uses (the rate outside the buffer)."""
     g = decayed(p, g, weight_decay, maximize)
     t += 1
-    if t == 1:
+    if holds(t == 1, False):
         buffer = g
     else:
         buffer *= momentum
@@ -183,7 +194,7 @@ def sgd_momentum(
 def _adam(p: Any, g: Any, m: Any, v: Any, t: Any, lr: float, betas: tuple[float, float], eps: float) -> tuple[Any, ...]:
     beta1, beta2 = betas
     t += 1
-    count = float(t)
+    count = number(t)
     change = g - m
     change *= 1 - beta1
     m += change
@@ -192,7 +203,7 @@ def _adam(p: Any, g: Any, m: Any, v: Any, t: Any, lr: float, betas: tuple[float,
     v *= beta2
     v += square
     # The second bias is corrected in the numbers, not in the array: a pass less.
-    corrected = math.sqrt(1 - beta2**count)
+    corrected = (1 - beta2**count) ** 0.5
     root = v**0.5
     root += eps * corrected
     change = m / root

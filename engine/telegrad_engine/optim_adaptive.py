@@ -6,10 +6,9 @@ bias is corrected, differ between papers and libraries.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
-from .optim import decayed, optimizer, shrunk_or_decayed
+from .optim import decayed, holds, number, optimizer, shrunk_or_decayed
 
 
 def _blend(average: Any, value: Any, weight: float) -> Any:
@@ -45,12 +44,12 @@ def adam_amsgrad(
     beta1, beta2 = betas
     p, g = shrunk_or_decayed(p, g, lr, weight_decay, decoupled, maximize)
     t += 1
-    count = float(t)
+    count = number(t)
     m = _blend(m, g, 1 - beta1)
     v = _blend_square(v, g, beta2)
     largest = largest.clip(v)
     denominator = largest**0.5
-    denominator /= math.sqrt(1 - beta2**count)
+    denominator /= (1 - beta2**count) ** 0.5
     denominator += eps
     p -= (lr / (1 - beta1**count)) * m / denominator
     return p, m, v, largest, t
@@ -106,7 +105,7 @@ def adagrad(
     g = decayed(p, g, weight_decay, maximize)
     t += 1
     total += g * g
-    p -= (lr / (1 + (float(t) - 1) * lr_decay)) * g / (total**0.5 + eps)
+    p -= (lr / (1 + (number(t) - 1) * lr_decay)) * g / (total**0.5 + eps)
     return p, total, t
 
 
@@ -154,7 +153,7 @@ def adamax(
     t += 1
     m = _blend(m, g, 1 - beta1)
     largest = (largest * beta2).clip(abs(g) + eps)
-    p -= (lr / (1 - beta1 ** float(t))) * m / largest
+    p -= (lr / (1 - beta1 ** number(t))) * m / largest
     return p, m, largest, t
 
 
@@ -178,11 +177,11 @@ def nadam(
     """NAdam: Dozat 2016, section 3.2, with the schedule of momenta; ``mu_product`` is one before the first step."""
     beta1, beta2 = betas
     t += 1
-    count = float(t)
+    count = number(t)
     p, g = shrunk_or_decayed(p, g, lr, weight_decay, decoupled, maximize)
     now, following = [beta1 * (1 - 0.5 * 0.96 ** (n * momentum_decay)) for n in (count, count + 1)]
     mu_product *= now
-    product = float(mu_product)
+    product = number(mu_product)
     m = _blend(m, g, 1 - beta1)
     v = _blend_square(v, g, beta2)
     denominator = (v / (1 - beta2**count)) ** 0.5 + eps
@@ -209,7 +208,7 @@ def radam(
     """RAdam: Liu et al. 2020, algorithm 2; adaptive from an average over more than five steps on."""
     beta1, beta2 = betas
     t += 1
-    count = float(t)
+    count = number(t)
     p, g = shrunk_or_decayed(p, g, lr, weight_decay, decoupled, maximize)
     m = _blend(m, g, 1 - beta1)
     v = _blend_square(v, g, beta2)
@@ -217,8 +216,8 @@ def radam(
     longest = 2 / (1 - beta2) - 1
     length = longest - 2 * count * beta2**count / correction
     change = (lr / (1 - beta1**count)) * m
-    if length > 5:
+    if holds(length > 5, True):
         shrink = (length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length)
-        change = change * (math.sqrt(shrink * correction) / (v**0.5 + eps))
+        change = change * ((shrink * correction) ** 0.5 / (v**0.5 + eps))
     p -= change
     return p, m, v, t

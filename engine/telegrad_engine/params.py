@@ -15,11 +15,18 @@ from typing import Annotated, Any
 import numpy as np
 
 from . import dtypes
-from .errors import InvalidArgument
+from .errors import InvalidValue, NumberTooLarge
+
+
+class Misfit(TypeError):
+    """What about a value does not fit, in torch's words; whoever checks a call fills in the braces.
+
+    These are ``{function}``, ``{argument}`` and ``{position}``, the argument's, from 0.
+    """
 
 
 class Kind:
-    """A kind of parameter. ``parse`` raises TypeError for what it does not take."""
+    """A kind of parameter. ``parse`` raises TypeError for what it does not take, Misfit if torch says more about it."""
 
     word = "object"
     stub = "Any"
@@ -32,7 +39,9 @@ class Kind:
 
     def takes_splat(self, rest: Sequence[Any]) -> bool:
         """Whether these last positional arguments together are the value."""
-        return len(rest) > 1 and all(isinstance(v, int) and not isinstance(v, bool) for v in rest)
+        if len(rest) == 1 and hasattr(type(rest[0]), "is_symbolic"):
+            return False  # what is known only in a call may be a whole shape
+        return all((isinstance(v, int) and not isinstance(v, bool)) or hasattr(v, "_data") for v in rest)
 
     def parse(self, value: Any) -> Any:
         """The canonical form of ``value``."""
@@ -64,7 +73,7 @@ class OperandKind(TensorKind):
     def parse(self, value: Any) -> Any:
         if isinstance(value, np.generic) and value.dtype.kind in "biuf":
             return value.item()
-        return value if isinstance(value, (bool, int, float)) else super().parse(value)
+        return fitting(value) if isinstance(value, (bool, int, float)) else super().parse(value)
 
 
 class TensorListKind(Kind):
@@ -72,14 +81,22 @@ class TensorListKind(Kind):
 
     word, stub, is_tensor = "tuple of Tensors", "Sequence[Self]", True
     schema = {"type": "array", "items": {"description": "a tensor id"}}
+    gaps = False
+    """Whether None may stand in a tensor's place."""
 
     def parse(self, value: Any) -> tuple[Any, ...]:
         if not isinstance(value, (list, tuple)):
             raise TypeError
         for i, v in enumerate(value):
-            if v is not None and not hasattr(v, "_data"):
-                raise InvalidArgument(f"expected Tensor as element {i} in argument 0, but got {type(v).__name__}")
+            if not hasattr(v, "_data") and not (v is None and self.gaps):
+                raise Misfit(f"expected Tensor as element {i} in argument {{position}}, but got {type(v).__name__}")
         return tuple(value)
+
+
+class IndicesKind(TensorListKind):
+    """A list of index tensors; None leaves a dimension whole."""
+
+    gaps = True
 
 
 class TensorsKind(TensorListKind):
@@ -91,16 +108,38 @@ class TensorsKind(TensorListKind):
         return all(hasattr(v, "_data") for v in rest)
 
 
+LOWEST = -(2**63)
+"""The lowest int64."""
+
+INT_OVERFLOW = "Overflow when unpacking long long"
+
+
+def fitting(number: float | int) -> float | int:
+    """The number, if torch has room for it: a float, or a whole number that is an int64 or an uint64."""
+    if isinstance(number, int) and not LOWEST <= number < 2**64:
+        raise NumberTooLarge("int too big to convert" if number > 0 else "can't convert negative int to unsigned")
+    return number
+
+
+def _is_whole_number(tensor: Any) -> bool:
+    """Whether a tensor can stand for an int."""
+    data = tensor._data  # None for what is known only in a call
+    return data is not None and tuple(data.shape) == () and data.dtype.kind in "iu"
+
+
 class IntKind(Kind):
-    """A whole number."""
+    """A whole number; a 0-dim tensor of one will do."""
 
     word, stub = "int", "int"
     schema = {"type": "integer"}
 
     def parse(self, value: Any) -> int:
-        if isinstance(value, bool) or hasattr(value, "_data"):
+        if isinstance(value, bool) or (hasattr(value, "_data") and not _is_whole_number(value)):
             raise TypeError
-        return operator.index(value)
+        number = operator.index(value)
+        if not LOWEST <= number <= -LOWEST - 1:
+            raise InvalidValue(INT_OVERFLOW)
+        return number
 
 
 class NumberKind(Kind):
@@ -116,7 +155,7 @@ class NumberKind(Kind):
                 return self._words[value]
             raise TypeError
         if isinstance(value, (bool, int, float)):
-            return value
+            return fitting(value)
         if hasattr(value, "item") and getattr(value, "shape", None) == ():
             return self.parse(value.item())
         raise TypeError
@@ -155,6 +194,9 @@ class BoolKind(Kind):
         return value
 
 
+_INT = IntKind()
+
+
 class IntsKind(Kind):
     """Several whole numbers, or one that stands for a tuple of one: a shape, or dimensions."""
 
@@ -163,8 +205,22 @@ class IntsKind(Kind):
 
     def parse(self, value: Any) -> tuple[int, ...]:
         if isinstance(value, (list, tuple)):
-            return tuple(IntKind.parse(self, v) for v in value)  # type: ignore[arg-type]
-        return (IntKind.parse(self, value),)  # type: ignore[arg-type]
+            return tuple([self._element(i, v) for i, v in enumerate(value)])
+        return (_INT.parse(value),)
+
+    def _element(self, i: int, value: Any) -> int:
+        if i and isinstance(value, bool):  # only the first must be no bool, as in torch
+            return int(value)
+        try:
+            return _INT.parse(value)
+        except InvalidValue as error:
+            why = str(error)
+        except TypeError:
+            if not i:  # torch takes a list for what its first element is
+                raise
+            why = f"type must be tuple of ints,but got {type(value).__name__}"
+        where = f"{{function}}(): argument '{{argument}}' failed to unpack the object at pos {i + 1}"
+        raise Misfit(f'{where} with error "{why}"')
 
     def encode(self, value: Any) -> list[int]:
         return list(value)
@@ -222,6 +278,15 @@ class StrKind(Kind):
         return value
 
 
+class ReductionKind(StrKind):
+    """How a loss is reduced. Which words there are is the loss's business."""
+
+    def parse(self, value: Any) -> str:
+        if not isinstance(value, str):
+            raise InvalidValue(f"{value} is not a valid value for reduction")
+        return value
+
+
 class DeviceKind(StrKind):
     """A device's name, or an object that prints as one: this library's or torch's."""
 
@@ -264,6 +329,7 @@ def _freeze(value: Sequence[Any]) -> tuple[Any, ...]:
 Array = Annotated[Any, TensorKind()]
 Operand = Annotated[Any, OperandKind()]
 Arrays = Annotated[Any, TensorListKind()]
+Indices = Annotated[Any, IndicesKind()]
 ManyArrays = Annotated[Any, TensorsKind()]
 Int = Annotated[int, IntKind()]
 Number = Annotated[float, NumberKind()]
@@ -273,6 +339,7 @@ IntOrInts = Annotated[Any, IntOrIntsKind()]
 IntsOrStr = Annotated[Any, IntsOrStrKind()]
 DTypeArg = Annotated[dtypes.DType, DTypeKind()]
 Str = Annotated[str, StrKind()]
+Reduction = Annotated[str, ReductionKind()]
 Items = Annotated[tuple[Any, ...], ListKind()]
 
 NoneOnly = Annotated[None, NoneKind()]

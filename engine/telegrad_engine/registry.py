@@ -11,6 +11,7 @@ or another output, an attribute, or ``<input>_shape``; only those are saved.
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -27,6 +28,9 @@ NO_ATTRS: Mapping[str, Any] = {}
 
 PREFIXES = {"torch.linalg": "linalg_"}
 """What precedes the public name in the key of a namespace's ops: torch.norm and torch.linalg.norm are two functions."""
+
+FUNCTIONAL = "functional_"
+"""What precedes the name of a function of torch.nn.functional's that is another than the tensor's method: unfold."""
 
 
 class Case(NamedTuple):
@@ -79,7 +83,7 @@ class Op(Signature):
         prefix = PREFIXES.get(namespace, "")
         self.key = prefix + (key or kernel.__name__.removesuffix("_"))
         super().__init__(self.key.split(".")[0], read_params(kernel, skip=1 + random))
-        self.public = self.name.removeprefix(prefix)
+        self.public = self.name.removeprefix(prefix or FUNCTIONAL)
         """What the op is called in its namespace."""
         self.doc = inspect.getdoc(kernel) or ""
         self.raw = kernel
@@ -214,11 +218,14 @@ class Catalogue:
 def choose(
     name: str, candidates: Sequence[Op], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[Op, tuple[Any, ...], dict[str, Any]]:
-    """The first of the ops that takes these arguments, with its inputs and attributes."""
+    """The first of the ops that takes these arguments, with its inputs and attributes.
+
+    A tensor is a number only where no op takes it as a tensor: ``max(x, tensor(0))`` compares, and has no dimension 0.
+    """
     failure: InvalidArgument | None = None
-    for op in candidates:
+    for exact, op in itertools.product((True, False), candidates):
         try:
-            inputs, attrs = op.bind(args, kwargs)
+            inputs, attrs = op.bind(args, kwargs, exact)
         except InvalidArgument as error:
             failure = failure or error
             continue
@@ -239,7 +246,7 @@ def unknown_op(name: str, known: Mapping[str, Any]) -> UnknownOp:
 
     near = difflib.get_close_matches(name, known, n=3)
     hint = f"; did you mean {', '.join(near)}?" if near else "; GET /v1/ops lists all of them"
-    return UnknownOp(f"unknown op {name!r}{hint}", op=name)
+    return UnknownOp(f"unknown op {name!r:.80}{hint}", op=name[:80])
 
 
 CATALOGUE = Catalogue()

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, get_args, get_origin
 
 from .dtypes import COMPLEX_TEXT
 from .errors import DTypeMismatch, InvalidArgument, TelegradError
-from .params import Kind, TensorKind, TensorListKind
+from .params import Kind, Misfit, TensorKind, TensorListKind
 
 REQUIRED: Any = inspect.Parameter.empty
 
@@ -59,8 +59,13 @@ class Signature:
             parts.append(f"{p.kind.word} {p.name}{default}")
         return f"{self.name}({', '.join(parts)})"
 
-    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Sort a call in torch's form into tensor inputs and checked attributes."""
+    def bind(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], exact: bool = False
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Sort a call in torch's form into tensor inputs and checked attributes.
+
+        ``exact`` takes no 0-dim tensor for a number.
+        """
         if not kwargs and (others := self._rests.get(len(args))) is not None:
             # Nothing but tensors, one for each of the first parameters: nothing to sort or to check.
             for value in args:
@@ -89,7 +94,10 @@ class Signature:
         attrs = {}
         for param in params:
             if param.name in values:
-                value = self._check(param, values[param.name])
+                value = values[param.name]
+                if exact and not param.kind.is_tensor and getattr(value, "_data", None) is not None:
+                    raise self._misfit(param, value)
+                value = self._check(param, value)
                 if not param.kind.is_tensor:
                     attrs[param.name] = value
             elif param.default is REQUIRED:
@@ -142,9 +150,16 @@ class Signature:
                 raise
             if isinstance(value, complex):
                 raise DTypeMismatch(COMPLEX_TEXT) from None
-            raise InvalidArgument(
-                f"{self.name}(): argument '{param.name}' must be {param.kind.word}, not {type(value).__name__}"
-            ) from None
+            if isinstance(error, Misfit):
+                place = {"function": self.name, "argument": param.name, "position": self.positions[param.name]}
+                raise InvalidArgument(str(error).format(**place)) from None
+            raise self._misfit(param, value) from None
+
+    def _misfit(self, param: Param, value: Any) -> InvalidArgument:
+        """The error for an argument that is of another kind."""
+        return InvalidArgument(
+            f"{self.name}(): argument '{param.name}' must be {param.kind.word}, not {type(value).__name__}"
+        )
 
     def _no_match(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> InvalidArgument:
         """The error for arguments that are too many, too few or unknown."""

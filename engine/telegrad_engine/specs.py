@@ -77,17 +77,25 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
     return result
 
 
+def check_keeps_shape(shape: Shape, other: Shape) -> None:
+    """Raise for an ``other`` that does not broadcast to just ``shape``, in which the result is to be written."""
+    broadcast = broadcast_shapes(tuple(shape), tuple(other))
+    if broadcast != tuple(shape):
+        raise ShapeMismatch(f"output with shape {list(shape)} doesn't match the broadcast shape {list(broadcast)}")
+
+
 def _broadcast_pair(a: Shape, b: Shape) -> Shape:
     ndim = max(len(a), len(b))
     left, right = (1,) * (ndim - len(a)) + a, (1,) * (ndim - len(b)) + b
     out = []
-    for axis, (x, y) in enumerate(zip(left, right, strict=True)):
+    for axis in reversed(range(ndim)):  # the text names the last that does not fit
+        x, y = left[axis], right[axis]
         if x != y and x != 1 and y != 1:
             raise ShapeMismatch(
                 f"The size of tensor a ({x}) must match the size of tensor b ({y}) at non-singleton dimension {axis}"
             )
         out.append(y if x == 1 else x)
-    return tuple(out)
+    return tuple(reversed(out))
 
 
 def wrap_dim(dim: int, ndim: int) -> int:
@@ -98,6 +106,13 @@ def wrap_dim(dim: int, ndim: int) -> int:
             f"Dimension out of range (expected to be in range of [{-extent}, {extent - 1}], but got {dim})"
         )
     return dim % extent
+
+
+def size_at(shape: Shape, dim: int) -> int:
+    """The size of one dimension; a 0-dim tensor has none."""
+    if not shape:
+        raise IndexOutOfRange(f"Dimension specified as {dim} but tensor has no dimensions")
+    return shape[wrap_dim(dim, len(shape))]
 
 
 def wrap_dims(dims: int | Sequence[int] | None, ndim: int, in_turn: bool = False) -> Shape:

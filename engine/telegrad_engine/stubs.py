@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from .functions import functional_names, public_names
+from .functions import functional_key, functional_names, public_names
 from .graph import camel
 from .methods import BINARY, COMPARISONS, UNARY
 from .params import DTypeKind, IntsKind, OperandKind, TensorListKind
@@ -175,9 +175,10 @@ def function_stubs(namespace: str, names: Iterable[str], tensor_import: str) -> 
     lines += _results("Tensor")
     lines += ["", ""]
     for name in names:
-        ops = _public(PREFIXES.get(namespace, "") + name)
+        functional = namespace == "torch.nn.functional"
+        ops = _public(functional_key(name) if functional else PREFIXES.get(namespace, "") + name)
         definitions = _definitions(name, ops, "Tensor", method=False, returns="bool" if ops[0].truth else None)
-        if namespace == "torch.nn.functional" and CATALOGUE.overloads[name][0].takes_inplace:
+        if functional and ops[0].takes_inplace:
             in_place = _definitions(f"{name}_", ops, "Tensor", method=False)
             definitions = [line.replace(") ->", ", inplace: bool = False) ->") for line in definitions] + in_place
         lines += definitions

@@ -26,6 +26,7 @@ NOT_AS_TORCH = {
     "linalg_pinv.rcond": "T",
     "pad": "mode",  # of reflections and replications, which are ops of their own and on torch's list
     "bilinear": "T",  # torch's kernel has no autocast, and refuses what its own products give
+    "affine_grid": "T(",  # a product of matrices in torch, and one op here
     "einsum": "->ij",  # an outer product, which torch multiplies and we matmul
     "tensordot.dims": "T(1, 3)",  # the same
 }
@@ -77,6 +78,7 @@ def test_the_lists_are_torchs(device: str) -> None:
         "cross_entropy": "cross_entropy_loss" if device == "cpu" else "nll_loss",
         "grid_sample": "grid_sampler",
         "interpolate": "upsample_bilinear2d",
+        "max_unpool1d": "max_unpool2d",
         "softmin": "softmax",
     }
     for op, policy in POLICIES[device].items():

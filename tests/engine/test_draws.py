@@ -51,3 +51,60 @@ def test_random_fills_the_range_of_the_dtype(dtype: str) -> None:
 def test_functions_are_not_made_of_what_exists_in_place_only() -> None:
     drawn = tg.functions.normal(tg.tensor([1.0, 2.0]), 0.0)
     assert drawn.tolist() == [1.0, 2.0]
+
+
+def test_gumbel_softmax_draws_classes_as_often_as_they_are_likely() -> None:
+    tg.manual_seed(0)
+    chances = tg.tensor([0.1, 0.2, 0.7])
+    picked = tg.functions.gumbel_softmax(chances.log().expand(20000, 3), hard=True)
+    assert picked.sum(1).tolist() == pytest.approx([1.0] * 20000)
+    assert picked.mean(0).tolist() == pytest.approx(chances.tolist(), abs=0.02)
+
+
+def test_gumbel_softmax_is_a_softmax_of_noise() -> None:
+    tg.manual_seed(1)
+    logits = tg.tensor([[0.5, -1.0, 2.0]], dtype="float64", requires_grad=True)
+    weights = tg.tensor([[1.0, 2.0, 3.0]], dtype="float64")
+    soft = tg.functions.gumbel_softmax(logits, tau=0.5)
+    (soft * weights).sum().backward()
+    # That of softmax(x / tau) is soft * (w - sum(w * soft)) / tau.
+    expected = soft * (weights - (weights * soft).sum()) / 0.5
+    assert logits.grad.tolist()[0] == pytest.approx(expected.tolist()[0])
+    hard = tg.functions.gumbel_softmax(logits, hard=True)
+    assert sorted(hard.detach().tolist()[0]) == pytest.approx([0.0, 0.0, 1.0])
+    assert hard.requires_grad
+
+
+def test_the_same_seed_draws_the_same() -> None:
+    def drawn() -> list[Any]:
+        tg.manual_seed(5)
+        x = tg.tensor([[-1.0, -2.0, 3.0]] * 2)
+        F = tg.functions
+        return [
+            f.tolist() for f in (F.gumbel_softmax(x), F.rrelu(x, training=True), F.feature_alpha_dropout(x, 0.5, True))
+        ]
+
+    assert drawn() == drawn()
+
+
+def test_rrelu_keeps_its_slopes_for_the_gradient() -> None:
+    tg.manual_seed(2)
+    x = tg.tensor([-1.0, -2.0, 3.0, -4.0] * 100, dtype="float64", requires_grad=True)
+    result = tg.functions.rrelu(x, 0.2, 0.4, training=True)
+    result.sum().backward()
+    slopes = (result / x).tolist()
+    assert x.grad.tolist() == pytest.approx(slopes)
+    assert all(s == 1 for s in slopes[2::4])
+    assert all(0.2 <= s <= 0.4 for s in slopes[::4])
+    assert len(set(slopes[::4])) > 50
+
+
+def test_feature_alpha_dropout_sets_whole_channels() -> None:
+    tg.manual_seed(3)
+    x = tg.functions.randn((64, 32, 5), dtype="float64")
+    result = tg.functions.feature_alpha_dropout(x, 0.3, True)
+    rows = result.reshape(-1, 5)
+    dropped = (rows == rows[:, :1]).all(1).double().mean().item()
+    assert 0.25 < dropped < 0.35
+    assert abs(result.mean().item()) < 0.05
+    assert result.std().item() == pytest.approx(1.0, abs=0.05)

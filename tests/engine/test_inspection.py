@@ -23,19 +23,21 @@ from .twins import OURS, both, both_raise, leaf
 
 OTHER_NAMES = {
     "is made of other parts than torch's": {
-        "addr", "aminmax", "cdist", "channel_shuffle", "cholesky", "cross_entropy", "diag", "diag_embed", "diff",
-        "dist", "einsum", "glu", "grid_sample", "index_reduce", "interpolate", "interpolate.factors", "kron",
-        "linalg_matrix_norm", "linalg_matrix_norm.ord", "linalg_matrix_power", "linalg_norm",
-        "linalg_norm.word", "linalg_tensorinv", "margin_ranking_loss", "matrix_power", "meshgrid", "movedim",
-        "mse_loss", "multi_margin_loss", "norm", "pad", "pairwise_distance", "pixel_shuffle",
-        "pixel_unshuffle", "rot90", "rsub", "scaled_dot_product_attention", "soft_margin_loss", "std_mean", "to.dtype",
-        "trapezoid", "trapezoid.dx", "triplet_margin_loss", "var_mean", "vdot",
+        "adaptive_avg_pool3d", "addr", "aminmax", "atleast_2d", "atleast_2d.tensors", "atleast_3d",
+        "atleast_3d.tensors", "block_diag", "embedding_bag", "multilabel_margin_loss", "pdist", "rrelu", "cdist",
+        "channel_shuffle", "cholesky", "cross_entropy", "diag", "diag_embed", "diff", "dist", "einsum", "glu",
+        "grid_sample", "index_reduce", "interpolate", "interpolate.factors", "kron", "linalg_matrix_norm",
+        "linalg_matrix_norm.ord", "linalg_matrix_power", "linalg_norm", "linalg_norm.word", "linalg_tensorinv",
+        "margin_ranking_loss", "matrix_power", "meshgrid", "movedim", "mse_loss", "multi_margin_loss", "norm", "pad",
+        "pairwise_distance", "pixel_shuffle", "pixel_unshuffle", "rot90", "rsub", "scaled_dot_product_attention",
+        "soft_margin_loss", "std_mean", "to.dtype", "trapezoid", "trapezoid.dx", "triplet_margin_loss", "var_mean",
+        "vdot",
     },
     "runs a whole sequence in one node": {
         "gru", "gru_cell", "lstm", "lstm_cell", "rnn_relu", "rnn_relu_cell", "rnn_tanh", "rnn_tanh_cell",
     },
     "has a derivative, zero everywhere": {"heaviside"},
-    "is one node where torch has several": {"linalg_matmul", "matmul", "quantile", "smooth_l1_loss"},
+    "is one node where torch has several": {"linalg_matmul", "matmul", "nanquantile", "quantile", "smooth_l1_loss"},
     "does not tell an untracked tensor from a number": {"lerp", "xlogy"},
     "does not tell a loss with and without spatial dimensions": {"nll_loss"},
 }  # fmt: skip

@@ -112,3 +112,63 @@ def test_second_derivative_of_ctc_loss_is_refused_as_in_torch() -> None:
     for t, nn, grad in ((tg, tg.functions, autograd.grad), (torch, torch.nn.functional, torch.autograd.grad)):
         with pytest.raises(RuntimeError, match="derivative for aten::_ctc_loss_backward is not implemented"):
             second(t, nn, grad)
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_embedding_bag_shortens_the_rows_it_looks_up(mode: str) -> None:
+    ours, theirs = pair(4, 3)
+    index, starts = [0, 2, 2, 1], [0, 3]
+    mine = tg.functions.embedding_bag(tg.tensor(index), ours, tg.tensor(starts), 0.5, 1.0, mode=mode)
+    other = torch.nn.functional.embedding_bag(
+        torch.tensor(index), theirs, torch.tensor(starts), max_norm=0.5, norm_type=1.0, mode=mode
+    )
+    oracle.assert_close(mine, other, "rows")
+    oracle.assert_close(ours, theirs, "weight")
+
+
+@pytest.mark.parametrize(
+    ("index", "starts", "words"),
+    [
+        ([0, 1, 2], [1], r"offsets\[0\] has to be 0"),
+        ([0, 1, 2], [0, 9], "offsets.-1. can not be greater than input's length 3 but got offsets.-1. of 9"),
+        ([0, 1, 7], [0], "found idx to be 7"),
+        ([0, 1, -1], [0], "found idx to be -1"),
+    ],
+)
+def test_bags_that_are_not_there(index: list[int], starts: list[int], words: str) -> None:
+    ours, theirs = pair(4, 3)
+    with pytest.raises(RuntimeError, match=words):
+        tg.functions.embedding_bag(tg.tensor(index), ours, tg.tensor(starts))
+    with pytest.raises(RuntimeError, match=words):
+        torch.nn.functional.embedding_bag(torch.tensor(index), theirs, torch.tensor(starts))
+
+
+@pytest.mark.parametrize("labels", [[0, 5, -1], [0, -2, 1]])
+def test_labels_that_are_no_classes(labels: list[int]) -> None:
+    ours, theirs = pair(3)
+    for nn, x, y in (
+        (tg.functions, ours, tg.tensor(labels)),
+        (torch.nn.functional, theirs, torch.tensor(labels)),
+    ):
+        with pytest.raises(RuntimeError, match="argument #2 'target' is out of range"):
+            nn.multilabel_margin_loss(x, y)
+
+
+@pytest.mark.parametrize("ndim", [1, 2, 3])
+def test_unpooling_undoes_pooling(ndim: int) -> None:
+    ours, theirs = pair(2, 3, *(6,) * ndim, requires_grad=True)
+    results = []
+    for nn, x in ((tg.functions, ours), (torch.nn.functional, theirs)):
+        found, places = getattr(nn, f"max_pool{ndim}d")(x, 2, return_indices=True)
+        back = getattr(nn, f"max_unpool{ndim}d")(found, places, 2)
+        (back * back).sum().backward()
+        results.append(back)
+    oracle.assert_close(*results, "unpooled")
+    oracle.assert_close(ours.grad, theirs.grad, "gradient")
+
+
+def test_fold_of_unfold_counts_the_windows() -> None:
+    ours, theirs = pair(1, 2, 5, 6)
+    mine = tg.functions.fold(tg.functions.functional_unfold(ours, 3, stride=2, padding=1), (5, 6), 3, 1, 1, 2)
+    other = torch.nn.functional.fold(torch.nn.functional.unfold(theirs, 3, stride=2, padding=1), (5, 6), 3, 1, 1, 2)
+    oracle.assert_close(mine, other, "folded")

@@ -312,19 +312,23 @@ ELSEWHERE = {"empty", "empty_like", "view_scatter", "getitem_scatter"}
 """Ops tested one by one, in test_special_ops.py."""
 WITHIN = {
     "_runs",
+    "adaptive_largest",
     "as_lengths",
     "attend",
     "checked_variance",
     "average",
+    "bag_places",
     "ctc_losses",
     "embedded",
     "huber_losses",
     "ctc_losses_backward",
     "largest",
+    "listed",
     "gru_layer",
     "lstm_layer",
     "native_batch_norm",
     "rnn_layer",
+    "unpooled",
     "unstrided",
     "window_places",
 }

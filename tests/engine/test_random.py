@@ -25,6 +25,7 @@ DRAWS = {
     "randint.high": lambda *shape: F.randint(5, shape),
     "bernoulli": lambda *shape: F.bernoulli(F.full(shape, 0.3)),
     "drop": lambda *shape: F.dropout(F.ones(shape), 0.3),
+    "leaky_drawn": lambda *shape: F.rrelu(-F.ones(shape), training=True),
     "normal.size": lambda *shape: F.normal(1.0, 2.0, shape),
     "normal": lambda *shape: F.normal(F.ones(shape), 2.0),
     "multinomial": lambda *shape: F.multinomial(F.ones(3), N, True)[: int(np.prod(shape))].reshape(shape),

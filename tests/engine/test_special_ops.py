@@ -7,9 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import telegrad_engine as tg
 from telegrad_engine import autograd, dtypes
+
+from . import oracle
 
 F: Any = tg.functions
 
@@ -69,4 +72,31 @@ def test_where_as_a_method_takes_the_condition_second() -> None:
 def test_without_scipy_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "scipy.special", None)
     with pytest.raises(RuntimeError, match=r"pip install 'telegrad\[local\]'"):
-        tg.functions.erf(tg.tensor([1.0]))
+        F.erf(tg.tensor([1.0]))
+
+
+@pytest.mark.filterwarnings("ignore:index_reduce")  # torch's is in beta
+@pytest.mark.parametrize("dim", [0, 1, 2])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64"])
+def test_long_slices_combine_as_single_elements_do(dim: int, dtype: str) -> None:
+    """Few indices of large slices go another way than many of small ones."""
+    rng = np.random.default_rng(dim)
+    array, values = (rng.integers(-5, 5, shape).astype(dtype) for shape in ((20, 20, 20), (20, 20, 20)))
+    index = rng.integers(0, 20, 20)
+    found = F.index_add(tg.tensor(array), dim, tg.tensor(index), tg.tensor(values))
+    expected = torch.index_add(torch.tensor(array), dim, torch.tensor(index), torch.tensor(values))
+    oracle.assert_close(found, expected, "sums")
+    for how in ("prod", "amax", "amin"):
+        found = F.index_reduce(tg.tensor(array), dim, tg.tensor(index), tg.tensor(values), how)
+        expected = torch.tensor(array).index_reduce(dim, torch.tensor(index), torch.tensor(values), how)
+        oracle.assert_close(found, expected, how)
+
+
+def test_gelu_in_float32_is_as_exact_as_torch() -> None:
+    x = np.concatenate([np.linspace(-9, 9, 100_001), [np.inf, -0.0, 1e-30]]).astype(np.float32)
+    exact = torch.nn.functional.gelu(torch.tensor(x, dtype=torch.float64)).numpy()
+    ours, theirs = F.gelu(tg.tensor(x)).numpy(), torch.nn.functional.gelu(torch.tensor(x)).numpy()
+    finite = np.isfinite(x)
+    assert np.abs(ours - exact)[finite].max() <= np.abs(theirs - exact)[finite].max()
+    assert ours[~finite] == np.inf
+    assert np.isnan(F.gelu(tg.tensor([np.nan])).item())

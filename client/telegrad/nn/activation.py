@@ -158,6 +158,20 @@ class LeakyReLU(_Activation):
         return F.leaky_relu(input, self.negative_slope, inplace=self.inplace)
 
 
+class RReLU(_Activation):
+    """``LeakyReLU`` with slopes drawn between ``lower`` and ``upper`` while training (Xu et al. 2015)."""
+
+    shown: tuple[str, ...] = ("lower", "upper", "inplace")
+
+    def __init__(self, lower: float = 1 / 8, upper: float = 1 / 3, inplace: bool = False) -> None:
+        super().__init__()
+        self.lower, self.upper, self.inplace = lower, upper, inplace
+
+    def forward(self, input: Tensor) -> Tensor:
+        """The input where positive, else the input times a drawn slope, in evaluation mode the mean one."""
+        return F.rrelu(input, self.lower, self.upper, self.training, inplace=self.inplace)
+
+
 class ELU(_Activation):
     """The input where positive, else an exponential that levels off at ``-alpha`` (Clevert et al. 2015)."""
 

@@ -14,7 +14,7 @@ from telegrad_engine.errors import InvalidOperation
 from telegrad_engine.hooks import check_replacement
 from telegrad_engine.modes import state
 
-from ..function import Function
+from ..autograd.function import Function
 from ..tensor import Tensor
 
 Grads = tuple[Any, ...]

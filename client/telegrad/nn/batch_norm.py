@@ -59,14 +59,6 @@ class _Norm(_Affine):
             wanted = " or ".join(f"{n}D" for n in self.dims)
             raise InvalidValue(f"expected {wanted} input (got {input.dim()}D input)")
 
-    def _share_of_batch(self) -> float:
-        """What part of the running statistics this batch makes up; without a momentum all batches count alike."""
-        if not self.training or not self.track_running_stats or self.num_batches_tracked is None:
-            return self.momentum or 0.0
-        with no_grad():
-            self.num_batches_tracked.add_(1)
-        return 1.0 / self.num_batches_tracked.item() if self.momentum is None else self.momentum
-
     def extra_repr(self) -> str:
         """The number of channels and the options."""
         text = f"{self.num_features}, {options(self, 'eps', 'momentum', 'affine')}"
@@ -76,7 +68,7 @@ class _Norm(_Affine):
 class _BatchNorm(_Norm):
     """Over the batch (Ioffe and Szegedy 2015): by its own moments while training, then by the running ones.
 
-    ``momentum`` None averages over all batches, which asks the session how many there were.
+    ``momentum`` None averages over all batches.
     """
 
     def __init__(
@@ -96,12 +88,29 @@ class _BatchNorm(_Norm):
     def forward(self, input: Tensor) -> Tensor:
         """The normalised input, times the weight plus the bias of its channel. Raises ValueError for other dims."""
         self._check(input)
-        share = self._share_of_batch()
+        if self.training and self.track_running_stats and self.num_batches_tracked is not None:
+            with no_grad():
+                self.num_batches_tracked.add_(1)
         of_batch = self.training or (self.running_mean is None and self.running_var is None)
+        averages = self.momentum is None and self.training
         kept: tuple[Tensor | None, Tensor | None] = (None, None)
-        if not self.training or self.track_running_stats:
+        if (not self.training or self.track_running_stats) and not averages:
             kept = self.running_mean, self.running_var
-        return F.batch_norm(input, *kept, self.weight, self.bias, of_batch, share, self.eps)
+        output: Tensor = F.batch_norm(input, *kept, self.weight, self.bias, of_batch, self.momentum or 0.0, self.eps)
+        if averages:
+            self._average(input)
+        return output
+
+    def _average(self, input: Tensor) -> None:
+        """Have this batch count as much as each before it; how many there were stays in the session."""
+        mean, var, count = self.running_mean, self.running_var, self.num_batches_tracked
+        if mean is None or var is None or count is None:
+            return
+        others = [dim for dim in range(input.dim()) if dim != 1]
+        with no_grad():
+            share = count.to(mean.dtype).reciprocal()
+            mean.lerp_(input.mean(others).to(mean.dtype), share)
+            var.lerp_(input.var(others).to(var.dtype), share)
 
 
 class BatchNorm1d(_BatchNorm):

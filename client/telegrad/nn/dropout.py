@@ -61,3 +61,11 @@ class AlphaDropout(_Dropout):
     def forward(self, input: Tensor) -> Tensor:
         """The input, thinned out in training mode."""
         return F.alpha_dropout(input, self.p, self.training, inplace=self.inplace)
+
+
+class FeatureAlphaDropout(_Dropout):
+    """As ``AlphaDropout``, for whole channels of (N, C, …)."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """The input, thinned out in training mode."""
+        return F.feature_alpha_dropout(input, self.p, self.training, inplace=self.inplace)

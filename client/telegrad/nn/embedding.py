@@ -54,10 +54,7 @@ class Embedding(Module):
 
     def reset_parameters(self) -> None:
         """Draw new values."""
-        init.normal_(self.weight)
-        if self.padding_idx is not None:
-            with no_grad():
-                self.weight[self.padding_idx].fill_(0)
+        _draw(self.weight, self.padding_idx)
 
     def forward(self, input: Tensor) -> Tensor:
         """The rows."""
@@ -95,6 +92,80 @@ class Embedding(Module):
         count, dim = embeddings.shape
         options = (padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse)
         return cls(count, dim, *options, embeddings, freeze)
+
+
+class EmbeddingBag(Module):
+    """The sum, mean or maximum of the vectors that each bag of numbers names: (bags, dim).
+
+    Bags are the rows of an input (B, n), or lie between ``offsets`` in an input (n). See ``functional.embedding_bag``
+    for the options.
+    """
+
+    weight: Parameter
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        mode: str = "mean",
+        sparse: bool = False,
+        _weight: Tensor | None = None,
+        include_last_offset: bool = False,
+        padding_idx: int | None = None,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
+        self.max_norm, self.norm_type, self.scale_grad_by_freq = max_norm, norm_type, scale_grad_by_freq
+        self.mode, self.sparse, self.include_last_offset = mode, sparse, include_last_offset
+        self.padding_idx = _row(padding_idx, num_embeddings)
+        size = (num_embeddings, embedding_dim)
+        if _weight is not None:
+            if tuple(_weight.shape) != size:
+                raise InvalidChoice("Shape of weight does not match num_embeddings and embedding_dim")
+            self.weight = Parameter(_weight)
+            return
+        self.weight = Parameter(functions.empty(size, dtype=dtype, device=device))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw new values."""
+        _draw(self.weight, self.padding_idx)
+
+    def forward(self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None) -> Tensor:
+        """A row for each bag."""
+        return F.embedding_bag(
+            input,
+            self.weight,
+            offsets,
+            self.max_norm,
+            self.norm_type,
+            self.scale_grad_by_freq,
+            self.mode,
+            self.sparse,
+            per_sample_weights,
+            self.include_last_offset,
+            self.padding_idx,
+        )
+
+    def extra_repr(self) -> str:
+        """The sizes, the mode, and what differs from the defaults."""
+        text = f"{self.num_embeddings}, {self.embedding_dim}"
+        usual = {"max_norm": None, "norm_type": 2, "scale_grad_by_freq": False, "mode": "", "padding_idx": None}
+        given = {name: getattr(self, name) for name in usual}
+        return text + "".join(f", {name}={value!r}" for name, value in given.items() if value != usual[name])
+
+
+def _draw(weight: Parameter, padding_idx: int | None) -> None:
+    """Normal numbers, and zeros in the padding's row."""
+    init.normal_(weight)
+    if padding_idx is not None:
+        with no_grad():
+            weight[padding_idx].fill_(0)
 
 
 def _row(padding_idx: int | None, count: int) -> int | None:

@@ -9,7 +9,7 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from telegrad_engine.functions import functional_names
+from telegrad_engine.functions import functional_key, functional_names
 from telegrad_engine.registry import CATALOGUE
 
 from ..tensor import functions
@@ -45,12 +45,13 @@ def _with_inplace(name: str, function: Callable[..., Any]) -> Callable[..., Any]
 
 def __getattr__(name: str) -> Any:
     plain = name.removesuffix("_")
-    if plain not in functional_names() or (plain != name and not CATALOGUE.overloads[plain][0].takes_inplace):
+    key = functional_key(plain)
+    if plain not in functional_names() or (plain != name and not CATALOGUE.overloads[key][0].takes_inplace):
         raise AttributeError(f"module 'telegrad.nn.functional' has no attribute {name!r}")
     if plain != name:  # relu_(x) is relu(x, inplace=True)
         return functools.partial(__getattr__(plain), inplace=True)
-    function = getattr(functions, name)
-    if CATALOGUE.overloads[name][0].takes_inplace:
+    function = getattr(functions, key)
+    if CATALOGUE.overloads[key][0].takes_inplace:
         function = _with_inplace(name, function)
     globals()[name] = function
     return function

@@ -153,6 +153,14 @@ class MultiMarginLoss(WeightedLoss):
         return F.multi_margin_loss(input, target, self.p, self.margin, self.weight, reduction=self.reduction)
 
 
+class MultiLabelMarginLoss(Loss):
+    """By how much other classes' scores (N, C) come within 1 of those that a row of ``target`` lists before a -1."""
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """The loss."""
+        return F.multilabel_margin_loss(input, target, reduction=self.reduction)
+
+
 class SoftMarginLoss(Loss):
     """``log(1 + exp(-target * input))``, with targets 1 and -1."""
 

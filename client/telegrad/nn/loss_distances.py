@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from telegrad_engine.errors import InvalidValue
 
 from ..tensor import Tensor
@@ -105,3 +107,31 @@ class TripletMarginLoss(Loss):
         """The loss."""
         distance = (self.margin, self.p, self.eps, self.swap)
         return F.triplet_margin_loss(anchor, positive, negative, *distance, reduction=self.reduction)
+
+
+class TripletMarginWithDistanceLoss(Module):
+    """As ``TripletMarginLoss``, with any function of two tensors as the distance: ``PairwiseDistance`` by default."""
+
+    def __init__(
+        self,
+        *,
+        distance_function: Callable[[Tensor, Tensor], Tensor] | None = None,
+        margin: float = 1.0,
+        swap: bool = False,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__()
+        if margin <= 0:
+            raise InvalidValue(
+                f"TripletMarginWithDistanceLoss: expected margin to be greater than 0, got {margin} instead"
+            )
+        self.distance_function = PairwiseDistance() if distance_function is None else distance_function
+        self.margin, self.swap, self.reduction = margin, swap, reduction
+
+    def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
+        """The loss."""
+        near, far = self.distance_function(anchor, positive), self.distance_function(anchor, negative)
+        if self.swap:
+            far = far.minimum(self.distance_function(positive, negative))
+        # The negative is to rank above the positive, by the margin.
+        return F.margin_ranking_loss(far, near, near.new_ones(near.shape), self.margin, reduction=self.reduction)

@@ -116,3 +116,19 @@ class RMSNorm(_Affine):
     def extra_repr(self) -> str:
         """The shape and the options."""
         return f"{self.normalized_shape}, {options(self, 'eps', 'elementwise_affine')}"
+
+
+class LocalResponseNorm(Module):
+    """The input over a power of the mean square of ``size`` neighbouring channels (Krizhevsky et al. 2012)."""
+
+    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
+        super().__init__()
+        self.size, self.alpha, self.beta, self.k = size, alpha, beta, k
+
+    def forward(self, input: Tensor) -> Tensor:
+        """``input / (k + alpha * mean of squares) ** beta``."""
+        return F.local_response_norm(input, self.size, self.alpha, self.beta, self.k)
+
+    def extra_repr(self) -> str:
+        """The options."""
+        return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"

@@ -42,6 +42,12 @@ class ReflectionPad2d(_Pad):
     dims, mode = 2, "reflect"
 
 
+class ReflectionPad3d(_Pad):
+    """What is beyond the border of (…, D, H, W) mirrored, the border itself not repeated."""
+
+    dims, mode = 3, "reflect"
+
+
 class ReplicationPad1d(_Pad):
     """The border of (…, L) repeated."""
 
@@ -52,6 +58,30 @@ class ReplicationPad2d(_Pad):
     """The border of (…, H, W) repeated."""
 
     dims, mode = 2, "replicate"
+
+
+class ReplicationPad3d(_Pad):
+    """The border of (…, D, H, W) repeated."""
+
+    dims, mode = 3, "replicate"
+
+
+class CircularPad1d(_Pad):
+    """What is beyond the border of (…, L) continued from the other side."""
+
+    dims, mode = 1, "circular"
+
+
+class CircularPad2d(_Pad):
+    """What is beyond the border of (…, H, W) continued from the other side."""
+
+    dims, mode = 2, "circular"
+
+
+class CircularPad3d(_Pad):
+    """What is beyond the border of (…, D, H, W) continued from the other side."""
+
+    dims, mode = 3, "circular"
 
 
 class _ConstantPad(_Pad):
@@ -82,6 +112,12 @@ class ConstantPad2d(_ConstantPad):
     dims = 2
 
 
+class ConstantPad3d(_ConstantPad):
+    """``value`` around (…, D, H, W)."""
+
+    dims = 3
+
+
 class ZeroPad1d(ConstantPad1d):
     """Zeros around (…, L)."""
 
@@ -95,6 +131,17 @@ class ZeroPad1d(ConstantPad1d):
 
 class ZeroPad2d(ConstantPad2d):
     """Zeros around (…, H, W)."""
+
+    def __init__(self, padding: int | Sequence[int]) -> None:
+        super().__init__(padding, 0.0)
+
+    def extra_repr(self) -> str:
+        """The sizes."""
+        return str(self.padding)
+
+
+class ZeroPad3d(ConstantPad3d):
+    """Zeros around (…, D, H, W)."""
 
     def __init__(self, padding: int | Sequence[int]) -> None:
         super().__init__(padding, 0.0)

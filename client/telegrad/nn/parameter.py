@@ -8,7 +8,7 @@ from typing import Any, cast
 from telegrad_engine.dtypes import FLOATING
 from telegrad_engine.errors import DTypeMismatch
 
-from ..tensor import ONLY_FLOATING, Tensor, functions, handle, recorder_of
+from ..tensor import KINDS, ONLY_FLOATING, Tensor, functions, handle, recorder_of
 
 
 class Parameter(Tensor):
@@ -36,6 +36,9 @@ class Parameter(Tensor):
 
     def __repr__(self) -> str:
         return "Parameter containing:\n" + super().__repr__()
+
+
+KINDS.add(Parameter)
 
 
 def zero_grads(tensors: Iterable[Tensor], set_to_none: bool = True) -> None:

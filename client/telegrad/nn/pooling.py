@@ -131,31 +131,41 @@ class AvgPool3d(_AvgPool):
     dims = 3
 
 
-class _AdaptiveAvgPool(Module):
-    """Windows such that the result has ``output_size``; None keeps a dimension's size."""
+class _LPPool(Module):
+    """The stride is the kernel's size unless given."""
 
-    def __init__(self, output_size: int | Sequence[int | None] | None) -> None:
+    dims: ClassVar[int]
+
+    def __init__(
+        self, norm_type: float, kernel_size: Sizes, stride: Sizes | None = None, ceil_mode: bool = False
+    ) -> None:
         super().__init__()
-        self.output_size = output_size
+        self.norm_type, self.kernel_size, self.stride, self.ceil_mode = norm_type, kernel_size, stride, ceil_mode
+
+    def forward(self, input: Tensor) -> Tensor:
+        """The norms."""
+        pool = getattr(F, f"lp_pool{self.dims}d")
+        result: Tensor = pool(input, float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode)
+        return result
 
     def extra_repr(self) -> str:
-        """The size of the result."""
-        return options(self, "output_size")
+        """The norm and the window."""
+        return options(self, "norm_type", "kernel_size", "stride", "ceil_mode")
 
 
-class AdaptiveAvgPool1d(_AdaptiveAvgPool):
-    """Sequences (N, C, L) or (C, L) averaged down to (…, output_size)."""
+class LPPool1d(_LPPool):
+    """The ``norm_type``-norm of each window of sequences (N, C, L) or (C, L)."""
 
-    def forward(self, input: Tensor) -> Tensor:
-        """The means."""
-        return F.adaptive_avg_pool1d(input, self.output_size)  # type: ignore[arg-type]  # checked by the op
+    dims = 1
 
 
-class AdaptiveAvgPool2d(_AdaptiveAvgPool):
-    """Images (N, C, H, W) or (C, H, W) averaged down to (…, *output_size), one size standing for both."""
+class LPPool2d(_LPPool):
+    """The ``norm_type``-norm of each window of images (N, C, H, W) or (C, H, W)."""
 
-    def forward(self, input: Tensor) -> Tensor:
-        """The means."""
-        sizes = expanded(self.output_size, 2)
-        kept = tuple(input.shape[-2:])
-        return F.adaptive_avg_pool2d(input, tuple(k if s is None else s for s, k in zip(sizes, kept, strict=True)))
+    dims = 2
+
+
+class LPPool3d(_LPPool):
+    """The ``norm_type``-norm of each window of volumes (N, C, D, H, W) or (C, D, H, W)."""
+
+    dims = 3

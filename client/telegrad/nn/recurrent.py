@@ -6,12 +6,14 @@ import warnings
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from telegrad_engine.errors import InvalidArgument, InvalidOperation, InvalidValue, NotSupported
+from telegrad_engine.errors import InvalidArgument, InvalidOperation, InvalidValue
 
 from ..tensor import Tensor, functions
+from . import packed
 from .module import Module
 from .parameter import Parameter
 from .recurrent_cells import reset_uniformly
+from .utils.rnn import PackedSequence, known_sizes
 
 
 class RNNBase(Module):
@@ -69,21 +71,31 @@ class RNNBase(Module):
             raise InvalidValue("proj_size should be a positive integer or zero to disable projections")
         if self.proj_size >= self.hidden_size:
             raise InvalidValue("proj_size has to be smaller than hidden_size")
-        if self.proj_size:
-            raise NotSupported("LSTM: proj_size is not supported; apply a Linear to the output instead")
 
     def _shapes(self) -> Iterator[dict[str, tuple[int, ...]]]:
         """The parameters of each direction of each layer in turn, with their shapes."""
         wide = self.gates * self.hidden_size
         for layer in range(self.num_layers):
-            width = self.hidden_size * (1 + self.bidirectional) if layer else self.input_size
+            width = self._state_size * (1 + self.bidirectional) if layer else self.input_size
             for end in ("", "_reverse")[: 1 + self.bidirectional]:
                 weights: dict[str, tuple[int, ...]] = {
                     "weight_ih": (wide, width),
-                    "weight_hh": (wide, self.hidden_size),
+                    "weight_hh": (wide, self._state_size),
                 }
                 biases: dict[str, tuple[int, ...]] = {"bias_ih": (wide,), "bias_hh": (wide,)} if self.bias else {}
-                yield {f"{name}_l{layer}{end}": shape for name, shape in {**weights, **biases}.items()}
+                last = {"weight_hr": (self.proj_size, self.hidden_size)} if self.proj_size else {}
+                yield {f"{name}_l{layer}{end}": shape for name, shape in {**weights, **biases, **last}.items()}
+
+    @property
+    def _state_size(self) -> int:
+        """How many features the states have."""
+        return self.proj_size or self.hidden_size
+
+    def _state_shapes(self, batch: int) -> list[tuple[int, ...]]:
+        """The shapes of the states (and cells) of all layers and directions."""
+        count = self.num_layers * (1 + self.bidirectional)
+        sizes = (self._state_size, self.hidden_size)[: 1 + (self.mode == "LSTM")]
+        return [(count, batch, size) for size in sizes]
 
     @property
     def all_weights(self) -> list[list[Parameter]]:
@@ -107,24 +119,21 @@ class RNNBase(Module):
         hx = states if self.mode == "LSTM" else states[0]
         return list(function(input, hx, params, *options))
 
-    def _zeros(self, input: Tensor, count: int) -> list[Tensor]:
-        shape = (self.num_layers * (1 + self.bidirectional), self._batch(input), self.hidden_size)
-        return [functions.zeros(shape, dtype=input.dtype)] * count
+    def _zeros(self, input: Tensor, batch: int) -> list[Tensor]:
+        return [functions.zeros(shape, dtype=input.dtype) for shape in self._state_shapes(batch)]
 
     def _batch(self, input: Tensor) -> int:
         return int(input.shape[0 if self.batch_first else 1])
 
     def _check_input(self, input: Any) -> None:
-        if not isinstance(input, Tensor):
-            raise NotSupported(
-                f"{type(self).__name__}: packed sequences are not supported; pass a padded tensor and pick the states "
-                "at each sequence's end"
-            )
         if input.dim() not in (2, 3):
             kind = " tensor" if type(self) is RNN else ""
             raise InvalidValue(
                 f"{type(self).__name__}: Expected input to be 2D or 3D, got {input.dim()}D{kind} instead"
             )
+        self._check_dtype(input)
+
+    def _check_dtype(self, input: Tensor) -> None:
         own = self.all_weights[0][0].dtype
         if input.dtype != own:
             raise InvalidValue(
@@ -132,51 +141,69 @@ class RNNBase(Module):
                 f"input: input.to(torch.{own.name}), or convert model: model.to(torch.{input.dtype.name})"
             )
 
-    def _check_sizes(self, input: Tensor, states: list[Tensor]) -> None:
+    def _check_sizes(self, input: Tensor, states: list[Tensor], batch: int) -> None:
         if input.shape[-1] != self.input_size:
             raise InvalidOperation(
                 f"input.size(-1) must be equal to input_size. Expected {self.input_size}, got {input.shape[-1]}"
             )
-        wanted = (self.num_layers * (1 + self.bidirectional), self._batch(input), self.hidden_size)
-        for number, state in enumerate(states):
+        for number, (state, wanted) in enumerate(zip(states, self._state_shapes(batch), strict=True)):
             if tuple(state.shape) != wanted:
                 name = f"hidden[{number}]" if self.mode == "LSTM" else "hidden"
                 raise InvalidOperation(f"Expected {name} size {wanted}, got {list(state.shape)}")
 
-    def _over(self, input: Tensor, states: list[Tensor] | None, count: int) -> list[Tensor]:
-        """Run with or without a batch."""
+    def _over(self, input: Any, states: list[Tensor] | None) -> list[Any]:
+        """Run over a sequence with or without a batch, or over packed ones."""
+        if isinstance(input, PackedSequence):
+            return self._over_packed(input, states)
         batched = input.dim() == 3
         if not batched:
             input = input.unsqueeze(0 if self.batch_first else 1)
             states = None if states is None else [state.unsqueeze(1) for state in states]
-        states = self._zeros(input, count) if states is None else states
-        self._check_sizes(input, states)
+        states = self._zeros(input, self._batch(input)) if states is None else states
+        self._check_sizes(input, states, self._batch(input))
         output, *ends = self._run(input, states)
         if batched:
             return [output, *ends]
         return [output.squeeze(0 if self.batch_first else 1), *(end.squeeze(1) for end in ends)]
+
+    def _over_packed(self, input: PackedSequence, states: list[Tensor] | None) -> list[Any]:
+        self._check_dtype(input.data)
+        batch = known_sizes(input)[0]
+        if states is None:
+            states = self._zeros(input.data, batch)
+        elif input.sorted_indices is not None:
+            states = [state.index_select(1, input.sorted_indices) for state in states]
+        self._check_sizes(input.data, states, batch)
+        output, *ends = packed.run(self, input, states)
+        if input.unsorted_indices is not None:
+            ends = [end.index_select(1, input.unsorted_indices) for end in ends]
+        return [input._with_data(output), *ends]
 
     def extra_repr(self) -> str:
         """The sizes, and what differs from the defaults."""
         usual = {"num_layers": 1, "bias": True, "batch_first": False, "dropout": 0, "bidirectional": False}
         given = {name: getattr(self, name) for name in usual}
         text = f"{self.input_size}, {self.hidden_size}"
+        if self.proj_size:
+            text += f", proj_size={self.proj_size}"
         return text + "".join(f", {name}={value}" for name, value in given.items() if value != usual[name])
 
 
 class _OneState(RNNBase):
     """With one state a layer and direction."""
 
-    def forward(self, input: Tensor, hx: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def forward(self, input: Any, hx: Tensor | None = None) -> tuple[Any, Tensor]:
         """The output (T, N, D·H) and the last states (L·D, N, H), from an input (T, N, I) and the first states.
 
         (N, T, …) with ``batch_first``; the states are always as said, and zeros by default. All may lack N.
+        The output for a PackedSequence is one too.
         """
-        self._check_input(input)
-        if hx is not None and hx.dim() != input.dim():
+        if not isinstance(input, PackedSequence):
+            self._check_input(input)
+        if hx is not None and not isinstance(input, PackedSequence) and hx.dim() != input.dim():
             kind = "batched 3-D" if input.dim() == 3 else "unbatched 2-D"
             raise InvalidOperation(f"For {kind} input, hx should also be {input.dim()}-D but got {hx.dim()}-D tensor")
-        output, state = self._over(input, None if hx is None else [hx], 1)
+        output, state = self._over(input, None if hx is None else [hx])
         return output, state
 
 
@@ -233,7 +260,7 @@ class GRU(_OneState):
 
 
 class LSTM(RNNBase):
-    """Layers of LSTMCell. ``proj_size`` is not supported."""
+    """Layers of LSTMCell. With ``proj_size`` the states, and so the output, are projected to so many features."""
 
     gates = 4
 
@@ -253,19 +280,21 @@ class LSTM(RNNBase):
         options = (num_layers, bias, batch_first, dropout, bidirectional, proj_size)
         super().__init__("LSTM", input_size, hidden_size, *options, device=device, dtype=dtype)
 
-    def forward(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    def forward(self, input: Any, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Any, tuple[Tensor, Tensor]]:
         """The output (T, N, D·H), and the last states and cells (L·D, N, H), from an input (T, N, I) and the first.
 
         (N, T, …) with ``batch_first``; the states are always as said, and zeros by default. All may lack N.
+        The output for a PackedSequence is one too. With ``proj_size`` P is in place of H, but for the cells.
         """
-        self._check_input(input)
-        if hx is not None and {state.dim() for state in hx} != {input.dim()}:
+        if not isinstance(input, PackedSequence):
+            self._check_input(input)
+        if hx is not None and not isinstance(input, PackedSequence) and {state.dim() for state in hx} != {input.dim()}:
             kind = "batched 3-D" if input.dim() == 3 else "unbatched 2-D"
             raise InvalidOperation(
                 f"For {kind} input, hx and cx should also be {input.dim()}-D but got "
                 f"({hx[0].dim()}-D, {hx[1].dim()}-D) tensors"
             )
-        output, state, cell = self._over(input, None if hx is None else list(hx), 2)
+        output, state, cell = self._over(input, None if hx is None else list(hx))
         return output, (state, cell)
 
 

@@ -59,7 +59,7 @@ class Autocast:
         self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]
     ) -> tuple[Op, tuple[Any, ...], Mapping[str, Any]]:
         """The op, the inputs and the attributes to run in place of these."""
-        device = next((kind for x in inputs if (kind := _device_type(x)) is not None), None)
+        device = self._device(inputs)
         setting = self.settings.get(device or "")
         policy = POLICIES[device].get(op.key) if device is not None and setting is not None else None
         if policy is None or setting is None or not setting.enabled:
@@ -81,6 +81,9 @@ class Autocast:
             dtype = dtypes.float32
         return op, tuple([self._cast(x, dtype) for x in inputs]), attrs
 
+    def _device(self, inputs: tuple[Any, ...]) -> str | None:
+        return next((kind for x in inputs if (kind := _device_type(x)) is not None), None)
+
     def _cast(self, x: Any, dtype: DType) -> Any:
         if isinstance(x, tuple):
             return tuple([self._cast(v, dtype) for v in x])
@@ -99,6 +102,27 @@ class Autocast:
         if (x, dtype) not in self.casts:
             self.casts[x, dtype] = x.to(dtype=dtype)
         return self.casts[x, dtype]
+
+
+class autocast_to:
+    """Within the block all ops run under autocast to ``dtype``, as on a device of this type; as they are for None.
+
+    For a function that runs where its tensors are, and on stand-ins that do not say which device they are on.
+    """
+
+    def __init__(self, device: str, dtype: DType | None) -> None:
+        self._wanted = None if dtype is None else _Everywhere({device: Setting(True, dtype)}, False, {})
+
+    def __enter__(self) -> None:
+        self._outer, state.autocast = state.autocast, self._wanted
+
+    def __exit__(self, *exc: object) -> None:
+        state.autocast = self._outer
+
+
+class _Everywhere(Autocast):
+    def _device(self, inputs: tuple[Any, ...]) -> str | None:
+        return next(iter(self.settings))
 
 
 @functools.cache
@@ -205,6 +229,12 @@ def _setting(device_type: str) -> Setting:
     kind = check_device(device_type)
     found = None if state.autocast is None else state.autocast.settings.get(kind)
     return found or Setting(False, DEFAULTS[kind])
+
+
+def autocast_dtype_on(device: str) -> DType | None:
+    """What ops on this device are cast to; None where they are not."""
+    setting = None if state.autocast is None else state.autocast.settings.get(device.partition(":")[0])
+    return setting.dtype if setting is not None and setting.enabled else None
 
 
 def is_autocast_enabled(device_type: str = "cuda") -> bool:

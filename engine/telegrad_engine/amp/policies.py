@@ -40,10 +40,11 @@ _CPU = {
     Policy.LOWER: _LOWER_EVERYWHERE,
     Policy.FLOAT32: _FLOAT32_EVERYWHERE
     + """
-        adaptive_avg_pool3d avg_pool3d binary_cross_entropy cholesky cholesky_inverse cholesky_solve cross_entropy
-        ctc_loss grid_sample inverse linalg_cholesky linalg_cond linalg_eigh linalg_eigvalsh linalg_inv linalg_lstsq
-        linalg_matrix_rank linalg_matrix_rank.tol linalg_qr linalg_solve linalg_svd linalg_svdvals lu_solve max_pool3d
-        nanquantile pinverse prod prod.dim qr quantile svd trace triangular_solve
+        adaptive_avg_pool3d adaptive_max_pool3d avg_pool3d binary_cross_entropy cholesky cholesky_inverse
+        cholesky_solve cross_entropy ctc_loss grid_sample inverse linalg_cholesky linalg_cond linalg_eigh
+        linalg_eigvalsh linalg_inv linalg_lstsq linalg_matrix_rank linalg_matrix_rank.tol linalg_qr linalg_solve
+        linalg_svd linalg_svdvals lu_solve max_pool3d max_unpool1d max_unpool2d max_unpool3d nanquantile pinverse prod
+        prod.dim qr quantile svd trace triangular_solve
     """,
     Policy.PROMOTE: "cat index_copy stack",
     Policy.AS_GIVEN: "addmv dot mv outer vdot",

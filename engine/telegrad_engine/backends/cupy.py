@@ -7,22 +7,42 @@ from typing import Any
 
 import numpy as np
 
-from .foreign import ForeignBackend
+from ..errors import InvalidOperation
+from .foreign import ForeignBackend, Linalg
 from .numpy import NUMPY
+
+OLDEST = 14
+"""The first version that has bfloat16, and NumPy 2's rules of promotion."""
+
+_ORDERED = {"int32", "uint32", "uint64", "float32", "float64"}
+ATOMIC = {"add": _ORDERED | {"float16"}, "maximum": _ORDERED, "minimum": _ORDERED}
+"""What CuPy's ``ufunc.at`` can do: by ufunc, the dtypes for which the GPU has an atomic operation."""
 
 
 class CupyBackend(ForeignBackend):
     """``cupy``, with ``cupyx.scipy`` for the special functions."""
 
     name, library = "cuda", "cupy"
+    triangular: Any
+    """The module with ``solve_triangular``."""
 
     def __init__(self) -> None:
-        self.namespace = import_module("cupy")
-        self.namespace.cuda.Device().compute_capability  # noqa: B018 - raises where there is no GPU
-        self.special = import_module("cupyx.scipy.special")
-        self._linalg = import_module("cupyx.scipy.linalg")
+        self.load()
         self.array_type = self.namespace.ndarray
         super().__init__()
+
+    def load(self) -> None:
+        """Import the library. Raises InvalidOperation for an old one, and CuPy's own error where there is no GPU."""
+        self.namespace = import_module("cupy")
+        if int(self.namespace.__version__.partition(".")[0]) < OLDEST:
+            raise InvalidOperation(f"CuPy {OLDEST} or later is needed, but {self.namespace.__version__} is installed")
+        self.namespace.cuda.Device().compute_capability  # noqa: B018 - raises where there is no GPU
+        self.special = import_module("cupyx.scipy.special")
+        self.triangular = import_module("cupyx.scipy.linalg")
+
+    def make_linalg(self) -> Linalg:
+        """``cupy.linalg``, told to say when it fails."""
+        return CupyLinalg(self)
 
     def download(self, array: Any) -> Any:
         """A copy of the array in the host's memory."""
@@ -46,11 +66,22 @@ class CupyBackend(ForeignBackend):
 
     def index_combine(self, array: Any, index: Any, values: Any, how: str) -> Any:
         """A copy of ``array`` with ``values`` combined into it at ``index`` by the ufunc named ``how``."""
-        if how == "multiply":  # which CuPy's ufunc cannot do in place
-            return self.on_host(NUMPY.index_combine)(array, index, values, how)
-        result = self.namespace.array(array, order="C")
-        getattr(self.namespace, how).at(result, index, values)
-        return result
+        dtype = array.dtype
+        if dtype.name in ATOMIC.get(how, ()):
+            result = self.namespace.array(array, order="C")
+            getattr(self.namespace, how).at(result, index, values)
+            return result
+        if how == "add" and dtype.kind in "iu":
+            # Sums that wrap around are the same in 64 bits without a sign, for which there is an atomic addition.
+            added = self.namespace.asarray(values).astype(dtype).astype(np.uint64)
+            return self.index_combine(array.astype(np.uint64), index, added, how).astype(dtype)
+        return self.on_host(NUMPY.index_combine)(array, index, values, how)
+
+    # Functions --------------------------------------------------------------------------
+
+    def lgamma(self, array: Any) -> Any:
+        """The logarithm of the gamma function's magnitude; CuPy's has another answer at -inf."""
+        return super().lgamma(self.namespace.where(self.namespace.isneginf(array), -array, array))
 
     # Linear algebra -----------------------------------------------------------------------
 
@@ -58,4 +89,29 @@ class CupyBackend(ForeignBackend):
         """The solutions of ``a @ x = b`` for batches of triangular matrices; a zero pivot gives infinities."""
         batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
         a, b = (self.namespace.broadcast_to(x, batch + x.shape[-2:]) for x in (a, b))
-        return self._linalg.solve_triangular(a, b, lower=not upper, unit_diagonal=unit)
+        if not b.size:
+            return self.namespace.zeros(b.shape, b.dtype)
+        return self.triangular.solve_triangular(a, b, lower=not upper, unit_diagonal=unit)
+
+
+class CupyLinalg(Linalg):
+    """``cupy.linalg``, which gives numbers without meaning where a matrix has no inverse or factor, unless asked."""
+
+    def inv(self, a: Any) -> Any:
+        """The inverse of each matrix."""
+        with self._raising():
+            return super().inv(a)
+
+    def solve(self, a: Any, b: Any) -> Any:
+        """The solution of ``a @ x = b`` for each matrix; CuPy's takes batches of one shape only."""
+        batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        a, b = (self.backend.namespace.broadcast_to(x, batch + x.shape[-2:]) for x in (a, b))
+        with self._raising():
+            return super().solve(a, b)
+
+    def _factor(self, a: Any) -> Any:
+        with self._raising():
+            return super()._factor(a)
+
+    def _raising(self) -> Any:
+        return import_module("cupyx").errstate(linalg="raise")

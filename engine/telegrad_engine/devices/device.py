@@ -17,6 +17,7 @@ from ..backends import Backend, make_backend
 from ..backward import Values
 from ..errors import InvalidOperation
 from ..graph import record
+from ..in_place import OVERLAPPING
 from ..inference import mark
 from ..meta import unwrap
 from ..modes import state
@@ -120,6 +121,8 @@ class DeviceTensor(Tensor):
         (self._data,), _ = ENGINE.execute(op, [self._data], attrs, self._on.backend)
 
     def _store(self, value: Any) -> None:
+        if any(n > 1 and not step for n, step in zip(self._data.shape, self._data.strides, strict=True)):
+            raise InvalidOperation(OVERLAPPING)  # which CuPy would write to
         self._on.backend.copyto(self._data, self._on.backend.asarray(value), casting="unsafe")
 
     def _show(self, source: Tracked, op: Op, attrs: Any, index: int) -> None:

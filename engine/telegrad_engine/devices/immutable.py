@@ -13,6 +13,7 @@ import numpy as np
 
 from ..backends import NUMPY
 from ..errors import InvalidOperation
+from ..in_place import OVERLAPPING
 from ..registry import CATALOGUE, Op
 from ..tensor import Tensor
 from ..tracked import Tracked
@@ -69,10 +70,7 @@ class ImmutableTensor(DeviceTensor):
     def _store(self, value: Any) -> None:
         xp, present = self._on.backend, self._data
         if self._strides is not None and not self._strides.flags.writeable:
-            raise InvalidOperation(
-                "unsupported operation: more than one element of the written-to tensor refers to a single memory "
-                "location. Please clone() the tensor before performing the operation."
-            )
+            raise InvalidOperation(OVERLAPPING)
         value = xp.broadcast_to(xp.asarray(value), present.shape).astype(present.dtype)
         memory = self._memory
         if self._path:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..cases import T, case, unary
-from ..dtypes import bool_, from_numpy, is_floating, uint8
+from ..dtypes import bool_, from_numpy, is_floating, uint8, widened
 from ..errors import InvalidOperation, InvalidValue, NotImplementedForDType, ShapeMismatch
 from ..params import Array, Int, Number, OptionalDType, Str
 from ..registry import Op, composite, elementwise, op
@@ -275,10 +275,12 @@ def gelu(xp: Any, input: Array, *, approximate: Str = "none") -> Any:
     """``input`` times the normal distribution's probability below it, or ``"tanh"``'s approximation of that."""
     if approximate == "tanh":
         return 0.5 * input * (1 + xp.tanh(TANH_SCALE * (input + CUBIC * input * input * input)))
-    return 0.5 * input * (1 + xp.erf(input * HALF_ROOT))
+    return input * xp.normal_cdf(input)
 
 
 def _gelu_grad(F: Any, grad: Any, input: Any, approximate: str) -> Any:
+    if approximate == "none" and F.xp is not None and input.ndim:
+        return _gelu_grad_fused(F.xp, grad, widened(input))
     squared = input * input
     if approximate == "tanh":
         gate = F.tanh(TANH_SCALE * input * (1 + CUBIC * squared))
@@ -286,6 +288,12 @@ def _gelu_grad(F: Any, grad: Any, input: Any, approximate: str) -> Any:
         return grad * 0.5 * (1 + gate + input * slope)
     density = F.exp(squared * -0.5) * (0.5 * TANH_SCALE)
     return grad * (0.5 * (1 + F.erf(input * HALF_ROOT)) + input * density)
+
+
+def _gelu_grad_fused(xp: Any, grad: Any, input: Any) -> Any:
+    """The same with few temporaries; ``grad`` may have dimensions more, of gradients in batches."""
+    density = xp.affine(xp.exp(xp.affine(input * input, -0.5)), 0.5 * TANH_SCALE)
+    return xp.affine(density, input, xp.normal_cdf(input)) * grad
 
 
 gelu.derivative(input=_gelu_grad)

@@ -50,6 +50,9 @@ def _shares(xp: Any, n: int, count: int, dtype: Any) -> Any:
 def _averages(xp: Any, input: Any, count: int) -> Any:
     """Averages along the last dimension."""
     n = input.shape[-1]
+    if count and n in (count * 2, count * 3, count * 4):  # small windows of one size: added up all at once
+        size = n // count
+        return sum(input[..., i::size] for i in range(size)) / size
     windows = [input[..., o * n // count : -((o + 1) * -n // count)] for o in range(count)]
     if not windows:
         return xp.zeros((*input.shape[:-1], 0), input.dtype)
@@ -120,3 +123,51 @@ def adaptive_avg_pool1d(F: Any, input: Array, output_size: IntOrInts) -> Any:
     check_signal("adaptive_avg_pool1d", input)
     size = single(output_size, "adaptive_avg_pool1d() argument 'output_size' should contain one int (got {})")
     return F.squeeze(F.adaptive_avg_pool2d(F.unsqueeze(input, -2), (1, size)), -2)
+
+
+@composite(
+    namespace="torch.nn.functional",
+    cases=[
+        case(T(1, 2, 3, 4, 5), (2, 3, 2)),
+        case(T(2, 3, 3, 3), 1),
+        case(T(2, 2, 3, 3), 4),
+        case(T(1, 3, 3, 3, constant=True), 0),
+        case(T(1, 3, 3, 3), -1),
+        case(T(1, 3, 3, 3), (2, 2)),
+        case(T(1, 3, 0, 3), 2),
+        case(T(3, 3, 3), 2),
+    ],
+)
+def adaptive_avg_pool3d(F: Any, input: Array, output_size: IntOrInts) -> Any:
+    """The averages of a grid of ``output_size`` windows that cover each of (N, C, D, H, W) or (C, D, H, W)."""
+    sizes = (output_size,) * 3 if isinstance(output_size, int) else tuple(output_size)
+    shape = tuple(input.shape)
+    _check_volumes(input, shape, sizes)
+    if sizes == (1, 1, 1):
+        return F.mean(input, (-1, -2, -3), True)
+    # Depth after height and width: a window's average is that of its slices' averages.
+    images = F.reshape(input, (math.prod(shape[:-3]), *shape[-3:]))
+    flat = F._adaptive_avg_pool2d(images, sizes[1:])
+    columns = F.reshape(flat, (*flat.shape[:2], sizes[1] * sizes[2]))
+    deep = F._adaptive_avg_pool2d(columns, (sizes[0], columns.shape[-1])) if columns.shape[-1] else columns
+    return F.reshape(deep, (*shape[:-3], *sizes))
+
+
+def _check_volumes(input: Any, shape: tuple[int, ...], sizes: tuple[int, ...]) -> None:
+    if len(sizes) != 3:
+        raise ShapeMismatch("adaptive_avg_pool3d: output_size must be 3")
+    if min(sizes) < 0:
+        raise InvalidOperation(
+            "adaptive_avg_pool3d: elements of output_size must be greater than or equal to 0 but received "
+            f"{{{sizes[0]}, {sizes[1]},{sizes[2]}}}"
+        )
+    if len(shape) not in (4, 5):
+        raise ShapeMismatch(f"adaptive_avg_pool3d(): Expected 4D or 5D tensor, but got {list(shape)}")
+    for axis in range(len(shape) - 3, len(shape)):
+        if not shape[axis]:
+            raise ShapeMismatch(
+                "adaptive_avg_pool3d(): Expected input to have non-zero size for non-batch dimensions, but input has "
+                f"sizes {list(shape)} with dimension {axis} being empty"
+            )
+    if not input.is_floating_point() and sizes != (1, 1, 1):
+        raise NotImplementedForDType(f"\"adaptive_avg_pool3d_cpu\" not implemented for '{input.dtype.kernel_name}'")

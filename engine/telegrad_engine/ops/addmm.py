@@ -10,7 +10,7 @@ from ..dtypes import FLOATING, bool_, from_numpy, widened
 from ..errors import DTypeMismatch, NotImplementedForDType, ShapeMismatch
 from ..params import Array, Number
 from ..registry import op
-from ..specs import Spec, expanded_shape, wrap_dim
+from ..specs import Spec, expanded_shape, size_at
 from .linalg import product
 
 
@@ -90,6 +90,7 @@ def _addmv_rule(input: Any, mat: Any, vec: Any, *, beta: float = 1, alpha: float
     n, k = mat.shape
     size = math.prod(input.shape)
     if vec.shape[0] != k or size not in (1, n):
+        size_at(input.shape, 0)
         raise ShapeMismatch(f"size mismatch, got input ({size}), mat ({n}x{k}), vec ({vec.shape[0]})")
     if not input.dtype == mat.dtype == vec.dtype:
         names = "{}, {}, and {}".format(*kind_names(input, mat, vec))
@@ -122,9 +123,11 @@ addmv.derivative(
 
 
 def _baddbmm_rule(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Spec:
+    size_at(batch1.shape, 0)
+    size_at(batch1.shape, 1)
+    size_at(batch2.shape, 2)
     if len(batch1.shape) != 3:
         raise ShapeMismatch("batch1 must be a 3D tensor")
-    wrap_dim(2, len(batch2.shape))
     if len(batch2.shape) != 3:
         raise ShapeMismatch("batch2 must be a 3D tensor")
     b, n, k = batch1.shape
@@ -157,7 +160,8 @@ def baddbmm(xp: Any, input: Array, batch1: Array, batch2: Array, *, beta: Number
 
 
 def _addbmm_rule(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Spec:
-    for x, name in ((batch1, "batch1"), (batch2, "batch2")):
+    for x, name, dim in ((batch1, "batch1", 1), (batch2, "batch2", 2)):
+        size_at(x.shape, dim)
         if len(x.shape) != 3:
             raise ShapeMismatch(f"{name} must be a 3D tensor")
     (b, n, k), (c, j, m) = batch1.shape, batch2.shape

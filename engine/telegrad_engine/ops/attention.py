@@ -10,7 +10,7 @@ from ..dtypes import bool_, widened
 from ..errors import DTypeMismatch, InvalidOperation, ShapeMismatch
 from ..params import Array, Bool, Number, OptionalNumber
 from ..registry import composite, op
-from ..specs import Spec, wrap_dim
+from ..specs import Spec, check_keeps_shape, wrap_dim
 from .nn import row_sums
 
 
@@ -88,6 +88,7 @@ def scaled_dot_product_attention(
         return F.attend(query, key, value, factor, is_causal)
     scores = F.matmul(query * factor, F.transpose(key, -2, -1))
     if attn_mask is not None:
+        check_keeps_shape(scores.shape, attn_mask.shape)
         weights = _masked_softmax(F, scores, attn_mask)
     else:
         weights = F.softmax(_seen(F, scores) if is_causal else scores, -1)

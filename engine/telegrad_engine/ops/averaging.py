@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..cases import T, case
-from ..dtypes import is_floating
-from ..errors import InvalidOperation
+from ..dtypes import from_numpy, int64, is_floating
+from ..errors import InvalidOperation, NotImplementedForDType
 from ..params import Array, Bool, IntOrInts, Ints, OptionalInt
 from ..registry import composite, op
 from ..specs import Spec
@@ -25,6 +25,10 @@ def _average_rule(
     ndim = len(kernel_size)
     if divisor_override == 0:
         raise InvalidOperation("divisor must be not zero")
+    kind = from_numpy(input.dtype)
+    if input.dtype.kind in "iu" and kind is not int64:
+        name = f"avg_pool{ndim}d{'_out_frame' if ndim == 3 else ''}"
+        raise NotImplementedForDType(f"\"{name}\" not implemented for '{kind.kernel_name}'")
     return pooled(f"avg_pool{ndim}d", input, Windows(kernel_size, stride, padding, (1,) * ndim, ceil_mode))
 
 

@@ -10,7 +10,7 @@ from ..errors import GradRequired, InvalidOperation, InvalidValue, ShapeMismatch
 from ..modes import no_grad, state
 from ..params import Array, Bool, Number
 from ..registry import composite, op
-from ..specs import Size, Spec, wrap_dim
+from ..specs import Size, Spec, size_at, wrap_dim
 from .channels import but_channels, by_channel, per_channel
 from .normalization import (
     affine,
@@ -42,6 +42,8 @@ def _check_batch(input: Any, running_mean: Any, running_var: Any, weight: Any, b
             raise ShapeMismatch(f"{name} should contain {channels} elements not {math.prod(parameter.shape)}")
         if parameter is None and not training and name.startswith("running"):
             raise InvalidOperation(f"{name} must be defined in evaluation mode")
+        if parameter is not None and name.startswith("running") and len(parameter.shape) != 1:
+            raise ShapeMismatch(f"TensorAccessor expected 1 dims but tensor has {len(parameter.shape)}")
     check_floats("batch_norm", input)
     check_mixed(input, *named.values())
 
@@ -222,18 +224,19 @@ def instance_norm(
     eps: Number = 1e-5,
 ) -> Any:
     """Each channel of each sample brought to mean 0 and variance 1: ``batch_norm`` with a batch of one for each."""
-    n, channels, *rest = shape = tuple(input.shape)
-    if use_input_stats and math.prod(rest) == 1:
+    shape = tuple(input.shape)
+    if use_input_stats and math.prod(shape[2:]) == 1:
         raise InvalidValue(f"Expected more than 1 spatial element when training, got input size {Size(shape)!r}")
     if not use_input_stats and (running_mean is None or running_var is None):
         raise InvalidOperation("Expected running_mean and running_var to be defined when use_input_stats is false")
+    n, channels = size_at(shape, 0), size_at(shape, 1)
     scale, shift = (None if p is None else p._data for p in (weight, bias))
     _check_batch(input._data, None, None, scale, shift, True)
 
     def each(parameter: Any) -> Any:
         return None if parameter is None else F.repeat(parameter, (n,))
 
-    samples = F.reshape(input, (1, n * channels, *rest))
+    samples = F.reshape(input, (1, n * channels, *shape[2:]))
     kept = [each(running_mean), each(running_var)]
     result = F.batch_norm(samples, *kept, each(weight), each(bias), use_input_stats, momentum, eps)
     if use_input_stats:

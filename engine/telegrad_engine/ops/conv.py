@@ -45,6 +45,8 @@ def _padding_named(
         raise InvalidOperation(f"Invalid padding string: '{padding}'")
     if any(s != 1 for s in stride):
         raise InvalidOperation("padding='same' is not supported for strided convolutions")
+    if len(weight.shape) != ndim + 2 or len(input.shape) not in (ndim + 1, ndim + 2):
+        return input, (0,) * ndim  # the op itself says what is wrong
     total = tuple(span - 1 for span in spans(weight.shape, dilation))
     if any(n % 2 for n in total):
         shape = tuple(input.shape)

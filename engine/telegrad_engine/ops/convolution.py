@@ -69,13 +69,13 @@ def _check_channels(input: Any, weight: Any, bias: Any, transposed: bool, groups
 
 def _check_dtypes(input: Any, weight: Any, bias: Any) -> None:
     kind = from_numpy(input.dtype).kernel_name
-    if weight.dtype != input.dtype:
-        raise DTypeMismatch(f"expected scalar type {kind} but found {from_numpy(weight.dtype).kernel_name}")
     if bias is not None and bias.dtype != input.dtype:
         other = from_numpy(bias.dtype).kernel_name.lower()
         raise DTypeMismatch(f"Input type ({kind.lower()}) and bias type ({other}) should be the same")
     if input.dtype == bool_.numpy:
         raise NotImplementedForDType("\"slow_conv2d_cpu\" not implemented for 'Bool'")
+    if weight.dtype != input.dtype:
+        raise DTypeMismatch(f"expected scalar type {kind} but found {from_numpy(weight.dtype).kernel_name}")
 
 
 def _times(sizes: Any) -> str:
@@ -110,9 +110,9 @@ def _rule(
     stride: Any,
     padding: Any,
     dilation: Any,
-    transposed: bool,
-    output_padding: Any,
-    groups: int,
+    transposed: bool = False,
+    output_padding: Any = (),
+    groups: int = 1,
 ) -> Spec:
     ndim = len(weight.shape) - 2
     numbers = {"stride": stride, "padding": padding, "dilation": dilation, "output_padding": output_padding}

@@ -9,7 +9,7 @@ from ..dtypes import float32, float64, from_numpy, int64
 from ..errors import DataDependentShape, IndexOutOfRange, InvalidOperation, NotImplementedForDType, ShapeMismatch
 from ..params import Array, Bool, Int, OptionalInt
 from ..registry import composite, op
-from ..specs import Spec, wrap_dim
+from ..specs import Spec, size_at, wrap_dim
 
 # Repeating -----------------------------------------------------------------------------------------------
 
@@ -73,6 +73,7 @@ def repeat_interleave_tensor(
     if tuple(repeats.shape) in ((), (1,)):
         repeats = F.expand(F.reshape(repeats, (1,)), (size,))
     elif repeats.shape[0] != size:
+        size_at(input.shape, dim)
         raise ShapeMismatch(
             "repeats must have the same size as input along dim, but got repeats.size(0) = "
             f"{repeats.shape[0]} and input.size({axis}) = {size}"

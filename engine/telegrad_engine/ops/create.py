@@ -163,7 +163,7 @@ def _arange_dtype(bounds: tuple[Any, ...], dtype: Any) -> Any:
 def _arange_rule(start: Any, end: Any = None, step: Any = 1, *, dtype: Any = None) -> Spec:
     bounds = _arange_bounds(start, end, step)
     begin, stop, by = bounds
-    if by == 0:
+    if not (by > 0 or by < 0):
         raise InvalidOperation("step must be nonzero")
     if not (math.isfinite(begin) and math.isfinite(stop)):
         raise InvalidOperation(f"unsupported range: {begin:g} -> {stop:g}")

@@ -8,9 +8,9 @@ from typing import Any
 from ..cases import T, case
 from ..dtypes import float32, float64, from_numpy, int64
 from ..errors import InvalidOperation, NotImplementedForDType, ShapeMismatch
-from ..params import Array, Bool, Int, Ints, Str
+from ..params import Array, Bool, Int, Ints, Reduction
 from ..registry import composite, op
-from ..specs import Spec
+from ..specs import Spec, wrap_dim
 from .loss import check_reduction
 
 CHECKING = "(while checking arguments for ctc_loss_allocate_outputs)"
@@ -28,6 +28,7 @@ def _check_shapes(log_probs: Any, targets: Any, input_lengths: Any, target_lengt
     if log_probs.dtype not in (float32.numpy, float64.numpy):
         kind = from_numpy(log_probs.dtype).kernel_name
         raise NotImplementedForDType(f"\"ctc_loss_cpu\" not implemented for '{kind}'")
+    wrap_dim(1, len(shape))
     if len(shape) != 3:
         raise ShapeMismatch(
             f"Expected 3-dimensional tensor, but got {len(shape)}-dimensional tensor for argument #1 'log_probs' "
@@ -245,7 +246,7 @@ def ctc_loss(
     input_lengths: Array,
     target_lengths: Array,
     blank: Int = 0,
-    reduction: Str = "mean",
+    reduction: Reduction = "mean",
     zero_infinity: Bool = False,
 ) -> Any:
     """Minus the log-probability of targets (N, S), given the log-probabilities (T, N, C) of labels at each step.
@@ -274,7 +275,7 @@ def ctc_loss_lengths(
     input_lengths: Ints,
     target_lengths: Ints,
     blank: Int = 0,
-    reduction: Str = "mean",
+    reduction: Reduction = "mean",
     zero_infinity: Bool = False,
 ) -> Any:
     """The same with lengths that are numbers."""

@@ -64,6 +64,24 @@ def cholesky(xp: Any, input: Array, *, upper: Bool = False) -> Any:
     return L.mT if upper else L
 
 
+def refuse_nonfinite(xp: Any, A: Any) -> None:
+    """Raise for matrices with NaN or infinities, which have no singular values."""
+    if not xp.all(xp.isfinite(A)):
+        batch, _ = which(A, lambda matrix: not xp.all(xp.isfinite(matrix)))
+        raise LinAlgError(
+            f"linalg.svd: {batch}The algorithm failed to converge because the input matrix contained non-finite values."
+        )
+
+
+def thin_svd(xp: Any, A: Any) -> Any:
+    """U, S and Vh with as few columns and rows as will do, for ops that are written in them."""
+    try:
+        return xp.linalg.svd(A, full_matrices=False)
+    except xp.linalg.LinAlgError:
+        refuse_nonfinite(xp, A)
+        raise
+
+
 def _factor(xp: Any, lower: Any) -> Any:
     """The Cholesky factors; None where a matrix has none, which one with NaN has not either."""
     try:
@@ -191,7 +209,15 @@ SYMMETRIC = [
 )
 def eigh(xp: Any, input: Array, UPLO: Str = "L") -> Any:
     """The eigenvalues of symmetric matrices, ascending, and the eigenvectors; of ``input`` one triangle is read."""
-    return tuple(xp.linalg.eigh(input, UPLO.upper()))
+    try:
+        return tuple(xp.linalg.eigh(input, UPLO.upper()))
+    except xp.linalg.LinAlgError:
+        finite = xp.all(xp.isfinite(input))
+        batch = "" if finite else which(input, lambda matrix: not xp.all(xp.isfinite(matrix)))[0]
+    raise LinAlgError(
+        f"linalg.eigh: {batch}The algorithm failed to converge because the input matrix is ill-conditioned or has "
+        f"too many repeated eigenvalues (error code: {input.shape[-1] - 1})."
+    )
 
 
 def _eigh_grad(F: Any, grads: Any, eigenvalues: Any, eigenvectors: Any) -> Any:
@@ -247,11 +273,7 @@ def _svd_rule(A: Any, full_matrices: bool = True, *, driver: str | None = None) 
 )
 def svd(xp: Any, A: Array, full_matrices: Bool = True, *, driver: OptionalStr = None) -> Any:
     """U, the singular values S, descending, and Vh with ``U @ diag(S) @ Vh == A``."""
-    if not xp.all(xp.isfinite(A)):
-        batch, _ = which(A, lambda matrix: not xp.all(xp.isfinite(matrix)))
-        raise LinAlgError(
-            f"linalg.svd: {batch}The algorithm failed to converge because the input matrix contained non-finite values."
-        )
+    refuse_nonfinite(xp, A)
     return tuple(xp.linalg.svd(widened(A), full_matrices=full_matrices))
 
 

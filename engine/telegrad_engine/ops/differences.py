@@ -9,7 +9,7 @@ from ..dtypes import bool_
 from ..errors import InvalidOperation, ShapeMismatch
 from ..params import Array, Int, Number
 from ..registry import composite
-from ..specs import wrap_dim
+from ..specs import size_at, wrap_dim
 
 
 @composite(
@@ -42,7 +42,7 @@ def diff(F: Any, input: Array, n: Int = 1, dim: Int = -1, prepend: Array = None,
 
 
 def _areas(F: Any, y: Any, width: Any, axis: int) -> Any:
-    left = y.shape[axis] - 1
+    left = size_at(y.shape, axis) - 1
     return (F.narrow(y, axis, 0, left) + F.narrow(y, axis, 1, left)) * width * 0.5
 
 
@@ -50,7 +50,7 @@ def _widths(F: Any, y: Any, x: Any, axis: int) -> Any:
     """The distances of ``x``, a vector along ``axis`` or of the shape of ``y``."""
     if x.ndim != 1:
         return F.diff(x, 1, axis)
-    if x.shape[0] != y.shape[axis]:
+    if x.shape[0] != size_at(y.shape, axis):
         raise ShapeMismatch("trapezoid: There must be one `x` value for each sample point")
     return F.reshape(F.diff(x), [-1 if d == axis else 1 for d in range(y.ndim)])
 
@@ -62,6 +62,8 @@ ALONG = [case(T(4), T(4)), case(T(2, 4), T(2, 4)), case(T(4, 2), T(4), dim=0), c
 @composite(key="trapezoid.dx", method=False, aliases=("trapz",), cases=TRAPEZOIDS)
 def trapezoid_dx(F: Any, y: Array, *, dx: Number = 1, dim: Int = -1) -> Any:
     """The area below the lines that join neighbours along ``dim``, ``dx`` apart."""
+    if y.dtype is bool_:
+        raise InvalidOperation("trapezoid: received a bool input for `y`, but bool is not supported")
     axis = wrap_dim(dim, y.ndim)
     return F.sum(_areas(F, y, dx, axis), axis)
 
@@ -69,5 +71,7 @@ def trapezoid_dx(F: Any, y: Array, *, dx: Number = 1, dim: Int = -1) -> Any:
 @composite(method=False, aliases=("trapz",), cases=ALONG)
 def trapezoid(F: Any, y: Array, x: Array, *, dim: Int = -1) -> Any:
     """The area below the lines that join neighbours along ``dim``, which are at ``x``."""
+    if bool_ in (x.dtype, y.dtype):
+        raise InvalidOperation("trapezoid: received a bool input for `x` or `y`, but bool is not supported")
     axis = wrap_dim(dim, y.ndim)
     return F.sum(_areas(F, y, _widths(F, y, x, axis), axis), axis)

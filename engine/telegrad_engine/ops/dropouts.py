@@ -13,7 +13,9 @@ from .activation import SELU_ALPHA, SELU_SCALE
 
 
 def _check_chance(p: float) -> None:
-    if not 0 <= p <= 1 or math.isnan(p):
+    if math.isnan(p):
+        raise InvalidOperation(f"dropout probability has to be between 0 and 1, but got {p}")
+    if not 0 <= p <= 1:
         raise InvalidValue(f"dropout probability has to be between 0 and 1, but got {p}")
 
 
@@ -73,7 +75,28 @@ def alpha_dropout(F: Any, input: Array, p: Number = 0.5, training: Bool = False)
         return input
     if p == 1:
         return input * 0
+    return _set_low(input, F.drop(F.ones_like(input), p), p)
+
+
+def _set_low(input: Any, drawn: Any, p: float) -> Any:
+    """Selu's lower limit where ``drawn`` is 0, and mean and variance restored."""
     least = -SELU_ALPHA * SELU_SCALE
     scale = 1 / math.sqrt((1 - p) * (1 + p * least * least))
-    kept = F.drop(F.ones_like(input), p) * (1 - p)
+    kept = drawn * (1 - p)
     return (input * kept + least * (1 - kept)) * scale - scale * p * least
+
+
+@composite(
+    namespace="torch.nn.functional", takes_inplace=True, cases=[*_cases(2, 3, 4), case(T(3), 0.5, True), case(T(), 0.0)]
+)
+def feature_alpha_dropout(F: Any, input: Array, p: Number = 0.5, training: Bool = False) -> Any:
+    """As ``alpha_dropout``, for whole channels of (N, C, …)."""
+    _check_chance(p)
+    if not training or p == 0 or 0 in input.shape:
+        return input
+    if p == 1:
+        return input * 0
+    if input.dim() < 2:
+        raise InvalidOperation("Feature dropout requires at least 2 dimensions in the input")
+    channels = (*input.shape[:2], *(1,) * (input.dim() - 2))
+    return _set_low(input, F.drop(F.new_ones(input, channels), p), p)

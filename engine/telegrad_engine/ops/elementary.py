@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from ..cases import T, binary, case, unary
@@ -13,6 +14,7 @@ from ..params import (
     Operand,
 )
 from ..registry import elementwise
+from .guards import no_bools
 
 # Powers, exponentials, logarithms ------------------------------------------------------------------------
 
@@ -125,7 +127,7 @@ tanh.derivative(input=lambda F, grad, result: F.tanh_backward(grad, result))
 @elementwise(internal=True, inplace=False, cases=GRADIENTS)
 def tanh_backward(xp: Any, grad_output: Array, output: Array) -> Any:
     """The gradient of tanh where its value is ``output``: ``grad_output * (1 - output**2)``."""
-    return grad_output * (xp.one(output) - output * output)
+    return xp.tanh_slope(grad_output, output)
 
 
 tanh_backward.derivative(
@@ -158,25 +160,25 @@ sigmoid_backward.derivative(
 # Rounding and limits -------------------------------------------------------------------------------------
 
 
-@elementwise(cases=unary())
+@elementwise(cases=unary(), guard=no_bools("floor_vml_cpu"))
 def floor(xp: Any, input: Array) -> Any:
     """The largest whole number not above."""
     return xp.floor(input)
 
 
-@elementwise(cases=unary())
+@elementwise(cases=unary(), guard=no_bools("ceil_vml_cpu"))
 def ceil(xp: Any, input: Array) -> Any:
     """The smallest whole number not below."""
     return xp.ceil(input)
 
 
-@elementwise(cases=unary())
+@elementwise(cases=unary(), guard=no_bools("trunc_vml_cpu"))
 def trunc(xp: Any, input: Array) -> Any:
     """The whole number next towards zero."""
     return xp.trunc(input)
 
 
-@elementwise(cases=[*unary(), case(T(4, values=[0.5, 1.5, 2.5, -0.5]))])
+@elementwise(cases=[*unary(), case(T(4, values=[0.5, 1.5, 2.5, -0.5]))], guard=no_bools("round_vml_cpu"))
 def round_(xp: Any, input: Array) -> Any:
     """The nearest whole number, halves to even."""
     return xp.rint(input) if input.dtype in FLOATING else xp.array(input)
@@ -196,7 +198,7 @@ def _check_decimals(input: Any, *, decimals: int) -> None:
 )
 def round_decimals(xp: Any, input: Array, *, decimals: Int) -> Any:
     """The nearest number with so many decimals, or, below 0, with so many zeros before the point."""
-    scale = 10.0 ** abs(decimals)
+    scale = 10.0 ** abs(decimals) if abs(decimals) < 309 else math.inf
     return xp.rint(input * scale) / scale if decimals >= 0 else xp.rint(input / scale) * scale
 
 

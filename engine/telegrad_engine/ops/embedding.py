@@ -7,11 +7,12 @@ from typing import Any
 
 from ..cases import I, T, case
 from ..dtypes import from_numpy, int32, int64
-from ..errors import DTypeMismatch, IndexOutOfRange, InvalidOperation, InvalidValue, ShapeMismatch
+from ..errors import DTypeMismatch, IndexOutOfRange, InvalidChoice, InvalidOperation, ShapeMismatch
 from ..modes import no_grad
 from ..params import Array, Bool, Int, Number, OptionalInt, OptionalNumber
 from ..registry import composite, op
-from ..specs import Spec
+from ..specs import Spec, size_at
+from .places import any_outside
 
 
 def _rows_rule(input: Any, weight: Any, padding_idx: int, scale_grad_by_freq: bool) -> Spec:
@@ -26,7 +27,7 @@ def _rows_rule(input: Any, weight: Any, padding_idx: int, scale_grad_by_freq: bo
 @op(_rows_rule, internal=True, method=False, node="EmbeddingBackward0")
 def embedded(xp: Any, input: Array, weight: Array, padding_idx: Int, scale_grad_by_freq: Bool) -> Any:
     """The rows of ``weight`` that ``input`` numbers."""
-    if input.size and not 0 <= int(input.min()) <= int(input.max()) < weight.shape[0]:
+    if any_outside(xp, input, 0, weight.shape[0]):
         raise IndexOutOfRange("index out of range in self")
     return weight[input]
 
@@ -50,13 +51,13 @@ def _row_number(weight: Any, padding_idx: int | None) -> int:
     """The padding's row counted from the first; -1 for none."""
     if padding_idx is None:
         return -1
-    count: int = weight.shape[0]
+    count = size_at(weight.shape, 0)
     if not -count <= padding_idx < count:
-        raise InvalidValue("Padding_idx must be within num_embeddings")
+        raise InvalidChoice("Padding_idx must be within num_embeddings")
     return padding_idx % max(count, 1)
 
 
-def _shorten(F: Any, input: Any, weight: Any, max_norm: float, norm_type: float) -> None:
+def shorten(F: Any, input: Any, weight: Any, max_norm: float, norm_type: float) -> None:
     """Scale the rows that are looked up down to ``max_norm``, in place."""
     with no_grad():
         rows = F.to(F.reshape(input, (math.prod(input.shape),)), dtype=int64)
@@ -101,5 +102,5 @@ def embedding(
     if sparse:
         raise InvalidOperation("embedding: sparse gradients are not supported; leave sparse=False")
     if max_norm is not None and math.prod(input.shape):
-        _shorten(F, input, weight, max_norm, norm_type)
+        shorten(F, input, weight, max_norm, norm_type)
     return F.embedded(input, weight, row, scale_grad_by_freq)

@@ -104,11 +104,11 @@ def _triangular_rule(input: Any, B: Any, *, upper: bool, left: bool = True, unit
         raise ShapeMismatch(f"{name}: The input tensor B must have at least 2 dimensions.")
     check_square(input, name)
     shape = _solution_shape(input.shape, B.shape, left, name)
-    if input.dtype != B.dtype:
-        raise DTypeMismatch(f"{name}: Expected A and B to have the same dtype")
     if input.dtype not in (float32.numpy, float64.numpy):
         kind = from_numpy(input.dtype).kernel_name
         raise NotImplementedForDType(f"\"triangular_solve_cpu\" not implemented for '{kind}'")
+    if input.dtype != B.dtype:
+        raise DTypeMismatch(f"{name}: Expected A and B to have the same dtype")
     return Spec(shape, input.dtype)
 
 
@@ -170,7 +170,9 @@ def _check_parts(A: Any, at: int, named: str) -> tuple[int, int]:
 def tensorinv(F: Any, input: Array, ind: Int = 2) -> Any:
     """The inverse for ``tensordot``, the first ``ind`` dimensions being the rows."""
     if ind <= 0:
-        raise InvalidOperation("Expected a strictly positive integer for 'ind'")
+        raise InvalidOperation(f"Expected a strictly positive integer for 'ind', but got {ind}")
+    if ind > input.ndim:
+        raise InvalidOperation(f"ArrayRef: invalid slice, N = {ind}; size = {input.ndim}")
     n, _ = _check_parts(input, ind, "ind")
     shape = tuple(input.shape)
     return F.reshape(F.linalg_inv(F.reshape(input, (n, n))), (*shape[ind:], *shape[:ind]))

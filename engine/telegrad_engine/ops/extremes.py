@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..cases import T, case, reduction
-from ..dtypes import float32, from_numpy, int64
+from ..dtypes import bool_, float32, from_numpy, int64
 from ..errors import (
     IndexOutOfRange,
     InvalidOperation,
@@ -177,6 +177,8 @@ amin.derivative(input=_amax_grad)
 
 def _arg_rule(name: str) -> Callable[..., Spec]:
     def rule(input: Any, dim: Any = None, keepdim: bool = False) -> Spec:
+        if input.dtype == bool_.numpy:
+            raise InvalidOperation(f"{name}(): does not support bool input")
         if dim is None:
             if math.prod(input.shape) == 0:
                 raise IndexOutOfRange(f"{name}(): Expected reduction dim to be specified for input.numel() == 0.")

@@ -11,6 +11,7 @@ from ..params import Array, Int, Number
 from ..registry import composite, elementwise
 from ..specs import wrap_dim
 from .activation import EDGES, floats_only
+from .guards import no_bools
 
 
 @composite(
@@ -129,6 +130,7 @@ softshrink.derivative(
         case(T(), 0, 0),
         case(T(0, 3), 0, 0),
     ],
+    guard=no_bools("threshold_cpu"),
 )
 def threshold(xp: Any, input: Array, threshold: Number, value: Number) -> Any:
     """The input where it is above ``threshold``, else ``value``."""

@@ -11,6 +11,7 @@ from ..dtypes import int64
 from ..errors import DTypeMismatch, InvalidOperation, InvalidValue, NotImplementedForDType, ShapeMismatch
 from ..params import Array, OptionalBool, Str
 from ..registry import composite
+from ..specs import size_at
 
 
 def _check_grid(input: Any, grid: Any, mode: str, padding_mode: str) -> None:
@@ -25,7 +26,7 @@ def _check_grid(input: Any, grid: Any, mode: str, padding_mode: str) -> None:
         )
     shape, places = list(input.shape), list(grid.shape)
     both = f"input with sizes {shape} and grid with sizes {places}"
-    if shape[:1] != places[:1]:
+    if size_at(tuple(shape), 0) != size_at(tuple(places), 0):
         raise ShapeMismatch(f"grid_sampler(): expected grid and input to have same batch size, but got {both}")
     if not places or places[-1] != len(shape) - 2:
         raise ShapeMismatch(
@@ -81,27 +82,47 @@ def _reflected(F: Any, at: Any, n: int, align_corners: bool) -> Any:
 
 
 class _Elements:
-    """The elements of a batch (N, C, …) as rows, to be looked up by index."""
+    """The elements of each plane of a batch (N, C, …) one after the other, and a zero for what lies beyond."""
 
     def __init__(self, F: Any, input: Any) -> None:
-        n, channels, *self.sizes = input.shape
         self.F = F
-        self.rows = F.reshape(F.movedim(input, 1, -1), (n * math.prod(self.sizes), channels))
+        self.planes, self.sizes = tuple(input.shape[:2]), tuple(input.shape[2:])
+        self.count = math.prod(self.sizes) + 1
+        flat = F.constant_pad_nd(F.reshape(input, (*self.planes, self.count - 1)), (0, 1))
+        self.flat = F.reshape(flat, (math.prod(flat.shape),))
 
-    def at(self, index: Any) -> Any:
-        """Those at whole-numbered indices, a list of (N, …) for each dimension; beyond the image they are 0."""
+    def weighed(self, taps: list[list[tuple[Any, Any]]]) -> Any:
+        """The sums (N, C, …) of elements at whole-numbered indices (N, …) times weights.
+
+        ``taps`` has these pairs for each dimension; each combination of them is an element, its weight their product.
+        All elements are looked up at once.
+        """
         F = self.F
-        inside = None
-        flat: Any = 0
-        for place, n in zip(index, self.sizes, strict=True):
-            within = F.logical_and(place >= 0, place < n)
-            inside = within if inside is None else F.logical_and(inside, within)
-            flat = flat * n + F.clamp(place, 0, n - 1)
-        flat = F.to(F.where(inside, flat, 0.0), dtype=int64)
-        batch = F.reshape(F.arange(flat.shape[0]), (-1, *(1,) * (flat.dim() - 1))) * math.prod(self.sizes)
-        found = F.index_select(self.rows, 0, F.reshape(flat + batch, (-1,)))
-        found = F.reshape(found, (*flat.shape, self.rows.shape[1]))
-        return F.where(F.unsqueeze(inside, -1), found, 0.0)
+        lines = [[self._line(index, n) for index, _ in taps[d]] for d, n in enumerate(self.sizes)]
+        places, weights = [], []
+        for corner in itertools.product(*(range(len(each)) for each in taps)):
+            flat, inside = lines[0][corner[0]]
+            for d, tap in enumerate(corner[1:], 1):
+                place, within = lines[d][tap]
+                flat, inside = flat * self.sizes[d] + place, F.logical_and(inside, within)
+            places.append(F.where(inside, flat, self.count - 1))
+            weights.append(math.prod(taps[d][tap][1] for d, tap in enumerate(corner)))
+        return self._sums(F.stack(places, 1), F.stack(weights, 1))
+
+    def _line(self, index: Any, n: int) -> tuple[Any, Any]:
+        """An index along one dimension, brought inside, and where it was inside."""
+        F = self.F
+        return F.to(F.clamp(index, 0, n - 1), dtype=int64), F.logical_and(index >= 0, index < n)
+
+    def _sums(self, places: Any, weights: Any) -> Any:
+        F, (n, channels) = self.F, self.planes
+        _, taps, *shape = places.shape
+        spots = (n, 1, taps, math.prod(shape))
+        starts = F.reshape(F.arange(n * channels) * self.count, (n, channels, 1, 1))
+        every = F.reshape(places, spots) + starts
+        found = F.index_select(self.flat, 0, F.reshape(every, (math.prod(every.shape),)))
+        parts = F.reshape(found, tuple(every.shape)) * F.reshape(weights, spots)
+        return F.reshape(F.sum(parts, (2,)), (n, channels, *shape))
 
 
 # Between elements ----------------------------------------------------------------------------------------
@@ -109,23 +130,17 @@ class _Elements:
 
 def _nearest(F: Any, elements: _Elements, at: list[Any]) -> Any:
     # A weight that is always 1: so the grid has a gradient, of zeros, as in torch.
-    one = F.clamp(F.round(sum(at[1:], at[0])), 1, 1)
-    return elements.at([F.round(place.detach()) for place in at]) * F.unsqueeze(one, -1)
+    ones = [F.clamp(F.round(place), 1, 1) for place in at]
+    return elements.weighed([[(F.round(place.detach()), one)] for place, one in zip(at, ones, strict=True)])
 
 
 def _linear(F: Any, elements: _Elements, at: list[Any]) -> Any:
-    lows = [F.floor(place.detach()) for place in at]
-    shares = [place - low for place, low in zip(at, lows, strict=True)]
-    result = None
-    for corner in itertools.product((0, 1), repeat=len(at)):
-        weight = None
-        for share, upper in zip(shares, corner, strict=True):
-            factor = share if upper else 1 - share
-            weight = factor if weight is None else weight * factor
-        index = [low + upper for low, upper in zip(lows, corner, strict=True)]
-        part = elements.at(index) * F.unsqueeze(weight, -1)
-        result = part if result is None else result + part
-    return result
+    taps = []
+    for place in at:
+        low = F.floor(place.detach())
+        share = place - low
+        taps.append([(low, 1 - share), (low + 1, share)])
+    return elements.weighed(taps)
 
 
 def cubic_weights(share: Any) -> list[Any]:
@@ -142,18 +157,13 @@ def cubic_weights(share: Any) -> list[Any]:
 
 
 def _cubic(F: Any, elements: _Elements, at: list[Any], padding_mode: str, align_corners: bool) -> Any:
-    lows = [F.floor(place.detach()) for place in at]
-    weights = [cubic_weights(place - low) for place, low in zip(at, lows, strict=True)]
-    # Not the place between but each of the sixteen elements is brought inside.
-    taps = [
-        [_brought_inside(F, low + step, n, padding_mode, align_corners) for step in (-1, 0, 1, 2)]
-        for low, n in zip(lows, elements.sizes, strict=True)
-    ]
-    result = None
-    for i, j in itertools.product(range(4), repeat=2):
-        part = elements.at([taps[0][i], taps[1][j]]) * F.unsqueeze(weights[0][i] * weights[1][j], -1)
-        result = part if result is None else result + part
-    return result
+    taps = []
+    for place, n in zip(at, elements.sizes, strict=True):
+        low = F.floor(place.detach())
+        # Not the place between but each of the sixteen elements is brought inside.
+        near = [_brought_inside(F, low + step, n, padding_mode, align_corners) for step in (-1, 0, 1, 2)]
+        taps.append(list(zip(near, cubic_weights(place - low), strict=True)))
+    return elements.weighed(taps)
 
 
 PLACES = T(2, 3, 2, 2, low=-1.4, high=1.4)
@@ -191,8 +201,6 @@ def grid_sample(
     sizes = elements.sizes
     at = [_indices(F.select(grid, -1, len(sizes) - 1 - d), n, corners) for d, n in enumerate(sizes)]
     if mode == "bicubic":
-        result = _cubic(F, elements, at, padding_mode, corners)
-    else:
-        at = [_brought_inside(F, place, n, padding_mode, corners) for place, n in zip(at, sizes, strict=True)]
-        result = _nearest(F, elements, at) if mode == "nearest" else _linear(F, elements, at)
-    return F.movedim(result, -1, 1)
+        return _cubic(F, elements, at, padding_mode, corners)
+    at = [_brought_inside(F, place, n, padding_mode, corners) for place, n in zip(at, sizes, strict=True)]
+    return _nearest(F, elements, at) if mode == "nearest" else _linear(F, elements, at)

@@ -16,8 +16,8 @@ from ..errors import (
 from ..naming import by_operand
 from ..params import (
     Array,
-    Arrays,
     Bool,
+    Indices,
     Int,
     Items,
     Operand,
@@ -29,6 +29,7 @@ from ..specs import (
     expands_to,
     wrap_dim,
 )
+from .places import any_outside
 
 # Basic indexing: ints, slices, None and ellipsis ---------------------------------------------------------
 
@@ -118,7 +119,7 @@ getitem_scatter.derivative(input=lambda F, grad, index: F.getitem(grad, index))
 
 def _check_bounds(xp: Any, index: Any, size: int, dim: int, kind: type[Exception]) -> None:
     """Raise unless every index is within ``size``; negative ones count from the end."""
-    if index.size and (int(index.min()) < -size or int(index.max()) >= size):
+    if any_outside(xp, index, -size, size):
         wrong = int(index.max()) if int(index.max()) >= size else int(index.min())
         raise kind(f"index {wrong} is out of bounds for dimension {dim} with size {size}")
 
@@ -165,7 +166,7 @@ INDEXED = [
 
 
 @op(_index_rule, method=False, internal=True, cases=INDEXED)
-def index(xp: Any, input: Array, indices: Arrays) -> Any:
+def index(xp: Any, input: Array, indices: Indices) -> Any:
     """``input`` at index tensors, null where a dimension is taken whole."""
     shape = _index_rule(input, indices).shape
     if 0 in shape:  # nothing is read, so an index that points outside does no harm
@@ -205,7 +206,7 @@ PLACED = [
 
 
 @op(_index_put_rule, inplace=True, cases=PLACED)
-def index_put(xp: Any, input: Array, indices: Arrays, values: Operand, accumulate: Bool = False) -> Any:
+def index_put(xp: Any, input: Array, indices: Indices, values: Operand, accumulate: Bool = False) -> Any:
     """``input`` with ``values`` put, or added if ``accumulate``, at index tensors."""
     if 0 in _index_rule(input, indices).shape:
         return xp.array(input)
@@ -238,7 +239,7 @@ def _index_select_rule(input: Any, dim: int, index: Any) -> Spec:
 def index_select(xp: Any, input: Array, dim: Int, index: Array) -> Any:
     """The slices along ``dim`` that ``index`` names."""
     size = input.shape[dim] if input.ndim else 1
-    if index.size and (int(index.min()) < 0 or int(index.max()) >= size):
+    if any_outside(xp, index, 0, size):
         raise IndexOutOfRange("index out of range in self")
     return xp.take(input, xp.reshape(index, (-1,)), axis=dim) if input.ndim else input
 

@@ -9,7 +9,7 @@ from ..dtypes import int32, int64
 from ..errors import DTypeMismatch, IndexOutOfRange, InvalidOperation, ShapeMismatch
 from ..params import Array, Bool, Int, Str
 from ..registry import composite
-from ..specs import wrap_dim
+from ..specs import size_at, wrap_dim
 
 REDUCTIONS = ("prod", "mean", "amax", "amin")
 
@@ -32,10 +32,17 @@ def _check(input: Any, axis: int, index: Any, source: Any, reduce: str) -> None:
             f"{name}: self ({input.dtype.kernel_name}) and source ({source.dtype.kernel_name}) must have the same "
             "scalar type"
         )
-    if index.numel() != source.shape[axis]:
+    if index.numel() != size_at(source.shape, axis):
         raise ShapeMismatch(
             f"{name}: Number of indices ({index.numel()}) should be equal to source.size(dim): "
             f"({source.shape[axis]}), for dim: {axis}"
+        )
+    if any(n != m for d, (n, m) in enumerate(zip(input.shape, source.shape, strict=False)) if d != axis) or (
+        input.ndim != source.ndim
+    ):
+        raise ShapeMismatch(
+            "source tensor shape must match self tensor shape, excluding the specified dimension. Got self.shape = "
+            f"{list(input.shape)} source.shape = {list(source.shape)}"
         )
 
 

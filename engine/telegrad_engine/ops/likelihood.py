@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 from ..cases import T, case
-from ..errors import DTypeMismatch, InvalidValue
-from ..params import Array, Bool, Number, Operand, Str
+from ..errors import DTypeMismatch, InvalidArgument, InvalidValue
+from ..params import Array, Bool, Number, Operand, Reduction
 from ..registry import composite, op
 from ..specs import Spec
 from .loss import check_reduction, reduce_loss
@@ -32,7 +32,7 @@ def poisson_nll_loss(
     full: Bool = False,
     *,
     eps: Number = 1e-8,
-    reduction: Str = "mean",
+    reduction: Reduction = "mean",
 ) -> Any:
     """That of counts whose rate is ``exp(input)``, or ``input``; ``full`` adds Stirling's term for the target alone."""
     check_reduction(reduction)
@@ -71,11 +71,13 @@ def gaussian_nll_loss(
     var: Operand,
     full: Bool = False,
     eps: Number = 1e-6,
-    reduction: Str = "mean",
+    reduction: Reduction = "mean",
 ) -> Any:
     """That of numbers with mean ``input`` and variance ``var``, which counts as ``eps`` at least."""
     check_reduction(reduction)
     if not hasattr(var, "shape"):
+        if not isinstance(var, float):
+            raise InvalidArgument("any(): argument 'input' must be Tensor, not bool")  # torch's, of ``var < 0``
         if var < 0:
             raise InvalidValue("var has negative entry/entries")
         var = F.ones_like(input) * var

@@ -11,7 +11,7 @@ from ..dtypes import from_numpy, widened
 from ..errors import DTypeMismatch, ShapeMismatch
 from ..params import Array
 from ..registry import composite, op
-from ..specs import Spec
+from ..specs import Spec, expanded_shape
 
 _C_NAMES = {
     "Float": "float", "Double": "double", "Half": "c10::Half", "BFloat16": "c10::BFloat16",
@@ -224,31 +224,51 @@ def mv(F: Any, input: Array, vec: Array) -> Any:
 # Linear ---------------------------------------------------------------------------------------------
 
 
-def _linear_rule(input: Any, weight: Any, bias: Any = None) -> Spec:
+def linear_rule(input: Any, weight: Any, bias: Any = None) -> Spec:
+    """The shape rule of ``linear``, for what else multiplies by a weight and adds a bias."""
     if len(weight.shape) != 2 or not input.shape:
-        raise ShapeMismatch(
-            f"linear(): expected a weight of 2 dimensions and an input of at least 1, "
-            f"but they have {len(weight.shape)} and {len(input.shape)}"
-        )
-    same_dtype(input, weight)
+        raise _no_product(input, weight, bias)
+    if bias is None:
+        same_dtype(input, weight)
+    else:
+        _check_bias_dtype(input, weight, bias)
     out_features, in_features = weight.shape
+    rows = math.prod(input.shape[:-1])
     if input.shape[-1] != in_features:
-        rows = 1
-        for n in input.shape[:-1]:
-            rows *= n
         raise ShapeMismatch(
             f"mat1 and mat2 shapes cannot be multiplied ({rows}x{input.shape[-1]} and {in_features}x{out_features})"
         )
     if bias is not None and bias.shape not in ((out_features,), (), (1,)):
+        expanded_shape(tuple(bias.shape), bias.dtype, (rows, out_features))
         raise ShapeMismatch(
-            f"The expanded size of the tensor ({out_features}) must match the existing size "
-            f"({bias.shape[-1]}) at "
-            f"non-singleton dimension 1.  Target sizes: {[*input.shape[:-1], out_features]}.  "
-            f"Tensor sizes: {list(bias.shape)}"
+            f"linear(): expected a bias of shape [{out_features}] or of one element, but got {list(bias.shape)}"
         )
-    if bias is not None:
-        same_dtype(input, bias)
     return Spec((*input.shape[:-1], out_features), input.dtype)
+
+
+def _no_product(input: Any, weight: Any, bias: Any) -> ShapeMismatch:
+    """The error for a weight that is no matrix, or an input that is no vector."""
+    dims = len(weight.shape)
+    if not dims or not input.shape:
+        return ShapeMismatch(
+            f"both arguments to linear need to be at least 1D, but they are {len(input.shape)}D and {dims}D"
+        )
+    if dims > 2:
+        return ShapeMismatch(f"t() expects a tensor with <= 2 dimensions, but self is {dims}D")
+    if bias is not None:
+        return ShapeMismatch("mat2 must be a matrix, got 1-D tensor")
+    rows, n = math.prod(input.shape[:-1]), input.shape[-1]
+    if len(input.shape) > 1 and weight.shape[0] != n:
+        return ShapeMismatch(f"size mismatch, got input ({rows}), mat ({rows}x{n}), vec ({weight.shape[0]})")
+    return ShapeMismatch("linear(): expected a weight of 2 dimensions, but it has 1; matmul takes vectors")
+
+
+def _check_bias_dtype(input: Any, weight: Any, bias: Any) -> None:
+    kinds = [from_numpy(x.dtype).kernel_name for x in (input, weight, bias)]
+    if bias.dtype != weight.dtype:
+        raise DTypeMismatch(f"self and mat2 must have the same dtype, but got {kinds[2]} and {kinds[1]}")
+    if input.dtype != weight.dtype:
+        raise DTypeMismatch(f"mat1 and mat2 must have the same dtype, but got {kinds[0]} and {kinds[1]}")
 
 
 def _linear_node(node: Any) -> str:
@@ -258,7 +278,7 @@ def _linear_node(node: Any) -> str:
 
 
 @op(
-    _linear_rule,
+    linear_rule,
     node=_linear_node,
     namespace="torch.nn.functional",
     cases=[

@@ -7,10 +7,18 @@ from typing import Any
 
 from ..cases import I, T, case
 from ..dtypes import int64, is_floating, uint8
-from ..errors import IndexOutOfRange, InvalidOperation, InvalidValue, NotImplementedForDType, ShapeMismatch
-from ..params import Array, Int, Number, Str
+from ..errors import (
+    DTypeMismatch,
+    IndexOutOfRange,
+    InvalidOperation,
+    InvalidValue,
+    NotImplementedForDType,
+    ShapeMismatch,
+)
+from ..params import Array, Int, Number, Reduction
 from ..registry import composite, op
-from ..specs import Spec, reduced_shape
+from ..specs import Spec, reduced_shape, wrap_dim
+from .places import any_outside
 
 REDUCTIONS = ("none", "mean", "sum")
 
@@ -53,7 +61,7 @@ def weighted(F: Any, losses: Any, input: Any, weight: Any, reduction: str) -> An
         case(T(2, 3), T(2, 3), weight=T(2, 1)),
     ],
 )
-def mse_loss(F: Any, input: Array, target: Array, *, reduction: Str = "mean", weight: Array = None) -> Any:
+def mse_loss(F: Any, input: Array, target: Array, *, reduction: Reduction = "mean", weight: Array = None) -> Any:
     """The squared differences: their mean, weighted if there is a ``weight``, or as ``reduction`` says."""
     if weight is None and not input.is_floating_point() and not target.is_floating_point():
         raise NotImplementedForDType(f"\"mse_cpu\" not implemented for '{input.dtype.kernel_name}'")
@@ -70,16 +78,18 @@ def _nll_rule(
 ) -> Spec:
     check_reduction(reduction)
     if not input.shape:
-        raise ShapeMismatch("Expected input to have at least 1 dimension")
+        raise InvalidValue("Expected 1 or more dimensions (got 0)")
     if not is_floating(input.dtype):
         raise NotImplementedForDType("\"nll_loss_out_frame\" not implemented for 'Long'")
     if target.dtype not in (int64.numpy, uint8.numpy):
         raise InvalidOperation(f"expected target dtype to be Long or Byte, but got {_kernel_name(target)}")
-    if len(input.shape) == 2 and len(target.shape) > 1:
-        raise InvalidOperation("0D or 1D target tensor expected, multi-target not supported")
     if len(input.shape) > 1 and target.shape[:1] != input.shape[:1]:
         found = target.shape[0] if target.shape else 1
         raise InvalidValue(f"Expected input batch_size ({input.shape[0]}) to match target batch_size ({found}).")
+    if len(input.shape) == 2 and len(target.shape) > 1:
+        raise InvalidOperation("0D or 1D target tensor expected, multi-target not supported")
+    if len(input.shape) == 1 and len(target.shape) == 1 and target.shape != (1,):
+        raise InvalidValue(f"For 1D input, 1D target must have size 1, but got target size: {target.shape[0]}")
     expected = reduced_shape(input.shape, (_class_dim(len(input.shape)),), False)
     if target.shape != expected:
         raise ShapeMismatch(f"Expected target size {list(expected)}, got {list(target.shape)}")
@@ -90,6 +100,8 @@ def _nll_rule(
             "weight tensor "
             f"of shape: {list(weight.shape)}"
         )
+    if weight is not None and weight.dtype != input.dtype:
+        raise DTypeMismatch(f"expected scalar type {_kernel_name(input)} but found {_kernel_name(weight)}")
     return Spec(expected if reduction == "none" else (), input.dtype)
 
 
@@ -117,21 +129,20 @@ def _weights(xp: Any, input: Any, target: Any, weight: Any, ignore_index: int) -
     kept = target != ignore_index
     safe = xp.where(kept, target, 0)
     classes = input.shape[_class_dim(len(input.shape))]
-    if safe.size:
-        least, most = int(safe.min()), int(safe.max())
-        if least < 0 or most >= classes:
-            raise IndexOutOfRange(f"Target {most if most >= classes else least} is out of bounds.")
+    if any_outside(xp, safe, 0, classes):
+        wrong = int(safe.max()) if int(safe.max()) >= classes else int(safe.min())
+        raise IndexOutOfRange(f"Target {wrong} is out of bounds.")
     scale = kept.astype(input.dtype)
     return safe, scale if weight is None else scale * weight[safe]
 
 
-def _is_plain(target: Any, input: Any, ignore_index: int) -> bool:
-    """Whether every target is a class, and none is ignored."""
+def _is_plain(xp: Any, target: Any, input: Any, ignore_index: int) -> bool:
+    """Whether every target is a class, and none can be the ignored one."""
     if not target.size:
         return False
     least, most = target.min(), target.max()
-    within = least >= 0 and most < input.shape[_class_dim(input.ndim)]
-    return bool(within and not least <= ignore_index <= most)
+    within = (least >= 0) & (most < input.shape[_class_dim(input.ndim)])
+    return bool(xp.holds(within & ((least > ignore_index) | (most < ignore_index)), True))
 
 
 def _at_class(xp: Any, safe: Any, ndim: int) -> tuple[Any, ...]:
@@ -164,10 +175,10 @@ def nll_loss(
     weight: Array = None,
     *,
     ignore_index: Int = -100,
-    reduction: Str = "mean",
+    reduction: Reduction = "mean",
 ) -> Any:
     """The negative log-likelihood of class indices: input (N, C, …) of log-probabilities, target (N, …)."""
-    if weight is None and reduction != "none" and _is_plain(target, input, ignore_index):
+    if weight is None and reduction != "none" and _is_plain(xp, target, input, ignore_index):
         total = -input[_at_class(xp, target, input.ndim)].sum()
         count = target.size if reduction == "mean" else 1
         return total / count, target, xp.full(target.shape, 1 / count, input.dtype)
@@ -230,10 +241,12 @@ def cross_entropy(
     weight: Array = None,
     *,
     ignore_index: Int = -100,
-    reduction: Str = "mean",
+    reduction: Reduction = "mean",
     label_smoothing: Number = 0.0,
 ) -> Any:
     """The cross entropy of logits (N, C, …) and class indices (N, …), or class probabilities (N, C, …)."""
+    if not input.shape:
+        wrap_dim(1, 0)
     check_reduction(reduction)
     if not 0.0 <= label_smoothing <= 1.0:
         raise InvalidOperation(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing:g}")

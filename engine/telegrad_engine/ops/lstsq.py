@@ -10,7 +10,7 @@ from ..errors import DataDependentShape, DTypeMismatch, InvalidOperation, ShapeM
 from ..params import Array, OptionalNumber, OptionalStr
 from ..registry import op
 from ..specs import Spec, broadcast_shapes
-from .decompositions import POSITIVE, SQUARE, TALL, WIDE
+from .decompositions import POSITIVE, SQUARE, TALL, WIDE, thin_svd
 from .inverses import check_matrix
 from .spectra import pinv_grad
 
@@ -95,7 +95,7 @@ def lstsq(xp: Any, input: Array, b: Array, rcond: OptionalNumber = None, *, driv
     driver = driver or "gelsy"
     right = b[..., None] if _is_vector(input, b) else b
     m, n = input.shape[-2:]
-    U, S, Vh = xp.linalg.svd(input, full_matrices=False)
+    U, S, Vh = thin_svd(xp, input)
     if rcond is None:
         rcond = max(m, n) * float(xp.finfo(input.dtype).eps)
     kept = (0 if driver == "gels" else rcond * S[..., :1]) < S

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from ..cases import I, T, case
+from ..dtypes import int64
 from ..errors import DTypeMismatch, InvalidOperation, InvalidValue, NotImplementedForDType, ShapeMismatch
-from ..params import Array, Bool, Int, Number, Str
-from ..registry import composite
-from ..specs import Size
+from ..params import Array, Bool, Int, Number, Reduction
+from ..registry import composite, op
+from ..specs import Size, Spec, check_keeps_shape, size_at
 from .loss import check_reduction, reduce_loss
 
 # Distance ------------------------------------------------------------------------------------------------
@@ -44,7 +45,9 @@ REDUCTIONS = ("mean", "sum", "none")
         case(T(2, 3), SIGNS, reduction="median"),
     ],
 )
-def hinge_embedding_loss(F: Any, input: Array, target: Array, margin: Number = 1.0, *, reduction: Str = "mean") -> Any:
+def hinge_embedding_loss(
+    F: Any, input: Array, target: Array, margin: Number = 1.0, *, reduction: Reduction = "mean"
+) -> Any:
     """The input where the target is 1, what it lacks of ``margin`` where it is -1."""
     check_reduction(reduction)
     lacking = F.to(F.clamp(margin - input, min=0), dtype=input.dtype)
@@ -59,7 +62,7 @@ def hinge_embedding_loss(F: Any, input: Array, target: Array, margin: Number = 1
     ],
 )
 def margin_ranking_loss(
-    F: Any, input1: Array, input2: Array, target: Array, margin: Number = 0, *, reduction: Str = "mean"
+    F: Any, input1: Array, input2: Array, target: Array, margin: Number = 0, *, reduction: Reduction = "mean"
 ) -> Any:
     """What the difference, in the direction that ``target`` gives, lacks of ``margin``."""
     check_reduction(reduction)
@@ -79,12 +82,13 @@ def margin_ranking_loss(
         case(T(2, 3), T(3, values=[1.0, -1.0, 1.0], constant=True)),
     ],
 )
-def soft_margin_loss(F: Any, input: Array, target: Array, *, reduction: Str = "mean") -> Any:
+def soft_margin_loss(F: Any, input: Array, target: Array, *, reduction: Reduction = "mean") -> Any:
     """``log(1 + exp(-target * input))``."""
     check_reduction(reduction)
     if not input.is_floating_point():
         kind = input.dtype.kernel_name
         raise DTypeMismatch(f"result type Float can't be cast to the desired output type {kind}")
+    check_keeps_shape(input.shape, target.shape)
     return reduce_loss(F, -F.logsigmoid(target * input), reduction)
 
 
@@ -99,17 +103,17 @@ def soft_margin_loss(F: Any, input: Array, target: Array, *, reduction: Str = "m
     ],
 )
 def multilabel_soft_margin_loss(
-    F: Any, input: Array, target: Array, weight: Array = None, *, reduction: Str = "mean"
+    F: Any, input: Array, target: Array, weight: Array = None, *, reduction: Reduction = "mean"
 ) -> Any:
     """The binary cross entropy of the logits of each label, averaged over the labels (the last dimension)."""
     check_reduction(reduction)
     losses = -(target * F.logsigmoid(input) + (1 - target) * F.logsigmoid(-input))
     if weight is not None:
         losses = losses * weight
-    return reduce_loss(F, F.sum(losses, (-1,)) / input.shape[-1], reduction)
+    return reduce_loss(F, F.sum(losses, (-1,)) / size_at(input.shape, -1), reduction)
 
 
-def _check_classes(input: Any, target: Any, p: int) -> None:
+def _check_classes(input: Any, target: Any, p: int, weight: Any) -> None:
     if p not in (1, 2):
         raise InvalidValue("only p == 1 and p == 2 supported")
     rows = input.shape[0] if input.dim() == 2 else 1
@@ -121,6 +125,11 @@ def _check_classes(input: Any, target: Any, p: int) -> None:
     if not input.is_floating_point():
         kind = input.dtype.kernel_name
         raise NotImplementedForDType(f"\"multi_margin_loss_cpu_kernel\" not implemented for '{kind}'")
+    if weight is not None and weight.numel() != input.shape[-1]:
+        raise ShapeMismatch(f"inconsistent weight size, expected {input.shape[-1]} but got {list(weight.shape)}")
+    for x, expected in ((target, int64), (weight, input.dtype)):
+        if x is not None and x.dtype is not expected:
+            raise DTypeMismatch(f"expected scalar type {expected.kernel_name} but found {x.dtype.kernel_name}")
 
 
 @composite(
@@ -141,11 +150,11 @@ def multi_margin_loss(
     margin: Number = 1.0,
     weight: Array = None,
     *,
-    reduction: Str = "mean",
+    reduction: Reduction = "mean",
 ) -> Any:
     """What each other class comes nearer to the target's than ``margin``, to the power ``p``, over all classes."""
     check_reduction(reduction)
-    _check_classes(input, target, p)
+    _check_classes(input, target, p, weight)
     rows = input if input.dim() == 2 else F.unsqueeze(input, 0)
     places = F.reshape(target, (-1, 1))
     lacking = F.clamp(margin - F.gather(rows, 1, places) + rows, min=0)
@@ -154,6 +163,63 @@ def multi_margin_loss(
         lacking = lacking * F.unsqueeze(F.index_select(weight, 0, F.reshape(target, (-1,))), 1)
     losses = F.sum(F.scatter(lacking, 1, places, 0.0), (1,)) / rows.shape[1]
     return reduce_loss(F, losses if input.dim() == 2 and target.dim() else F.squeeze(losses, 0), reduction)
+
+
+def _check_labels(input: Any, target: Any) -> None:
+    shape = list(input.shape)
+    if len(shape) > 2 or not all(shape[-1:]):
+        raise ShapeMismatch(f"Expected non-empty vector or matrix with optional 0-dim batch size, but got: {shape}")
+    if list(target.shape) != shape:
+        raise ShapeMismatch(f"inconsistent target size: {list(target.shape)} for input of size: {shape}")
+    if not input.is_floating_point():
+        kind = input.dtype.kernel_name
+        raise NotImplementedForDType(f"\"multilabel_margin_loss_forward_out_frame\" not implemented for '{kind}'")
+    if target.dtype.name != "int64":
+        raise DTypeMismatch(f"expected scalar type Long but found {target.dtype.kernel_name}")
+
+
+def _listed_rule(target: Any, classes: int) -> Spec:
+    return Spec(target.shape, int64.numpy)
+
+
+@op(_listed_rule, internal=True, method=False)
+def listed(xp: Any, target: Array, classes: Int) -> Any:
+    """1 for each of the classes that rows list before their first -1, else 0. Raises for what is no class."""
+    if target.size and not -1 <= int(target.min()) <= int(target.max()) < classes:
+        raise InvalidOperation("argument #2 'target' is out of range")
+    return xp.cumprod((target >= 0).astype(int64.numpy), axis=-1)
+
+
+LABELS = T(2, 4, dtype="int64", values=[[0, 2, -1, 1], [3, -1, 0, 0]])
+
+
+@composite(
+    namespace="torch.nn.functional",
+    cases=[
+        *[case(T(2, 4), LABELS, reduction=how) for how in REDUCTIONS],
+        case(T(3), T(3, dtype="int64", values=[1, -1, 0])),
+        case(T(3), T(3, dtype="int64", values=[1, 1, 2])),
+        case(T(), T(dtype="int64", values=0)),
+        case(T(2, 3), T(3, dtype="int64", values=[1, -1, 0])),
+        case(T(2, 3), T(2, 3, dtype="float32", constant=True)),
+        case(T(2, 2, 3), T(2, 2, 3, dtype="int64")),
+    ],
+)
+def multilabel_margin_loss(F: Any, input: Array, target: Array, *, reduction: Reduction = "mean") -> Any:
+    """What each class that is no target comes nearer than 1 to each that is, over all classes.
+
+    A row of ``target`` lists classes; what follows a -1 does not count.
+    """
+    check_reduction(reduction)
+    _check_labels(input, target)
+    rows, labels = (F.reshape(x, (-1, x.shape[-1] if x.dim() else 1)) for x in (input, target))
+    counts = F.to(F.listed(labels, rows.shape[1]), dtype=input.dtype)
+    places = F.clamp(labels, min=0)
+    others = F.eq(F.scatter_add(F.zeros_like(rows), 1, places, counts), 0)
+    lacking = F.clamp(1 - F.unsqueeze(F.gather(rows, 1, places), 2) + F.unsqueeze(rows, 1), min=0)
+    counted = F.unsqueeze(counts, 2) * F.unsqueeze(others, 1)
+    losses = F.sum(lacking * counted, (1, 2)) / rows.shape[1]
+    return reduce_loss(F, losses if input.dim() == 2 else F.squeeze(losses, 0), reduction)
 
 
 # Triplets ------------------------------------------------------------------------------------------------
@@ -179,7 +245,7 @@ def triplet_margin_loss(
     eps: Number = 1e-6,
     swap: Bool = False,
     *,
-    reduction: Str = "mean",
+    reduction: Reduction = "mean",
 ) -> Any:
     """How much nearer than ``margin`` the negative is than the positive; with ``swap``, to the nearer of the two."""
     check_reduction(reduction)

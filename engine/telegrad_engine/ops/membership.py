@@ -7,11 +7,11 @@ import math
 from typing import Any
 
 from ..cases import I, T, case
-from ..dtypes import int64
+from ..dtypes import bool_, int64
 from ..errors import DataDependentShape, InvalidOperation, ShapeMismatch
 from ..params import Array, Bool, Int, ManyArrays, Operand, OptionalInt
 from ..registry import composite, op
-from ..specs import Spec, wrap_dim
+from ..specs import Spec, check_size, size_at, wrap_dim
 
 
 @composite(
@@ -29,6 +29,9 @@ def isin(
     F: Any, elements: Operand, test_elements: Operand, *, assume_unique: Bool = False, invert: Bool = False
 ) -> Any:
     """Whether each of ``elements`` is one of ``test_elements``, or, with ``invert``, is none."""
+    for x in (elements, test_elements):
+        if hasattr(x, "_data") and x.dtype is bool_:
+            raise InvalidOperation("Unsupported input type encountered for isin(): Bool")
     others = F.reshape(test_elements, (-1,)) if hasattr(test_elements, "_data") else test_elements
     each = F.unsqueeze(elements, -1) if hasattr(elements, "_data") else elements
     found = F.eq(each, others) if hasattr(each, "_data") else F.eq(others, each)
@@ -83,10 +86,13 @@ def combinations(F: Any, input: Array, r: Int = 2, with_replacement: Bool = Fals
         raise InvalidOperation(f"Expect a non-negative number, but got {r}")
     if not r:
         return F.new_zeros(input, (0,))
-    choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
-    rows = list(choose(range(input.shape[0]), r))
-    if not rows:
+    n = input.shape[0]
+    count = math.comb(n + r - 1, r) if with_replacement and n else math.comb(n, r)
+    check_size((count, r), input._data.dtype)
+    if not count:
         return F.new_zeros(input, (0, r))
+    choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
+    rows = list(choose(range(n), r))
     taken = [F.cat([F.narrow(input, 0, row[i], 1) for row in rows]) for i in range(r)]
     return F.stack(taken, 1)
 
@@ -111,7 +117,7 @@ def nonzero_as_tuple(F: Any, input: Array, *, as_tuple: Bool) -> Any:
 def _runs_rule(input: Any, dim: int = 0) -> list[Spec]:
     if isinstance(input, Spec):
         raise DataDependentShape("the shape of unique_consecutive's result depends on the input's values")
-    n = input.shape[dim]
+    n = size_at(input.shape, dim)
     return [Spec(input.shape, input.dtype), Spec((n,), int64.numpy), Spec((n,), int64.numpy)]
 
 

@@ -42,13 +42,13 @@ relu_backward.derivative(
 
 def _softmax_rule(name: str, input: Any, dim: int, dtype: Any = None) -> Spec:
     wrap_dim(dim, len(input.shape))
-    if dtype is None and not is_floating(input.dtype) and 0 not in input.shape:
+    result = input.dtype if dtype is None else dtype.numpy
+    if not is_floating(result) and 0 not in input.shape:
         last = dim % max(len(input.shape), 1) == max(len(input.shape), 1) - 1
         raise NotImplementedForDType(
-            f'"{name}_{"lastdim_" if last else ""}kernel_impl" not implemented for '
-            f"'{from_numpy(input.dtype).kernel_name}'"
+            f"\"{name}_{'lastdim_' if last else ''}kernel_impl\" not implemented for '{from_numpy(result).kernel_name}'"
         )
-    return Spec(input.shape, input.dtype if dtype is None else dtype.numpy)
+    return Spec(input.shape, result)
 
 
 SOFTMAXES = [

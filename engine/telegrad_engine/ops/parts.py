@@ -125,7 +125,12 @@ stack.derivative(
 def _split_sizes(shape: Any, split_size: Any, axis: int) -> list[int]:
     size = shape[axis]
     if not isinstance(split_size, int):
-        if sum(split_size) != size or any(n < 0 for n in split_size):
+        if any(n < 0 for n in split_size):
+            raise ShapeMismatch(
+                "split_with_sizes expects split_sizes have only non-negative entries, but got "
+                f"split_sizes={list(split_size)}"
+            )
+        if sum(split_size) != size:
             raise ShapeMismatch(
                 f"split_with_sizes expects split_sizes to sum exactly to {size} (input tensor's size at "
                 "dimension "

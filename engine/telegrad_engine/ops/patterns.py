@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from ..cases import I, T, case
 from ..dtypes import from_numpy, int32, int64, is_floating
 from ..errors import (
@@ -50,6 +52,12 @@ def logspace(
     return powers.astype(default_float() if dtype is None else dtype.numpy)
 
 
+def _clipped_sum(end: int, most: int) -> int:
+    """The sum of ``min(i, most)`` over all i from 0 up to, but without, ``end``."""
+    end = max(end, 0)
+    return end * (end - 1) // 2 if end <= most else most * (most - 1) // 2 + (end - most) * most
+
+
 def _triangle(name: str, lower: bool) -> Any:
     def rule(row: int, col: int, offset: int = 0, *, dtype: Any = None) -> Spec:
         for size, which in ((row, "row"), (col, "col")):
@@ -57,10 +65,17 @@ def _triangle(name: str, lower: bool) -> Any:
                 raise InvalidOperation(f"{which} must be non-negative, got{size}")
         if dtype is not None and dtype not in (int32, int64):
             raise NotImplementedForDType(f"\"{name}\" not implemented for '{dtype.kernel_name}'")
-        below = sum(min(max(i + offset + lower, 0), col) for i in range(row))
+        first = offset + lower
+        below = _clipped_sum(first + row, col) - _clipped_sum(first, col)
         return sized(name, (2, below if lower else row * col - below), int64 if dtype is None else dtype)
 
     return rule
+
+
+def _runs(rows: Any, starts: Any, counts: Any) -> Any:
+    """The rows and columns of so many neighbours in each row: (2, n), without a mask of all elements."""
+    columns = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts - starts, counts)
+    return np.stack((np.repeat(rows, counts), columns))
 
 
 INDICES = [
@@ -78,13 +93,17 @@ INDICES = [
 @op(_triangle("tril_indices", True), factory=True, cases=INDICES)
 def tril_indices(xp: Any, row: Int, col: Int, offset: Int = 0, *, dtype: OptionalDType = None) -> Any:
     """The rows and columns of the elements of a lower triangle: (2, n)."""
-    return xp.stack(xp.tril_indices(row, offset, col)).astype(int64.numpy if dtype is None else dtype.numpy)
+    rows = np.arange(min(max(-offset, 0), row), row)
+    counts = np.minimum(rows + offset + 1, col)
+    return xp.asarray(_runs(rows, np.zeros_like(rows), counts)).astype(int64.numpy if dtype is None else dtype.numpy)
 
 
 @op(_triangle("triu_indices", False), factory=True, cases=INDICES)
 def triu_indices(xp: Any, row: Int, col: Int, offset: Int = 0, *, dtype: OptionalDType = None) -> Any:
     """The rows and columns of the elements of an upper triangle: (2, n)."""
-    return xp.stack(xp.triu_indices(row, offset, col)).astype(int64.numpy if dtype is None else dtype.numpy)
+    rows = np.arange(max(min(row, col - offset), 0))
+    starts = np.maximum(rows + offset, 0)
+    return xp.asarray(_runs(rows, starts, col - starts)).astype(int64.numpy if dtype is None else dtype.numpy)
 
 
 def _one_hot_rule(input: Any, num_classes: int = -1) -> Spec:
@@ -123,6 +142,8 @@ def one_hot(xp: Any, input: Array, num_classes: Int = -1) -> Any:
         raise InvalidOperation("Class values must be non-negative.")
     if input.size and int(input.max()) >= n:
         raise InvalidOperation("Class values must be smaller than num_classes.")
+    if not input.size:
+        return xp.zeros((*input.shape, n), int64.numpy)
     return (xp.expand_dims(input, -1) == xp.arange(n)).astype(int64.numpy)
 
 

@@ -11,7 +11,7 @@ from ..errors import DTypeMismatch, IndexOutOfRange, InvalidOperation, ShapeMism
 from ..params import Array, Bool, Int, OptionalInt, Str
 from ..registry import composite, op
 from ..specs import Spec, broadcast_shapes, wrap_dim
-from .places import check_within, padded_to, places, source
+from .places import any_outside, check_within, padded_to, places, source
 from .scatter import scatter
 
 
@@ -44,7 +44,7 @@ def _take_rule(input: Any, index: Any) -> Spec:
 def take(xp: Any, input: Array, index: Array) -> Any:
     """The elements at ``index``, as if ``input`` were a vector."""
     size = input.size
-    if index.size and (int(index.min()) < -size or int(index.max()) >= size):
+    if any_outside(xp, index, -size, size):
         wrong = int(index.max()) if int(index.max()) >= size else int(index.min())
         raise IndexOutOfRange(f"out of range: tried to access index {wrong} on a tensor of {size} elements.")
     return xp.reshape(input, (-1,))[index]
@@ -142,7 +142,9 @@ def scatter_reduce(
 ) -> Any:
     """``input`` with ``src`` reduced into it along ``dim`` where ``index`` says."""
     axis = dim % max(input.ndim, 1)
-    check_within(index, input.shape[axis] if input.ndim else 1, axis)
+    check_within(xp, index, input.shape[axis] if input.ndim else 1, axis)
+    if not index.size:
+        return xp.copy(input)
     at = places(xp, index, axis)
     first = input if include_self else xp.index_set(input, at, _start(xp, reduce, input.dtype))
     result = xp.index_combine(first, at, source(src, index), REDUCERS[reduce])

@@ -7,9 +7,14 @@ from typing import Any
 from ..errors import IndexOutOfBounds
 
 
-def check_within(index: Any, size: int, axis: int) -> None:
+def any_outside(xp: Any, index: Any, least: int, size: int) -> bool:
+    """Whether an index is less than ``least``, or not less than ``size``."""
+    return bool(index.size) and xp.holds((index.min() < least) | (index.max() >= size), False)
+
+
+def check_within(xp: Any, index: Any, size: int, axis: int) -> None:
     """Raise unless every index is from 0 up to, but without, ``size``."""
-    if index.size and (int(index.min()) < 0 or int(index.max()) >= size):
+    if any_outside(xp, index, 0, size):
         wrong = int(index.max()) if int(index.max()) >= size else int(index.min())
         raise IndexOutOfBounds(f"index {wrong} is out of bounds for dimension {axis} with size {size}")
 

@@ -17,15 +17,18 @@ from ..naming import by_operand
 from ..params import Array, Int, Number, Operand
 from ..registry import op
 from ..specs import Spec, wrap_dim
+from .places import any_outside
 
 
 def _kind(x: Any) -> str:
     return from_numpy(x.dtype).kernel_name
 
 
-def _check_bounds(index: Any, size: int, dim: int, error: type[Exception], name: str = "", least: int = 0) -> None:
+def _check_bounds(
+    xp: Any, index: Any, size: int, dim: int, error: type[Exception], name: str = "", least: int = 0
+) -> None:
     """Raise unless every index is from ``least`` up to, but without, ``size``."""
-    if index.size and (int(index.min()) < least or int(index.max()) >= size):
+    if any_outside(xp, index, least, size):
         wrong = int(index.max()) if int(index.max()) >= size else int(index.min())
         raise error(f"{name}index {wrong} is out of bounds for dimension {dim} with size {size}")
 
@@ -95,9 +98,9 @@ def _index_add_rule(input: Any, dim: int, index: Any, source: Any, *, alpha: Any
 def index_add(xp: Any, input: Array, dim: Int, index: Array, source: Array, *, alpha: Number = 1) -> Any:
     """``input`` with ``alpha`` times the slices of ``source`` added along ``dim`` at ``index``."""
     whole, place = _along(xp, input, dim, index)
-    if whole.ndim == 1 and index.size and not 0 <= int(index.min()) <= int(index.max()) < whole.shape[0]:
+    if whole.ndim == 1 and any_outside(xp, index, 0, whole.shape[0]):
         raise IndexOutOfRange("index out of range in self")
-    _check_bounds(index, whole.shape[dim], dim % whole.ndim, IndexOutOfBounds)
+    _check_bounds(xp, index, whole.shape[dim], dim % whole.ndim, IndexOutOfBounds)
     added = source if source.ndim else xp.reshape(source, (1,))
     if alpha != 1:
         added = (added * alpha).astype(input.dtype)
@@ -161,7 +164,7 @@ def _index_copy_rule(input: Any, dim: int, index: Any, source: Any) -> Spec:
 def index_copy(xp: Any, input: Array, dim: Int, index: Array, source: Array) -> Any:
     """``input`` with the slices of ``source`` written along ``dim`` at ``index``."""
     whole, place = _along(xp, input, dim, index)
-    _check_bounds(index, whole.shape[dim], dim % whole.ndim, IndexOutOfRange, "index_copy_(): ")
+    _check_bounds(xp, index, whole.shape[dim], dim % whole.ndim, IndexOutOfRange, "index_copy_(): ")
     return xp.reshape(xp.index_set(whole, place, source), input.shape)
 
 
@@ -202,7 +205,7 @@ def _index_fill_rule(input: Any, dim: int, index: Any, value: Any) -> Spec:
 def index_fill(xp: Any, input: Array, dim: Int, index: Array, value: Operand) -> Any:
     """``input`` with ``value`` in the slices along ``dim`` at ``index``."""
     whole, place = _along(xp, input, dim, index)
-    _check_bounds(index, whole.shape[dim], dim % whole.ndim, IndexOutOfRange, least=-whole.shape[dim])
+    _check_bounds(xp, index, whole.shape[dim], dim % whole.ndim, IndexOutOfRange, least=-whole.shape[dim])
     return xp.reshape(xp.index_set(whole, place, value), input.shape)
 
 

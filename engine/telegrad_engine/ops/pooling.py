@@ -61,7 +61,7 @@ def largest(
     dtype = _taps_dtype(kernel_size)
     first = _first_inside(xp, windows, counts).astype(dtype) if any(padding) else xp.zeros(counts, dtype)
     result, taps = _compared(xp, views, kernel_size, first, False)
-    if floating and xp.isnan(result).any():
+    if floating and xp.holds(xp.isnan(result).any(), False):
         return _compared(xp, views, kernel_size, first, True)
     return result, taps
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from ..dtypes import bool_
 from ..errors import InvalidOperation, NotImplementedForDType, ShapeMismatch
-from ..specs import Shape, Spec
+from ..specs import Shape, Spec, size_at
 
 NUMBERS = {2: "two", 3: "three"}
 AXES = {2: "HW", 3: "THW"}
@@ -64,9 +64,16 @@ def check_signal(name: str, input: Any) -> None:
         )
 
 
+def fitting_int(values: Any) -> None:
+    """Raise for numbers larger than torch's poolings count with."""
+    if any(abs(n) >= 2**31 for n in values):
+        raise InvalidOperation("value cannot be converted to type int without overflow")
+
+
 def single(value: Any, otherwise: str) -> int:
     """The one number of a one-dimensional window."""
     values = (value,) if isinstance(value, int) else tuple(value)
+    fitting_int(values)
     if len(values) != 1:
         raise ShapeMismatch(otherwise.format(len(values)))
     return int(values[0])
@@ -80,6 +87,7 @@ def read_windows(
 
     def numbers(what: str, value: Any, form: str) -> Shape:
         values = (value,) if isinstance(value, int) else tuple(value)
+        fitting_int(values)
         if len(values) not in (1, ndim):
             raise ShapeMismatch(f"{name}: {what} must {form}a single int, or a tuple of {NUMBERS[ndim]} ints")
         return values * ndim if len(values) == 1 else values
@@ -140,6 +148,8 @@ def pooled(name: str, input: Any, windows: Windows) -> Spec:
 
 def _check_shape(name: str, shape: list[int], ndim: int) -> None:
     if len(shape) not in (ndim + 1, ndim + 2):
+        if name == "avg_pool2d":
+            size_at(tuple(shape), -3)
         if ndim == 3 or name == "max_pool2d":
             raise ShapeMismatch(f"non-empty {ndim + 1}D or {ndim + 2}D (batch mode) tensor expected for input")
     elif 0 not in shape[-ndim - 1 :]:

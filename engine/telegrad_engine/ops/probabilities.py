@@ -7,21 +7,15 @@ from typing import Any
 from ..cases import I, T, case
 from ..dtypes import from_numpy, is_floating
 from ..errors import DTypeMismatch, InvalidOperation, InvalidValue, NotImplementedForDType, ShapeMismatch
-from ..params import Array, Bool, Int, Number, Str
+from ..params import Array, Bool, Int, Number, Reduction
 from ..registry import composite, op
-from ..specs import Size, Spec, broadcast_shapes
+from ..specs import Size, Spec, broadcast_shapes, check_keeps_shape
 from .loss import check_reduction, reduce_loss
 from .regression import reduce_losses, share
 
 
 def _kind(x: Any) -> str:
     return from_numpy(x.dtype).kernel_name
-
-
-def _check_weight(shape: tuple[int, ...], weight: Any) -> None:
-    broadcast = broadcast_shapes(shape, weight.shape)
-    if broadcast != shape:
-        raise ShapeMismatch(f"output with shape {list(shape)} doesn't match the broadcast shape {list(broadcast)}")
 
 
 # Binary --------------------------------------------------------------------------------------------------
@@ -41,7 +35,7 @@ def _binary_rule(input: Any, target: Any, weight: Any = None, *, reduction: str 
     if not is_floating(input.dtype):
         raise NotImplementedForDType(f"\"binary_cross_entropy\" not implemented for '{_kind(input)}'")
     if weight is not None:
-        _check_weight(input.shape, weight)
+        check_keeps_shape(input.shape, weight.shape)
     return Spec(input.shape if reduction == "none" else (), input.dtype)
 
 
@@ -67,7 +61,9 @@ def _chances(*shape: int) -> T:
         case(_chances(2, 3), _chances(2, 3), T(3)),
     ],
 )
-def binary_cross_entropy(xp: Any, input: Array, target: Array, weight: Array = None, *, reduction: Str = "mean") -> Any:
+def binary_cross_entropy(
+    xp: Any, input: Array, target: Array, weight: Array = None, *, reduction: Reduction = "mean"
+) -> Any:
     """The cross entropy of probabilities with target probabilities; logarithms are kept above -100, as in torch."""
     for name, values in (("input", input), ("target", target)):
         if not xp.all(xp.logical_and(values >= 0, values <= 1)):
@@ -106,9 +102,9 @@ def _logits_rule(
         raise DTypeMismatch(f"result type {_kind(input)} can't be cast to the desired output type {_kind(target)}")
     if pos_weight is not None:
         broadcast_shapes(pos_weight.shape, input.shape)
-        _check_weight(input.shape, pos_weight)
+        check_keeps_shape(input.shape, pos_weight.shape)
     if weight is not None:
-        _check_weight(input.shape, weight)
+        check_keeps_shape(input.shape, weight.shape)
     return Spec(input.shape if reduction == "none" else (), target.dtype)
 
 
@@ -131,7 +127,13 @@ def _logits_rule(
     ],
 )
 def binary_cross_entropy_with_logits(
-    xp: Any, input: Array, target: Array, weight: Array = None, *, reduction: Str = "mean", pos_weight: Array = None
+    xp: Any,
+    input: Array,
+    target: Array,
+    weight: Array = None,
+    *,
+    reduction: Reduction = "mean",
+    pos_weight: Array = None,
 ) -> Any:
     """The cross entropy of the logits' sigmoids with target probabilities, without overflow."""
     logs = xp.minimum(input, 0) - xp.log1p(xp.exp(-xp.absolute(input)))
@@ -171,7 +173,7 @@ LOGS = T(2, 3, low=-3.0, high=-0.1)
         case(LOGS, _chances(2, 3), reduction="median"),
     ],
 )
-def kl_div(F: Any, input: Array, target: Array, *, reduction: Str = "mean", log_target: Bool = False) -> Any:
+def kl_div(F: Any, input: Array, target: Array, *, reduction: Reduction = "mean", log_target: Bool = False) -> Any:
     """The divergence of ``exp(input)`` from ``target`` (its logarithm if ``log_target``), elementwise; then reduced."""
     if reduction != "batchmean":
         check_reduction(reduction)
@@ -226,7 +228,7 @@ SIDES = T(3, values=[1, -1, 1], dtype="int64")
     ],
 )
 def cosine_embedding_loss(
-    F: Any, input1: Array, input2: Array, target: Array, margin: Number = 0, *, reduction: Str = "mean"
+    F: Any, input1: Array, input2: Array, target: Array, margin: Number = 0, *, reduction: Reduction = "mean"
 ) -> Any:
     """One less the cosine of pairs whose target is 1, what it is above ``margin`` where the target is -1."""
     ndim = len(target.shape)

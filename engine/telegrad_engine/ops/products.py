@@ -8,10 +8,11 @@ from typing import Any
 
 from ..cases import T, case
 from ..dtypes import FLOATING, bool_, int64, parse, widened
-from ..errors import DTypeMismatch, InvalidOperation, NotImplementedForDType, ShapeMismatch
-from ..params import Array, Arrays, Int, Items, Number, OptionalInt
+from ..errors import DTypeMismatch, InvalidOperation, InvalidValue, NotImplementedForDType, ShapeMismatch
+from ..params import Array, Arrays, Int, IntsKind, Items, Number, OptionalInt
 from ..registry import composite, op
-from ..specs import Spec, broadcast_shapes, expands_to, wrap_dim, wrap_dims
+from ..signature import REQUIRED, Param, Signature
+from ..specs import Spec, broadcast_shapes, expands_to, size_at, wrap_dim, wrap_dims
 from .addmm import kind_names
 
 # Over chosen dimensions -------------------------------------------------------------------------------
@@ -42,7 +43,17 @@ def tensordot(F: Any, a: Array, b: Array, dims: Int = 2) -> Any:
 )
 def tensordot_dims(F: Any, a: Array, b: Array, dims: Items) -> Any:
     """The sum of products over pairs of dimensions: those of ``a``, then those of ``b``."""
-    return _contract(F, a, b, *dims)
+    if len(dims) != 2:
+        few = len(dims) < 2
+        raise InvalidValue(
+            f"{'not enough' if few else 'too many'} values to unpack (expected 2{f', got {len(dims)}' * few})"
+        )
+    checked = _PAIR.check_attrs(dict(zip(("dims_self", "dims_other"), dims, strict=True)))
+    return _contract(F, a, b, checked["dims_self"], checked["dims_other"])
+
+
+_PAIR = Signature("tensordot", tuple(Param(name, IntsKind(), REQUIRED, False) for name in ("dims_self", "dims_other")))
+"""What tensordot's two lists of dimensions are checked as."""
 
 
 def _contract(F: Any, a: Any, b: Any, dims_a: tuple[int, ...], dims_b: tuple[int, ...]) -> Any:
@@ -51,7 +62,7 @@ def _contract(F: Any, a: Any, b: Any, dims_a: tuple[int, ...], dims_b: tuple[int
     if a.dtype != b.dtype:
         raise DTypeMismatch("both inputs should have same dtype")
     for i, j in zip(dims_a, dims_b, strict=True):
-        n, m = a.shape[wrap_dim(i, a.ndim)], b.shape[wrap_dim(j, b.ndim)]
+        n, m = size_at(a.shape, i), size_at(b.shape, j)
         if m == 1:
             a = F.sum(a, (i,), True)
         elif n == 1:
@@ -120,10 +131,10 @@ def _cross_rule(input: Any, other: Any, *, dim: int = -1) -> Spec:
     if n != 3 or m != 3:
         raise ShapeMismatch(f"linalg.cross: inputs dimension {dim} must have length 3. Got {n} and {m}")
     shape = broadcast_shapes(input.shape, other.shape)
-    if input.dtype != other.dtype:
-        raise DTypeMismatch("expected scalar type {} but found {}".format(*kind_names(input, other)))
     if input.dtype == bool_.numpy:
         raise NotImplementedForDType("\"cross\" not implemented for 'Bool'")
+    if input.dtype != other.dtype:
+        raise DTypeMismatch("expected scalar type {} but found {}".format(*kind_names(input, other)))
     return Spec(shape, input.dtype)
 
 
@@ -181,6 +192,11 @@ def vecdot(F: Any, x: Array, y: Array, *, dim: Int = -1) -> Any:
     if not x.is_floating_point():
         kind = x.dtype.kernel_name
         raise DTypeMismatch(f"linalg.vecdot: Expected a floating point or complex tensor as input. Got {kind}")
+    if x.dtype is not y.dtype:
+        raise DTypeMismatch(
+            f"linalg.vecdot: Expected x and y to have the same dtype, but found x of type {x.dtype.kernel_name} and y "
+            f"of type {y.dtype.kernel_name} instead"
+        )
     return F.dot(x, y) if x.ndim == y.ndim == 1 else F.sum(x * y, (dim,))
 
 

@@ -156,7 +156,9 @@ drop.derivative(input=lambda F, grad, mask: grad * mask)
 )
 def dropout(F: Any, input: Array, p: Number = 0.5, training: Bool = True) -> Any:
     """Each element zeroed with probability ``p`` while training, the rest scaled by 1 / (1 - p)."""
-    if not 0 <= p <= 1 or math.isnan(p):
+    if math.isnan(p):
+        raise InvalidOperation(f"dropout probability has to be between 0 and 1, but got {p}")
+    if not 0 <= p <= 1:
         raise InvalidValue(f"dropout probability has to be between 0 and 1, but got {p}")
     if not training or p == 0 or 0 in input.shape:
         return input

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ..cases import T, case
-from ..errors import InvalidOperation, NotSupported
+from ..errors import DTypeMismatch, InvalidOperation
 from ..params import Array, Arrays, Bool, Int, Number
 from ..registry import composite
+from ..specs import size_at
 
 # Stacks -----------------------------------------------------------------------------------------------------
 
@@ -24,14 +25,20 @@ class Direction(NamedTuple):
     w_hh: Any
     b_ih: Any
     b_hh: Any
+    w_hr: Any = None
+    """What an LSTM's states are multiplied with, to be smaller."""
 
 
-def _directions(params: Sequence[Any], has_biases: bool) -> list[Direction]:
-    width = 4 if has_biases else 2
+def _directions(params: Sequence[Any], has_biases: bool, projects: bool) -> list[Direction]:
+    width = (4 if has_biases else 2) + projects
     if len(params) % width:
         raise InvalidOperation("got an incorrect number of RNN parameters")
-    none = () if has_biases else (None, None)
-    return [Direction(*params[i : i + width], *none) for i in range(0, len(params), width)]
+    found = []
+    for start in range(0, len(params), width):
+        own = params[start : start + width]
+        b_ih, b_hh = own[2:4] if has_biases else (None, None)
+        found.append(Direction(own[0], own[1], b_ih, b_hh, own[-1] if projects else None))
+    return found
 
 
 def _stacked(
@@ -47,18 +54,22 @@ def _stacked(
     bidirectional: bool,
     batch_first: bool,
     lowest: bool = True,
+    projects: bool = False,
 ) -> tuple[Any, ...]:
     """The output of the last layer, and what each of ``hx`` (layers · directions, N, H) became.
 
     ``layer(projected, states, direction, reverse)`` runs one direction: its result, and the last of each state.
     """
     count = num_layers * (1 + bidirectional)
-    directions = _directions(params, has_biases)
-    if len(directions) != count:
+    directions = _directions(params, has_biases, projects)
+    if len(directions) != count and len(hx) > 1:
         raise InvalidOperation("got an incorrect number of RNN parameters")
-    if any(state.shape[0] != count for state in hx):
-        few = any(state.shape[0] < count for state in hx)
+    given = [size_at(state.shape, 0) for state in hx]
+    if any(n != count for n in given):
+        few = count < 0 or any(n < count for n in given)
         raise InvalidOperation(f"Expected {'more' if few else 'fewer'} hidden states in stacked_rnn")
+    if len(directions) != count:  # where there is but one state, torch looks at that first
+        raise InvalidOperation("got an incorrect number of RNN parameters")
     output = F.transpose(input, 0, 1) if batch_first else input
     ends: list[tuple[Any, ...]] = []
     for number in range(num_layers):
@@ -89,10 +100,10 @@ def in_one_dtype(
     if projected.dtype == input.dtype == own.w_ih.dtype:
         return projected, states, own
     dtype = projected.dtype if lowest else states[0].dtype
-    w_hh, b_hh, projected, *states_alike = (
-        None if x is None else F.to(x, dtype=dtype) for x in (own.w_hh, own.b_hh, projected, *states)
+    w_hh, b_hh, w_hr, projected, *states_alike = (
+        None if x is None else F.to(x, dtype=dtype) for x in (own.w_hh, own.b_hh, own.w_hr, projected, *states)
     )
-    return projected, tuple(states_alike), own._replace(w_hh=w_hh, b_hh=b_hh)
+    return projected, tuple(states_alike), own._replace(w_hh=w_hh, b_hh=b_hh, w_hr=w_hr)
 
 
 def _last(result: Any, reverse: bool) -> Any:
@@ -104,10 +115,26 @@ def lstm_direction(F: Any) -> Any:
     """How one direction of an LSTM runs; see ``_stacked``."""
 
     def run(projected: Any, states: Any, own: Direction, reverse: bool) -> Any:
+        if own.w_hr is not None:
+            return _projecting(F, projected, states, own, reverse)
         result, cell = F.lstm_layer(projected, *states, own.w_hh, own.b_hh, reverse)
         return result, _last(result, reverse), cell
 
     return run
+
+
+def _projecting(F: Any, projected: Any, states: Any, own: Direction, reverse: bool) -> Any:
+    """An LSTM whose states h = W_hr·r are projections (Sak et al. 2014), as one without in r: W_hh·h = (W_hh·W_hr)·r.
+
+    What the first state brings about, which need not be a projection of anything, is added to the first step.
+    """
+    state, cell = states
+    brought = F.linear(state, own.w_hh)
+    parts = (projected[:-1], projected[-1:] + brought) if reverse else (projected[:1] + brought, projected[1:])
+    w_hh = F.matmul(own.w_hh, own.w_hr)
+    inner, cell = F.lstm_layer(F.cat(parts, 0), F.zeros_like(cell), cell, w_hh, own.b_hh, reverse)
+    result = F.linear(inner, own.w_hr)
+    return result, _last(result, reverse), cell
 
 
 def gru_direction(F: Any) -> Any:
@@ -152,7 +179,23 @@ def _cases(gates: int, pair: bool) -> list[Any]:
     ]
 
 
-@composite(method=False, outputs=("output", "h_n", "c_n"), cases=_cases(4, True))
+_PROJECTIONS = [
+    case(
+        T(3, 2, 2),
+        [T(1, 2, 2), T(1, 2, 3)],
+        [T(12, 2), T(12, 2), T(12), T(12), T(2, 3)],
+        True,
+        1,
+        0.0,
+        False,
+        False,
+        False,
+    ),
+    case(T(2, 3, 2), [T(2, 2, 2), T(2, 2, 3)], [T(12, 2), T(12, 2), T(2, 3)] * 2, False, 1, 0.0, True, True, True),
+]
+
+
+@composite(method=False, outputs=("output", "h_n", "c_n"), cases=_cases(4, True) + _PROJECTIONS)
 def lstm(
     F: Any,
     input: Array,
@@ -168,14 +211,16 @@ def lstm(
     """Layers of LSTM cells over a sequence (T, N, I): their output (T, N, D·H), last states and last cells.
 
     ``hx`` is the first states and cells (L·D, N, H), ``params`` w_ih, w_hh and, if it ``has_biases``, b_ih and b_hh
-    of each layer's D directions. ``dropout`` is between the layers.
+    of each layer's D directions, with w_hr (P, H) behind them where states and output are projected to P features.
+    ``dropout`` is between the layers.
     """
     if len(hx) != 2:
         raise InvalidOperation("lstm expects two hidden states")
-    if len(params) == (5 if has_biases else 3) * num_layers * (1 + bidirectional):
-        raise NotSupported("lstm: projections (proj_size) are not supported; apply a linear layer to the output")
+    if hx[0].dtype is not hx[1].dtype:
+        raise DTypeMismatch("get_mkldnn_dtype: unsupported data type")  # torch's, of the library that runs it
+    projects = len(params) == (5 if has_biases else 3) * num_layers * (1 + bidirectional)
     options = (has_biases, num_layers, dropout, train, bidirectional, batch_first)
-    return _stacked(F, lstm_direction(F), input, hx, params, *options)
+    return _stacked(F, lstm_direction(F), input, hx, params, *options, projects=projects)
 
 
 @composite(method=False, outputs=("output", "h_n"), cases=_cases(3, False))

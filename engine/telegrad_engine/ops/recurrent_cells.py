@@ -9,21 +9,22 @@ from ..cases import T, case
 from ..errors import InvalidOperation, ShapeMismatch
 from ..params import Array, Arrays
 from ..registry import composite
+from ..specs import size_at
 from .recurrent import Direction, gru_direction, in_one_dtype, lstm_direction, rnn_direction
 
 
 def _check_cell(input: Any, states: Sequence[Any], w_ih: Any, w_hh: Any) -> None:
-    if input.shape[1] != w_ih.shape[1]:
-        raise ShapeMismatch(f"input has inconsistent input_size: got {input.shape[1]} expected {w_ih.shape[1]}")
+    width, taken = size_at(input.shape, 1), size_at(w_ih.shape, 1)
+    if width != taken:
+        raise ShapeMismatch(f"input has inconsistent input_size: got {width} expected {taken}")
     for number, state in enumerate(states):
-        if state.shape[0] != input.shape[0]:
+        if size_at(state.shape, 0) != input.shape[0]:
             raise ShapeMismatch(
                 f"Input batch size {input.shape[0]} doesn't match hidden{number} batch size {state.shape[0]}"
             )
-        if state.shape[1] != w_hh.shape[1]:
-            raise ShapeMismatch(
-                f"hidden{number} has inconsistent hidden_size: got {state.shape[1]}, expected {w_hh.shape[1]}"
-            )
+        size, expected = size_at(state.shape, 1), size_at(w_hh.shape, 1)
+        if size != expected:
+            raise ShapeMismatch(f"hidden{number} has inconsistent hidden_size: got {size}, expected {expected}")
 
 
 def _step(

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..errors import ShapeMismatch
 from ..params import Array, Bool, Str
 from ..registry import op
-from ..specs import Spec
+from ..specs import Spec, broadcast_shapes
 from .recurrent_steps import by_place, check_layer, scores_of, states_before, steps_of, weight_grads
 
 # Elman ------------------------------------------------------------------------------------------------------
@@ -158,6 +159,8 @@ def _lstm_rule(
 ) -> list[Spec]:
     check_layer(4, projected, hidden, weight, bias)
     states = (*projected.shape[:2], weight.shape[1])
+    if broadcast_shapes(states[1:], tuple(cell.shape)) != states[1:]:
+        raise ShapeMismatch(f"lstm: the cells are of shape {list(cell.shape)}, but the states of {list(states[1:])}")
     return [Spec(states, projected.dtype), Spec(states[1:], projected.dtype)]
 
 

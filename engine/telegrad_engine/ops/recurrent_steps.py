@@ -6,6 +6,8 @@ from typing import Any
 
 from ..dtypes import FLOATING, from_numpy
 from ..errors import DTypeMismatch, InvalidOperation, ShapeMismatch
+from ..specs import expanded_shape
+from .linalg import linear_rule
 
 
 def steps_of(length: int, reverse: bool) -> range:
@@ -25,17 +27,15 @@ def check_layer(gates: int, projected: Any, hidden: Any, weight: Any, bias: Any,
     if projected.dtype not in FLOATING and not whole:
         kind = from_numpy(projected.dtype).kernel_name
         raise DTypeMismatch(f"result type Float can't be cast to the desired output type {kind}")
-    size = weight.shape[1]
-    for x in (hidden, weight, bias):
+    simple = bias is None or len(bias.shape) == 1
+    made = linear_rule(hidden, weight, bias if simple else None).shape
+    if not simple:
+        expanded_shape(bias.shape, bias.dtype, made)
+    for x in (hidden, bias):
         if x is not None and x.dtype != projected.dtype:
             names = [from_numpy(dtype).c_name for dtype in (projected.dtype, x.dtype)]
             raise DTypeMismatch(f"expected m1 and m2 to have the same dtype, but got: {names[0]} != {names[1]}")
-    if hidden.shape[-1] != size:
-        raise ShapeMismatch(
-            f"mat1 and mat2 shapes cannot be multiplied ({hidden.shape[0]}x{hidden.shape[-1]} and "
-            f"{size}x{weight.shape[0]})"
-        )
-    if weight.shape[0] != gates * size or projected.shape[-1] != gates * size or hidden.shape[0] != projected.shape[1]:
+    if made != tuple(projected.shape[1:]) or made[-1] != gates * weight.shape[1]:
         raise ShapeMismatch(
             f"The size of tensor a ({projected.shape[-1]}) must match the size of tensor b ({weight.shape[0]}) at "
             "non-singleton dimension 1"

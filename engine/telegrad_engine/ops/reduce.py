@@ -257,8 +257,10 @@ def logsumexp(xp: Any, input: Array, dim: Ints, keepdim: Bool = False) -> Any:
     """``log(sum(exp(input)))`` over ``dim`` without overflow; -inf where all elements are."""
     input = widened(input) if is_floating(input.dtype) else input.astype(float32.numpy)
     axis = axes(dim, input.ndim)
-    top = xp.max(input, axis=axis, keepdims=True, initial=-math.inf)
-    top = xp.where(xp.isfinite(top), top, xp.zeros_like(top))
+    top = xp.zero(input)
+    if math.prod(input.shape):  # else there is no largest
+        top = xp.max(input, axis=axis, keepdims=True)
+        top = xp.where(xp.isfinite(top), top, xp.zero(top))
     result = xp.log(xp.sum(xp.exp(input - top), axis=axis, keepdims=True)) + top
     return result if keepdim else xp.squeeze(result, axis)
 

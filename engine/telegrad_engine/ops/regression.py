@@ -9,7 +9,7 @@ from typing import Any
 from ..cases import T, case
 from ..dtypes import from_numpy, is_floating
 from ..errors import DTypeMismatch, InvalidOperation, NotImplementedForDType
-from ..params import Array, Number, Str
+from ..params import Array, Number, Reduction
 from ..registry import common_dtype, composite, op
 from ..specs import Spec, broadcast_shapes
 from .loss import check_reduction, check_weighted, reduce_loss, weighted
@@ -47,7 +47,7 @@ PAIRS = [
 
 
 @composite(namespace="torch.nn.functional", cases=[*PAIRS, *WEIGHED])
-def l1_loss(F: Any, input: Array, target: Array, *, reduction: Str = "mean", weight: Array = None) -> Any:
+def l1_loss(F: Any, input: Array, target: Array, *, reduction: Reduction = "mean", weight: Array = None) -> Any:
     """The absolute differences: their mean, weighted if there is a ``weight``, or as ``reduction`` says."""
     losses = F.abs(input - target)
     return reduce_loss(F, losses, reduction) if weight is None else weighted(F, losses, input, weight, reduction)
@@ -55,8 +55,8 @@ def l1_loss(F: Any, input: Array, target: Array, *, reduction: Str = "mean", wei
 
 def _pair_rule(kernel: str, check: Callable[[float], None], promotes: bool) -> Callable[..., Spec]:
     def rule(input: Any, target: Any, *, reduction: str = "mean", **limit: float) -> Spec:
-        check_reduction(reduction)
         shape = broadcast_shapes(input.shape, target.shape)
+        check_reduction(reduction)
         check(*limit.values())
         common = common_dtype((input, target))
         if not is_floating(common):
@@ -88,7 +88,7 @@ def _check_beta(beta: float = 1.0) -> None:
         case(T(2), T(2), beta=-1.0),
     ],
 )
-def smooth_l1_loss(xp: Any, input: Array, target: Array, *, reduction: Str = "mean", beta: Number = 1.0) -> Any:
+def smooth_l1_loss(xp: Any, input: Array, target: Array, *, reduction: Reduction = "mean", beta: Number = 1.0) -> Any:
     """Half the squared differences over ``beta`` where they are below ``beta``, else the absolute ones less a half."""
     sizes = xp.absolute(input - target)
     if beta:
@@ -120,7 +120,7 @@ def _check_delta(delta: float = 1.0) -> None:
     node="HuberLossBackward0",
     common=common_dtype,
 )
-def huber_losses(xp: Any, input: Array, target: Array, *, reduction: Str = "mean", delta: Number = 1.0) -> Any:
+def huber_losses(xp: Any, input: Array, target: Array, *, reduction: Reduction = "mean", delta: Number = 1.0) -> Any:
     """Half the squared differences up to ``delta``, from there on linear (Huber 1964)."""
     sizes = xp.absolute(input - target)
     return reduce_losses(xp, xp.where(sizes <= delta, 0.5 * sizes * sizes, delta * (sizes - 0.5 * delta)), reduction)
@@ -143,7 +143,7 @@ huber_losses.derivative(
     cases=[*PAIRS, *WEIGHED, case(T(2, 3), T(2, 3), delta=0.5), case(T(2), T(2), delta=0.0)],
 )
 def huber_loss(
-    F: Any, input: Array, target: Array, reduction: Str = "mean", delta: Number = 1.0, weight: Array = None
+    F: Any, input: Array, target: Array, reduction: Reduction = "mean", delta: Number = 1.0, weight: Array = None
 ) -> Any:
     """Half the squared differences up to ``delta``, from there on linear (Huber 1964)."""
     if weight is None:

@@ -7,8 +7,8 @@ from typing import Any
 
 from ..cases import T, case
 from ..dtypes import float32, int64
-from ..errors import InvalidOperation, InvalidValue, NotImplementedForDType, ShapeMismatch
-from ..params import Array, IntOrInts, OptionalBool, OptionalItems, OptionalNumber, Str
+from ..errors import InvalidArgument, InvalidOperation, InvalidValue, NotImplementedForDType, ShapeMismatch
+from ..params import Array, IntOrInts, NumberKind, OptionalBool, OptionalItems, OptionalNumber, Str
 from ..registry import composite
 from .grid import cubic_weights
 
@@ -31,6 +31,18 @@ def _per_dim(sizes: list[int], scale_factor: Any) -> tuple[float, ...]:
     return scale_factor
 
 
+def _scaled(n: int, factor: Any) -> int:
+    try:
+        factor = NumberKind().parse(factor)
+    except TypeError:
+        kind = type(factor).__name__
+        raise InvalidArgument(f"interpolate(): argument 'scale_factor' must be Number, not {kind}") from None
+    if not abs(n * factor) < 2**63:
+        raise InvalidOperation("value cannot be converted to type int64_t without overflow")
+    result: int = math.floor(n * factor)
+    return result
+
+
 def _output_sizes(sizes: list[int], size: Any, scale_factor: Any) -> tuple[int, ...]:
     if size is None and scale_factor is None:
         raise InvalidValue("either size or scale_factor should be defined")
@@ -38,7 +50,7 @@ def _output_sizes(sizes: list[int], size: Any, scale_factor: Any) -> tuple[int, 
         raise InvalidValue("only one of size or scale_factor should be defined")
     if size is None:
         factors = _per_dim(sizes, scale_factor)
-        return tuple(math.floor(n * factor) for n, factor in zip(sizes, factors, strict=True))
+        return tuple(_scaled(n, factor) for n, factor in zip(sizes, factors, strict=True))
     if isinstance(size, int):
         return (size,) * len(sizes)
     if len(size) != len(sizes):

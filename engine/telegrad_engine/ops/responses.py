@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from ..cases import T, case
-from ..errors import InvalidValue, ShapeMismatch
+from ..dtypes import bool_
+from ..errors import DivisionByZero, DTypeMismatch, InvalidValue, NotImplementedForDType, ShapeMismatch
 from ..params import Array, Bool, Int, IntOrInts, Number
 from ..registry import composite
+from ..specs import size_at
 
 POOLS = [case(T(2, 3, 7), 2, 3), case(T(3, 6), 3, 2, 1), case(T(1, 2, 7), 1.5, 2, stride=3, ceil_mode=True)]
 
 
 def _power_mean(F: Any, means: Any, norm_type: float, size: int) -> Any:
     """The norm from the mean of powers over ``size`` elements, with the sign that odd powers may leave."""
+    if not norm_type:
+        raise DivisionByZero("float division by zero")
     return F.pow(F.sign(means) * F.relu(F.abs(means)) * size, 1.0 / norm_type)
 
 
@@ -34,9 +39,27 @@ def lp_pool2d(
     F: Any, input: Array, norm_type: Number, kernel_size: IntOrInts, stride: IntOrInts = None, ceil_mode: Bool = False
 ) -> Any:
     """The ``norm_type``-th root of the sums of that power over windows of (N, C, H, W) or (C, H, W)."""
-    rows, columns = (kernel_size,) * 2 if isinstance(kernel_size, int) else kernel_size
+    sizes = (kernel_size,) * 2 if isinstance(kernel_size, int) else kernel_size
+    if len(sizes) != 2:
+        few = len(sizes) < 2
+        raise InvalidValue(
+            f"{'not enough' if few else 'too many'} values to unpack (expected 2{f', got {len(sizes)}' * few})"
+        )
     means = F.avg_pool2d(F.pow(input, norm_type), kernel_size, stride, 0, ceil_mode)
-    return _power_mean(F, means, norm_type, rows * columns)
+    return _power_mean(F, means, norm_type, sizes[0] * sizes[1])
+
+
+@composite(
+    namespace="torch.nn.functional",
+    cases=[case(T(2, 3, 4, 4, 4), 2, 2), case(T(1, 3, 4, 5), 3, (1, 2, 3), 1), case(T(4, 4, 4), 2, 2)],
+)
+def lp_pool3d(
+    F: Any, input: Array, norm_type: Number, kernel_size: IntOrInts, stride: IntOrInts = None, ceil_mode: Bool = False
+) -> Any:
+    """The ``norm_type``-th root of the sums of that power over windows of (N, C, D, H, W) or (C, D, H, W)."""
+    sizes = (kernel_size,) * 3 if isinstance(kernel_size, int) else kernel_size
+    means = F.avg_pool3d(F.pow(input, norm_type), kernel_size, stride, 0, ceil_mode)
+    return _power_mean(F, means, norm_type, math.prod(sizes))
 
 
 @composite(
@@ -54,9 +77,13 @@ def local_response_norm(
 ) -> Any:
     """``input`` over ``(k + alpha * mean of squares) ** beta``, the mean over ``size`` neighbouring channels."""
     if input.ndim < 3:
-        raise InvalidValue(f"Expected 3D or higher dimensionality input (got {input.ndim} dimensions)")
+        gap = " " * 26  # torch's
+        raise InvalidValue(f"Expected 3D or higher dimensionality{gap}input (got {input.ndim} dimensions)")
     if not input.numel():
         return input
+    if input.dtype is bool_:
+        kernel = "avg_pool2d" if input.ndim == 3 else "avg_pool3d_out_frame"
+        raise NotImplementedForDType(f"\"{kernel}\" not implemented for 'Bool'")
     channels = input.shape[1]
     before, after = size // 2, (size - 1) // 2
     beside = (0, 0) * (input.ndim - 2)
@@ -82,11 +109,23 @@ def bilinear(F: Any, input1: Array, input2: Array, weight: Array, bias: Array = 
     """``input1 @ weight[k] @ input2 + bias[k]`` for each feature k of the result: (…, features)."""
     if input1.ndim != input2.ndim:
         raise ShapeMismatch(f"bilinear(): input dimensions do not match: got {input1.ndim} and {input2.ndim}")
-    for i, (x, size) in enumerate(((input1, weight.shape[1]), (input2, weight.shape[2])), 1):
-        if tuple(x.shape[:-1]) != tuple(input1.shape[:-1]) or x.shape[-1] != size:
+    for dim, (n, m) in enumerate(zip(input1.shape[:-1], input2.shape[:-1], strict=True)):
+        if n != m:
+            raise ShapeMismatch(f"bilinear(): input batch dimensions do not match at dim {dim}: got {n} and {m}")
+    for i, x in enumerate((input1, input2), 1):
+        width, expected = size_at(x.shape, -1), size_at(weight.shape, i)
+        if width != expected:
             raise ShapeMismatch(
-                f"bilinear(): input{i} of shape {list(x.shape)} does not match input1 of shape {list(input1.shape)} "
-                f"and weight of shape {list(weight.shape)}"
+                f"bilinear(): input{i} size does not match weight size: got {width} but expected {expected}"
             )
+    if bias is not None and size_at(bias.shape, 0) != weight.shape[0]:
+        raise ShapeMismatch(
+            f"bilinear(): bias size does not match weight size: got {bias.shape[0]} but expected {weight.shape[0]}"
+        )
+    given = {"input1": input1, "input2": input2, "weight": weight, "bias": bias}
+    kinds = {name: x.dtype.c_name for name, x in given.items() if x is not None}
+    if len(set(kinds.values())) > 1:
+        named = ", ".join(f"{name}: {kind}" for name, kind in kinds.items())
+        raise DTypeMismatch(f"All tensors must have the same dtype, got {named}")
     result = F.einsum("...i,kij,...j->...k", [input1, weight, input2])
     return result if bias is None else result + bias

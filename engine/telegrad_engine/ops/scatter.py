@@ -29,7 +29,7 @@ from .places import check_within, padded_to, places, source
 def _check_index(name: str, what: str, shape: Any, index: Any) -> None:
     if index.dtype != int64.numpy and index.dtype != int32.numpy:
         raise DTypeMismatch(f"{name}(): Expected dtype int32/int64 for index")
-    if math.prod(index.shape) and len(index.shape) != len(shape) and shape:
+    if math.prod(index.shape) and len(index.shape) != len(shape) and (shape or len(index.shape) > 1):
         raise ShapeMismatch(f"Index tensor must have the same number of dimensions as {what} tensor")
 
 
@@ -67,7 +67,9 @@ def gather(xp: Any, input: Array, dim: Int, index: Array, *, sparse_grad: Bool =
     axis = dim % max(input.ndim, 1)
     if not input.ndim:
         return xp.broadcast_to(input, index.shape)
-    check_within(index, input.shape[axis], axis)
+    check_within(xp, index, input.shape[axis], axis)
+    if not index.size:
+        return xp.zeros(index.shape, input.dtype)
     return xp.take_along_axis(_corner(xp, input, index.shape, axis), index, axis=axis)
 
 
@@ -81,7 +83,11 @@ def _scatter_rule(input: Any, dim: int, index: Any, src: Any) -> Spec:
     _check_index("scatter", "self", input.shape, index)
     if hasattr(src, "dtype") and src.dtype != input.dtype:
         raise DTypeMismatch("scatter(): Expected self.dtype to be equal to src.dtype")
-    limit = getattr(src, "shape", index.shape)
+    if not math.prod(index.shape):
+        return Spec(input.shape, input.dtype)
+    limit = getattr(src, "shape", index.shape) or (1,)
+    if len(limit) != max(len(index.shape), 1):
+        raise ShapeMismatch("Index tensor must have the same number of dimensions as src tensor")
     outside = any(d != axis and n > m for d, (n, m) in enumerate(zip(index.shape, input.shape, strict=False)))
     if outside or any(n > m for n, m in zip(index.shape, limit, strict=False)):
         text = f"Expected index {list(index.shape)} to be no larger than self {list(input.shape)} apart from "
@@ -103,7 +109,9 @@ SCATTERS = [
 def scatter(xp: Any, input: Array, dim: Int, index: Array, src: Array) -> Any:
     """``input`` with ``src`` written along ``dim`` where ``index`` says."""
     axis = dim % max(input.ndim, 1)
-    check_within(index, input.shape[axis] if input.ndim else 1, axis)
+    check_within(xp, index, input.shape[axis] if input.ndim else 1, axis)
+    if not index.size:
+        return xp.copy(input)
     return xp.index_set(input, places(xp, index, axis), source(src, index))
 
 
@@ -123,7 +131,9 @@ scatter.derivative(
 def scatter_value(xp: Any, input: Array, dim: Int, index: Array, value: Number) -> Any:
     """``input`` with a number written along ``dim`` where ``index`` says."""
     axis = dim % max(input.ndim, 1)
-    check_within(index, input.shape[axis] if input.ndim else 1, axis)
+    check_within(xp, index, input.shape[axis] if input.ndim else 1, axis)
+    if not index.size:
+        return xp.copy(input)
     return xp.index_set(input, places(xp, index, axis), value)
 
 
@@ -134,7 +144,9 @@ scatter_value.derivative(input=lambda F, grad, dim, index: F.scatter_value(grad,
 def scatter_add(xp: Any, input: Array, dim: Int, index: Array, src: Array) -> Any:
     """``input`` with ``src`` added along ``dim`` where ``index`` says; repeated indices add up."""
     axis = dim % max(input.ndim, 1)
-    check_within(index, input.shape[axis] if input.ndim else 1, axis)
+    check_within(xp, index, input.shape[axis] if input.ndim else 1, axis)
+    if not index.size:
+        return xp.copy(input)
     return xp.index_add(input, places(xp, index, axis), source(src, index))
 
 

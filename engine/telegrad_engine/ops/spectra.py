@@ -11,7 +11,7 @@ from ..errors import DTypeMismatch, InvalidOperation, LinAlgError, ShapeMismatch
 from ..params import Array, Bool, Ints, Number, NumberOrStr, OptionalDType, OptionalNumber, Str
 from ..registry import composite, op
 from ..specs import Spec, wrap_dim
-from .decompositions import POSITIVE, SQUARE, TALL, WIDE
+from .decompositions import POSITIVE, SQUARE, TALL, WIDE, thin_svd
 from .inverses import check_square
 
 # The pseudo-inverse -----------------------------------------------------------------------------------
@@ -64,7 +64,7 @@ def pinv(
         return xp.zeros(_pinv_rule(input).shape, input.dtype)
     if hermitian:
         input = xp.tril(input) + xp.tril(input, -1).mT
-    U, S, Vh = xp.linalg.svd(input, full_matrices=False)
+    U, S, Vh = thin_svd(xp, input)
     if rtol is None:
         rtol = 0.0 if atol else max(input.shape[-2:]) * float(xp.finfo(input.dtype).eps)
     least = xp.maximum(atol or 0.0, rtol * S[..., :1])

@@ -6,10 +6,11 @@ import itertools
 from typing import Any
 
 from ..cases import T, case
+from ..dtypes import int64
 from ..errors import InvalidOperation, ShapeMismatch
 from ..params import Array, Int, IntOrInts
 from ..registry import composite
-from ..specs import wrap_dim
+from ..specs import check_size, wrap_dim
 
 
 @composite(
@@ -34,6 +35,7 @@ def tensor_split(F: Any, input: Array, indices_or_sections: IntOrInts, dim: Int 
         sections = indices_or_sections
         if sections <= 0:
             raise InvalidOperation(f"number of sections must be larger than 0, got {sections}")
+        check_size((sections, 64), int64.numpy)  # half a kilobyte for each part, however small
         part, longer = divmod(size, sections)
         bounds = [i * part + min(i, longer) for i in range(sections + 1)]
     else:
@@ -44,7 +46,7 @@ def tensor_split(F: Any, input: Array, indices_or_sections: IntOrInts, dim: Int 
 def _split(F: Any, name: str, input: Any, indices_or_sections: Any, dim: int, least: int) -> Any:
     if input.ndim < least:
         raise ShapeMismatch(
-            f"torch.{name} requires a tensor with at least {least} dimension{'s' * (least > 1)}, "
+            f"torch.{name} requires a tensor with at least {least} dimension, "
             f"but got a tensor with {input.ndim} dimensions!"
         )
     if isinstance(indices_or_sections, int) and (not indices_or_sections or input.shape[dim] % indices_or_sections):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ..cases import T, case
 from ..errors import (
     InvalidOperation,
@@ -30,7 +32,7 @@ def _pad_rule(input: Any, pad: Any, value: float = 0) -> Spec:
     if len(pad) > 2 * ndim:
         raise InvalidOperation(
             "Length of pad should be no more than twice the number of dimensions of the input. "
-            f"Pad length is {len(pad)} while the input has {ndim} dimensions."
+            f"Pad length is {len(pad)}while the input has {ndim} dimensions."
         )
     shape = []
     for n, (before, after) in zip(input.shape, _by_dim(input.shape, pad), strict=True):
@@ -60,7 +62,9 @@ def constant_pad_nd(xp: Any, input: Array, pad: Ints, value: Number = 0) -> Any:
     widths = _by_dim(input.shape, pad)
     kept = input[tuple(slice(max(-b, 0), n - max(-a, 0)) for n, (b, a) in zip(input.shape, widths, strict=True))]
     added = [(max(b, 0), max(a, 0)) for b, a in widths]
-    return xp.pad(kept, added, constant_values=xp.asarray(value).astype(input.dtype)) if added else kept.copy()
+    # As a number of the host's, which is what CuPy reads; cast as tensors are, for whole numbers wrap around.
+    number = np.asarray(value).astype(input.dtype)[()]
+    return xp.pad(kept, added, constant_values=number) if added else kept.copy()
 
 
 constant_pad_nd.derivative(input=lambda F, grad, pad: F.constant_pad_nd(grad, tuple(-n for n in pad)))

@@ -1,0 +1,235 @@
+"""``torch.nn.utils.rnn``: sequences of different lengths in one tensor, padded or packed.
+
+Lengths are asked for where they are tensors; what is made of them is known here and sent, so packing and unpacking
+take no further message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from telegrad_engine.errors import InvalidArgument, InvalidOperation, InvalidValue
+
+from ...sessions import current
+from ...tensor import Tensor, functions, upload
+
+
+class _Fields(NamedTuple):
+    data: Tensor
+    batch_sizes: Tensor
+    sorted_indices: Tensor | None
+    unsorted_indices: Tensor | None
+
+
+class PackedSequence(_Fields):
+    """The first steps of all sequences, then the second steps of those that have one, and so on.
+
+    ``data`` has the rows, ``batch_sizes`` how many sequences have each step; ``sorted_indices`` says how the sequences
+    were sorted, the longest first, and ``unsorted_indices`` where each of them is now. Made by ``pack_sequence`` and
+    ``pack_padded_sequence``.
+    """
+
+    _sizes: tuple[int, ...] | None = None
+
+    def __new__(
+        cls,
+        data: Tensor,
+        batch_sizes: Tensor | None = None,
+        sorted_indices: Tensor | None = None,
+        unsorted_indices: Tensor | None = None,
+    ) -> Self:
+        """Raises ValueError without ``batch_sizes``."""
+        if batch_sizes is None:
+            raise InvalidValue("batch_sizes should be a tensor: how many sequences have each step")
+        if unsorted_indices is None:
+            unsorted_indices = invert_permutation(sorted_indices)
+        return super().__new__(cls, data, batch_sizes, sorted_indices, unsorted_indices)
+
+    def _with_data(self, data: Tensor) -> Self:
+        """The same with other rows."""
+        made = type(self)(data, self.batch_sizes, self.sorted_indices, self.unsorted_indices)
+        made._sizes = self._sizes
+        return made
+
+    def to(self, *args: Any, **kwargs: Any) -> Self:
+        """With the rows in another dtype, as ``Tensor.to``; the same if they are in it."""
+        data = self.data.to(*args, **kwargs)
+        return self if data is self.data else self._with_data(data)
+
+    def double(self) -> Self:
+        """With rows in float64."""
+        return self.to(dtype="float64")
+
+    def float(self) -> Self:
+        """With rows in float32."""
+        return self.to(dtype="float32")
+
+    def half(self) -> Self:
+        """With rows in float16."""
+        return self.to(dtype="float16")
+
+    def cpu(self) -> Self:
+        """The same: values are fetched when asked for."""
+        return self
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether the session computes on a GPU."""
+        return self.data.is_cuda
+
+
+def known_sizes(sequence: PackedSequence) -> tuple[int, ...]:
+    """The batch sizes as numbers; asked for once, if the sequence was not packed here."""
+    if sequence._sizes is None:
+        sequence._sizes = tuple(sequence.batch_sizes.tolist())
+    return sequence._sizes
+
+
+def invert_permutation(permutation: Tensor | None) -> Tensor | None:
+    """Where each index is in a permutation; None for None."""
+    if permutation is None:
+        return None
+    inverse: Tensor = functions.argsort(permutation)
+    return inverse
+
+
+def pack_padded_sequence(
+    input: Tensor, lengths: Any, batch_first: bool = False, enforce_sorted: bool = True
+) -> PackedSequence:
+    """Pack sequences (T, N, *) or, with ``batch_first``, (N, T, *), of which ``lengths`` says how long each is.
+
+    With ``enforce_sorted`` they must be in order of their lengths, the longest first; otherwise they are sorted here.
+    Raises RuntimeError for lengths that are not, or that do not fit.
+    """
+    found = _numbers(lengths)
+    order = None
+    if not enforce_sorted:
+        order = np.argsort(-found, kind="stable")
+        found = found[order]
+    sorted_indices = None if order is None else _sent(order)
+    if batch_first:
+        input = input.transpose(0, 1)
+    _check_lengths(found, input, enforce_sorted)
+    if sorted_indices is not None:
+        input = input.index_select(1, sorted_indices)
+    sizes = tuple(int((found > step).sum()) for step in range(int(found.max(initial=0))))
+    rows = input[: len(sizes)].reshape(-1, *input.shape[2:]).index_select(0, _sent(_places(sizes)))
+    packed = PackedSequence(rows, _sent(sizes), sorted_indices, None if order is None else _sent(np.argsort(order)))
+    packed._sizes = sizes
+    return packed
+
+
+def pad_packed_sequence(
+    sequence: PackedSequence, batch_first: bool = False, padding_value: float = 0.0, total_length: int | None = None
+) -> tuple[Tensor, Tensor]:
+    """The sequences (T, N, *), or (N, T, *) with ``batch_first``, filled up with ``padding_value``, and their lengths.
+
+    T is the longest's length, or ``total_length``; raises ValueError if that is less.
+    """
+    sizes = known_sizes(sequence)
+    steps = len(sizes) if total_length is None else total_length
+    if steps < len(sizes):
+        raise InvalidValue(
+            "Expected total_length to be at least the length of the longest sequence in input, but got "
+            f"total_length={total_length} and max sequence length being {len(sizes)}"
+        )
+    data, batch = sequence.data, sizes[0]
+    padded = functions.full((steps * batch, *data.shape[1:]), padding_value, dtype=data.dtype)
+    padded = padded.index_copy(0, _sent(_places(sizes)), data).reshape(steps, batch, *data.shape[1:])
+    lengths: Tensor = _sent([sum(size > n for size in sizes) for n in range(batch)])
+    if sequence.unsorted_indices is not None:
+        padded = padded.index_select(1, sequence.unsorted_indices)
+        lengths = lengths[sequence.unsorted_indices]
+    return padded.transpose(0, 1) if batch_first else padded, lengths
+
+
+def pad_sequence(
+    sequences: Any, batch_first: bool = False, padding_value: float = 0.0, padding_side: str = "right"
+) -> Tensor:
+    """Sequences (L, *) as one tensor (T, N, *), or (N, T, *) with ``batch_first``, filled up with ``padding_value``.
+
+    Raises ValueError or RuntimeError for what are no sequences of tensors alike but for their lengths.
+    """
+    if isinstance(sequences, Tensor):
+        sequences = sequences.unbind(0)
+    elif not isinstance(sequences, (list, tuple)):
+        raise InvalidOperation(
+            "pad_sequence: Expected iterable for input sequences, but got arg of type: " + str(type(sequences))
+        )
+    if padding_side not in ("left", "right"):
+        raise InvalidOperation(f"Expected padding_side to be one of left or right, but got {padding_side}.")
+    if not sequences:
+        raise InvalidOperation("received an empty list of sequences")
+    longest = max(s.shape[0] for s in sequences)
+    padded: Tensor = functions.stack([_filled(s, longest, padding_value, padding_side) for s in sequences])
+    return padded if batch_first else padded.transpose(0, 1)
+
+
+def unpad_sequence(padded_sequences: Tensor, lengths: Any, batch_first: bool = False) -> list[Tensor]:
+    """The sequences that ``pad_sequence`` filled up, at their ``lengths``."""
+    if not batch_first:
+        padded_sequences = padded_sequences.transpose(0, 1)
+    numbers = _numbers(lengths).tolist()
+    return [sequence[:n] for sequence, n in zip(padded_sequences.unbind(0), numbers, strict=True)]
+
+
+def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> PackedSequence:
+    """Pack sequences (L, *): ``pad_sequence``, then ``pack_padded_sequence``."""
+    lengths = [int(sequence.shape[0]) for sequence in sequences]
+    return pack_padded_sequence(pad_sequence(sequences), lengths, enforce_sorted=enforce_sorted)
+
+
+def unpack_sequence(packed_sequences: PackedSequence) -> list[Tensor]:
+    """The sequences that were packed."""
+    padded, lengths = pad_packed_sequence(packed_sequences, batch_first=True)
+    return unpad_sequence(padded, lengths, batch_first=True)
+
+
+def _filled(sequence: Tensor, length: int, value: float, side: str) -> Tensor:
+    missing = length - int(sequence.shape[0])
+    if not missing:
+        return sequence
+    filling = functions.full((missing, *sequence.shape[1:]), value, dtype=sequence.dtype)
+    whole: Tensor = functions.cat([sequence, filling] if side == "right" else [filling, sequence])
+    return whole
+
+
+def _numbers(lengths: Any) -> Any:
+    """Lengths as an array of integers. Raises TypeError for what is none."""
+    values = lengths.tolist() if isinstance(lengths, Tensor) else lengths
+    found = np.asarray(values)
+    if found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):
+        raise InvalidArgument(f"lengths must be a list or a tensor of integers, not {values!r:.60}")
+    return found.astype(np.int64)
+
+
+def _check_lengths(lengths: Any, input: Tensor, enforce_sorted: bool) -> None:
+    if enforce_sorted and (np.diff(lengths) > 0).any():
+        raise InvalidOperation(
+            "`lengths` array must be sorted in decreasing order when `enforce_sorted` is True. You can pass "
+            "`enforce_sorted=False` to pack_padded_sequence and/or pack_sequence to sidestep this requirement if you "
+            "do not need ONNX exportability."
+        )
+    batch = input.shape[1]
+    if len(lengths) != batch:
+        raise InvalidOperation(
+            f"Expected `len(lengths)` to be equal to batch_size, but got {len(lengths)} (batch_size={batch})"
+        )
+    if (lengths <= 0).any():
+        raise InvalidOperation(
+            "Length of all samples has to be greater than 0, but found an element in 'lengths' that is <= 0"
+        )
+    if lengths.max() > input.shape[0]:
+        raise InvalidOperation(f"Expected lengths of at most {input.shape[0]}, but got {int(lengths.max())}")
+
+
+def _places(sizes: Sequence[int]) -> Any:
+    """Where the packed rows are in the flattened padded tensor, of as many sequences as there are first steps."""
+    return np.concatenate([step * sizes[0] + np.arange(size) for step, size in enumerate(sizes)])
+
+
+def _sent(numbers: Any) -> Tensor:
+    return upload(current().recorder, np.asarray(numbers, dtype=np.int64))

@@ -1,0 +1,199 @@
+"""Rows looked up by number and brought together bag by bag."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ..cases import I, T, case
+from ..dtypes import int32, int64
+from ..errors import (
+    DTypeMismatch,
+    IndexOutOfBounds,
+    InvalidOperation,
+    InvalidValue,
+    NotImplementedForDType,
+)
+from ..params import Array, Bool, Int, Number, OptionalInt, OptionalNumber, Str
+from ..registry import composite, op
+from ..specs import Size, Spec
+from .embedding import shorten
+
+MODES = ("sum", "mean", "max")
+
+
+def _check(
+    input: Any, weight: Any, offsets: Any, mode: str, scale_grad_by_freq: bool, sparse: bool, weights: Any
+) -> None:
+    if weights is not None and tuple(weights.shape) != tuple(input.shape):
+        raise InvalidValue(
+            f"embedding_bag: If per_sample_weights ({Size(weights.shape)!r}) is not None, then it must have the same "
+            f"shape as the input ({Size(input.shape)!r})"
+        )
+    if weight.dim() != 2:
+        raise InvalidValue(f"weight has to be a 2D Tensor, but got Tensor of dimension {weight.dim()}")
+    if input.dim() == 2 and offsets is not None:
+        raise InvalidValue(
+            "if input is 2D, then offsets has to be None, as input is treated is a mini-batch of fixed length "
+            "sequences. However, found offsets of type <class 'torch.Tensor'>"
+        )
+    if input.dim() == 1 and offsets is None:
+        raise InvalidValue("offsets has to be a 1D Tensor but got None")
+    if input.dim() == 1 and offsets.dim() != 1:
+        raise InvalidValue("offsets has to be a 1D Tensor")
+    if input.dim() not in (1, 2):
+        raise InvalidValue(f"input has to be 1D or 2D Tensor, but got Tensor of dimension {input.dim()}")
+    if mode not in MODES:
+        raise InvalidValue("mode has to be one of sum, mean or max")
+    if mode == "max" and scale_grad_by_freq:
+        raise InvalidValue("max mode does not support scaling the gradient by the frequency")
+    if sparse:
+        if mode == "max":
+            raise InvalidValue("max mode does not support sparse weights")
+        raise InvalidOperation("embedding_bag: sparse gradients are not supported; leave sparse=False")
+    if weights is not None and mode != "sum":
+        raise NotImplementedForDType(
+            "embedding_bag: per_sample_weights was not None. per_sample_weights is only supported for mode='sum' "
+            f"(got mode='{mode}'). Please open a feature request on GitHub."
+        )
+    for indices in (input, offsets):
+        if indices is not None and indices.dtype not in (int64, int32):
+            raise DTypeMismatch(
+                "Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but "
+                f"got torch.{indices.dtype.kernel_name}Tensor instead (while checking arguments for "
+                "embedding_bag)"
+            )
+    if not weight.is_floating_point():
+        raise DTypeMismatch(
+            "Expected tensor for argument #1 'weight' to have one of the following scalar types: Half, BFloat16, Float"
+            f", Double; but got torch.{weight.dtype.kernel_name}Tensor instead (while checking arguments for "
+            "embedding_bag)"
+        )
+    if weights is not None and weights.dtype != weight.dtype:
+        kinds = [f"torch.{x.dtype.kernel_name}Tensor" for x in (weight, weights)]
+        raise DTypeMismatch(
+            "Expected tensor for argument #1 'weight' to have the same type as tensor for argument #1 "
+            f"'per_sample_weights'; but type {kinds[0]} does not equal {kinds[1]} (while checking arguments for "
+            "embedding_bag)"
+        )
+
+
+def _row_number(weight: Any, padding_idx: int | None) -> int | None:
+    """The padding's row counted from the first."""
+    count: int = weight.shape[0]
+    if padding_idx is not None and not -count <= padding_idx < count:
+        raise IndexOutOfBounds(
+            f"padding_idx must be within the number of embeddings, {-count} through {count - 1}, but got {padding_idx}"
+        )
+    return None if padding_idx is None else padding_idx % count
+
+
+def _places_rule(numbers: Any, offsets: Any = None, bags: int = 0, rows: int = 0) -> Spec:
+    return Spec(numbers.shape, int64.numpy)
+
+
+@op(_places_rule, internal=True, method=False)
+def bag_places(xp: Any, numbers: Array, offsets: Array = None, bags: Int = 0, rows: Int = 0) -> Any:
+    """Which bag each of the numbers is in, by where each bag starts or, without ``offsets``, in bags of one size.
+
+    Raises for offsets that do not start at 0 or that end beyond the numbers; their order is not looked at.
+    """
+    count = numbers.shape[0]
+    if count and not 0 <= int(numbers.min()) <= int(numbers.max()) < rows:
+        wrong = int(numbers.max()) if int(numbers.max()) >= rows else int(numbers.min())
+        raise IndexOutOfBounds(f"embedding_bag: Expected idx >= 0 && idx < num_embeddings but found idx to be {wrong}")
+    order = xp.arange(count)
+    if offsets is None:
+        return order // max(count // max(bags, 1), 1)
+    if offsets.size and int(offsets[0]):
+        raise InvalidOperation(
+            "offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from position 0. However, "
+            f"got {int(offsets[0])}"
+        )
+    if offsets.size and int(offsets[-1]) > count:
+        raise InvalidOperation(
+            f"offsets[-1] can not be greater than input's length {count} but got offsets[-1] of {int(offsets[-1])}"
+        )
+    return xp.searchsorted(offsets[:bags].astype(int64.numpy), order, side="right") - 1
+
+
+NUMBERS = T(4, values=[0, 1, 4, 2], dtype="int64")
+STARTS = T(3, values=[0, 2, 2], dtype="int64")
+
+
+@composite(
+    namespace="torch.nn.functional",
+    cases=[
+        *[case(NUMBERS, T(5, 3), STARTS, mode=mode) for mode in MODES],
+        *[case(I(2, 3, high=5), T(5, 3), mode=mode) for mode in MODES],
+        case(NUMBERS, T(5, 3), STARTS, mode="sum", per_sample_weights=T(4)),
+        case(I(2, 3, high=5), T(5, 3), mode="sum", per_sample_weights=T(2, 3)),
+        *[case(NUMBERS, T(5, 3), STARTS, mode=mode, padding_idx=1) for mode in MODES],
+        case(NUMBERS, T(5, 3), STARTS, include_last_offset=True, padding_idx=-1),
+        case(T(4, values=[0, 1, 1, 1], dtype="int64"), T(5, 3), STARTS, scale_grad_by_freq=True),
+        case(T(2, values=[0, 2], dtype="int32"), T(3, 2), T(1, values=[0], dtype="int32")),
+        case(NUMBERS, T(5, 3)),
+        case(I(2, 3, high=5), T(5, 3), STARTS),
+        case(I(1, 2, 3, high=5), T(5, 3)),
+        case(NUMBERS, T(3), STARTS),
+        case(NUMBERS, T(5, 3), STARTS, mode="median"),
+        case(NUMBERS, T(5, 3), STARTS, mode="max", scale_grad_by_freq=True),
+        case(NUMBERS, T(5, 3), STARTS, mode="max", sparse=True),
+        case(NUMBERS, T(5, 3), STARTS, per_sample_weights=T(4)),
+        case(NUMBERS, T(5, 3), STARTS, mode="sum", per_sample_weights=T(3)),
+        case(NUMBERS, T(5, 3), STARTS, padding_idx=7),
+        case(NUMBERS, T(5, 3), T(2, 2, dtype="int64")),
+    ],
+)
+def embedding_bag(
+    F: Any,
+    input: Array,
+    weight: Array,
+    offsets: Array = None,
+    max_norm: OptionalNumber = None,
+    norm_type: Number = 2.0,
+    scale_grad_by_freq: Bool = False,
+    mode: Str = "mean",
+    sparse: Bool = False,
+    per_sample_weights: Array = None,
+    include_last_offset: Bool = False,
+    padding_idx: OptionalInt = None,
+) -> Any:
+    """The sum, mean or maximum of the rows of ``weight`` (V, D) that each bag names: (bags, D); of an empty one, 0.
+
+    A bag is a row of ``input`` (B, n), or what lies from one of ``offsets`` to the next in ``input`` (n). Rows of
+    ``padding_idx`` do not count; ``per_sample_weights`` multiply the rows of sums.
+    """
+    _check(input, weight, offsets, mode, scale_grad_by_freq, sparse, per_sample_weights)
+    padding = _row_number(weight, padding_idx)
+    bags = input.shape[0] if offsets is None else offsets.shape[0] - include_last_offset
+    numbers = F.to(F.reshape(input, (math.prod(input.shape),)), dtype=int64)
+    places = F.bag_places(numbers, offsets, bags, weight.shape[0])
+    if max_norm is not None and math.prod(input.shape):
+        shorten(F, numbers, weight, max_norm, norm_type)
+    rows = F.embedding(numbers, weight, padding, scale_grad_by_freq=scale_grad_by_freq)
+    return _together(F, rows, numbers, places, bags, mode, per_sample_weights, padding)
+
+
+def _together(
+    F: Any, rows: Any, numbers: Any, places: Any, bags: int, mode: str, weights: Any, padding: int | None
+) -> Any:
+    zeros = F.new_zeros(rows, (bags, rows.shape[1]))
+    counted = None if padding is None else F.unsqueeze(F.ne(numbers, padding), -1)
+    if mode == "max":
+        if counted is not None:
+            rows = F.where(counted, rows, -math.inf)
+        at = F.expand(F.unsqueeze(places, -1), tuple(rows.shape))
+        most = F.scatter_reduce(zeros, 0, at, rows, "amax", include_self=False)
+        return most if counted is None else F.where(F.isneginf(most), 0.0, most)
+    if weights is not None:
+        rows = rows * F.reshape(weights, (-1, 1))
+    if counted is not None:
+        rows = F.where(counted, rows, 0.0)
+    sums = F.index_add(zeros, 0, places, rows)
+    if mode == "sum":
+        return sums
+    ones = F.new_zeros(rows.detach(), (rows.shape[0], 1)) + 1
+    ones = ones if counted is None else F.where(counted, ones, 0.0)
+    counts = F.index_add(F.new_zeros(ones, (bags, 1)), 0, places, ones)
+    return sums / F.clamp(counts, min=1)

@@ -1,0 +1,204 @@
+"""Programs that are known by a digest: what is the same program, what it runs on, and what is wrong with a message."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+import telegrad_engine as tg
+from telegrad_engine import errors
+from telegrad_engine.program import Instruction
+from telegrad_engine.program.canonical import Texts, canonical, digest, known
+from telegrad_engine.program.remembered import Memory
+from telegrad_engine.program.safetensors import encode
+from telegrad_engine.program.wire import SAFETENSORS, decode_program, encode_known
+from telegrad_engine.registry import CATALOGUE, Case, Op
+from telegrad_engine.session import Session
+
+from . import oracle
+
+TEXT = json.dumps(
+    [
+        {"op": "tensor", "out": ["_0"]},
+        {"op": "mul", "in": ["_0", "_1"], "out": ["_2"]},
+        {"op": "sum", "in": ["_2"], "out": ["_3"], "attrs": {"dim": [0]}},
+        {"op": "add_", "in": ["_1", 1.5]},
+        {"op": "fetch", "in": [["_3", "_1"]]},
+        {"op": "free", "in": [["_0", "_2", "_3"]]},
+    ]
+)
+
+
+def steps(memory: Memory, session: Session, metadata: dict[str, str], x: Any) -> list[Any]:
+    """Run a message with one upload; what it fetched."""
+    body = encode({**metadata, "ids": json.dumps(["x", "w", "y", "s"])}, {"_0": x})
+    answer = session.run(decode_program(body, SAFETENSORS, memory=memory))
+    return [np.array(answer.values[name].array) for name in ("s", "w")]
+
+
+def session_with_weight() -> Session:
+    session = Session()
+    session.tensors["w"] = tg.tensor([1.0, 2.0])
+    return session
+
+
+def test_a_digest_runs_the_program_whose_text_was_sent_before() -> None:
+    memory, session = Memory(), session_with_weight()
+    for round in range(5):
+        metadata = {"program": TEXT} if not round else {"digest": digest(TEXT)}
+        x = np.full((3, 2), round, np.float32)
+        total, weight = steps(memory, session, metadata, x)
+        assert weight.tolist() == [1 + 1.5 * (round + 1), 2 + 1.5 * (round + 1)]
+        assert total.tolist() == (x * (weight - 1.5)).sum(0).tolist()
+    assert set(session.tensors) == {"w"}
+
+
+def test_other_shapes_and_dtypes_are_no_other_program() -> None:
+    memory, session = Memory(), session_with_weight()
+    steps(memory, session, {"program": TEXT}, np.ones((3, 2), np.float32))
+    for shape, dtype in (((3, 2), "float32"), ((1, 2), "float32"), ((4, 2), "float64"), ((2, 1), "int64")) * 4:
+        x = np.arange(np.prod(shape)).reshape(shape).astype(dtype)
+        before = session.tensors["w"].numpy().copy()
+        total, _ = steps(memory, session, {"digest": digest(TEXT)}, x)
+        expected = (x * before).sum(0)
+        np.testing.assert_allclose(total, expected)
+        assert total.dtype == np.result_type(dtype if dtype == "float64" else "float32")
+
+
+def test_a_wrong_shape_fails_at_its_instruction_and_those_before_it_stand() -> None:
+    memory, session = Memory(), session_with_weight()
+    for _ in range(4):
+        steps(memory, session, {"program": TEXT}, np.ones((3, 2), np.float32))
+    with pytest.raises(errors.ShapeMismatch) as caught:
+        steps(memory, session, {"digest": digest(TEXT)}, np.ones((3, 5), np.float32))
+    assert caught.value.context["instruction"] == 1
+    assert set(session.tensors) == {"w", "x"}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "error", "words"),
+    [
+        ({"digest": "0" * 64}, errors.UnknownProgram, "send its text"),
+        ({"program": TEXT, "digest": "0" * 64}, errors.InvalidValue, "digest is"),
+        ({}, errors.MalformedRequest, "both"),
+        ({"program": "[", "digest": digest("[")}, errors.MalformedRequest, "not JSON"),
+        ({"program": '[{"op": "neg", "in": ["_7"], "out": ["_0"]}]'}, errors.MalformedRequest, "_7"),
+        ({"program": '[{"op": "neg", "in": ["w"], "out": ["_0"]}]'}, errors.MalformedRequest, "'?w"),
+        ({"program": '[{"op": "tensor", "out": ["_1"]}]'}, errors.MalformedRequest, "_1"),
+        ({"program": '[{"op": "no_such_op", "in": ["_1"], "out": ["_2"]}]'}, errors.UnknownOp, "no_such_op"),
+    ],
+)
+def test_a_message_that_is_wrong_is_refused(metadata: dict[str, str], error: type[Exception], words: str) -> None:
+    session = session_with_weight()
+    with pytest.raises(error, match=words):
+        steps(Memory(), session, metadata, np.ones((3, 2), np.float32))
+    assert session.tensors["w"].tolist() == [1.0, 2.0]
+
+
+def test_ids_are_ids() -> None:
+    for ids in ('{"a": 1}', "[1]", '["a b"]', "[[]]", "nothing"):
+        with pytest.raises(errors.MalformedRequest):
+            decode_program(encode({"program": TEXT, "ids": ids}, {}), SAFETENSORS, memory=Memory())
+
+
+def test_the_least_recently_used_is_forgotten() -> None:
+    memory = Memory(most=2)
+    texts = [json.dumps([{"op": "neg", "in": ["_0"], "out": [f"_{i}"]}]) for i in (1, 2, 3)]
+    for text in texts[:2]:
+        memory.read(text, None, 64)
+    memory.find(digest(texts[0]))
+    memory.read(texts[2], None, 64)
+    memory.find(digest(texts[0]))
+    with pytest.raises(errors.UnknownProgram):
+        memory.find(digest(texts[1]))
+    little = Memory(most_bytes=10)
+    assert little.read(texts[0], None, 64).steps
+    with pytest.raises(errors.UnknownProgram):
+        little.find(digest(texts[0]))
+
+
+def programs() -> list[list[Instruction]]:
+    """Programs no two of which are the same."""
+
+    def one(*inputs: Any, attrs: Any = None, op: str = "add", out: tuple[str, ...] = ("y",), mode: Any = None) -> Any:
+        return [Instruction(op, inputs, out, attrs, mode, True)]
+
+    return [
+        one("a", "b"), one("a", "a"), one("a", 1), one("a", 1.0), one("a", True), one("a", 0.0), one("a", -0.0),
+        one("a", "b", mode="no_grad"), one("a", "b", op="mul"), one("a", "b", attrs={"alpha": 2}),
+        one("a", "b", attrs={"alpha": 2.0}), one(("a", "b"), op="cat"), one(("a", "a"), op="cat"),
+        one("a", "b", out=("y", "z")), one("a", "b") + one("y", "b", out=("z",)),
+        one("a", "b") + one("a", "y", out=("z",)),
+    ]  # fmt: skip
+
+
+def test_what_differs_in_more_than_ids_and_values_is_another_program() -> None:
+    keys = [canonical(program, Texts()).key for program in programs()]
+    assert len(set(keys)) == len(keys)
+    texts = [known(p, canonical(p, Texts()).ids).text for p in programs()]
+    assert len(set(texts)) == len(texts)
+
+
+def test_other_ids_and_other_values_are_the_same_program() -> None:
+    texts = Texts()
+
+    def program(x: str, y: str, value: float) -> list[Instruction]:
+        upload = Instruction("tensor", (), (x,), {"data": np.float32([value]), "requires_grad": True}, None, True)
+        return [upload, Instruction("exp", (x,), (y,), {}, None, True)]
+
+    first, second = canonical(program("a", "b", 1.0), texts), canonical(program("t9", "t8", 2.0), texts)
+    assert first.key == second.key
+    assert (first.ids, second.ids) == (["a", "b"], ["t9", "t8"])
+    body = encode_known(known(program("a", "b", 1.0), first.ids), second.ids, second.arrays, with_text=True)
+    read = decode_program(body, SAFETENSORS, memory=Memory())
+    assert [(i.op, list(i.inputs), list(i.outputs)) for i in read] == [("tensor", [], ["t9"]), ("exp", ["t9"], ["t8"])]
+    assert read[0].attrs["data"].tolist() == [2.0]
+    assert read[0].attrs["requires_grad"] is True
+
+
+def instruction_of(op: Op, case: Case, arrays: dict[int, np.ndarray]) -> tuple[Instruction, dict[str, np.ndarray]]:
+    """A case's call as the SDK records it, and the arrays of the tensors that it names."""
+    tensors: dict[str, np.ndarray] = {}
+
+    def name(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(map(name, value))
+        if not isinstance(value, tg.Tensor):
+            return value
+        tensors[f"t{len(tensors)}"] = value.detach().numpy()
+        return f"t{len(tensors) - 1}"
+
+    call = oracle.with_dtypes(oracle.build(case, arrays, tg.tensor), tg.dtypes)
+    inputs, attrs = op.bind(call.args, call.kwargs)
+    outputs = [f"out{i}" for i in range(len(op.outputs))]
+    return Instruction(op.key, [name(x) for x in inputs], outputs, attrs, None, True), tensors
+
+
+def outcome(session: Session, program: list[Instruction], tensors: dict[str, np.ndarray]) -> Any:
+    """What a program leaves behind, or how it fails."""
+    session.tensors = {name: tg.tensor(array, requires_grad=array.dtype.kind == "f") for name, array in tensors.items()}
+    session.seed(7)
+    try:
+        session.run(program)
+    except errors.TelegradError as error:
+        return type(error), error.detail, error.context["instruction"]
+    return {name: (t.dtype, tuple(t.shape), t._host().tobytes(), str(t.grad_fn)) for name, t in session.tensors.items()}
+
+
+@pytest.mark.parametrize("op", [op for op in CATALOGUE if op.cases and not op.truth], ids=lambda op: op.key)
+def test_every_op_remembered_is_the_op(op: Op) -> None:
+    plain, remembering, memory = Session(), Session(), Memory()
+    for case in op.cases:
+        try:
+            instruction, tensors = instruction_of(op, case, oracle.arrays_of(case, np.dtype("float32")))
+        except (ValueError, OverflowError, errors.TelegradError):
+            continue  # no values of this dtype, or refused before it is recorded
+        program = [instruction]
+        ids, once = canonical(program, Texts()).ids, known(program, canonical(program, Texts()).ids)
+        for turn in range(4):
+            body = encode_known(once, ids, {}, with_text=not turn)
+            read = decode_program(body, SAFETENSORS, memory=memory)
+            assert outcome(remembering, read, tensors) == outcome(plain, program, tensors), case
