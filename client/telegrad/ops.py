@@ -6,12 +6,12 @@ what others registered, in any language, is asked of the session by name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from telegrad_engine import custom
 from telegrad_engine.custom import Applicable, FunctionProgram
-from telegrad_engine.errors import InvalidValue
+from telegrad_engine.errors import InvalidValue, UnknownFunction
 
 from . import registered, sessions
 from .recorder import Recorder
@@ -97,17 +97,30 @@ def _find(recorder: Recorder, name: str) -> Applicable:
     return registered.find(recorder, name, _lookup)
 
 
-def __getattr__(name: str) -> Callable[..., Any]:
-    if name.startswith("_"):
-        raise AttributeError(f"module 'telegrad.ops' has no attribute {name!r}")
+class Registered:
+    """A function by its name, as ``tg.ops.NAME``: what it is shows when it is called."""
 
-    def function(*args: Any, **kwargs: Any) -> Any:
-        tracer = active()
+    def __init__(self, name: str) -> None:
+        self.__name__ = self.__qualname__ = name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Apply it: its result, or a tuple of them. Raises UnknownFunction where it is not registered."""
+        tracer, name = active(), self.__name__
         made = _call(name, args, kwargs) if tracer is None else _write(tracer, name, args, kwargs)
         return made[0] if len(made) == 1 else tuple(made)
 
-    function.__name__ = function.__qualname__ = name
-    return function
+    def __repr__(self) -> str:
+        try:
+            found = _find(sessions.current().recorder, self.__name__)
+        except UnknownFunction:
+            return f"<telegrad function {self.__name__}, which is not registered>"
+        return f"<telegrad function {found.signature.signature}>"
+
+
+def __getattr__(name: str) -> Registered:
+    if name.startswith("_"):
+        raise AttributeError(f"module 'telegrad.ops' has no attribute {name!r}")
+    return Registered(name)
 
 
 def _call(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:

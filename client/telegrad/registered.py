@@ -6,7 +6,8 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from telegrad_engine.custom import Applicable, FunctionProgram
+from telegrad_engine.amp.autocast import autocast_dtype_on, autocast_to
+from telegrad_engine.custom import Applicable, Budget, FunctionProgram
 from telegrad_engine.dtypes import parse
 from telegrad_engine.errors import DataDependentShape, UnknownFunction
 from telegrad_engine.function import Function
@@ -78,19 +79,37 @@ def call(
     recorder: Recorder, function: Applicable, tensors: Sequence[Any], parameters: Mapping[str, Any]
 ) -> list[Tensor]:
     """Record a call: the outputs get ids, shapes, dtypes and their place in the shadow graph."""
-    before, state.default_dtype = state.default_dtype, recorder.default_dtype
     try:
-        # Stand-ins at the tensors' places: what is done with them is not recorded in the session once more.
-        metas = function.call([t._alias() for t in tensors], parameters)
+        metas = _outlook(recorder, function, tensors, parameters, Budget(asking=True))
     except DataDependentShape:
         return _call_and_ask(recorder, function, tensors, parameters)
-    finally:
-        state.default_dtype = before
-    made = [handle(recorder, m._data) for m in metas]
-    for tensor, meta in zip(made, metas, strict=True):
-        tensor._adopt(meta)
+    made = [handle(recorder, None) for _ in metas]
+    _adopt(made, metas)
     _emit(recorder, function, tensors, parameters, made)
     return made
+
+
+def _outlook(
+    recorder: Recorder,
+    function: Applicable,
+    tensors: Sequence[Any],
+    parameters: Mapping[str, Any],
+    budget: Budget,
+) -> Sequence[Any]:
+    """What will come out, on stand-ins at the tensors' places: what is done with them is recorded nowhere else."""
+    device = recorder.transport.device
+    before, state.default_dtype = state.default_dtype, recorder.default_dtype
+    try:
+        with autocast_to(device, autocast_dtype_on(device)):
+            return function.call([t._alias() for t in tensors], parameters, budget)
+    finally:
+        state.default_dtype = before
+
+
+def _adopt(made: Sequence[Tensor], metas: Sequence[Any]) -> None:
+    for tensor, meta in zip(made, metas, strict=True):
+        tensor._data = meta._data
+        tensor._adopt(meta)
 
 
 def _emit(
@@ -99,19 +118,37 @@ def _emit(
     tensors: Sequence[Tensor],
     parameters: Mapping[str, Any],
     made: Sequence[Tensor],
+    **options: Any,
 ) -> None:
-    attrs: dict[str, Any] = {"function": function.name}
+    attrs: dict[str, Any] = {"function": function.name, **options}
     if parameters:
         attrs["params"] = function.signature.encode_attrs(parameters)
+    dtype = autocast_dtype_on(recorder.transport.device)
+    if dtype is not None:
+        attrs["autocast"] = dtype
     recorder.emit("apply", [refs(tensors)], [t._id for t in made], attrs)
 
 
 def _call_and_ask(
     recorder: Recorder, function: Applicable, tensors: Sequence[Tensor], parameters: Mapping[str, Any]
 ) -> list[Tensor]:
-    """For outputs whose shapes only the session knows: run it now and ask what they are."""
+    """Where values decide what comes out: run it now, and ask what was decided, or else what came out."""
     made = [handle(recorder, None) for _ in range(function.outputs)]
-    _emit(recorder, function, tensors, parameters, made)
+    if not isinstance(function, FunctionProgram):
+        _emit(recorder, function, tensors, parameters, made)
+        return _ask(recorder, function, tensors, made)
+    decisions = handle(recorder, None)
+    _emit(recorder, function, tensors, parameters, [*made, decisions], decisions=True)
+    known = decisions._fetch()
+    try:
+        _adopt(made, _outlook(recorder, function, tensors, parameters, Budget(known=known)))
+        return made
+    except DataDependentShape:
+        return _ask(recorder, function, tensors, made)
+
+
+def _ask(recorder: Recorder, function: Applicable, tensors: Sequence[Any], made: list[Tensor]) -> list[Tensor]:
+    """Ask what came out, and take it to depend on everything that went in."""
     answer = recorder.fetch([t._id for t in made], values=False)
     known = [answer[t._id].description for t in made]
     specs = [Spec(tuple(k["shape"]), parse(k["dtype"]).numpy) for k in known]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from telegrad_engine.custom import WRITES_TO_INPUT
 from telegrad_engine.errors import InvalidOperation
 from telegrad_engine.meta import Meta
 
@@ -37,7 +38,7 @@ class ForwardCtx:
 
     def mark_dirty(self, *tensors: Any) -> None:
         """Not possible here."""
-        raise InvalidOperation(f"{here()}: a registered function cannot modify its inputs in place")
+        raise InvalidOperation(f"{here()}: {WRITES_TO_INPUT}")
 
     def set_materialize_grads(self, value: bool) -> None:
         """Gradients that are absent are zeros in any case."""

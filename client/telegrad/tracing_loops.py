@@ -68,7 +68,7 @@ def _as_tuple(value: Any) -> tuple[Any, ...]:
 
 def _block(tracer: Tracer, code: Callable[..., Any], like: Sequence[Any], outputs: int | None) -> Data:
     """The program of one turn of a loop, which may use the tensors around it."""
-    inputs = [tracer.input(tracer.new_id()) for _ in like]
+    inputs = [Traced(tracer, tracer.new_id(), None) for _ in like]
     questions = len(tracer.asked)
     tracer.segments.append([])
     results = _as_tuple(code(*inputs))

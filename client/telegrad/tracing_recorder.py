@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from telegrad_engine.custom import Applicable
+from telegrad_engine.custom import WRITES_TO_INPUT, Applicable
 from telegrad_engine.dtypes import from_numpy
 from telegrad_engine.errors import DataDependentShape, InvalidOperation, LimitExceeded, NeedsExample
 from telegrad_engine.meta import Meta
-from telegrad_engine.modes import no_grad
+from telegrad_engine.modes import no_grad, state
 from telegrad_engine.program.json_codec import to_lists
 from telegrad_engine.registry import NO_ATTRS, Op
 
@@ -54,6 +54,7 @@ class Tracer:
             device="cpu",
             dtype=from_numpy(self.default_dtype),
         )
+        self.inputs: set[str] = set()
         self.metas: dict[str, Meta] = {}
         """What is known of tensors by name, where the code is traced on an example."""
         self._answers: dict[str, bool] = {}
@@ -87,6 +88,7 @@ class Tracer:
 
     def input(self, name: str, meta: Meta | None = None) -> Traced:
         """A tensor that the program is given."""
+        self.inputs.add(name)
         return Traced(self, name, meta)
 
     def write(self, op: str, inputs: Sequence[Any], outputs: Sequence[str], attrs: Mapping[str, Any]) -> None:
@@ -167,6 +169,11 @@ class Tracer:
             )
         return answer
 
+    def check_writable(self, tensor: Traced) -> None:
+        """Refuse to change what the program is given: it is the caller's."""
+        if tensor._id in self.inputs:
+            raise InvalidOperation(f"{here()}: {WRITES_TO_INPUT}")
+
     def refuse_value(self, what: str) -> InvalidOperation:
         """The error for traced code that asks for a value."""
         return InvalidOperation(
@@ -177,8 +184,12 @@ class Tracer:
 
 @contextmanager
 def tracing(tracer: Tracer) -> Iterator[None]:
-    """Have what this thread computes written down by ``tracer``, and new tensors made there."""
+    """Have what this thread computes written down by ``tracer``, and new tensors made there.
+
+    Whether casts are automatic is known in a call: what is written down has none.
+    """
     before, outer = sessions._current, getattr(_thread, "tracer", None)
+    autocast, state.autocast = state.autocast, None
     tracer.outer = lambda: before if before is not None else sessions.connect()
     sessions._current, _thread.tracer = SimpleNamespace(recorder=tracer, closed=False), tracer  # type: ignore[assignment]
     ENGINE.apply_spec = _apply_spec
@@ -186,6 +197,7 @@ def tracing(tracer: Tracer) -> Iterator[None]:
         yield
     finally:
         sessions._current, _thread.tracer = before, outer
+        state.autocast = autocast
 
 
 def active() -> Tracer | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,7 @@ from telegrad_engine.custom.expressions import CALCULATIONS
 from telegrad_engine.dtypes import DType
 from telegrad_engine.errors import InvalidOperation, NeedsExample
 
-from .recorder import OURS
+from .lines import users_line
 
 if TYPE_CHECKING:
     from .tracing_recorder import Tracer
@@ -27,10 +26,7 @@ UNKNOWN: Any = object()
 
 def here() -> str:
     """The user's line."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(OURS):
-        frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    return str(users_line())
 
 
 class Symbol:

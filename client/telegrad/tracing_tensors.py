@@ -151,6 +151,7 @@ class Traced(Tensor):
 
     def _inplace(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Any:
         tracer: Any = self._recorder
+        tracer.check_writable(self)
         tracer.write(f"{op.key}_", inputs, (), encode(op, attrs))
         return self
 
@@ -170,6 +171,7 @@ class Traced(Tensor):
 
     def __setitem__(self, index: Any, value: Any) -> None:
         tracer: Any = self._recorder
+        tracer.check_writable(self)
         tracer.write("index_set", [self, value], (), {"index": _index(tracer, index)})
 
 

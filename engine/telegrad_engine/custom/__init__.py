@@ -7,15 +7,19 @@ functions by name (:mod:`.library`), those too that the operator installed (:mod
 
 from . import control as _control
 from . import steps as _steps
+from .budget import Budget
 from .foreign import Foreign, from_entry
 from .function import Applicable, FunctionProgram
 from .installed import Installed
 from .library import SHARED, Library, installed_library
+from .steps import WRITES_TO_INPUT
 from .verify import verify
 
 __all__ = [
     "SHARED",
+    "WRITES_TO_INPUT",
     "Applicable",
+    "Budget",
     "Foreign",
     "FunctionProgram",
     "Installed",

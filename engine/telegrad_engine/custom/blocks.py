@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import TelegradError
-from ..modes import state
+from .budget import Budget
 from .expressions import evaluate
-from .limits import Budget
+from .limits import NAMES_PER_STEP
 
 
 class Scope:
@@ -28,10 +28,10 @@ class Scope:
         self.apply = next(t for t in tensors.values() if t is not None)._apply
         """How ops are applied here: as the tensors that are here have it."""
 
-    def inner(self, more: Mapping[str, Any]) -> Scope:
-        """The scope of a block inside this one: it sees what this one has, and keeps its own names to itself."""
+    def inner(self, names: Sequence[str], more: Mapping[str, Any]) -> Scope:
+        """The scope of a block inside this one: it sees ``names`` of this one, and keeps its own to itself."""
         scope = object.__new__(Scope)
-        scope.tensors = {**self.tensors, **more}
+        scope.tensors = {**{name: self.tensors[name] for name in names}, **more}
         scope.parameters, scope.budget = self.parameters, self.budget
         scope.frozen, scope.apply = self.frozen, self.apply
         return scope
@@ -68,43 +68,49 @@ class Step:
 class Block:
     """Steps, the names they start from and the names that they end with (None where an output is null)."""
 
-    __slots__ = ("done", "inputs", "outputs", "size", "steps")
+    __slots__ = ("around", "done", "inputs", "outputs", "size", "steps")
 
     def __init__(
-        self, inputs: Sequence[str], steps: Sequence[Step], outputs: Sequence[Any], done: Sequence[Sequence[str]]
+        self,
+        inputs: Sequence[str],
+        steps: Sequence[Step],
+        outputs: Sequence[Any],
+        done: Sequence[Sequence[str]],
+        around: Sequence[str],
     ) -> None:
         self.inputs = tuple(inputs)
         self.steps = tuple(steps)
         self.done = tuple(done)
         """For each step, the names that nothing needs after it."""
+        self.around = tuple(around)
+        """The names from outside that it mentions."""
         self.outputs = tuple(outputs)
         self.size = sum(step.size for step in steps)
 
     def run(self, scope: Scope) -> list[Any]:
         """Run in ``scope``, which has the inputs already. An error says at which step it happened.
 
-        What the steps make counts against the room that a result has, until nothing needs it any more.
+        What the steps make counts against the room that a result has, for as long as it lives.
         """
-        scope.budget.spend(len(self.steps))
-        room, made = state.room, dict[str, int]()
-        try:
-            for step, done in zip(self.steps, self.done, strict=True):
-                self._step(step, scope, made)
-                for name in done:
-                    scope.tensors.pop(name, None)
-                    state.room += made.pop(name, 0)
-            return [None if name is None else scope.value(name) for name in self.outputs]
-        finally:
-            state.room = room
+        scope.budget.spend(1 + len(self.steps))
+        for step, done in zip(self.steps, self.done, strict=True):
+            self._step(step, scope)
+            for name in done:
+                scope.tensors.pop(name, None)
+        return [None if name is None else scope.value(name) for name in self.outputs]
 
-    def _step(self, step: Step, scope: Scope, made: dict[str, int]) -> None:
+    def run_inside(self, scope: Scope, given: Sequence[Any] = ()) -> list[Any]:
+        """Run within another block, whose scope this is, once."""
+        scope.budget.spend((len(self.around) + len(given)) // NAMES_PER_STEP)
+        return self.run(scope.inner(self.around, dict(zip(self.inputs, given, strict=True))))
+
+    def _step(self, step: Step, scope: Scope) -> None:
         try:
             results = step.run(scope)
+            for name, tensor in zip(step.outputs, results, strict=False):
+                scope.tensors[name] = tensor
+                if tensor._base is None and not step.writes:
+                    scope.budget.hold(tensor._data)
         except TelegradError as error:
             error.context.setdefault("where", {"path": step.path, "op": step.op})
             raise
-        for name, tensor in zip(step.outputs, results, strict=False):
-            scope.tensors[name] = tensor
-            if tensor._base is None and not step.writes:
-                made[name] = tensor._data.nbytes
-                state.room -= tensor._data.nbytes

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import DataDependentShape, InvalidFunction, InvalidOperation, LimitExceeded
+from ..graph import next_sequence
 from ..meta import Meta, functions
 from ..modes import state
 from ..registry import CATALOGUE
@@ -26,17 +27,43 @@ class Cond(Step):
 
     def run(self, scope: Scope) -> Sequence[Any]:
         """Run the branch that is taken; both, on stand-ins whose values nobody knows."""
-        answer = scope.value(self.predicate)
-        if isinstance(answer, Meta):
-            chosen, other = [block.run(scope.inner({})) for block in self.blocks]
-            return [_either(answer, a, b) for a, b in zip(chosen, other, strict=True)]
-        return self.blocks[0 if answer else 1].run(scope.inner({}))
+        predicate = scope.value(self.predicate)
+        answer = scope.budget.decide(predicate)
+        if answer is not None:
+            return self.blocks[0 if answer else 1].run_inside(scope)
+        begun = next_sequence()
+        chosen, other = [block.run_inside(scope) for block in self.blocks]
+        _expect_alike(scope, chosen, other, begun)
+        return [_either(predicate, a, b) for a, b in zip(chosen, other, strict=True)]
+
+
+def _expect_alike(scope: Scope, these: Sequence[Any], those: Sequence[Any], begun: int) -> None:
+    """Raise DataDependentShape if it matters to whoever calls which of the tensors come out."""
+    for a, b in zip(these, those, strict=True):
+        if a._data.shape != b._data.shape or a._data.dtype != b._data.dtype:
+            raise DataDependentShape("shapes or dtypes depend on the value that a cond or a while_loop asks for")
+        if scope.budget.asking and state.grad_enabled and _origins(a, begun) != _origins(b, begun):
+            raise DataDependentShape("which tensors get gradients depends on the value that is asked for")
+
+
+def _origins(tensor: Any, begun: int) -> set[int]:
+    """The nodes and leaves from before ``begun`` that a tensor's history leads to, by identity."""
+    found, waiting = set[int](), [tensor._node] if tensor._requires_grad else []
+    seen = set[int]()
+    while waiting:
+        place = waiting.pop()
+        if place is None or id(place) in seen:
+            continue
+        seen.add(id(place))
+        if place.is_sink or place.sequence < begun:
+            found.add(id(place))
+        else:
+            waiting.extend(place.next)
+    return found
 
 
 def _either(predicate: Meta, a: Any, b: Any) -> Any:
-    """A stand-in for what is ``a`` or ``b``: both must look the same, and its history leads to both."""
-    if a._data.shape != b._data.shape or a._data.dtype != b._data.dtype:
-        raise DataDependentShape("the two branches of a cond give tensors of different shapes or dtypes")
+    """A stand-in for what is ``a`` or ``b``, whose history leads to both."""
     if state.grad_enabled and (a._requires_grad or b._requires_grad):
         return functions.where(functions.ne(functions.reshape(predicate, ()), 0), a, b)
     return a
@@ -68,22 +95,19 @@ class While(Step):
         """Repeat; once, on stand-ins whose values nobody knows."""
         carried = list(scope.value(self.carried))
         for _ in range(self.most):
-            (goes_on,) = self.condition.run(scope.inner(dict(zip(self.condition.inputs, carried, strict=True))))
-            if isinstance(goes_on, Meta):
+            (predicate,) = self.condition.run_inside(scope, carried)
+            goes_on = scope.budget.decide(predicate)
+            if goes_on is None:
                 return self._once(scope, carried)
             if not goes_on:
                 return carried
-            carried = self._body(scope, carried)
+            carried = self.body.run_inside(scope, carried)
         raise LimitExceeded(f"a while_loop did not end after {self.most} iterations")
 
-    def _body(self, scope: Scope, carried: list[Any]) -> list[Any]:
-        return self.body.run(scope.inner(dict(zip(self.body.inputs, carried, strict=True))))
-
     def _once(self, scope: Scope, carried: list[Any]) -> list[Any]:
-        after = self._body(scope, carried)
-        for a, b in zip(carried, after, strict=True):
-            if a._data.shape != b._data.shape or a._data.dtype != b._data.dtype:
-                raise DataDependentShape("a while_loop changes the shape or the dtype of what it carries")
+        begun = next_sequence()
+        after = self.body.run_inside(scope, carried)
+        _expect_alike(scope, carried, after, begun)
         return after
 
 
@@ -124,8 +148,7 @@ class Scan(Step):
             raise LimitExceeded(f"a scan runs over 1 to {MAX_ITERATIONS} slices, not {length}")
         rows: list[list[Any]] = []
         for index in range(length):
-            given = [*carried, *[s.select(0, index) for s in sequences]]
-            results = self.body.run(scope.inner(dict(zip(self.body.inputs, given, strict=True))))
+            results = self.body.run_inside(scope, [*carried, *[s.select(0, index) for s in sequences]])
             carried, row = results[: len(carried)], results[len(carried) :]
             rows.append(row)
         stack = [_stack(scope, column) for column in zip(*rows, strict=True)]

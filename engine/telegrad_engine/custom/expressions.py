@@ -80,7 +80,7 @@ def parse(value: Any, known: Known, depth: int = 0) -> Any:
             raise LimitExceeded(f"a list of an attribute has at most {MAX_TENSORS} items, this one has {len(value)}")
         return tuple([parse(v, known, depth + 1) for v in value])
     if not isinstance(value, Mapping):
-        return value
+        return check_number(value)
     if len(value) != 1:
         raise InvalidFunction('an expression has one member, such as {"param": "power"} or {"shape": ["x", 0]}')
     ((word, operands),) = value.items()
@@ -96,6 +96,13 @@ def parse(value: Any, known: Known, depth: int = 0) -> Any:
     if not isinstance(operands, (list, tuple)) or len(operands) != count:
         raise InvalidFunction(f"the expression {word!r} takes a list of {count}")
     return Expression(word, parse(operands, known, depth))
+
+
+def check_number(value: Any) -> Any:
+    """A plain value of a definition, unless it is a whole number that no tensor can hold."""
+    if isinstance(value, int) and abs(value) >= MAX_INTEGER:
+        raise InvalidFunction("a whole number of more than 64 bits; write it as a float, such as 1e30")
+    return value
 
 
 def _fact(word: str, operands: Any, known: Known, depth: int) -> Expression:

@@ -8,8 +8,8 @@ from typing import Any
 from ..errors import DataDependentShape
 from ..params import Kind, TensorKind
 from ..signature import REQUIRED, Param, Signature
+from .budget import Budget
 from .function import Applicable, FunctionProgram
-from .limits import Budget
 from .reader import Find
 
 
@@ -17,7 +17,7 @@ class Foreign:
     """A function of which only the signature is known: Python that a server's operator installed."""
 
     definition: Mapping[str, Any] | None = None
-    size = 1
+    size = levels = 1
 
     def __init__(self, entry: Mapping[str, Any]) -> None:
         self.name: str = entry["name"]

@@ -10,16 +10,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from ..errors import InvalidArgument, InvalidFunction
+from ..errors import InvalidArgument, InvalidFunction, LimitExceeded
 from ..function import Function, once_differentiable
 from ..function.ctx import is_tensor
 from ..function.node import FunctionNode, _plan
 from ..graph import camel
 from ..signature import Signature
 from .blocks import Block, Scope
-from .limits import MAX_TENSORS, Budget
+from .budget import Budget
+from .limits import MAX_DOC, MAX_TENSORS, weight
 from .parameters import parse_parameters, signature
-from .reader import Find, Reader, is_tensor_output
+from .reader import Find, Reader, at, is_list, is_tensor_output
 
 KEYS = frozenset({"name", "doc", "parameters", "order", "forward", "backward", "jvp", "once_differentiable"})
 
@@ -34,6 +35,8 @@ class Applicable(Protocol):
     """The JSON that it was registered as; None for Python that the operator installed."""
     size: int
     """How many instructions a call runs at least, for those who count."""
+    levels: int
+    """How deep its branches and loops nest, with the functions that it applies."""
 
     @property
     def inputs(self) -> int:
@@ -59,11 +62,14 @@ class FunctionProgram:
     def __init__(self, definition: Mapping[str, Any], find: Find) -> None:
         if not isinstance(definition, Mapping) or not {"name", "forward"} <= definition.keys() <= KEYS:
             raise InvalidFunction(f"a function has a name, a forward program and perhaps {', '.join(sorted(KEYS))}")
+        self.weight = weight(definition)
         self.definition: Mapping[str, Any] | None = definition
         self.name: str = definition["name"]
         self.doc = definition.get("doc") or ""
         if not isinstance(self.doc, str):
             raise InvalidFunction("doc is text")
+        if len(self.doc) > MAX_DOC:
+            raise LimitExceeded(f"doc has at most {MAX_DOC} characters, not {len(self.doc)}")
         parameters = parse_parameters(definition.get("parameters", ()))
         self._read(Reader({p.name for p in parameters}, find), definition)
         self.signature = signature(self.name, self.forward.inputs, parameters, definition.get("order"))
@@ -74,16 +80,16 @@ class FunctionProgram:
         data = definition["forward"]
         self.forward = reader.block(data, "forward", (), keys=("saves", "non_differentiable"))
         if not 0 < len(self.forward.inputs) <= MAX_TENSORS:
-            raise InvalidFunction("forward has at least one input, a tensor")
+            raise at(InvalidFunction("forward has at least one input, a tensor"), "forward.inputs")
         if not self.forward.outputs or not all(map(is_tensor_output, self.forward.outputs)):
-            raise InvalidFunction("forward has at least one output, and all of them are tensors")
+            raise at(InvalidFunction("forward has at least one output, and all are tensors"), "forward.outputs")
         made = {name for step in self.forward.steps for name in step.outputs} | set(self.forward.inputs)
         self.saves = _names(data, "saves", made)
         self.constants = _names(data, "non_differentiable", set(self.forward.outputs))
         outputs, inputs = len(self.forward.outputs), len(self.forward.inputs)
         self.backward = self._derivative(reader, definition, "backward", outputs, inputs)
         self.jvp = self._derivative(reader, definition, "jvp", inputs, outputs)
-        self.size = reader.expanded
+        self.size, self.levels = reader.expanded, reader.levels
 
     def _derivative(
         self, reader: Reader, definition: Mapping[str, Any], name: str, given: int, returned: int
@@ -93,16 +99,20 @@ class FunctionProgram:
             return None
         block = reader.block(definition[name], name, ())
         if len(block.inputs) != len(self.saves) + given:
-            raise InvalidFunction(
+            error = InvalidFunction(
                 f"{name} takes what forward saves and then the gradients: {len(self.saves)} and {given} inputs, "
                 f"not {len(block.inputs)}"
             )
+            raise at(error, f"{name}.inputs")
         if len(block.outputs) != returned:
-            raise InvalidFunction(
-                f"{name} returned an incorrect number of gradients (expected {returned}, got {len(block.outputs)})"
+            error = InvalidFunction(
+                f"{name} returned an incorrect number of gradients (expected {returned}, got {len(block.outputs)}); "
+                "give null where there is none"
             )
-        if not all(name is None or is_tensor_output(name) for name in block.outputs):
-            raise InvalidFunction(f"the outputs of {name} are tensors, or null where there is no gradient")
+            raise at(error, f"{name}.outputs")
+        if not all(output is None or is_tensor_output(output) for output in block.outputs):
+            error = InvalidFunction(f"the outputs of {name} are tensors, or null where there is no gradient")
+            raise at(error, f"{name}.outputs")
         return block
 
     @property
@@ -119,7 +129,16 @@ class FunctionProgram:
         """Apply it to tensors and parameters by name; the outputs. Raises what the wrong instruction does."""
         by_name = dict(zip(self._names, check_tensors(self, tensors), strict=True))
         tensors = [by_name[name] for name in self.forward.inputs]
-        call = Call(self.signature.defaults | self.signature.check_attrs(parameters), budget or Budget())
+        values = self.signature.defaults | self.signature.check_attrs(parameters)
+        if budget is not None:
+            return self._run(tensors, Call(values, budget))
+        budget = Budget()
+        try:
+            return self._run(tensors, Call(values, budget))
+        finally:
+            budget.close()
+
+    def _run(self, tensors: Sequence[Any], call: Call) -> list[Any]:
         if self.backward is None and self.jvp is None:
             return self.forward.run(call.scope(self.forward.inputs, tensors))
         outputs = list(self.Function.apply(*tensors, call))
@@ -171,9 +190,11 @@ def _make(program: FunctionProgram, once: bool) -> type[Function]:
 
     def derivative(block: Block) -> Any:
         def run(ctx: Any, *given: Any) -> Any:
-            # A pass has a budget of its own: a retained graph may be differentiated any number of times.
-            call = Call(ctx.call.parameters, Budget())
-            return tuple(block.run(call.scope(block.inputs, (*ctx.saved_tensors, *given))))
+            call = Call(ctx.call.parameters, ctx.call.budget.anew())
+            try:
+                return tuple(block.run(call.scope(block.inputs, (*ctx.saved_tensors, *given))))
+            finally:
+                call.budget.close()
 
         return run
 
@@ -190,11 +211,13 @@ def _make(program: FunctionProgram, once: bool) -> type[Function]:
 
 def _names(data: Any, key: str, known: set[str]) -> tuple[str, ...]:
     names = data.get(key, ())
-    if not isinstance(names, Sequence) or len(names) > MAX_TENSORS:
-        raise InvalidFunction(f"{key} of forward is a list of tensors")
+    if not is_list(names):
+        raise at(InvalidFunction("this is a list of tensors"), f"forward.{key}")
+    if len(names) > MAX_TENSORS:
+        raise at(LimitExceeded(f"{len(names)} tensors, {MAX_TENSORS} are possible"), f"forward.{key}")
     for name in names:
         if not isinstance(name, str) or name not in known:
-            raise InvalidFunction(f"forward.{key}: {name!r:.60} is no tensor of forward")
+            raise at(InvalidFunction(f"{name!r:.60} is no tensor of forward"), f"forward.{key}")
     return tuple(names)
 
 

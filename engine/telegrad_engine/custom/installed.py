@@ -22,8 +22,8 @@ from typing import Any
 from ..errors import InvalidFunction
 from ..function import Function
 from ..signature import Signature, read_params
+from .budget import Budget
 from .function import Applicable, FunctionProgram, check_tensors
-from .limits import Budget
 from .reader import Find
 
 GROUP = "telegrad.functions"
@@ -33,7 +33,7 @@ class Installed:
     """An autograd Function under a name."""
 
     definition: Mapping[str, Any] | None = None
-    size = 1
+    size = levels = 1
 
     def __init__(self, name: str, cls: type[Function]) -> None:
         self.name = name

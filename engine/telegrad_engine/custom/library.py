@@ -12,7 +12,7 @@ from ..errors import FunctionExists, InvalidFunction, LimitExceeded, UnknownFunc
 from ..registry import CATALOGUE
 from . import installed
 from .function import Applicable, FunctionProgram
-from .limits import MAX_FUNCTIONS
+from .limits import MAX_FUNCTIONS, MAX_LIBRARY_WEIGHT
 from .reader import STEPS
 
 NAME_PATTERN = r"^[A-Za-z][A-Za-z0-9_]{0,63}$"
@@ -40,7 +40,9 @@ class Library:
             if function.name in self._functions:
                 raise FunctionExists(f"there is a function {function.name!r} already; remove it first")
             if len(self._functions) >= MAX_FUNCTIONS:
-                raise LimitExceeded(f"{MAX_FUNCTIONS} functions are registered here, as many as may be")
+                raise LimitExceeded(f"{MAX_FUNCTIONS} functions are registered here, as many as may be; remove some")
+            if sum(map(_weight, self._functions.values())) + _weight(function) > MAX_LIBRARY_WEIGHT:
+                raise LimitExceeded("the functions that are registered here take as much room as they may; remove some")
             self._functions[function.name] = function
 
     def find(self, name: str) -> Applicable:
@@ -78,6 +80,10 @@ class Library:
             raise FunctionExists(f"{name!r} is an op of the catalogue")
         if name in self._functions:
             raise FunctionExists(f"there is a function {name!r} already; remove it first")
+
+
+def _weight(function: Applicable) -> int:
+    return function.weight if isinstance(function, FunctionProgram) else 1
 
 
 SHARED = Library()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..errors import InvalidFunction, TelegradError
+from ..errors import InvalidFunction, LimitExceeded, TelegradError
 from ..params import BoolKind, DTypeKind, IntKind, IntsKind, Kind, ListKind, NumberKind, StrKind, TensorKind
 from ..program.instructions import ID_PATTERN, check_id
 from ..signature import REQUIRED, Param, Signature
@@ -27,8 +27,10 @@ TENSOR = TensorKind()
 
 def parse_parameters(data: Any) -> tuple[Param, ...]:
     """The parameters of a definition. Raises InvalidFunction."""
-    if not isinstance(data, Sequence) or isinstance(data, str) or len(data) > MAX_TENSORS:
-        raise InvalidFunction(f"parameters is a list of at most {MAX_TENSORS} objects")
+    if not isinstance(data, (list, tuple)):
+        raise InvalidFunction("parameters is a list of objects")
+    if len(data) > MAX_TENSORS:
+        raise LimitExceeded(f"a function has at most {MAX_TENSORS} parameters, not {len(data)}")
     found = tuple(map(_parse, data))
     if len({p.name for p in found}) < len(found):
         raise InvalidFunction("two parameters have the same name")
@@ -67,6 +69,6 @@ def signature(name: str, inputs: Sequence[str], parameters: Sequence[Param], ord
     by_name |= {p.name: p for p in parameters}
     if order is None:
         return Signature(name, tuple(by_name.values()))
-    if not isinstance(order, Sequence) or sorted(map(str, order)) != sorted(by_name):
+    if not isinstance(order, (list, tuple)) or sorted(map(str, order)) != sorted(by_name):
         raise InvalidFunction("order lists each input and each parameter once")
     return Signature(name, tuple(by_name[n] for n in order))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from ..errors import InvalidFunction, LimitExceeded, TelegradError
 from ..program.instructions import NUMBERS
 from . import expressions
 from .blocks import Block, Step
 from .expressions import Expression, Known
-from .limits import MAX_DEPTH, MAX_EXPANDED, MAX_INSTRUCTIONS, MAX_TENSORS
+from .limits import MAX_DEPTH, MAX_EXPANDED, MAX_INSTRUCTIONS, MAX_LEVELS, MAX_TENSORS
 from .parameters import name_of
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Item:
         self.path = path
         self.known = known
         inputs, outputs, attrs = data.get("in", []), data.get("out", []), data.get("attrs", {})
-        if not isinstance(inputs, Sequence) or not isinstance(outputs, Sequence) or not isinstance(attrs, Mapping):
+        if not is_list(inputs) or not is_list(outputs) or not isinstance(attrs, Mapping):
             raise InvalidFunction("in and out are lists, attrs is an object")
         self.inputs = tuple([self._input(x) for x in inputs])
         self.outputs = [name_of(x) for x in outputs]
@@ -58,7 +58,7 @@ class Item:
             if value not in self.known.tensors:
                 raise InvalidFunction(f"there is no tensor {value!r:.60} before this instruction")
             return value
-        if isinstance(value, Sequence):
+        if is_list(value):
             if depth > 1:
                 raise InvalidFunction("inputs nest at most two lists deep")
             if len(value) > MAX_TENSORS:
@@ -66,8 +66,6 @@ class Item:
             return tuple([self._input(v, depth + 1) for v in value])
         if depth and value is not None:
             raise InvalidFunction(f"a list in in has tensors and nulls, not {type(value).__name__}")
-        if value is None or isinstance(value, (bool, int, float)):
-            return value
         return expressions.parse(value, self.known)
 
     def attr(self, name: str, default: Any = None) -> Any:
@@ -97,6 +95,8 @@ class Reader:
         self.find = find
         self.count = 0
         self.expanded = 0
+        self.levels = 0
+        """How deep its blocks nest, those of the functions that it applies included."""
         self._depth = 0
 
     def block(
@@ -109,9 +109,10 @@ class Reader:
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise LimitExceeded(f"branches and loops nest at most {MAX_DEPTH} deep")
+        self.reach(0)
         own = ("inputs", "instructions", "outputs", *keys) if inputs else ("instructions", "outputs", *keys)
         if not isinstance(data, Mapping) or not {"outputs"} <= data.keys() <= set(own):
-            raise _at(InvalidFunction(f"a program is an object of {', '.join(own)}"), path)
+            raise at(InvalidFunction(f"a program is an object of {', '.join(own)}"), path)
         try:
             names = [name_of(x) for x in self._list(data.get("inputs", []), "inputs", MAX_TENSORS)]
             known = {*given, *names}
@@ -119,17 +120,26 @@ class Reader:
                 raise InvalidFunction("two inputs have the same name")
             instructions = self._list(data.get("instructions", []), "instructions", MAX_INSTRUCTIONS)
         except (InvalidFunction, LimitExceeded) as error:
-            raise _at(error, path) from None
+            raise at(error, path) from None
         steps = [self._step(item, f"{path}[{index}]", known) for index, item in enumerate(instructions)]
         try:
             outputs = [self._output(x, known) for x in self._list(data["outputs"], "outputs", MAX_TENSORS)]
         except (InvalidFunction, LimitExceeded) as error:
-            raise _at(error, f"{path}.outputs") from None
+            raise at(error, f"{path}.outputs") from None
         self._depth -= 1
-        return Block(names, steps, outputs, _done(data, steps, instructions))
+        around = _words({**data, "instructions": ()}, *instructions) & set(given)
+        return Block(names, steps, outputs, _done(data, steps, instructions), sorted(around - set(names)))
+
+    def reach(self, levels: int) -> None:
+        """Note that something nests so much deeper from here on. Raises LimitExceeded."""
+        self.levels = max(self.levels, self._depth + levels)
+        if self.levels > MAX_LEVELS:
+            raise LimitExceeded(
+                f"functions that apply functions, their branches and loops nest at most {MAX_LEVELS} deep together"
+            )
 
     def _list(self, value: Any, what: str, most: int) -> Sequence[Any]:
-        if not isinstance(value, Sequence) or isinstance(value, str):
+        if not is_list(value):
             raise InvalidFunction(f"{what} is a list")
         if len(value) > most:
             raise LimitExceeded(f"{what} has {len(value)} items, {most} are possible")
@@ -159,40 +169,41 @@ class Reader:
             if self.expanded > MAX_EXPANDED:
                 raise LimitExceeded(f"with the functions that it applies, it has more than {MAX_EXPANDED} instructions")
         except LimitExceeded as error:
-            raise _at(error, path, name) from None
+            raise at(error, path, name) from None
         except TelegradError as error:
-            raise _at(
-                error if isinstance(error, InvalidFunction) else InvalidFunction(str(error)), path, name
-            ) from None
+            raise at(error if isinstance(error, InvalidFunction) else InvalidFunction(str(error)), path, name) from None
         return found
 
 
 def _done(data: Mapping[str, Any], steps: Sequence[Step], instructions: Sequence[Any]) -> list[list[str]]:
     """For each step, the names made in this block that it was the last to mention."""
     made = {name for step in steps for name in step.outputs}
-    later = set[str]()
-    _collect({key: value for key, value in data.items() if key != "instructions"}, later)
+    later = _words({**data, "instructions": ()})
     done: list[list[str]] = []
     for instruction in reversed(instructions):
-        here = set[str]()
-        if instruction["op"] != "tensor":
-            _collect(instruction, here)
-        here.update(instruction.get("out", ()))
+        here = _words(instruction)
         done.append(sorted((here & made) - later))
         later |= here
     return done[::-1]
 
 
-def _collect(data: Any, found: set[str]) -> None:
-    """All words in a definition's data, the names of tensors among them."""
-    if isinstance(data, str):
-        found.add(data)
-    elif isinstance(data, Mapping):
-        for value in data.values():
-            _collect(value, found)
-    elif isinstance(data, (list, tuple)):
-        for value in data:
-            _collect(value, found)
+def _words(*parts: Any) -> set[str]:
+    """All words in a definition's data, the names of tensors among them; of a constant only its own name."""
+    found, waiting = set[str](), list(parts)
+    while waiting:
+        data = waiting.pop()
+        if isinstance(data, str):
+            found.add(data)
+        elif isinstance(data, Mapping):
+            waiting.extend([data.get("out", ())] if data.get("op") == "tensor" else data.values())
+        elif isinstance(data, (list, tuple)):
+            waiting.extend(data)
+    return found
+
+
+def is_list(value: Any) -> TypeGuard[Sequence[Any]]:
+    """Whether a value of a definition is a list, as JSON has them."""
+    return isinstance(value, (list, tuple))
 
 
 def is_tensor_output(value: Any) -> bool:
@@ -200,7 +211,7 @@ def is_tensor_output(value: Any) -> bool:
     return value is not None and type(value) is not Expression
 
 
-def _at(error: TelegradError, path: str, op: Any = None) -> TelegradError:
+def at(error: TelegradError, path: str, op: Any = None) -> TelegradError:
     """The error saying where it is, unless an instruction inside has said so."""
     if "where" not in error.context:
         program, _, rest = path.partition("[")
@@ -208,7 +219,7 @@ def _at(error: TelegradError, path: str, op: Any = None) -> TelegradError:
         error.context["where"] = {
             "program": program.partition(".")[0],
             "instruction": int(index) if index.isdecimal() else None,
-            "op": op if isinstance(op, str) else None,
+            "op": op[:80] if isinstance(op, str) else None,
             "path": path,
         }
         what = f" ({op:.60})" if isinstance(op, str) else ""

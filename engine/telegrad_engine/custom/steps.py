@@ -251,6 +251,7 @@ def read_apply(reader: Reader, item: Item) -> Step:
         hint = "a function applies those that were registered before it, never itself"
         raise InvalidFunction(f"{error}; {hint}") from None
     found.size = function.size
+    reader.reach(function.levels)
     params = item.attrs.get("params", {})
     if not isinstance(params, Mapping):
         raise InvalidFunction("params is an object")

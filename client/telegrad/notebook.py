@@ -1,0 +1,112 @@
+"""What a notebook shows: tensors with their values and what is known of them, and the graph behind them as a picture.
+
+Plain HTML and SVG, without scripts and without anything to fetch; all text is escaped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from telegrad_engine import drawing
+from telegrad_engine.svg import to_svg
+
+if TYPE_CHECKING:
+    from .tensor import Tensor
+
+MAX_DRAWN = 200
+"""How many operations a picture has unless told otherwise."""
+_CELL = "padding:0 1.2em 0 0;text-align:left;border:none"
+
+
+def tensor_html(tensor: Tensor) -> str:
+    """A tensor's values, as it prints, and a line of what is known of it."""
+    cells = "".join(
+        f'<td style="{_CELL}"><span style="opacity:0.6">{name}</span> {escape(value)}</td>'
+        for name, value in _facts(tensor)
+    )
+    kind = escape(type(tensor).__name__)
+    return (
+        f'<div class="telegrad-tensor"><table style="border:none"><tr><td style="{_CELL}"><b>{kind}</b></td>{cells}'
+        f'</tr></table><pre style="margin:0.3em 0">{escape(repr(tensor))}</pre></div>'
+    )
+
+
+def _facts(tensor: Tensor) -> Iterator[tuple[str, str]]:
+    node = tensor.grad_fn
+    yield "shape", " × ".join(map(str, tensor.shape)) or "a single number"
+    yield "dtype", tensor.dtype.name
+    yield "device", str(tensor.device)
+    yield "requires_grad", str(tensor.requires_grad)
+    if node is not None:
+        yield "grad_fn", node.name()
+    elif tensor.requires_grad:
+        yield "grad", "none yet" if tensor.grad is None else "there"
+
+
+class Graph:
+    """The graph that leads to some tensors: a picture in a notebook, and text, DOT and Mermaid elsewhere."""
+
+    def __init__(self, drawing: drawing.Drawing) -> None:
+        self.drawing = drawing
+        """Its nodes and edges as data."""
+
+    def to_dot(self) -> str:
+        """The graph in Graphviz' language."""
+        return drawing.to_dot(self.drawing)
+
+    def to_mermaid(self) -> str:
+        """The graph as a Mermaid flowchart."""
+        return drawing.to_mermaid(self.drawing)
+
+    def to_svg(self) -> str:
+        """The graph as an SVG picture."""
+        return to_svg(self.drawing)
+
+    def _repr_html_(self) -> str:
+        return f'<div class="telegrad-graph" style="max-height:40em;overflow:auto">{self.to_svg()}</div>'
+
+    def __repr__(self) -> str:
+        operations = sum(vertex.kind == "op" for vertex in self.drawing.nodes)
+        leaves = len(self.drawing.nodes) - operations
+        omitted = f", {self.drawing.omitted} older operations not drawn" if self.drawing.omitted else ""
+        return f"<graph of {operations} operations and {leaves} leaves{omitted}>"
+
+    def __str__(self) -> str:
+        """A line for each operation, newest first: what it made, and of what."""
+        called = {v.id: v.tensors[0] if v.tensors else f"{v.op or 'tensor'}_{v.id}" for v in self.drawing.nodes}
+        taken: dict[str, list[str]] = {v.id: [] for v in self.drawing.nodes}
+        for edge in self.drawing.edges:
+            taken[edge.target].append(called[edge.source])
+        return "\n".join(
+            f"{called[v.id]}: {v.dtype} {v.shape}" + (f" = {v.op}({', '.join(taken[v.id])})" if v.op else "")
+            for v in self.drawing.nodes
+        )
+
+
+def graph(*tensors: Tensor, names: Mapping[str, Tensor] | None = None, limit: int | None = MAX_DRAWN) -> Graph:
+    """The graph that leads to ``tensors``, drawn where this is the last line of a notebook's cell.
+
+    ``names`` are those of tensors that are to be recognised, such as ``dict(model.named_parameters())``. Of a larger
+    graph the ``limit`` newest operations are drawn; None draws all. Nothing is asked of the session.
+    """
+    return Graph(drawing.draw(tensors, dict(names or {}), limit))
+
+
+def show_values(tensor: Any) -> Any:
+    """What is printed of a tensor's value: all of it, or of a large one only the ends of each dimension."""
+    from telegrad_engine.formatting import indices_shown
+    from telegrad_engine.modes import no_grad
+
+    from .tensor import upload
+
+    part = tensor
+    with no_grad():
+        for dim, indices in enumerate(indices_shown(tensor.shape)):
+            if indices is not None:
+                part = part.detach().index_select(dim, upload(tensor._recorder, indices))
+    return part._fetch()
+
+
+__all__ = ["Graph", "graph"]

@@ -1,0 +1,78 @@
+"""A line on the terminal, or under a notebook's cell, for what takes longer than a moment; gone when it is done.
+
+It is written to stderr where a person looks at it, never to a file or a pipe. ``TELEGRAD_PROGRESS=0`` has it never
+written, ``1`` always.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+AFTER_S = 2.0
+"""What takes no longer is done in silence."""
+EVERY_S = 0.2
+MIB = 2**20
+_CLEAR = "\r\x1b[K"
+
+
+def wanted() -> bool:
+    """Whether somebody looks."""
+    choice = os.environ.get("TELEGRAD_PROGRESS")
+    if choice in ("0", "1"):
+        return choice == "1"
+    return "ipykernel" in sys.modules or bool(getattr(sys.stderr, "isatty", bool)())
+
+
+class Line:
+    """One line: what is done, for how long, and how much of it if that is known."""
+
+    def __init__(self, what: str, total: int | None = None) -> None:
+        self.what, self.total = what, total
+        self._begun = self._written = time.monotonic()
+        self._shown = False
+
+    def update(self, done: int = 0) -> None:
+        """Write the line, unless it is too early or it was written just now; ``done`` counts bytes."""
+        now = time.monotonic()
+        if now - self._begun < AFTER_S or (self._shown and now - self._written < EVERY_S):
+            return
+        self._shown, self._written = True, now
+        print(_CLEAR + self._text(done, now - self._begun), end="", file=sys.stderr, flush=True)
+
+    def _text(self, done: int, seconds: float) -> str:
+        if self.total is None or not done:
+            return f"telegrad: {self.what}, {seconds:.0f} s"
+        left = seconds * (self.total - done) / done
+        return f"telegrad: {self.what}, {done // MIB} of {self.total // MIB} MiB, {left:.0f} s left"
+
+    def close(self) -> None:
+        """Take the line away."""
+        if self._shown:
+            print(_CLEAR, end="", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """Show a line for as long as the block takes, which waits in a call that does not come back."""
+    if not wanted():
+        yield
+        return
+    done = threading.Event()
+    thread = threading.Thread(target=_tick, args=(Line(what), done), name="telegrad-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def _tick(line: Line, done: threading.Event) -> None:
+    while not done.wait(EVERY_S):
+        line.update()
+    line.close()
