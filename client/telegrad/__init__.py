@@ -36,13 +36,16 @@ from telegrad_engine.modes import (
 )
 from telegrad_engine.specs import Size
 
-from . import amp, autograd, linalg, nn, ops, optim, utils
+from . import amp, autograd, drawing, linalg, nn, ops, optim, profiler, random, utils
 from .amp import autocast
+from .autograd.anomaly_mode import is_anomaly_check_nan_enabled, is_anomaly_enabled
 from .defaults import get_default_dtype, set_default_dtype
 from .devices import cuda, device
 from .generators import Generator, default_generator, initial_seed, manual_seed
 from .interop import from_dlpack, from_numpy, from_torch
+from .notebook import graph
 from .ops import register_function, remove_function
+from .random import get_rng_state, seed, set_rng_state
 from .serialization import load, save
 from .sessions import Session, connect, current
 from .tensor import Tensor, functions, upload
@@ -51,6 +54,7 @@ from .tracing_loops import scan, while_loop
 if TYPE_CHECKING:
     from ._functions import *  # noqa: F403
 
+drawing.install()
 __version__ = "0.1.0"
 float = float32
 double = float64
@@ -118,12 +122,16 @@ __all__ = [
     "from_numpy",
     "from_torch",
     "get_default_dtype",
+    "get_rng_state",
+    "graph",
     "inference_mode",
     "initial_seed",
     "int8",
     "int16",
     "int32",
     "int64",
+    "is_anomaly_check_nan_enabled",
+    "is_anomaly_enabled",
     "is_grad_enabled",
     "is_inference_mode_enabled",
     "is_tensor",
@@ -134,13 +142,17 @@ __all__ = [
     "no_grad",
     "ops",
     "optim",
+    "profiler",
+    "random",
     "register_function",
     "remove_function",
     "save",
     "scan",
+    "seed",
     "set_default_dtype",
     "set_grad_enabled",
     "set_printoptions",
+    "set_rng_state",
     "tensor",
     "uint8",
     "utils",

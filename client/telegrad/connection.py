@@ -8,6 +8,7 @@ cookies and authentication have no part in a program.
 from __future__ import annotations
 
 import selectors
+import time
 from collections.abc import Mapping
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import NamedTuple, Protocol
@@ -18,7 +19,11 @@ import httpx
 
 from telegrad_engine.errors import ConnectionFailed
 
+from . import progress
+
 CONNECT_S = 10.0
+LARGE, PIECE = 8 * 2**20, 2**20
+"""Bytes of a body that is worth watching, and of a piece of it."""
 _Selector = getattr(selectors, "PollSelector", selectors.SelectSelector)
 
 
@@ -69,6 +74,8 @@ class Direct:
         kind = HTTPSConnection if address.scheme == "https" else HTTPConnection
         self._http = kind(address.hostname or "", address.port, timeout=CONNECT_S)
         self._path, self._headers, self._timeout = address.path, dict(headers), timeout
+        self._where = address.netloc
+        self._watched = progress.wanted()
 
     @property
     def answered(self) -> bool:
@@ -86,10 +93,39 @@ class Direct:
         if self._http.sock is None:
             self._connect()
         try:
-            self._http.request("POST", self._path, body, self._headers)
+            if self._watched and len(body) >= LARGE:
+                self._send_in_pieces(body)
+            else:
+                self._http.request("POST", self._path, body, self._headers)
         except BaseException:
             self._http.close()
             raise
+
+    def _send_in_pieces(self, body: bytes) -> None:
+        """Send a large body, and show how far it is."""
+        line = progress.Line(f"sending to {self._where}", len(body))
+        try:
+            self._http.putrequest("POST", self._path)
+            for name, value in {**self._headers, "content-length": str(len(body))}.items():
+                self._http.putheader(name, value)
+            self._http.endheaders()
+            for start in range(0, len(body), PIECE):
+                self._http.send(memoryview(body)[start : start + PIECE])
+                line.update(min(start + PIECE, len(body)))
+        finally:
+            line.close()
+
+    def _watch(self) -> None:
+        """Wait until an answer begins, and show that it takes long."""
+        line = progress.Line(f"waiting for {self._where}")
+        try:
+            with _Selector() as selector:
+                selector.register(self._http.sock, selectors.EVENT_READ)
+                deadline = time.monotonic() + self._timeout
+                while not selector.select(progress.EVERY_S) and time.monotonic() < deadline:
+                    line.update()
+        finally:
+            line.close()
 
     def _connect(self) -> None:
         self._http.connect()
@@ -98,6 +134,8 @@ class Direct:
     def receive(self) -> Reply:
         """Wait for the answer. One that is not read to its end, also for a Ctrl-C, ends the connection."""
         try:
+            if self._watched and self._http.sock is not None:
+                self._watch()
             response = self._http.getresponse()
             return Reply(response.status, response.read())
         except BaseException:

@@ -6,15 +6,23 @@ Tensors draw theirs in the session; :func:`manual_seed` starts both anew.
 from __future__ import annotations
 
 import secrets
-from typing import Any
+import weakref
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .sessions import current
 
+if TYPE_CHECKING:
+    from .recorder import Recorder
+    from .tensor import Tensor
+
 
 class Generator:
-    """A source of random numbers for samplers and splits; a number that it was seeded with gives the same order."""
+    """A source of random numbers: for samplers and splits here, and for tensors, as ``generator=…``, in sessions.
+
+    A number that it was seeded with gives the same numbers again.
+    """
 
     def __init__(self, device: Any = "cpu") -> None:
         self.device = device
@@ -23,6 +31,8 @@ class Generator:
     def manual_seed(self, seed: int) -> Generator:
         """Start anew from ``seed``; the generator itself."""
         self._seed = int(seed)
+        self.states: weakref.WeakKeyDictionary[Recorder, Tensor] = weakref.WeakKeyDictionary()
+        """Where it is in each session that draws tensors from it."""
         self.numpy = np.random.default_rng(self._seed % 2**64)
         return self
 

@@ -1,4 +1,4 @@
-"""Hooks on a session's tensors: Python that runs here while the session's pass waits."""
+"""Hooks on a session's tensors and nodes: Python that runs here while the session's pass waits."""
 
 from __future__ import annotations
 
@@ -34,17 +34,21 @@ class RemovableHandle(Handle):
 def register(tensor: Tensor, function: Any) -> Handle:
     """Call ``function(grad)`` when the gradient of ``tensor`` is computed; what it returns replaces it."""
     hooks = PythonHooks(tensor._recorder, HOOK)
-    return _add(tensor, function, hooks, Tracked.register_hook(tensor, hooks))
+    return add(tensor, function, hooks, Tracked.register_hook(tensor, hooks), "client_hook", {})
 
 
 def register_post_accumulate(leaf: Tensor, function: Any) -> Handle:
     """Call ``function(leaf)`` each time its gradient has been accumulated."""
     hooks = PythonHooks(leaf._recorder, POST_ACCUMULATE)
-    return _add(leaf, function, hooks, Tracked.register_post_accumulate_grad_hook(leaf, hooks))
+    place = Tracked.register_post_accumulate_grad_hook(leaf, hooks)
+    return add(leaf, function, hooks, place, "client_hook", {"post_accumulate": True})
 
 
-def _add(tensor: Tensor, function: Any, own: PythonHooks, place: Handle) -> Handle:
-    """Add to the hooks of this kind that the tensor has, or to ``own``, which were just put there."""
+def add(tensor: Tensor, function: Any, own: PythonHooks, place: Handle, verb: str, attrs: dict[str, Any]) -> Handle:
+    """Add to the hooks of this kind that are at ``place``, or to ``own``, which were just put there.
+
+    ``verb``, on the tensor and with these attributes, tells the session of them.
+    """
     recorder = tensor._recorder
     key, first = next((key, hooks) for key, hooks in place.hooks.items() if isinstance(hooks, PythonHooks))
     if first is not own:
@@ -52,8 +56,5 @@ def _add(tensor: Tensor, function: Any, own: PythonHooks, place: Handle) -> Hand
         return RemovableHandle(first, function, Handle(place.hooks, key), recorder)
     own.leaf = weakref.ref(tensor)
     recorder.stops[own.client_id] = own
-    attrs: dict[str, Any] = {"hook": own.client_id}
-    if own.kind == POST_ACCUMULATE:
-        attrs["post_accumulate"] = True
-    recorder.emit("client_hook", [tensor._id], (), attrs)
+    recorder.emit(verb, [tensor._id], (), {"hook": own.client_id, **attrs})
     return RemovableHandle(own, function, place, recorder)

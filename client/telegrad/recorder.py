@@ -9,7 +9,6 @@ surfaces when the next value is asked for, and nothing recorded behind it has ru
 
 from __future__ import annotations
 
-import sys
 import warnings
 import weakref
 from collections.abc import Mapping, Sequence
@@ -20,6 +19,7 @@ from telegrad_engine.modes import state
 from telegrad_engine.program import Instruction
 from telegrad_engine.session import Answer, Value
 
+from .lines import Line, users_line
 from .transports import Transport
 
 FULL_INSTRUCTIONS, FULL_BYTES = 10_000, 32 * 2**20
@@ -30,7 +30,6 @@ LEAD_BYTES = 2**20
 """So far the recording runs ahead of a server that is busy, before it waits."""
 STEP = "optim_step"
 NO_ATTRS: Mapping[str, Any] = {}
-OURS = ("telegrad.", "telegrad_engine.")
 CLOSED_TEXT = "the session is closed, and its tensors are gone; tg.connect opens another"
 
 
@@ -38,7 +37,7 @@ class Recording(NamedTuple):
     """Instructions as they were recorded, and the user's line behind each."""
 
     program: list[Instruction]
-    lines: list[tuple[str, int]]
+    lines: list[Line | None]
 
 
 class Recorder:
@@ -48,11 +47,14 @@ class Recorder:
         self.transport = transport
         self.default_dtype = transport.dtype.numpy
         self.pending: list[Instruction] = []
-        self.lines: list[tuple[str, int]] = []
+        self.lines: list[Line | None] = []
         self.dead: list[str] = []
         self.failed: dict[str, TelegradError] = {}
         self.stops: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
         """What a pass must stop at, nodes and hooks with the user's Python, by the ids they have in the session."""
+        self.whole: weakref.WeakSet[Any] = weakref.WeakSet()
+        """Nodes that no pass for chosen inputs may go through."""
+        self.open_checkpoints = 0
         self.requests = 0
         self.closed = False
         # The session lives as long as anything that refers to it: a Session or a tensor. A finalizer, not
@@ -88,10 +90,7 @@ class Recorder:
             self._relieve()
         mode = None if state.grad_enabled else "no_grad"
         self.pending.append(Instruction(op, inputs, outputs, attrs, mode, True))
-        frame = sys._getframe(1)
-        while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(OURS):
-            frame = frame.f_back
-        self.lines.append((frame.f_code.co_filename, frame.f_lineno))
+        self.lines.append(users_line())
         self._pending_bytes += nbytes
         if op == STEP:
             self._stepped = True
@@ -113,7 +112,7 @@ class Recorder:
         """
         if fetch is not None:
             self.pending.append(fetch)
-            self.lines.append(("", 0))
+            self.lines.append(None)
         answer = self._exchange()
         if answer.pending is not None:
             self._cancel(answer.pending["call"])
@@ -127,7 +126,7 @@ class Recorder:
     def _exchange(self) -> Answer:
         if self.closed:
             raise InvalidOperation(CLOSED_TEXT)
-        self._free_dead()
+        self.free_dead()
         if not self.pending:
             self._land()
             return Answer({})
@@ -164,7 +163,7 @@ class Recorder:
     def _send_ahead(self) -> None:
         if self._failure is not None:
             return  # raised at the next sync; until then nothing runs behind it
-        self._free_dead()
+        self.free_dead()
         # Packed before the wait: the server may still be busy with the program before.
         packed = self.transport.pack(self.pending)
         self._settle()
@@ -196,13 +195,13 @@ class Recorder:
         self._note_failure(error, Recording(recording.program + behind.program, recording.lines + behind.lines))
         raise error
 
-    def _free_dead(self) -> None:
+    def free_dead(self) -> None:
         """Free what died, after everything recorded before: no recorded instruction can use it any more."""
         dead = [self.dead.pop() for _ in range(len(self.dead))]
         alive = [name for name in dead if self.failed.pop(name, None) is None]
         if alive:
             self.pending.append(Instruction("free", [tuple(alive)], (), NO_ATTRS, None, True))
-            self.lines.append(("", 0))
+            self.lines.append(None)
 
     def _take(self) -> Recording:
         """What is recorded, as one program that is about to be sent."""
@@ -225,9 +224,8 @@ class Recorder:
         index = error.context.get("instruction")
         if not isinstance(index, int) or index >= len(program):
             return
-        filename, line = lines[index]
-        if filename:
-            error.add_note(f"recorded at {filename}:{line} as {program[index]!r:.200}")
+        if lines[index] is not None:
+            error.add_note(f"recorded at {lines[index]} as {program[index]!r:.200}")
         for instruction in program[index:]:
             self.refuse(instruction.outputs, error)
             if instruction.op == "resume":
@@ -238,7 +236,7 @@ class Recorder:
     def _cancel(self, call: str) -> None:
         """Leave no pass waiting for gradients that never came to be."""
         self.pending.append(Instruction("cancel", (), (), {"call": call}, None, True))
-        self.lines.append(("", 0))
+        self.lines.append(None)
 
     def refuse(self, names: Sequence[str], error: TelegradError) -> None:
         """Note that these tensors never came to be: who uses them gets the error, and nothing is freed."""

@@ -8,28 +8,48 @@ it returned. That is one round trip a stop; after the last one nothing waits.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
+from telegrad_engine.anomaly import POSITION
 from telegrad_engine.errors import InternalError
-from telegrad_engine.hooks import TensorHooks, run_hooks, run_stored
+from telegrad_engine.hooks import NodeHooks, TensorHooks, run_after, run_before, run_hooks, run_stored
 from telegrad_engine.meta import Meta
 from telegrad_engine.modes import state
 from telegrad_engine.specs import Spec
-from telegrad_engine.suspension import BACKWARD, HOOK, ClientHook, ClientNode, Derivation, Stop
+from telegrad_engine.suspension import (
+    BACKWARD,
+    HOOK,
+    NODE_HOOK,
+    NODE_PREHOOK,
+    ClientHook,
+    ClientNode,
+    Derivation,
+    Stop,
+)
 
 from .recorder import Recorder
 from .tensor import Tensor, handle, refs
 
 
 class PythonHooks(ClientHook):
-    """The user's hooks of one kind on one tensor, which the session calls by one id."""
+    """The user's hooks of one kind on one tensor or node, which the session calls by one id."""
 
     def __init__(self, recorder: Recorder, kind: str) -> None:
         super().__init__(recorder.new_id(), kind)
         self.functions = TensorHooks()
         self.leaf: Callable[[], Tensor | None] = lambda: None
         """Whom hooks that run once its gradient was accumulated are called with."""
+
+    def around(self, grads: tuple[Any, ...], outer: tuple[Any, ...]) -> list[Any]:
+        """What hooks on a node make of gradients; those after its derivatives see the outputs' as well."""
+        hooks = NodeHooks()
+        if self.kind == NODE_PREHOOK:
+            hooks.before = self.functions
+            return list(run_before(hooks, grads))
+        hooks.after = self.functions
+        return list(run_after(hooks, grads, outer))
 
 
 def run(recorder: Recorder, derivation: Derivation, begin: Callable[[], None]) -> tuple[Any, ...]:
@@ -43,7 +63,8 @@ def run(recorder: Recorder, derivation: Derivation, begin: Callable[[], None]) -
             shadow = derivation.new_pass()
             stop = shadow.begin()
             while stop is not None:
-                dialogue.meet(stop)
+                with _explaining(shadow, stop):
+                    dialogue.meet(stop)
                 stop = shadow.advance()
             results = derivation.finish(shadow.captured)
         dialogue.end()
@@ -51,6 +72,18 @@ def run(recorder: Recorder, derivation: Derivation, begin: Callable[[], None]) -
         dialogue.cancel()
         raise
     return results
+
+
+@contextmanager
+def _explaining(shadow: Any, stop: Stop) -> Iterator[None]:
+    """In anomaly mode, say of a backward of the user's that raises where its forward was called."""
+    try:
+        yield
+    except Exception as error:
+        if state.anomaly is not None and stop.kind == BACKWARD and POSITION not in getattr(error, "context", {}):
+            node: Any = stop.source
+            state.anomaly.explain(shadow, node, error)
+        raise
 
 
 class _Dialogue:
@@ -106,20 +139,24 @@ class _Dialogue:
             None if name is None else self._gradient(name, grad, spec)
             for name, grad, spec in zip(pending["gradients"], stop.grads, stop.specs, strict=True)
         ]
-        results = self._evaluate(stop.source, grads)
+        results = self._evaluate(stop, grads)
         # A hook that changed nothing, or something in place, has nothing to send.
         unchanged = stop.kind != BACKWARD and all(map(operator.is_, results, grads))
         self.reply = [] if unchanged else results
         stop.then(results)
 
-    def _evaluate(self, source: Any, grads: list[Any]) -> list[Any]:
+    def _evaluate(self, stop: Stop, grads: list[Any]) -> list[Any]:
         """What the user's code makes of gradients, with the mode that torch would have set."""
+        source: Any = stop.source
         enabled, state.grad_enabled = state.grad_enabled, self.values.recording
         try:
             if isinstance(source, ClientNode):
                 return source._backward(grads)
             if source.kind == HOOK:
                 return [run_hooks(source.functions, grads[0])]
+            if source.kind in (NODE_PREHOOK, NODE_HOOK):
+                after: list[Any] = source.around(tuple(grads[: stop.replaced]), tuple(grads[stop.replaced :]))
+                return after
             run_stored(source.leaf(), source.functions)
             return []
         finally:

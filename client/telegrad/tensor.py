@@ -20,13 +20,18 @@ from telegrad_engine.functions import Functions
 from telegrad_engine.meta import Meta, apply_spec, enter, unwrap
 from telegrad_engine.modes import state
 from telegrad_engine.registry import NO_ATTRS, Op
+from telegrad_engine.repeated import preparing
+from telegrad_engine.shortcuts import remember
 from telegrad_engine.specs import Spec
 from telegrad_engine.tensor import item, truth
 from telegrad_engine.tracked import Tracked
 
 from .devices import device, require_cuda
 from .foreign import host_array
+from .nodes import shown
+from .notebook import show_values, tensor_html
 from .recorder import Recorder
+from .remembered import recording
 from .sessions import current
 from .shadow import RecordedGraphValues, ShadowValues
 
@@ -86,7 +91,9 @@ class Tensor(Tracked):
         return int(self.item())
 
     def __format__(self, spec: str) -> str:
-        return format(self.item() if self.dim() == 0 and spec else str(self), spec)
+        if self.dim() == 0 and type(self) is Tensor:
+            return format(self.item(), spec)
+        return object.__format__(self, spec)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         return np.asarray(self.numpy(), dtype=dtype)
@@ -99,7 +106,10 @@ class Tensor(Tracked):
         return (1, 0)  # the CPU: that is where the copy is
 
     def __repr__(self) -> str:
-        return format_tensor(self, self._fetch())
+        return format_tensor(self, show_values(self), self.shape)
+
+    def _repr_html_(self) -> str:
+        return tensor_html(self)
 
     def cpu(self) -> Tensor:
         """The tensor itself: values are fetched when asked for."""
@@ -148,6 +158,12 @@ class Tensor(Tracked):
         self._has_grad = value is not None
         self._recorder.emit("set_grad", [self._id, None if value is None else value._id])
 
+    @property
+    def grad_fn(self) -> Any:
+        """The node that made this tensor, or None for a leaf."""
+        node = Tracked.grad_fn.fget(self)  # type: ignore[attr-defined]
+        return None if node is None else shown(node, self)
+
     def _receive_grad(self) -> None:
         """Note that backward added to this tensor's gradient: in place, so the handle stays good."""
         if self._grad is not None:
@@ -171,7 +187,7 @@ class Tensor(Tracked):
 
         Nothing is sent: errors about the graph are raised here, the gradients are computed in the session.
         """
-        from .autograd import backward
+        from .autograd.differentiation import backward
 
         backward([self], None if gradient is None else [gradient], retain_graph, create_graph, inputs)
 
@@ -400,5 +416,8 @@ def _apply_and_ask(recorder: Recorder, op: Op, inputs: tuple[Any, ...], attrs: M
 
 functions = Functions(apply)
 Tensor._graph_class = Meta
+KINDS: set[type[Tensor]] = {Tensor}
+"""The classes whose calls are remembered: those with the methods that Tensor has."""
+remember(Tensor, functions, preparing(recording(handle, apply), apply), KINDS)
 
 __all__ = ["Tensor", "apply", "functions", "handle", "recorder_of", "refs", "upload"]

@@ -13,10 +13,12 @@ from telegrad_engine import errors
 from telegrad_engine.custom import Applicable, from_entry
 from telegrad_engine.dtypes import DType, parse
 from telegrad_engine.program import Instruction
-from telegrad_engine.program.wire import SAFETENSORS, decode_answer, encode_program
+from telegrad_engine.program.wire import SAFETENSORS, decode_answer
 from telegrad_engine.session import Answer, Session
 
+from . import progress
 from .connection import CONNECT_S, UNREACHABLE, connect, failure
+from .packing import Packed, Packer
 
 PROBLEM_PREFIX = "urn:telegrad:problem:"
 
@@ -53,6 +55,10 @@ class Transport(Protocol):
         """A registered function. Raises UnknownFunction."""
         ...
 
+    def profile(self) -> dict[str, Any]:
+        """The session's last profile, as data."""
+        ...
+
     def close(self) -> None:
         """End the session."""
         ...
@@ -86,6 +92,12 @@ class LocalTransport:
         """A registered function."""
         return self.session.functions.find(name)
 
+    def profile(self) -> dict[str, Any]:
+        """The session's last profile."""
+        from telegrad_engine.profiler import to_data
+
+        return to_data(self.session.last_profile(), events=True)
+
     def close(self) -> None:
         """Drop the session's tensors."""
         self.session.suspensions.waiting.clear()
@@ -105,17 +117,19 @@ class HTTPTransport:
         self.session_id: str = created["id"]
         self.device: str = created["device"]
         self.dtype = parse(created["dtype"])
+        self._packer = Packer()
         headers = {**self._client.headers, "content-type": SAFETENSORS, "accept": SAFETENSORS}
         self._programs = connect(f"{self.url}/v1/sessions/{self.session_id}/programs", headers, timeout, self._client)
 
-    def pack(self, program: Sequence[Instruction]) -> bytes:
+    def pack(self, program: Sequence[Instruction]) -> Packed:
         """The program as a safetensors container."""
-        return encode_program(program)
+        return self._packer.pack(program)
 
-    def send(self, packed: bytes) -> None:
+    def send(self, packed: Packed) -> None:
         """Send a program."""
+        self._sent = packed
         try:
-            self._programs.send(packed)
+            self._programs.send(packed.body)
         except UNREACHABLE as error:
             raise failure(self.url, error) from None
 
@@ -125,24 +139,27 @@ class HTTPTransport:
         return self._programs.answered
 
     def receive(self) -> Answer:
-        """Wait for a program's answer."""
+        """Wait for a program's answer; a program that the server has forgotten is sent again, whole."""
         try:
             status, body = self._programs.receive()
         except UNREACHABLE as error:
             raise failure(self.url, error) from None
-        if status >= 400:
-            raise problem_to_error(self.url, status, body)
-        return decode_answer(body)
+        if status < 400:
+            return decode_answer(body)
+        problem = problem_to_error(self.url, status, body)
+        if not isinstance(problem, errors.UnknownProgram) or self._sent.whole is None:
+            raise problem
+        self.send(Packed(self._sent.whole()))
+        return self.receive()
 
     def function(self, name: str) -> Applicable:
         """A registered function, from its definition."""
-        try:
-            response = self._client.get(f"/v1/sessions/{self.session_id}/functions/{name}")
-        except httpx.HTTPError as error:
-            raise failure(self.url, error) from None
-        if response.is_error:
-            raise problem_to_error(self.url, response.status_code, response.content)
-        return from_entry(response.json(), self.function)
+        return from_entry(self._get(f"functions/{name}"), self.function)
+
+    def profile(self) -> dict[str, Any]:
+        """The session's last profile."""
+        found: dict[str, Any] = self._get("profile?events=true")
+        return found
 
     def close(self) -> None:
         """End the session on the server, as well as can be: it may be gone already."""
@@ -151,9 +168,20 @@ class HTTPTransport:
             self._client.delete(f"/v1/sessions/{self.session_id}", timeout=5.0)
         self._client.close()
 
+    def _get(self, path: str) -> Any:
+        """What the session has under a path, as JSON data."""
+        try:
+            response = self._client.get(f"/v1/sessions/{self.session_id}/{path}")
+        except httpx.HTTPError as error:
+            raise failure(self.url, error) from None
+        if response.is_error:
+            raise problem_to_error(self.url, response.status_code, response.content)
+        return response.json()
+
     def _create(self, body: dict[str, Any]) -> Any:
         try:
-            response = self._client.post("/v1/sessions", json=body)
+            with progress.waiting(f"connecting to {self.url}"):
+                response = self._client.post("/v1/sessions", json=body)
         except httpx.InvalidURL as error:
             raise errors.ConnectionFailed(f"{self.url!r} is not an address: {error}") from None
         except httpx.HTTPError as error:

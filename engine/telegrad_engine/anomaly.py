@@ -11,7 +11,7 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from types import FrameType
@@ -19,11 +19,15 @@ from typing import Any, NamedTuple
 
 from . import graph, stepwise
 from .backward import ShadowPass
-from .errors import InvalidOperation
+from .errors import InvalidOperation, TelegradError
 from .graph import Node
 from .modes import state
 
 HERE = os.path.dirname(__file__) + os.sep
+OURS = ("telegrad_engine.", "telegrad.")
+"""How the names of modules begin that no user wrote."""
+POSITION = "node"
+"""Under this, the error of a pass in a session tells which of the pass's nodes failed, newest first."""
 
 
 class Anomaly(NamedTuple):
@@ -32,6 +36,8 @@ class Anomaly(NamedTuple):
     check_nan: bool
     parent: Node | None = None
     """The node that is being differentiated, which induces what is recorded meanwhile."""
+    explain: Callable[[Any, Node, Exception], None] = lambda run, node, error: warn(node)
+    """What is done about an error at a node of a pass."""
 
 
 class set_detect_anomaly:
@@ -89,6 +95,26 @@ def _switch(anomaly: Anomaly | None, check_nan: bool) -> tuple[Anomaly | None, b
     return before
 
 
+def located(check_nan: bool) -> Anomaly:
+    """The mode in which errors say which node failed, for somebody elsewhere who knows where it comes from."""
+    return Anomaly(check_nan, explain=_locate)
+
+
+@contextmanager
+def under(anomaly: Anomaly | None) -> Iterator[None]:
+    """Within, passes run in this mode; where nodes come from is not noted."""
+    before, state.anomaly = state.anomaly, anomaly
+    try:
+        yield
+    finally:
+        state.anomaly = before
+
+
+def _locate(run: Any, node: Node, error: Exception) -> None:
+    if isinstance(error, TelegradError):
+        error.context[POSITION] = run.order.index(node)
+
+
 # Forward: where a node comes from ------------------------------------------------------------
 
 
@@ -103,7 +129,7 @@ def _note(node: Node, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
 def user_stack() -> list[str]:
     """The stack of the user's code, outermost frame first, as tracebacks print it."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(HERE):
+    while frame is not None and frame.f_globals.get("__name__", "").startswith(OURS):
         frame = frame.f_back
     summary = traceback.StackSummary.extract(traceback.walk_stack(frame))
     summary.reverse()
@@ -116,25 +142,24 @@ def user_stack() -> list[str]:
 @cache
 def watchful(kind: Any) -> Any:
     """``kind`` of pass, the same but that it explains errors and looks for NaNs."""
-    if issubclass(kind, ShadowPass):
-        return kind  # it computes nothing that could go wrong
+    evaluates = not issubclass(kind, ShadowPass)
 
     class Watchful(kind):  # type: ignore[misc]
         _explaining: Node | None = None
 
         def _evaluate(self, node: Node, grad: Any) -> None:
-            with self._explain(node):
-                if self.values.batched:
+            with self.explaining(node):
+                if self.values.batched or not evaluates:
                     super()._evaluate(node, grad)
                 else:
                     stepwise.evaluate(self, node, grad)
 
         def _evaluate_hooked(self, node: Node, grad: Any) -> None:
-            with self._explain(node):
+            with self.explaining(node):
                 super()._evaluate_hooked(node, grad)
 
         @contextmanager
-        def _explain(self, node: Node) -> Iterator[None]:
+        def explaining(self, node: Node) -> Iterator[None]:
             if self._explaining is node:
                 yield
                 return
@@ -142,12 +167,17 @@ def watchful(kind: Any) -> Any:
             state.anomaly = before and before._replace(parent=node)
             try:
                 yield
-            except Exception:
-                for text in _explanation(node):
-                    warnings.warn(text, stacklevel=2)
+            except Exception as error:
+                if before is not None:
+                    before.explain(self, node, error)
                 raise
             finally:
                 self._explaining, state.anomaly = None, before
+
+        def examine(self, node: Node, gradients: Sequence[Any]) -> None:
+            """Look at what somebody else computed for a node: tensors and None."""
+            with self.explaining(node):
+                self.inspect(node, [None if t is None else self.values.from_tensor(t) for t in gradients])
 
         def inspect(self, node: Node, results: Sequence[Any]) -> None:
             if state.anomaly is None or not state.anomaly.check_nan:
@@ -157,6 +187,12 @@ def watchful(kind: Any) -> Any:
                     raise InvalidOperation(f"Function '{node.name()}' returned nan values in its {edge}th output.")
 
     return Watchful
+
+
+def warn(node: Node) -> None:
+    """Tell where a node comes from at which something went wrong."""
+    for text in _explanation(node):
+        warnings.warn(text, stacklevel=2)
 
 
 def _explanation(node: Node) -> Iterator[str]:

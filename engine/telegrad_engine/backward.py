@@ -310,6 +310,10 @@ class _Pass:
             self._evaluate(node, grad)
         self.owned.discard(node)
 
+    def explaining(self, node: Node) -> AbstractContextManager[None]:
+        """Holds while ``node`` is evaluated by whoever is not this pass."""
+        return nullcontext()
+
     def inspect(self, node: Node, results: Sequence[Any]) -> None:
         """Look at what the derivatives of ``node`` gave, where it is evaluated step by step."""
 
@@ -323,22 +327,32 @@ class ShadowPass(_Pass):
         super()._evaluate_hooked(node, grad)
 
     def _evaluate(self, node: Node, grad: Any) -> None:
+        for edge, spec in self.derive(node).items():
+            if spec is None:
+                self._done(node.next[edge])
+            else:
+                self.send(node.next[edge], node.slots[edge] if node.slots else 0, spec, False)
+
+    def derive(self, node: Node) -> dict[int, Any]:
+        """The shape and dtype that belong at each edge, None where none is wanted; frees what the real pass would."""
         if node.saved is FREED:
             raise GraphFreed(FREED_TEXT)
         for _, cell, version in node.versions:
             if cell[0] != version:
                 raise modified_since(node)
         targets, slots, needed = node.next, node.slots, self.needed
+        found: dict[int, Any] = {}
         for edge in [edge for step in node.plan.steps for edge in step.edges]:
             target = targets[edge]
             if target is None or (needed is not None and target not in needed):
-                self._done(target)
+                found[edge] = None
                 continue
             slot = slots[edge] if slots else 0
             spec = target._data if target.is_sink else target
-            self.send(target, slot, spec if not slot else Spec(*target.specs[slot]), False)
+            found[edge] = spec if not slot else Spec(*target.specs[slot])
         if node.plan.holds_tensors and not self.keep_graph:
             free(node)
+        return found
 
 
 def free(node: Node) -> None:

@@ -69,7 +69,7 @@ class NodeHooks(dict[int, TensorHooks]):
     @property
     def surround(self) -> bool:
         """Whether the node must be evaluated step by step."""
-        return self.packed or self.before is not None or self.after is not None
+        return self.packed or len(self.before or ()) > 0 or len(self.after or ()) > 0
 
     def add_before(self, hook: Any) -> Handle:
         """Append a prehook."""

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from . import dtypes
-from .custom import SHARED, Library, verify
+from .amp.autocast import autocast_to
+from .checkpoint.section import Sections
+from .custom import SHARED, Budget, Library, verify
 from .devices import device as device_of
 from .devices import on
 from .errors import (
@@ -24,17 +26,19 @@ from .errors import (
     TelegradError,
     TensorExists,
     TooLarge,
+    UnknownResource,
     UnknownTensor,
 )
 from .modes import state
 from .overloads import find_op as find_op
 from .program.instructions import Instruction
+from .program.remembered import MEMORY, Memory
 from .program.verbs import VERBS, Verb
 from .suspension.waiting import Suspended, Suspensions
-from .tensor import Tensor, apply
+from .tensor import Tensor, apply, upload
 
 if TYPE_CHECKING:
-    from .profiler import profile
+    from .profiler import profile, record_function
 
 logger = logging.getLogger(__name__)
 DEFAULT_BYTES = 2 * 2**30
@@ -62,7 +66,7 @@ class Session:
     ``device`` says where they live: "cpu" (NumPy), "jax" or "cuda" (CuPy); one that cannot be had here raises
     InvalidOperation with what is missing. ``dtype`` is the default floating dtype, ``seed`` starts the
     generator, ``max_bytes`` bounds the memory of the tensors that ops and uploads make. ``library`` has the
-    registered functions that it shares with other sessions.
+    registered functions and ``memory`` the programs that it shares with other sessions.
     """
 
     def __init__(
@@ -73,6 +77,7 @@ class Session:
         seed: int | None = None,
         max_bytes: int = DEFAULT_BYTES,
         library: Library = SHARED,
+        memory: Memory = MEMORY,
     ) -> None:
         self._check_default(dtype)
         self.tensors: dict[str, Tensor] = {}
@@ -81,12 +86,18 @@ class Session:
         self.max_bytes = max_bytes
         self.library = library
         self.functions = Library(library)
+        self.memory = memory
         self.used_bytes = 0
         self.programs = 0
         self.instructions = 0
         self.profile: profile | None = None
         """Records every program from the next on, if there is one."""
+        self.profiled: profile | None = None
+        """The last one that has ended."""
+        self.ranges: list[record_function] = []
+        """The labelled ranges of a profile that have begun and not ended, innermost last."""
         self.suspensions = Suspensions()
+        self.checkpoints = Sections(self)
         self._device = device_of(device)
         self._generator = np.random.default_rng(seed)
         self._arrays: dict[int, weakref.ref[Any]] = {}
@@ -151,6 +162,9 @@ class Session:
         return verb.handler(self, instruction.outputs, *checked, **attrs) or ()
 
     def _run_op(self, instruction: Instruction, inputs: list[Any]) -> Sequence[Any]:
+        if instruction.call is not None:
+            result = instruction.call(*inputs)
+            return result if isinstance(result, (list, tuple)) else [result]
         if instruction.checked:
             op, in_place = find_op(instruction.op)
             attrs = instruction.attrs
@@ -219,18 +233,21 @@ class Session:
         saved = state.grad_enabled, state.default_dtype, state.generator, state.room, state.largest
         device, state.device = state.device, self._device
         # In this process the recorder's own modes hold too; what they ask for is in the program already.
-        outer = state.autocast, state.inference
-        state.autocast, state.inference = None, False
+        outer = state.autocast, state.inference, state.anomaly
+        state.autocast, state.inference, state.anomaly = None, False, None
         state.largest = self.max_bytes
         state.grad_enabled, state.default_dtype, state.generator = True, self.dtype.numpy, self._generator
         try:
-            with self.profile or nullcontext():
-                yield
+            if self.profile is not None:
+                self.profile.start()
+            yield
         finally:
+            if self.profile is not None:
+                self.profile.pause()
             self._generator = state.generator or self._generator
             state.grad_enabled, state.default_dtype, state.generator, state.room, state.largest = saved
             state.device = device
-            state.autocast, state.inference = outer
+            state.autocast, state.inference, state.anomaly = outer
 
     def set_default_dtype(self, dtype: dtypes.DType) -> None:
         """Set the dtype that floating tensors get where none is given. Raises TypeError for one that is not."""
@@ -244,11 +261,17 @@ class Session:
 
     def seed(self, seed: int) -> None:
         """Start the random numbers anew."""
-        self._generator = state.generator = np.random.default_rng(seed & (2**64 - 1))
+        self.use_generator(np.random.default_rng(seed & (2**64 - 1)))
+
+    def use_generator(self, generator: np.random.Generator) -> None:
+        """Draw from this generator from now on."""
+        self._generator = state.generator = generator
 
     def _account(self, tensor: Tensor) -> None:
         """Count the memory of a result until its array dies, whoever holds it: a name or the graph."""
-        array = tensor._data
+        self._account_array(tensor._data)
+
+    def _account_array(self, array: Any) -> None:
         if getattr(array, "base", None) is not None or id(array) in self._arrays:
             return
         key, nbytes = id(array), array.nbytes
@@ -296,11 +319,36 @@ class Session:
                 verify(function, shapes)
         library.add(function)
 
+    def apply_function(
+        self,
+        name: str,
+        tensors: Sequence[Tensor],
+        parameters: Mapping[str, Any],
+        cast_to: dtypes.DType | None,
+        decisions: bool,
+    ) -> Sequence[Tensor]:
+        """Call a registered function; what it made and the graph keeps counts as the session's memory."""
+        budget = Budget()
+        try:
+            with autocast_to(self.device, cast_to):
+                outputs = self.functions.find(name).call(tensors, parameters, budget)
+            return [*outputs, upload(np.array(budget.decisions, bool))] if decisions else outputs
+        finally:
+            for array in budget.close():
+                self._account_array(array)
+
     def library_of(self, scope: str) -> Library:
         """The functions of a scope: "session" or "server"."""
         if scope not in ("session", "server"):
             raise InvalidValue(f"a function's scope is session or server, not {scope!r:.40}")
         return self.functions if scope == "session" else self.library
+
+    def last_profile(self) -> profile:
+        """The profile that runs, else the last one. Raises UnknownResource if there was none."""
+        found = self.profile or self.profiled
+        if found is None:
+            raise UnknownResource("nothing was profiled in this session; the instruction start_profile begins")
+        return found
 
     # Looking -----------------------------------------------------------------------------
 

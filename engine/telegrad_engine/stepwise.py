@@ -6,7 +6,7 @@ all derivatives, brought to the shapes they belong to, then whoever looks at the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .backward import FREED_TEXT, free, modified_since
@@ -23,21 +23,26 @@ Grads = tuple[Any, ...]
 def evaluate(run: _Pass, node: Node, grad: Any) -> None:
     """Evaluate ``node`` for the gradient of its output, or the gradients of its outputs, and send on the results."""
     hooks: NodeHooks = node.hooks or NodeHooks()
-    if not any(_wants(run, target) for target in node.next):
+    if not any(wants(run, target) for target in node.next):
         run._skip(node)  # the pass ends here
         return
     grads: Grads = tuple(grad) if node.many else (grad,)
     if hooks.before is not None:
         grads = _hooked(run, lambda given: run_before(hooks, given), grads)
     reached = any(g is not None for g in grads) or node.evaluate is not None
-    results = _results(run, node, grads) if reached else (None,) * len(node.next)
-    run.inspect(node, results)
+    found = results(run, node, grads) if reached else (None,) * len(node.next)
+    run.inspect(node, found)
     if hooks.after is not None:
         given = _shown(run, grads)
-        results = _hooked(run, lambda results: run_after(hooks, results, given), results)
+        found = _hooked(run, lambda found: run_after(hooks, found, given), found)
+    send_on(run, node, found)
+
+
+def send_on(run: _Pass, node: Node, found: Sequence[Any]) -> None:
+    """Send on what the derivatives of ``node`` gave, by edge."""
     for edge, target in enumerate(node.next):
         if target is not None:
-            run.send(target, _slot(node, edge), results[edge], False)
+            run.send(target, _slot(node, edge), found[edge], False)
 
 
 def accumulate(run: _Pass, leaf: Any, grad: Any) -> None:
@@ -62,7 +67,8 @@ def end(values: Any, node: Node, slot: int, grad: Any) -> None:
         run_after(node.hooks, (None,) * len(node.next), run_before(node.hooks, tuple(given)))
 
 
-def _wants(run: _Pass, target: Any) -> bool:
+def wants(run: _Pass, target: Any) -> bool:
+    """Whether the pass needs a gradient there."""
     return target is not None and (run.needed is None or target in run.needed)
 
 
@@ -81,7 +87,7 @@ def _shown(run: _Pass, grads: Grads) -> Grads:
     return tuple(None if grad is None else run.values.to_tensor(grad) for grad in grads)
 
 
-def _results(run: _Pass, node: Node, grads: Grads) -> Grads:
+def results(run: _Pass, node: Node, grads: Grads) -> Grads:
     """The gradient at every edge, summed and cast as its target has it; None at edges that nobody wants."""
     if node.evaluate is not None:
         collector = Collector(run)
@@ -89,17 +95,29 @@ def _results(run: _Pass, node: Node, grads: Grads) -> Grads:
         found = collector.results
     else:
         found = _derivatives(run, node, grads)
+    return fitted(run, node, found)
+
+
+def fitted(run: _Pass, node: Node, found: Sequence[Any]) -> Grads:
+    """Gradients at edges, summed and cast as their targets have them."""
     return tuple(_fitted(run, node, edge, grad) for edge, grad in enumerate(found))
 
 
 def _fitted(run: _Pass, node: Node, edge: int, grad: Any) -> Any:
-    target, slot = node.next[edge], _slot(node, edge)
-    if grad is None or target is None:
+    if grad is None or node.next[edge] is None:
         return None
-    spec = target._data if target.is_sink else target
-    shape, dtype = (spec.shape, spec.dtype) if not slot else target.specs[slot]
+    shape, dtype = spec_at(node, edge)
     data = run.values.data(grad)
     return grad if data.shape == shape and data.dtype == dtype else run.values.fit(grad, shape, dtype)
+
+
+def spec_at(node: Node, edge: int) -> tuple[Any, Any]:
+    """The shape and dtype of the gradient that belongs at an edge."""
+    target, slot = node.next[edge], _slot(node, edge)
+    if target is None:
+        return (), None
+    spec = target._data if target.is_sink else target
+    return (spec.shape, spec.dtype) if not slot else target.specs[slot]
 
 
 def _derivatives(run: _Pass, node: Node, grads: Grads) -> list[Any]:
@@ -111,10 +129,10 @@ def _derivatives(run: _Pass, node: Node, grads: Grads) -> list[Any]:
     saved = _saved(run, node)
     found: list[Any] = [None] * len(node.next)
     for edges, rule, arguments, many in node.plan.steps:
-        if any(_wants(run, node.next[edge]) for edge in edges):
+        if any(wants(run, node.next[edge]) for edge in edges):
             result = rule(run.values.F, grads if node.many else grads[0], *[saved[i] for i in arguments])
             for edge, grad in zip(edges, result if many else (result,), strict=True):
-                found[edge] = grad if _wants(run, node.next[edge]) else None
+                found[edge] = grad if wants(run, node.next[edge]) else None
     if node.plan.holds_tensors and not run.keep_graph:
         free(node)
     return found

@@ -18,6 +18,7 @@ from .health import endpoints as health
 from .host import InProcessHost, SessionHost
 from .ops import endpoints as ops
 from .pending import endpoints as pending
+from .profile import endpoints as profile
 from .programs import endpoints as programs
 from .sessions import endpoints as sessions
 from .settings import Settings
@@ -26,7 +27,7 @@ from .tensors import endpoints as tensors
 logger = logging.getLogger(__name__)
 EXPIRY_PERIOD_S = 5.0
 # Routes are tried in this order, and a training loop asks for programs alone.
-RESOURCES = (programs, sessions, tensors, ops, functions, autograd, pending, graph, catalogue, health)
+RESOURCES = (programs, sessions, tensors, ops, functions, autograd, pending, graph, profile, catalogue, health)
 ROUTERS = [resource.router for resource in RESOURCES]
 
 

@@ -19,6 +19,7 @@ from telegrad_engine import dtypes
 from telegrad_engine.custom import Library, installed_library
 from telegrad_engine.devices import device
 from telegrad_engine.errors import ServerBusy, UnknownSession
+from telegrad_engine.program.remembered import Memory
 from telegrad_engine.session import Session
 
 from .actor import Actor, Workers
@@ -105,7 +106,13 @@ class SessionHost(ABC):
 
 class _Local(SessionHandle):
     def __init__(
-        self, number: int, options: SessionOptions, settings: Settings, workers: Workers, library: Library
+        self,
+        number: int,
+        options: SessionOptions,
+        settings: Settings,
+        workers: Workers,
+        library: Library,
+        memory: Memory,
     ) -> None:
         super().__init__(number, options, options.ttl_s or settings.session_ttl_s)
         self._session = Session(
@@ -114,6 +121,7 @@ class _Local(SessionHandle):
             seed=options.seed,
             max_bytes=settings.max_session_bytes,
             library=library,
+            memory=memory,
         )
         self._actor = Actor(workers)
 
@@ -149,6 +157,7 @@ class InProcessHost(SessionHost):
         self._sessions: dict[str, _Local] = {}
         self._numbers = count(1)
         self.library = installed_library()
+        self._memory = Memory(settings.remembered_programs)
 
     async def create(self, options: SessionOptions) -> SessionHandle:
         """A new session on this process's threads."""
@@ -158,7 +167,7 @@ class InProcessHost(SessionHost):
             await self.expire()
         if len(self._sessions) >= self._settings.max_sessions:
             raise ServerBusy(f"the server holds {self._settings.max_sessions} sessions, as many as it may")
-        handle = _Local(next(self._numbers), options, self._settings, self._workers, self.library)
+        handle = _Local(next(self._numbers), options, self._settings, self._workers, self.library, self._memory)
         self._sessions[handle.id] = handle
         return handle
 

@@ -44,6 +44,7 @@ TAGS = [
     {"name": "autograd", "description": "Differentiation."},
     {"name": "programs", "description": "Many instructions a request."},
     {"name": "graph", "description": "The computation graph, to look at."},
+    {"name": "profile", "description": "Where the time goes."},
     {"name": "catalogue", "description": "What the server can do."},
     {"name": "health", "description": "For whatever watches over the server."},
 ]

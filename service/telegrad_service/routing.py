@@ -17,7 +17,7 @@ from telegrad_engine.program import json_codec
 
 from . import media, problems
 from .limits import read_body
-from .sequence import HEADER, parse_number
+from .sequence import HEADER, checksum, parse_number
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 WITH_BODY = frozenset({"POST", "PATCH", "PUT"})
@@ -100,7 +100,8 @@ async def _once(request: Request, header: str, handler: Callable[[Request], Awai
 
     scope = request.scope
     kind = scope.get("telegrad.content_type"), scope["telegrad.accept"]
-    fingerprint = hash((request.method, request.url.path, request.url.query, kind, scope.get("telegrad.body")))
+    body = checksum(scope.get("telegrad.body", b""))
+    fingerprint = hash((request.method, request.url.path, request.url.query, kind, body))
     response: Response = await handle.sequence.once(number, fingerprint, answer)
     return response
 

@@ -41,6 +41,9 @@ class Settings(Address):
     )
     max_json_elements: int = Field(default=2**20, ge=1, description="most numbers in an answer in JSON")
     max_json_depth: int = Field(default=64, ge=4, le=500, description="deepest nesting of JSON that is read")
+    remembered_programs: int = Field(
+        default=512, ge=0, description="how many programs are remembered, so that clients need only name them"
+    )
     max_sessions: int = Field(default=256, ge=1, description="how many sessions may exist")
     max_session_bytes: int = Field(default=2048 * MIB, ge=1, description="bytes of tensors that one session may hold")
     session_ttl_s: float = Field(

@@ -20,7 +20,7 @@ def run_encoded(
     session: Session, body: bytes, content_type: str, accept: str, max_depth: int, max_elements: int
 ) -> bytes:
     """Run the program in ``body`` and encode its answer, before another program can change the arrays."""
-    answer = session.run(wire.decode_program(body, content_type, max_depth))
+    answer = session.run(wire.decode_program(body, content_type, max_depth, session.memory))
     if accept == JSON:
         check_elements(answer.values.values(), max_elements)
     return wire.encode_answer(answer, accept)

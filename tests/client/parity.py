@@ -86,3 +86,8 @@ def held(session: tg.Session) -> dict[str, list[int]]:
         return {name: list(t.shape) for name, t in transport.session.tensors.items()}
     page = httpx.get(f"{session.url}/v1/sessions/{transport.session_id}/tensors", params={"limit": 1000})
     return {item["id"]: item["shape"] for item in page.raise_for_status().json()["items"]}
+
+
+def bodies(cls: type[Any]) -> list[Any]:
+    """The functions of a class that holds functions of a library."""
+    return [body for name, body in vars(cls).items() if not name.startswith("_")]

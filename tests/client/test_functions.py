@@ -593,3 +593,147 @@ def test_a_gradients_dtype_is_no_device() -> None:
         return x.grad
 
     same(run)
+
+
+# What values decide -------------------------------------------------------------------------------
+
+
+def plain(lib: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A plain function: as it is, or registered."""
+    if lib is torch:
+        return function
+    name = unique("plain")
+    lib.register_function(name, function)
+    registered: Callable[..., Any] = getattr(lib.ops, name)
+    return registered
+
+
+def grads_of_the_branch_that_is_taken(lib: Any) -> Any:
+    function, found = plain(lib, lambda x, a, b: x * a if x.sum() > 0 else x * b), []
+    for values in ([1.0, 2.0], [-1.0, -2.0]):
+        x, a, b = lib.tensor(values, dtype=lib.float64), leaf(lib, [1.0, 1.0]), leaf(lib, [2.0, 2.0])
+        y = function(x, a, b)
+        y.sum().backward()
+        found.append((y, a.grad, b.grad))
+    return found
+
+
+def a_branch_without_gradient(lib: Any) -> Any:
+    function, found = plain(lib, lambda x, w: x * w if x.sum() > 0 else lib.zeros_like(x)), []
+    for values in ([1.0, 2.0], [-1.0, -2.0]):
+        y = function(lib.tensor(values), lib.ones(2, requires_grad=True))
+        found.append((y, y.requires_grad, y.grad_fn is None))
+    return found
+
+
+def branches_of_different_shapes(lib: Any) -> Any:
+    function, found = plain(lib, lambda x: x.sum() if x.sum() > 0 else x.exp()), []
+    for values in ([1.0, 2.0], [-1.0, -2.0]):
+        x = leaf(lib, values)
+        y = function(x)
+        (y * y).sum().backward()
+        found.append((y, x.grad))
+    return found
+
+
+def branches_in_branches(lib: Any) -> Any:
+    def decide(x: Any, a: Any, b: Any, c: Any) -> Any:
+        if x[0] > 0:
+            return a * x if x[1] > 0 else b * x
+        return c * x
+
+    function, found = plain(lib, decide), []
+    for values in ([1.0, 2.0], [1.0, -2.0], [-1.0, 2.0]):
+        weights = [leaf(lib, [w]) for w in (1.0, 2.0, 3.0)]
+        y = function(lib.tensor(values, dtype=lib.float64), *weights)
+        y.sum().backward()
+        found.append([y, *[w.grad for w in weights]])
+    return found
+
+
+DECIDED = [
+    grads_of_the_branch_that_is_taken,
+    a_branch_without_gradient,
+    branches_of_different_shapes,
+    branches_in_branches,
+]
+
+
+@pytest.mark.parametrize("function", DECIDED)
+def test_values_decide_what_has_a_gradient(function: Any) -> None:
+    same(function)
+
+
+def test_a_loop_that_may_not_turn() -> None:
+    def halve(x: Any, w: Any) -> Any:
+        return tg.while_loop(lambda v: v.abs().max() > 1, lambda v: v * w, (x,))[0]
+
+    function = plain(tg, halve)
+    w = tg.tensor(0.5, dtype=tg.float64, requires_grad=True)
+    turned, same_again = (function(tg.tensor([start], dtype=tg.float64), w) for start in (4.0, 0.5))
+    turned.sum().backward()
+    assert (turned.item(), w.grad.item(), same_again.item()) == (1.0, 2 * 4.0 * 0.5, 0.5)
+    assert (turned.requires_grad, same_again.requires_grad) == (True, False)
+
+
+def test_the_session_is_asked_only_where_it_matters(session: tg.Session) -> None:
+    same_leaf = plain(tg, lambda x, w: x * w if x.sum() > 0 else x / w)
+    other_leaf = plain(tg, lambda x, a, b: x * a if x.sum() > 0 else x * b)
+    x, a, b = tg.ones(2), tg.ones(2, requires_grad=True), tg.ones(2, requires_grad=True)
+    before = session.requests
+    same_leaf(x, a).sum().backward()
+    with tg.no_grad():
+        other_leaf(x, a, b)
+    other_leaf(x, a.detach(), b.detach())
+    assert session.requests == before
+    other_leaf(x, a, b).sum().backward()
+    assert session.requests == before + 1
+    assert (a.grad.tolist(), b.grad) == ([2.0, 2.0], None)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_under_autocast(dtype: str) -> None:
+    def differentiate(lib: Any) -> Any:
+        class Product(lib.autograd.Function):  # type: ignore[misc]
+            @staticmethod
+            def forward(ctx: Any, x: Any, w: Any) -> Any:
+                ctx.save_for_backward(x, w)
+                return (x @ w).exp()
+
+            @staticmethod
+            def backward(ctx: Any, grad: Any) -> Any:
+                x, w = ctx.saved_tensors
+                slope = grad * (x @ w).exp()
+                return slope @ w.t(), x.t() @ slope
+
+        found = []
+        x, w = lib.ones(2, 3, requires_grad=True), (lib.ones(3, 2) / 4).requires_grad_()
+        with lib.autocast("cpu", dtype=getattr(lib, dtype)):
+            product, chain = use(lib, Product, x, w), plain(lib, lambda x, w: (x @ w).relu())(x, w)
+            with lib.autocast("cpu", enabled=False):
+                outside = use(lib, Product, x, w)
+        for y in (product, chain, outside):
+            found.append((y.float(), y.dtype.itemsize, *lib.autograd.grad(y.sum(), (x, w))))
+        return found
+
+    same(differentiate)
+
+
+def test_a_change_of_an_input_is_refused_where_it_is_written() -> None:
+    def marks(ctx: Any, x: Any) -> Any:
+        ctx.mark_dirty(x)
+        return x
+
+    def multiplies(ctx: Any, x: Any) -> Any:
+        return x.mul_(2)
+
+    def sets(ctx: Any, x: Any) -> Any:
+        x[x < 0] = 0
+        return x
+
+    for forward in (marks, multiplies, sets):
+        members = {"forward": staticmethod(forward), "backward": staticmethod(lambda ctx, *grads: grads[0])}
+        function = type("Changes", (tg.autograd.Function,), members)
+        with pytest.raises(InvalidOperation, match="cannot modify its inputs in place; clone them first") as caught:
+            tg.register_function(unique("bad"), function)
+        assert line_of(forward, 1) in str(caught.value)

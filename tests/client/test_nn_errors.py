@@ -172,10 +172,5 @@ def test_it_is_torchs(expression: str) -> None:
 
 
 def test_what_is_not_supported_says_what_to_use() -> None:
-    for refused, advice in (
-        (lambda: tg.nn.LSTM(2, 3, proj_size=1), "apply a Linear to the output"),
-        (lambda: tg.nn.GRU(2, 3)([tg.ones(2, 2)]), "pass a padded tensor"),
-        (lambda: tg.nn.Linear(1, 1).register_backward_hook(print), "register_full_backward_hook"),
-    ):
-        with pytest.raises(NotImplementedError, match=advice):
-            refused()
+    with pytest.raises(NotImplementedError, match="register_full_backward_hook"):
+        tg.nn.Linear(1, 1).register_backward_hook(print)

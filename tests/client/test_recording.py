@@ -170,7 +170,8 @@ def test_truth_is_the_value(session: tg.Session) -> None:
 )
 def test_printing_is_as_in_torch(session: tg.Session, function: object) -> None:
     assert repr(function(tg)) == repr(function(torch))  # type: ignore[operator]
-    assert f"{function(tg)}" == str(function(torch))  # type: ignore[operator]
+    assert str(function(tg)) == str(function(torch))  # type: ignore[operator]
+    assert f"{function(tg)}" == f"{function(torch)}"  # type: ignore[operator]
 
 
 # Freeing ----------------------------------------------------------------------------------------

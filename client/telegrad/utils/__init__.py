@@ -1,7 +1,7 @@
-"""What goes around a model: data, as ``torch.utils``."""
+"""What goes around a model, data and checkpoints, as ``torch.utils``."""
 
 from __future__ import annotations
 
-from . import data
+from . import checkpoint, data
 
-__all__ = ["data"]
+__all__ = ["checkpoint", "data"]

@@ -96,8 +96,12 @@ class Frame:
 
     def run(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """The first run: each saved tensor becomes its number."""
-        with saved_tensors_hooks(self._number, self._recall), self._logged(0):
+        with self.numbering(), self._logged(0):
             return function(*args, **kwargs)
+
+    def numbering(self) -> AbstractContextManager[None]:
+        """Within, each tensor that would be saved becomes its number."""
+        return saved_tensors_hooks(self._number, self._recall)
 
     def _number(self, tensor: Any) -> int:
         self.metadata.append(_metadata(tensor))

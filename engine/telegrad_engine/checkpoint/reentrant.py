@@ -13,6 +13,12 @@ from ..function.node import FunctionNode
 from ..modes import enable_grad
 from .frame import RandomState
 
+WHOLE_ONLY = (
+    "When use_reentrant=True, torch.utils.checkpoint is incompatible with .grad() or passing an `inputs` "
+    "parameter to .backward(). To resolve this error, you can either set use_reentrant=False, or call "
+    ".backward() without passing the `inputs` argument."
+)
+
 
 def checkpoint_reentrant(function: Callable[..., Any], preserve: bool, args: tuple[Any, ...]) -> Any:
     """``function(*args)``, recorded as one node; warns if no argument requires grad."""
@@ -63,11 +69,7 @@ class _WholePassNode(FunctionNode):
     def evaluate(self, run: Any, grads: Sequence[Any]) -> None:
         """Run the backward, unless only some gradients are wanted."""
         if run.wanted is not None:
-            raise InvalidOperation(
-                "When use_reentrant=True, torch.utils.checkpoint is incompatible with .grad() or passing an `inputs` "
-                "parameter to .backward(). To resolve this error, you can either set use_reentrant=False, or call "
-                ".backward() without passing the `inputs` argument."
-            )
+            raise InvalidOperation(WHOLE_ONLY)
         super().evaluate(run, grads)
 
 

@@ -20,6 +20,8 @@ from ..tensor import Tensor
 from .recorder import Recorder, active
 
 Function = Callable[..., Any]
+UNTIMED = frozenset({"start_profile", "stop_profile", "begin_range", "end_range"})
+"""What is about the profile itself."""
 
 
 # What executes forward ---------------------------------------------------------------------------
@@ -76,7 +78,7 @@ def _verb(run_verb: Function) -> Function:
 
     def timed(self: Any, verb: Any, instruction: Any, *rest: Any) -> Any:
         recorder = active.recorder
-        if recorder is None:
+        if recorder is None or instruction.op in UNTIMED:
             return run_verb(self, verb, instruction, *rest)
         with recorder.range(f"telegrad::{instruction.op}", "verb"):
             return run_verb(self, verb, instruction, *rest)

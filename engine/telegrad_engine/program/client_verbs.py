@@ -48,6 +48,18 @@ def client_hook(session: Any, out: Sequence[str], input: Array, *, hook: Str, po
 
 
 @verb
+def client_node_hook(
+    session: Any, out: Sequence[str], input: Array, *, hook: Str, path: Ints = (), before: Bool = False
+) -> None:
+    """Have passes wait for the client when a node's derivatives are known, or before they are computed.
+
+    The node is the one that made the tensor or, with a ``path`` of edges from there, one further back; at a leaf it
+    is the one that accumulates its gradient. ``hook`` is the client's own id of it.
+    """
+    session.suspensions.add_node_hook(input, path, hook, before)
+
+
+@verb
 def remove_client_hook(session: Any, out: Sequence[str], *, hook: Str) -> None:
     """Have passes wait no more at a hook."""
     session.suspensions.remove_hook(hook)

@@ -26,10 +26,11 @@ class Instruction:
     """One step of a program.
 
     ``checked`` says that the attributes are canonical already, as the SDK's recorder leaves them.
+    ``call`` is the op as a function of its inputs, where a remembered program has one.
     ``outputs`` may be None: the session then chooses an id for each output and enters them here.
     """
 
-    __slots__ = ("attrs", "checked", "grad_mode", "inputs", "op", "outputs")
+    __slots__ = ("attrs", "call", "checked", "grad_mode", "inputs", "op", "outputs")
 
     def __init__(
         self,
@@ -46,6 +47,7 @@ class Instruction:
         self.attrs: Mapping[str, Any] = attrs or {}
         self.grad_mode = grad_mode
         self.checked = checked
+        self.call: Any = None
 
     def __repr__(self) -> str:
         outputs = ", ".join(map(str, self.outputs or ()))

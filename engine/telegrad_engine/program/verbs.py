@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Annotated, Any
 
-from .. import autograd, optim
+from .. import autograd, optim, rng
+from ..anomaly import located, under
 from ..convert import as_array
 from ..dtypes import FLOATING, from_numpy
 from ..errors import DTypeMismatch, InvalidArgument, InvalidValue
+from ..modes import generator
 from ..params import (
     Array,
     Arrays,
@@ -191,6 +194,18 @@ def manual_seed(session: Any, out: Sequence[str], *, seed: Int) -> None:
 
 
 @verb
+def get_rng_state(session: Any, out: Sequence[str]) -> Sequence[Any]:
+    """The state of the session's random numbers, as bytes."""
+    return [upload(rng.to_bytes(generator()))]
+
+
+@verb
+def set_rng_state(session: Any, out: Sequence[str], state: Array) -> None:
+    """Have the session's random numbers go on from a state that ``get_rng_state`` gave."""
+    session.use_generator(rng.from_bytes(state._host()))
+
+
+@verb
 def set_default_dtype(session: Any, out: Sequence[str], *, dtype: DTypeArg) -> None:
     """Set the dtype that floating tensors get from now on where none is given."""
     session.set_default_dtype(dtype)
@@ -224,9 +239,14 @@ def apply(
     *,
     function: Str,
     params: Settings = {},  # noqa: B006
+    autocast: OptionalDType = None,
+    decisions: Bool = False,
 ) -> Sequence[Any]:
-    """Apply a registered function to tensors."""
-    outputs: Sequence[Any] = session.functions.find(function).call(tensors, params)
+    """Apply a registered function to tensors, its forward under ``autocast`` to a dtype if one is given.
+
+    With ``decisions`` one more output says, in their order, which branches it took and whether its loops went on.
+    """
+    outputs: Sequence[Any] = session.apply_function(function, tensors, params, autocast, decisions)
     return outputs
 
 
@@ -249,15 +269,22 @@ def backward(
     *,
     retain_graph: OptionalBool = None,
     create_graph: Bool = False,
+    detect_anomaly: Bool = False,
+    check_nan: Bool = True,
 ) -> None:
-    """Accumulate the gradients of tensors into the leaves, or into ``inputs`` alone."""
+    """Accumulate the gradients of tensors into the leaves, or into ``inputs`` alone.
+
+    With ``detect_anomaly`` an error in a derivative says as ``node`` which one it is of the nodes that the tensors
+    depend on, newest first, and with ``check_nan`` a NaN is an error.
+    """
     if not tensors:
         raise InvalidArgument("backward needs at least one tensor")
     arguments = tensors, gradients, retain_graph, create_graph, inputs
-    if session.suspensions.expected:
-        session.suspensions.differentiate(session, Derivation.of_backward(*arguments), out)
-    else:
-        autograd.backward(*arguments)
+    with under(located(check_nan)) if detect_anomaly else nullcontext():
+        if session.suspensions.expected:
+            session.suspensions.differentiate(session, Derivation.of_backward(*arguments), out)
+        else:
+            autograd.backward(*arguments)
 
 
 @verb
@@ -272,15 +299,21 @@ def grad(
     create_graph: Bool = False,
     allow_unused: OptionalBool = None,
     materialize_grads: Bool = False,
+    detect_anomaly: Bool = False,
+    check_nan: Bool = True,
 ) -> Sequence[Any]:
-    """The gradients of ``outputs`` with respect to ``inputs``, one an input, leaving ``.grad`` alone."""
+    """The gradients of ``outputs`` with respect to ``inputs``, one an input, leaving ``.grad`` alone.
+
+    ``detect_anomaly`` and ``check_nan`` are as in ``backward``.
+    """
     if not outputs or not inputs:
         raise InvalidArgument("grad requires non-empty outputs and inputs.")
     arguments = outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused, materialize_grads
-    if session.suspensions.expected:
-        found: Sequence[Any] = session.suspensions.differentiate(session, Derivation.of_grad(*arguments), out)
-        return found
-    return autograd.grad(*arguments)
+    with under(located(check_nan)) if detect_anomaly else nullcontext():
+        if session.suspensions.expected:
+            found: Sequence[Any] = session.suspensions.differentiate(session, Derivation.of_grad(*arguments), out)
+            return found
+        return autograd.grad(*arguments)
 
 
 @verb

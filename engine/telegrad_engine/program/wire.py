@@ -9,60 +9,64 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import MalformedRequest
-from ..params import encode_number
-from ..session import Answer, Value, find_op
+from ..session import Answer, Value
 from . import json_codec, safetensors
+from .canonical import Known
+from .data import TAKES_DATA, program_data
 from .instructions import Instruction, parse_program
-from .verbs import VERBS
+from .remembered import MEMORY, Memory, check_ids
 
 JSON = "application/json"
 SAFETENSORS = safetensors.MEDIA_TYPE
-
-TAKES_DATA = frozenset(name for name, verb in VERBS.items() if any(p.name == "data" for p in verb.attr_params))
-"""Verbs whose ``data`` may come as an array of the container."""
+NO_LABELS: Mapping[str, str] = {}
 
 
-def encode_program(program: Sequence[Instruction], media_type: str = SAFETENSORS) -> bytes:
-    """A program as bytes. In a container, uploaded arrays are its tensors."""
+def encode_program(
+    program: Sequence[Instruction], media_type: str = SAFETENSORS, labels: Mapping[str, str] = NO_LABELS
+) -> bytes:
+    """A program as bytes. In a container, uploaded arrays are its tensors, and ``labels`` join its metadata."""
     arrays: dict[str, Any] | None = {} if media_type == SAFETENSORS else None
-    text = json_codec.dumps({"instructions": [_instruction_data(i, arrays) for i in program]})
-    return text if arrays is None else safetensors.encode({"program": text.decode()}, arrays)
+    text = json_codec.dumps(program_data(program, arrays))
+    return text if arrays is None else safetensors.encode({**labels, "program": text.decode()}, arrays)
 
 
-def _instruction_data(instruction: Instruction, arrays: dict[str, Any] | None) -> dict[str, Any]:
-    data: dict[str, Any] = {"op": instruction.op}
-    if instruction.inputs:
-        data["in"] = _encode_inputs(instruction.inputs)
-    if instruction.outputs:
-        data["out"] = list(instruction.outputs)
-    attrs = instruction.attrs
-    if arrays is not None and instruction.op in TAKES_DATA:
-        name = instruction.outputs[0] if instruction.outputs else instruction.inputs[0]
-        arrays[name] = attrs["data"]
-        attrs = {k: v for k, v in attrs.items() if k != "data"}
-    if attrs:
-        data["attrs"] = _encode_attrs(instruction.op, attrs)
-    if instruction.grad_mode:
-        data["grad_mode"] = instruction.grad_mode
-    return data
+def encode_known(
+    program: Known,
+    ids: Sequence[str],
+    arrays: Mapping[str, Any],
+    with_text: bool,
+    labels: Mapping[str, str] = NO_LABELS,
+) -> bytes:
+    """A program that is to be remembered, or is: its text only where the server has yet to read it."""
+    metadata = {**labels, "digest": program.digest, "ids": json_codec.dumps(list(ids)).decode()}
+    if with_text:
+        metadata["program"] = program.text
+    return safetensors.encode(metadata, arrays)
 
 
-def _encode_inputs(inputs: Sequence[Any]) -> list[Any]:
-    return [
-        x if type(x) is str else _encode_inputs(x) if isinstance(x, (list, tuple)) else encode_number(x) for x in inputs
-    ]
+def decode_program(
+    body: bytes, media_type: str, max_depth: int = json_codec.MAX_DEPTH, memory: Memory = MEMORY
+) -> list[Instruction]:
+    """The program in a body. Raises MalformedRequest, naming the instruction, for anything else.
 
-
-def _encode_attrs(name: str, attrs: Mapping[str, Any]) -> dict[str, Any]:
-    verb = VERBS.get(name)
-    return verb.encode_attrs(attrs) if verb is not None else find_op(name)[0].encode_attrs(attrs)
-
-
-def decode_program(body: bytes, media_type: str, max_depth: int = json_codec.MAX_DEPTH) -> list[Instruction]:
-    """The program in a body. Raises MalformedRequest, naming the instruction, for anything else."""
+    A container with ``ids`` has a program that is remembered, or names one by its digest: see :mod:`.remembered`.
+    """
     if media_type == JSON:
         return parse_program(json_codec.loads(body, max_depth))
-    metadata, arrays = safetensors.decode(body)
+    return program_of(*safetensors.decode(body), max_depth, memory)
+
+
+def program_of(
+    metadata: Mapping[str, str], arrays: Mapping[str, Any], max_depth: int, memory: Memory
+) -> list[Instruction]:
+    """The program of a container with this metadata and these arrays. Raises MalformedRequest."""
+    if "ids" in metadata:
+        ids = check_ids(json_codec.loads(metadata["ids"].encode()))
+        text, digest = metadata.get("program"), metadata.get("digest")
+        if text is None and digest is None:
+            raise MalformedRequest('safetensors: beside "ids" the metadata has "program", "digest", or both')
+        remembered = memory.find(str(digest)) if text is None else memory.read(text, digest, max_depth)
+        return remembered.with_ids(ids, arrays)
     if "program" not in metadata:
         raise MalformedRequest('safetensors: the metadata has no "program"')
     program = parse_program(json_codec.loads(metadata["program"].encode(), max_depth))
@@ -86,7 +90,7 @@ def _attach(instruction: Instruction, arrays: Mapping[str, Any], index: int) -> 
     instruction.attrs = attrs
 
 
-def encode_answer(answer: Answer, media_type: str = SAFETENSORS) -> bytes:
+def encode_answer(answer: Answer, media_type: str = SAFETENSORS, labels: Mapping[str, str] = NO_LABELS) -> bytes:
     """An answer as bytes. In JSON, ``data`` is null where only the description was asked for."""
     if media_type == JSON:
         members = (json_codec.dumps(name) + b":" + encode_value(value) for name, value in answer.values.items())
@@ -96,7 +100,7 @@ def encode_answer(answer: Answer, media_type: str = SAFETENSORS) -> bytes:
         data["pending"] = answer.pending
     text = json_codec.dumps(data)
     arrays = {name: value.array for name, value in answer.values.items() if value.array is not None}
-    return safetensors.encode({"answer": text.decode()}, arrays)
+    return safetensors.encode({**labels, "answer": text.decode()}, arrays)
 
 
 def encode_value(value: Value) -> bytes:

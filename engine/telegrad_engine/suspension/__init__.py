@@ -6,11 +6,13 @@ on its shadow graph, so it knows where the session will stop, and both go in loc
 """
 
 from .derivation import Derivation
-from .passes import BACKWARD, HOOK, POST_ACCUMULATE, ClientHook, ClientNode, Stop
+from .passes import BACKWARD, HOOK, NODE_HOOK, NODE_PREHOOK, POST_ACCUMULATE, ClientHook, ClientNode, Stop
 
 __all__ = [
     "BACKWARD",
     "HOOK",
+    "NODE_HOOK",
+    "NODE_PREHOOK",
     "POST_ACCUMULATE",
     "ClientHook",
     "ClientNode",

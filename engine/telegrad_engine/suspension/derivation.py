@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Self
 
 from .. import autograd
+from ..anomaly import watchful
+from ..modes import state
 from .passes import suspendable
 
 
@@ -62,8 +64,7 @@ class Derivation(NamedTuple):
 
     def new_pass(self) -> Any:
         """Its pass, which can stop."""
-        found = suspendable(self.values.Pass)(
-            self.roots, self.values, self.keep_graph, self.wanted, self.values.accumulate
-        )
+        kind = self.values.Pass if state.anomaly is None else watchful(self.values.Pass)
+        found = suspendable(kind)(self.roots, self.values, self.keep_graph, self.wanted, self.values.accumulate)
         found.stores = self.stores
         return found

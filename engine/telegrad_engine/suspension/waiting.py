@@ -6,14 +6,16 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakValueDictionary
 
-from ..errors import InvalidOperation, InvalidValue, UnknownCall
+from ..anomaly import under
+from ..autograd import place
+from ..errors import GradRequired, InvalidOperation, InvalidValue, UnknownCall
 from ..function.ctx import FunctionCtx, FunctionOp, is_tensor
 from ..function.outputs import Outputs
-from ..hooks import Hooks, check_replacement
+from ..hooks import Hooks, around, around_leaf, check_replacement
 from ..modes import state
 from ..program.instructions import Instruction, check_id
 from .derivation import Derivation
-from .passes import HOOK, POST_ACCUMULATE, ClientHook, ClientNode, Stop
+from .passes import BACKWARD, HOOK, NODE_HOOK, NODE_PREHOOK, POST_ACCUMULATE, ClientHook, ClientNode, Stop
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -41,6 +43,8 @@ class Waiting(NamedTuple):
     """The gradients as the client has them: tensors and None."""
     pending: dict[str, Any]
     nbytes: int
+    anomaly: Any
+    """The anomaly mode that it runs in."""
 
 
 class _Ctx(FunctionCtx):
@@ -114,6 +118,16 @@ class Suspensions:
         self._hooks[client_id] = handle.hooks
         self.expected = True
 
+    def add_node_hook(self, tensor: Any, path: Sequence[int], client_id: str, before: bool) -> None:
+        """Have passes stop before or after the derivatives of the node at the end of a path of edges from a tensor."""
+        if check_id(client_id) in self._hooks:
+            raise InvalidValue(f"there is a hook {client_id!r} already")
+        node = _node_at(tensor, path)
+        hooks = around_leaf(node) if node.is_sink else around(node)
+        add = hooks.add_before if before else hooks.add_after
+        self._hooks[client_id] = add(ClientHook(client_id, NODE_PREHOOK if before else NODE_HOOK)).hooks
+        self.expected = True
+
     def remove_hook(self, client_id: str) -> None:
         """Stop no more for this hook; nothing if it is gone."""
         hooks = self._hooks.pop(client_id, Hooks())
@@ -143,13 +157,15 @@ class Suspensions:
         results = _accepted(waiting, gradients)
         self.cancel(session, call)
         run, derivation = waiting.run, waiting.derivation
-        with derivation.values:
+        with under(waiting.anomaly), derivation.values:
+            if waiting.anomaly is not None and waiting.stop.kind == BACKWARD:
+                run.examine(waiting.stop.source, results)
             waiting.stop.then(results)
             stop = run.advance()
             found = derivation.finish(run.captured) if stop is None else ()
-        names = waiting.pending["outputs"]
-        if stop is not None:
-            raise self._suspend(session, run, derivation, stop, names)
+            names = waiting.pending["outputs"]
+            if stop is not None:
+                raise self._suspend(session, run, derivation, stop, names)
         session._check_names(names)
         session._bind(Instruction("resume", outputs=names), found)
 
@@ -195,7 +211,7 @@ class Suspensions:
             "outputs": out,
         }
         session.used_bytes += nbytes
-        self.waiting[call] = Waiting(run, derivation, stop, given, pending, nbytes)
+        self.waiting[call] = Waiting(run, derivation, stop, given, pending, nbytes, state.anomaly)
         return Suspended(pending)
 
 
@@ -210,9 +226,40 @@ def _accepted(waiting: Waiting, gradients: Sequence[Any]) -> Sequence[Any]:
         replaced = gradients[0] if gradients else None
         # Without a replacement it is what the client was given, which it may have changed in place.
         return waiting.given if replaced is None else [check_replacement(source, replaced, waiting.given[0])]
+    if kind in (NODE_PREHOOK, NODE_HOOK) and waiting.stop.replaced:
+        return _replaced(waiting, gradients)
     if any(gradient is not None for gradient in gradients):
+        if kind == NODE_HOOK:
+            raise InvalidOperation("a leaf's gradient is stored by then: its node's hook has nothing to return")
         raise InvalidOperation("a post accumulate grad hook has nothing to return")
     return ()
+
+
+def _replaced(waiting: Waiting, gradients: Sequence[Any]) -> Sequence[Any]:
+    """What a node's hooks returned, if there is something for each gradient that they may replace."""
+    given, source = waiting.given[: waiting.stop.replaced], waiting.stop.source
+    if not gradients:
+        return given
+    if len(gradients) != len(given):
+        raise InvalidOperation(
+            f"hook '{source.client_id}' has returned an incorrect number of values "
+            f"(got {len(gradients)}, but expected {len(given)})"
+        )
+    return [
+        None if new is None else check_replacement(source, new, old) for new, old in zip(gradients, given, strict=True)
+    ]
+
+
+def _node_at(tensor: Any, path: Sequence[int]) -> Any:
+    """The node, or the leaf, at the end of a path of edges. Raises for a tensor or a path that leads to none."""
+    if not tensor.requires_grad:
+        raise GradRequired("cannot register a hook on a tensor that doesn't require gradient")
+    found = place(tensor)[0]
+    for edge in path:
+        if found.is_sink or not 0 <= edge < len(found.next) or found.next[edge] is None:
+            raise InvalidValue(f"no node is at the end of the path {list(path)!r:.60}")
+        found = found.next[edge]
+    return found
 
 
 def _picked(results: Sequence[Any], slots: Sequence[int], what: str) -> tuple[Any, ...]:

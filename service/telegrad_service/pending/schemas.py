@@ -8,14 +8,16 @@ from pydantic import Field
 
 from ..schemas import Answer, Request, Tensor, TensorId
 
-Kind = Literal["backward", "hook", "post_accumulate_grad_hook"]
+Kind = Literal["backward", "hook", "post_accumulate_grad_hook", "node_prehook", "node_hook"]
 
 
 class PendingCall(Answer):
     """What a backward pass waits for."""
 
     call: str = Field(description="its id, which resumes the pass", examples=["call1"])
-    kind: Kind = Field(description="a function's backward, a tensor's hook, or a leaf's that has its gradient")
+    kind: Kind = Field(
+        description="a function's backward, a tensor's hook, a leaf's that has its gradient, or a node's"
+    )
     function: str | None = Field(description="name of the function whose backward it is", examples=["MyFunction"])
     ctx: str = Field(description="the id that the client gave that call of the function, or the hook")
     gradients: list[TensorId | None] = Field(
@@ -43,7 +45,7 @@ class Resume(Request):
         list[TensorId | None],
         Field(
             description="of a function's backward: one for each input, null for none. Of a hook: the gradient's "
-            "replacement, if there is one"
+            "replacement, if there is one. Of a node's hook: one for each that it may replace, or nothing"
         ),
     ] = []
 

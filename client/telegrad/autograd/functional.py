@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from telegrad_engine.functional import Functional
 
-from .autograd import grad
+from .differentiation import grad
 
 _OURS = Functional(grad)
 vjp, jvp, vhp, hvp = _OURS.vjp, _OURS.jvp, _OURS.vhp, _OURS.hvp

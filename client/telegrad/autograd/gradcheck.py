@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from telegrad_engine.gradcheck import Gradcheck
 
-from .autograd import grad
+from .differentiation import grad
 
 _OURS = Gradcheck(grad)
 gradcheck, gradgradcheck = _OURS.gradcheck, _OURS.gradgradcheck

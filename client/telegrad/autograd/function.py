@@ -15,7 +15,8 @@ from telegrad_engine.function import FunctionCtx, once
 from telegrad_engine.function.outputs import Outputs
 from telegrad_engine.suspension import ClientNode
 
-from .tensor import Tensor, recorder_of, refs
+from ..ops import register_function
+from ..tensor import Tensor, recorder_of, refs
 
 
 class RecordedOutputs(Outputs):
@@ -73,4 +74,4 @@ def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
     return once.once_differentiable(backward, Error)
 
 
-__all__ = ["Function", "FunctionCtx", "once_differentiable"]
+__all__ = ["Function", "FunctionCtx", "once_differentiable", "register_function"]

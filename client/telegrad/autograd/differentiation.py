@@ -1,4 +1,4 @@
-"""``telegrad.autograd``: gradients, as ``torch.autograd``.
+"""``backward`` and ``grad``.
 
 The shadow graph is walked here and now, so mistakes raise on the caller's line; the gradients
 themselves are computed in the session, when a value is asked for.
@@ -7,18 +7,18 @@ themselves are computed in the session, when a value is asked for.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from telegrad_engine import autograd as engine_autograd
-from telegrad_engine.modes import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
+from telegrad_engine.modes import state
 from telegrad_engine.specs import Spec
 from telegrad_engine.suspension import Derivation
 
-from . import function as function
-from . import stops
-from .function import Function as Function
-from .recorder import Recorder
-from .tensor import Tensor, handle, recorder_of, refs
+from .. import stops, whole_passes
+from ..recorder import Recorder
+from ..tensor import Tensor, handle, recorder_of, refs
+from . import anomaly_mode
 
 
 def backward(
@@ -30,6 +30,8 @@ def backward(
 ) -> None:
     """Accumulate the sum of the tensors' gradients into the leaves, or into ``inputs`` alone."""
     recorder = recorder_of(tuple(tensors))
+    if recorder.whole and inputs is not None:
+        whole_passes.check(recorder, tensors, inputs)
 
     def record() -> None:
         names: list[Any] = [refs(tensors)]
@@ -40,11 +42,12 @@ def backward(
         recorder.emit("backward", names, (), _options(retain_graph=retain_graph, create_graph=create_graph or None))
 
     arguments = tensors, gradients, retain_graph, create_graph, inputs
-    if recorder.stops:
-        stops.run(recorder, Derivation.of_backward(*arguments), record)
-    else:
-        engine_autograd.backward(*arguments)
-        record()
+    with nullcontext() if state.anomaly is None else anomaly_mode.explained(recorder, tensors):
+        if recorder.stops:
+            stops.run(recorder, Derivation.of_backward(*arguments), record)
+        else:
+            engine_autograd.backward(*arguments)
+            record()
 
 
 def grad(
@@ -64,6 +67,8 @@ def grad(
     outs = (outputs,) if isinstance(outputs, Tensor) else tuple(outputs)
     ins = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
     recorder = recorder_of(outs)
+    if recorder.whole:
+        whole_passes.check(recorder, outs, ins)
     # An unused input's name is given out but never bound.
     names = [recorder.new_id() for _ in ins]
 
@@ -80,11 +85,12 @@ def grad(
         recorder.emit("grad", [refs(outs), refs(ins), seeds], names, options)
 
     arguments = outs, ins, grad_outputs, retain_graph, create_graph, allow_unused, materialize_grads
-    if recorder.stops:
-        stand_ins = stops.run(recorder, Derivation.of_grad(*arguments), record)
-    else:
-        stand_ins = engine_autograd.grad(*arguments)
-        record()
+    with nullcontext() if state.anomaly is None else anomaly_mode.explained(recorder, outs):
+        if recorder.stops:
+            stand_ins = stops.run(recorder, Derivation.of_grad(*arguments), record)
+        else:
+            stand_ins = engine_autograd.grad(*arguments)
+            record()
     return tuple([_result(recorder, name, found, create_graph) for name, found in zip(names, stand_ins, strict=True)])
 
 
@@ -99,22 +105,5 @@ def _result(recorder: Recorder, name: str, stand_in: Any, create_graph: bool) ->
 
 
 def _options(**options: Any) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if value is not None}
-
-
-from . import functional  # noqa: E402  (written over the grad above)
-from .gradchecks import gradcheck, gradgradcheck  # noqa: E402
-
-__all__ = [
-    "Function",
-    "backward",
-    "enable_grad",
-    "function",
-    "functional",
-    "grad",
-    "gradcheck",
-    "gradgradcheck",
-    "is_grad_enabled",
-    "no_grad",
-    "set_grad_enabled",
-]
+    given = {name: value for name, value in options.items() if value is not None}
+    return given if state.anomaly is None else given | anomaly_mode.attributes(state.anomaly)

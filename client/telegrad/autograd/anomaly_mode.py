@@ -1,0 +1,57 @@
+"""Anomaly mode: the session looks for what goes wrong in a pass, and here is known which line it comes from.
+
+While it is on, nodes of the shadow keep the stack they were recorded under, and each pass is waited for. The session
+says which node failed by its place in the pass, and the shadow's node at that place knows where it was made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from telegrad_engine.anomaly import (
+    POSITION,
+    Anomaly,
+    detect_anomaly,
+    is_anomaly_check_nan_enabled,
+    is_anomaly_enabled,
+    set_detect_anomaly,
+    warn,
+)
+from telegrad_engine.errors import TelegradError
+from telegrad_engine.graph import walk
+
+from ..recorder import Recorder
+from ..tensor import Tensor
+
+
+def attributes(anomaly: Anomaly) -> dict[str, Any]:
+    """What an instruction that starts a pass says of the mode."""
+    return {"detect_anomaly": True} if anomaly.check_nan else {"detect_anomaly": True, "check_nan": False}
+
+
+@contextmanager
+def explained(recorder: Recorder, roots: Sequence[Tensor]) -> Iterator[None]:
+    """Wait for the pass that is recorded within, and say of a node that failed where it comes from."""
+    nodes = list(walk(*[root.grad_fn for root in roots if root.grad_fn is not None]))
+    leaves = {leaf for node in nodes for leaf in node.next if leaf is not None and leaf.is_sink}
+    without = [leaf for leaf in leaves if isinstance(leaf, Tensor) and not leaf._has_grad]
+    try:
+        yield
+        recorder.flush()
+    except TelegradError as error:
+        position = error.context.get(POSITION)
+        if isinstance(position, int) and position < len(nodes):
+            warn(nodes[position])
+        for leaf in without:
+            leaf.grad = None  # the shadow's pass went further than the session's
+        raise
+
+
+__all__ = [
+    "detect_anomaly",
+    "is_anomaly_check_nan_enabled",
+    "is_anomaly_enabled",
+    "set_detect_anomaly",
+]

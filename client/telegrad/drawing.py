@@ -1,0 +1,93 @@
+"""``generator=``: draws of tensors from a Generator's own numbers.
+
+The session has one generator. For a draw from another, four instructions around it put that one's state in place and
+back again; nothing is asked for.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from .generators import Generator
+from .recorder import Recorder
+from .tensor import Tensor, recorder_of
+from .tensor import functions as session_functions
+
+FUNCTIONS = frozenset(
+    [
+        "bernoulli",
+        "multinomial",
+        "normal",
+        "poisson",
+        "rand",
+        "rand_like",
+        "randint",
+        "randint_like",
+        "randn",
+        "randn_like",
+        "randperm",
+    ]
+)
+METHODS = (
+    "bernoulli",
+    "bernoulli_",
+    "cauchy_",
+    "exponential_",
+    "geometric_",
+    "log_normal_",
+    "multinomial",
+    "normal_",
+    "random_",
+    "uniform_",
+)
+"""Where torch takes a generator."""
+
+
+@contextmanager
+def from_generator(recorder: Recorder, generator: Generator) -> Iterator[None]:
+    """Within, the session draws from ``generator``, which goes on from there the next time."""
+    from .random import state_of
+
+    before, own = state_of(recorder), generator.states.get(recorder)
+    if own is None:
+        recorder.emit("manual_seed", (), (), {"seed": generator.initial_seed()})
+    else:
+        recorder.emit("set_rng_state", [own._id])
+    try:
+        yield
+    finally:
+        generator.states[recorder] = state_of(recorder)
+        recorder.emit("set_rng_state", [before._id])
+
+
+def taking(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``function``, which also takes a ``generator`` to draw from."""
+
+    @functools.wraps(function)
+    def draw(*args: Any, generator: Generator | None = None, **kwargs: Any) -> Any:
+        if generator is None:
+            return function(*args, **kwargs)
+        if not isinstance(generator, Generator):
+            raise TypeError(f"generator must be a Generator, not {type(generator).__name__}")
+        with from_generator(recorder_of(args), generator):
+            return function(*args, **kwargs)
+
+    return draw
+
+
+def install() -> None:
+    """Have the SDK's functions and methods take generators."""
+    others = session_functions.in_front
+
+    def in_front(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        if name in FUNCTIONS:
+            return taking(function)
+        return function if others is None else others(name, function)
+
+    session_functions.in_front = in_front
+    for name in METHODS:
+        if hasattr(Tensor, name):
+            setattr(Tensor, name, taking(getattr(Tensor, name)))

@@ -1,0 +1,163 @@
+"""``telegrad.profiler``: where the time goes in the session, op by op, as ``torch.profiler``.
+
+The session records itself between two instructions; what it recorded comes back when the profile ends, and is shown
+by the engine's own classes. Times are the session's: neither recording here nor the way there is in them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Any, Self
+
+from telegrad_engine.errors import InvalidOperation, TelegradError
+from telegrad_engine.profiler import (
+    AveragedEvents,
+    EventList,
+    FunctionEvent,
+    FunctionEventAvg,
+    ProfilerActivity,
+    Readings,
+    check_activities,
+    from_data,
+)
+from telegrad_engine.profiler import record_function as engine_record_function
+from telegrad_engine.profiler.recorder import Recorder as Ranges
+
+from .profiler_schedule import ProfilerAction, Schedule, schedule
+from .recorder import Recorder
+from .sessions import current
+
+_profiled: Recorder | None = None
+"""The recorder of the session in which a profile runs."""
+
+
+class profile(Readings):
+    """Records what the current session executes inside a ``with`` block, or from start to stop.
+
+    An op is ``aten::`` and its name, a node of a backward pass its ``grad_fn``'s name, an instruction that is no op
+    ``telegrad::`` and its name. ``record_shapes`` keeps the input shapes, ``profile_memory`` the bytes of the arrays
+    allocated. With a ``schedule`` only some of the steps are recorded that ``step()`` ends. ``on_trace_ready`` is
+    called with the profile when a record is complete. ``with_stack`` is ignored with a warning: the session does not
+    know your lines. The first ``max_events`` ranges are kept one by one; the averages have all.
+
+    Raises InvalidOperation if it is entered while one runs. A record takes no message to begin, and two to end.
+    """
+
+    def __init__(
+        self,
+        *,
+        activities: Iterable[ProfilerActivity] | None = None,
+        schedule: Schedule | None = None,
+        on_trace_ready: Callable[[Any], Any] | None = None,
+        record_shapes: bool = False,
+        profile_memory: bool = False,
+        with_stack: bool = False,
+        max_events: int = 20_000,
+    ) -> None:
+        check_activities(activities)
+        super().__init__(Ranges(shapes=record_shapes, memory=profile_memory, stacks=False, max_events=0))
+        if with_stack:
+            warnings.warn("with_stack is ignored: lines of code are not known where it is profiled", stacklevel=2)
+        self._schedule = schedule
+        self._on_trace_ready = on_trace_ready
+        self._options = {"record_shapes": record_shapes, "profile_memory": profile_memory, "max_events": max_events}
+        self._session: Recorder | None = None
+        self._step: record_function | None = None
+        self._running = False
+        self.step_num = 0
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, kind: object, *exc: object) -> None:
+        # What was raised within matters more than a profile that cannot be had.
+        with contextlib.nullcontext() if kind is None else contextlib.suppress(TelegradError):
+            self.stop()
+
+    def start(self) -> None:
+        """Record from now on, or from the step on that the schedule says."""
+        if _profiled is not None and not _profiled.closed:
+            raise InvalidOperation("Profiler context manager is not reentrant")
+        self._running = True
+        self._go_on()
+
+    def step(self) -> None:
+        """End a step of the loop that is profiled."""
+        ended = None if self._schedule is None else self._schedule(self.step_num)
+        self.step_num += 1
+        if ended is None or not self._running:
+            return
+        self._end_range()
+        if ended is ProfilerAction.RECORD_AND_SAVE:
+            self._finish()
+        self._go_on()
+
+    def stop(self) -> None:
+        """Record no more, and bring back what was recorded. Raises InvalidOperation if it does not run."""
+        if not self._running:
+            raise InvalidOperation("Profiler is not running")
+        self._running = False
+        self._end_range()
+        if self._session is not None:
+            self._finish()
+
+    def _go_on(self) -> None:
+        """Record the next step, if it is to be."""
+        if self._schedule is not None and not self._schedule(self.step_num).records:
+            return
+        if self._session is None:
+            self._begin()
+        if self._schedule is not None:
+            self._step = record_function("ProfilerStep*").__enter__()
+
+    def _end_range(self) -> None:
+        step, self._step = self._step, None
+        if step is not None:
+            step.__exit__()
+
+    def _begin(self) -> None:
+        global _profiled
+        recorder = self._session = _profiled = current().recorder
+        recorder.emit("start_profile", (), (), self._options)
+
+    def _finish(self) -> None:
+        """Bring back what was recorded."""
+        global _profiled
+        session, self._session, _profiled = self._session, None, None
+        assert session is not None, "there is a record to finish"
+        session.emit("stop_profile")
+        session.flush()
+        self._recorder = from_data(session.transport.profile())
+        if self._on_trace_ready is not None:
+            self._on_trace_ready(self)
+
+
+class record_function(engine_record_function):
+    """A labelled range inside a ``with`` block or a decorated function; nothing where no profile runs."""
+
+    def __enter__(self) -> Self:
+        self._ranges = [*getattr(self, "_ranges", []), _profiled]
+        if _profiled is not None:
+            _profiled.emit("begin_range", (), (), {"name": self.name})
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        began: Recorder | None = self._ranges.pop()
+        if began is not None and began is _profiled:
+            began.emit("end_range")
+
+
+__all__ = [
+    "AveragedEvents",
+    "EventList",
+    "FunctionEvent",
+    "FunctionEventAvg",
+    "ProfilerAction",
+    "ProfilerActivity",
+    "profile",
+    "record_function",
+    "schedule",
+]

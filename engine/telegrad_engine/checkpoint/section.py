@@ -1,0 +1,177 @@
+"""A stretch of a session's programs as one checkpoint: the function is far away, its instructions are here.
+
+A client marks where the function begins and where it ends. The instructions in between run as ever, but what their
+nodes would save is only counted, and they are kept. When backward needs what was not saved, they run once more, on
+names of their own. So recomputing takes no message, whatever the client's code asked for in between.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..errors import InvalidOperation, NotSupported
+from ..program.instructions import Instruction, check_id
+from ..suspension.waiting import Suspended
+from .frame import Frame
+
+if TYPE_CHECKING:
+    from ..session import Session
+
+MOST_STEPS, MOST_OPEN = 100_000, 100
+"""So many instructions a checkpoint may have, and so many may be open inside each other."""
+ONCE = frozenset({"fetch", "free", "client_hook", "client_node_hook", "remove_client_hook", "register_function"})
+"""What does not belong to the function, though it came between its instructions."""
+
+
+class Section:
+    """The function of one checkpoint: its instructions, and the tensors from outside that they take.
+
+    Its frame holds it, and it does not hold its frame: both are gone with the last node that needs them.
+    """
+
+    def __init__(self, sections: Sections, inputs: Sequence[Any]) -> None:
+        self._sections = sections
+        self._inputs: Sequence[Any] = inputs
+        """The function's arguments, until it ends: they are the frame's to keep."""
+        self._arguments: dict[str, int] = {}
+        """Which names of tensors from outside are arguments, and which one."""
+        self._outside: dict[str, Any] = {}
+        """The others."""
+        self._made: set[str] = set()
+        self._steps: list[Instruction] = []
+        self._last_uses: list[list[str]] = []
+        """After each step, the names that no later one takes."""
+
+    def keep(self, instruction: Instruction, tensors: dict[str, Any]) -> None:
+        """Take up an instruction that has just run."""
+        if instruction.op in ONCE:
+            return
+        if len(self._steps) == MOST_STEPS:
+            raise InvalidOperation(f"a checkpoint has at most {MOST_STEPS} instructions")
+        for name in names_in(instruction.inputs):
+            if name not in self._made and name not in self._arguments and name not in self._outside:
+                self._note_outside(name, tensors[name])
+        self._made.update(instruction.outputs or ())
+        self._steps.append(instruction)
+
+    def _note_outside(self, name: str, tensor: Any) -> None:
+        for place, argument in enumerate(self._inputs):
+            if argument is tensor:
+                self._arguments[name] = place
+                return
+        self._outside[name] = tensor
+
+    def close(self) -> None:
+        """Let go of the arguments, and find out how long each tensor is needed, now that all instructions are known."""
+        self._inputs = ()
+        later: set[str] = set()
+        for instruction in reversed(self._steps):
+            used = {*names_in(instruction.inputs), *(instruction.outputs or ())} - later
+            self._last_uses.append([name for name in used if name in self._made])
+            later |= used
+        self._last_uses.reverse()
+
+    def run(self, *inputs: Any) -> None:
+        """Run the instructions again."""
+        names = {**self._outside, **{name: inputs[place] for name, place in self._arguments.items()}}
+        last_uses = self._last_uses or [[]] * len(self._steps)
+        with self._sections.elsewhere(names) as session:
+            for instruction, unused in zip(self._steps, last_uses, strict=True):
+                try:
+                    session._execute(instruction)
+                except Suspended:
+                    raise NotSupported(
+                        "a checkpoint whose function differentiates what the client evaluates cannot be recomputed"
+                    ) from None
+                for name in unused:
+                    names.pop(name, None)
+
+
+class Open(NamedTuple):
+    """A checkpoint that has begun and not ended."""
+
+    name: str
+    section: Section
+    frame: Frame
+
+
+class Sections:
+    """The checkpoints of one session that have begun and not ended, innermost last.
+
+    While there are any, they stand in for the session's ``_execute``; else nothing of this is on its way.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = weakref.ref(session)
+        self._open: list[Open] = []
+
+    def begin(self, name: str, inputs: Sequence[Any], **options: Any) -> None:
+        """Have what runs from now on be a checkpoint, with ``inputs`` as the arguments of its function.
+
+        One of its name that is open ends: its end was in a program that failed before.
+        """
+        self.end(name)
+        if len(self._open) == MOST_OPEN:
+            raise InvalidOperation(f"at most {MOST_OPEN} checkpoints can be open inside each other")
+        section = Section(self, inputs)
+        frame = Frame(section.run, tuple(inputs), {}, around=nullcontext(), log=None, **options)
+        self._open.append(Open(check_id(name), section, frame))
+        vars(self._owner())["_execute"] = self._execute
+
+    def end(self, name: str) -> None:
+        """End a checkpoint, and those inside it; nothing if it has ended, as all do where an instruction fails."""
+        if any(name == other.name for other in self._open):
+            while self._close() != name:
+                pass
+
+    def _close(self) -> str:
+        ended = self._open.pop()
+        ended.section.close()
+        if not self._open:
+            del vars(self._owner())["_execute"]
+        return ended.name
+
+    def _execute(self, instruction: Instruction) -> None:
+        """What the session does with an instruction, in all checkpoints that are open."""
+        session, before = self._owner(), list(self._open)
+        try:
+            with before[-1].frame.numbering():
+                type(session)._execute(session, instruction)
+            for entered in before[: len(self._open)]:  # what began or ended just now is no part of itself
+                entered.section.keep(instruction, session.tensors)
+        except BaseException:
+            while self._open:
+                self._close()
+            raise
+
+    @contextmanager
+    def elsewhere(self, names: dict[str, Any]) -> Iterator[Session]:
+        """Within, the session has other names, and none of these checkpoints is open."""
+        session = self._owner()
+        tensors, sections = session.tensors, self._open
+        own = vars(session).pop("_execute", None)
+        session.tensors, self._open = names, []
+        try:
+            yield session
+        finally:
+            session.tensors, self._open = tensors, sections
+            vars(session).pop("_execute", None)
+            if own is not None:
+                vars(session)["_execute"] = own
+
+    def _owner(self) -> Session:
+        session = self._session()
+        assert session is not None, "a session's graph is differentiated in it"
+        return session
+
+
+def names_in(inputs: Sequence[Any]) -> Iterator[str]:
+    """The names of tensors among an instruction's inputs."""
+    for x in inputs:
+        if isinstance(x, tuple):
+            yield from names_in(x)
+        elif isinstance(x, str):
+            yield x

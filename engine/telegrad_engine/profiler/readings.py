@@ -1,0 +1,61 @@
+"""What a profile tells once it has recorded: its events and averages, as tables, traces and data."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from . import trace
+from .averages import AveragedEvents, EventList, FunctionEventAvg
+from .recorder import Recorder
+
+
+class Readings:
+    """What a recorder has by now, as ``torch.profiler.profile`` shows it."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+
+    def events(self) -> EventList:
+        """Every range, in the order in which they began: the first ``max_events`` of them that ended."""
+        return EventList(sorted(self._recorder.events, key=lambda event: event.id))
+
+    def key_averages(self, group_by_input_shape: bool = False) -> AveragedEvents:
+        """What the ranges of each name, or of each name and input shapes, add up to.
+
+        Shapes are known if the profile was made with ``record_shapes``.
+        """
+        return AveragedEvents.of(self._recorder, group_by_input_shape)
+
+    def total_average(self) -> FunctionEventAvg:
+        """What all ranges add up to."""
+        return self.key_averages().total_average()
+
+    @property
+    def self_cpu_time_total(self) -> float:
+        """Microseconds spent in ranges, each moment counted once."""
+        return self.key_averages().self_cpu_time_total
+
+    def table(self, **options: Any) -> str:
+        """The averages as a table; see :meth:`AveragedEvents.table`."""
+        return self.key_averages().table(**options)
+
+    def export_chrome_trace(self, path: str | Path) -> None:
+        """Write the events as a Chrome trace, for Perfetto or chrome://tracing; gzipped if named ``*.gz``."""
+        trace.export(self.events(), Path(path))
+
+    def as_dict(self, group_by_input_shape: bool = False) -> dict[str, Any]:
+        """The averages as JSON data, times in microseconds, the longest self time first."""
+        averages = self.key_averages(group_by_input_shape)
+        averages.sort(key=lambda average: -average.self_cpu_time_total)
+        return {
+            "self_cpu_time_total_us": averages.self_cpu_time_total,
+            "events": sum(average.count for average in averages),
+            "events_dropped": self._recorder.dropped,
+            "averages": [average.as_dict() for average in averages],
+        }
+
+    def to_json(self, group_by_input_shape: bool = False) -> str:
+        """:meth:`as_dict` as text."""
+        return json.dumps(self.as_dict(group_by_input_shape))

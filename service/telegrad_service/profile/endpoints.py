@@ -1,0 +1,27 @@
+"""``GET /v1/sessions/{session}/profile``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+
+from ..dependencies import CurrentSession
+from ..media import JSON
+from ..routing import Route
+from . import service
+from .schemas import Profile
+
+router = APIRouter(prefix="/v1/sessions/{session}", tags=["profile"], route_class=Route)
+
+
+@router.get("/profile", operation_id="get_profile", summary="Read a profile", response_model=Profile)
+async def get_profile(
+    handle: CurrentSession,
+    events: Annotated[bool, Query(description="whether the single ranges come too, and not only their totals")] = False,
+) -> Response:
+    """What a profile has recorded: the one that runs, else the last one.
+
+    The instructions `start_profile` and `stop_profile` begin and end it, `begin_range` and `end_range` label parts.
+    """
+    return Response(await handle.call(service.read, events), media_type=JSON)

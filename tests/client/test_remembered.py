@@ -1,0 +1,73 @@
+"""A loop's programs are sent whole, then by their digest, and whole again to a server that forgot them."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import telegrad as tg
+from telegrad.packing import Packer
+from telegrad_engine.program import Instruction
+from telegrad_service.launch import running_server
+
+STEPS = 8
+BATCHES = np.random.default_rng(0).standard_normal((STEPS, 4, 6)).astype(np.float32)
+
+
+def losses(lib: Any) -> list[float]:
+    """A loop that reads its loss after every step."""
+    layer = lib.nn.Linear(6, 3)
+    with lib.no_grad():
+        for parameter in layer.parameters():
+            parameter.fill_(0.5)
+    optimizer = lib.optim.SGD(layer.parameters(), lr=0.05)
+    seen = []
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        x = lib.tensor(BATCHES[step][: 4 if step != 5 else 3])  # one batch is smaller
+        loss = (layer(x).tanh() - 1.0).square().mean()
+        loss.backward()
+        optimizer.step()
+        seen.append(loss.item())
+    return seen
+
+
+@pytest.mark.parametrize("remembered", [512, 1, 0])
+def test_a_loop_is_the_same_whatever_the_server_remembers(remembered: int) -> None:
+    expected = losses(torch)
+    with running_server(remembered_programs=remembered) as url, tg.connect(url) as session:
+        assert losses(tg) == pytest.approx(expected, rel=1e-5)
+        assert session.requests == STEPS
+
+
+def test_two_loops_take_turns_where_one_program_is_remembered() -> None:
+    with running_server(remembered_programs=1) as url, tg.connect(url):
+        x, y = tg.tensor([1.0, 2.0]), tg.tensor([3.0, 4.0])
+        for _ in range(6):
+            assert (x * y).sum().item() == 11
+            assert (x + y).prod().item() == 24
+
+
+def test_an_error_is_said_as_before(server: str) -> None:
+    with tg.connect(server):
+        x = tg.tensor([1.0, 2.0, 3.0])
+        for index in (0, 1, 2, 1, 0):
+            assert x.index_select(0, tg.tensor([index])).item() == index + 1
+        with pytest.raises(IndexError, match="out of range"):
+            x.index_select(0, tg.tensor([7])).item()
+        assert x.index_select(0, tg.tensor([2])).item() == 3
+
+
+def test_what_is_sent_gets_short() -> None:
+    packer = Packer()
+
+    def program(turn: int) -> list[Instruction]:
+        names = [f"t{turn}_{i}" for i in range(30)]
+        return [Instruction("softmax", (a,), (b,), {"dim": -1}, None, True) for a, b in pairwise(names)]
+
+    sizes = [len(packer.pack(program(turn)).body) for turn in range(4)]
+    assert sizes[1] > sizes[2] == sizes[3] < sizes[0] / 3
