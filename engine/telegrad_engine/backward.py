@@ -341,10 +341,11 @@ class ShadowPass(_Pass):
             if cell[0] != version:
                 raise modified_since(node)
         targets, slots, needed = node.next, node.slots, self.needed
+        none = node.op.edges_without_gradient(node.attrs)
         found: dict[int, Any] = {}
         for edge in [edge for step in node.plan.steps for edge in step.edges]:
             target = targets[edge]
-            if target is None or (needed is not None and target not in needed):
+            if target is None or edge in none or (needed is not None and target not in needed):
                 found[edge] = None
                 continue
             slot = slots[edge] if slots else 0

@@ -78,6 +78,7 @@ class Op(Signature):
         truth: bool = False,
         constants: Sequence[str] = (),
         composite: bool = False,
+        ungraded: Callable[..., Sequence[str]] | None = None,
         cases: Sequence[Case] = (),
     ) -> None:
         prefix = PREFIXES.get(namespace, "")
@@ -112,6 +113,8 @@ class Op(Signature):
         """Whether functions and methods answer with a Python bool instead of the 0-dim tensor."""
         self.constants = frozenset(self.outputs.index(name) for name in constants)
         """The floating outputs that have no derivative, by position."""
+        self.ungraded = ungraded
+        """``ungraded(**attrs)`` names the inputs whose gradient is None then, as in torch; else there always is one."""
         self.composite = composite
         self.cases = list(cases)
         self.rules: dict[str, Rule] = {}
@@ -161,6 +164,13 @@ class Op(Signature):
         if needs not in self.plans:
             self.plans[needs] = make_plan(self, needs)
         return self.plans[needs]
+
+    def edges_without_gradient(self, attrs: Mapping[str, Any]) -> Sequence[int]:
+        """Which edges of a node with these attributes no gradient goes through, though one would be tracked."""
+        if self.ungraded is None:
+            return ()
+        names = self.ungraded(**attrs)
+        return [i for i, p in enumerate(self.tensor_params) if p.name in names]
 
 
 def _by_position(function: Callable[..., Any], op: Op, random: bool, leading: int = 1) -> Callable[..., Any]:

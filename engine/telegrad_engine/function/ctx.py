@@ -6,7 +6,7 @@ A ctx is the user's, the node that holds it is the graph's. It knows its node on
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..backward import FREED_TEXT, modified
@@ -82,6 +82,10 @@ class FunctionOp(NamedTuple):
     def name(self) -> str:
         """The Function's name."""
         return self.key
+
+    def edges_without_gradient(self, attrs: Mapping[str, Any]) -> Sequence[int]:
+        """None that is known before: a Function returns None where it gives no gradient."""
+        return ()
 
 
 class FunctionCtx:

@@ -53,9 +53,14 @@ SOME_ZEROS = T(2, 3, values=[[0.0, 1.0, -2.0], [3.0, 0.0, 3.0]])
 ORDERS = (0, 0.5, 1, 1.5, 2, 2.5, 3, math.inf, -math.inf, -1)
 
 
+def _ungraded(ord: Any = 2, **_: Any) -> tuple[str, ...]:
+    return ("input",) if ord == 0 else ()  # it counts
+
+
 @op(
     _vector_norm_rule,
     namespace="torch.linalg",
+    ungraded=_ungraded,
     cases=[
         *reduction(),
         *[case(T(2, 4), ord, -1) for ord in ORDERS],
@@ -96,7 +101,7 @@ def vector_norm(
 
 def _vector_norm_grad(F: Any, grad: Any, input: Any, result: Any, ord: float, dim: Any, keepdim: bool) -> Any:
     """sgn(x) (abs(x) / norm) ** (ord - 1), and 0 where that is undefined."""
-    if ord == 0:
+    if _ungraded(ord):
         return None
     kept = reduced_shape(tuple(input.shape), wrap_dims(dim, len(input.shape)), True)
     grad, norm = F.reshape(grad, kept), F.reshape(result, kept)

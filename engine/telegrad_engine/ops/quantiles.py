@@ -54,8 +54,13 @@ def _quantile_hidden(input: Any, q: Any, dim: int | None = None, **_: Any) -> tu
     return spec, spec
 
 
+def _ungraded(interpolation: str = "linear", **_: Any) -> tuple[str, ...]:
+    return () if interpolation == "linear" else ("q",)  # it chooses
+
+
 @op(
     _quantile_rule,
+    ungraded=_ungraded,
     hidden=("lower", "upper"),
     hidden_rule=_quantile_hidden,
     cases=[
@@ -160,7 +165,7 @@ def _quantile_grad(
 
 
 def _quantile_q_grad(F: Any, grad: Any, input: Any, lower: Any, upper: Any, dim: int | None, interpolation: str) -> Any:
-    if interpolation != "linear":
+    if _ungraded(interpolation):
         return None
     rows = _rows(F, input, dim)
     return _slopes(F, grad, rows, rows.shape[-1] - 1, lower, upper)
@@ -173,6 +178,7 @@ GAPS = T(2, 4, values=[[math.nan, 1.0, 3.0, 2.0], [4.0, math.nan, 7.0, math.nan]
 
 @op(
     _quantile_rule,
+    ungraded=_ungraded,
     hidden=("lower", "upper"),
     hidden_rule=_quantile_hidden,
     cases=[
@@ -223,7 +229,7 @@ def _nanquantile_grad(
 def _nanquantile_q_grad(
     F: Any, grad: Any, input: Any, lower: Any, upper: Any, dim: int | None, interpolation: str
 ) -> Any:
-    if interpolation != "linear":
+    if _ungraded(interpolation):
         return None
     return _slopes(F, grad, _rows(F, input, dim), _last_number(F, input, dim), lower, upper)
 

@@ -1,0 +1,83 @@
+"""What is recorded of a call that was made before is what was recorded of the first, in every respect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import telegrad as tg
+from telegrad.tensor import functions
+from telegrad_engine import dtypes, repeated
+from telegrad_engine.registry import CATALOGUE, Case, Op
+from tests.engine import oracle
+
+OPS = [op for op in CATALOGUE if op.cases and not op.random and not op.factory and not op.truth]
+
+
+@pytest.fixture(scope="module")
+def local() -> Iterator[tg.Session]:
+    with tg.connect("local://") as session:
+        yield session
+
+
+def outcome(op: Op, case: Case, arrays: dict[int, np.ndarray]) -> list[Any]:
+    """What is known here of a call's results before anything is sent, then their values and gradients."""
+    call = oracle.build(case, arrays, tg.tensor)
+    call = oracle.with_dtypes(call, dtypes)
+    results = oracle.attempt(lambda: oracle.our_function(op, functions)(*call.args, **call.kwargs))
+    if isinstance(results, oracle.Failure):
+        return [results.kind, results.text]
+    seen: list[Any] = [(tuple(r.shape), r.dtype, r.requires_grad, r.is_leaf, r._version) for r in results]
+    seen += [(r.grad_fn.name(), r.output_nr, len(r.grad_fn.next_functions)) for r in results if r.grad_fn is not None]
+    seen += [r._base is not None for r in results]
+    tracked = [r for r in results if r.requires_grad and r.grad_fn is not None]
+
+    def values() -> list[Any]:
+        grads: Any = []
+        if tracked and call.inputs:
+            grads = tg.autograd.grad(tracked, call.inputs, [tg.ones_like(t) for t in tracked], allow_unused=True)
+        return [None if t is None else t.detach().numpy().tobytes() for t in [*results, *grads]]
+
+    found = oracle.attempt(values)
+    return [*seen, found.kind, found.text] if isinstance(found, oracle.Failure) else [*seen, *found]
+
+
+@pytest.mark.parametrize("op", OPS, ids=lambda op: op.key)
+def test_the_fourth_recording_is_the_first(op: Op, local: tg.Session) -> None:
+    for case in op.cases:
+        for dtype in ("float32", "int64"):
+            try:
+                arrays = oracle.arrays_of(case, np.dtype(dtype))
+            except (ValueError, OverflowError):
+                continue
+            repeated.watch_all(True)
+            try:
+                first = outcome(op, case, arrays)
+            finally:
+                repeated.watch_all(False)
+            for _ in range(4):
+                assert outcome(op, case, arrays) == first, f"{op.key} {case} {dtype}"
+
+
+def test_tensors_of_two_sessions_are_told_apart_the_fourth_time_too() -> None:
+    with tg.connect("local://") as one, tg.connect("local://") as two:
+        assert one is not two
+        y = tg.ones(2, 2)
+        with tg.connect("local://"):
+            x = tg.ones(2, 2)
+            for _ in range(4):
+                x + x.t()
+            with pytest.raises(RuntimeError, match="same session"):
+                x + y
+
+
+def test_parameters_are_remembered_as_tensors_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    with tg.connect("local://"):
+        layer, x = tg.nn.Linear(3, 2), tg.ones(4, 3)
+        for _ in range(3):
+            layer(x)
+        monkeypatch.setattr(CATALOGUE.get("linear"), "rule", None)
+        assert layer(x).grad_fn.name() == "AddmmBackward0"
