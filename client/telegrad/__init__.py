@@ -36,7 +36,7 @@ from telegrad_engine.modes import (
 )
 from telegrad_engine.specs import Size
 
-from . import amp, autograd, drawing, linalg, nn, ops, optim, profiler, random, utils
+from . import amp, autograd, draws, linalg, nn, ops, optim, profiler, random, utils
 from .amp import autocast
 from .autograd.anomaly_mode import is_anomaly_check_nan_enabled, is_anomaly_enabled
 from .defaults import get_default_dtype, set_default_dtype
@@ -54,7 +54,7 @@ from .tracing_loops import scan, while_loop
 if TYPE_CHECKING:
     from ._functions import *  # noqa: F403
 
-drawing.install()
+draws.install()
 __version__ = "0.1.0"
 float = float32
 double = float64
