@@ -9,6 +9,7 @@ BIN := $(VENV)/bin
 PIP_VERSION := 26.3
 PROJECTS := engine/pyproject.toml client/pyproject.toml service/pyproject.toml
 BACKENDS := tests/engine/test_ops.py tests/engine/test_backends.py
+COMPILED := tests/engine/test_compiled.py tests/client/test_compiled_replay.py
 INSTALL := $(BIN)/python -m pip install --quiet --no-input --disable-pip-version-check \
 	--constraint constraints.txt --build-constraint constraints.txt
 
@@ -30,6 +31,7 @@ test: $(VENV)/.stamp-test ## Run the tests, with PyTorch as the oracle
 
 test-jax: $(VENV)/.stamp-jax ## Run the ops, and what else depends on a backend, on JAX
 	$(BIN)/python -m pytest $(BACKENDS) --device jax --numprocesses 2 --dist loadgroup $(ARGS)
+	$(BIN)/python -m pytest $(COMPILED) $(ARGS)
 
 test-gpu: $(VENV)/.stamp-gpu ## The same on CuPy; without an NVIDIA GPU, only that CuPy has what they use
 	$(BIN)/python -m pytest tests/engine/test_cupy_names.py $(ARGS)
@@ -46,7 +48,7 @@ check: $(VENV)/.stamp-lint ## Check format, style, types and who imports whom; c
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(VENV)/.stamp-bench ## Measure against PyTorch, side by side in one run
+bench: $(VENV)/.stamp-bench $(VENV)/.stamp-peers ## Measure against PyTorch and other peers, side by side in one run
 	$(BIN)/python -m benchmarks $(ARGS)
 
 openapi: $(VENV)/.stamp-packages ## Write openapi/openapi.json from the app
@@ -84,3 +86,11 @@ $(VENV)/.stamp-%: $(VENV)/.stamp-packages pyproject.toml
 	@echo "Installing the dependency group '$*'$(if $(filter test jax gpu bench,$*), (PyTorch is large and may take a while))"
 	@$(INSTALL) --group $*
 	@touch $@
+
+# Servers to measure against, apart, because they bring other versions of what ours is made of. Where they cannot be
+# had, the rows that need them say so.
+$(VENV)/.stamp-peers: $(VENV)/.stamp-venv benchmarks/peers/requirements.txt
+	@echo "Installing what 'make bench' measures against"
+	@if $(PYTHON) -m venv $(VENV)/peers && $(VENV)/peers/bin/python -m pip install --quiet --no-input \
+		--disable-pip-version-check --requirement benchmarks/peers/requirements.txt; then touch $@; \
+	else echo "It could not be installed; what is measured against it is left out"; fi

@@ -1,68 +1,134 @@
-"""A training step of a 784-128-10 network from the SDK over loopback HTTP, a fresh batch sent each time.
+"""A training step of a 784-128-10 network from the SDK over loopback, against torch in this process and over its RPC.
 
-Twice: with the loss read after every step, which waits for the server each time, and with the loss read
-after every tenth, as a loop that prints now and then does. Both sides read alike.
+A fresh batch is sent each time, or the dataset is uploaded once and each step names its rows. The loss is read after
+every tenth step, as a loop that prints now and then does, or after every one, which waits for the server each time.
+Both sides read alike.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import itertools
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 import telegrad as tg
-from telegrad_service.launch import running_server
 
-from .timing import Call, Timed
+from .compiling import need_compiled, session, settle
+from .peers import peer
+from .timing import Call, Side, Timed
 
-BATCH = 64
-WHAT = "MLP 784-128-10 step, batch 64, SDK over loopback HTTP, loss read every"
-AGAINST, LIMIT = "torch eager in-process", 3.0
+BATCH, BATCHES = 64, 10
+IN_PROCESS, RPC = "torch eager in-process", "torch RPC and distributed autograd"
+Step = Callable[[Any, Any], Any]
+Pairs = Iterator[tuple[Any, Any]]
+
+
+def data() -> tuple[np.ndarray, np.ndarray]:
+    """Images in float32 and labels in int64, of ten batches."""
+    rng = np.random.default_rng(0)
+    rows = BATCH * BATCHES
+    return rng.standard_normal((rows, 784)).astype(np.float32), rng.integers(0, 10, rows)
+
+
+def fresh(library: Any) -> Pairs:
+    """Batches that come as arrays, each made a tensor when it is its turn."""
+    images, labels = data()
+    for start in itertools.cycle(range(0, len(labels), BATCH)):
+        yield library.tensor(images[start : start + BATCH]), library.tensor(labels[start : start + BATCH])
+
+
+def resident_ours() -> Pairs:
+    """Batches of a dataset that is in the session."""
+    dataset = tg.utils.data.TensorDataset(*map(tg.tensor, data()))
+    loader = tg.utils.data.DataLoader(dataset, batch_size=BATCH, shuffle=True)
+    while True:
+        yield from loader
+
+
+def resident_torch() -> Pairs:
+    """Batches of tensors, by index: quicker than torch's loader, which takes the rows one by one."""
+    images, labels = map(torch.tensor, data())
+    while True:
+        yield from ((images[rows], labels[rows]) for rows in torch.randperm(len(labels)).split(BATCH))
+
+
+def network(library: Any) -> tuple[Any, Step]:
+    """The network and its training step, in torch or in ours."""
+    nn = library.nn
+    net = nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10))
+    optimizer = library.optim.SGD(net.parameters(), lr=0.01)
+    loss_function = nn.CrossEntropyLoss()
+
+    def step(x: Any, y: Any) -> Any:
+        optimizer.zero_grad()
+        loss = loss_function(net(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return net, step
+
+
+def loop(step: Step, batches: Pairs, read_every: int) -> Call:
+    """One turn of the training loop."""
+    turns = itertools.count(1)
+
+    def turn() -> None:
+        loss = step(*next(batches))
+        if next(turns) % read_every == 0:
+            loss.item()
+
+    return turn
 
 
 @contextmanager
-def sides(read_every: int) -> Iterator[tuple[Call, Call]]:
+def in_process(
+    read_every: int, ours: Callable[[], Pairs], theirs: Callable[[], Pairs], compile: bool
+) -> Iterator[tuple[Side, Side]]:
     """A step on a server, and the same step in this process."""
-    rng = np.random.default_rng(0)
-    images = rng.standard_normal((10, BATCH, 784)).astype(np.float32)
-    labels = rng.integers(0, 10, (10, BATCH))
-    turn = {"ours": 0, "theirs": 0}
-
-    def batch(side: str) -> tuple[np.ndarray, np.ndarray]:
-        turn[side] = (turn[side] + 1) % len(images)
-        return images[turn[side]], labels[turn[side]]
-
-    theirs = torch.nn.Sequential(torch.nn.Linear(784, 128), torch.nn.ReLU(), torch.nn.Linear(128, 10))
-    torch_optimizer = torch.optim.SGD(theirs.parameters(), lr=0.01)
-    torch_loss = torch.nn.CrossEntropyLoss()
-
-    def torch_step() -> None:
-        x, y = batch("theirs")
-        torch_optimizer.zero_grad()
-        loss = torch_loss(theirs(torch.tensor(x)), torch.tensor(y))
-        loss.backward()
-        torch_optimizer.step()
-        if turn["theirs"] % read_every == 0:
-            loss.item()
-
-    with running_server() as url, tg.connect(url):
-        ours = tg.nn.Sequential(tg.nn.Linear(784, 128), tg.nn.ReLU(), tg.nn.Linear(128, 10))
-        ours.load_state_dict(theirs.state_dict())
-        optimizer = tg.optim.SGD(ours.parameters(), lr=0.01)
-        loss_function = tg.nn.CrossEntropyLoss()
-
-        def step() -> None:
-            x, y = batch("ours")
-            optimizer.zero_grad()
-            loss = loss_function(ours(tg.tensor(x)), tg.tensor(y))
-            loss.backward()
-            optimizer.step()
-            if turn["ours"] % read_every == 0:
-                loss.item()
-
-        yield step, torch_step
+    net, torch_step = network(torch)
+    with session(compile) as opened:
+        our_net, step = network(tg)
+        our_net.load_state_dict(net.state_dict())
+        turn = loop(step, ours(), read_every)
+        if compile:
+            settle(opened, turn)
+            need_compiled(opened)
+        yield turn, loop(torch_step, theirs(), read_every)
 
 
-SUITES = [Timed(f"{WHAT} {'step' if n == 1 else f'{n} steps'}", AGAINST, LIMIT, lambda n=n: sides(n)) for n in (10, 1)]
+@contextmanager
+def over_rpc() -> Iterator[tuple[Side, Side]]:
+    """A step on our server, and on a server of torch's."""
+    with session(), peer("mlp_torch_rpc.py", python=Path(sys.executable)) as theirs:
+        _, step = network(tg)
+        yield loop(step, fresh(tg), 10), theirs
+
+
+WHAT = "MLP 784-128-10 step over loopback"
+
+
+def suite(how: str, limit: float, read_every: int, resident: bool = False, compile: bool = False) -> Timed:
+    """A row against torch in this process."""
+    ours, theirs = (resident_ours, resident_torch) if resident else (partial(fresh, tg), partial(fresh, torch))
+    sides: Callable[[], AbstractContextManager[tuple[Side, Side]]] = partial(
+        in_process, read_every, ours, theirs, compile
+    )
+    return Timed(f"{WHAT}, {how}", IN_PROCESS, limit, sides)
+
+
+SUITES = [
+    suite("fresh batch, loss read every 10 steps", 1.2, 10),
+    suite("fresh batch, loss read every step", 1.2, 1),
+    suite("fresh batch, compiled", 0.9, 10, compile=True),
+    suite("dataset uploaded once", 0.9, 10, resident=True),
+    suite("dataset uploaded once, compiled", 0.6, 10, resident=True, compile=True),
+    Timed(f"{WHAT}, fresh batch, loss read every 10 steps", RPC, 0.3, over_rpc),
+]

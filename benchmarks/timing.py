@@ -7,10 +7,25 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 REPEATS = 40
 Call = Callable[[], object]
+
+
+class Clocked(Protocol):
+    """A side that has its own clock: it is in another process, or only a part of what it does counts."""
+
+    def seconds(self, count: int) -> float:
+        """How long so many calls took."""
+        ...
+
+
+Side = Call | Clocked
+
+
+class Unavailable(Exception):
+    """A side cannot be measured here, for the reason given: it is not installed, not built yet, or did not start."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +50,19 @@ class Comparison:
         return self.limit is None or self.ratio <= self.limit
 
 
+@dataclass(frozen=True)
+class Missing:
+    """A comparison that could not be made, and why."""
+
+    name: str
+    against: str
+    limit: float | None
+    why: str
+
+
+Result = Comparison | Missing
+
+
 class Timed(NamedTuple):
     """A comparison of how long one call of each side takes.
 
@@ -44,26 +72,53 @@ class Timed(NamedTuple):
     name: str
     against: str
     limit: float | None
-    sides: Callable[[], AbstractContextManager[tuple[Call, Call]]]
+    sides: Callable[[], AbstractContextManager[tuple[Side, Side]]]
     block: int = 10
     repeats: int = REPEATS
 
-    def measure(self, advance: Callable[[float], None]) -> Comparison:
+    def measure(self, advance: Callable[[float], None]) -> Result:
         """The median milliseconds of each side; ``advance`` is told what part of the work is done.
 
         The sides take turns in blocks, so that whatever else the machine does falls on both. The first block
         of a turn is not counted: thread pools of two libraries on the same cores disturb each other there.
         """
         times: tuple[list[float], list[float]] = ([], [])
-        with self.sides() as calls:
-            for _ in range(self.repeats):
-                for call, taken in zip(calls, times, strict=True):
-                    for _ in range(self.block):
-                        call()
-                    start = time.perf_counter()
-                    for _ in range(self.block):
-                        call()
-                    taken.append((time.perf_counter() - start) / self.block * 1e3)
-                advance(1 / self.repeats)
+        try:
+            with self.sides() as sides:
+                for _ in range(self.repeats):
+                    for side, taken in zip(sides, times, strict=True):
+                        _seconds(side, self.block)
+                        taken.append(_seconds(side, self.block) / self.block * 1e3)
+                    advance(1 / self.repeats)
+        except Unavailable as reason:
+            return Missing(self.name, self.against, self.limit, str(reason))
         ours, theirs = map(statistics.median, times)
         return Comparison(self.name, self.against, self.limit, ours, theirs, "ms")
+
+
+def _seconds(side: Side, count: int) -> float:
+    clock = getattr(side, "seconds", None)
+    if clock is not None:
+        taken: float = clock(count)
+        return taken
+    start = time.perf_counter()
+    for _ in range(count):
+        side()  # type: ignore[operator]
+    return time.perf_counter() - start
+
+
+class Counted(NamedTuple):
+    """A comparison of how often something happens in one call with how often it should: exact, so done once."""
+
+    name: str
+    against: str
+    limit: float
+    expected: float
+    count: Callable[[], float]
+    unit: str
+
+    def measure(self, advance: Callable[[float], None]) -> Result:
+        """What was counted."""
+        counted = self.count()
+        advance(1)
+        return Comparison(self.name, self.against, self.limit, counted, self.expected, self.unit)

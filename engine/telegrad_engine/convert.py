@@ -13,15 +13,14 @@ from .registry import default_float
 ndarray = np.ndarray
 
 
-def as_array(data: Any, dtype: Any = None) -> Any:
-    """``data`` as a new array of ``dtype``, or of the dtype that torch would infer."""
+def as_array(data: Any, dtype: Any = None, copy: bool = True) -> Any:
+    """``data`` as a new array of ``dtype``, or of the dtype that torch would infer; an array itself if need not be."""
     wanted = None if dtype is None else dtypes.parse(dtype).numpy
     if hasattr(data, "_host"):
         data = data._host()
     if isinstance(data, (ndarray, np.generic)):
-        array = np.array(data)
-        dtypes.from_numpy(array.dtype)
-        return array if wanted is None else array.astype(wanted)
+        dtypes.from_numpy(data.dtype)
+        return np.array(data, wanted, copy=copy or None)
     data = _numbers(data)
     check_regular(data)
     try:

@@ -64,6 +64,17 @@ def test_bfloat16_as_torch_writes_it() -> None:
     assert got["x"].astype(np.float32).tolist() == tensor.float().tolist()
 
 
+def test_large_containers_are_as_small_ones() -> None:
+    rng = np.random.default_rng(0)
+    arrays = {"x": rng.standard_normal((300, 1000)), "few": rng.standard_normal(3), "none": np.zeros((0, 2))}
+    arrays["turned"] = rng.standard_normal((200, 700)).T
+    whole = codec.encode({"k": "v"}, arrays)
+    assert len(whole) > codec.LARGE
+    got = safetensors.numpy.load(bytes(whole))
+    assert got.keys() == arrays.keys()
+    assert all(same(got[name], arrays[name]) for name in arrays)
+
+
 def test_decoding_copies_nothing() -> None:
     body = bytearray(codec.encode({}, {"x": np.zeros(3, np.float32)}))
     _, arrays = codec.decode(body)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import ml_dtypes
@@ -18,6 +18,11 @@ from ..errors import DTypeMismatch, MalformedRequest
 
 MEDIA_TYPE = "application/vnd.safetensors"
 MAX_HEADER = 16 * 2**20
+LARGE = 2**20
+"""So many bytes are put together in an array of NumPy's: its fresh memory comes in large pages."""
+
+Container = bytes | memoryview
+"""What a container is put together in."""
 
 _DTYPES: dict[str, np.dtype[Any]] = {
     "BOOL": np.dtype(np.bool_),
@@ -35,7 +40,7 @@ _ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, check_cir
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
 
-def encode(metadata: Mapping[str, str], arrays: Mapping[str, Any]) -> bytes:
+def encode(metadata: Mapping[str, str], arrays: Mapping[str, Any]) -> Container:
     """A container of ``arrays`` with ``metadata`` in its header."""
     header: dict[str, Any] = {"__metadata__": dict(metadata)}
     parts: list[Any] = []
@@ -52,7 +57,18 @@ def encode(metadata: Mapping[str, str], arrays: Mapping[str, Any]) -> bytes:
         parts.append(contiguous.reshape(-1).view(np.uint8).data if contiguous.size else b"")
     text = _ENCODER.encode(header).encode()
     text += b" " * (-len(text) % 8)
-    return b"".join([len(text).to_bytes(8, "little"), text, *parts])
+    return _joined([len(text).to_bytes(8, "little"), text, *parts], 8 + len(text) + offset)
+
+
+def _joined(parts: Sequence[Container], size: int) -> Container:
+    if size < LARGE:
+        return b"".join(parts)
+    whole = np.empty(size, np.uint8).data
+    position = 0
+    for part in parts:
+        whole[position : position + len(part)] = part
+        position += len(part)
+    return whole
 
 
 def decode(body: bytes | bytearray | memoryview) -> tuple[dict[str, str], dict[str, Any]]:

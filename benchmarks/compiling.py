@@ -1,0 +1,60 @@
+"""Sessions on servers, and how the rows that measure compiled programs get there."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import telegrad as tg
+from telegrad_service.launch import running_server
+
+from .timing import Call, Unavailable
+
+TURNS, MOST_EAGER, MOST_S = 50, 0.1, 20.0
+"""Warm until of the programs of so many turns no larger part runs eagerly, or for so many seconds."""
+
+
+@contextmanager
+def session(compile: bool = False) -> Iterator[tg.Session]:
+    """A server on loopback and a session there, in which programs that recur are compiled if asked for."""
+    with running_server() as url, tg.connect(url, compile=compile) as opened:
+        yield opened
+
+
+def settle(opened: tg.Session, turn: Call) -> None:
+    """Take turns of a loop until the server has compiled what it will of it.
+
+    The server may find a program quicker one instruction at a time, and then runs it so.
+    """
+    deadline = time.monotonic() + MOST_S
+    while time.monotonic() < deadline:
+        before = _runs(opened)
+        for _ in range(TURNS):
+            turn()
+        runs, compiled = (now - then for now, then in zip(_runs(opened), before, strict=True))
+        if runs - compiled <= MOST_EAGER * runs:
+            break
+
+
+def need_compiled(opened: tg.Session) -> None:
+    """Raise Unavailable, saying why, if nothing in a session has run compiled."""
+    if not _runs(opened)[1]:
+        reasons = {str(report["reason"]) for report in opened.compiled() if report["reason"]}
+        raise Unavailable(f"nothing was compiled: {'; '.join(sorted(reasons))}")
+
+
+def _runs(opened: tg.Session) -> tuple[int, int]:
+    """How often programs ran that recur, and how often of these compiled."""
+    reports = opened.compiled()
+    return sum(report["runs"] for report in reports), sum(report["compiled_runs"] for report in reports)
+
+
+def traced(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What ``tg.compile`` makes of a function. Raises Unavailable where there is no such thing."""
+    compile = getattr(tg, "compile", None)
+    if compile is None:
+        raise Unavailable("there is no tg.compile yet")
+    result: Callable[..., Any] = compile(function)
+    return result

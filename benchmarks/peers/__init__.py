@@ -1,0 +1,90 @@
+"""Peers that are servers: each is a script beside this file, in a process of its own, that times itself.
+
+A script starts its server on a free port of 127.0.0.1, says that it is ready, and then answers how long so many calls
+from its client took. It ends, and its server with it, when its standard input does: at the latest when this process
+ends, however that comes. ``make bench`` installs what the scripts need in an environment of their own.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from ..timing import Unavailable
+
+FOLDER = Path(__file__).parent
+LOOPBACK = "127.0.0.1"
+OWN = Path(sys.prefix) / "peers" / "bin" / "python"
+"""The interpreter of the peers' environment."""
+END_S = 20.0
+
+
+class Peer:
+    """A script under way, and what it complains of."""
+
+    def __init__(self, name: str, process: subprocess.Popen[str], complaints: IO[str]) -> None:
+        self._name, self._process, self._complaints = name, process, complaints
+
+    def expect(self) -> str:
+        """The script's next line. Raises Unavailable with its last complaint if it ended instead."""
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            self._complaints.seek(0)
+            said = self._complaints.read().strip().splitlines()
+            raise Unavailable(f"{self._name} ended: {said[-1] if said else 'without a word'}")
+        return line.strip()
+
+    def seconds(self, count: int) -> float:
+        """How long so many calls took there."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{count}\n")
+        self._process.stdin.flush()
+        return float(self.expect())
+
+
+@contextmanager
+def peer(script: str, *arguments: str, python: Path = OWN) -> Iterator[Peer]:
+    """Run a script in the peers' environment, or with another interpreter. Raises Unavailable if it does not start."""
+    if not python.exists():
+        raise Unavailable("the peers' environment is not there; `make bench` installs it")
+    with tempfile.TemporaryFile("w+") as complaints, tempfile.TemporaryDirectory() as folder:
+        process = subprocess.Popen(
+            [str(python), str(FOLDER / script), *arguments],
+            cwd=folder,  # the Tesseract's runtime makes a folder a call, wherever it stands
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=complaints,
+            text=True,
+            env={**os.environ, "NO_PROXY": LOOPBACK, "no_proxy": LOOPBACK},
+        )
+        try:
+            started = Peer(script, process, complaints)
+            started.expect()
+            yield started
+        finally:
+            _end(process)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    try:
+        process.communicate(timeout=END_S)  # closes its input
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+
+
+def versions() -> dict[str, str]:
+    """What the peers' environment has, by name."""
+    ask = "from importlib.metadata import version as v; print(*[v(n) for n in ('umbridge', 'tesseract-core')])"
+    try:
+        found = subprocess.run([str(OWN), "-c", ask], capture_output=True, text=True, check=True).stdout.split()
+    except (OSError, subprocess.CalledProcessError):
+        return {}
+    return dict(zip(("UM-Bridge", "Tesseract"), found, strict=True))

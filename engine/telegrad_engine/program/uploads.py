@@ -1,0 +1,35 @@
+"""Arrays that came in a message: which of them a tensor may keep where they are, instead of copying them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from ..dtypes import DType
+from .safetensors import LARGE
+
+
+def stays(array: Any, dtype: DType | None) -> bool:
+    """Whether a tensor of this dtype may have the array itself: it can be written to, and is most of its message.
+
+    What reads messages into memory of their own gives arrays that can be written to; nobody else has them then.
+    """
+    if type(array) is not np.ndarray or array.nbytes < LARGE or not array.flags.writeable:
+        return False
+    message = getattr(array.base, "base", None)
+    return (
+        isinstance(message, memoryview)
+        and 2 * array.nbytes >= message.nbytes
+        and (dtype is None or dtype.numpy == array.dtype)
+    )
+
+
+def keep_apart(uploads: Iterable[Any]) -> None:
+    """See to it that an array which several instructions upload stays with none of them."""
+    seen: set[int] = set()
+    for array in uploads:
+        if id(array) in seen and isinstance(array, np.ndarray):
+            array.flags.writeable = False
+        seen.add(id(array))

@@ -1,0 +1,109 @@
+"""Large uploads stay where they arrived: nothing that a program does shows that they were not copied."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from telegrad_engine.program import Instruction, json_codec, safetensors, wire
+from telegrad_engine.program.instructions import parse_program
+from telegrad_engine.session import Session
+
+LARGE = np.random.default_rng(0).standard_normal((600, 500))
+SMALL = np.arange(4.0)
+
+
+def arrived(program: list[dict[str, Any]], arrays: dict[str, Any], writable: bool = True) -> tuple[Any, Any]:
+    """A program as it came off a connection, and the memory that it is in."""
+    text = json_codec.dumps({"instructions": program}).decode()
+    body = bytearray(safetensors.encode({"program": text}, arrays))
+    return wire.decode_program(body if writable else bytes(body), wire.SAFETENSORS), body
+
+
+def fetched(session: Session, *names: str) -> list[Any]:
+    answer = session.run([Instruction("fetch", [names])])
+    return [np.array(answer.values[name].array) for name in names]
+
+
+UPLOAD = {"op": "tensor", "out": ["x"]}
+
+
+def test_it_is_the_message_s_own_memory() -> None:
+    session = Session()
+    program, body = arrived([UPLOAD], {"x": LARGE})
+    session.run(program)
+    assert np.shares_memory(session.tensors["x"]._data, np.frombuffer(body, np.uint8))
+    session.run(parse_program({"instructions": [{"op": "mul_", "in": ["x", 2]}]}))
+    np.testing.assert_array_equal(fetched(session, "x")[0], LARGE * 2)
+
+
+@pytest.mark.parametrize(
+    ("attrs", "arrays", "writable"),
+    [
+        ({}, {"x": LARGE}, False),
+        ({}, {"x": SMALL}, True),
+        ({"dtype": "float32"}, {"x": LARGE}, True),
+        ({}, {"x": LARGE, "other": np.concatenate([LARGE, LARGE])}, True),
+    ],
+    ids=["cannot be written to", "small", "another dtype", "a lesser part of the message"],
+)
+def test_what_does_not_stay_is_copied(attrs: dict[str, Any], arrays: dict[str, Any], writable: bool) -> None:
+    session = Session()
+    program, body = arrived([UPLOAD | {"attrs": attrs}], arrays, writable)
+    session.run(program)
+    assert not np.shares_memory(session.tensors["x"]._data, np.frombuffer(body, np.uint8))
+    np.testing.assert_array_equal(fetched(session, "x")[0], arrays["x"].astype(attrs.get("dtype", "float64")))
+
+
+def test_its_memory_counts_as_long_as_anything_shows_it() -> None:
+    session = Session()
+    before = session.used_bytes
+    program, _ = arrived(
+        [UPLOAD, {"op": "select", "in": ["x"], "out": ["row"], "attrs": {"dim": 0, "index": 3}}], {"x": LARGE}
+    )
+    session.run(program)
+    del program
+    assert session.used_bytes - before == LARGE.nbytes
+    session.run([Instruction("free", [("x",)])])
+    assert session.used_bytes - before == LARGE.nbytes, "a view of it is left"
+    session.run([Instruction("free", [("row",)])])
+    assert session.used_bytes == before
+
+
+def test_too_much_is_refused() -> None:
+    session = Session(max_bytes=LARGE.nbytes - 1)
+    program, _ = arrived([UPLOAD], {"x": LARGE})
+    with pytest.raises(Exception, match="may hold"):
+        session.run(program)
+    assert not session.tensors
+
+
+@pytest.mark.parametrize("remembered", [False, True])
+def test_one_array_for_two_tensors_is_two_arrays(remembered: bool) -> None:
+    session = Session()
+    doubled = [UPLOAD, {"op": "mul_", "in": ["x", 2]}, {"op": "clone", "in": ["x"], "out": ["y"]}]
+    if remembered:  # under one id, freed in between
+        text = json_codec.dumps({"instructions": _named([*doubled, {"op": "free", "in": [["x"]]}, UPLOAD])}).decode()
+        metadata = {"program": text, "ids": '["x","y"]'}
+        body = bytearray(safetensors.encode(metadata, {"_0": LARGE}))
+        program: Any = wire.decode_program(body, wire.SAFETENSORS)
+        second = "x"
+    else:  # by the name that each gives
+        named = [
+            UPLOAD | {"attrs": {"array": "a"}},
+            *doubled[1:],
+            {"op": "tensor", "out": ["z"], "attrs": {"array": "a"}},
+        ]
+        program, _ = arrived(named, {"a": LARGE})
+        second = "z"
+    session.run(program)
+    first, again = fetched(session, "y", second)
+    np.testing.assert_array_equal(first, LARGE * 2)
+    np.testing.assert_array_equal(again, LARGE)
+
+
+def _named(program: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The program with stand-ins for its ids."""
+    return json_codec.loads(json_codec.dumps(program).replace(b'"x"', b'"_0"').replace(b'"y"', b'"_1"'))
