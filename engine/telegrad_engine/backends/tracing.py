@@ -21,7 +21,7 @@ class Untraceable(Exception):
 
 
 class Number:
-    """A number computed from a tensor of one element; arrays meet it as they meet a Python float, in their own dtype."""
+    """A number computed from a tensor of one element; arrays meet it as a Python float, in their own dtype."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -94,7 +94,8 @@ class TracingBackend(JaxBackend):
         return isinstance(error, kinds)
 
     def compile(self, function: Callable[..., Any], specs: Sequence[Any]) -> Callable[..., Any]:
-        """``function``, traced on arrays of these shapes and dtypes, as one executable that takes NumPy's."""
+        """``function``, traced on arrays of these shapes and dtypes, as one executable on the CPU, for NumPy's."""
         shapes = [self._jax.ShapeDtypeStruct(spec.shape, spec.dtype) for spec in specs]
-        compiled: Callable[..., Any] = self._jax.jit(function).lower(*shapes).compile()
+        with self._jax.default_device(self._jax.devices("cpu")[0]):
+            compiled: Callable[..., Any] = self._jax.jit(function).lower(*shapes).compile()
         return compiled

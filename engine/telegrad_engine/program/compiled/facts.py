@@ -1,0 +1,130 @@
+"""What a program finds in a session, as far as what is compiled depends on it: the kinds of its tensors, not values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from ... import graph
+from ...backends.tracing import Untraceable
+from ...convert import as_array
+from ...dtypes import DType, parse
+from ...inference import is_marked
+from ...session import Session
+from ...tensor import Tensor
+from .outline import Outline
+
+
+class Input(NamedTuple):
+    """The kind of one array that an executable is called with."""
+
+    shape: tuple[int, ...]
+    dtype: Any
+    requires_grad: bool = False
+    contiguous: bool = True
+    grad: int | None = None
+    """Which of the tensors is this one's gradient."""
+
+
+class Kinds(NamedTuple):
+    """What a program finds, as far as an executable depends on it; equal where the same one will do."""
+
+    tensors: tuple[Input, ...]
+    uploads: tuple[Input, ...]
+    places: tuple[int, ...]
+    """For each id that the program takes which of the tensors it is."""
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        """All that the executable is called with."""
+        return self.tensors + self.uploads
+
+
+class Found:
+    """A session's tensors that a program takes, their gradients among them, and the arrays that it uploads."""
+
+    def __init__(self, tensors: list[Tensor], uploads: list[tuple[Any, DType | None]], kinds: Kinds) -> None:
+        self.tensors, self.kinds = tensors, kinds
+        self._uploads = uploads
+
+    @cached_property
+    def arrays(self) -> list[Any]:
+        """What the executable is called with; uploads are copies, as they are when they are run."""
+        return [*[tensor._data for tensor in self.tensors], *[as_array(*upload) for upload in self._uploads]]
+
+
+def look(session: Session, outline: Outline, ids: Sequence[str], arrays: Mapping[str, Any]) -> Found | None:
+    """What the program finds; None where an instruction will fail, which eager execution says best.
+
+    Raises Untraceable for what cannot be an input of an executable.
+    """
+    _check_session(session)
+    names = session.tensors
+    if not names.keys().isdisjoint([ids[i] for i in outline.made]) or len({*ids}) < len(ids):
+        return None
+    gathered = _Gathered()
+    places = []
+    for i in outline.taken:
+        tensor = names.get(ids[i])
+        if tensor is None:
+            return None
+        places.append(gathered.place(tensor, ids[i]))
+    tensors = gathered.tensors
+    if len({id(tensor._cell) for tensor in tensors}) < len(tensors):
+        raise Untraceable("two of the tensors that it takes share their memory")
+    uploads = [(arrays[upload.array], upload.attrs.get("dtype")) for upload in outline.uploads]
+    kinds = tuple([Input(a.shape, a.dtype if dtype is None else parse(dtype).numpy) for a, dtype in uploads])
+    return Found(tensors, uploads, Kinds(tuple(gathered.kinds), kinds, tuple(places)))
+
+
+class _Gathered:
+    """Tensors, each once, and their kinds."""
+
+    def __init__(self) -> None:
+        self.tensors: list[Tensor] = []
+        self.kinds: list[Any] = []
+        self._places: dict[int, int] = {}
+
+    def place(self, tensor: Tensor, name: str) -> int:
+        """Where the tensor is among them, from now on with its gradient."""
+        place = self._places.get(id(tensor))
+        if place is None:
+            place = self._places[id(tensor)] = len(self.tensors)
+            self.tensors.append(tensor)
+            self.kinds.append(None)
+            grad = tensor._grad
+            at = None if grad is None else self.place(grad, f"the gradient of {name}")
+            self.kinds[place] = _kind(tensor, name, at)
+            if at is not None:
+                # Eager and compiled runs lay gradients out in different ways, and each comes after the other.
+                self.kinds[at] = self.kinds[at]._replace(contiguous=True)
+        return place
+
+
+def _check_session(session: Session) -> None:
+    if session._device is not None:
+        raise Untraceable("the session is not on the CPU")
+    if session.profile is not None or graph.watchers is not None:
+        raise Untraceable("somebody watches every instruction")
+    if session.suspensions.expected:
+        raise Untraceable("a pass may wait for the client")
+    if "_execute" in vars(session):
+        raise Untraceable("a checkpoint is open")
+
+
+def _kind(tensor: Any, name: str, grad: int | None) -> Input:
+    if type(tensor) is not Tensor:
+        raise Untraceable(f"{name} is of a class of its own")
+    if tensor._node is not None:
+        raise Untraceable(f"{name} has a history, from an earlier program")
+    if tensor._base is not None:
+        raise Untraceable(f"{name} is a view")
+    if tensor._hooks is not None:
+        raise Untraceable(f"{name} has hooks")
+    if is_marked(tensor) or tensor._sealed is not None:
+        raise Untraceable(f"{name} may not be changed")
+    data = tensor._data
+    if not data.flags.c_contiguous and not data.flags.f_contiguous:
+        raise Untraceable(f"{name} has gaps in memory")
+    return Input(data.shape, data.dtype, tensor._requires_grad, data.flags.c_contiguous, grad)

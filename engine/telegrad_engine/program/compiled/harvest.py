@@ -1,0 +1,185 @@
+"""Reading off a trace what the program leaves: its tensors as plans, and the arrays that the executable returns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+from ...backends.tracing import Untraceable
+from ...graph import FREED, walk
+from .facts import Input
+from .outcome import SAME, Changed, Fetched, Made, Outcome, Place, Source
+from .outline import Outline, number_of
+from .spent import SpentGraph, SpentNode
+
+OF_VIEWS = ("_chain", "_seen", "_sealed")
+
+
+class Traced(Protocol):
+    """A program that was run on tensors without values."""
+
+    outline: Outline
+    kinds: Sequence[Input]
+    arrays: Sequence[Any]
+    """What it was called with."""
+    taken: list[Any]
+    tensors: dict[str, Any]
+    fetches: list[tuple[int, dict[str, Any], list[int], Any]]
+    """For each tensor that was fetched its id, what it was then, its version counter and its array."""
+    bytes: int
+
+
+class Harvest:
+    """The outcome of a trace, and the arrays that it calls outputs."""
+
+    def __init__(self, trace: Traced) -> None:
+        self._trace = trace
+        self.outputs: list[Any] = []
+        self._sources = {id(array): Source(False, i) for i, array in reversed([*enumerate(trace.arrays)])}
+        self._arrays: list[Source] = []
+        self._memories = {id(tensor._memory): i for i, tensor in enumerate(trace.taken)}
+        self._cells = {id(tensor._cell): i for i, tensor in enumerate(trace.taken)}
+        self._steps: list[int] = [tensor._cell[0] for tensor in trace.taken]
+        self._held: list[Any] = list(trace.taken)
+        """The tensors by their numbers: all that can be reached from a name."""
+        self._numbers = {id(tensor): i for i, tensor in enumerate(trace.taken)}
+        self._node_numbers: dict[int, int] = {}
+
+    def outcome(self) -> Outcome:
+        """All that the program does. Raises Untraceable where a run could not repeat it."""
+        trace = self._trace
+        ids = {name: number_of(name) for name in trace.tensors}
+        new = {i: trace.tensors[name] for name, i in ids.items() if i not in trace.outline.taken}
+        names = [(i, self._place_of(tensor)) for i, tensor in new.items()]
+        grads = [self._number(tensor._grad) for tensor in trace.taken]
+        for tensor in self._held:  # which grows meanwhile
+            self._check(tensor)
+            self._number(tensor._base)
+            self._number(tensor._grad)
+        graph = self._graph()
+        made = [self._made(tensor) for tensor in self._held[len(trace.taken) :]]
+        changed = [self._changed(number, grad) for number, grad in enumerate(grads)]
+        return Outcome(
+            outline=trace.outline,
+            arrays=self._arrays,
+            writes=self._writes(),
+            cells=self._steps,
+            made=made,
+            changed=[change for change in changed if change.place is not None or change.grad != SAME],
+            names=names,
+            graph=graph,
+            fetched=[self._fetched(*fetch) for fetch in trace.fetches],
+            needs=trace.bytes,
+            orders={},
+        )
+
+    def _number(self, tensor: Any) -> int | None:
+        return None if tensor is None else self._place_of(tensor)
+
+    def _place_of(self, tensor: Any) -> int:
+        number = self._numbers.get(id(tensor))
+        if number is None:
+            number = self._numbers[id(tensor)] = len(self._held)
+            self._held.append(tensor)
+        return number
+
+    def _check(self, tensor: Any) -> None:
+        if tensor._hooks is not None:
+            raise Untraceable("a tensor that it leaves has hooks")
+        if tensor._undo:
+            raise Untraceable("it changes the geometry of a tensor in place")
+
+    # Arrays and versions -------------------------------------------------------------------
+
+    def _source(self, array: Any) -> Source:
+        """Where an array is found after a run; one that was computed becomes an output."""
+        source = self._sources.get(id(array))
+        if source is None:
+            source = self._sources[id(array)] = Source(True, len(self.outputs))
+            self.outputs.append(array)
+        return source
+
+    def _memory(self, memory: Any) -> int:
+        number = self._memories.get(id(memory))
+        if number is None:
+            number = self._memories[id(memory)] = len(self._trace.taken) + len(self._arrays)
+            self._arrays.append(self._source(memory.array))
+        return number
+
+    def _cell(self, cell: list[int]) -> int:
+        number = self._cells.get(id(cell))
+        if number is None:
+            number = self._cells[id(cell)] = len(self._steps)
+            self._steps.append(cell[0])
+        return number
+
+    def _writes(self) -> list[tuple[int, Source]]:
+        """Which of the arrays that the program takes are overwritten, and by what."""
+        taken, before = self._trace.taken, self._trace.arrays
+        changed = [i for i, tensor in enumerate(taken) if tensor._memory.array is not before[i]]
+        return [(i, self._source(taken[i]._memory.array)) for i in changed]
+
+    def _fetched(self, number: int, description: dict[str, Any], cell: list[int], array: Any) -> Fetched:
+        source = None if array is None else self._source(array)
+        kept = self._arrays.index(source) if source in self._arrays else None
+        return Fetched(number, {**description, "device": "cpu"}, self._cell(cell), source, kept)
+
+    # Tensors -------------------------------------------------------------------------------
+
+    def _made(self, tensor: Any) -> Made:
+        return Made(
+            array=self._memory(tensor._memory),
+            path=tensor._path,
+            cell=self._cell(tensor._cell),
+            place=self._place(tensor),
+            base=self._number(tensor._base),
+            grad=self._number(tensor._grad),
+            view={name: getattr(tensor, name) for name in OF_VIEWS if name in vars(tensor)},
+        )
+
+    def _changed(self, number: int, grad: int | None) -> Changed:
+        tensor, kind = self._trace.taken[number], self._trace.kinds[number]
+        if self._memories.get(id(tensor._memory)) != number or self._cells.get(id(tensor._cell)) != number:
+            raise Untraceable("a tensor that it takes shows other memory afterwards")
+        place = self._place(tensor)
+        same = place == Place(kind.requires_grad, None, 0) and tensor._base is None
+        return Changed(number, None if same else place, SAME if grad == kind.grad else grad)
+
+    def _place(self, tensor: Any) -> Place:
+        node = None if tensor._node is None else self._node_numbers[id(tensor._node)]
+        return Place(tensor._requires_grad, node, tensor._slot)
+
+    # The graph -----------------------------------------------------------------------------
+
+    def _graph(self) -> SpentGraph:
+        """What is behind what is left."""
+        roots = [tensor._node for tensor in self._held if tensor._node is not None]
+        nodes = [*walk(*roots)][::-1] if roots else []
+        self._node_numbers = {id(node): number for number, node in enumerate(nodes)}
+        plans = [self._node(node) for node in nodes]
+        leaves = {edge[1] for plan in plans for edge in plan.next if edge is not None and edge[0]}
+        return SpentGraph(plans, sorted(leaves))
+
+    def _node(self, node: Any) -> SpentNode:
+        if node.saved is not FREED and any(hasattr(value, "shape") for value in _leaves(node.saved)):
+            raise Untraceable(f"it leaves a graph to differentiate later: {node.name()} keeps tensors")
+        if not node.plain or node.hooks is not None or node.evaluate is not None:
+            raise Untraceable(f"it leaves a graph with hooks, on {node.name()}")
+        attributes = {name: value for name, value in vars(node).items() if name not in ("next", "sequence")}
+        return SpentNode(node.many, attributes, tuple([self._edge(target) for target in node.next]))
+
+    def _edge(self, target: Any) -> tuple[bool, int] | None:
+        if target is None:
+            return None
+        if not target.is_sink:
+            return False, self._node_numbers[id(target)]
+        self._check(target)
+        return True, self._place_of(target)
+
+
+def _leaves(values: Sequence[Any]) -> Iterator[Any]:
+    for value in values:
+        if isinstance(value, (list, tuple)):
+            yield from _leaves(value)
+        else:
+            yield value

@@ -1,0 +1,204 @@
+"""What a traced program leaves behind, so that it can be put into a session once the arrays are known.
+
+Arrays, version counters and tensors go by number: first those of the tensors that the program takes, as
+:class:`~.facts.Found` lists them, then those that it makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...backends import NUMPY
+from ...registry import Op
+from ...session import Answer, Session, Value
+from ...tensor import Tensor
+from .outline import Outline
+from .spent import Spent, SpentGraph
+
+SAME = -1
+"""In place of a number: as it was."""
+
+
+class Source(NamedTuple):
+    """Where an array comes from: an output of the executable, or what it was called with."""
+
+    is_output: bool
+    position: int
+
+
+class Run(NamedTuple):
+    """What an executable was called with, and what it returned."""
+
+    called_with: Sequence[Any]
+    outs: Sequence[Any]
+
+    def array(self, source: Source, keep: bool = True) -> Any:
+        """The array from there; a copy if it is to be kept, or changes soon."""
+        array = (self.outs if source.is_output else self.called_with)[source.position]
+        return array if source.is_output and not keep else np.array(array)
+
+
+class Place(NamedTuple):
+    """A tensor's place in the graph."""
+
+    requires_grad: bool
+    node: int | None
+    slot: int
+
+
+class Made(NamedTuple):
+    """A tensor that the program makes."""
+
+    array: int
+    path: tuple[tuple[Op, Any, int], ...]
+    """The view ops that lead from the array to what the tensor shows of it."""
+    cell: int
+    place: Place
+    base: int | None
+    grad: int | None
+    view: Mapping[str, Any]
+    """What else a view has of its own."""
+
+
+class Changed(NamedTuple):
+    """What became of a tensor that the program takes, where it is not just written to."""
+
+    tensor: int
+    place: Place | None
+    grad: int | None
+    """A tensor, None or ``SAME``."""
+
+
+class Fetched(NamedTuple):
+    """A tensor that the program brings back."""
+
+    id: int
+    description: Mapping[str, Any]
+    cell: int
+    """The version counter; the description has how far it went."""
+    source: Source | None
+    """None where only the description is wanted."""
+    kept: int | None
+    """Which of the arrays that the program makes it is, if it is kept."""
+
+
+class Outcome(NamedTuple):
+    """Everything that a program of one kind does to a session."""
+
+    outline: Outline
+    arrays: list[Source]
+    """Of the arrays that it makes."""
+    cells: list[int]
+    """How far each version counter goes; those of what is made begin at zero."""
+    writes: list[tuple[int, Source]]
+    """Which of the arrays that it takes are overwritten, and by what."""
+    made: list[Made]
+    changed: list[Changed]
+    names: list[tuple[int, int]]
+    """Ids of what it makes, or renames, and the tensors."""
+    graph: SpentGraph
+    fetched: list[Fetched]
+    needs: int
+    """Bytes that a session has to have left."""
+    orders: dict[int, tuple[int, ...]]
+    """How eager execution lays out an array that it makes, where not row by row: its dimensions, largest step first."""
+
+    def put(self, session: Session, ids: Sequence[str], taken: Sequence[Tensor], run: Run) -> Answer:
+        """Bring a session, of which the program took these tensors, to where it leaves it."""
+        made = self._arrays(run, len(taken))
+        answer = self._answer(ids, taken, run, made)
+        written = [(position, run.array(source, keep=False)) for position, source in self.writes]
+        for position, array in written:
+            np.copyto(taken[position]._data, array)
+        cells = [tensor._cell for tensor in taken] + [[0] for _ in self.cells[len(taken) :]]
+        for cell, step in zip(cells, self.cells, strict=True):
+            if step:
+                cell[0] += step
+        tensors = self._tensors(taken, made, cells)
+        self._enter(tensors, len(taken))
+        for i in self.outline.freed:
+            session.tensors.pop(ids[i], None)
+        for i, number in self.names:
+            session.tensors[ids[i]] = tensor = tensors[number]
+            session._account(tensor)
+            if tensor._base is not None:
+                session._account(tensor._base)  # type: ignore[arg-type]
+        return answer
+
+    def _arrays(self, run: Run, taken: int) -> list[Any]:
+        """The arrays that it makes. An upload, which nobody else has, is the array itself; all else is a copy."""
+        found, used = [], set()
+        for source in self.arrays:
+            own = not source.is_output and source.position >= taken and source not in used
+            used.add(source)
+            found.append(run.called_with[source.position] if own else run.array(source))
+        for position, order in self.orders.items():
+            rows = np.ascontiguousarray(found[position].transpose(order))
+            found[position] = rows.transpose(np.argsort(order))
+        return found
+
+    def adopt_layouts(self, session: Session, ids: Sequence[str], taken: int) -> None:
+        """Lay out arrays from now on as they are in a session that ran the program eagerly."""
+        for i, number in self.names:
+            plan = self.made[number - taken] if number >= taken else None  # None: it was there before
+            data = session.tensors[ids[i]]._data
+            if plan is not None and not plan.path and plan.array >= taken and not data.flags.c_contiguous:
+                self.orders[plan.array - taken] = tuple(int(axis) for axis in np.argsort(data.strides)[::-1])
+
+    def _answer(self, ids: Sequence[str], taken: Sequence[Tensor], run: Run, made: Sequence[Any]) -> Answer:
+        values = {}
+        for fetched in self.fetched:
+            start = taken[fetched.cell]._cell[0] if fetched.cell < len(taken) else 0
+            name, version = ids[fetched.id], fetched.description["version"] + start
+            if fetched.kept is not None:
+                array = made[fetched.kept]
+            else:
+                array = None if fetched.source is None else run.array(fetched.source)
+            values[name] = Value({**fetched.description, "id": name, "version": version}, array)
+        return Answer(values)
+
+    def _tensors(self, taken: Sequence[Tensor], made: Sequence[Any], cells: Sequence[list[int]]) -> list[Tensor]:
+        arrays = [*[tensor._data for tensor in taken], *made]
+        tensors = list(taken)
+        for plan in self.made:
+            tensor = Tensor(_followed(arrays[plan.array], plan.path))
+            tensor._cell = cells[plan.cell]
+            vars(tensor).update(plan.view)
+            tensors.append(tensor)
+        for tensor, plan in zip(tensors[len(taken) :], self.made, strict=True):
+            if plan.base is not None:
+                tensor._base = tensors[plan.base]
+                tensor._seen += cells[plan.cell][0] - self.cells[plan.cell] if tensor._seen >= 0 else 0
+            if plan.grad is not None:
+                tensor._grad = tensors[plan.grad]
+        return tensors
+
+    def _enter(self, tensors: Sequence[Tensor], taken: int) -> None:
+        """Give tensors their places in the graph, and gradients."""
+        for change in self.changed:
+            if change.grad != SAME:
+                tensors[change.tensor]._grad = None if change.grad is None else tensors[change.grad]
+        places = [(change.tensor, change.place) for change in self.changed]
+        places += [(number, plan.place) for number, plan in enumerate(self.made, taken)]
+        spent = Spent(self.graph, tensors) if self.graph.nodes else None
+        for number, place in places:
+            if place is None:
+                continue
+            tensor = tensors[number]
+            if place.requires_grad:
+                tensor._requires_grad = True
+            elif tensor._requires_grad:
+                tensor._requires_grad = False
+            if place.node is not None and spent is not None:
+                tensor._node, tensor._slot = spent.node(place.node), place.slot
+
+
+def _followed(array: Any, path: Sequence[tuple[Op, Any, int]]) -> Any:
+    for op, attrs, index in path:
+        array = op.kernel(NUMPY, array, **attrs)
+        if isinstance(array, (tuple, list)):
+            array = array[index]
+    return array

@@ -1,0 +1,106 @@
+"""What can be said of a remembered program before it runs: what it takes, makes and frees, and what forbids it.
+
+Ids are numbers here: the places in a message's list of ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from ...errors import TelegradError
+from ...overloads import find_op
+from ..instructions import Instruction
+from ..remembered import Remembered
+from ..verbs import VERBS
+
+LEAST = 4
+"""Fewer instructions are not worth the way to JAX and back."""
+TRACEABLE = frozenset(
+    [
+        "alias",
+        "backward",
+        "detach",
+        "detach_",
+        "fetch",
+        "free",
+        "grad",
+        "grad_of",
+        "optim_step",
+        "refresh",
+        "requires_grad_",
+        "set_grad",
+        "tensor",
+        "zero_grad",
+    ]
+)
+"""The verbs that compute with tensors and do nothing else."""
+
+
+class Upload(NamedTuple):
+    """An instruction that makes a tensor of an array in the message."""
+
+    array: str
+    attrs: Mapping[str, Any]
+
+
+class Outline:
+    """The outline of one program."""
+
+    def __init__(self, program: Remembered) -> None:
+        self.program = program
+        self.taken: list[int] = []
+        """Tensors that were there before, in the order in which they are first used."""
+        self.made: list[int] = []
+        self.freed: list[int] = []
+        """Tensors that were there before and are gone afterwards."""
+        self.uploads = [Upload(step.data, step.instruction.attrs) for step in program.steps if step.data is not None]
+        for step in program.steps:
+            self._note(step.instruction)
+
+    def _note(self, instruction: Instruction) -> None:
+        names = [number_of(x) for x in _names(instruction.inputs)]
+        if instruction.op == "free":
+            self.freed += [n for n in names if n not in self.made]
+        else:
+            self.taken += dict.fromkeys(n for n in names if n not in self.made and n not in self.taken)
+        self.made += [number_of(name) for name in instruction.outputs or ()]
+
+    @cached_property
+    def refusal(self) -> str | None:
+        """Why such a program runs one instruction at a time, if it does."""
+        steps = self.program.steps
+        if len(steps) < LEAST:
+            return f"it has fewer than {LEAST} instructions"
+        for index, step in enumerate(steps):
+            reason = _refusal(step.instruction)
+            if reason is not None:
+                return f"instruction {index}, {step.instruction.op}: {reason}"
+        if not {*self.made}.isdisjoint([*self.taken, *self.freed]) or len({*self.made}) < len(self.made):
+            return "one id is that of two tensors"
+        return None
+
+
+def _refusal(instruction: Instruction) -> str | None:
+    verb = VERBS.get(instruction.op)
+    if verb is not None:
+        return None if instruction.op in TRACEABLE else "it does more than compute with tensors"
+    try:
+        op, _ = find_op(instruction.op)
+    except TelegradError:
+        return "there is no such op"
+    return "it draws random numbers" if op.random else None
+
+
+def _names(values: Sequence[Any]) -> Iterator[str]:
+    for x in values:
+        if isinstance(x, str):
+            yield x
+        elif isinstance(x, tuple):
+            yield from _names(x)
+
+
+def number_of(name: str) -> int:
+    """Which id a stand-in stands for."""
+    return int(name[1:])

@@ -1,0 +1,76 @@
+"""What is left of a graph that a backward pass went through, for the tensors that outlive the program.
+
+Nobody will differentiate it again: its nodes saved nothing, or are freed. But it can be looked at, and a second
+backward says so. As hardly anybody does either, a node finds the nodes before it when it is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from itertools import repeat
+from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
+
+from ...graph import ManyNode, Node, next_sequence
+
+
+class SpentNode(NamedTuple):
+    """A node as data."""
+
+    many: bool
+    attributes: Mapping[str, Any]
+    """What all its instances have in common."""
+    next: tuple[tuple[bool, int] | None, ...]
+    """For each edge whether it leads to a leaf, and the number of the tensor or the node; None where there is none."""
+
+
+class SpentGraph(NamedTuple):
+    """A graph as data: its nodes, oldest first, and the numbers of its leaves."""
+
+    nodes: Sequence[SpentNode]
+    leaves: Sequence[int]
+
+
+class Spent:
+    """The graph of one run: its nodes, made when they are needed, and the leaves."""
+
+    def __init__(self, graph: SpentGraph, tensors: Sequence[Any]) -> None:
+        self._plans = graph.nodes
+        self._leaves = {number: tensors[number] for number in graph.leaves}
+        self._nodes: WeakValueDictionary[int, Any] = WeakValueDictionary()
+        # Nodes that are recorded from now on are newer than all of these.
+        self._sequence = next_sequence()
+        for _ in repeat(None, len(self._plans)):
+            next_sequence()
+
+    def node(self, number: int) -> Any:
+        """The node of this number."""
+        node = self._nodes.get(number)
+        if node is None:
+            plan = self._plans[number]
+            node = object.__new__(_SpentMany if plan.many else _Spent)
+            vars(node).update(plan.attributes)
+            node.sequence = self._sequence + number
+            node._graph, node._edges = self, plan.next
+            self._nodes[number] = node
+        return node
+
+    def before(self, edges: Sequence[tuple[bool, int] | None]) -> tuple[Any, ...]:
+        """Where edges lead."""
+        return tuple([e and (self._leaves[e[1]] if e[0] else self.node(e[1])) for e in edges])
+
+
+class _Spent(Node):
+    """A node that finds the nodes before it when it is asked."""
+
+    _graph: Spent
+    _edges: Sequence[tuple[bool, int] | None]
+
+    @cached_property
+    def next(self) -> tuple[Any, ...]:  # type: ignore[override]
+        return self._graph.before(self._edges)
+
+
+class _SpentMany(ManyNode, _Spent):
+    """Likewise, of an op with several outputs."""

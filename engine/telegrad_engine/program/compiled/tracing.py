@@ -1,0 +1,118 @@
+"""Running a program once on tensors without values: JAX learns what it computes, and we what it leaves behind."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...backends.tracing import TracingBackend, Untraceable
+from ...devices import Device
+from ...dtypes import DType
+from ...errors import TelegradError
+from ...session import Session, describe
+from ..canonical import stand_in
+from .executable import Compiled
+from .facts import Input, Kinds
+from .harvest import Harvest
+from .outcome import Outcome
+from .outline import Outline, number_of
+
+
+def compile_program(outline: Outline, kinds: Kinds, dtype: DType) -> Compiled:
+    """Trace and compile a program for inputs of these kinds. Raises Untraceable, with the reason."""
+    backend = TracingBackend()
+    outcomes: list[Outcome] = []
+
+    def traced(*arrays: Any) -> list[Any]:
+        trace = Trace(outline, kinds, Device(backend), dtype, arrays)
+        trace.execute()
+        harvest = Harvest(trace)
+        outcomes.append(harvest.outcome())
+        return [*harvest.outputs, backend.guard()]
+
+    executable = backend.compile(traced, kinds.inputs)
+    return Compiled(executable, kinds.inputs, outcomes[-1])
+
+
+class Trace(Session):
+    """A session whose tensors have no values, and in which one program runs."""
+
+    def __init__(self, outline: Outline, kinds: Kinds, device: Device, dtype: DType, arrays: Sequence[Any]) -> None:
+        super().__init__(dtype=dtype, max_bytes=2**62)
+        self.outline, self.arrays = outline, arrays
+        self.bytes = 0
+        """Of all results together, those that were freed included."""
+        self.fetches: list[tuple[int, dict[str, Any], Any, Any]] = []
+        self._device, self._generator = device, NO_NUMBERS
+        self._uploads = iter(arrays[len(kinds.tensors) :])
+        self.kinds: Sequence[Input] = kinds.tensors
+        self.taken = [self._taken(array, kind) for array, kind in zip(arrays, kinds.tensors, strict=False)]
+        for tensor, kind in zip(self.taken, kinds.tensors, strict=True):
+            tensor._grad = None if kind.grad is None else self.taken[kind.grad]
+        for i, place in zip(outline.taken, kinds.places, strict=True):
+            self.tensors[stand_in(i)] = self.taken[place]
+
+    def _taken(self, array: Any, kind: Input) -> Any:
+        tensor: Any = self._device.Tensor(array)  # type: ignore[union-attr]
+        tensor._requires_grad = kind.requires_grad
+        if not kind.contiguous:
+            tensor._strides = np.empty(array.shape, array.dtype, order="F")
+        return tensor
+
+    def execute(self) -> None:
+        """Run the program. Raises Untraceable, with the instruction."""
+        with self._modes(), np.errstate(all="ignore"):
+            for index, step in enumerate(self.outline.program.steps):
+                instruction = step.instruction
+                try:
+                    if step.data is not None:
+                        self._upload(instruction)
+                    elif instruction.op == "fetch":
+                        self._note(instruction)
+                    elif instruction.op == "free":
+                        for name in instruction.inputs[0]:
+                            self.tensors.pop(name, None)
+                    else:
+                        self._execute(instruction)
+                except Exception as error:
+                    raise Untraceable(f"instruction {index}, {instruction.op}: {self._reason(error)}") from error
+
+    def _reason(self, error: Exception) -> str:
+        if isinstance(error, (Untraceable, TelegradError)):
+            return str(error)
+        if self._device.backend.asks_for_values(error):  # type: ignore[union-attr]
+            return "it depends on values"
+        return f"{type(error).__name__}: {error}".partition("\n")[0]
+
+    def _upload(self, instruction: Any) -> None:
+        tensor: Any = self._device.Tensor(next(self._uploads))  # type: ignore[union-attr]
+        if instruction.attrs.get("requires_grad"):
+            tensor.requires_grad_()
+        self._bind(instruction, [tensor])
+
+    def _note(self, instruction: Any) -> None:
+        """Take down what is fetched, as it is now."""
+        wanted = instruction.attrs.get("values", True)
+        for name in instruction.inputs[0]:
+            tensor = self.tensors[name]
+            array = tensor._data if wanted else None
+            self.fetches.append((number_of(name), describe(name, tensor), tensor._cell, array))
+
+    def _account(self, tensor: Any) -> None:
+        self.bytes += math.prod(tensor._data.shape) * tensor._data.dtype.itemsize
+
+    def _recount(self, inputs: Sequence[Any]) -> None:
+        """Nothing is held to a limit here."""
+
+
+class _NoNumbers:
+    """In place of a generator: what is compiled would draw the same numbers on every run."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise Untraceable("it draws random numbers")
+
+
+NO_NUMBERS: Any = _NoNumbers()

@@ -1,0 +1,1 @@
+"""Which programs of a session run compiled, and why the others do not."""
