@@ -6,8 +6,10 @@ program is neither parsed nor checked nor planned again; other shapes or dtypes 
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from threading import Lock
 from typing import Any, NamedTuple
 
@@ -21,6 +23,7 @@ from . import json_codec
 from .canonical import digest, stand_in
 from .data import TAKES_DATA
 from .instructions import Instruction, check_id, parse_program
+from .uploads import keep_apart
 from .verbs import VERBS
 
 MOST_PROGRAMS, MOST_BYTES = 512, 32 * 2**20
@@ -41,11 +44,19 @@ class Remembered:
     """A program that was read and checked."""
 
     def __init__(self, text: str, max_depth: int) -> None:
+        self.digest = digest(text)
         self.size = len(text)
-        self.steps = [_step(i) for i in parse_program(json_codec.loads(text.encode(), max_depth))]
+        self.steps = [checked_step(i) for i in parse_program(json_codec.loads(text.encode(), max_depth))]
+        names = [x for s in self.steps for x in _names((s.instruction.inputs, s.instruction.outputs))]
+        self._ids = max((_number(name) + 1 for name in names), default=0)
+        self._uploads = {step.data for step in self.steps if step.data is not None}
 
-    def with_ids(self, ids: Sequence[str], arrays: Mapping[str, Any]) -> list[Instruction]:
+    def with_ids(self, ids: Sequence[str], arrays: Mapping[str, Any]) -> Bound:
         """The program on these tensors. Raises MalformedRequest if it needs more ids, or an array that is not there."""
+        return Bound(self, ids, arrays)
+
+    def bind(self, ids: Sequence[str], arrays: Mapping[str, Any]) -> list[Instruction]:
+        """The instructions on these tensors. Raises MalformedRequest as ``with_ids``."""
         names = {stand_in(i): name for i, name in enumerate(ids)}
         program = []
         try:
@@ -62,14 +73,62 @@ class Remembered:
                 f"instruction {len(program)} is on {error.args[0]}, for which there is no id or array",
                 instruction=len(program),
             ) from None
+        keep_apart(arrays[step.data] for step in self.steps if step.data is not None)
         return program
+
+    def fits(self, ids: int, arrays: Mapping[str, Any]) -> bool:
+        """Whether so many ids, and these arrays, are all that it needs."""
+        return ids >= self._ids and self._uploads <= arrays.keys()
+
+
+class Bound(Sequence[Instruction]):
+    """A remembered program on the tensors of one message; its instructions are there once they are asked for."""
+
+    def __init__(self, remembered: Remembered, ids: Sequence[str], arrays: Mapping[str, Any]) -> None:
+        self.remembered, self.ids, self.arrays = remembered, ids, arrays
+        if not remembered.fits(len(ids), arrays):
+            self.instructions  # noqa: B018  (raises)
+
+    @property
+    def digest(self) -> str:
+        """What the program is known by."""
+        return self.remembered.digest
+
+    @cached_property
+    def instructions(self) -> list[Instruction]:
+        """The instructions. Raises MalformedRequest if one needs an id or an array that is not there."""
+        return self.remembered.bind(self.ids, self.arrays)
+
+    def __len__(self) -> int:
+        return len(self.remembered.steps)
+
+    def __iter__(self) -> Iterator[Instruction]:
+        return iter(self.instructions)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.instructions[index]
+
+
+def _names(values: Sequence[Any]) -> Iterator[str]:
+    for x in values:
+        if isinstance(x, (tuple, list)):
+            yield from _names(x)
+        elif isinstance(x, str):
+            yield x
+
+
+def _number(name: str) -> float:
+    """Which id a name stands for; infinity where it is no stand-in."""
+    digits = name.removeprefix("_")
+    return int(digits) if digits.isdecimal() and name == stand_in(int(digits)) else math.inf
 
 
 def _named(values: Sequence[Any], names: Mapping[str, str]) -> list[Any]:
     return [names[x] if type(x) is str else tuple(_named(x, names)) if type(x) is tuple else x for x in values]
 
 
-def _step(instruction: Instruction) -> Step:
+def checked_step(instruction: Instruction) -> Step:
+    """An instruction as it runs again and again; one that is wrong stays as it is, and fails when it is its turn."""
     verb = VERBS.get(instruction.op)
     if verb is not None:
         takes_data = instruction.op in TAKES_DATA and "data" not in instruction.attrs

@@ -122,9 +122,7 @@ def tensor(
     requires_grad: Bool = False,
 ) -> Sequence[Any]:
     """A tensor from data: nested lists, or the container's array of the output's id (or of a given name)."""
-    array = as_array(data if hasattr(data, "dtype") else from_lists(data), dtype)
-    session.check_room(array.nbytes)
-    result = upload(array)
+    result = session.upload(data if hasattr(data, "dtype") else from_lists(data), dtype)
     if requires_grad:
         result.requires_grad_()
     return [result]

@@ -15,15 +15,17 @@ from .canonical import Known
 from .data import TAKES_DATA, program_data
 from .instructions import Instruction, parse_program
 from .remembered import MEMORY, Memory, check_ids
+from .uploads import keep_apart
 
 JSON = "application/json"
 SAFETENSORS = safetensors.MEDIA_TYPE
+Container = safetensors.Container
 NO_LABELS: Mapping[str, str] = {}
 
 
 def encode_program(
     program: Sequence[Instruction], media_type: str = SAFETENSORS, labels: Mapping[str, str] = NO_LABELS
-) -> bytes:
+) -> Container:
     """A program as bytes. In a container, uploaded arrays are its tensors, and ``labels`` join its metadata."""
     arrays: dict[str, Any] | None = {} if media_type == SAFETENSORS else None
     text = json_codec.dumps(program_data(program, arrays))
@@ -36,7 +38,7 @@ def encode_known(
     arrays: Mapping[str, Any],
     with_text: bool,
     labels: Mapping[str, str] = NO_LABELS,
-) -> bytes:
+) -> Container:
     """A program that is to be remembered, or is: its text only where the server has yet to read it."""
     metadata = {**labels, "digest": program.digest, "ids": json_codec.dumps(list(ids)).decode()}
     if with_text:
@@ -46,7 +48,7 @@ def encode_known(
 
 def decode_program(
     body: bytes, media_type: str, max_depth: int = json_codec.MAX_DEPTH, memory: Memory = MEMORY
-) -> list[Instruction]:
+) -> Sequence[Instruction]:
     """The program in a body. Raises MalformedRequest, naming the instruction, for anything else.
 
     A container with ``ids`` has a program that is remembered, or names one by its digest: see :mod:`.remembered`.
@@ -58,7 +60,7 @@ def decode_program(
 
 def program_of(
     metadata: Mapping[str, str], arrays: Mapping[str, Any], max_depth: int, memory: Memory
-) -> list[Instruction]:
+) -> Sequence[Instruction]:
     """The program of a container with this metadata and these arrays. Raises MalformedRequest."""
     if "ids" in metadata:
         ids = check_ids(json_codec.loads(metadata["ids"].encode()))
@@ -73,6 +75,7 @@ def program_of(
     for index, instruction in enumerate(program):
         if instruction.op in TAKES_DATA and "data" not in instruction.attrs:
             _attach(instruction, arrays, index)
+    keep_apart(i.attrs["data"] for i in program if i.op in TAKES_DATA)
     return program
 
 
@@ -90,7 +93,7 @@ def _attach(instruction: Instruction, arrays: Mapping[str, Any], index: int) -> 
     instruction.attrs = attrs
 
 
-def encode_answer(answer: Answer, media_type: str = SAFETENSORS, labels: Mapping[str, str] = NO_LABELS) -> bytes:
+def encode_answer(answer: Answer, media_type: str = SAFETENSORS, labels: Mapping[str, str] = NO_LABELS) -> Container:
     """An answer as bytes. In JSON, ``data`` is null where only the description was asked for."""
     if media_type == JSON:
         members = (json_codec.dumps(name) + b":" + encode_value(value) for name, value in answer.values.items())
@@ -109,9 +112,11 @@ def encode_value(value: Value) -> bytes:
     return json_codec.dumps(value.description)[:-1] + b',"data":' + data + b"}"
 
 
-def decode_answer(body: bytes) -> Answer:
-    """The answer in a safetensors body; its arrays are views of the body."""
+def decode_answer(body: bytes | memoryview, labels: Mapping[str, str] = NO_LABELS) -> Answer:
+    """The answer in a safetensors body; its arrays are views of the body. Its metadata has the ``labels``."""
     metadata, arrays = safetensors.decode(body)
+    if not labels.items() <= metadata.items():
+        raise MalformedRequest(f"safetensors: the metadata is not that of the expected answer, {dict(labels)}")
     if "answer" not in metadata:
         raise MalformedRequest('safetensors: the metadata has no "answer"')
     data = json_codec.loads(metadata["answer"].encode())

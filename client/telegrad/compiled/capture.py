@@ -1,0 +1,123 @@
+"""Sees what a function records: the instructions, and whether it did anything that no instruction repeats.
+
+While it looks, it stands in for some of the recorder's methods; at other times nothing of it is on their way.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+from telegrad_engine.modes import state
+from telegrad_engine.program import Instruction
+from telegrad_engine.program.procedures import MOST_INSTRUCTIONS, STEP, TAKEN
+from telegrad_engine.program.verbs import VERBS
+
+from ..lines import Line, users_line
+from ..recorder import NO_ATTRS, Recorder
+
+OUTSIDE = frozenset({"tensor", "share_data", "manual_seed", "get_rng_state", "set_rng_state"})
+"""Of what may be part of a procedure, what depends on something that only the function's own code does."""
+WHY = {
+    "tensor": "uploads an array; pass it as an argument, a tensor",
+    "manual_seed": "seeds the random numbers",
+    "client_function": "has an autograd Function whose backward is Python",
+    "client_hook": "registers a hook",
+    "client_node_hook": "registers a hook",
+    "register_function": "registers a function",
+}
+_active = threading.local()
+
+
+def is_capturing() -> bool:
+    """Whether this thread runs inside of a function that is traced."""
+    return getattr(_active, "capture", None) is not None
+
+
+class Capture:
+    """What one run of a function records in a session."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self.instructions: list[Instruction] = []
+        self.lines: list[Line] = []
+        self.made: set[str] = set()
+        self.released: set[str] = set()
+        self.broken: str | None = None
+        """What cannot be repeated, and where."""
+        self._emitting = False
+
+    def __enter__(self) -> Self:
+        _active.capture = self
+        self._thread = threading.get_ident()
+        vars(self.recorder).update(
+            emit=self._emit, fetch=self._fetch, flush=self._flush, advance=self._advance, release=self._release
+        )
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        _active.capture = None
+        for name in ("emit", "fetch", "flush", "advance", "release"):
+            del vars(self.recorder)[name]
+        if exc[0] is not None:
+            self.give_up("raises an error")
+
+    def give_up(self, what: str) -> None:
+        """Note that the function cannot be repeated, unless there is a reason already."""
+        if self.broken is None:
+            self.broken = f"{what}, at {users_line()}"
+
+    @property
+    def steps(self) -> bool:
+        """Whether there is an optimizer's step among the instructions."""
+        return any(instruction.op == STEP for instruction in self.instructions)
+
+    # In the place of the recorder's methods --------------------------------------------------
+
+    def _emit(
+        self,
+        op: str,
+        inputs: Sequence[Any] = (),
+        outputs: Sequence[str] = (),
+        attrs: Mapping[str, Any] = NO_ATTRS,
+        nbytes: int = 0,
+    ) -> None:
+        if threading.get_ident() != self._thread:
+            return type(self.recorder).emit(self.recorder, op, inputs, outputs, attrs, nbytes)
+        self._emitting = True
+        try:
+            type(self.recorder).emit(self.recorder, op, inputs, outputs, attrs, nbytes)
+        finally:
+            self._emitting = False
+        if op in VERBS and (op not in TAKEN or op in OUTSIDE):
+            self.give_up(WHY.get(op, f"does what cannot be repeated elsewhere ({op})"))
+        elif len(self.instructions) >= MOST_INSTRUCTIONS:
+            self.give_up(f"has more than {MOST_INSTRUCTIONS} instructions")
+        if self.broken is None:
+            mode = None if state.grad_enabled else "no_grad"
+            self.instructions.append(Instruction(op, inputs, outputs, attrs, mode, True))
+            self.lines.append(users_line())
+            self.made.update(outputs)
+        return None
+
+    def _fetch(self, *args: Any, **kwargs: Any) -> Any:
+        self._ask()
+        return type(self.recorder).fetch(self.recorder, *args, **kwargs)
+
+    def _flush(self, *args: Any) -> Any:
+        if not self._emitting:  # what is full is sent whoever asks
+            self._ask()
+        return type(self.recorder).flush(self.recorder, *args)
+
+    def _advance(self) -> Any:
+        self._ask()
+        return type(self.recorder).advance(self.recorder)
+
+    def _ask(self) -> None:
+        if threading.get_ident() == self._thread:
+            self.give_up("asks for a value")
+
+    def _release(self, name: str) -> None:
+        self.released.add(name)
+        type(self.recorder).release(self.recorder, name)

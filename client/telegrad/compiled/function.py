@@ -1,0 +1,172 @@
+"""What ``tg.compile`` returns: runs a function as it is until it knows what it does, and then sends that by name."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import warnings
+from collections.abc import Callable
+from types import MethodType
+from typing import Any
+
+from telegrad_engine.errors import InvalidOperation
+from telegrad_engine.graph import next_sequence
+from telegrad_engine.modes import state
+from telegrad_engine.program.procedures import STEP
+
+from ..debugging import is_debugging
+from ..generators import default_generator
+from ..recorder import Recorder
+from ..sessions import current
+from ..tensor import Tensor
+from .capture import Capture, is_capturing
+from .given import Before, Given, like
+from .graph import Unrepeatable
+from .settings import settings_of, watching
+from .structure import Arguments, rebuilding
+from .surroundings import Surroundings, Unwatchable
+from .variant import Trace, Variant
+
+MOST_VARIANTS, ATTEMPTS = 8, 3
+"""How many traces a function keeps, and how many are tried on arguments like these before it runs as it is."""
+
+
+class CompiledFunction:
+    """A function of tensors that is traced once per kind of arguments. See docs/compile.md for what it may do.
+
+    Raises what the function raises; with ``fullgraph`` also InvalidOperation where it cannot be compiled.
+    """
+
+    def __init__(self, function: Callable[..., Any], fullgraph: bool = False) -> None:
+        functools.update_wrapper(self, function)
+        self.__name__: str = getattr(function, "__name__", type(function).__name__)
+        self.function = function
+        self.fullgraph = fullgraph
+        self._variants: dict[Any, list[Variant]] = {}
+        self._failures: dict[Any, list[str]] = {}
+        """Why traces were in vain, by what they were tried on."""
+        self._warned = False
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else MethodType(self, instance)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function."""
+        if is_capturing() or state.anomaly is not None or state.saved_hooks is not None or is_debugging():
+            return self.function(*args, **kwargs)
+        arguments = Arguments(args, kwargs)
+        recorder: Any = arguments.tensors[0]._recorder if arguments.tensors else current().recorder
+        if type(recorder) is not Recorder or recorder.stops or recorder.whole or recorder.open_checkpoints:
+            return self.function(*args, **kwargs)
+        if current().recorder is not recorder or any(t._recorder is not recorder for t in arguments.tensors):
+            return self.function(*args, **kwargs)
+        key = (arguments.key, id(recorder), recorder.default_dtype, *_modes())
+        for variant in self._variants.get(key, ()):
+            given = Given(arguments.tensors, variant.around.tensors)
+            numbers = variant.numbers(given)
+            if numbers is not None and variant.is_defined():
+                return variant.run(given, numbers)
+        if self._is_given_up(key):
+            return self.function(*args, **kwargs)
+        return self._trace(key, recorder, arguments, args, kwargs)
+
+    def _is_given_up(self, key: Any) -> bool:
+        if len(self._failures.get(key, ())) >= ATTEMPTS:
+            return True
+        if sum(map(len, self._variants.values())) < MOST_VARIANTS:
+            return False
+        if not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"{self.__name__} was compiled for {MOST_VARIANTS} kinds of calls, as many as are kept; others run "
+                "uncompiled. explain() says what they are",
+                stacklevel=3,
+            )
+        return True
+
+    def _trace(self, key: Any, recorder: Recorder, arguments: Arguments, args: Any, kwargs: Any) -> Any:
+        """Run the function as it is, and keep what it did if that can be done again."""
+        try:
+            around = Surroundings([self.function, *arguments.objects])
+        except Unwatchable as reason:
+            self._fail(key, str(reason))
+            return self.function(*args, **kwargs)
+        if any(t._recorder is not recorder for t in around.tensors):
+            around.tensors = [t for t in around.tensors if t._recorder is recorder]
+        given = Given(arguments.tensors, around.tensors)
+        before = [Before.of(tensor) for tensor in given.tensors]
+        modes = _modes()
+        pattern, likes = given.pattern(), [*map(like, given.tensors)]
+        start, drawn = next_sequence(), str(default_generator.numpy.bit_generator.state)
+        capture = Capture(recorder)
+        with watching(around.optimizers) as looked_at, capture:
+            result = self.function(*args, **kwargs)
+        if str(default_generator.numpy.bit_generator.state) != drawn:
+            capture.give_up("draws random numbers on this side")
+        if _modes() != modes:
+            capture.give_up("leaves a mode changed")
+        try:
+            if capture.broken is not None:
+                raise Unrepeatable(f"it {capture.broken}")
+            changed = around.changed()
+            if changed is not None:
+                raise Unrepeatable(f"it changes {changed}")
+            found = [
+                (place, settings_of(instruction, around.optimizers, looked_at))
+                for place, instruction in enumerate(capture.instructions)
+                if instruction.op == STEP
+            ]
+            settings = [(place, each) for place, each in found if each is not None]
+            if len(settings) == len(found):
+                for _, each in settings:
+                    around.loosen(each.group, each.numbers)
+            else:
+                settings = []
+            trace = Trace(recorder, capture, given, before, pattern, likes, start, around, settings)
+            results: list[Tensor] = []
+            rebuild = rebuilding(result, {id(t): place for place, t in enumerate(given.tensors)}, results)
+            variant = Variant(trace, rebuild, results)
+            _check_leaks(capture, results)
+        except Unrepeatable as reason:
+            self._fail(key, str(reason))
+            return result
+        self._variants.setdefault(key, []).append(variant)
+        return result
+
+    def _fail(self, key: Any, reason: str) -> None:
+        self._failures.setdefault(key, []).append(reason)
+        if self.fullgraph:
+            raise InvalidOperation(f"{self.__name__} cannot be compiled as a whole: {reason}")
+
+    def explain(self) -> str:
+        """What is compiled and what is not, and why, a line each."""
+        lines = [
+            f"compiled: {variant.length} instructions, called {variant.calls} times"
+            for variants in self._variants.values()
+            for variant in variants
+        ]
+        for reasons in self._failures.values():
+            often = "" if len(reasons) < ATTEMPTS else f" ({ATTEMPTS} times: it runs as it is)"
+            lines.append(f"not compiled{often}: {reasons[-1]}")
+        return "\n".join([f"{self.__name__}:", *(lines or ["not called yet"])])
+
+    def __repr__(self) -> str:
+        return f"<compiled {self.explain()}>"
+
+
+def _modes() -> tuple[Any, ...]:
+    autocast = state.autocast
+    casting = None if autocast is None else (repr(sorted(autocast.settings.items())), autocast.caching)
+    return state.grad_enabled, state.inference, casting
+
+
+def _check_leaks(capture: Capture, results: list[Tensor]) -> None:
+    """Raise if anything that the function made lives on and is no result: somebody else has it now."""
+    kept = {t._id for t in results} | {t._base._id for t in results if isinstance(t._base, Tensor)}
+    left = capture.made - capture.released - kept
+    if left:
+        gc.collect()
+        left -= capture.released
+    # Some names were given out without a handle, such as those of gradients that there are not.
+    if left and any(issubclass(type(x), Tensor) and getattr(x, "_id", None) in left for x in gc.get_objects()):
+        raise Unrepeatable("it keeps a tensor that it makes")

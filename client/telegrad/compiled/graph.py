@@ -1,0 +1,215 @@
+"""The place of a compiled call's results in the shadow: a node a result, with edges to what the call was given.
+
+What lies between is not built again. Where gradients arrive, what is freed and which versions were saved is known from
+the trace; the session has the real graph, and has the last word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+from telegrad_engine.errors import InvalidOperation
+from telegrad_engine.function.ctx import FunctionOp
+from telegrad_engine.graph import FREED, Node, next_sequence
+from telegrad_engine.plans import Plan, Save, Step
+from telegrad_engine.specs import Spec
+
+from ..tensor import Tensor
+
+
+class CompiledOp(FunctionOp):
+    """What stands for an op at such a node."""
+
+    has_lists = False
+
+
+OP: Any = CompiledOp("CompiledFunction")
+NO_SECOND = "torch.compile with aot_autograd does not currently support double backward"
+"""torch's words. What a second derivative depends on is not known without the graph that was left out."""
+
+
+class Unrepeatable(Exception):
+    """Why a trace cannot be run again."""
+
+
+class CompiledNode(Node):
+    """Stands for all that led to a result of a compiled call."""
+
+    def name(self) -> str:
+        """As torch names it."""
+        return "CompiledFunctionBackward"
+
+
+class CompiledManyNode(CompiledNode):
+    """The same where the operation behind it has several results."""
+
+    many = True
+
+
+class Edge(NamedTuple):
+    """Where gradients go: to a tensor that the call was given, or to another result's node."""
+
+    tensor: int | None
+    node: int | None
+    slot: int
+    result: int | None = None
+    """A leaf among the results."""
+
+
+class Version(NamedTuple):
+    """A tensor that was saved, by its version counter's place; so many changes before the end."""
+
+    place: int
+    behind: int
+    spec: Spec
+
+
+class Template(NamedTuple):
+    """A node to be."""
+
+    many: bool
+    specs: Sequence[Any]
+    edges: Sequence[Edge]
+    freed: bool
+    holds_tensors: bool
+    versions: Sequence[Version]
+
+
+@cache
+def _plan(edges: int, sources: tuple[int, ...], holds_tensors: bool) -> Plan:
+    steps = (Step(tuple(range(edges)), _refuse, (), True),) if edges else ()
+    saves = tuple([Save("shape", source) for source in sources])  # what is saved is a shape, which nothing unpacks
+    return Plan(saves, steps, holds_tensors, saves_self=False, takes=None, direct=None)
+
+
+def _refuse(*_: Any) -> Any:
+    raise InvalidOperation(NO_SECOND)
+
+
+class Condenser:
+    """Finds out of a trace's shadow what the results' nodes have to know."""
+
+    def __init__(
+        self, results: Sequence[Tensor], places: Mapping[tuple[int, int], int], cells: Sequence[list[int]], start: int
+    ) -> None:
+        self._places = places
+        """Of the tensors that were given, by node (or leaf) and slot before the call."""
+        self._cells = {id(cell): place for place, cell in reversed(list(enumerate(cells)))}
+        """Of those and of the results."""
+        self._start = start
+        """The first number of a node of the trace."""
+        self._leaves = {id(result): index for index, result in enumerate(results)}
+        made = {id(r._node): r._node for r in results if r._node is not None and self._is_inside(r._node)}
+        self.nodes = sorted(made.values(), key=lambda node: node.sequence)
+        self._index = {id(node): index for index, node in enumerate(self.nodes)}
+        self.templates = [self._condensed(node) for node in self.nodes]
+
+    def node_of(self, result: Tensor) -> int | None:
+        """Which of the nodes a result belongs to."""
+        if result._node is None:
+            return None
+        if id(result._node) not in self._index:
+            raise Unrepeatable("it gives back a tensor with a history from before")
+        return self._index[id(result._node)]
+
+    def _is_inside(self, node: Any) -> bool:
+        return not node.is_sink and node.sequence >= self._start
+
+    def _condensed(self, top: Node) -> Template:
+        reached, edges = list(self._walk(top)), dict[Edge, None]()
+        versions: dict[tuple[int, int], Version] = {}
+        for node in reached:
+            if node.hooks is not None:
+                raise Unrepeatable("it keeps the gradient of something in between, or hooks into it")
+            for target, slot in zip(node.next, node.slots or (0,) * len(node.next), strict=True):
+                if target is not None and (target.is_sink or not self._passes(target)):
+                    edge = self._edge(target, slot)
+                    if edge is not None:
+                        edges[edge] = None
+            for position, cell, version in node.versions:
+                place = self._cells.get(id(cell))
+                if place is not None:
+                    data = node.saved[position]
+                    data = data[0] if isinstance(data, list) else data
+                    versions[place, version] = Version(place, cell[0] - version, Spec(data.shape, data.dtype))
+        return Template(
+            top.many,
+            top.specs if top.many else [(top.shape, top.dtype)],
+            tuple(edges),
+            any(node.saved is FREED for node in reached),
+            any(node.plan.holds_tensors for node in reached),
+            tuple(versions.values()),
+        )
+
+    def _walk(self, top: Node) -> Iterator[Node]:
+        """The nodes behind a result's node, up to other results' and to what was given."""
+        due, seen = [top], {id(top)}
+        while due:
+            node = due.pop()
+            yield node
+            for target in node.next:
+                if target is not None and not target.is_sink and self._passes(target) and id(target) not in seen:
+                    seen.add(id(target))
+                    due.append(target)
+
+    def _passes(self, node: Any) -> bool:
+        return self._is_inside(node) and id(node) not in self._index
+
+    def _edge(self, target: Any, slot: int) -> Edge | None:
+        if id(target) in self._index:
+            return Edge(None, self._index[id(target)], slot)
+        place = self._places.get((id(target), slot))
+        if place is not None:
+            return Edge(place, None, slot)
+        if target.is_sink and id(target) in self._leaves:
+            return Edge(None, None, 0, self._leaves[id(target)])
+        if target.is_sink and isinstance(target, Tensor) and target._id.startswith("t"):
+            raise Unrepeatable("gradients flow to a tensor that is out of sight")
+        raise Unrepeatable("a history from before is part of what it computes")
+
+
+def instantiate(
+    templates: Sequence[Template],
+    tensors: Sequence[Tensor],
+    results: Sequence[Tensor],
+    cell: Callable[[int], list[int]],
+) -> list[Node]:
+    """The nodes of one call, on the tensors that it was given and what it gives back; ``cell`` finds a counter."""
+    nodes: list[Node] = []
+    for template in templates:
+        node = CompiledManyNode() if template.many else CompiledNode()
+        node.op = OP
+        targets: list[Any] = []
+        slots: list[int] = []
+        for edge in template.edges:
+            if edge.node is not None:
+                targets.append(nodes[edge.node])
+                slots.append(edge.slot)
+            else:
+                tensor = results[edge.result] if edge.result is not None else tensors[edge.tensor or 0]
+                targets.append(tensor if tensor._node is None else tensor._node)
+                slots.append(tensor._slot)
+        node.next, node.slots = tuple(targets), tuple(slots)
+        sources = [_source(version.place, template.edges) for version in template.versions]
+        node.plan = _plan(len(targets), tuple(sources), template.holds_tensors)
+        node.sequence = next_sequence()
+        node.shape, node.dtype = template.specs[0]
+        if template.many:
+            node.width, node.specs = len(template.specs), template.specs
+        if template.freed:
+            node.saved = FREED
+        else:
+            node.saved = tuple([version.spec for version in template.versions])
+            counters = [cell(version.place) for version in template.versions]
+            node.versions = tuple(
+                [(i, c, c[0] - v.behind) for i, (c, v) in enumerate(zip(counters, template.versions, strict=True))]
+            )
+        nodes.append(node)
+    return nodes
+
+
+def _source(place: int, edges: Sequence[Edge]) -> int:
+    """Which edge leads to a saved tensor; one past the last where none does."""
+    return next((i for i, edge in enumerate(edges) if edge.tensor == place), len(edges))

@@ -1,0 +1,212 @@
+"""What a function can reach besides its arguments: the tensors it may use, and whether anything is as it was.
+
+A trace is good for as long as the function would do the same again. That depends on what its code refers to: closures,
+globals, defaults, and, from there on, modules, optimizers, containers and the user's own objects. All of that is
+visited once; later a call only compares what every place holds with what it held.
+"""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from random import Random
+from types import CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from ..optim.optimizer import Optimizer
+from ..tensor import Tensor
+
+MOST_PLACES, MOST_ELEMENTS = 20_000, 1_024
+"""How many places are watched at most, and up to which size the contents of an array are."""
+FOREIGN = sys.stdlib_module_names | {"numpy", "telegrad", "telegrad_engine", "torch"}
+"""Whose code and objects are not looked into: they do not change under a function."""
+STATEFUL = ("telegrad.nn", "telegrad.optim", "telegrad.amp")
+"""Where the objects of ours are from that do."""
+CONSTANTS = (int, float, complex, str, bytes, type(None), range, slice)
+MISSING = object()
+
+
+class Place:
+    """Something that holds other things: they must stay the same objects, or equal constants."""
+
+    def __init__(self, name: str, read: Callable[[], Sequence[Any]]) -> None:
+        self.name = name
+        self._read = read
+        self.held = list(read())
+        """Also keeps what is here alive, so that an identity means the same later."""
+        self._ids = [*map(id, self.held)]
+
+    def is_same(self) -> bool:
+        """Whether all is as it was."""
+        now = self._read()
+        if [*map(id, now)] == self._ids:
+            return True
+        return len(now) == len(self.held) and all(map(_alike, now, self.held))
+
+
+def _alike(a: Any, b: Any) -> bool:
+    if a is b:
+        return True
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, MethodType):
+        return a.__self__ is b.__self__ and a.__func__ is b.__func__
+    if isinstance(a, tuple):
+        return len(a) == len(b) and all(map(_alike, a, b))
+    return isinstance(a, CONSTANTS) and repr(a) == repr(b)
+
+
+class Unwatchable(Exception):
+    """There is something whose changes would not be seen."""
+
+
+class Surroundings:
+    """What is reached from some objects. Raises Unwatchable if that is too much."""
+
+    def __init__(self, roots: Sequence[Any]) -> None:
+        self.tensors: list[Tensor] = []
+        self.optimizers: list[Optimizer] = []
+        self.places: list[Place] = []
+        self.groups: dict[int, Place] = {}
+        """The places that are groups of parameters, by the identity of the group."""
+        self._arrays: list[tuple[Any, Any]] = []
+        self._seen: dict[int, Any] = {}
+        self._due: deque[tuple[str, Any]] = deque(("it", root) for root in roots)
+        while self._due:
+            self._visit(*self._due.popleft())
+
+    def changed(self) -> str | None:
+        """The first thing that is not as it was."""
+        for place in self.places:
+            if not place.is_same():
+                return place.name
+        for array, before in self._arrays:
+            if array.shape != before.shape or array.tobytes() != before.tobytes():
+                return "an array"
+        return None
+
+    def loosen(self, group: dict[str, Any], names: Sequence[str]) -> None:
+        """Let these settings of an optimizer's group change from now on."""
+        place = self.groups[id(group)]
+        read = lambda: [x for key, value in group.items() if key not in names for x in (key, value)]  # noqa: E731
+        self.places[self.places.index(place)] = self.groups[id(group)] = Place(place.name, read)
+
+    # Visiting ------------------------------------------------------------------------------
+
+    def _visit(self, name: str, value: Any) -> None:
+        if isinstance(value, CONSTANTS) or id(value) in self._seen:
+            return
+        self._seen[id(value)] = value
+        if isinstance(value, Tensor):
+            self.tensors.append(value)
+        elif isinstance(value, np.ndarray):
+            if value.size > MOST_ELEMENTS or value.dtype == object:
+                raise Unwatchable(f"{name} is an array of {value.size} elements, which could change unseen")
+            self._arrays.append((value, value.copy()))
+        elif isinstance(value, dict):
+            self._watch(name, lambda: [*value, *value.values()])
+        elif isinstance(value, (list, deque)):
+            self._watch(name, lambda: value)
+        elif isinstance(value, (tuple, frozenset)):
+            self._due += [(name, item) for item in value]
+        elif isinstance(value, set):
+            self._watch(name, lambda: list(value))
+        elif isinstance(value, FunctionType):
+            self._visit_function(value)
+        elif isinstance(value, MethodType):
+            self._due += [(name, value.__self__), (name, value.__func__)]
+        elif isinstance(value, partial):
+            self._due += [(name, value.func), (name, value.args), (name, value.keywords)]
+        elif isinstance(value, type):
+            if not _is_foreign(value):
+                self._watch(name, lambda: [*vars(value).values()])
+        elif isinstance(value, (classmethod, staticmethod)):
+            self._due.append((name, value.__func__))
+        elif isinstance(value, property):
+            self._due += [(name, value.fget), (name, value.fset)]
+        elif not isinstance(value, ModuleType):
+            self._visit_object(name, value)
+
+    def _visit_function(self, function: FunctionType) -> None:
+        if _is_foreign(function):
+            return
+        name = function.__qualname__
+        self._watch(name, lambda: [function.__code__, function.__defaults__, function.__kwdefaults__])
+        own = function.__dict__
+        self._watch(name, lambda: [*own, *own.values()], tuple(own))
+        if cells := function.__closure__:
+            self._watch(name, lambda: [_content(cell) for cell in cells])
+        space, names = function.__globals__, tuple(dict.fromkeys(_names_in(function.__code__)))
+        self._watch(name, lambda: [space.get(each, MISSING) for each in names], names)
+        for module in [space[each] for each in names if isinstance(space.get(each), ModuleType)]:
+            if not _is_foreign_name(module.__name__):
+                contents = vars(module)
+                self._watch(name, lambda c=contents: [c.get(each, MISSING) for each in names], names)  # type: ignore[misc]
+
+    def _visit_object(self, name: str, value: Any) -> None:
+        kind = type(value)
+        if isinstance(value, Optimizer):
+            self.optimizers.append(value)
+            for group in value.param_groups:
+                self._seen[id(group)] = group
+                self._watch("an optimizer's settings", lambda g=group: [x for item in g.items() for x in item])  # type: ignore[misc]
+                self.groups[id(group)] = self.places[-1]
+        elif hasattr(kind, "__next__"):
+            raise Unwatchable(f"{name} is an iterator, which goes on unseen")
+        elif isinstance(value, (np.random.Generator, np.random.RandomState, Random)):
+            raise Unwatchable(f"{name} is a source of random numbers, which goes on unseen")
+        elif kind.__module__.startswith(STATEFUL) or isinstance(value, (SimpleNamespace, Namespace)):
+            pass
+        elif _is_foreign(kind):
+            self._due.append((name, getattr(value, "__dict__", {}).get("__wrapped__")))
+            return
+        own = getattr(value, "__dict__", None)
+        if isinstance(own, dict):
+            self._watch(name, lambda: [*own, *own.values()], tuple(own))
+        slots = [slot for base in kind.__mro__ for slot in _slots(base)]
+        if slots:
+            self._watch(name, lambda: [getattr(value, slot, MISSING) for slot in slots], tuple(slots))
+        self._due += [(base.__name__, base) for base in kind.__mro__ if not _is_foreign(base)]
+
+    def _watch(self, name: str, read: Callable[[], Sequence[Any]], names: Sequence[str] = ()) -> None:
+        if len(self.places) >= MOST_PLACES:
+            raise Unwatchable("it reaches too much for its changes to be watched")
+        place = Place(name, read)
+        self.places.append(place)
+        labels = (
+            names if len(names) == len(place.held) else [*names, *names] if len(names) * 2 == len(place.held) else []
+        )
+        self._due += [(labels[i] if labels else name, x) for i, x in enumerate(place.held) if x is not MISSING]
+
+
+def _content(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return MISSING
+
+
+def _names_in(code: CodeType) -> Iterator[str]:
+    """The names that code looks up, also those of attributes."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names_in(constant)
+
+
+def _slots(kind: type) -> Sequence[str]:
+    slots = vars(kind).get("__slots__", ())
+    return () if _is_foreign(kind) else (slots,) if isinstance(slots, str) else tuple(slots)
+
+
+def _is_foreign(value: Any) -> bool:
+    return _is_foreign_name(getattr(value, "__module__", None) or "builtins")
+
+
+def _is_foreign_name(module: str) -> bool:
+    return module.partition(".")[0] in FOREIGN

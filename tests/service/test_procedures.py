@@ -1,0 +1,80 @@
+"""Procedures over HTTP: any client can define and call them in JSON, and is told what is wrong with one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from .conftest import SessionClient, problem
+
+STEP: dict[str, Any] = {
+    "in": ["x", "y", "w", "lr"],
+    "instructions": [
+        {"op": "zero_grad", "in": [["w"]]},
+        {"op": "matmul", "in": ["x", "w"], "out": ["guess"]},
+        {"op": "mse_loss", "in": ["guess", "y"], "out": ["loss"]},
+        {"op": "backward", "in": [["loss"]]},
+        {"op": "optim_step", "in": [["w"], []], "attrs": {"algorithm": "sgd", "settings": {"lr": "lr"}}},
+    ],
+    "out": ["loss"],
+}
+
+
+def define(program: dict[str, Any]) -> dict[str, Any]:
+    return {"op": "define", "attrs": {"name": "step", "program": program}}
+
+
+def call(*inputs: Any, out: str) -> dict[str, Any]:
+    return {"op": "call", "in": [list(inputs)], "out": [out], "attrs": {"name": "step"}}
+
+
+def test_a_training_step_is_one_instruction(session: SessionClient) -> None:
+    session.tensor("x", [[1.0, 0.0], [0.0, 1.0]])
+    session.tensor("y", [[1.0], [2.0]])
+    session.run({"op": "tensor", "out": ["w"], "attrs": {"data": [[0.0], [0.0]], "requires_grad": True}}, define(STEP))
+    losses = [
+        session.run(call("x", "y", "w", 0.5, out=f"l{i}"), {"op": "fetch", "in": [[f"l{i}"]]}).json()["values"][f"l{i}"]
+        for i in range(3)
+    ]
+    assert [loss["data"] for loss in losses] == [2.5, 0.625, 0.15625]
+    names = {item["id"] for item in session.get("/tensors").json()["items"]}
+    assert names == {"x", "y", "w", "l0", "l1", "l2"}
+
+
+def test_a_call_is_an_op_like_any_other(session: SessionClient) -> None:
+    session.tensor("x", [1.0, 2.0])
+    program = {"in": ["a"], "instructions": [{"op": "exp", "in": ["a"], "out": ["b"]}], "out": ["b"]}
+    session.run(define(program))
+    session.run(call("x", out="y"), {"op": "undefine", "attrs": {"name": "step"}})
+    answer = session.post("/programs", {"instructions": [call("x", out="z")]})
+    assert "no procedure 'step'" in problem(answer, 404, "not-found")["detail"]
+
+
+def test_an_error_names_the_procedure_and_the_instruction_in_it(session: SessionClient) -> None:
+    session.tensor("x", [[1.0, 0.0]])
+    session.tensor("w", [[1.0], [1.0], [1.0]])
+    session.run(define(STEP))
+    answer = session.post("/programs", {"instructions": [call("x", "x", "w", 0.5, out="l")]})
+    found = problem(answer, 422, "shape-mismatch")
+    assert (found["instruction"], found["op"], found["ids"]) == (0, "call", ["x", "x", "w"])
+    assert (found["procedure"], found["step"], found["step_op"]) == ("step", 1, "matmul")
+
+
+@pytest.mark.parametrize(
+    ("program", "status", "slug"),
+    [
+        ({**STEP, "out": ["nothing"]}, 422, "invalid-value"),
+        ({**STEP, "in": ["x"]}, 422, "invalid-value"),
+        ({**STEP, "instructions": [{"op": "no_such_op"}]}, 404, "unknown-op"),
+        ({**STEP, "instructions": [{"op": "call", "in": [["x"]], "attrs": {"name": "step"}}]}, 422, "invalid-value"),
+        ({**STEP, "instructions": [{"op": "fetch", "in": [["x"]]}]}, 422, "invalid-value"),
+        ({**STEP, "instructions": "x"}, 400, "malformed-request"),
+        ({**STEP, "instructions": [3]}, 400, "malformed-request"),
+        ({**STEP, "in": [1]}, 400, "malformed-request"),
+        ({}, 422, "invalid-value"),
+        (3, 422, "invalid-argument"),
+    ],
+)
+def test_what_is_no_procedure_is_refused(session: SessionClient, program: Any, status: int, slug: str) -> None:
+    problem(session.post("/programs", {"instructions": [define(program)]}), status, slug)
