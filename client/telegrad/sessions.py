@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import atexit
 import os
+import threading
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from telegrad_engine import dtypes
@@ -13,15 +17,20 @@ from telegrad_engine.errors import InvalidValue
 from .recorder import Recorder
 from .transports import HTTPTransport, LocalTransport, Transport
 
-_current: Session | None = None
+_here: ContextVar[Session | None] = ContextVar("session", default=None)
+"""The session of this thread or task, if it has connected or traces."""
+_shared: Session | None = None
+"""The session of all others: the main thread's, or the first."""
 
 
 class Session:
     """A connection to one session. Use it with ``with``, or it ends with its last tensor or the process."""
 
-    def __init__(self, transport: Transport, previous: Session | None = None) -> None:
+    _previous: weakref.ref[Session] | None = None
+    """The one that was current before."""
+
+    def __init__(self, transport: Transport) -> None:
         self.recorder = Recorder(transport)
-        self._previous = None if previous is None else weakref.ref(previous)
         _open.add(self.recorder)
 
     @property
@@ -39,16 +48,22 @@ class Session:
         """Whether the session has ended."""
         return self.recorder.closed
 
+    def compiled(self) -> list[dict[str, Any]]:
+        """The programs that recur in a session with ``compile``: how often each ran, how often of these compiled, and
+        why it did not the last time (docs/compiled.md).
+        """
+        return self.recorder.transport.compiled()
+
     def flush(self) -> None:
         """Send what is recorded without asking for a value."""
         self.recorder.flush()
 
     def close(self) -> None:
         """End the session and free everything in it; the one that was current before it is so again."""
-        global _current
+        global _shared
         self.recorder.close()
-        while _current is not None and _current.closed:
-            _current = None if _current._previous is None else _current._previous()
+        _here.set(_open_one(_here.get()))
+        _shared = _open_one(_shared)
 
     def __enter__(self) -> Session:
         return self
@@ -62,6 +77,13 @@ class Session:
         return f"<telegrad session at {self.url}: {status}>"
 
 
+def _open_one(session: Session | None) -> Session | None:
+    """The session, or the last before it that is open."""
+    while session is not None and session.closed:
+        session = None if session._previous is None else session._previous()
+    return session
+
+
 _open: weakref.WeakSet[Recorder] = weakref.WeakSet()
 
 
@@ -72,16 +94,44 @@ def _close_all() -> None:
 
 
 def connect(
-    url: str | None = None, *, device: str | None = None, seed: int | None = None, dtype: Any = None, **options: Any
+    url: str | None = None,
+    *,
+    device: str | None = None,
+    seed: int | None = None,
+    dtype: Any = None,
+    stream: bool | None = None,
+    compile: bool = False,
+    **options: Any,
 ) -> Session:
     """Open a session and make it the one that new tensors live in.
 
     ``url`` is a server's address (``http://127.0.0.1:8000``) or ``local://`` for this process; without
     it ``TELEGRAD_URL`` is used, else ``local://``. ``seed`` starts the session's random numbers;
     ``dtype`` is its default floating dtype. ``device`` is where its tensors live, one of those the server lists:
-    "cpu" (the default), "jax" or "cuda". Raises ConnectionFailed if no server answers.
+    "cpu" (the default), "jax" or "cuda". Programs go to a server over a WebSocket, and as requests where something
+    on the way forbids that; ``stream=True`` insists on the WebSocket, ``stream=False`` goes without. With ``compile``
+    the server compiles programs that recur (docs/compiled.md); in this process it means nothing.
+
+    In a thread other than the main one it is the session of that thread; threads that have not connected share the
+    main thread's. A task of asyncio has its own likewise; there, :func:`telegrad.aconnect` keeps nobody waiting.
+    Raises ConnectionFailed if no server answers.
     """
-    global _current
+    return enter(
+        Session(transport_to(url, device=device, seed=seed, dtype=dtype, stream=stream, compile=compile, **options))
+    )
+
+
+def transport_to(
+    url: str | None,
+    *,
+    device: str | None,
+    seed: int | None,
+    dtype: Any,
+    stream: bool | None,
+    compile: bool = False,
+    **options: Any,
+) -> Transport:
+    """A new session somewhere, with the options of ``connect``."""
     address = url or os.environ.get("TELEGRAD_URL") or "local://"
     settings: dict[str, Any] = {"seed": seed, **options}
     if device is not None:
@@ -89,15 +139,39 @@ def connect(
     if dtype is not None:
         settings["dtype"] = dtypes.parse(dtype)
     if address.startswith("local:"):
-        transport: Transport = LocalTransport(**settings)
-    elif address.startswith(("http://", "https://")):
-        transport = HTTPTransport(address, **settings)
-    else:
-        raise InvalidValue(f"cannot connect to {address!r}: an address starts with http://, https:// or local://")
-    _current = Session(transport, _current)
-    return _current
+        return LocalTransport(**settings)
+    if address.startswith(("http://", "https://")):
+        return HTTPTransport(address, stream=stream, compile=compile or None, **settings)
+    raise InvalidValue(f"cannot connect to {address!r}: an address starts with http://, https:// or local://")
+
+
+def enter(session: Session) -> Session:
+    """Make this the session that new tensors live in, until it is closed."""
+    global _shared
+    before = _here.get()
+    session._previous = None if before is None else weakref.ref(before)
+    _here.set(session)
+    if _shared is None or threading.current_thread() is threading.main_thread():
+        _shared = session
+    return session
 
 
 def current() -> Session:
     """The session that new tensors live in; opened on first use."""
-    return _current if _current is not None else connect()
+    session = _here.get() or _shared
+    return session if session is not None else connect()
+
+
+def known() -> Session | None:
+    """The session that new tensors would live in, if there is one yet."""
+    return _here.get() or _shared
+
+
+@contextmanager
+def standing_in(session: Any) -> Iterator[None]:
+    """Within, new tensors of this thread are made by something that is like a session."""
+    token = _here.set(session)
+    try:
+        yield
+    finally:
+        _here.reset(token)

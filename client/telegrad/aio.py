@@ -1,0 +1,76 @@
+"""asyncio: a session whose waiting is done elsewhere, so that an event loop goes on meanwhile.
+
+Recording an op is immediate and needs no ``await``; opening and closing a session, and asking for a value, do. One
+session is for one task at a time: while it waits for an answer, another task that records into it would wait as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator
+from types import TracebackType
+from typing import Any
+
+from .sessions import Session, enter, transport_to
+from .tensor import Tensor, recorder_of
+
+
+class Connecting:
+    """What :func:`aconnect` returns: ``async with`` it, or ``await`` it for a session to close by hand."""
+
+    def __init__(self, url: str | None, options: dict[str, Any]) -> None:
+        self._url, self._options = url, options
+        self._session: Session | None = None
+
+    def __await__(self) -> Generator[Any, None, Session]:
+        return self._open().__await__()
+
+    async def _open(self) -> Session:
+        session = Session(await asyncio.to_thread(transport_to, self._url, **self._options))
+        return enter(session)
+
+    async def __aenter__(self) -> Session:
+        self._session = await self._open()
+        return self._session
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._session is not None
+        await aclose(self._session)
+
+
+def aconnect(
+    url: str | None = None,
+    *,
+    device: str | None = None,
+    seed: int | None = None,
+    dtype: Any = None,
+    stream: bool | None = None,
+    **options: Any,
+) -> Connecting:
+    """Open a session as :func:`telegrad.connect` does, for the task that awaits it, without holding up the event loop.
+
+    ``async with tg.aconnect(url) as session: …`` closes it at the end; ``session = await tg.aconnect(url)`` does not.
+    """
+    return Connecting(url, {"device": device, "seed": seed, "dtype": dtype, "stream": stream, **options})
+
+
+async def aclose(session: Session) -> None:
+    """End a session and free everything in it, as its ``close`` does."""
+    await asyncio.to_thread(session.recorder.close)
+    session.close()  # closed already: this takes it out of use in this task
+
+
+async def values(*tensors: Tensor) -> tuple[Any, ...]:
+    """The values of some tensors of one session as NumPy arrays, with one message."""
+    if not tensors:
+        return ()
+    recorder = recorder_of(tensors)
+    fetched = await asyncio.to_thread(recorder.fetch, [tensor._id for tensor in tensors])
+    return tuple([fetched[tensor._id].array.copy() for tensor in tensors])
+
+
+async def value(tensor: Tensor) -> Any:
+    """The tensor's value as a NumPy array, whether or not it requires grad."""
+    return (await values(tensor))[0]
