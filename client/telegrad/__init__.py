@@ -36,9 +36,12 @@ from telegrad_engine.modes import (
 )
 from telegrad_engine.specs import Size
 
-from . import amp, autograd, draws, linalg, nn, ops, optim, profiler, random, utils
+from . import aio, amp, autograd, draws, linalg, nn, ops, optim, profiler, random, utils
+from .aio import aconnect
 from .amp import autocast
 from .autograd.anomaly_mode import is_anomaly_check_nan_enabled, is_anomaly_enabled
+from .compiled import compile
+from .debugging import debug
 from .defaults import get_default_dtype, set_default_dtype
 from .devices import cuda, device
 from .generators import Generator, default_generator, initial_seed, manual_seed
@@ -103,14 +106,18 @@ __all__ = [
     "Size",
     "TelegradError",
     "Tensor",
+    "aconnect",
+    "aio",
     "amp",
     "as_tensor",
     "autocast",
     "autograd",
     "bfloat16",
+    "compile",
     "connect",
     "cuda",
     "current",
+    "debug",
     "default_generator",
     "device",
     "dtype",

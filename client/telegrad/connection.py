@@ -31,7 +31,9 @@ class Reply(NamedTuple):
     """An HTTP response as far as a program needs it."""
 
     status: int
-    body: bytes
+    body: bytes | memoryview
+    labels: Mapping[str, str] = {}
+    """What the metadata of the answer has to say, if it is one."""
 
 
 class Connection(Protocol):
@@ -45,8 +47,8 @@ class Connection(Protocol):
         """Whether the answer to what was sent has begun to arrive."""
         ...
 
-    def send(self, body: bytes) -> None:
-        """Send a body without waiting for the answer."""
+    def send(self, body: bytes | memoryview, headers: Mapping[str, str]) -> None:
+        """Send a body, with these headers beside the usual ones, without waiting for the answer."""
         ...
 
     def receive(self) -> Reply:
@@ -60,10 +62,13 @@ class Connection(Protocol):
 
 def connect(url: str, headers: Mapping[str, str], timeout: float, client: httpx.Client) -> Connection:
     """A connection that posts to ``url``: straight, or through ``client`` where the environment names a proxy."""
+    return Proxied(url, headers, client) if is_proxied(url) else Direct(url, headers, timeout)
+
+
+def is_proxied(url: str) -> bool:
+    """Whether the environment names a proxy for an address."""
     address = urlsplit(url)
-    if not proxy_bypass(address.hostname or "") and not {address.scheme, "all"}.isdisjoint(getproxies()):
-        return Proxied(url, headers, client)
-    return Direct(url, headers, timeout)
+    return not proxy_bypass(address.hostname or "") and not {address.scheme, "all"}.isdisjoint(getproxies())
 
 
 class Direct:
@@ -86,7 +91,7 @@ class Direct:
             selector.register(self._http.sock, selectors.EVENT_READ)
             return bool(selector.select(0))
 
-    def send(self, body: bytes) -> None:
+    def send(self, body: bytes | memoryview, headers: Mapping[str, str]) -> None:
         """Send a body, over a new socket if the server ended the idle one."""
         if self._http.sock is not None and self.answered:
             self._http.close()
@@ -94,19 +99,19 @@ class Direct:
             self._connect()
         try:
             if self._watched and len(body) >= LARGE:
-                self._send_in_pieces(body)
+                self._send_in_pieces(body, headers)
             else:
-                self._http.request("POST", self._path, body, self._headers)
+                self._http.request("POST", self._path, body, {**self._headers, **headers})
         except BaseException:
             self._http.close()
             raise
 
-    def _send_in_pieces(self, body: bytes) -> None:
+    def _send_in_pieces(self, body: bytes | memoryview, headers: Mapping[str, str]) -> None:
         """Send a large body, and show how far it is."""
         line = progress.Line(f"sending to {self._where}", len(body))
         try:
             self._http.putrequest("POST", self._path)
-            for name, value in {**self._headers, "content-length": str(len(body))}.items():
+            for name, value in {**self._headers, **headers, "content-length": str(len(body))}.items():
                 self._http.putheader(name, value)
             self._http.endheaders()
             for start in range(0, len(body), PIECE):
@@ -137,6 +142,8 @@ class Direct:
             if self._watched and self._http.sock is not None:
                 self._watch()
             response = self._http.getresponse()
+            if response.length is None and not response.chunked:
+                raise HTTPException("the answer ended in its headers")  # which http.client takes for their end
             return Reply(response.status, response.read())
         except BaseException:
             self._http.close()
@@ -154,15 +161,16 @@ class Proxied:
 
     def __init__(self, url: str, headers: Mapping[str, str], client: httpx.Client) -> None:
         self._url, self._headers, self._client = url, dict(headers), client
-        self._body = b""
+        self._body: bytes | memoryview = b""
+        self._more = headers
 
-    def send(self, body: bytes) -> None:
+    def send(self, body: bytes | memoryview, headers: Mapping[str, str]) -> None:
         """Keep the body."""
-        self._body = body
+        self._body, self._more = body, headers
 
     def receive(self) -> Reply:
         """Post it and wait for the answer."""
-        response = self._client.post(self._url, content=self._body, headers=self._headers)
+        response = self._client.post(self._url, content=bytes(self._body), headers={**self._headers, **self._more})
         return Reply(response.status_code, response.content)
 
     def close(self) -> None:
@@ -170,11 +178,12 @@ class Proxied:
 
 
 UNREACHABLE = (OSError, HTTPException, httpx.HTTPError)
+TIMEOUTS = (TimeoutError, httpx.TimeoutException)
 
 
 def failure(url: str, error: Exception) -> ConnectionFailed:
     """The error for a server that cannot be reached, saying what to do."""
-    if isinstance(error, (TimeoutError, httpx.TimeoutException)):
+    if isinstance(error, TIMEOUTS):
         return ConnectionFailed(f"{url} did not answer in time")
     reason = str(error) or type(error).__name__
     return ConnectionFailed(f"cannot reach {url}: {reason}. Is a server running there? `telegrad serve` starts one.")

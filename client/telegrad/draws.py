@@ -51,16 +51,17 @@ def from_generator(recorder: Recorder, generator: Generator) -> Iterator[None]:
     """Within, the session draws from ``generator``, which goes on from there the next time."""
     from .random import state_of
 
-    before, own = state_of(recorder), generator.states.get(recorder)
-    if own is None:
-        recorder.emit("manual_seed", (), (), {"seed": generator.initial_seed()})
-    else:
-        recorder.emit("set_rng_state", [own._id])
-    try:
-        yield
-    finally:
-        generator.states[recorder] = state_of(recorder)
-        recorder.emit("set_rng_state", [before._id])
+    with recorder.lock:  # no other thread draws in between
+        before, own = state_of(recorder), generator.states.get(recorder)
+        if own is None:
+            recorder.emit("manual_seed", (), (), {"seed": generator.initial_seed()})
+        else:
+            recorder.emit("set_rng_state", [own._id])
+        try:
+            yield
+        finally:
+            generator.states[recorder] = state_of(recorder)
+            recorder.emit("set_rng_state", [before._id])
 
 
 def taking(function: Callable[..., Any]) -> Callable[..., Any]:

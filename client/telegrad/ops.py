@@ -59,8 +59,8 @@ def register_function(
         if scope == "server":
             _find(sessions.current().recorder, name)
             sessions.current().flush()
-        elif sessions._current is not None:
-            _find(sessions._current.recorder, name)
+        elif (session := sessions.known()) is not None:
+            _find(session.recorder, name)
     return function
 
 

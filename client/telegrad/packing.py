@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
 
 from telegrad_engine.program import Instruction
 from telegrad_engine.program.canonical import Key, Known, Texts, canonical, known
@@ -14,12 +13,17 @@ MOST_PROGRAMS, MOST_INSTRUCTIONS = 128, 2_000
 """How many programs a session looks out for, and how long they may be."""
 
 
-class Packed(NamedTuple):
-    """A program as bytes."""
+Encode = Callable[[Mapping[str, str]], bytes | memoryview]
 
-    body: bytes
-    whole: Callable[[], bytes] | None = None
-    """Gives the bytes for a server that does not remember the program, if ``body`` only names it."""
+
+class Packed:
+    """A program, ready to be encoded."""
+
+    def __init__(self, encode: Encode, whole: Encode | None = None) -> None:
+        self.encode = encode
+        """Gives the bytes, with labels in the metadata."""
+        self.whole = whole
+        """Gives the bytes for a server that does not remember the program, if ``encode`` only names it."""
 
 
 class Packer:
@@ -30,21 +34,26 @@ class Packer:
         self._seen: OrderedDict[Key, Known | None] = OrderedDict()
 
     def pack(self, program: Sequence[Instruction]) -> Packed:
-        """The program in as few bytes as will do. What is recorded later changes nothing in it."""
+        """The program in as few bytes as will do."""
+
+        def entire(labels: Mapping[str, str]) -> bytes | memoryview:
+            return encode_program(program, labels=labels)
+
         if len(program) > MOST_INSTRUCTIONS:
-            return Packed(encode_program(program))
+            return Packed(entire)
         key, ids, arrays = canonical(program, self._texts)
         if key not in self._seen:
             self._seen[key] = None
             if len(self._seen) > MOST_PROGRAMS:
                 self._seen.popitem(last=False)
-            return Packed(encode_program(program))
+            return Packed(entire)
         self._seen.move_to_end(key)
         before = self._seen[key]
+        remembered = self._seen[key] = before or known(program, ids)
+
+        def with_text(labels: Mapping[str, str]) -> bytes | memoryview:
+            return encode_known(remembered, ids, arrays, True, labels)
+
         if before is None:
-            remembered = self._seen[key] = known(program, ids)
-            return Packed(encode_known(remembered, ids, arrays, with_text=True))
-        return Packed(
-            encode_known(before, ids, arrays, with_text=False),
-            lambda: encode_known(before, ids, arrays, with_text=True),
-        )
+            return Packed(with_text)
+        return Packed(lambda labels: encode_known(remembered, ids, arrays, False, labels), with_text)

@@ -18,7 +18,8 @@ def recording(make: Callable[[Any, Spec], Any], apply: Apply) -> Callable[[Call]
 
     def recorded(call: Call) -> Ready:
         op, inputs, attrs, specs, order = call
-        key, view, one = op.key, op.view, len(specs) == 1 and not call.many
+        key, view = op.key, op.view
+        only = specs[0] if not call.many else None
         enter = entering(call)
         blank = [None if hasattr(x, "_data") else x for x in inputs]
         datas = [x._data if hasattr(x, "_data") else x for x in inputs]
@@ -30,10 +31,11 @@ def recording(make: Callable[[Any, Spec], Any], apply: Apply) -> Callable[[Call]
             for tensor in tensors:
                 if tensor._recorder is not recorder:
                     return apply(op, tuple(inputs), attrs)  # which says what is wrong with that
-            outputs = [make(recorder, spec) for spec in specs]
+            outputs = [make(recorder, only)] if only is not None else [make(recorder, spec) for spec in specs]
             names = [output._id for output in outputs]
+            ids = [x._id for x in inputs] if order is None else [getattr(x, "_id", x) for x in inputs]
             try:
-                recorder.emit(key, [getattr(x, "_id", x) for x in inputs], names, attrs)
+                recorder.emit(key, ids, names, attrs)
             except TelegradError as error:
                 recorder.refuse(names, error)
                 raise
@@ -44,7 +46,7 @@ def recording(make: Callable[[Any, Spec], Any], apply: Apply) -> Callable[[Call]
             if view:
                 for index, output in enumerate(outputs):
                     output._view_of(inputs[0], op, attrs, index)
-            return outputs[0] if one else op.bundle(outputs)
+            return outputs[0] if only is not None else op.bundle(outputs)
 
         return run
 

@@ -59,7 +59,8 @@ def run(recorder: Recorder, derivation: Derivation, begin: Callable[[], None]) -
     """
     dialogue = _Dialogue(recorder, derivation.values, begin)
     try:
-        with derivation.values:
+        # No other thread records while both passes stand at the same place.
+        with recorder.lock, derivation.values:
             shadow = derivation.new_pass()
             stop = shadow.begin()
             while stop is not None:

@@ -30,7 +30,7 @@ from .devices import device, require_cuda
 from .foreign import host_array
 from .nodes import shown
 from .notebook import show_values, tensor_html
-from .recorder import Recorder
+from .recorder import FULL_BYTES, Recorder
 from .remembered import recording
 from .sessions import current
 from .shadow import RecordedGraphValues, ShadowValues
@@ -66,7 +66,15 @@ class Tensor(Tracked):
             raise InvalidOperation(
                 "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
             )
-        return np.array(self._fetch())
+        array = self._fetch()
+        # In this process it is the session's own; from a server it came for this call alone.
+        return array if self._recorder.transport.remote and array.flags.writeable else np.array(array)
+
+    async def value(self) -> Any:
+        """The value as a new NumPy array, for ``await``: the event loop goes on while it is computed and fetched."""
+        from .aio import value
+
+        return await value(self)
 
     def tolist(self) -> Any:
         """The value as nested lists of Python numbers."""
@@ -324,18 +332,21 @@ def handle(recorder: Recorder, spec: Any, cls: type[Tensor] = Tensor, name: str 
 
 
 def upload(recorder: Recorder, data: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:
-    """A new tensor from numbers, nested lists, an array or another library's tensor."""
+    """A new tensor from numbers, nested lists, an array or another library's tensor; a large one is sent at once."""
     if hasattr(data, "detach") and hasattr(data, "numpy"):
         data = host_array(data)
+    at_once = getattr(data, "nbytes", 0) >= FULL_BYTES and recorder.transport.remote
     before, state.default_dtype = state.default_dtype, recorder.default_dtype
     try:
-        array = as_array(data, dtype)
+        array = as_array(data, dtype, copy=not at_once)
     finally:
         state.default_dtype = before
     if requires_grad and array.dtype not in FLOATING:
         raise DTypeMismatch(ONLY_FLOATING)
     tensor = handle(recorder, Spec(array.shape, array.dtype))
     recorder.emit("tensor", (), (tensor._id,), {"data": array}, array.nbytes)
+    if at_once:
+        recorder.flush()  # the caller's own array: there before it can change
     return tensor.requires_grad_() if requires_grad else tensor
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -49,9 +49,11 @@ class Tracer:
         """The session that was current when the trace began."""
         self.default_dtype = np.dtype(np.float32)
         self.failed: Mapping[str, Any] = {}
+        self.lock = nullcontext()
         self.transport = SimpleNamespace(
             url="a function that is being traced (it takes tensors as arguments only)",
             device="cpu",
+            remote=False,
             dtype=from_numpy(self.default_dtype),
         )
         self.inputs: set[str] = set()
@@ -188,15 +190,16 @@ def tracing(tracer: Tracer) -> Iterator[None]:
 
     Whether casts are automatic is known in a call: what is written down has none.
     """
-    before, outer = sessions._current, getattr(_thread, "tracer", None)
+    before, outer = sessions.known(), getattr(_thread, "tracer", None)
     autocast, state.autocast = state.autocast, None
     tracer.outer = lambda: before if before is not None else sessions.connect()
-    sessions._current, _thread.tracer = SimpleNamespace(recorder=tracer, closed=False), tracer  # type: ignore[assignment]
+    _thread.tracer = tracer
     ENGINE.apply_spec = _apply_spec
     try:
-        yield
+        with sessions.standing_in(SimpleNamespace(recorder=tracer, closed=False)):
+            yield
     finally:
-        sessions._current, _thread.tracer = before, outer
+        _thread.tracer = outer
         state.autocast = autocast
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import json
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import httpx
 
@@ -17,10 +17,11 @@ from telegrad_engine.program.wire import SAFETENSORS, decode_answer
 from telegrad_engine.session import Answer, Session
 
 from . import progress
-from .connection import CONNECT_S, UNREACHABLE, connect, failure
+from .connection import CONNECT_S, connect, failure, is_proxied
 from .packing import Packed, Packer
-
-PROBLEM_PREFIX = "urn:telegrad:problem:"
+from .posts import Posts
+from .problems import problem_to_error
+from .stream import Stream
 
 
 class Transport(Protocol):
@@ -33,6 +34,8 @@ class Transport(Protocol):
     """The session's default floating dtype."""
     remote: bool
     """Whether programs run elsewhere, so that it pays to send them before anybody waits for their answers."""
+    room: int
+    """How many programs may be sent before the first of their answers is received."""
 
     def pack(self, program: Sequence[Instruction]) -> Any:
         """A program as :meth:`send` takes it; what is recorded later changes nothing in it."""
@@ -48,7 +51,12 @@ class Transport(Protocol):
         ...
 
     def receive(self) -> Answer:
-        """What the program that was sent last brings back. Raises the session's TelegradError."""
+        """What the first unanswered program brings back. Raises the session's TelegradError: then those sent before
+        that was known do not run."""
+        ...
+
+    def forget(self) -> None:
+        """Nobody will receive what is unanswered."""
         ...
 
     def function(self, name: str) -> Applicable:
@@ -57,6 +65,10 @@ class Transport(Protocol):
 
     def profile(self) -> dict[str, Any]:
         """The session's last profile, as data."""
+        ...
+
+    def compiled(self) -> list[dict[str, Any]]:
+        """How the session's programs ran that recur: those that are compiled, and why the others are not."""
         ...
 
     def close(self) -> None:
@@ -69,6 +81,7 @@ class LocalTransport:
 
     url = "local://"
     remote = False
+    room = 1
 
     def __init__(self, **options: Any) -> None:
         self.session = Session(**options)
@@ -88,6 +101,9 @@ class LocalTransport:
         """Run the program."""
         return self.session.run(self._program)
 
+    def forget(self) -> None:
+        """Nothing: what is not received has not run."""
+
     def function(self, name: str) -> Applicable:
         """A registered function."""
         return self.session.functions.find(name)
@@ -98,18 +114,33 @@ class LocalTransport:
 
         return to_data(self.session.last_profile(), events=True)
 
+    def compiled(self) -> list[dict[str, Any]]:
+        """Nothing: in this process no program is compiled."""
+        return []
+
     def close(self) -> None:
         """Drop the session's tensors."""
         self.session.suspensions.waiting.clear()
         self.session.tensors.clear()
 
 
+class Message(NamedTuple):
+    """A program as it is to be sent."""
+
+    packed: Packed
+    labels: Mapping[str, str]
+    body: bytes | memoryview
+
+
 class HTTPTransport:
-    """A session on a server, over HTTP."""
+    """A session on a server: programs by its stream, or by requests where there is none; all else over HTTP.
+
+    ``stream`` says that it must be the stream, or must not.
+    """
 
     remote = True
 
-    def __init__(self, url: str, *, timeout: float = 300.0, **options: Any) -> None:
+    def __init__(self, url: str, *, timeout: float = 300.0, stream: bool | None = None, **options: Any) -> None:
         self.url = url.rstrip("/")
         self._client = httpx.Client(base_url=self.url, timeout=httpx.Timeout(timeout, connect=CONNECT_S))
         body = {k: v.name if isinstance(v, DType) else v for k, v in options.items() if v is not None}
@@ -118,20 +149,41 @@ class HTTPTransport:
         self.device: str = created["device"]
         self.dtype = parse(created["dtype"])
         self._packer = Packer()
+        self._unanswered: deque[Packed] = deque()
+        self._programs = self._channel(stream, timeout)
+        self.room = self._programs.room
+
+    def _channel(self, stream: bool | None, timeout: float) -> Stream | Posts:
+        """The way that programs go."""
+        path = f"{self.url}/v1/sessions/{self.session_id}"
+        if stream is None:
+            stream = None if not is_proxied(self.url) else False
+        if stream is not False:
+            try:
+                return Stream(path, {"user-agent": self._client.headers["user-agent"]}, timeout)
+            except OSError as error:  # whatever a proxy does to a WebSocket: the server itself was there just now
+                if stream:
+                    self._leave()
+                    text = f"{self.url} takes no stream: {error}. Without stream=True, the SDK does without one"
+                    raise errors.ConnectionFailed(text) from None
         headers = {**self._client.headers, "content-type": SAFETENSORS, "accept": SAFETENSORS}
-        self._programs = connect(f"{self.url}/v1/sessions/{self.session_id}/programs", headers, timeout, self._client)
+        return Posts(self.url, connect(f"{path}/programs", headers, timeout, self._client))
 
-    def pack(self, program: Sequence[Instruction]) -> Packed:
+    def pack(self, program: Sequence[Instruction]) -> Message:
         """The program as a safetensors container."""
-        return self._packer.pack(program)
+        return self._message(self._packer.pack(program))
 
-    def send(self, packed: Packed) -> None:
+    def _message(self, packed: Packed) -> Message:
+        labels = self._programs.labels
+        return Message(packed, labels, packed.encode(labels))
+
+    def send(self, message: Message) -> None:
         """Send a program."""
-        self._sent = packed
-        try:
-            self._programs.send(packed.body)
-        except UNREACHABLE as error:
-            raise failure(self.url, error) from None
+        expected = self._programs.labels
+        if message.labels.get("sequence") != expected.get("sequence"):
+            message = self._message(message.packed)  # others were sent again in the meantime
+        self._programs.send(message.body)
+        self._unanswered.append(message.packed)
 
     @property
     def answered(self) -> bool:
@@ -140,17 +192,26 @@ class HTTPTransport:
 
     def receive(self) -> Answer:
         """Wait for a program's answer; a program that the server has forgotten is sent again, whole."""
-        try:
-            status, body = self._programs.receive()
-        except UNREACHABLE as error:
-            raise failure(self.url, error) from None
+        packed = self._unanswered.popleft()
+        status, body, labels = self._programs.receive()
         if status < 400:
-            return decode_answer(body)
+            return decode_answer(body, labels)
         problem = problem_to_error(self.url, status, body)
-        if not isinstance(problem, errors.UnknownProgram) or self._sent.whole is None:
+        if not isinstance(problem, errors.UnknownProgram) or packed.whole is None:
             raise problem
-        self.send(Packed(self._sent.whole()))
+        # Those behind it have not run: the server does not know that we know what became of it.
+        behind = list(self._unanswered)
+        self._unanswered.clear()
+        for _ in behind:
+            self._programs.receive()
+        for each in (Packed(packed.whole), *behind):
+            self.send(self._message(each))
         return self.receive()
+
+    def forget(self) -> None:
+        """Nobody will receive what is unanswered."""
+        self._unanswered.clear()
+        self._programs.forget()
 
     def function(self, name: str) -> Applicable:
         """A registered function, from its definition."""
@@ -161,9 +222,17 @@ class HTTPTransport:
         found: dict[str, Any] = self._get("profile?events=true")
         return found
 
+    def compiled(self) -> list[dict[str, Any]]:
+        """How the session's programs ran that recur."""
+        items: list[dict[str, Any]] = self._get("compiled")["items"]
+        return items
+
     def close(self) -> None:
         """End the session on the server, as well as can be: it may be gone already."""
         self._programs.close()
+        self._leave()
+
+    def _leave(self) -> None:
         with contextlib.suppress(httpx.HTTPError):
             self._client.delete(f"/v1/sessions/{self.session_id}", timeout=5.0)
         self._client.close()
@@ -189,15 +258,3 @@ class HTTPTransport:
         if response.is_error:
             raise problem_to_error(self.url, response.status_code, response.content)
         return response.json()
-
-
-def problem_to_error(url: str, status: int, body: bytes) -> errors.TelegradError:
-    """The exception that local code would have raised, from a problem+json answer."""
-    try:
-        problem = json.loads(body)
-        slug = str(problem.pop("type")).removeprefix(PROBLEM_PREFIX)
-        detail = str(problem.pop("detail"))
-    except (ValueError, KeyError, AttributeError):
-        return errors.InternalError(f"{url} answered {status} without a problem document")
-    context = {k: v for k, v in problem.items() if k not in ("title", "status", "instance")}
-    return errors.from_slug(slug, detail, context)

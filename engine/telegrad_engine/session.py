@@ -16,6 +16,7 @@ import numpy as np
 from . import dtypes
 from .amp.autocast import autocast_to
 from .checkpoint.section import Sections
+from .convert import as_array
 from .custom import SHARED, Budget, Library, verify
 from .devices import device as device_of
 from .devices import on
@@ -31,14 +32,18 @@ from .errors import (
 )
 from .modes import state
 from .overloads import find_op as find_op
+from .program.inlining import Inliner
 from .program.instructions import Instruction
-from .program.remembered import MEMORY, Memory
+from .program.procedures import Procedures
+from .program.remembered import MEMORY, Bound, Memory
+from .program.uploads import stays
 from .program.verbs import VERBS, Verb
 from .suspension.waiting import Suspended, Suspensions
 from .tensor import Tensor, apply, upload
 
 if TYPE_CHECKING:
     from .profiler import profile, record_function
+    from .program.compiled import Compiler
 
 logger = logging.getLogger(__name__)
 DEFAULT_BYTES = 2 * 2**30
@@ -66,7 +71,8 @@ class Session:
     ``device`` says where they live: "cpu" (NumPy), "jax" or "cuda" (CuPy); one that cannot be had here raises
     InvalidOperation with what is missing. ``dtype`` is the default floating dtype, ``seed`` starts the
     generator, ``max_bytes`` bounds the memory of the tensors that ops and uploads make. ``library`` has the
-    registered functions and ``memory`` the programs that it shares with other sessions.
+    registered functions and ``memory`` the programs that it shares with other sessions; ``compiler``, if there is
+    one, runs those of them that it can as single executables.
     """
 
     def __init__(
@@ -78,6 +84,7 @@ class Session:
         max_bytes: int = DEFAULT_BYTES,
         library: Library = SHARED,
         memory: Memory = MEMORY,
+        compiler: Compiler | None = None,
     ) -> None:
         self._check_default(dtype)
         self.tensors: dict[str, Tensor] = {}
@@ -87,6 +94,7 @@ class Session:
         self.library = library
         self.functions = Library(library)
         self.memory = memory
+        self.compiler = compiler
         self.used_bytes = 0
         self.programs = 0
         self.instructions = 0
@@ -98,6 +106,8 @@ class Session:
         """The labelled ranges of a profile that have begun and not ended, innermost last."""
         self.suspensions = Suspensions()
         self.checkpoints = Sections(self)
+        self.procedures = Procedures()
+        self.inliner = Inliner(self.procedures)
         self._device = device_of(device)
         self._generator = np.random.default_rng(seed)
         self._arrays: dict[int, weakref.ref[Any]] = {}
@@ -111,6 +121,12 @@ class Session:
         A failing instruction raises its TelegradError with ``instruction``, ``op``, ``ids`` and
         ``shapes`` in the context; those before it stand, those after it did not run.
         """
+        if self.compiler is not None and isinstance(program, Bound):
+            return self.compiler.run(self, self.inliner.written_out(program))
+        return self.run_instructions(program)
+
+    def run_instructions(self, program: Sequence[Instruction]) -> Answer:
+        """``run``, one instruction at a time whatever the program."""
         values: dict[str, Value] = {}
         self.programs += 1
         unchanging = _tail(program)
@@ -129,16 +145,21 @@ class Session:
                     return Answer(values, {**stop.pending, "instruction": index})
                 except TelegradError as error:
                     raise self._locate(error, index, instruction) from None
-                except MemoryError:
-                    raise self._locate(TooLarge(OUT_OF_MEMORY), index, instruction) from None
                 except Exception as error:
-                    if self._device is not None and self._device.backend.is_out_of_memory(error):
-                        raise self._locate(TooLarge(OUT_OF_MEMORY), index, instruction) from None
-                    # A kernel met values that no rule foresaw: the instruction is at fault, not the server.
-                    logger.warning("%s failed unforeseen", instruction.op, exc_info=True)
-                    wrapped = InvalidOperation(f"{instruction.op}: {error}")
-                    raise self._locate(wrapped, index, instruction) from error
+                    raise self._locate(self.explained(error, instruction), index, instruction) from error
         return Answer(values)
+
+    def explained(self, error: Exception, instruction: Instruction) -> TelegradError:
+        """What to say of an instruction that failed."""
+        if isinstance(error, TelegradError):
+            return error
+        if isinstance(error, MemoryError) or (
+            self._device is not None and self._device.backend.is_out_of_memory(error)
+        ):
+            return TooLarge(OUT_OF_MEMORY)
+        # A kernel met values that no rule foresaw: the instruction is at fault, not the server.
+        logger.warning("%s failed unforeseen", instruction.op, exc_info=True)
+        return InvalidOperation(f"{instruction.op}: {error}")
 
     def _execute(self, instruction: Instruction) -> None:
         previous = state.grad_enabled
@@ -271,8 +292,9 @@ class Session:
         """Count the memory of a result until its array dies, whoever holds it: a name or the graph."""
         self._account_array(tensor._data)
 
-    def _account_array(self, array: Any) -> None:
-        if getattr(array, "base", None) is not None or id(array) in self._arrays:
+    def _account_array(self, array: Any, lent: bool = False) -> None:
+        """Count an array's memory, unless it is another's; ``lent`` if it came from outside and is nobody else's."""
+        if (getattr(array, "base", None) is not None and not lent) or id(array) in self._arrays:
             return
         key, nbytes = id(array), array.nbytes
         self.used_bytes += nbytes
@@ -284,6 +306,18 @@ class Session:
                 owner.used_bytes -= nbytes
 
         self._arrays[key] = weakref.ref(array, release)
+
+    def upload(self, array: Any, dtype: dtypes.DType | None) -> Tensor:
+        """A tensor of an array that was sent: a copy, or the array itself where it is all but all of its message."""
+        if not stays(array, dtype):
+            array = as_array(array, dtype)
+            self.check_room(array.nbytes)
+            return upload(array)
+        self.check_room(array.nbytes)
+        result = upload(array)
+        if result._data is array:
+            self._account_array(array.base, lent=True)
+        return result
 
     def _recount(self, inputs: Sequence[Any]) -> None:
         """Count arrays that replaced those of tensors that were written to, where arrays cannot be."""

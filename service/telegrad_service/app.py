@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from . import __version__, openapi, problems
 from .autograd import endpoints as autograd
 from .catalogue import endpoints as catalogue
+from .compiled import endpoints as compiled
 from .functions import endpoints as functions
 from .graph import endpoints as graph
 from .health import endpoints as health
@@ -27,7 +28,9 @@ from .tensors import endpoints as tensors
 logger = logging.getLogger(__name__)
 EXPIRY_PERIOD_S = 5.0
 # Routes are tried in this order, and a training loop asks for programs alone.
-RESOURCES = (programs, sessions, tensors, ops, functions, autograd, pending, graph, profile, catalogue, health)
+RESOURCES = (
+    programs, sessions, tensors, ops, functions, autograd, pending, graph, profile, compiled, catalogue, health,
+)  # fmt: skip
 ROUTERS = [resource.router for resource in RESOURCES]
 
 

@@ -6,7 +6,9 @@ import os
 from typing import NamedTuple
 
 from telegrad_engine.backends import installed
-from telegrad_engine.errors import InvalidValue
+from telegrad_engine.errors import InvalidOperation, InvalidValue
+
+from .settings import Settings
 
 
 class Device(NamedTuple):
@@ -27,3 +29,13 @@ def check_device(name: str) -> Device:
         return DEVICES[name]
     except KeyError:
         raise InvalidValue(f"no device {name!r:.60} here; available: {', '.join(DEVICES)}") from None
+
+
+def check_compiling(settings: Settings) -> None:
+    """Raise InvalidOperation, with what is missing, unless programs can be compiled here."""
+    if not settings.compile_after:
+        raise InvalidOperation("this server compiles no programs: its compile_after is 0")
+    if "jax" not in DEVICES:
+        raise InvalidOperation(
+            "compile needs jax, which is not installed here: pip install 'telegrad-service[jax]' where the server runs"
+        )

@@ -13,12 +13,13 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from itertools import count
-from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
+from typing import Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from telegrad_engine import dtypes
 from telegrad_engine.custom import Library, installed_library
 from telegrad_engine.devices import device
 from telegrad_engine.errors import ServerBusy, UnknownSession
+from telegrad_engine.program.compiled import Compiler
 from telegrad_engine.program.remembered import Memory
 from telegrad_engine.session import Session
 
@@ -27,6 +28,8 @@ from .sequence import SequenceRecord
 from .settings import Settings
 
 P = ParamSpec("P")
+GOING_AWAY, ENDED, TAKEN_OVER = 1001, 4404, 4409
+"""Why a stream is closed: WebSocket's own code where it has one; the others are ours, after HTTP's statuses."""
 T = TypeVar("T")
 
 
@@ -38,6 +41,14 @@ class SessionOptions(NamedTuple):
     dtype: dtypes.DType = dtypes.float32
     seed: int | None = None
     ttl_s: float | None = None
+    compile: bool = False
+
+
+class Stoppable(Protocol):
+    """A stream of programs, as far as the host is concerned."""
+
+    def stop(self, code: int, reason: str) -> None:
+        """End soon, and say why with a WebSocket close code."""
 
 
 class SessionHandle(ABC):
@@ -53,11 +64,18 @@ class SessionHandle(ABC):
         self.ttl_s = ttl_s
         self.created_at = self.last_used_at = time.time()
         self.sequence = SequenceRecord()
+        self.streams: set[Stoppable] = set()
+        """The connections on which programs of the session arrive."""
 
     @property
     def expires_at(self) -> float:
         """When the session ends if nobody uses it."""
         return self.last_used_at + self.ttl_s
+
+    def stop_streams(self, code: int, reason: str) -> None:
+        """Have the session's streams end: each answers what it runs, and closes."""
+        for stream in list(self.streams):
+            stream.stop(code, reason)
 
     @abstractmethod
     async def call(self, function: Callable[Concatenate[Session, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -113,6 +131,7 @@ class _Local(SessionHandle):
         workers: Workers,
         library: Library,
         memory: Memory,
+        compiler: Compiler,
     ) -> None:
         super().__init__(number, options, options.ttl_s or settings.session_ttl_s)
         self._session = Session(
@@ -122,6 +141,7 @@ class _Local(SessionHandle):
             max_bytes=settings.max_session_bytes,
             library=library,
             memory=memory,
+            compiler=compiler if options.compile else None,
         )
         self._actor = Actor(workers)
 
@@ -158,6 +178,7 @@ class InProcessHost(SessionHost):
         self._numbers = count(1)
         self.library = installed_library()
         self._memory = Memory(settings.remembered_programs)
+        self._compiler = Compiler(settings.compile_after)
 
     async def create(self, options: SessionOptions) -> SessionHandle:
         """A new session on this process's threads."""
@@ -167,7 +188,9 @@ class InProcessHost(SessionHost):
             await self.expire()
         if len(self._sessions) >= self._settings.max_sessions:
             raise ServerBusy(f"the server holds {self._settings.max_sessions} sessions, as many as it may")
-        handle = _Local(next(self._numbers), options, self._settings, self._workers, self.library, self._memory)
+        handle = _Local(
+            next(self._numbers), options, self._settings, self._workers, self.library, self._memory, self._compiler
+        )
         self._sessions[handle.id] = handle
         return handle
 
@@ -186,7 +209,7 @@ class InProcessHost(SessionHost):
     async def end(self, session_id: str) -> None:
         """Forget a session; what it runs or has waiting still finishes."""
         self.find(session_id)
-        del self._sessions[session_id]
+        self._sessions.pop(session_id).stop_streams(ENDED, "the session has ended")
 
     async def expire(self) -> None:
         """End the sessions and passes whose time is up, but in none that computes."""
@@ -196,12 +219,15 @@ class InProcessHost(SessionHost):
                 continue
             if handle.expires_at < now:
                 del self._sessions[handle.id]
+                handle.stop_streams(ENDED, "the session has expired")
             elif handle.last_used_at + self._settings.pending_timeout_s < now:
                 await handle.give_up_waiting()
 
     async def drain(self, seconds: float) -> bool:
         """Refuse new work and wait for the threads to finish what they have."""
         self.draining = True
+        for handle in self._sessions.values():
+            handle.stop_streams(GOING_AWAY, "the server is about to stop")
         deadline = time.monotonic() + seconds
         while busy := any(handle.busy for handle in self._sessions.values()):
             if time.monotonic() > deadline:

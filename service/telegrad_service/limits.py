@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from telegrad_engine.errors import MalformedRequest, TooLarge
 
@@ -20,11 +20,14 @@ async def read_body(request: Request, media_type: str, settings: Settings) -> by
         raise _too_large(limit, media_type)
     chunks: list[bytes] = []
     size = 0
-    async for chunk in request.stream():
-        size += len(chunk)
-        if size > limit:
-            raise _too_large(limit, media_type)
-        chunks.append(chunk)
+    try:
+        async for chunk in request.stream():
+            size += len(chunk)
+            if size > limit:
+                raise _too_large(limit, media_type)
+            chunks.append(chunk)
+    except ClientDisconnect:
+        raise MalformedRequest("the client went away before the end of the body") from None
     if declared is not None and size != int(declared):
         raise MalformedRequest(f"the body ended after {size} of {declared} bytes")
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)

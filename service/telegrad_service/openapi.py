@@ -35,6 +35,7 @@ read gradients over HTTP; or send many instructions at once as a program.
 * Errors are problem documents (RFC 9457). `type` names the kind of error, `detail` says it in
   PyTorch's words. After an error the session is as usable as before.
 * A mutation that carries `Telegrad-Sequence: N` (1, 2, 3, …) can be repeated safely: it runs once.
+* Programs also travel over a WebSocket, `/v1/sessions/{session}/stream`, several at a time: docs/stream.md.
 """
 TAGS = [
     {"name": "sessions", "description": "Each holds tensors, their graph and a random number generator."},

@@ -30,6 +30,7 @@ TYPE_PREFIX = "urn:telegrad:problem:"
 RETRIED = frozenset({429, 503})
 """Statuses that carry ``Retry-After``."""
 RETRY_AFTER_S = 1
+OWN_FAULT = "the server met an error of its own; it is in the server's log"
 
 
 class Problem(BaseModel):
@@ -61,10 +62,10 @@ def content(error: TelegradError) -> dict[str, Any]:
     } | error.context
 
 
-def problem(error: TelegradError, headers: Mapping[str, str] | None = None) -> Response:
-    """The answer that tells of an error."""
+def problem(error: TelegradError, headers: Mapping[str, str] | None = None, **members: Any) -> Response:
+    """The answer that tells of an error; its document may have more ``members``."""
     extra = {"retry-after": str(RETRY_AFTER_S)} if error.status in RETRIED else {}
-    body = json.dumps(content(error), default=str).encode()
+    body = json.dumps(content(error) | members, default=str).encode()
     return Response(body, error.status, {**extra, **(headers or {})}, media_type=MEDIA_TYPE)
 
 
@@ -90,7 +91,7 @@ def from_exception(error: Exception, request: Request) -> tuple[TelegradError, M
             return MethodNotAllowed(f"{request.method} is not possible on {path!r}"), error.headers
         if error.status_code < 500:
             return MalformedRequest(str(error.detail)), error.headers
-    return InternalError("the server met an error of its own; it is in the server's log"), None
+    return InternalError(OWN_FAULT), None
 
 
 async def _respond(request: Request, error: Exception) -> Response:

@@ -6,6 +6,7 @@ FastAPI sees the request.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
@@ -17,8 +18,9 @@ from telegrad_engine.program import json_codec
 
 from . import media, problems
 from .limits import read_body
-from .sequence import HEADER, checksum, parse_number
+from .sequence import HEADER, NOT_DONE, checksum, parse_number
 
+logger = logging.getLogger(__name__)
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 WITH_BODY = frozenset({"POST", "PATCH", "PUT"})
 SEQUENCE_PARAMETER = {
@@ -94,9 +96,11 @@ async def _once(request: Request, header: str, handler: Callable[[Request], Awai
             return await handler(request)
         except Exception as error:
             response, headers = problems.from_exception(error, request)
-            if response.status >= 500:
+            if response.status == NOT_DONE:
                 raise
-            return problems.problem(response, headers)
+            if response.status >= 500:
+                logger.exception("a numbered request failed; it is answered so when it is repeated")
+            return problems.problem(response, headers, sequence=number)
 
     scope = request.scope
     kind = scope.get("telegrad.content_type"), scope["telegrad.accept"]

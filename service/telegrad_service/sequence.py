@@ -105,6 +105,6 @@ def parse_number(text: str, name: str = HEADER, least: int = 1) -> int:
 def checksum(body: bytes | memoryview) -> int:
     """A number that tells two bodies of one client apart, at the speed of memory; it withstands no ill will."""
     view = memoryview(body)
-    whole = len(view) // _ROW * _ROW
-    sums = np.frombuffer(view[:whole], np.uint64).reshape(-1, _ROW // 8).sum(0, dtype=np.uint64)
-    return hash((len(view), sums.tobytes(), bytes(view[whole:])))
+    rows = len(view) // _ROW
+    words = np.ndarray((rows, _ROW // 8), np.uint64, view[: rows * _ROW])
+    return hash((len(view), words.sum(0).tobytes(), bytes(view[rows * _ROW :])))

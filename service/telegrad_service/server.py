@@ -12,9 +12,12 @@ from fastapi import FastAPI
 
 from .settings import Settings
 from .tuning import tune
+from .websocket import StreamProtocol
 
 CLOSE_S = 5
 """Seconds that connections get to end after the last program did."""
+PING_S = 20
+"""Seconds between pings on a stream, which keep what is between it and its client from forgetting the connection."""
 KEEP_ALIVE_S = 75
 """Seconds that an idle connection stays open: a person at a prompt thinks for longer than uvicorn's five."""
 
@@ -35,6 +38,12 @@ class Server(uvicorn.Server):
                 server_header=False,
                 timeout_graceful_shutdown=CLOSE_S,
                 timeout_keep_alive=KEEP_ALIVE_S,
+                ws=StreamProtocol,
+                ws_max_size=settings.max_body_bytes,
+                ws_per_message_deflate=False,
+                ws_ping_interval=PING_S,
+                # A client that waits for nothing need not read, so it may not answer; TCP says when it is gone.
+                ws_ping_timeout=None,
             )
         )
         self._host = app.state.host

@@ -44,6 +44,11 @@ class Settings(Address):
     remembered_programs: int = Field(
         default=512, ge=0, description="how many programs are remembered, so that clients need only name them"
     )
+    compile_after: int = Field(
+        default=20,
+        ge=0,
+        description="how often a program runs before it is compiled, in sessions that ask for it; 0 is never",
+    )
     max_sessions: int = Field(default=256, ge=1, description="how many sessions may exist")
     max_session_bytes: int = Field(default=2048 * MIB, ge=1, description="bytes of tensors that one session may hold")
     session_ttl_s: float = Field(

@@ -5,25 +5,72 @@ Whatever executes does so as a program; the rest only looks.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from telegrad_engine.errors import TooLarge
-from telegrad_engine.program import Instruction, json_codec, wire
+from telegrad_engine.errors import InternalError, ProgramNotRun, SequenceConflict, TelegradError, TooLarge
+from telegrad_engine.program import Instruction, json_codec, safetensors, wire
 from telegrad_engine.session import Answer, Session, Value, find_op
 
-from . import npy
+from . import npy, problems
 from .media import JSON, NPY
+from .sequence import checksum, parse_number, skips
+
+logger = logging.getLogger(__name__)
 
 
 def run_encoded(
     session: Session, body: bytes, content_type: str, accept: str, max_depth: int, max_elements: int
-) -> bytes:
+) -> wire.Container:
     """Run the program in ``body`` and encode its answer, before another program can change the arrays."""
     answer = session.run(wire.decode_program(body, content_type, max_depth, session.memory))
     if accept == JSON:
         check_elements(answer.values.values(), max_elements)
     return wire.encode_answer(answer, accept)
+
+
+class Numbered(NamedTuple):
+    """What became of a program of the stream."""
+
+    number: int | None
+    """Its sequence number, if it could be read."""
+    seen: int = 0
+    """The last number whose answer its sender had read."""
+    fingerprint: int = 0
+    answer: wire.Container = b""
+    error: TelegradError | None = None
+    complete: bool = False
+    """Whether it ran to its end."""
+
+
+def run_numbered(session: Session, body: bytes, last: int, failed: int, max_depth: int) -> Numbered:
+    """Run the program in a container whose number follows ``last``; with any other number nothing happens.
+
+    Nor does it run if its sender had not seen that program ``failed`` did not run to its end.
+    """
+    try:
+        metadata, arrays = safetensors.decode(body)
+        number = parse_number(metadata.get("sequence", ""), "sequence")
+        seen = parse_number(metadata.get("seen", ""), "seen", least=0)
+    except TelegradError as error:
+        return Numbered(None, error=error)
+    if number > last + 1:
+        return Numbered(number, seen, error=SequenceConflict(skips(number, last)))
+    fingerprint = checksum(body)
+    if number <= last:
+        return Numbered(number, seen, fingerprint)
+    try:
+        if failed > seen:
+            raise ProgramNotRun(f"program {number} did not run: program {failed} before it has not run to its end")
+        answer = session.run(wire.program_of(metadata, arrays, max_depth, session.memory))
+        content = wire.encode_answer(answer, labels={"sequence": str(number)})
+    except TelegradError as error:
+        return Numbered(number, seen, fingerprint, error=error)
+    except Exception:
+        logger.exception("a program of the stream met an error of the server's own")
+        return Numbered(number, seen, fingerprint, error=InternalError(problems.OWN_FAULT))
+    return Numbered(number, seen, fingerprint, content, complete=answer.pending is None)
 
 
 def run(session: Session, program: Sequence[Instruction]) -> None:
@@ -83,12 +130,12 @@ def fetch(session: Session, ids: Sequence[str], values: bool) -> list[Value]:
     return [answer.values[name] for name in ids]
 
 
-def fetch_encoded(session: Session, name: str, with_data: bool, accept: str, max_elements: int) -> bytes:
+def fetch_encoded(session: Session, name: str, with_data: bool, accept: str, max_elements: int) -> wire.Container:
     """One tensor in a media type."""
     return encode(fetch(session, [name], with_data or accept != JSON)[0], accept, max_elements)
 
 
-def encode(value: Value, accept: str, max_elements: int) -> bytes:
+def encode(value: Value, accept: str, max_elements: int) -> wire.Container:
     """A fetched tensor in a media type; the binary ones need its value."""
     if accept == JSON:
         return tensor_json(value, max_elements)

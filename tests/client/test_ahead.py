@@ -127,7 +127,7 @@ def test_an_idle_connection_that_was_ended_is_opened_again(server: str) -> None:
         x = tg.ones(2)
         assert x.tolist() == [1.0, 1.0]
         transport: Any = session.recorder.transport
-        transport._programs._http.sock.shutdown(socket.SHUT_RDWR)
+        transport._programs._socket._socket.shutdown(socket.SHUT_RDWR)
         assert (x + 1).tolist() == [2.0, 2.0]
 
 
@@ -138,4 +138,5 @@ def test_through_a_proxy_programs_go_by_httpx(server: str, monkeypatch: pytest.M
     with tg.connect(server) as session:
         assert (tg.ones(2) + 1).tolist() == [2.0, 2.0]
         transport: Any = session.recorder.transport
-        assert type(transport._programs).__name__ == "Proxied"
+        assert type(transport._programs).__name__ == "Posts"
+        assert type(transport._programs._connection).__name__ == "Proxied"

@@ -104,8 +104,7 @@ def test_a_request_that_did_not_happen_keeps_its_number() -> None:
 
     async def go() -> None:
         record = SequenceRecord()
-        for status in (503, 429, 500):
-            assert (await record.once(1, 0, lambda status=status: answer(status))).status_code == status
+        assert (await record.once(1, 0, lambda: answer(503))).status_code == 503
         assert record.last == 0
         assert (await record.once(1, 0, lambda: answer(422))).status_code == 422
         assert (await record.once(1, 0, lambda: answer(200))).status_code == 422

@@ -59,6 +59,7 @@ def test_every_resource_is_there(document: dict[str, Any]) -> None:
         ("POST", f"{session}/programs"),
         ("GET", f"{session}/graph"),
         ("GET", f"{session}/profile"),
+        ("GET", f"{session}/compiled"),
         *(("GET", path) for path in ("/v1/ops", "/v1/ops/{op}", "/v1/devices", "/healthz", "/readyz")),
     }
 

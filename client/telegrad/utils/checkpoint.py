@@ -22,6 +22,7 @@ from telegrad_engine.checkpoint import (
 from telegrad_engine.errors import NotSupported
 from telegrad_engine.modes import no_grad
 
+from ..recorder import Recorder
 from ..tensor import Tensor, recorder_of, refs
 from ..tracing_recorder import active
 from ..whole_passes import mark
@@ -38,7 +39,13 @@ def _recomputed(call: Call) -> Any:
     options = {"preserve_rng_state": call.preserve, "determinism_check": call.compare, "early_stop": call.early_stop}
     # Named by how deep it is: a loop's programs are alike, and the session knows them again.
     attrs: dict[str, Any] = {"checkpoint": f"c{recorder.open_checkpoints}"}
-    recorder.emit("checkpoint", [refs(tensors)], (), attrs | {k: False for k, v in options.items() if not v})
+    with recorder.lock:  # what other threads record is no part of it
+        return _marked(call, recorder, refs(tensors), attrs, options)
+
+
+def _marked(call: Call, recorder: Recorder, inputs: Any, attrs: dict[str, Any], options: dict[str, bool]) -> Any:
+    """What the function returns, its instructions between the two that make a checkpoint of them."""
+    recorder.emit("checkpoint", [inputs], (), attrs | {k: False for k, v in options.items() if not v})
     recorder.open_checkpoints += 1
     graph.watch(_unversioned)
     try:

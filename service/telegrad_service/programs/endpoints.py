@@ -6,13 +6,16 @@ Nothing here is parsed by pydantic or before the session's thread has it.
 from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
+from starlette.routing import WebSocketRoute
 
 from .. import work
 from ..media import JSON, SAFETENSORS, speaks
 from ..routing import Route
 from . import schemas
+from .stream import PATH, stream
 
 router = APIRouter(prefix="/v1/sessions/{session}", tags=["programs"], route_class=Route)
+router.routes.append(WebSocketRoute(PATH, stream))
 
 
 @router.post(

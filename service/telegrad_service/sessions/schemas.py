@@ -25,6 +25,9 @@ class CreateSession(Request):
     ttl_s: Ttl | None = Field(
         default=None, description="seconds of idleness after which it ends; null is the server's default"
     )
+    compile: bool = Field(
+        default=False, description="whether programs that recur are compiled; see `GET …/compiled`. Needs JAX"
+    )
     durable: bool = Field(default=False, description="whether it should survive a restart; not available yet")
 
 

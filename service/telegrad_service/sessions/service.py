@@ -10,7 +10,7 @@ from telegrad_engine import dtypes
 from telegrad_engine.errors import InvalidValue
 from telegrad_engine.session import Session as EngineSession
 
-from ..devices import check_device
+from ..devices import check_compiling, check_device
 from ..host import SessionHandle, SessionHost, SessionOptions
 from ..settings import Settings
 from .schemas import CreateSession, Session, SessionPage, SessionStatus, UpdateSession
@@ -24,7 +24,9 @@ def options(body: CreateSession, settings: Settings) -> SessionOptions:
     dtype = dtypes.parse(body.dtype)
     if not dtype.is_floating_point:
         raise InvalidValue(f"only floating-point types are supported as the default type, got {dtype.name}")
-    return SessionOptions(body.name, body.device, dtype, body.seed, _ttl(body.ttl_s, settings))
+    if body.compile:
+        check_compiling(settings)
+    return SessionOptions(body.name, body.device, dtype, body.seed, _ttl(body.ttl_s, settings), body.compile)
 
 
 def update(handle: SessionHandle, body: UpdateSession, settings: Settings) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from telegrad_engine.errors import InvalidArgument, InvalidValue, MalformedRequest, UnknownResource
-from telegrad_engine.program import Instruction, safetensors
+from telegrad_engine.program import Instruction, safetensors, wire
 from telegrad_engine.program.instructions import check_id
 from telegrad_engine.registry import Op
 from telegrad_engine.session import Session, find_op
@@ -89,7 +89,7 @@ def page(session: Session, limit: int, cursor: str | None) -> tuple[Sequence[dic
     return items, chosen[-1] if start + limit < len(names) else None
 
 
-def fetch_grad(session: Session, name: str, with_data: bool, accept: str, max_elements: int) -> bytes:
+def fetch_grad(session: Session, name: str, with_data: bool, accept: str, max_elements: int) -> wire.Container:
     """The gradient of a tensor. Raises UnknownResource if there is none."""
     if session.get(name).grad is None:
         raise UnknownResource(f"{name} has no gradient; backward has not reached it, or it was cleared", ids=[name])

@@ -1,0 +1,94 @@
+"""A session's programs as requests, one at a time: where there is no stream to be had.
+
+Each has a number in its header, so one whose answer was lost is posted again and does not run twice.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from .connection import TIMEOUTS, UNREACHABLE, Connection, Reply, failure
+from .stream import DELAYS_S
+
+HEADER = "telegrad-sequence"
+
+
+class _Posted(NamedTuple):
+    number: int
+    body: bytes | memoryview
+
+
+class Posts:
+    """The requests of one session, over one connection."""
+
+    room = 1
+    labels: Mapping[str, str] = {}
+    """Nothing in the metadata: the number travels in a header."""
+
+    def __init__(self, url: str, connection: Connection) -> None:
+        self._url, self._connection = url, connection
+        self._done = 0
+        """The last number that was used."""
+        self._posted: _Posted | None = None
+        """What is unanswered."""
+
+    @property
+    def answered(self) -> bool:
+        """Whether :meth:`receive` would hardly wait."""
+        return self._connection.answered
+
+    def send(self, body: bytes | memoryview) -> None:
+        """Send a program. Raises ConnectionFailed."""
+        if self._posted is not None:
+            self.receive()  # nobody waited for it, but its number counts, if it has come to the server
+        self._posted = _Posted(self._done + 1, body)
+        try:
+            self._connection.send(body, {HEADER: str(self._posted.number)})
+        except UNREACHABLE as error:
+            self._again(error)
+
+    def receive(self) -> Reply:
+        """Wait for the answer. Raises ConnectionFailed."""
+        tries = 0
+        while True:
+            try:
+                reply = self._connection.receive()
+                break
+            except UNREACHABLE as error:
+                self._again(error, tries)
+                tries += 1
+        if reply.status < 400 or _used(reply):
+            self._done += 1
+        self._posted = None
+        return reply
+
+    def _again(self, error: Exception, tries: int = 0) -> None:
+        """Post what is unanswered once more. Raises ConnectionFailed if that is no use."""
+        assert self._posted is not None
+        while not isinstance(error, TIMEOUTS) and tries < len(DELAYS_S):
+            time.sleep(DELAYS_S[tries])
+            tries += 1
+            try:
+                self._connection.send(self._posted.body, {HEADER: str(self._posted.number)})
+                return
+            except UNREACHABLE as another:
+                error = another
+        raise failure(self._url, error) from None
+
+    def forget(self) -> None:
+        """Nobody waits for what is under way; it may still run, once."""
+
+    def close(self) -> None:
+        """End the connection."""
+        self._connection.close()
+
+
+def _used(reply: Reply) -> bool:
+    """Whether a request that failed has used its number: then the problem document says so."""
+    try:
+        return "sequence" in json.loads(bytes(reply.body))
+    except ValueError:
+        return False

@@ -1,0 +1,21 @@
+"""Problem documents as the exceptions that they tell of."""
+
+from __future__ import annotations
+
+import json
+
+from telegrad_engine import errors
+
+PREFIX = "urn:telegrad:problem:"
+
+
+def problem_to_error(url: str, status: int, body: bytes | memoryview) -> errors.TelegradError:
+    """The exception that local code would have raised, from a problem+json answer."""
+    try:
+        problem = json.loads(bytes(body))
+        slug = str(problem.pop("type")).removeprefix(PREFIX)
+        detail = str(problem.pop("detail"))
+    except (ValueError, KeyError, AttributeError):
+        return errors.InternalError(f"{url} answered {status} without a problem document")
+    context = {k: v for k, v in problem.items() if k not in ("title", "status", "instance", "sequence")}
+    return errors.from_slug(slug, detail, context)

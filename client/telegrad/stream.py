@@ -1,0 +1,190 @@
+"""A session's programs over one WebSocket: several under way, answered in order, and no connection is indispensable.
+
+Programs are numbered. A connection that breaks is opened again; the server says which number it did last, and what
+is unanswered is sent once more: it is answered from the server's record, or runs now. docs/stream.md has the protocol.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+from telegrad_engine.errors import ConnectionFailed, TooLarge
+
+from .connection import Reply, failure
+from .problems import problem_to_error
+from .websocket import Closed, Refused, WebSocket
+
+DELAYS_S = (0.0, 0.05, 0.25, 1.0)
+"""Seconds to wait before each try to get a connection back; an answer starts them anew."""
+TAKEN_OVER = 4409
+"""The close code for a stream whose session has another one."""
+
+
+class _Sent:
+    """A program that is unanswered."""
+
+    def __init__(self, number: int, body: bytes | memoryview) -> None:
+        self.number, self.body, self.wanted = number, body, True
+
+
+class Stream:
+    """The stream of one session. Raises OSError if there is none to be had: Refused, if somebody said so."""
+
+    room = 4
+    """How many programs may be under way."""
+
+    def __init__(self, session_url: str, headers: Mapping[str, str], timeout: float) -> None:
+        self._url, self._headers, self._timeout = f"{session_url}/stream", headers, timeout
+        self._sent: deque[_Sent] = deque()
+        self._number = self._seen = 0
+        """The numbers of the program that was sent last, and of the last whose answer was read."""
+        self._tries = 0
+        self._most = 0
+        self._socket: WebSocket | None = None
+        self._open()
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """What the metadata of the next program has to say."""
+        return {"sequence": str(self._number + 1), "seen": str(self._seen)}
+
+    @property
+    def answered(self) -> bool:
+        """Whether :meth:`receive` would hardly wait."""
+        try:
+            return self._socket is None or self._socket.answered
+        except OSError:
+            return True
+
+    def send(self, body: bytes | memoryview) -> None:
+        """Send a program with :attr:`labels`. Raises ConnectionFailed, and TooLarge beyond the server's limit."""
+        if len(body) > self._most:
+            raise TooLarge(f"a program has at most {self._most} bytes here, this one has {len(body)}")
+        self._number += 1
+        self._sent.append(_Sent(self._number, body))
+        try:
+            if self._socket is None or (len(self._sent) == 1 and self._socket.answered):
+                raise Closed  # nothing is asked, so what has arrived is the end
+            self._socket.send(body)
+        except OSError as error:
+            self._resume(error)
+        except BaseException:
+            self._drop()
+            raise
+
+    def receive(self) -> Reply:
+        """Wait for the next answer. Raises ConnectionFailed."""
+        while True:
+            try:
+                if self._socket is None:
+                    raise Closed
+                frame = self._socket.receive()
+            except OSError as error:
+                self._resume(error)
+                continue
+            except BaseException:
+                self._drop()
+                raise
+            self._tries = 0
+            sent = self._sent.popleft()
+            self._seen = sent.number
+            reply = self._reply(frame, sent.number)
+            if sent.wanted:
+                return reply
+
+    def forget(self) -> None:
+        """Nobody waits for what is under way; it may still run, once."""
+        for sent in self._sent:
+            sent.wanted = False
+        if self._sent:
+            self._drop()  # a long answer that is not taken would keep the server from reading on
+
+    def close(self) -> None:
+        """End the connection."""
+        self._sent.clear()
+        self._drop()
+
+    def _reply(self, frame: str | bytes | memoryview, number: int) -> Reply:
+        if not isinstance(frame, str):
+            return Reply(200, frame, {"sequence": str(number)})
+        problem = _object(frame)
+        if problem.get("sequence") != number:
+            # It was not taken for what it is, so no number after it can be right. Start over from what is done.
+            self._sent.clear()
+            self._number = 0
+            self._resume(Closed(1002, "the server could not tell which program it was sent"))
+        return Reply(int(problem.get("status", 500)), frame.encode())
+
+    def _resume(self, error: OSError) -> None:
+        """Open the connection again, and send what is unanswered. Raises ConnectionFailed if that does not help."""
+        self._drop()
+        while not isinstance(error, TimeoutError) and getattr(error, "code", None) != TAKEN_OVER:
+            if self._tries == len(DELAYS_S):
+                break
+            time.sleep(DELAYS_S[self._tries])
+            self._tries += 1
+            try:
+                self._send_again(self._open())
+                return
+            except ConnectionFailed:
+                raise
+            except Refused as refused:
+                self._tries = 0
+                raise problem_to_error(self._url, refused.status, refused.body) from None
+            except OSError as again:
+                self._drop()
+                error = again
+            except BaseException:
+                self._drop()
+                raise
+        self._tries = 0
+        raise failure(self._url.partition("/v1/sessions/")[0], error) from None
+
+    def _send_again(self, last: int) -> None:
+        """Send what is unanswered to a server that has done all up to ``last``."""
+        assert self._socket is not None
+        # First what nobody waits for: its answer may be long, and is taken before more is sent.
+        while self._sent and not self._sent[0].wanted:
+            if self._sent[0].number > last:
+                self._socket.send(self._sent[0].body)
+                self._socket.receive()
+            self._seen = self._sent.popleft().number
+        for sent in self._sent:
+            self._socket.send(sent.body)
+
+    def _open(self) -> int:
+        """Connect; the last number that the server has done."""
+        self._socket = WebSocket(self._url, self._headers)
+        greeting = _object(self._socket.receive())
+        self._socket.have_patience(self._timeout)
+        try:
+            last, self._most = int(greeting["last"]), int(greeting["max_bytes"])
+        except (KeyError, TypeError, ValueError):
+            self._drop()
+            raise Refused(f"{self._url} does not speak Telegrad") from None
+        if not self._number:
+            self._number = self._seen = last
+        elif not self._seen <= last <= self._number:
+            self._drop()
+            raise ConnectionFailed(
+                f"{self._url}: program {self._number} was the last one sent, and the server did {last}"
+            )
+        return last
+
+    def _drop(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+
+def _object(frame: str | bytes | memoryview) -> dict[str, Any]:
+    """A frame of text as the JSON object in it; empty if it is none."""
+    try:
+        data = json.loads(frame) if isinstance(frame, str) else None
+    except ValueError:
+        data = None
+    return data if isinstance(data, dict) else {}

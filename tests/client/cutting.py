@@ -1,0 +1,105 @@
+"""A TCP proxy that cuts connections at a given byte, or refuses what it is told to."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from contextlib import suppress
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+UP, DOWN = "up", "down"
+
+
+class Cutter:
+    """Stands between a client and the server at ``url``; used with ``with``."""
+
+    def __init__(self, url: str) -> None:
+        self._target = urlsplit(url)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._open: set[asyncio.StreamWriter] = set()
+        self.passed: Counter[str] = Counter()
+        """Bytes that went through, by direction."""
+        self.cuts = 0
+        """Cuts that were made."""
+        self.refusing = False
+        """Whether new connections are closed at once."""
+        self.to_upgrades: bytes | None = None
+        """What who wants a WebSocket is answered, before the connection is closed."""
+        self._left: dict[str, int] = {}
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._server = self._call(asyncio.start_server(self._serve, "127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._loop.call_soon_threadsafe(self._server.close)
+        self.kill()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.run_until_complete(asyncio.sleep(0.01))
+        self._loop.close()
+
+    def _call(self, coroutine: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(10)
+
+    def cut(self, direction: str, after: int) -> None:
+        """End every connection once so many more bytes went in a direction."""
+        self._left = {direction: after}
+
+    def mend(self) -> None:
+        """Cut nothing any more."""
+        self._left = {}
+
+    def kill(self) -> None:
+        """End all connections now."""
+
+        async def close() -> None:
+            self._end()
+            await asyncio.sleep(0)
+
+        self._call(close())
+
+    def _end(self) -> None:
+        for writer in self._open:
+            writer.close()
+        self._open.clear()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            if self.refusing:
+                writer.close()
+                return
+            first = await reader.read(2**16)
+            if self.to_upgrades is not None and b"upgrade: websocket" in first.lower():
+                writer.write(self.to_upgrades)
+                writer.close()
+                return
+            there = await asyncio.open_connection(self._target.hostname, self._target.port)
+            self._open |= {writer, there[1]}
+            await asyncio.gather(self._pump(UP, reader, there[1], first), self._pump(DOWN, there[0], writer, b""))
+
+    async def _pump(self, way: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, data: bytes) -> None:
+        with suppress(OSError):
+            while True:
+                left = self._left.get(way)
+                if data:
+                    part = data if left is None else data[:left]
+                    self.passed[way] += len(part)
+                    writer.write(part)
+                    await writer.drain()
+                    if left is not None:
+                        self._left[way] = left - len(part)
+                if left is not None and left <= len(data):
+                    self._left = {}
+                    self.cuts += 1
+                    self._end()
+                    return
+                data = await reader.read(2**16)
+                if not data:
+                    break
+        writer.close()

@@ -1,0 +1,419 @@
+"""The stream of a session: programs over one WebSocket, seen by a client that is not ours."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from safetensors import deserialize
+from safetensors.numpy import load, save
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import ClientConnection, connect
+
+from .conftest import SessionClient, running
+
+TIMEOUT_S = 20
+
+
+def dial(session: SessionClient, **options: Any) -> ClientConnection:
+    """A connection to the session's stream."""
+    address = str(session.client.base_url).rstrip("/").replace("http", "ws", 1)
+    return connect(f"{address}{session.path}/stream", compression=None, max_size=None, **options).__enter__()
+
+
+class Talk:
+    """One connection, after the server's greeting."""
+
+    def __init__(self, session: SessionClient) -> None:
+        self.socket = dial(session)
+        self.greeting = json.loads(self.socket.recv(TIMEOUT_S))
+
+    def send(self, number: int, *instructions: dict[str, Any], seen: int | None = None, **arrays: Any) -> None:
+        self.socket.send(container(number, *instructions, seen=seen, **arrays))
+
+    def receive(self) -> Any:
+        """A problem document, or the metadata and tensors of an answer."""
+        frame = self.socket.recv(TIMEOUT_S)
+        if isinstance(frame, str):
+            return json.loads(frame)
+        size = int.from_bytes(frame[:8], "little")
+        metadata = json.loads(frame[8 : 8 + size])["__metadata__"]
+        return {"sequence": int(metadata["sequence"]), **json.loads(metadata["answer"]), "arrays": load(frame)}
+
+    def ask(self, number: int, *instructions: dict[str, Any], **options: Any) -> Any:
+        self.send(number, *instructions, **options)
+        return self.receive()
+
+    def say(self, frame: bytes) -> Any:
+        self.socket.send(frame)
+        return self.receive()
+
+    def closed(self) -> int:
+        """The code with which the server closes; what it says before is of no matter."""
+        with pytest.raises(ConnectionClosed) as caught:
+            while True:
+                self.socket.recv(TIMEOUT_S)
+        assert caught.value.rcvd is not None
+        return caught.value.rcvd.code
+
+
+def container(number: Any, *instructions: dict[str, Any], seen: int | None = None, **arrays: Any) -> bytes:
+    metadata = {"program": json.dumps(instructions), "seen": str(number - 1 if seen is None else seen)}
+    return save(arrays, {**metadata, "sequence": str(number)})
+
+
+@pytest.fixture
+def talk(session: SessionClient) -> Iterator[Talk]:
+    made = Talk(session)
+    yield made
+    made.socket.close()
+
+
+UP = {"op": "tensor", "out": ["x"]}
+ADD = {"op": "add_", "in": ["x", 1]}
+BAD = {"op": "neg", "in": ["nope"], "out": ["never"]}
+
+
+def fetch(*names: str) -> dict[str, Any]:
+    return {"op": "fetch", "in": [list(names)]}
+
+
+def is_problem(found: dict[str, Any], status: int, slug: str, number: int | None) -> None:
+    assert (found["status"], found["type"], found["sequence"]) == (status, f"urn:telegrad:problem:{slug}", number)
+    assert found["title"] and found["detail"]
+
+
+def test_the_first_frame_says_where_the_session_is(session: SessionClient, talk: Talk) -> None:
+    assert talk.greeting == {"session": session.id, "last": 0, "failed": 0, "max_bytes": 512 * 2**20}
+
+
+def test_programs_are_answered_in_order_as_they_are_posted(session: SessionClient, talk: Talk) -> None:
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    talk.send(1, UP, x=x)
+    for number in range(2, 12):
+        talk.send(number, ADD, fetch("x"), seen=0)
+    assert talk.receive()["sequence"] == 1
+    for number in range(2, 12):
+        answer = talk.receive()
+        assert answer["sequence"] == number
+        np.testing.assert_array_equal(answer["arrays"]["x"], x + number - 1)
+        assert answer["values"]["x"]["shape"] == [2, 3]
+    assert session.data("x") == (x + 10).tolist()
+    assert session.get().json()["sequence"] == 11
+
+
+@pytest.mark.parametrize("size", [0, 1, 31, 2**10, 2**14 + 1, 2**16, 2**20 + 3])
+def test_messages_of_all_sizes(talk: Talk, size: int) -> None:
+    x = np.random.default_rng(size).integers(0, 256, size, dtype=np.uint8)
+    np.testing.assert_array_equal(talk.ask(1, UP, fetch("x"), x=x)["arrays"]["x"], x)
+
+
+def test_what_is_behind_a_failure_does_not_run_until_its_sender_knows(session: SessionClient, talk: Talk) -> None:
+    talk.ask(1, UP, x=np.zeros(1, np.float32))
+    talk.send(2, ADD, BAD, ADD, seen=1)
+    talk.send(3, ADD, seen=1)
+    talk.send(4, ADD, seen=1)
+    failed = talk.receive()
+    is_problem(failed, 404, "unknown-tensor", 2)
+    assert failed["instruction"] == 1
+    is_problem(talk.receive(), 409, "not-run", 3)
+    is_problem(talk.receive(), 409, "not-run", 4)
+    assert session.data("x") == [1.0]
+    is_problem(talk.ask(5, ADD, seen=1), 409, "not-run", 5)
+    assert talk.ask(6, ADD, seen=2)["sequence"] == 6
+    assert session.data("x") == [2.0]
+
+
+def test_a_pass_that_waits_for_the_client_holds_up_what_is_behind_it(session: SessionClient, talk: Talk) -> None:
+    hook = {"op": "client_hook", "in": ["y"], "attrs": {"hook": "h"}}
+    make = {"op": "tensor", "out": ["x"], "attrs": {"requires_grad": True}}
+    talk.ask(1, make, {"op": "mul", "in": ["x", 2], "out": ["y"]}, hook, x=np.ones(1, np.float32))
+    talk.send(2, {"op": "backward", "in": [["y"]]}, seen=1)
+    talk.send(3, {"op": "free", "in": [["x"]]}, seen=1)
+    waiting = talk.receive()["pending"]
+    is_problem(talk.receive(), 409, "not-run", 3)
+    resume = {"op": "resume", "in": [[]], "attrs": {"call": waiting["call"]}}
+    assert talk.ask(4, resume, seen=3)["sequence"] == 4
+    assert session.get("/tensors/x/grad").json()["data"] == [2.0]
+
+
+def test_repeated_it_is_answered_from_the_record(session: SessionClient, talk: Talk) -> None:
+    upload, add, bad = container(1, UP, fetch("x"), x=np.ones(3, np.float32)), container(2, ADD), container(3, BAD)
+    first, again = talk.say(upload), talk.say(upload)
+    assert first.pop("arrays")["x"].tolist() == again.pop("arrays")["x"].tolist() == [1, 1, 1]
+    assert first == again
+    for _ in range(3):
+        assert talk.say(add)["sequence"] == 2
+    for _ in range(2):
+        is_problem(talk.say(bad), 404, "unknown-tensor", 3)
+    is_problem(talk.ask(3, ADD), 409, "sequence-conflict", 3)
+    is_problem(talk.say(upload), 409, "sequence-conflict", 1)  # it was seen, as the next program said
+    assert session.data("x") == [2.0, 2.0, 2.0]
+
+
+def test_a_number_that_skips_ahead_is_not_used(session: SessionClient, talk: Talk) -> None:
+    talk.ask(1, UP, x=np.zeros(1, np.float32))
+    for _ in range(2):
+        skipping = talk.ask(3, ADD, seen=1)
+        is_problem(skipping, 409, "sequence-conflict", 3)
+        assert "the next one is 2" in skipping["detail"]
+    assert talk.ask(2, ADD)["sequence"] == 2
+    assert session.data("x") == [1.0]
+
+
+def test_another_connection_goes_on_where_the_first_was(session: SessionClient) -> None:
+    first = Talk(session)
+    first.ask(1, UP, x=np.zeros(1, np.float32))
+    add = container(2, ADD, fetch("x"))
+    first.say(add)
+    first.socket.socket.shutdown(socket.SHUT_RDWR)
+    second = Talk(session)
+    assert second.greeting["last"] == 2
+    assert second.say(add)["arrays"]["x"].tolist() == [1.0]
+    assert second.ask(3, ADD, fetch("x"))["arrays"]["x"].tolist() == [2.0]
+    second.socket.close()
+
+
+def test_a_second_connection_takes_over(session: SessionClient, talk: Talk) -> None:
+    other = Talk(session)
+    assert talk.closed() == 4409
+    assert other.ask(1, UP, x=np.zeros(1, np.float32))["sequence"] == 1
+    other.socket.close()
+
+
+def test_numbers_are_the_sessions_whichever_way_they_come(session: SessionClient, talk: Talk) -> None:
+    talk.ask(1, UP, x=np.zeros(1, np.float32))
+    posted = session.run(ADD, headers={"telegrad-sequence": "2"})
+    assert posted.status_code == 200
+    failed = session.run(BAD, headers={"telegrad-sequence": "3"})
+    assert failed.json()["sequence"] == 3
+    is_problem(talk.ask(4, ADD, seen=2), 409, "not-run", 4)
+    assert talk.ask(5, ADD, seen=4)["sequence"] == 5
+    assert session.data("x") == [2.0]
+
+
+# What is wrong ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b"",
+        b"garbage",
+        b"\xff" * 64,
+        (2**30).to_bytes(8, "little") + b"{}",
+        container(1, UP, x=np.zeros(4, np.float32))[:-5],
+        container(1, UP, x=np.zeros(4, np.float32)) + b"more",
+        save({}, {"program": "[]"}),
+        save({}, {"program": "[]", "sequence": "1"}),
+        save({}, {"program": "[]", "sequence": "one", "seen": "0"}),
+        save({}, {"program": "[]", "sequence": "0", "seen": "0"}),
+        save({}, {"program": "[]", "sequence": "9" * 40, "seen": "0"}),
+    ],
+    ids=range(11),
+)
+def test_a_frame_that_is_no_numbered_container_is_answered_and_changes_nothing(talk: Talk, frame: bytes) -> None:
+    talk.socket.send(frame)
+    found = talk.receive()
+    assert found["sequence"] is None and found["status"] in (400, 422)
+    assert talk.ask(1, UP, fetch("x"), x=np.ones(1, np.float32))["arrays"]["x"].tolist() == [1.0]
+
+
+@pytest.mark.parametrize("program", ["", "{}", "[1]", "[" * 10_000, '[{"op":"no_such_op"}]'], ids=range(5))
+def test_a_program_that_is_none_has_used_its_number(talk: Talk, program: str) -> None:
+    talk.socket.send(save({}, {"program": program, "sequence": "1", "seen": "0"}))
+    talk.send(2, UP, seen=0, x=np.ones(1, np.float32))
+    assert talk.receive()["sequence"] == 1
+    is_problem(talk.receive(), 409, "not-run", 2)
+    assert talk.ask(3, UP, x=np.ones(1, np.float32))["sequence"] == 3
+
+
+def test_text_is_not_spoken_here(session: SessionClient, talk: Talk) -> None:
+    talk.socket.send("[]")
+    assert talk.closed() == 1003
+    session.assert_usable()
+
+
+def test_a_session_that_is_not_there(client: httpx.Client, session: SessionClient) -> None:
+    client.delete(session.path)
+    with pytest.raises(InvalidStatus) as caught:
+        dial(session)
+    response = caught.value.response
+    assert response.status_code == 404
+    assert response.headers["content-type"] == "application/problem+json"
+    assert json.loads(response.body or b"")["type"] == "urn:telegrad:problem:unknown-session"
+
+
+class Raw:
+    """A connection on which anything can be written."""
+
+    def __init__(self, session: SessionClient, timeout: float = TIMEOUT_S) -> None:
+        url = session.client.base_url
+        self.socket = socket.create_connection((url.host, url.port), timeout)
+        key = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+        start = f"GET {session.path}/stream HTTP/1.1\r\nHost: {url.host}\r\nSec-WebSocket-Version: 13\r\n{key}\r\n"
+        self.socket.sendall(start.encode())
+        self.file = self.socket.makefile("rb")
+        assert b"101" in self.file.readline()
+        while self.file.readline() != b"\r\n":
+            pass
+        assert self.frame()[0] == 0x81
+
+    def frame(self) -> tuple[int, bytes]:
+        """The first byte and the payload of the next frame; of none, at the end."""
+        head = self.file.read(2)
+        if len(head) < 2:
+            return 0, b""
+        length = head[1]
+        if length > 125:
+            length = int.from_bytes(self.file.read(2 if length == 126 else 8), "big")
+        return head[0], self.file.read(length)
+
+    def close(self) -> None:
+        self.file.close()
+        self.socket.close()
+
+
+def written(first: int, payload: bytes, masked: bool = True) -> bytes:
+    """A frame as a client writes it."""
+    size, flag = len(payload), 0x80 * masked
+    head = struct.pack("!BB", first, flag | size) if size < 126 else struct.pack("!BBH", first, flag | 126, size)
+    if not masked:
+        return head + payload
+    mask = os.urandom(4)
+    return head + mask + bytes(b ^ mask[i % 4] for i, b in enumerate(payload))
+
+
+@pytest.fixture
+def raw(session: SessionClient) -> Iterator[Raw]:
+    made = Raw(session)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("piece", [1, 2, 3, 7, 64, 100_000])
+def test_however_the_bytes_are_cut(session: SessionClient, raw: Raw, piece: int) -> None:
+    x = np.arange(50, dtype=np.float32)
+    body = container(1, UP, x=x), container(2, ADD), container(3, fetch("x"))
+    frames = [written(0x82, body[0]), written(0x89, b"are you there"), written(0x82, body[1]), written(0x82, body[2])]
+    data = b"".join(frames)
+    raw.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for start in range(0, len(data), piece):
+        raw.socket.sendall(data[start : start + piece])
+    got = [raw.frame() for _ in range(4)]
+    assert (0x8A, b"are you there") in got
+    answers = [payload for first, payload in got if first == 0x82]
+    np.testing.assert_array_equal(load(answers[-1])["x"], x + 1)
+    assert [dict(deserialize(a)) for a in answers[:2]] == [{}, {}]
+
+
+def test_a_message_in_several_frames(session: SessionClient, raw: Raw) -> None:
+    body = container(1, UP, x=np.ones(100, np.float32))
+    parts = [body[:10], body[10:20], b"", body[20:]]
+    kinds = [0x02, 0x00, 0x00, 0x80]
+    for kind, part in zip(kinds, parts, strict=True):
+        raw.socket.sendall(written(kind, part) + written(0x89, b"ping"))
+    got = [raw.frame() for _ in range(5)]
+    assert sorted(first for first, _ in got) == [0x82, 0x8A, 0x8A, 0x8A, 0x8A]
+    raw.socket.sendall(written(0x82, container(2, ADD, fetch("x"))))
+    assert load(raw.frame()[1])["x"].tolist() == [2.0] * 100
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (written(0x82, b"not masked", masked=False), 1002),
+        (written(0xC2, b"a reserved bit"), 1002),
+        (written(0x83, b"a reserved kind"), 1002),
+        (written(0x80, b"the end of nothing"), 1002),
+        (written(0x81, b"\xff\xff"), 1007),
+        (struct.pack("!BBQ", 0x82, 0xFF, 2**40) + b"mask", 1009),
+        (struct.pack("!BBQ", 0x82, 0xFF, 2**63) + b"mask", 1002),
+    ],
+    ids=["no mask", "a bit", "a kind", "an end", "no text", "too long", "no length"],
+)
+def test_frames_that_are_none(session: SessionClient, raw: Raw, data: bytes, code: int) -> None:
+    raw.socket.sendall(data)
+    first, payload = raw.frame()
+    assert first == 0x88 and int.from_bytes(payload[:2], "big") in (code, 1002, 1009)
+    assert raw.frame() == (0, b"")
+    session.assert_usable()
+
+
+# Ends -------------------------------------------------------------------------------------------
+
+
+def test_the_end_of_the_session_is_the_end_of_its_stream(client: httpx.Client, session: SessionClient) -> None:
+    talk = Talk(session)
+    client.delete(session.path)
+    assert talk.closed() == 4404
+
+
+def test_an_idle_session_expires_under_an_open_stream() -> None:
+    with running() as (url, _), httpx.Client(base_url=url) as client:
+        assert Talk(SessionClient(client, ttl_s=0.2)).closed() == 4404
+
+
+def test_a_server_that_stops_finishes_what_runs_and_says_so() -> None:
+    with running() as (url, process), httpx.Client(base_url=url) as client:
+        session = SessionClient(client)
+        talk, idle = Talk(session), Talk(SessionClient(client))
+        slow = [{"op": "matmul", "in": ["x", "x"], "out": [f"y{i}"]} for i in range(40)]
+        talk.send(1, UP, *slow, x=np.zeros((400, 400), np.float32))
+        talk.send(2, *({"op": "exp", "in": ["x"], "out": [f"z{i}"]} for i in range(40)), seen=0)
+        time.sleep(0.05)
+        process.terminate()
+        assert idle.closed() == 1001
+        assert talk.closed() == 1001
+        assert process.wait(TIMEOUT_S) in (0, -15)
+
+
+# Floods -----------------------------------------------------------------------------------------
+
+MIB = 2**20
+
+
+def peak(process: Any) -> int:
+    """The most memory that a process ever had, in bytes."""
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]) * 1024
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
+@pytest.mark.parametrize("kind", ["programs", "repeats", "pings", "fragments"])
+def test_who_floods_without_reading_costs_bounded_memory(kind: str) -> None:
+    with running("--max-body-bytes", str(16 * MIB)) as (url, process), httpx.Client(base_url=url) as client:
+        session = SessionClient(client)
+        talk = Talk(session)
+        talk.ask(1, UP, x=np.zeros(8 * MIB, np.uint8))
+        talk.socket.close()
+        raw = Raw(session, timeout=1.0)
+        before, sent = peak(process), 0
+        ask = [container(n if kind == "programs" else 2, fetch("x"), seen=1) for n in range(2, 4000)]
+        flood = {
+            "programs": (written(0x82, body) for body in ask),
+            "repeats": (written(0x82, body) for body in ask),
+            "pings": (written(0x89, b"p" * 125) * 1000 for _ in range(4000)),
+            "fragments": (written(0x02 if i == 0 else 0x00, b"f" * 60_000) for i in range(8000)),
+        }[kind]
+        stuck = threading.Event()
+        try:
+            for piece in flood:
+                raw.socket.sendall(piece)
+                sent += len(piece)
+        except OSError:
+            stuck.set()
+        assert httpx.get(f"{url}/healthz").status_code == 200
+        assert peak(process) - before < 128 * MIB, sent
+        raw.close()
+        session.assert_usable()
