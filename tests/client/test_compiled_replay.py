@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +14,7 @@ import torch
 
 import telegrad as tg
 from telegrad_service.launch import running_server
+from tests.service.conftest import running
 
 WAIT_S = 60.0
 
@@ -81,3 +83,19 @@ def test_in_this_process_it_means_nothing() -> None:
     with tg.connect("local://", compile=True) as session:
         assert (tg.tensor([1.0]) * 2).item() == 2.0
         assert session.compiled() == []
+
+
+def test_a_server_that_ends_while_it_compiles_ends_in_order() -> None:
+    pytest.importorskip("jax")
+    with running("--compile-after=2") as (address, process):
+        with tg.connect(address, compile=True):
+            w = tg.ones(8, 8)
+            for _ in range(3):
+                x = tg.ones(8, 8)
+                for _ in range(1_500):  # long to compile
+                    x = (x * w).tanh()
+                x.sum().item()
+        process.terminate()
+        complaints = process.communicate(timeout=WAIT_S)[1]
+    assert "not rethrown" not in complaints
+    assert process.returncode in (0, -signal.SIGTERM)

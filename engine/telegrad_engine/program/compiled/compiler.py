@@ -11,7 +11,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
-from threading import Lock, Thread
+from threading import Lock, Thread, main_thread
 from time import perf_counter
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -180,13 +180,14 @@ class Compiler:
         with self._lock:
             self._waiting.append((entry, outline, kinds, dtype))
             if self._worker is None:
-                self._worker = Thread(target=self._work, name="telegrad-compiler", daemon=True)
+                # No daemon: the process must not end in the middle of XLA, which takes that for a crash.
+                self._worker = Thread(target=self._work, name="telegrad-compiler")
                 self._worker.start()
 
     def _work(self) -> None:
         while True:
             with self._lock:
-                if not self._waiting:
+                if not self._waiting or not main_thread().is_alive():  # the process ends: no more of it
                     self._worker = None
                     return
                 entry, outline, kinds, dtype = self._waiting.pop(0)
