@@ -292,16 +292,28 @@ def common_float(values: tuple[Any, ...]) -> np.dtype[Any]:
     return dtype if dtype in dtypes.FLOATING else default_float()
 
 
+def common_count(values: tuple[Any, ...]) -> np.dtype[Any]:
+    """As common_dtype, bools becoming int64."""
+    dtype = common_dtype(values)
+    return dtypes.int64.numpy if dtype == dtypes.bool_.numpy else dtype
+
+
 def elementwise(
-    *, out: str = "common", floats: bool = False, unpromoted: int = 0, widens: bool = True, **options: Any
+    *,
+    out: str = "common",
+    floats: bool = False,
+    counts: bool = False,
+    unpromoted: int = 0,
+    widens: bool = True,
+    **options: Any,
 ) -> Callable[[Callable[..., Any]], Op]:
     """Declare an op that broadcasts its inputs.
 
-    ``floats`` computes integers in the default floating dtype; ``out="bool"`` answers a bool tensor; the
-    first ``unpromoted`` inputs (a condition, a mask) have no say in the dtype; float16 and bfloat16 are
-    computed in float32 unless the kernel asks for the dtype itself (not ``widens``).
+    ``floats`` computes integers in the default floating dtype, ``counts`` bools in int64; ``out="bool"`` answers
+    a bool tensor; the first ``unpromoted`` inputs (a condition, a mask) have no say in the dtype; float16 and bfloat16
+    are computed in float32 unless the kernel asks for the dtype itself (not ``widens``).
     """
-    choose = common_float if floats else common_dtype
+    choose = common_float if floats else common_count if counts else common_dtype
 
     def common(inputs: tuple[Any, ...]) -> np.dtype[Any]:
         return choose(inputs[unpromoted:])

@@ -59,6 +59,8 @@ def check_size(shape: Shape, dtype: np.dtype[Any], view: bool = False) -> None:
     A view takes no memory, but what reads it takes time; it may be as large as the largest tensor could.
     """
     nbytes = math.prod(shape) * dtype.itemsize
+    if not nbytes and math.prod([n or 1 for n in shape]) * dtype.itemsize >= 2**63:
+        raise TooLarge("Stride calculation overflowed")
     if nbytes > (room := state.largest if view else state.room):
         raise TooLarge(
             f"can't allocate memory: you tried to allocate {nbytes} bytes for a tensor of shape {list(shape)}; "

@@ -10,7 +10,7 @@ from ..dtypes import from_numpy, is_floating
 from ..errors import InvalidOperation, InvalidValue, NotImplementedForDType, ShapeMismatch
 from ..params import Array, IntOrInts
 from ..registry import composite, op
-from ..specs import Spec
+from ..specs import Spec, wrap_dims
 from .pooling_windows import check_signal, single
 
 
@@ -142,6 +142,7 @@ def adaptive_avg_pool3d(F: Any, input: Array, output_size: IntOrInts) -> Any:
     """The averages of a grid of ``output_size`` windows that cover each of (N, C, D, H, W) or (C, D, H, W)."""
     sizes = (output_size,) * 3 if isinstance(output_size, int) else tuple(output_size)
     shape = tuple(input.shape)
+    _check_dimensions(len(shape), output_size)
     _check_volumes(input, shape, sizes)
     if sizes == (1, 1, 1):
         return F.mean(input, (-1, -2, -3), True)
@@ -153,6 +154,14 @@ def adaptive_avg_pool3d(F: Any, input: Array, output_size: IntOrInts) -> Any:
     return F.reshape(deep, (*shape[:-3], *sizes))
 
 
+def _check_dimensions(ndim: int, output_size: Any) -> None:
+    """Raise for too few dimensions as torch does, which looks up a size for each of several numbers."""
+    if not isinstance(output_size, int) and ndim <= len(output_size):
+        raise InvalidValue(f"Input dimension should be at least {len(output_size) + 1}")
+    if output_size == 1:  # the mean of all that there is
+        wrap_dims((-1, -2, -3), ndim)
+
+
 def _check_volumes(input: Any, shape: tuple[int, ...], sizes: tuple[int, ...]) -> None:
     if len(sizes) != 3:
         raise ShapeMismatch("adaptive_avg_pool3d: output_size must be 3")
@@ -161,9 +170,9 @@ def _check_volumes(input: Any, shape: tuple[int, ...], sizes: tuple[int, ...]) -
             "adaptive_avg_pool3d: elements of output_size must be greater than or equal to 0 but received "
             f"{{{sizes[0]}, {sizes[1]},{sizes[2]}}}"
         )
-    if len(shape) not in (4, 5):
+    if len(shape) not in (4, 5) and not (sizes == (1, 1, 1) and len(shape) == 3):
         raise ShapeMismatch(f"adaptive_avg_pool3d(): Expected 4D or 5D tensor, but got {list(shape)}")
-    for axis in range(len(shape) - 3, len(shape)):
+    for axis in range(1, len(shape)):
         if not shape[axis]:
             raise ShapeMismatch(
                 "adaptive_avg_pool3d(): Expected input to have non-zero size for non-batch dimensions, but input has "

@@ -21,7 +21,7 @@ def _largest_rule(input: Any, output_size: Any) -> list[Spec]:
     name = f"adaptive_max_pool{ndim}d()"
     if len(shape) not in (ndim + 1, ndim + 2):
         raise ShapeMismatch(f"{name}: Expected {ndim + 1}D or {ndim + 2}D tensor, but got: {shape}")
-    for axis in range(len(shape) - ndim, len(shape)):
+    for axis in range(1, len(shape)):
         if not shape[axis]:
             raise ShapeMismatch(
                 f"{name}: Expected input to have non-zero size for non-batch dimensions, but input has sizes {shape} "
@@ -67,7 +67,7 @@ def adaptive_largest(xp: Any, input: Array, output_size: Ints) -> Any:
     windows = xp.reshape(input, (planes_of(input.shape, ndim), -1))[:, places]
     taps = xp.argmax(windows, axis=-1)
     nans = xp.isnan(windows)
-    if nans.any():
+    if xp.holds(nans.any(), False):
         last = nans.shape[-1] - 1 - xp.argmax(nans[..., ::-1], axis=-1)
         taps = xp.where(xp.any(nans, axis=-1), last, taps)
     taps = taps[..., None]
@@ -118,10 +118,10 @@ def adaptive_max_pool1d(F: Any, input: Array, output_size: IntOrInts, return_ind
     check_signal("adaptive_max_pool1d", input)
     size = single(output_size, "adaptive_max_pool1d() argument 'output_size' should contain one int (got {})")
     shape = list(input.shape)
-    if not shape[-1]:
+    if 0 in shape[1:]:
         raise ShapeMismatch(
             "adaptive_max_pool1d(): Expected input to have non-zero size for non-batch dimensions, but input has sizes "
-            f"{shape} with dimension {len(shape) - 1} being empty"
+            f"{shape} with dimension {shape.index(0, 1)} being empty"
         )
     result, indices = (F.squeeze(x, -2) for x in F.adaptive_largest(F.unsqueeze(input, -2), (1, size)))
     return (result, indices) if return_indices else result

@@ -136,7 +136,7 @@ def _baddbmm_rule(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alph
             f"Expected size for first two dimensions of batch2 tensor to be: [{b}, {k}] "
             f"but got: [{batch2.shape[0]}, {batch2.shape[1]}]."
         )
-    if batch1.dtype != batch2.dtype:
+    if batch1.dtype != batch2.dtype and batch1.dtype != bool_.numpy:
         raise DTypeMismatch("expected scalar type {} but found {}".format(*kind_names(batch1, batch2)))
     if input.dtype != batch1.dtype:
         names = "input {}, batch1: {}, batch2: {}".format(*[n.lower() for n in kind_names(input, batch1, batch2)])

@@ -43,6 +43,12 @@ def _check_alpha(input: Any, other: Any, *, alpha: Any = 1) -> None:
         raise InvalidOperation("For integral input tensors, argument alpha must not be a floating point number.")
 
 
+BOOL_SUBTRACTED = (
+    "Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to invert a mask, use "
+    "the `~` or `logical_not()` operator instead."
+)
+
+
 def _check_difference(input: Any, other: Any, *, alpha: Any = 1) -> None:
     if _is_bool(input) and _is_bool(other):
         raise DTypeMismatch(
@@ -50,11 +56,7 @@ def _check_difference(input: Any, other: Any, *, alpha: Any = 1) -> None:
             "Use the `^` or `logical_xor()` operator instead."
         )
     if _is_bool(input) or _is_bool(other):
-        raise DTypeMismatch(
-            "Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to "
-            "invert a "
-            "mask, use the `~` or `logical_not()` operator instead."
-        )
+        raise DTypeMismatch(BOOL_SUBTRACTED)
     _check_alpha(input, other, alpha=alpha)
 
 

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from ..cases import T, case
+from ..dtypes import from_numpy, int64
 from ..errors import InvalidArgument, InvalidOperation, InvalidValue
 from ..params import Array, Ints, ManyArrays
-from ..registry import Case, Op, composite
+from ..registry import Case, Op, common_dtype, composite
 
 # Dimensions ----------------------------------------------------------------------------------------------
 
@@ -70,7 +71,8 @@ def block_diag(F: Any, tensors: ManyArrays = ()) -> Any:
             )
     if not tensors:
         return F.zeros((1, 0))
-    blocks = [_two(F, x) for x in tensors]
+    dtype = from_numpy(common_dtype(tuple([x._data for x in tensors])))  # before all are matrices
+    blocks = [F.to(_two(F, x), dtype=dtype) for x in tensors]
     width = sum(x.shape[1] for x in blocks)
     rows, before = [], 0
     for x in blocks:
@@ -100,7 +102,7 @@ def unravel_index(F: Any, indices: Array, shape: Ints) -> Any:
         raise InvalidArgument(f"expected 'indices' to be integer dtype, but got {indices.dtype!r}")
     if any(n < 0 for n in shape):
         raise InvalidValue(f"'shape' cannot have negative values, but got {tuple(shape)}")
-    found, below = [], 1
+    indices, found, below = F.to(indices, dtype=int64), [], 1
     for n in reversed(shape):
         found.append(F.remainder(F.div(indices, below, rounding_mode="floor"), n))
         below *= n

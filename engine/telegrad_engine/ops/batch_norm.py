@@ -45,7 +45,7 @@ def _check_batch(input: Any, running_mean: Any, running_var: Any, weight: Any, b
         if parameter is not None and name.startswith("running") and len(parameter.shape) != 1:
             raise ShapeMismatch(f"TensorAccessor expected 1 dims but tensor has {len(parameter.shape)}")
     check_floats("batch_norm", input)
-    check_mixed(input, *named.values())
+    check_mixed(input, weight, bias, running_mean, running_var)
 
 
 def _batch_rule(
@@ -188,6 +188,24 @@ def batch_norm(
 
     While training, the running statistics, if given, move towards the batch's by ``momentum``, in place.
     """
+    if training and eps <= 0:
+        raise InvalidValue(f"batch_norm eps must be positive during training, but got {eps}")
+    if eps < 0:
+        raise InvalidValue(f"batch_norm eps must be non-negative, but got {eps}")
+    return _normalized(F, input, running_mean, running_var, weight, bias, training, momentum, eps)
+
+
+def _normalized(
+    F: Any,
+    input: Any,
+    running_mean: Any,
+    running_var: Any,
+    weight: Any,
+    bias: Any,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> Any:
     _check_constant(running_mean, running_var)
     result, mean, var = F.native_batch_norm(input, running_mean, running_var, weight, bias, training, eps)
     if training and running_mean is not None:
@@ -237,8 +255,8 @@ def instance_norm(
         return None if parameter is None else F.repeat(parameter, (n,))
 
     samples = F.reshape(input, (1, n * channels, *shape[2:]))
-    kept = [each(running_mean), each(running_var)]
-    result = F.batch_norm(samples, *kept, each(weight), each(bias), use_input_stats, momentum, eps)
+    kept = (each(running_mean), each(running_var))
+    result = _normalized(F, samples, *kept, each(weight), each(bias), use_input_stats, momentum, eps)
     if use_input_stats:
         for running, moved in zip((running_mean, running_var), kept, strict=True):
             if running is not None:

@@ -65,8 +65,8 @@ def _group_rule(input: Any, num_groups: int, weight: Any = None, bias: Any = Non
                 f"Expected {name} to be a vector of size equal to the number of channels in input, but got {name} "
                 f"of shape {list(parameter.shape)} and input of shape {list(shape)}"
             )
-    check_floats("GroupNormKernelImpl", input)
     check_mixed(input, weight, bias)
+    check_floats("GroupNormKernelImpl", input)
     return Spec(shape, input.dtype)
 
 

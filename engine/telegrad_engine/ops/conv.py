@@ -9,7 +9,7 @@ from ..errors import InvalidOperation, ShapeMismatch
 from ..params import Array, Int, IntOrInts, IntsOrStr
 from ..registry import Case, Op, composite
 from ..specs import Shape
-from .convolution import per_dim, spans
+from .convolution import check_bias_dtype, per_dim, spans
 
 
 def _batched(F: Any, name: str, ndim: int, input: Any, weight: Any, bias: Any, attrs: tuple[Any, ...]) -> Any:
@@ -31,6 +31,8 @@ def _convolve(
     if isinstance(padding, str):
         input, padding = _padding_named(F, padding, ndim, input, weight, stride, dilation)
     padding = per_dim("padding", padding, ndim)
+    if bias is not None:
+        check_bias_dtype(input.dtype, bias.dtype)
     attrs = (stride, padding, dilation, False, (0,) * ndim, groups)
     return _batched(F, f"conv{ndim}d", ndim, input, weight, bias, attrs)
 
@@ -68,6 +70,14 @@ def _transpose(
     groups: int,
     dilation: Any,
 ) -> Any:
+    if 0 in weight.shape[1:] and input.shape[0]:
+        form, shape = "non-empty 2D or 4D weight tensor expected, but got:", list(weight.shape)
+        if ndim == 1:
+            shape.insert(2, 1)
+        if ndim == 3:
+            planes = "n_output_plane x n_input_plane x kernel_depth x kernel_height x kernel_width"
+            form = f"non-empty 5D ({planes}) tensor expected for weight, but got:"
+        raise ShapeMismatch(f"{form} {shape}")
     numbers = {"stride": stride, "padding": padding, "dilation": dilation, "output_padding": output_padding}
     stride, padding, dilation, output_padding = (per_dim(name, value, ndim) for name, value in numbers.items())
     attrs = (stride, padding, dilation, True, output_padding, groups)

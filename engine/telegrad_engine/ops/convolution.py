@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from ..cases import T, case
-from ..dtypes import bool_, from_numpy, widened
+from ..dtypes import DType, bfloat16, bool_, float32, from_numpy, widened
 from ..errors import DTypeMismatch, InvalidOperation, NotImplementedForDType, ShapeMismatch
 from ..params import Array, Bool, Int, Ints
 from ..registry import op
@@ -36,7 +36,9 @@ def _check_numbers(stride: Shape, padding: Shape, dilation: Shape, output_paddin
             raise InvalidOperation(f"negative {name} is not supported")
     if any(n <= 0 for n in stride):
         raise InvalidOperation("non-positive stride is not supported")
-    if any(n <= 0 for n in dilation):
+    if any(n < 0 for n in dilation):
+        raise InvalidOperation("dilation should be greater than zero")
+    if 0 in dilation:
         raise InvalidOperation(f"dilation should be greater than zero, but got {list(dilation)}")
 
 
@@ -67,15 +69,48 @@ def _check_channels(input: Any, weight: Any, bias: Any, transposed: bool, groups
         )
 
 
-def _check_dtypes(input: Any, weight: Any, bias: Any) -> None:
-    kind = from_numpy(input.dtype).kernel_name
-    if bias is not None and bias.dtype != input.dtype:
-        other = from_numpy(bias.dtype).kernel_name.lower()
-        raise DTypeMismatch(f"Input type ({kind.lower()}) and bias type ({other}) should be the same")
+def check_bias_dtype(input: DType, bias: DType) -> None:
+    """Raise for a bias of another dtype than the input's."""
+    if bias is not input:
+        raise DTypeMismatch(f"Input type ({input.c_name}) and bias type ({bias.c_name}) should be the same")
+
+
+def _kernel(ndim: int, dilation: Shape, transposed: bool) -> str:
+    """The name of torch's kernel for so many dimensions."""
+    if transposed:
+        return f"slow_conv_transpose{max(ndim, 2)}d_out_cpu"
+    if any(n != 1 for n in dilation):
+        return "slow_conv_dilated<>"
+    return "compute_columns3d" if ndim == 3 else "slow_conv2d_cpu"
+
+
+def _tensor_type(dtype: Any) -> str:
+    kind = from_numpy(dtype).kernel_name
+    return f"CPU{kind}Type" if kind in ("Bool", "BFloat16") else f"torch.{kind}Tensor"
+
+
+def _by_library(input: Any, weight: Any, groups: int) -> bool:
+    """Whether torch leaves it to a library, whose checks have words of their own: what is not small, in few bits."""
+    if input.dtype != float32.numpy:
+        return bool(input.dtype == bfloat16.numpy)
+    large = len(input.shape) < 5 and math.prod(input.shape) > 20480
+    return large or input.shape[0] > 1 or groups > 1 or min(weight.shape[2:][-2:]) > 3 < len(weight.shape)
+
+
+def _check_dtypes(input: Any, weight: Any, bias: Any, groups: int, kernel: str) -> None:
     if input.dtype == bool_.numpy:
-        raise NotImplementedForDType("\"slow_conv2d_cpu\" not implemented for 'Bool'")
+        raise NotImplementedForDType(f"\"{kernel}\" not implemented for 'Bool'")
+    for name, parameter in (("weight", weight), ("bias", bias)):
+        if parameter is not None and parameter.dtype != input.dtype and _by_library(input, weight, groups):
+            raise DTypeMismatch(
+                f"Input type ({_tensor_type(input.dtype)}) and {name} type ({_tensor_type(parameter.dtype)}) should be "
+                f"the same or input should be a MKLDNN tensor and {name} is a dense tensor"
+            )
     if weight.dtype != input.dtype:
-        raise DTypeMismatch(f"expected scalar type {kind} but found {from_numpy(weight.dtype).kernel_name}")
+        kinds = [from_numpy(x.dtype).kernel_name for x in (input, weight)]
+        raise DTypeMismatch("expected scalar type {} but found {}".format(*kinds))
+    if bias is not None:
+        check_bias_dtype(from_numpy(input.dtype), from_numpy(bias.dtype))
 
 
 def _times(sizes: Any) -> str:
@@ -125,7 +160,6 @@ def _rule(
             f"{len(input.shape)}-dimensional input of size {list(input.shape)} instead"
         )
     _check_channels(input, weight, bias, transposed, groups)
-    _check_dtypes(input, weight, bias)
     sizes, reach = input.shape[2:], spans(weight.shape, dilation)
     if 0 in weight.shape[2:]:
         raise ShapeMismatch(f"kernel size should be greater than zero, but got {_times(weight.shape[2:])}")
@@ -136,6 +170,7 @@ def _rule(
             f"Calculated padded input size per channel: ({_times(padded)}). Kernel size: ({_times(reach)}). "
             "Kernel size can't be greater than actual input size"
         )
+    _check_dtypes(input, weight, bias, groups, _kernel(ndim, dilation, transposed))
     if 0 in sizes:
         raise ShapeMismatch(
             f"Only zero batch or zero channel inputs are supported, but got input shape: {list(input.shape)}"
@@ -145,13 +180,24 @@ def _rule(
             "output padding must be smaller than either stride or dilation, but got "
             + " ".join(_named(n, numbers[n]) for n in ("output_padding", "stride", "dilation"))
         )
-    if any(n < 1 for n in out):
-        raise ShapeMismatch(
-            f"Given input size per channel: ({_times(sizes)}). Calculated output size per channel: ({_times(out)}). "
-            "Output size is too small"
-        )
     channels = weight.shape[1] * groups if transposed else weight.shape[0]
+    if any(n < 1 for n in out):
+        raise ShapeMismatch(_too_small(input.shape[0], channels, sizes, out))
     return Spec((input.shape[0], channels, *out), input.dtype)
+
+
+def _too_small(batch: int, channels: int, sizes: Shape, out: Shape) -> str:
+    """What is said of an output without elements; torch takes a signal for an image of height 1."""
+    if len(out) == 1:
+        sizes, out = (1, *sizes), (1, *out)
+    negative = next((i for i, n in enumerate(out, 2) if n < 0), None)
+    if not batch and negative is not None:
+        shape = [batch, channels, *out]
+        return f"invalid shape dimension {shape[negative]} at index {negative} of shape {shape}"
+    return (
+        f"Given input size per channel: ({_times(sizes)}). Calculated output size per channel: ({_times(out)}). "
+        "Output size is too small"
+    )
 
 
 # The op --------------------------------------------------------------------------------------------------

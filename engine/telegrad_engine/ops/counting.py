@@ -9,7 +9,7 @@ from ..dtypes import float32, float64, from_numpy, int64
 from ..errors import DataDependentShape, IndexOutOfRange, InvalidOperation, NotImplementedForDType, ShapeMismatch
 from ..params import Array, Bool, Int, OptionalInt
 from ..registry import composite, op
-from ..specs import Spec, size_at, wrap_dim
+from ..specs import Spec, check_nonnegative, size_at, wrap_dim
 
 # Repeating -----------------------------------------------------------------------------------------------
 
@@ -89,7 +89,8 @@ def _counts_rule(repeats: Any, *, output_size: Any = None) -> Spec:
         raise NotImplementedForDType(f"\"repeat_interleave_cpu\" not implemented for '{kind}'")
     if output_size is None and isinstance(repeats, Spec):
         raise DataDependentShape("the shape of repeat_interleave's result depends on the values of repeats")
-    return Spec((max(int(repeats.sum()), 0) if output_size is None else output_size,), repeats.dtype)
+    size = max(int(repeats.sum()), 0) if output_size is None else output_size
+    return Spec(check_nonnegative((size,), "repeat_interleave"), repeats.dtype)
 
 
 @op(
@@ -106,10 +107,10 @@ def _counts_rule(repeats: Any, *, output_size: Any = None) -> Spec:
 )
 def repeat_interleave_counts(xp: Any, repeats: Array, *, output_size: OptionalInt = None) -> Any:
     """Each position in ``repeats`` as often as the number there says."""
-    if repeats.size and int(repeats.min()) < 0:
-        raise InvalidOperation("repeats can not be negative")
     if output_size is not None and output_size != int(repeats.sum()):
         raise InvalidOperation("allocated size does not match required size")
+    if repeats.size and int(repeats.min()) < 0:
+        raise InvalidOperation("repeats can not be negative")
     return xp.repeat(xp.arange(repeats.size), repeats).astype(repeats.dtype)
 
 

@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 from ..cases import T, case
-from ..dtypes import from_numpy, int64
-from ..errors import InvalidOperation, ShapeMismatch
+from ..dtypes import bool_, from_numpy, int64
+from ..errors import InvalidOperation, NotImplementedForDType, ShapeMismatch
 from ..naming import by_operand
 from ..params import (
     Array,
@@ -38,6 +38,8 @@ def sized(name: str, size: Any, dtype: Any) -> Spec:
                 else f"Trying to create tensor with negative dimension {n}: {list(size)}"
             )
     wanted = default_float() if dtype is None else dtype.numpy
+    if wanted == bool_.numpy and name in ("arange", "linspace", "logspace"):
+        raise NotImplementedForDType(f"\"{name}_cpu\" not implemented for 'Bool'")
     return Spec(tuple(size), wanted)
 
 

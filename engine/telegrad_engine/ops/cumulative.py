@@ -12,13 +12,14 @@ from ..errors import IndexOutOfRange, NotImplementedForDType
 from ..params import Array, Bool, Int, OptionalDType
 from ..registry import op
 from ..specs import Spec, reduced_shape, wrap_dim
-from .reduce import accumulated_dtype
+from .reduce import accumulated_dtype, check_counted
 from .sorting import route
 
 # Products ------------------------------------------------------------------------------------------------
 
 
 def _cumprod_rule(input: Any, dim: int, *, dtype: Any = None) -> Spec:
+    check_counted("cumprod_out_cpu", dtype)
     wrap_dim(dim, len(input.shape))
     return Spec(input.shape, accumulated_dtype(input, dtype))
 

@@ -12,7 +12,6 @@ from ..cases import T, case
 from ..errors import InvalidOperation, InvalidValue, ShapeMismatch
 from ..params import ManyArrays, Str
 from ..registry import composite
-from .linalg import same_dtype
 
 
 def _einsum_terms(equation: str, shapes: list[Any]) -> tuple[list[str], str, dict[str, int]]:
@@ -101,8 +100,6 @@ def einsum(F: Any, equation: Str, operands: ManyArrays = ()) -> Any:
             "einsum(): must specify the equation string and at least one operand, or at least one operand and its "
             "subscripts list"
         )
-    for x in operands[1:]:
-        same_dtype(operands[0]._data, x._data)
     terms, out, sizes = _einsum_terms(equation, [tuple(x.shape) for x in operands])
     pending = []
     for i, (x, term) in enumerate(zip(operands, terms, strict=True)):
@@ -149,6 +146,7 @@ def _contract(F: Any, x: Any, a: str, y: Any, b: str, later: str, sizes: dict[st
         tensor = F.expand(tensor, tuple(sizes[c] for c in "".join(groups)))
         return F.reshape(tensor, tuple(math.prod(sizes[c] for c in group) for group in groups))
 
-    product = F.bmm(arrange(x, a, (batch, left, summed)), arrange(y, b, (batch, summed, right)))
+    multiply = F.bmm if summed else F.mul  # which promotes, as torch's does
+    product = multiply(arrange(x, a, (batch, left, summed)), arrange(y, b, (batch, summed, right)))
     term = batch + left + right
     return F.reshape(product, tuple(sizes[c] for c in term)), term

@@ -73,7 +73,7 @@ def rsqrt(xp: Any, input: Array) -> Any:
 rsqrt.derivative(input=lambda F, grad, result: -0.5 * grad * F.pow(result, 3))
 
 
-@elementwise(cases=unary(), node="PowBackward0")
+@elementwise(counts=True, cases=[*unary(), case(T(2, 3, dtype="bool"))], node="PowBackward0")
 def square(xp: Any, input: Array) -> Any:
     """``input`` times itself."""
     return xp.multiply(input, input)

@@ -165,6 +165,8 @@ def embedding_bag(
     ``padding_idx`` do not count; ``per_sample_weights`` multiply the rows of sums.
     """
     _check(input, weight, offsets, mode, scale_grad_by_freq, sparse, per_sample_weights)
+    if offsets is None and not input.shape[1] and input.shape[0]:
+        raise InvalidOperation("step must be nonzero")  # torch's, from the range of places where bags begin
     padding = _row_number(weight, padding_idx)
     bags = input.shape[0] if offsets is None else offsets.shape[0] - include_last_offset
     numbers = F.to(F.reshape(input, (math.prod(input.shape),)), dtype=int64)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
+
 from ..cases import T, case, unary
 from ..dtypes import from_numpy, is_floating
 from ..errors import InvalidOperation, NotImplementedForDType, ShapeMismatch
@@ -95,12 +97,10 @@ def _check_lambd(input: Any, lambd: float = 0.5) -> None:
     if not is_floating(input.dtype):
         kind = from_numpy(input.dtype).kernel_name
         raise NotImplementedForDType(f"\"softshrink_check\" not implemented for '{kind}'")
-    if lambd < 0:
-        dtype = from_numpy(input.dtype)
-        most = {"float32": "3.40282e+38", "float64": "1.79769e+308"}.get(dtype.name, "inf")
-        raise InvalidOperation(
-            f"lambda must be in range [0, {most}] for input dtype {dtype.kernel_name}, but found {lambd:g}"
-        )
+    most = float(ml_dtypes.finfo(input.dtype).max)  # type: ignore[no-untyped-call]
+    if not 0 <= lambd <= most:
+        kind = from_numpy(input.dtype).kernel_name
+        raise InvalidOperation(f"lambda must be in range [0, {most:g}] for input dtype {kind}, but found {lambd:g}")
 
 
 @elementwise(

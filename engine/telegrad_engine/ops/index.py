@@ -229,6 +229,8 @@ def _index_select_rule(input: Any, dim: int, index: Any) -> Spec:
     if index.dtype not in (int64.numpy, int32.numpy):
         raise DTypeMismatch("index_select(): Expected dtype int32 or int64 for index")
     n = index.shape[0] if index.shape else 1
+    if not input.shape and n != 1:
+        raise InvalidOperation(f"index_select(): Index to scalar can have only 1 value, got {n} value(s)")
     return Spec((*input.shape[:axis], n, *input.shape[axis + 1 :]) if input.shape else (), input.dtype)
 
 

@@ -46,7 +46,7 @@ def poisson_nll_loss(
 @op(lambda var: Spec(var.shape, var.dtype), internal=True, method=False)
 def checked_variance(xp: Any, var: Array) -> Any:
     """``var`` itself, if nothing in it is negative."""
-    if xp.any(var < 0):
+    if xp.holds(xp.any(var < 0), False):
         raise InvalidValue("var has negative entry/entries")
     return xp.array(var)
 

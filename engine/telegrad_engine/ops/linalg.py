@@ -7,25 +7,45 @@ from typing import Any
 
 from .. import specs
 from ..cases import T, case
-from ..dtypes import from_numpy, widened
-from ..errors import DTypeMismatch, ShapeMismatch
+from ..dtypes import bool_, from_numpy, widened
+from ..errors import DTypeMismatch, NotImplementedForDType, ShapeMismatch
 from ..params import Array
 from ..registry import composite, op
 from ..specs import Spec, expanded_shape
-
-_C_NAMES = {
-    "Float": "float", "Double": "double", "Half": "c10::Half", "BFloat16": "c10::BFloat16",
-    "Long": "long int", "Int": "int", "Short": "short",
-    "Char": "signed char", "Byte": "unsigned char", "Bool": "bool",
-}  # fmt: skip
 
 
 def same_dtype(a: Any, b: Any) -> None:
     """Raise unless both have one dtype: a product does not promote."""
     if a.dtype != b.dtype:
-        names = [from_numpy(x.dtype).kernel_name for x in (a, b)]
-        left, right = [_C_NAMES.get(n, n) for n in names]
+        left, right = (from_numpy(x.dtype).c_name for x in (a, b))
         raise DTypeMismatch(f"expected m1 and m2 to have the same dtype, but got: {left} != {right}")
+
+
+def _check_pair(a: Any, b: Any) -> str:
+    """Raise unless both have one dtype, as the product that torch takes for so many dimensions; its kernel's name."""
+    left, right = (from_numpy(x.dtype).kernel_name for x in (a, b))
+    if len(b.shape) == 1:
+        if len(a.shape) == 1:
+            if left != right:
+                raise DTypeMismatch(f"dot : expected both vectors to have same dtype, but found {left} and {right}")
+            return "dot"
+        if left != right:
+            raise DTypeMismatch(f"addmv input tensors must have the same dtype, but got {right}, {left}, and {right}")
+        return "addmv_impl_cpu"
+    if len(b.shape) == 2:
+        same_dtype(a, b)
+        return "addmm_impl_cpu_"
+    if left != right and left == "Bool":
+        raise NotImplementedForDType("\"bmm\" not implemented for 'Bool'")
+    if left != right:
+        raise DTypeMismatch(f"expected scalar type {left} but found {right}")
+    return "bmm"
+
+
+def _check_no_bools(kernel: str, dtype: Any, out: specs.Shape, inner: int) -> None:
+    """Raise for a product of bools, of which torch has none but of nothing."""
+    if dtype == bool_.numpy and (math.prod(out) * inner or kernel == "dot"):
+        raise NotImplementedForDType(f"\"{kernel}\" not implemented for 'Bool'")
 
 
 def product(xp: Any, a: Any, b: Any) -> Any:
@@ -49,7 +69,7 @@ def _matmul_rule(input: Any, other: Any) -> Spec:
     a, b = input.shape, other.shape
     if not a or not b:
         raise ShapeMismatch(f"both arguments to matmul need to be at least 1D, but they are {len(a)}D and {len(b)}D")
-    same_dtype(input, other)
+    kernel = _check_pair(input, other)
     left = a if len(a) > 1 else (1, *a)
     right = b if len(b) > 1 else (*b, 1)
     if left[-1] != right[-2]:
@@ -72,6 +92,7 @@ def _matmul_rule(input: Any, other: Any) -> Spec:
         )
     batch = specs.broadcast_shapes(left[:-2], right[:-2])
     shape = batch + left[-2:-1] * (len(a) > 1) + right[-1:] * (len(b) > 1)
+    _check_no_bools(kernel, input.dtype, shape, left[-1])
     return Spec(shape, input.dtype)
 
 
@@ -216,6 +237,7 @@ def _vectors(input: Any, tensor: Any) -> None:
 @composite(cases=[case(T(2, 3), T(3))])
 def mv(F: Any, input: Array, vec: Array) -> Any:
     """The product of a matrix and a vector."""
+    specs.size_at(input.shape, 0)  # raises for a number
     if len(input.shape) != 2 or len(vec.shape) != 1:
         raise ShapeMismatch(f"vector + matrix @ vector expected, got 1, {len(input.shape)}, {len(vec.shape)}")
     return F.matmul(input, vec)
@@ -243,7 +265,9 @@ def linear_rule(input: Any, weight: Any, bias: Any = None) -> Spec:
         raise ShapeMismatch(
             f"linear(): expected a bias of shape [{out_features}] or of one element, but got {list(bias.shape)}"
         )
-    return Spec((*input.shape[:-1], out_features), input.dtype)
+    shape = (*input.shape[:-1], out_features)
+    _check_no_bools("addmm_impl_cpu_", input.dtype, shape, in_features)
+    return Spec(shape, input.dtype)
 
 
 def _no_product(input: Any, weight: Any, bias: Any) -> ShapeMismatch:

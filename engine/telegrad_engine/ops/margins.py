@@ -89,7 +89,7 @@ def soft_margin_loss(F: Any, input: Array, target: Array, *, reduction: Reductio
         kind = input.dtype.kernel_name
         raise DTypeMismatch(f"result type Float can't be cast to the desired output type {kind}")
     check_keeps_shape(input.shape, target.shape)
-    return reduce_loss(F, -F.logsigmoid(target * input), reduction)
+    return reduce_loss(F, F.to(-F.logsigmoid(target * input), dtype=input.dtype), reduction)
 
 
 # Several labels ------------------------------------------------------------------------------------------

@@ -110,7 +110,7 @@ def argwhere(F: Any, input: Array) -> Any:
 )
 def nonzero_as_tuple(F: Any, input: Array, *, as_tuple: Bool) -> Any:
     """The indices of the elements that are not zero, a vector a dimension."""
-    places = F.nonzero(input)
+    places = F.nonzero(input if input.ndim or not as_tuple else F.reshape(input, (1,)))
     return F.unbind(places, 1) if as_tuple else places
 
 
@@ -149,6 +149,8 @@ def unique_consecutive(
 ) -> Any:
     """The elements, or slices along ``dim``, of equal neighbours only the first; on demand which, and how many."""
     source = F.reshape(input, (-1,)) if dim is None else input
+    if dim is not None and any(not n for i, n in enumerate(input.shape) if i != wrap_dim(dim, input.ndim)):
+        raise ShapeMismatch("There are 0 sized dimensions, and they aren't selected, so unique cannot be applied")
     values, inverse, counts = F._runs(source, 0 if dim is None else wrap_dim(dim, input.ndim))
     if dim is None:
         inverse = F.reshape(inverse, tuple(input.shape))

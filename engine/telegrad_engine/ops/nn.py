@@ -67,7 +67,7 @@ def softmax(xp: Any, input: Array, dim: Int, dtype: OptionalDType = None) -> Any
     if dtype is not None:
         input = input.astype(dtype.numpy)
     input = widened(input)
-    return xp.softmax(input, dim) if input.ndim else xp.ones_like(input)
+    return xp.softmax(input, dim) if input.ndim else 1 + (input - input)  # what is not finite gives NaN
 
 
 def _fusable(result: Any, dim: int) -> bool:
@@ -95,7 +95,7 @@ def log_softmax(xp: Any, input: Array, dim: Int, dtype: OptionalDType = None) ->
     if dtype is not None:
         input = input.astype(dtype.numpy)
     input = widened(input)
-    return xp.log_softmax(input, dim) if input.ndim else xp.zeros_like(input)
+    return xp.log_softmax(input, dim) if input.ndim else input - input
 
 
 def _log_softmax_grad(F: Any, grad: Any, result: Any, dim: int) -> Any:

@@ -58,6 +58,9 @@ def rrelu(F: Any, input: Array, lower: Number = 1 / 8, upper: Number = 1 / 3, tr
 
     Xu et al. 2015.
     """
+    for which, bound in (("lower", lower), ("upper", upper)):
+        if not math.isfinite(bound):
+            raise InvalidOperation(f"rrelu: {which} bound must be finite, got {bound}")
     if lower > upper:
         raise InvalidOperation("Lower bound should be less than or equal to the upper bound")
     return F.leaky_drawn(input, lower, upper) if training else F.leaky_relu(input, (lower + upper) / 2)

@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 from ..cases import T, case
-from ..dtypes import bfloat16, float16, float32, float64, from_numpy, is_floating
-from ..errors import DTypeMismatch, InvalidOperation, NotImplementedForDType, ShapeMismatch
+from ..dtypes import LOW, float32, float64, from_numpy, is_floating
+from ..errors import DTypeMismatch, InvalidOperation, InvalidValue, NotImplementedForDType, ShapeMismatch
 from ..params import Array, IntOrInts, Ints, Number, OptionalNumber
 from ..registry import composite, op
 from ..specs import Spec
@@ -77,15 +77,23 @@ def check_floats(kernel: str, input: Any) -> None:
 
 def check_mixed(input: Any, *parameters: Any) -> None:
     """Parameters have the input's dtype; those of a half-precision input may be in float32."""
-    halves = (float16.numpy, bfloat16.numpy)
-    for parameter in parameters:
-        if parameter is None or parameter.dtype == input.dtype:
-            continue
-        if input.dtype not in halves or parameter.dtype != float32.numpy:
-            raise DTypeMismatch("mixed dtype (CPU): expect parameter to have scalar type of Float")
+    given = [parameter.dtype for parameter in parameters if parameter is not None]
+    if not given or all(dtype == input.dtype for dtype in given):
+        return
+    if given[0] == input.dtype:
+        if not is_floating(input.dtype):
+            return  # it has no kernel, whatever else is wrong
+        other = next(dtype for dtype in given if dtype != input.dtype)
+        kinds = [from_numpy(dtype).kernel_name for dtype in (input.dtype, other)]
+        raise DTypeMismatch("expected scalar type {} but found {}".format(*kinds))
+    if any(dtype != float32.numpy for dtype in given):
+        raise DTypeMismatch("mixed dtype (CPU): expect parameter to have scalar type of Float")
+    if input.dtype not in LOW:
+        raise DTypeMismatch("mixed dtype (CPU): all inputs must share same datatype.")
 
 
-def _check_normalized(input: Any, shape: Any, lead: str, **parameters: Any) -> None:
+def _check_normalized(input: Any, shape: Any, lead: str, counted: bool = False, **parameters: Any) -> None:
+    """Raise for shapes that do not fit; too few dimensions are an error of their own only if they are ``counted``."""
     if not shape:
         raise InvalidOperation(
             "Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one element, "
@@ -97,6 +105,8 @@ def _check_normalized(input: Any, shape: Any, lead: str, **parameters: Any) -> N
                 f"Expected {name} to be of same shape as normalized_shape, but got {name} of shape "
                 f"{list(parameter.shape)} and normalized_shape = {list(shape)}"
             )
+    if counted and len(input.shape) < len(shape):
+        raise InvalidValue(f"Input tensor must have at least {len(shape)} dimensions, but got {len(input.shape)}")
     if len(input.shape) < len(shape) or input.shape[len(input.shape) - len(shape) :] != tuple(shape):
         raise ShapeMismatch(
             f"Given normalized_shape={list(shape)}, expected input with shape [{lead}"
@@ -116,8 +126,8 @@ def _over(F: Any, x: Any, dims: Dims) -> Any:
 
 def _layer_rule(input: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Spec:
     _check_normalized(input, normalized_shape, "*, ", weight=weight, bias=bias)
-    check_floats("LayerNormKernelImpl", input)
     check_mixed(input, weight, bias)
+    check_floats("LayerNormKernelImpl", input)
     return Spec(input.shape, input.dtype)
 
 
@@ -211,7 +221,7 @@ def _layer_grads_fused(
 
 
 def _rms_rule(input: Any, normalized_shape: Any, weight: Any = None, eps: Any = None) -> Spec:
-    _check_normalized(input, normalized_shape, "*", weight=weight)
+    _check_normalized(input, normalized_shape, "*", counted=True, weight=weight)
     check_floats("rms_norm", input)
     return Spec(input.shape, input.dtype)
 

@@ -16,7 +16,7 @@ from ..errors import (
 from ..naming import by_operand
 from ..params import Array, Int, Number, Operand
 from ..registry import op
-from ..specs import Spec, wrap_dim
+from ..specs import Spec, size_at, wrap_dim
 from .places import any_outside
 
 
@@ -64,6 +64,15 @@ def _index_add_rule(input: Any, dim: int, index: Any, source: Any, *, alpha: Any
         raise DTypeMismatch(
             f"index_add_(): self ({_kind(input)}) and source ({_kind(source)}) must have the same scalar type"
         )
+    if axis and axis >= len(source.shape):
+        raise ShapeMismatch(
+            f"index_add_(): Indexing dim {axis} is out of bounds of the source tensor with dim {len(source.shape)}"
+        )
+    if _length(index) != (source.shape[axis] if source.shape else 1):
+        raise ShapeMismatch(
+            f"index_add_(): Number of indices ({_length(index)}) should be equal to source.size(dim): "
+            f"({size_at(source.shape, axis)}), for dim: {axis}"
+        )
     left, right = list(input.shape), list(source.shape)
     if len(left) == len(right):
         del left[axis : axis + 1], right[axis : axis + 1]
@@ -71,11 +80,6 @@ def _index_add_rule(input: Any, dim: int, index: Any, source: Any, *, alpha: Any
         raise ShapeMismatch(
             "source tensor shape must match self tensor shape, excluding the specified dimension. Got self.shape = "
             f"{list(input.shape)} source.shape = {list(source.shape)}"
-        )
-    if _length(index) != (source.shape[axis] if source.shape else 1):
-        raise ShapeMismatch(
-            f"index_add_(): Number of indices ({_length(index)}) should be equal to source.size(dim): "
-            f"({source.shape[axis] if source.shape else 1}), for dim: {axis}"
         )
     return Spec(input.shape, input.dtype)
 

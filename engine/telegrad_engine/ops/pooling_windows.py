@@ -111,7 +111,7 @@ def _check_windows(windows: Windows) -> None:
     for pad, size, gap in zip(windows.padding, windows.kernel, windows.dilation, strict=True):
         if pad < 0:
             raise InvalidOperation(f"pad must be non-negative, but got pad: {pad}")
-        if pad > (gap * (size - 1) + 1) // 2 and gap > 0:
+        if pad > math.trunc((gap * (size - 1) + 1) / 2):
             raise InvalidOperation(
                 f"pad should be at most half of effective kernel size, but got pad={pad}, kernel_size={size} and "
                 f"dilation={gap}"

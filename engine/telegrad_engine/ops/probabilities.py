@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from ..cases import I, T, case
-from ..dtypes import from_numpy, is_floating
+from ..dtypes import bool_, from_numpy, is_floating
 from ..errors import DTypeMismatch, InvalidOperation, InvalidValue, NotImplementedForDType, ShapeMismatch
 from ..params import Array, Bool, Int, Number, Reduction
 from ..registry import composite, op
 from ..specs import Size, Spec, broadcast_shapes, check_keeps_shape
+from .arithmetic import BOOL_SUBTRACTED
 from .loss import check_reduction, reduce_loss
 from .regression import reduce_losses, share
 
@@ -66,7 +67,7 @@ def binary_cross_entropy(
 ) -> Any:
     """The cross entropy of probabilities with target probabilities; logarithms are kept above -100, as in torch."""
     for name, values in (("input", input), ("target", target)):
-        if not xp.all(xp.logical_and(values >= 0, values <= 1)):
+        if not xp.holds(xp.all(xp.logical_and(values >= 0, values <= 1)), True):
             raise InvalidOperation(f"all elements of {name} should be between 0 and 1")
     losses = (target - 1) * xp.maximum(xp.log1p(-input), -100) - target * xp.maximum(xp.log(input), -100)
     return reduce_losses(xp, losses if weight is None else losses * weight, reduction)
@@ -101,6 +102,8 @@ def _logits_rule(
     if not is_floating(target.dtype):
         raise DTypeMismatch(f"result type {_kind(input)} can't be cast to the desired output type {_kind(target)}")
     if pos_weight is not None:
+        if pos_weight.dtype == bool_.numpy:
+            raise DTypeMismatch(BOOL_SUBTRACTED)
         broadcast_shapes(pos_weight.shape, input.shape)
         check_keeps_shape(input.shape, pos_weight.shape)
     if weight is not None:
@@ -204,6 +207,8 @@ def cosine_similarity(F: Any, x1: Array, x2: Array, dim: Int = 1, eps: Number = 
     """The cosine of the angle between vectors along ``dim``; lengths count as ``eps`` at least."""
     if not x1.is_floating_point() and not x2.is_floating_point():
         raise DTypeMismatch(f"expected common dtype to be floating point, yet common dtype is {x1.dtype.kernel_name}")
+    if not eps >= 0:
+        raise InvalidOperation(f"eps must be non-negative, got: {eps:g}")
     shape = broadcast_shapes(tuple(x1.shape), tuple(x2.shape))
     return F.sum(_unit(F, F.expand(x1, shape), dim, eps) * _unit(F, F.expand(x2, shape), dim, eps), (dim,))
 

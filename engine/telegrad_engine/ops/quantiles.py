@@ -110,7 +110,7 @@ def _quantiles(
 ) -> tuple[Any, Any, Any]:
     """The elements of the ranks that ``find_ranks`` says, or what is between them, and where the two neighbours are."""
     places = xp.reshape(xp.asarray(q, input.dtype), (-1,))
-    if not bool(xp.all((places >= 0) & (places <= 1))):
+    if not xp.holds(xp.all((places >= 0) & (places <= 1)), True):
         raise InvalidOperation("quantile() q values must be in the range [0, 1]")
     rows = xp.reshape(input, (-1,)) if dim is None or not input.ndim else xp.moveaxis(input, dim, -1)
     order = xp.argsort(rows, axis=-1, kind="stable")

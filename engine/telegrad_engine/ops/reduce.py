@@ -10,6 +10,7 @@ from ..cases import T, case, reduction
 from ..dtypes import bool_, float32, from_numpy, int64, is_floating, widened
 from ..errors import (
     DTypeMismatch,
+    NotImplementedForDType,
 )
 from ..params import (
     Array,
@@ -39,6 +40,12 @@ def reduced(input: Any, dim: Any, keepdim: bool, dtype: Any = None) -> Spec:
 def accumulated_dtype(input: Any, dtype: Any) -> Any:
     """The dtype of a sum or product: the one asked for, the input's, or int64 for whole numbers and bools."""
     return dtype.numpy if dtype else input.dtype if is_floating(input.dtype) else int64.numpy
+
+
+def check_counted(kernel: str, dtype: Any) -> None:
+    """Raise for a ``dtype`` asked for that the named kernel cannot add up or multiply in: bool."""
+    if dtype is not None and dtype.name == "bool":
+        raise NotImplementedForDType(f"\"{kernel}\" not implemented for 'Bool'")
 
 
 def sum_rule(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Spec:
@@ -181,6 +188,7 @@ prod.derivative(input=_prod_grad)
 
 
 def _cumsum_rule(input: Any, dim: int, *, dtype: Any = None) -> Spec:
+    check_counted("cumsum_out_cpu", dtype)
     wrap_dim(dim, len(input.shape))
     return Spec(input.shape, accumulated_dtype(input, dtype))
 

@@ -72,7 +72,7 @@ def _pair_rule(kernel: str, check: Callable[[float], None], promotes: bool) -> C
 
 
 def _check_beta(beta: float = 1.0) -> None:
-    if beta < 0:
+    if not beta >= 0:
         raise InvalidOperation("smooth_l1_loss does not support negative values for beta.")
 
 
@@ -109,7 +109,7 @@ smooth_l1_loss.derivative(
 
 
 def _check_delta(delta: float = 1.0) -> None:
-    if delta <= 0:
+    if not delta > 0:
         raise InvalidOperation("huber_loss does not support non-positive values for delta.")
 
 

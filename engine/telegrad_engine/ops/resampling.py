@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from ..cases import T, case
@@ -39,8 +38,7 @@ def _scaled(n: int, factor: Any) -> int:
         raise InvalidArgument(f"interpolate(): argument 'scale_factor' must be Number, not {kind}") from None
     if not abs(n * factor) < 2**63:
         raise InvalidOperation("value cannot be converted to type int64_t without overflow")
-    result: int = math.floor(n * factor)
-    return result
+    return int(n * factor)
 
 
 def _output_sizes(sizes: list[int], size: Any, scale_factor: Any) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from ..cases import T, case
-from ..dtypes import bool_
+from ..dtypes import int64
 from ..errors import DivisionByZero, DTypeMismatch, InvalidValue, NotImplementedForDType, ShapeMismatch
 from ..params import Array, Bool, Int, IntOrInts, Number
 from ..registry import composite
@@ -81,9 +81,10 @@ def local_response_norm(
         raise InvalidValue(f"Expected 3D or higher dimensionality{gap}input (got {input.ndim} dimensions)")
     if not input.numel():
         return input
-    if input.dtype is bool_:
+    whole = not input.is_floating_point()
+    if whole and input.dtype is not int64:
         kernel = "avg_pool2d" if input.ndim == 3 else "avg_pool3d_out_frame"
-        raise NotImplementedForDType(f"\"{kernel}\" not implemented for 'Bool'")
+        raise NotImplementedForDType(f"\"{kernel}\" not implemented for '{input.dtype.kernel_name}'")
     channels = input.shape[1]
     before, after = size // 2, (size - 1) // 2
     beside = (0, 0) * (input.ndim - 2)
@@ -91,7 +92,8 @@ def local_response_norm(
     total = F.narrow(squares, 1, 0, channels)
     for i in range(1, size):
         total = total + F.narrow(squares, 1, i, channels)
-    return input / F.pow(total * (alpha / size) + k, beta)
+    mean = F.div(total, size, rounding_mode="trunc") if whole else total / size  # whole numbers average to whole ones
+    return input / F.pow(mean * alpha + k, beta)
 
 
 @composite(

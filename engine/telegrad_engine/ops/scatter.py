@@ -65,9 +65,9 @@ def _corner(xp: Any, array: Any, shape: Any, axis: int) -> Any:
 def gather(xp: Any, input: Array, dim: Int, index: Array, *, sparse_grad: Bool = False) -> Any:
     """Along ``dim``, the elements that ``index`` names."""
     axis = dim % max(input.ndim, 1)
+    check_within(xp, index, input.shape[axis] if input.ndim else 1, axis)
     if not input.ndim:
         return xp.broadcast_to(input, index.shape)
-    check_within(xp, index, input.shape[axis], axis)
     if not index.size:
         return xp.zeros(index.shape, input.dtype)
     return xp.take_along_axis(_corner(xp, input, index.shape, axis), index, axis=axis)

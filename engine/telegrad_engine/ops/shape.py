@@ -92,6 +92,8 @@ def _squeeze_node(node: Any) -> str:
 
 
 def _squeeze_rule(input: Any, dim: Any = None) -> Spec:
+    if dim == ():
+        return Spec(input.shape, input.dtype)
     dims = wrap_dims(dim, len(input.shape)) if dim is not None else tuple(range(len(input.shape)))
     return Spec(tuple(n for i, n in enumerate(input.shape) if i not in dims or n != 1), input.dtype)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..cases import T, case
-from ..errors import InvalidOperation, ShapeMismatch
+from ..errors import InvalidOperation, InvalidValue, ShapeMismatch
 from ..params import Array, Int
 from ..registry import composite
 
@@ -37,6 +37,8 @@ def pixel_shuffle(F: Any, input: Array, upscale_factor: Int) -> Any:
     r = upscale_factor
     _check_image("pixel_shuffle", input, "upscale_factor", r)
     *lead, channels, height, width = input.shape
+    if r * r >= 2**63:
+        raise InvalidValue(f"upscale factor is too large, (upscale_factor)^2 overflowed: upscale_factor={r}")
     if channels % (r * r):
         raise ShapeMismatch(
             "pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of upscale_factor, "

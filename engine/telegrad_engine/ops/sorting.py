@@ -227,7 +227,7 @@ def median(xp: Any, input: Array) -> Any:
     if not input.size:
         return xp.full((), math.nan if floating else xp.iinfo(input.dtype).min, input.dtype)
     ordered = xp.sort(xp.reshape(widened(input), (-1,)))
-    return ordered[-1] if floating and xp.isnan(ordered[-1]) else ordered[(input.size - 1) // 2]
+    return ordered[-1] if floating and xp.holds(xp.isnan(ordered[-1]), False) else ordered[(input.size - 1) // 2]
 
 
 def _median_grad(F: Any, grad: Any, input: Any, result: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..cases import T, case
 from ..dtypes import float32, float64, from_numpy
-from ..errors import DTypeMismatch, InvalidOperation, LinAlgError, ShapeMismatch
+from ..errors import DTypeMismatch, InvalidOperation, LinAlgError, NotImplementedForDType, ShapeMismatch
 from ..params import Array, Bool, Ints, Number, NumberOrStr, OptionalDType, OptionalNumber, Str
 from ..registry import composite, op
 from ..specs import Spec, wrap_dim
@@ -235,6 +235,11 @@ EPSILON = {"float32": 2.0**-23, "float64": 2.0**-52}
 )
 def matrix_rank_tol(F: Any, input: Array, tol: Number, hermitian: Bool = False) -> Any:
     """How many singular values exceed ``tol``."""
+    if input.ndim > 1 and input.dtype.name not in EPSILON:
+        kind = input.dtype.kernel_name
+        if hermitian:
+            raise NotImplementedForDType(f"\"linalg_eigh_cpu\" not implemented for '{kind}'")
+        raise DTypeMismatch(f"linalg.svd: Expected a floating point or complex tensor as input. Got {kind}")
     return F.linalg_matrix_rank(input, atol=tol, rtol=0.0, hermitian=hermitian)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..cases import T, case
+from ..dtypes import bool_
 from ..errors import (
     InvalidOperation,
     NotImplementedForDType,
@@ -157,6 +158,9 @@ def pad(F: Any, input: Array, pad: Ints, mode: Str = "constant", value: Optional
     if mode not in ("reflect", "replicate", "circular"):
         raise NotImplementedForDType(f"Unrecognised padding mode {mode}")
     _check_edges(mode, shape, pad)
+    if mode != "circular" and input.dtype is bool_:
+        kernel = {"reflect": "reflection", "replicate": "replication"}[mode]
+        raise NotImplementedForDType(f"\"{kernel}_pad{len(pad) // 2}d\" not implemented for 'Bool'")
     for d, (before, after) in enumerate(_by_dim(shape, pad)):
         if before or after:
             input = _edges(F, input, mode, d, before, after)
