@@ -1,8 +1,8 @@
 """Optimizer steps: one call moves all parameters of a group, in place.
 
-Each algorithm is declared once: its state tensors, its settings, and the update of one parameter. An
-update works by augmented assignments, which write in place where arrays can be written to and otherwise
-make new ones, and returns the parameter and its states, whichever they are.
+Each algorithm is declared once: its state tensors, its settings, and the update of one parameter by a gradient, after
+weight decay, which is the same for all. An update works by augmented assignments, which write in place where arrays
+can be written to and otherwise make new ones, and returns the parameter and its states, whichever they are.
 ``t`` is the number of steps so far, this one included; it is kept on the server as a state tensor,
 so that every step of a loop is the same instruction. SGD and Adam are here, the others in optim_adaptive.py.
 """
@@ -18,7 +18,13 @@ from .errors import InvalidArgument, InvalidValue, UnknownOp
 from .modes import state
 from .params import BoolKind, Kind, NumberKind
 
-Update = Callable[..., tuple[Any, ...]]
+Moved = tuple[Any, ...]
+"""A parameter and its states after an update."""
+
+Update = Callable[..., Moved]
+Betas = tuple[float, float]
+"""How much of the averages of gradients and of their squares a step keeps."""
+
 SCALARS = ("t", "mu_product")
 """States that are one number, whatever the parameter's shape."""
 
@@ -27,14 +33,15 @@ class Optimizer(NamedTuple):
     """A declared algorithm: state names (each a tensor per parameter), settings and the update.
 
     ``optional`` are states, after the others, that exist only where the setting they are mapped to is not zero.
+    ``decoupled`` says whether weight decay shrinks the parameter; where a setting of this name does, it is None.
     """
 
     name: str
     states: tuple[str, ...]
     defaults: dict[str, Any]
     update: Update
-    doc: str
     optional: Mapping[str, str]
+    decoupled: bool | None
 
     def states_for(self, settings: Mapping[str, Any]) -> tuple[str, ...]:
         """The names of the states that a step with these settings takes."""
@@ -57,16 +64,23 @@ class Optimizer(NamedTuple):
 OPTIMIZERS: dict[str, Optimizer] = {}
 
 
-def optimizer(name: str, *states: str, **optional: str) -> Callable[[Update], Update]:
+def optimizer(
+    name: str, *states: str, weight_decay: float = 0.0, decoupled: bool | None = False, **optional: str
+) -> Callable[[Update], Update]:
     """Declare an algorithm. The update's keyword-only parameters are its settings.
 
-    ``optional`` states are the last arguments, and are left out where the setting named is zero.
+    Every algorithm has ``weight_decay``, with this default, and ``maximize`` besides, and ``decoupled`` if that is
+    given as None: what an update gets is the parameter and the gradient after them. ``optional`` states are the
+    last arguments, and are left out where the setting named is zero.
     """
 
     def declare(update: Update) -> Update:
         parameters = inspect.signature(update).parameters.values()
         defaults = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
-        OPTIMIZERS[name] = Optimizer(name, states, defaults, update, inspect.getdoc(update) or "", optional)
+        defaults |= {"weight_decay": weight_decay, "maximize": False}
+        if decoupled is None:
+            defaults["decoupled"] = False
+        OPTIMIZERS[name] = Optimizer(name, states, defaults, update, optional, decoupled)
         return update
 
     return declare
@@ -104,6 +118,8 @@ def step(name: str, params: Sequence[Any], states: Sequence[Sequence[Any]], give
             f"{name} needs {len(labels)} lists of state ({', '.join(labels)}), "
             f"each as long as the {len(params)} parameters"
         )
+    weight_decay, maximize = settings.pop("weight_decay"), settings.pop("maximize")
+    decoupled = settings.pop("decoupled", algorithm.decoupled)
     update = algorithm.update
     for i, param in enumerate(params):
         if param._grad is None:
@@ -111,7 +127,10 @@ def step(name: str, params: Sequence[Any], states: Sequence[Sequence[Any]], give
         own = [state[i] for state in states]
         if own:
             _check_states(name, labels, own, param)
-        moved = update(param._data, param._grad._data, *[s._data for s in own], **settings)
+        p, g = param._data, param._grad._data
+        if weight_decay or maximize:
+            p, g = decayed(p, g, settings["lr"], weight_decay, decoupled, maximize)
+        moved = update(p, g, *[s._data for s in own], **settings)
         for tensor, value in zip((param, *own), moved, strict=True):
             if value is not tensor._data:
                 tensor._store(value)
@@ -124,6 +143,20 @@ def _check_states(name: str, labels: Sequence[str], own: Sequence[Any], param: A
             raise InvalidArgument(
                 f"{name}: state {label!r} has shape {tuple(tensor.shape)}, its parameter {tuple(param.shape)}"
             )
+
+
+def decayed(p: Any, g: Any, lr: float, weight_decay: float, decoupled: bool | None, maximize: bool) -> tuple[Any, Any]:
+    """The parameter and the gradient after weight decay, in the one or the other; to maximize, the gradient turned.
+
+    Decoupled it shrinks the parameter directly: Loshchilov and Hutter 2019, algorithm 2.
+    """
+    if maximize:
+        g = -g
+    if decoupled:
+        p *= 1 - lr * weight_decay
+    elif weight_decay:
+        g = g + weight_decay * p
+    return p, g
 
 
 # The algorithms -----------------------------------------------------------------------------------
@@ -139,28 +172,9 @@ def holds(condition: Any, usually: bool) -> bool:
     return bool(condition) if state.device is None else state.device.backend.holds(condition, usually)
 
 
-def decayed(p: Any, g: Any, weight_decay: float, maximize: bool) -> Any:
-    """The gradient with weight decay added to it, its sign turned if the objective is maximized."""
-    if maximize:
-        g = -g
-    return g + weight_decay * p if weight_decay else g
-
-
-def shrunk_or_decayed(
-    p: Any, g: Any, lr: float, weight_decay: float, decoupled: bool, maximize: bool
-) -> tuple[Any, Any]:
-    """The parameter and the gradient after weight decay: in the one (Loshchilov and Hutter 2019) or the other."""
-    if not decoupled:
-        return p, decayed(p, g, weight_decay, maximize)
-    p *= 1 - lr * weight_decay
-    return p, -g if maximize else g
-
-
 @optimizer("sgd")
-def sgd(p: Any, g: Any, *, lr: float = 1e-3, weight_decay: float = 0.0, maximize: bool = False) -> tuple[Any, ...]:
+def sgd(p: Any, g: Any, *, lr: float = 1e-3) -> Moved:
     """``p -= lr * g``."""
-    if weight_decay or maximize:
-        g = decayed(p, g, weight_decay, maximize)
     p -= lr * g
     return (p,)
 
@@ -175,12 +189,9 @@ def sgd_momentum(
     lr: float = 1e-3,
     momentum: float = 0.9,
     dampening: float = 0.0,
-    weight_decay: float = 0.0,
     nesterov: bool = False,
-    maximize: bool = False,
-) -> tuple[Any, ...]:
+) -> Moved:
     """SGD with momentum: Sutskever et al. 2013, in the form PyTorch uses (the rate outside the buffer)."""
-    g = decayed(p, g, weight_decay, maximize)
     t += 1
     if holds(t == 1, False):
         buffer = g
@@ -191,7 +202,12 @@ def sgd_momentum(
     return p, buffer, t
 
 
-def _adam(p: Any, g: Any, m: Any, v: Any, t: Any, lr: float, betas: tuple[float, float], eps: float) -> tuple[Any, ...]:
+@optimizer("adam", "exp_avg", "exp_avg_sq", "t")
+@optimizer("adamw", "exp_avg", "exp_avg_sq", "t", weight_decay=1e-2, decoupled=True)
+def adam(
+    p: Any, g: Any, m: Any, v: Any, t: Any, *, lr: float = 1e-3, betas: Betas = (0.9, 0.999), eps: float = 1e-8
+) -> Moved:
+    """Adam: Kingma and Ba 2015, algorithm 1. AdamW is the same after its weight decay."""
     beta1, beta2 = betas
     t += 1
     count = number(t)
@@ -210,43 +226,6 @@ def _adam(p: Any, g: Any, m: Any, v: Any, t: Any, lr: float, betas: tuple[float,
     change *= lr * corrected / (1 - beta1**count)
     p -= change
     return p, m, v, t
-
-
-@optimizer("adam", "exp_avg", "exp_avg_sq", "t")
-def adam(
-    p: Any,
-    g: Any,
-    m: Any,
-    v: Any,
-    t: Any,
-    *,
-    lr: float = 1e-3,
-    betas: tuple[float, float] = (0.9, 0.999),
-    eps: float = 1e-8,
-    weight_decay: float = 0.0,
-    maximize: bool = False,
-) -> tuple[Any, ...]:
-    """Adam: Kingma and Ba 2015, algorithm 1; weight decay is added to the gradient."""
-    return _adam(p, decayed(p, g, weight_decay, maximize), m, v, t, lr, betas, eps)
-
-
-@optimizer("adamw", "exp_avg", "exp_avg_sq", "t")
-def adamw(
-    p: Any,
-    g: Any,
-    m: Any,
-    v: Any,
-    t: Any,
-    *,
-    lr: float = 1e-3,
-    betas: tuple[float, float] = (0.9, 0.999),
-    eps: float = 1e-8,
-    weight_decay: float = 1e-2,
-    maximize: bool = False,
-) -> tuple[Any, ...]:
-    """AdamW: Loshchilov and Hutter 2019, algorithm 2; weight decay shrinks the parameter directly."""
-    p, g = shrunk_or_decayed(p, g, lr, weight_decay, True, maximize)
-    return _adam(p, g, m, v, t, lr, betas, eps)
 
 
 from . import optim_adaptive  # noqa: E402, F401  (declares its algorithms with what is above)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .optim import decayed, holds, number, optimizer, shrunk_or_decayed
+from .optim import Betas, Moved, holds, number, optimizer
 
 
 def _blend(average: Any, value: Any, weight: float) -> Any:
@@ -24,7 +24,7 @@ def _blend_square(average: Any, value: Any, beta: float) -> Any:
     return average
 
 
-@optimizer("adam_amsgrad", "exp_avg", "exp_avg_sq", "max_exp_avg_sq", "t")
+@optimizer("adam_amsgrad", "exp_avg", "exp_avg_sq", "max_exp_avg_sq", "t", decoupled=None)
 def adam_amsgrad(
     p: Any,
     g: Any,
@@ -34,15 +34,11 @@ def adam_amsgrad(
     t: Any,
     *,
     lr: float = 1e-3,
-    betas: tuple[float, float] = (0.9, 0.999),
+    betas: Betas = (0.9, 0.999),
     eps: float = 1e-8,
-    weight_decay: float = 0.0,
-    decoupled: bool = False,
-    maximize: bool = False,
-) -> tuple[Any, ...]:
-    """Adam, or AdamW if ``decoupled``, that divides by the largest average so far: Reddi et al. 2018, algorithm 2."""
+) -> Moved:
+    """Adam, or AdamW if decoupled, that divides by the largest average so far: Reddi et al. 2018, algorithm 2."""
     beta1, beta2 = betas
-    p, g = shrunk_or_decayed(p, g, lr, weight_decay, decoupled, maximize)
     t += 1
     count = number(t)
     m = _blend(m, g, 1 - beta1)
@@ -65,14 +61,11 @@ def rmsprop(
     lr: float = 1e-2,
     alpha: float = 0.99,
     eps: float = 1e-8,
-    weight_decay: float = 0.0,
     momentum: float = 0.0,
     centered: bool = False,
-    maximize: bool = False,
-) -> tuple[Any, ...]:
+) -> Moved:
     """RMSprop: Tieleman and Hinton 2012; centered as in Graves 2013, equations 38 to 45."""
     states = list(optional)
-    g = decayed(p, g, weight_decay, maximize)
     t += 1
     square_avg = _blend_square(square_avg, g, alpha)
     variance = square_avg
@@ -90,19 +83,9 @@ def rmsprop(
 
 @optimizer("adagrad", "sum", "t")
 def adagrad(
-    p: Any,
-    g: Any,
-    total: Any,
-    t: Any,
-    *,
-    lr: float = 1e-2,
-    lr_decay: float = 0.0,
-    weight_decay: float = 0.0,
-    eps: float = 1e-10,
-    maximize: bool = False,
-) -> tuple[Any, ...]:
+    p: Any, g: Any, total: Any, t: Any, *, lr: float = 1e-2, lr_decay: float = 0.0, eps: float = 1e-10
+) -> Moved:
     """Adagrad: Duchi, Hazan and Singer 2011, figure 1, the diagonal form."""
-    g = decayed(p, g, weight_decay, maximize)
     t += 1
     total += g * g
     p -= (lr / (1 + (number(t) - 1) * lr_decay)) * g / (total**0.5 + eps)
@@ -111,20 +94,9 @@ def adagrad(
 
 @optimizer("adadelta", "square_avg", "acc_delta", "t")
 def adadelta(
-    p: Any,
-    g: Any,
-    square_avg: Any,
-    acc_delta: Any,
-    t: Any,
-    *,
-    lr: float = 1.0,
-    rho: float = 0.9,
-    eps: float = 1e-6,
-    weight_decay: float = 0.0,
-    maximize: bool = False,
-) -> tuple[Any, ...]:
+    p: Any, g: Any, square_avg: Any, acc_delta: Any, t: Any, *, lr: float = 1.0, rho: float = 0.9, eps: float = 1e-6
+) -> Moved:
     """Adadelta: Zeiler 2012, algorithm 1."""
-    g = decayed(p, g, weight_decay, maximize)
     t += 1
     square_avg = _blend_square(square_avg, g, rho)
     change = ((acc_delta + eps) / (square_avg + eps)) ** 0.5 * g
@@ -135,21 +107,10 @@ def adadelta(
 
 @optimizer("adamax", "exp_avg", "exp_inf", "t")
 def adamax(
-    p: Any,
-    g: Any,
-    m: Any,
-    largest: Any,
-    t: Any,
-    *,
-    lr: float = 2e-3,
-    betas: tuple[float, float] = (0.9, 0.999),
-    eps: float = 1e-8,
-    weight_decay: float = 0.0,
-    maximize: bool = False,
-) -> tuple[Any, ...]:
+    p: Any, g: Any, m: Any, largest: Any, t: Any, *, lr: float = 2e-3, betas: Betas = (0.9, 0.999), eps: float = 1e-8
+) -> Moved:
     """Adamax: Kingma and Ba 2015, algorithm 2."""
     beta1, beta2 = betas
-    g = decayed(p, g, weight_decay, maximize)
     t += 1
     m = _blend(m, g, 1 - beta1)
     largest = (largest * beta2).clip(abs(g) + eps)
@@ -157,7 +118,7 @@ def adamax(
     return p, m, largest, t
 
 
-@optimizer("nadam", "exp_avg", "exp_avg_sq", "mu_product", "t")
+@optimizer("nadam", "exp_avg", "exp_avg_sq", "mu_product", "t", decoupled=None)
 def nadam(
     p: Any,
     g: Any,
@@ -167,18 +128,14 @@ def nadam(
     t: Any,
     *,
     lr: float = 2e-3,
-    betas: tuple[float, float] = (0.9, 0.999),
+    betas: Betas = (0.9, 0.999),
     eps: float = 1e-8,
-    weight_decay: float = 0.0,
     momentum_decay: float = 4e-3,
-    decoupled: bool = False,
-    maximize: bool = False,
-) -> tuple[Any, ...]:
+) -> Moved:
     """NAdam: Dozat 2016, section 3.2, with the schedule of momenta; ``mu_product`` is one before the first step."""
     beta1, beta2 = betas
     t += 1
     count = number(t)
-    p, g = shrunk_or_decayed(p, g, lr, weight_decay, decoupled, maximize)
     now, following = [beta1 * (1 - 0.5 * 0.96 ** (n * momentum_decay)) for n in (count, count + 1)]
     mu_product *= now
     product = number(mu_product)
@@ -190,26 +147,14 @@ def nadam(
     return p, m, v, mu_product, t
 
 
-@optimizer("radam", "exp_avg", "exp_avg_sq", "t")
+@optimizer("radam", "exp_avg", "exp_avg_sq", "t", decoupled=None)
 def radam(
-    p: Any,
-    g: Any,
-    m: Any,
-    v: Any,
-    t: Any,
-    *,
-    lr: float = 1e-3,
-    betas: tuple[float, float] = (0.9, 0.999),
-    eps: float = 1e-8,
-    weight_decay: float = 0.0,
-    decoupled: bool = False,
-    maximize: bool = False,
-) -> tuple[Any, ...]:
+    p: Any, g: Any, m: Any, v: Any, t: Any, *, lr: float = 1e-3, betas: Betas = (0.9, 0.999), eps: float = 1e-8
+) -> Moved:
     """RAdam: Liu et al. 2020, algorithm 2; adaptive from an average over more than five steps on."""
     beta1, beta2 = betas
     t += 1
     count = number(t)
-    p, g = shrunk_or_decayed(p, g, lr, weight_decay, decoupled, maximize)
     m = _blend(m, g, 1 - beta1)
     v = _blend_square(v, g, beta2)
     correction = 1 - beta2**count

@@ -18,7 +18,7 @@ from telegrad_engine.cases import T
 from telegrad_engine.registry import CATALOGUE, Case, Op
 
 from . import oracle
-from .test_error_parity import Ours
+from .wrong_calls import Ours
 
 KINDS = ("float16", "bfloat16")
 

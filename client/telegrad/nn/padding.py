@@ -118,34 +118,22 @@ class ConstantPad3d(_ConstantPad):
     dims = 3
 
 
-class ZeroPad1d(ConstantPad1d):
+class _ZeroPad(_ConstantPad):
+    def __init__(self, padding: int | Sequence[int]) -> None:
+        super().__init__(padding, 0.0)
+
+    def extra_repr(self) -> str:
+        """The sizes."""
+        return str(self.padding)
+
+
+class ZeroPad1d(_ZeroPad, ConstantPad1d):
     """Zeros around (…, L)."""
 
-    def __init__(self, padding: int | Sequence[int]) -> None:
-        super().__init__(padding, 0.0)
 
-    def extra_repr(self) -> str:
-        """The sizes."""
-        return str(self.padding)
-
-
-class ZeroPad2d(ConstantPad2d):
+class ZeroPad2d(_ZeroPad, ConstantPad2d):
     """Zeros around (…, H, W)."""
 
-    def __init__(self, padding: int | Sequence[int]) -> None:
-        super().__init__(padding, 0.0)
 
-    def extra_repr(self) -> str:
-        """The sizes."""
-        return str(self.padding)
-
-
-class ZeroPad3d(ConstantPad3d):
+class ZeroPad3d(_ZeroPad, ConstantPad3d):
     """Zeros around (…, D, H, W)."""
-
-    def __init__(self, padding: int | Sequence[int]) -> None:
-        super().__init__(padding, 0.0)
-
-    def extra_repr(self) -> str:
-        """The sizes."""
-        return str(self.padding)

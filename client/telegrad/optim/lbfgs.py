@@ -13,9 +13,9 @@ from telegrad_engine.errors import InvalidOperation, InvalidValue
 from telegrad_engine.modes import enable_grad, no_grad
 
 from ..tensor import Tensor, functions, recorder_of
-from .checks import check_learning_rate
 from .line_search import Trial, strong_wolfe
 from .optimizer import Optimizer
+from .options import options_in
 
 LEAST_CURVATURE = 1e-10
 """A pair of differences with less than this is not remembered: the direction would not descend."""
@@ -39,17 +39,8 @@ class LBFGS(Optimizer):
         history_size: int = 100,
         line_search_fn: str | None = None,
     ) -> None:
-        check_learning_rate(lr)
-        defaults = {
-            "lr": lr,
-            "max_iter": max_iter,
-            "max_eval": max_iter * 5 // 4 if max_eval is None else max_eval,
-            "tolerance_grad": tolerance_grad,
-            "tolerance_change": tolerance_change,
-            "history_size": history_size,
-            "line_search_fn": line_search_fn,
-        }
-        super().__init__(params, defaults)
+        max_eval = max_iter * 5 // 4 if max_eval is None else max_eval
+        super().__init__(params, options_in(locals()))
         if len(self.param_groups) != 1:
             raise InvalidValue("LBFGS doesn't support per-parameter options (parameter groups)")
 

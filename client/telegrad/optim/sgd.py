@@ -7,8 +7,8 @@ from typing import Any
 
 from telegrad_engine.errors import InvalidValue
 
-from .checks import check_learning_rate, check_not_negative
 from .optimizer import STEP, Optimizer, settings_of
+from .options import options_in
 
 
 class SGD(Optimizer):
@@ -31,22 +31,10 @@ class SGD(Optimizer):
         differentiable: bool = False,
         fused: bool | None = None,
     ) -> None:
-        check_learning_rate(lr)
-        check_not_negative(momentum=momentum, weight_decay=weight_decay)
+        options = options_in(locals())
         if nesterov and (momentum <= 0 or dampening != 0):
             raise InvalidValue("Nesterov momentum requires a momentum and zero dampening")
-        defaults = {
-            "lr": lr,
-            "momentum": momentum,
-            "dampening": dampening,
-            "weight_decay": weight_decay,
-            "nesterov": nesterov,
-            "maximize": maximize,
-            "foreach": foreach,
-            "differentiable": differentiable,
-            "fused": fused,
-        }
-        super().__init__(params, defaults)
+        super().__init__(params, options)
 
     def algorithm(self, group: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         """``sgd``, or ``sgd_momentum`` for a group that has any."""

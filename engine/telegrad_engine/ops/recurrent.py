@@ -6,13 +6,13 @@ and one op for the rest, so a stack is a handful of nodes however long the seque
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from ..cases import T, case
 from ..errors import DTypeMismatch, InvalidOperation
 from ..params import Array, Arrays, Bool, Int, Number
-from ..registry import composite
+from ..registry import Op, composite
 from ..specs import size_at
 
 # Stacks -----------------------------------------------------------------------------------------------------
@@ -216,6 +216,8 @@ def lstm(
     """
     if len(hx) != 2:
         raise InvalidOperation("lstm expects two hidden states")
+    for state in hx:
+        size_at(state.shape, 2)  # raises for a state of fewer dimensions
     if hx[0].dtype is not hx[1].dtype:
         raise DTypeMismatch("get_mkldnn_dtype: unsupported data type")  # torch's, of the library that runs it
     projects = len(params) == (5 if has_biases else 3) * num_layers * (1 + bidirectional)
@@ -223,55 +225,28 @@ def lstm(
     return _stacked(F, lstm_direction(F), input, hx, params, *options, projects=projects)
 
 
-@composite(method=False, outputs=("output", "h_n"), cases=_cases(3, False))
-def gru(
-    F: Any,
-    input: Array,
-    hx: Array,
-    params: Arrays,
-    has_biases: Bool,
-    num_layers: Int,
-    dropout: Number,
-    train: Bool,
-    bidirectional: Bool,
-    batch_first: Bool,
-) -> Any:
-    """Layers of GRU cells over a sequence: the output and the last states; see ``lstm``."""
-    options = (has_biases, num_layers, dropout, train, bidirectional, batch_first)
-    return _stacked(F, gru_direction(F), input, (hx,), params, *options, lowest=False)
+def _declare_stack(key: str, cells: str, gates: int, direction: Callable[[Any], Any], lowest: bool = True) -> Op:
+    """Declare a stack of cells whose one state is their output; ``direction(F)`` runs one direction of a layer."""
+
+    def stack(
+        F: Any,
+        input: Array,
+        hx: Array,
+        params: Arrays,
+        has_biases: Bool,
+        num_layers: Int,
+        dropout: Number,
+        train: Bool,
+        bidirectional: Bool,
+        batch_first: Bool,
+    ) -> Any:
+        options = (has_biases, num_layers, dropout, train, bidirectional, batch_first)
+        return _stacked(F, direction(F), input, (hx,), params, *options, lowest=lowest)
+
+    stack.__doc__ = f"""Layers of {cells} over a sequence: the output and the last states; see ``lstm``."""
+    return composite(key=key, method=False, outputs=("output", "h_n"), cases=_cases(gates, False))(stack)
 
 
-@composite(method=False, outputs=("output", "h_n"), cases=_cases(1, False))
-def rnn_tanh(
-    F: Any,
-    input: Array,
-    hx: Array,
-    params: Arrays,
-    has_biases: Bool,
-    num_layers: Int,
-    dropout: Number,
-    train: Bool,
-    bidirectional: Bool,
-    batch_first: Bool,
-) -> Any:
-    """Layers of Elman cells with tanh over a sequence: the output and the last states; see ``lstm``."""
-    options = (has_biases, num_layers, dropout, train, bidirectional, batch_first)
-    return _stacked(F, rnn_direction(F, "tanh"), input, (hx,), params, *options)
-
-
-@composite(method=False, outputs=("output", "h_n"), cases=_cases(1, False))
-def rnn_relu(
-    F: Any,
-    input: Array,
-    hx: Array,
-    params: Arrays,
-    has_biases: Bool,
-    num_layers: Int,
-    dropout: Number,
-    train: Bool,
-    bidirectional: Bool,
-    batch_first: Bool,
-) -> Any:
-    """Layers of Elman cells with relu over a sequence: the output and the last states; see ``lstm``."""
-    options = (has_biases, num_layers, dropout, train, bidirectional, batch_first)
-    return _stacked(F, rnn_direction(F, "relu"), input, (hx,), params, *options)
+gru = _declare_stack("gru", "GRU cells", 3, gru_direction, lowest=False)
+rnn_tanh = _declare_stack("rnn_tanh", "Elman cells with tanh", 1, lambda F: rnn_direction(F, "tanh"))
+rnn_relu = _declare_stack("rnn_relu", "Elman cells with relu", 1, lambda F: rnn_direction(F, "relu"))
