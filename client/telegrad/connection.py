@@ -9,21 +9,23 @@ from __future__ import annotations
 
 import selectors
 import time
-from collections.abc import Mapping
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, IncompleteRead
 from typing import NamedTuple, Protocol
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import httpx
+import numpy as np
 
 from telegrad_engine.errors import ConnectionFailed
 
 from . import progress
 
 CONNECT_S = 10.0
-LARGE, PIECE = 8 * 2**20, 2**20
-"""Bytes of a body that is worth watching, and of a piece of it."""
+PIECE = 2**18
+"""Bytes of a body that are sent or read at a time where somebody watches."""
 _Selector = getattr(selectors, "PollSelector", selectors.SelectSelector)
 
 
@@ -98,7 +100,7 @@ class Direct:
         if self._http.sock is None:
             self._connect()
         try:
-            if self._watched and len(body) >= LARGE:
+            if self._watched and len(body) >= progress.LARGE:
                 self._send_in_pieces(body, headers)
             else:
                 self._http.request("POST", self._path, body, {**self._headers, **headers})
@@ -108,17 +110,13 @@ class Direct:
 
     def _send_in_pieces(self, body: bytes | memoryview, headers: Mapping[str, str]) -> None:
         """Send a large body, and show how far it is."""
-        line = progress.Line(f"sending to {self._where}", len(body))
-        try:
-            self._http.putrequest("POST", self._path)
-            for name, value in {**self._headers, **headers, "content-length": str(len(body))}.items():
-                self._http.putheader(name, value)
-            self._http.endheaders()
-            for start in range(0, len(body), PIECE):
-                self._http.send(memoryview(body)[start : start + PIECE])
-                line.update(min(start + PIECE, len(body)))
-        finally:
-            line.close()
+        self._http.putrequest("POST", self._path)
+        for name, value in {**self._headers, **headers, "content-length": str(len(body))}.items():
+            self._http.putheader(name, value)
+        self._http.endheaders()
+        with progress.moving(f"sending to {self._where}", len(body), self._watched) as tell:
+            for piece in _pieces(body, tell):
+                self._http.send(piece)
 
     def _watch(self) -> None:
         """Wait until an answer begins, and show that it takes long."""
@@ -144,10 +142,24 @@ class Direct:
             response = self._http.getresponse()
             if response.length is None and not response.chunked:
                 raise HTTPException("the answer ended in its headers")  # which http.client takes for their end
-            return Reply(response.status, response.read())
+            return Reply(response.status, self._body(response))
         except BaseException:
             self._http.close()
             raise
+
+    def _body(self, response: HTTPResponse) -> bytes | memoryview:
+        size = response.length or 0
+        if not self._watched or size < progress.LARGE:
+            return response.read()
+        whole, arrived = np.empty(size, np.uint8).data, 0
+        with progress.moving(f"receiving from {self._where}", size, self._watched) as tell:
+            while arrived < size:
+                count = response.readinto(whole[arrived : arrived + PIECE])
+                if not count:
+                    raise IncompleteRead(b"", size - arrived)
+                arrived += count
+                tell(arrived)
+        return whole
 
     def close(self) -> None:
         """Close the socket."""
@@ -161,6 +173,8 @@ class Proxied:
 
     def __init__(self, url: str, headers: Mapping[str, str], client: httpx.Client) -> None:
         self._url, self._headers, self._client = url, dict(headers), client
+        self._where = urlsplit(url).netloc
+        self._watched = progress.wanted()
         self._body: bytes | memoryview = b""
         self._more = headers
 
@@ -170,11 +184,28 @@ class Proxied:
 
     def receive(self) -> Reply:
         """Post it and wait for the answer."""
-        response = self._client.post(self._url, content=bytes(self._body), headers={**self._headers, **self._more})
-        return Reply(response.status_code, response.content)
+        size = len(self._body)
+        headers = {**self._headers, **self._more, "content-length": str(size)}
+        with progress.moving(f"sending to {self._where}", size, self._watched) as tell:
+            pieces = map(bytes, _pieces(self._body, tell))
+            request = self._client.build_request("POST", self._url, content=pieces, headers=headers)
+            response = self._client.send(request, stream=True)
+        parts, length = [], int(response.headers.get("content-length", 0))
+        with closing(response), progress.moving(f"receiving from {self._where}", length, self._watched) as tell:
+            for part in response.iter_bytes():
+                parts.append(part)
+                tell(response.num_bytes_downloaded)
+        return Reply(response.status_code, b"".join(parts))
 
     def close(self) -> None:
         """Nothing: the client closes itself."""
+
+
+def _pieces(body: bytes | memoryview, tell: Callable[[int], None]) -> Iterator[bytes | memoryview]:
+    """A body piece by piece, telling how much of it was taken."""
+    for start in range(0, len(body), PIECE):
+        yield memoryview(body)[start : start + PIECE]
+        tell(min(start + PIECE, len(body)))
 
 
 UNREACHABLE = (OSError, HTTPException, httpx.HTTPError)

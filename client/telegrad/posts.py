@@ -10,6 +10,8 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from telegrad_engine.program import compression
+
 from .connection import TIMEOUTS, UNREACHABLE, Connection, Reply, failure
 from .stream import DELAYS_S
 
@@ -20,16 +22,26 @@ class _Posted(NamedTuple):
     number: int
     body: bytes | memoryview
 
+    @property
+    def headers(self) -> dict[str, str]:
+        headers = {HEADER: str(self.number)}
+        if compression.is_frame(self.body):
+            headers["content-encoding"] = compression.ENCODING
+        return headers
+
 
 class Posts:
-    """The requests of one session, over one connection."""
+    """The requests of one session, over one connection.
+
+    With ``compressed``, programs are zstd frames where that is worth it, and so may answers be.
+    """
 
     room = 1
     labels: Mapping[str, str] = {}
     """Nothing in the metadata: the number travels in a header."""
 
-    def __init__(self, url: str, connection: Connection) -> None:
-        self._url, self._connection = url, connection
+    def __init__(self, url: str, connection: Connection, compressed: bool = False) -> None:
+        self._url, self._connection, self._compressed = url, connection, compressed
         self._done = 0
         """The last number that was used."""
         self._posted: _Posted | None = None
@@ -44,9 +56,9 @@ class Posts:
         """Send a program. Raises ConnectionFailed."""
         if self._posted is not None:
             self.receive()  # nobody waited for it, but its number counts, if it has come to the server
-        self._posted = _Posted(self._done + 1, body)
+        self._posted = _Posted(self._done + 1, compression.compress(body) if self._compressed else body)
         try:
-            self._connection.send(body, {HEADER: str(self._posted.number)})
+            self._connection.send(self._posted.body, self._posted.headers)
         except UNREACHABLE as error:
             self._again(error)
 
@@ -60,9 +72,13 @@ class Posts:
             except UNREACHABLE as error:
                 self._again(error, tries)
                 tries += 1
-        if reply.status < 400 or _used(reply):
-            self._done += 1
         self._posted = None
+        if reply.status < 400:
+            self._done += 1
+        if self._compressed and compression.is_frame(reply.body):  # unless httpx has unpacked it
+            reply = reply._replace(body=compression.decompress(reply.body))
+        if reply.status >= 400 and _used(reply):
+            self._done += 1
         return reply
 
     def _again(self, error: Exception, tries: int = 0) -> None:
@@ -72,7 +88,7 @@ class Posts:
             time.sleep(DELAYS_S[tries])
             tries += 1
             try:
-                self._connection.send(self._posted.body, {HEADER: str(self._posted.number)})
+                self._connection.send(self._posted.body, self._posted.headers)
                 return
             except UNREACHABLE as another:
                 error = another

@@ -10,13 +10,15 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 AFTER_S = 2.0
 """What takes no longer is done in silence."""
 EVERY_S = 0.2
 MIB = 2**20
+LARGE = MIB
+"""Bytes of a message that is worth watching."""
 _CLEAR = "\r\x1b[K"
 
 
@@ -47,13 +49,31 @@ class Line:
     def _text(self, done: int, seconds: float) -> str:
         if self.total is None or not done:
             return f"telegrad: {self.what}, {seconds:.0f} s"
-        left = seconds * (self.total - done) / done
-        return f"telegrad: {self.what}, {done // MIB} of {self.total // MIB} MiB, {left:.0f} s left"
+        rate = done / max(seconds, 1e-3)
+        amount = f"{done / MIB:.1f} of {self.total / MIB:.1f} MiB, {rate / MIB:.1f} MiB/s"
+        return f"telegrad: {self.what}, {amount}, {(self.total - done) / rate:.0f} s left"
 
     def close(self) -> None:
         """Take the line away."""
         if self._shown:
             print(_CLEAR, end="", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def moving(what: str, size: int, watched: bool) -> Iterator[Callable[[int], None]]:
+    """Show a line for as long as the block takes, which moves ``size`` bytes and tells how many it has so far."""
+    if not watched or size < LARGE:
+        yield _unseen
+        return
+    line = Line(what, size)
+    try:
+        yield line.update
+    finally:
+        line.close()
+
+
+def _unseen(done: int) -> None:
+    """What a block tells that nobody watches."""
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from telegrad_engine.errors import ConnectionFailed, TooLarge
+from telegrad_engine.program import compression
 
 from .connection import Reply, failure
 from .problems import problem_to_error
@@ -32,13 +33,19 @@ class _Sent:
 
 
 class Stream:
-    """The stream of one session. Raises OSError if there is none to be had: Refused, if somebody said so."""
+    """The stream of one session. Raises OSError if there is none to be had: Refused, if somebody said so.
+
+    With ``compressed``, programs and answers are zstd frames where that is worth it.
+    """
 
     room = 4
     """How many programs may be under way."""
 
-    def __init__(self, session_url: str, headers: Mapping[str, str], timeout: float) -> None:
+    def __init__(self, session_url: str, headers: Mapping[str, str], timeout: float, compressed: bool = False) -> None:
         self._url, self._headers, self._timeout = f"{session_url}/stream", headers, timeout
+        self._compressed = compressed
+        if compressed:
+            self._url += f"?compress={compression.ENCODING}"
         self._sent: deque[_Sent] = deque()
         self._number = self._seen = 0
         """The numbers of the program that was sent last, and of the last whose answer was read."""
@@ -64,6 +71,8 @@ class Stream:
         """Send a program with :attr:`labels`. Raises ConnectionFailed, and TooLarge beyond the server's limit."""
         if len(body) > self._most:
             raise TooLarge(f"a program has at most {self._most} bytes here, this one has {len(body)}")
+        if self._compressed:
+            body = compression.compress(body)
         self._number += 1
         self._sent.append(_Sent(self._number, body))
         try:
@@ -110,6 +119,8 @@ class Stream:
 
     def _reply(self, frame: str | bytes | memoryview, number: int) -> Reply:
         if not isinstance(frame, str):
+            if self._compressed and compression.is_frame(frame):
+                frame = compression.decompress(frame)
             return Reply(200, frame, {"sequence": str(number)})
         problem = _object(frame)
         if problem.get("sequence") != number:

@@ -12,7 +12,7 @@ import httpx
 from telegrad_engine import errors
 from telegrad_engine.custom import Applicable, from_entry
 from telegrad_engine.dtypes import DType, parse
-from telegrad_engine.program import Instruction
+from telegrad_engine.program import Instruction, compression
 from telegrad_engine.program.wire import SAFETENSORS, decode_answer
 from telegrad_engine.session import Answer, Session
 
@@ -22,6 +22,7 @@ from .packing import Packed, Packer
 from .posts import Posts
 from .problems import problem_to_error
 from .stream import Stream
+from .websocket import Refused
 
 
 class Transport(Protocol):
@@ -135,13 +136,27 @@ class Message(NamedTuple):
 class HTTPTransport:
     """A session on a server: programs by its stream, or by requests where there is none; all else over HTTP.
 
-    ``stream`` says that it must be the stream, or must not.
+    ``stream`` says that it must be the stream, or must not. With ``compress``, programs and answers are compressed
+    where that is worth it; raises InvalidOperation, naming the extra, where the library for it is missing.
     """
 
     remote = True
 
-    def __init__(self, url: str, *, timeout: float = 300.0, stream: bool | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout: float = 300.0,
+        stream: bool | None = None,
+        compress: str | None = None,
+        **options: Any,
+    ) -> None:
         self.url = url.rstrip("/")
+        self._compressed = compress is not None
+        if self._compressed and not compression.available():
+            raise errors.InvalidOperation(
+                "compress='zstd' needs a library that is not installed here: pip install 'telegrad[zstd]'"
+            )
         self._client = httpx.Client(base_url=self.url, timeout=httpx.Timeout(timeout, connect=CONNECT_S))
         body = {k: v.name if isinstance(v, DType) else v for k, v in options.items() if v is not None}
         created = self._create(body)
@@ -160,14 +175,19 @@ class HTTPTransport:
             stream = None if not is_proxied(self.url) else False
         if stream is not False:
             try:
-                return Stream(path, {"user-agent": self._client.headers["user-agent"]}, timeout)
+                return Stream(path, {"user-agent": self._client.headers["user-agent"]}, timeout, self._compressed)
             except OSError as error:  # whatever a proxy does to a WebSocket: the server itself was there just now
+                if self._compressed and isinstance(error, Refused) and error.status == 415:  # it knows no zstd
+                    self._leave()
+                    raise problem_to_error(self.url, error.status, error.body) from None
                 if stream:
                     self._leave()
                     text = f"{self.url} takes no stream: {error}. Without stream=True, the SDK does without one"
                     raise errors.ConnectionFailed(text) from None
-        headers = {**self._client.headers, "content-type": SAFETENSORS, "accept": SAFETENSORS}
-        return Posts(self.url, connect(f"{path}/programs", headers, timeout, self._client))
+        coding = compression.ENCODING if self._compressed else "identity"  # not what httpx could unpack
+        kinds = {"content-type": SAFETENSORS, "accept": SAFETENSORS, "accept-encoding": coding}
+        connection = connect(f"{path}/programs", {**self._client.headers, **kinds}, timeout, self._client)
+        return Posts(self.url, connection, self._compressed)
 
     def pack(self, program: Sequence[Instruction]) -> Message:
         """The program as a safetensors container."""

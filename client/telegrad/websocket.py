@@ -23,10 +23,8 @@ from websockets.uri import parse_uri
 from . import progress
 from .connection import CONNECT_S
 
-LARGE, PIECE = 8 * 2**20, 2**18
-"""Bytes of a message that is worth watching, and of a piece that is masked while it is in the cache."""
-TOLD = 2**20
-"""Bytes between two words about a large message."""
+PIECE = 2**18
+"""Bytes of a piece that is masked while it is in the cache."""
 _ROOM = 16
 """Bytes kept in front of the first piece for the frame's header."""
 _CONTINUATION, _TEXT, _BINARY, _CLOSE, _PING, _PONG = 0x0, 0x1, 0x2, 0x8, 0x9, 0xA
@@ -115,16 +113,10 @@ class WebSocket:
 
     def send(self, body: bytes | memoryview) -> None:
         """Send a message of bytes."""
-        if self._watched and len(body) >= LARGE:
-            line = progress.Line(f"sending to {self._where}", len(body))
-            try:
-                self._send(_BINARY, body, line.update)
-            finally:
-                line.close()
-        else:
-            self._send(_BINARY, body)
+        with progress.moving(f"sending to {self._where}", len(body), self._watched) as tell:
+            self._send(_BINARY, body, tell)
 
-    def _send(self, kind: int, body: bytes | memoryview, tell: Callable[[int], None] | None = None) -> None:
+    def _send(self, kind: int, body: bytes | memoryview, tell: Callable[[int], None] = lambda done: None) -> None:
         size = len(body)
         mask = os.urandom(4)
         key = np.frombuffer(mask * 2, np.uint64)[0]
@@ -140,8 +132,7 @@ class WebSocket:
             out[_ROOM + whole * 8 : _ROOM + count] = bytes(a ^ b for a, b in zip(rest, mask * 2, strict=False))
             self._socket.sendall(out[begin : _ROOM + count])
             begin = _ROOM
-            if tell is not None and not (start + count) % TOLD:
-                tell(start + count)
+            tell(start + count)
 
     # Receiving ---------------------------------------------------------------------------
 
@@ -196,11 +187,13 @@ class WebSocket:
         arrived = len(self._unread) - start
         whole[:arrived] = self._unread[start:]
         self._unread = bytearray()
-        while arrived < length:
-            count = self._socket.recv_into(whole[arrived:])
-            if not count:
-                raise Closed
-            arrived += count
+        with progress.moving(f"receiving from {self._where}", length, self._watched) as tell:
+            while arrived < length:
+                count = self._socket.recv_into(whole[arrived:])
+                if not count:
+                    raise Closed
+                arrived += count
+                tell(arrived)
         return first, whole
 
     def _control(self, first: int, payload: bytes | memoryview) -> None:

@@ -6,6 +6,8 @@ from typing import Annotated
 
 from fastapi import Depends, Path, Query, Request
 
+from telegrad_engine.program.compression import Body
+
 from .host import SessionHandle, SessionHost
 from .routing import accepted, body_of
 from .settings import Settings
@@ -37,13 +39,13 @@ async def get_accepted(request: Request) -> str:
     return accepted(request)
 
 
-async def get_body(request: Request) -> tuple[bytes, str]:
-    """The body as it came, and its media type."""
+async def get_body(request: Request) -> tuple[Body, str]:
+    """The body, unparsed, and its media type."""
     return body_of(request)
 
 
 CurrentSession = Annotated[SessionHandle, Depends(get_session)]
 Accepted = Annotated[str, Depends(get_accepted)]
-RawBody = Annotated[tuple[bytes, str], Depends(get_body)]
+RawBody = Annotated[tuple[Body, str], Depends(get_body)]
 Limit = Annotated[int, Query(ge=1, le=1000, description="how many items a page has at most")]
 Cursor = Annotated[str | None, Query(description="`next_cursor` of the page before; none for the first page")]

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from starlette.requests import ClientDisconnect, Request
 
 from telegrad_engine.errors import MalformedRequest, TooLarge
+from telegrad_engine.program import compression
 
+from .encodings import is_coded
 from .media import JSON
 from .settings import Settings
 
 
-async def read_body(request: Request, media_type: str, settings: Settings) -> bytes:
-    """The body, counted while it arrives. Raises TooLarge as soon as it is certain to pass the limit."""
+async def read_body(request: Request, media_type: str, settings: Settings) -> compression.Body:
+    """The body, counted while it arrives. Raises TooLarge as soon as it is certain to pass the limit.
+
+    One in a zstd frame is unpacked, and the limit holds for what is in it as well.
+    """
     limit = settings.max_body_bytes
     if media_type == JSON:
         limit = min(limit, settings.max_json_bytes)
+    coded = is_coded(request.headers.get("content-encoding"))
     declared = request.headers.get("content-length")
     if declared is not None and (not declared.isdecimal() or int(declared) > limit):
         raise _too_large(limit, media_type)
@@ -30,7 +38,10 @@ async def read_body(request: Request, media_type: str, settings: Settings) -> by
         raise MalformedRequest("the client went away before the end of the body") from None
     if declared is not None and size != int(declared):
         raise MalformedRequest(f"the body ended after {size} of {declared} bytes")
-    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+    body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+    if not coded:
+        return body
+    return await asyncio.to_thread(compression.decompress, body, limit)
 
 
 def _too_large(limit: int, media_type: str) -> TooLarge:

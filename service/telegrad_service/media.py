@@ -67,15 +67,20 @@ def accept(header: str | None, offered: tuple[str, ...]) -> str:
     """
     if not header or header == "*/*":
         return offered[0]
-    ranges = [_range(part) for part in header.split(",") if part.strip()]
+    asked = ranges(header)
     best, best_quality = "", 0.0
     for media_type in offered:
-        quality = max(((r.rank, r.quality) for r in ranges if r.matches(media_type)), default=(0, 0.0))[1]
+        quality = max(((r.rank, r.quality) for r in asked if r.matches(media_type)), default=(0, 0.0))[1]
         if quality > best_quality:
             best, best_quality = media_type, quality
     if not best:
         raise NotAcceptable(f"can be served as {', '.join(offered)}, not as Accept asks: {header!r:.80}")
     return best
+
+
+def ranges(header: str) -> list[_Range]:
+    """What an Accept header, or one of its kin, lists."""
+    return [_range(part) for part in header.split(",") if part.strip()]
 
 
 class _Range(NamedTuple):

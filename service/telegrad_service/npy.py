@@ -14,6 +14,7 @@ from numpy.lib import format as npy_format
 
 from telegrad_engine import dtypes
 from telegrad_engine.errors import DTypeMismatch, MalformedRequest, NotAcceptable
+from telegrad_engine.program.compression import Body
 
 _READERS: dict[tuple[int, int], Any] = {
     (1, 0): npy_format.read_array_header_1_0,
@@ -21,7 +22,7 @@ _READERS: dict[tuple[int, int], Any] = {
 }
 
 
-def decode(body: bytes) -> Any:
+def decode(body: Body) -> Any:
     """The array in a body, of a dtype that tensors have. Raises MalformedRequest or DTypeMismatch."""
     stream = io.BytesIO(body)
     try:

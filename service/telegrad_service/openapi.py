@@ -31,7 +31,8 @@ read gradients over HTTP; or send many instructions at once as a program.
 
 * A tensor's id is a letter or underscore, then letters, digits and `_ . : -`. You may choose it.
 * Values travel as JSON, as safetensors (`application/vnd.safetensors`) or as npy
-  (`application/x-npy`); `Accept` and `Content-Type` decide.
+  (`application/x-npy`); `Accept` and `Content-Type` decide. With `Content-Encoding: zstd` a body is a zstd
+  frame; with `Accept-Encoding: zstd` an answer is one, if that is shorter by a tenth.
 * Errors are problem documents (RFC 9457). `type` names the kind of error, `detail` says it in
   PyTorch's words. After an error the session is as usable as before.
 * A mutation that carries `Telegrad-Sequence: N` (1, 2, 3, …) can be repeated safely: it runs once.
@@ -55,7 +56,7 @@ MEANINGS = {
     406: "It cannot be served as `Accept` asks",
     409: "It conflicts with what is there: a freed graph, a modified tensor, a taken id, a sequence number",
     413: "It is larger than the limits allow",
-    415: "The body's media type is not read here",
+    415: "The body's media type, or its content coding, is not read here",
     422: "It is well-formed but wrong: a shape, a dtype, an argument",
     500: "A fault of the server's own",
     503: "The server is full or about to stop",

@@ -15,8 +15,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from telegrad_engine.program import json_codec
+from telegrad_engine.program.compression import Body
 
-from . import media, problems
+from . import encodings, media, problems
 from .limits import read_body
 from .sequence import HEADER, NOT_DONE, checksum, parse_number
 
@@ -64,8 +65,10 @@ class Route(APIRoute):
             else:
                 request.scope["telegrad.accept"] = media.accept(accepted, spoken.writes)
             if sequenced and (number := headers.get(HEADER)) is not None:
-                return await _once(request, number, handler)
-            return await handler(request)
+                response = await _once(request, number, handler)
+            else:
+                response = await handler(request)
+            return await encodings.encoded(response, headers.get("accept-encoding"))
 
         return handle
 
@@ -81,10 +84,9 @@ async def _read(request: Request, spoken: media.Media) -> None:
     if spoken.raw:
         return
     # FastAPI sees JSON that is parsed already, and nothing of a binary body.
-    is_json = content_type == media.JSON
-    request._body = body if is_json else b""
-    if body and is_json:
-        request._json = json_codec.loads(body, settings.max_json_depth)
+    text = request._body = bytes(body) if content_type == media.JSON else b""
+    if text:
+        request._json = json_codec.loads(text, settings.max_json_depth)
 
 
 async def _once(request: Request, header: str, handler: Callable[[Request], Awaitable[Response]]) -> Response:
@@ -116,6 +118,6 @@ def accepted(request: Request) -> str:
     return media_type
 
 
-def body_of(request: Request) -> tuple[bytes, str]:
-    """This request's body, as it came, and its media type."""
+def body_of(request: Request) -> tuple[Body, str]:
+    """This request's body, unparsed, and its media type."""
     return request.scope["telegrad.body"], request.scope["telegrad.content_type"]

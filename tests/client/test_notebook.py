@@ -177,14 +177,36 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "EVERY_S", 0.0)
 
 
+def moved(what: str, written: str) -> list[float]:
+    """How many MiB of 24 were shown to have been sent or received, one after the other."""
+    return [
+        float(done)
+        for done in re.findall(rf"{what} 127.0.0.1:\d+, ([\d.]+) of 24.0 MiB, [\d.]+ MiB/s, \d+ s left", written)
+    ]
+
+
 @pytest.mark.usefixtures("impatient")
-def test_a_large_upload_shows_how_far_it_is(server: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with tg.connect(server):
-        data = np.arange(6 * 2**20, dtype=np.float32)
-        assert tg.tensor(data)[-1].item() == data[-1]
-    written = capsys.readouterr().err
-    done = re.findall(r"sending to 127.0.0.1:\d+, (\d+) of 24 MiB, \d+ s left", written)
-    assert [*dict.fromkeys(map(int, done))] == list(range(1, 25))
+@pytest.mark.parametrize("way", ["stream", "requests", "httpx"])
+@pytest.mark.parametrize("compress", [None, "zstd"])
+def test_a_large_tensor_shows_how_far_it_is_both_ways(
+    server: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, way: str, compress: str | None
+) -> None:
+    if way == "httpx":  # the server stands in for a proxy
+        monkeypatch.setenv("http_proxy", server)
+        monkeypatch.setenv("no_proxy", "")
+    data = np.random.default_rng(0).random(3 * 2**20)  # which is not worth compressing
+    with tg.connect(server, stream=way == "stream", compress=compress):
+        x = tg.tensor(data)
+        assert x[-1].item() == data[-1]
+        written = capsys.readouterr().err
+        assert len(sent := moved("sending to", written)) > 48
+        assert sent == sorted(sent) and sent[0] < 1 and sent[-1] == 24
+        assert not moved("receiving from", written)
+        np.testing.assert_array_equal(x.numpy(), data)
+        written = capsys.readouterr().err
+        assert len(received := moved("receiving from", written)) > 8
+        assert received == sorted(received) and received[0] < 12 and received[-1] == 24
+        assert not moved("sending to", written)
     assert written.endswith("\r\x1b[K")
 
 

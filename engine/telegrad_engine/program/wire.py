@@ -47,14 +47,14 @@ def encode_known(
 
 
 def decode_program(
-    body: bytes, media_type: str, max_depth: int = json_codec.MAX_DEPTH, memory: Memory = MEMORY
+    body: Container, media_type: str, max_depth: int = json_codec.MAX_DEPTH, memory: Memory = MEMORY
 ) -> Sequence[Instruction]:
     """The program in a body. Raises MalformedRequest, naming the instruction, for anything else.
 
     A container with ``ids`` has a program that is remembered, or names one by its digest: see :mod:`.remembered`.
     """
     if media_type == JSON:
-        return parse_program(json_codec.loads(body, max_depth))
+        return parse_program(json_codec.loads(bytes(body), max_depth))
     return program_of(*safetensors.decode(body), max_depth, memory)
 
 

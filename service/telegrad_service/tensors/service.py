@@ -8,6 +8,7 @@ from typing import Any
 
 from telegrad_engine.errors import InvalidArgument, InvalidValue, MalformedRequest, UnknownResource
 from telegrad_engine.program import Instruction, safetensors, wire
+from telegrad_engine.program.compression import Body
 from telegrad_engine.program.instructions import check_id
 from telegrad_engine.registry import Op
 from telegrad_engine.session import Session, find_op
@@ -49,14 +50,14 @@ def _has(op: Op, name: str) -> bool:
 
 
 def upload(
-    content: bytes, media_type: str, name: str | None, dtype: str | None, requires_grad: bool
+    content: Body, media_type: str, name: str | None, dtype: str | None, requires_grad: bool
 ) -> list[Instruction]:
     """The program that makes a tensor of a binary body's array."""
     attrs = {"data": _array(content, media_type), "dtype": dtype, "requires_grad": requires_grad}
     return [Instruction("tensor", (), None if name is None else [check_id(name)], attrs)]
 
 
-def _array(body: bytes, media_type: str) -> Any:
+def _array(body: Body, media_type: str) -> Any:
     if media_type == NPY:
         return npy.decode(body)
     _, arrays = safetensors.decode(body)

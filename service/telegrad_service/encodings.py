@@ -1,0 +1,75 @@
+"""Content codings (RFC 9110, 8.4): bodies that arrive in a zstd frame, and answers that leave in one.
+
+Whatever is between uses plain bytes: limits, sequence numbers and the record of answers know of no coding.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import lru_cache
+
+from starlette.responses import Response
+
+from telegrad_engine.errors import InvalidValue, UnsupportedMediaType
+from telegrad_engine.program import compression
+from telegrad_engine.program.compression import ENCODING, LEAST, Body
+
+from .media import ranges
+
+
+def is_coded(header: str | None) -> bool:
+    """Whether a body is a zstd frame by its Content-Encoding. Raises UnsupportedMediaType if it is anything else."""
+    name = "" if header is None else header.strip().lower()
+    if name in ("", "identity"):
+        return False
+    if name != ENCODING:
+        raise UnsupportedMediaType(f"the Content-Encoding of a body here is {ENCODING}, or none, not {header!r:.80}")
+    check_available()
+    return True
+
+
+def asks(parameter: str | None) -> bool:
+    """Whether the query of a stream asks for compressed answers. Raises InvalidValue, UnsupportedMediaType."""
+    if parameter is None:
+        return False
+    if parameter != ENCODING:
+        raise InvalidValue(f"compress is {ENCODING}, or is not there; it is not {parameter!r:.80}")
+    check_available()
+    return True
+
+
+def check_available() -> None:
+    """Raises UnsupportedMediaType on a server without the library."""
+    if not compression.available():
+        raise UnsupportedMediaType(
+            f"this server knows no {ENCODING}: send plain bodies, or have its operator "
+            "pip install 'telegrad-engine[zstd]'"
+        )
+
+
+def opened(body: Body, most: int) -> Body:
+    """What is in a body if that is a frame, else the body. Raises TooLarge, MalformedRequest, UnsupportedMediaType."""
+    if not compression.is_frame(body):
+        return body
+    check_available()
+    return compression.decompress(body, most)
+
+
+@lru_cache(maxsize=1024)
+def accepts(header: str | None) -> bool:
+    """Whether an Accept-Encoding header names zstd, and does not rule it out; ``*`` is no wish for it."""
+    return header is not None and any(each.pattern == ENCODING and each.quality > 0 for each in ranges(header))
+
+
+async def encoded(response: Response, accept_encoding: str | None) -> Response:
+    """The response as its reader wants it. The one that was given stays as it is, since it may be recorded."""
+    if len(response.body) < LEAST:
+        return response
+    response.headers.setdefault("vary", "accept-encoding")
+    if not accepts(accept_encoding) or not compression.available():
+        return response
+    body = await asyncio.to_thread(compression.compress, response.body)
+    if body is response.body:
+        return response
+    headers = {name: value for name, value in response.headers.items() if name != "content-length"}
+    return Response(body, response.status_code, {**headers, "content-encoding": ENCODING})
