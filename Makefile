@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 PIP_VERSION := 26.3
 PROJECTS := engine/pyproject.toml client/pyproject.toml service/pyproject.toml
 BACKENDS := tests/engine/test_ops.py tests/engine/test_backends.py
-COMPILED := tests/engine/test_compiled.py tests/client/test_compiled_replay.py
+COMPILED := tests/engine/compiled tests/client/test_compiled_replay.py
 INSTALL := $(BIN)/python -m pip install --quiet --no-input --disable-pip-version-check \
 	--constraint constraints.txt --build-constraint constraints.txt
 

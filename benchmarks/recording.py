@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 
@@ -21,41 +20,27 @@ OPS = 500
 """Fewer than are sent ahead: nothing but recording happens."""
 
 
-def counting(method: Callable[..., Any], calls: list[None]) -> Callable[..., Any]:
-    """The method, noting each call."""
-
-    def counted(*args: Any, **kwargs: Any) -> Any:
-        calls.append(None)
-        return method(*args, **kwargs)
-
-    return counted
-
-
-def per_step(read_every: int, what: Callable[[tg.Session, list[None]], int]) -> float:
+def per_step(read_every: int, what: Callable[[tg.Session], int]) -> float:
     """How often something happens in a step."""
     with session() as opened:
-        waits: list[None] = []
-        # Every wait for an answer that the SDK needs goes through one of these.
-        for name in ("flush", "advance"):
-            setattr(opened.recorder, name, counting(getattr(opened.recorder, name), waits))
         _, step = network(tg)
         turn = loop(step, fresh(tg), read_every)
         for _ in range(WARM_UP):
             turn()
-        before = what(opened, waits)
+        before = what(opened)
         for _ in range(STEPS):
             turn()
-        return (what(opened, waits) - before) / STEPS
+        return (what(opened) - before) / STEPS
 
 
 def messages() -> float:
     """Programs sent a step, where each step's loss is read: more may not travel at once, nor may less."""
-    return per_step(1, lambda opened, _: opened.requests)
+    return per_step(1, lambda opened: opened.requests)
 
 
 def waits() -> float:
     """Answers waited for a step, where no loss is read."""
-    return per_step(NEVER, lambda _, waits: len(waits))
+    return per_step(NEVER, lambda opened: opened.recorder.waits)
 
 
 class Recording:

@@ -31,6 +31,8 @@ FULL_INSTRUCTIONS, FULL_BYTES = 10_000, 32 * 2**20
 """More than this is not held back, be it recorded or under way: it is sent, and if need be waited for."""
 AHEAD_INSTRUCTIONS, AHEAD_BYTES = 1_000, 64 * 2**10
 """So much is worth a message of its own, unless the server is busy."""
+AHEAD_STEPS = 4
+"""So many training steps, too, if no value was waited for meanwhile."""
 AHEAD_PROGRAMS = 2
 """With one program that runs and one behind it a server is busy: it gains nothing by more, but by longer ones."""
 AHEAD_S = 2.0
@@ -82,6 +84,8 @@ class Recorder:
         self.profiled = False
         """Whether a profile runs, which is to show all that was called."""
         self.requests = 0
+        self.waits = 0
+        """How many programs were sent, and how often somebody waited for an answer."""
         self.closed = False
         # The session lives as long as anything that refers to it: a Session or a tensor. A finalizer, not
         # __del__, and closed by hand at exit, where httpx must not be torn down yet.
@@ -93,6 +97,9 @@ class Recorder:
         """The error of the first of these."""
         self._pending_bytes = 0
         self._stepped = False
+        """Whether what was recorded last ended a training step."""
+        self._steps = 0
+        """How many steps ended since a value was waited for."""
         self._due = 0.0
         """When what is recorded is old."""
         self._ids = count(1)
@@ -118,8 +125,9 @@ class Recorder:
             pending = self.pending
             if not pending:
                 self._due = monotonic() + AHEAD_S
-            elif nbytes or len(pending) >= AHEAD_INSTRUCTIONS or monotonic() > self._due:
+            elif nbytes or self._stepped or len(pending) >= AHEAD_INSTRUCTIONS or monotonic() > self._due:
                 self._relieve()
+                self._stepped = False
                 pending = self.pending
             mode = None if state.grad_enabled else "no_grad"
             pending.append(Instruction(op, inputs, outputs, attrs, mode, True))
@@ -127,11 +135,13 @@ class Recorder:
             if nbytes:
                 self._pending_bytes += nbytes
             if op == STEP:
-                self._stepped = True
+                self.note_step()
 
     def note_step(self) -> None:
         """Note that a training step ends here: what was recorded last moves parameters."""
-        self._stepped = True
+        if not self._stepped:
+            self._stepped = True
+            self._steps += 1
 
     def release(self, name: str) -> None:
         """A handle died: free its tensor with the next program. Called from ``__del__``, so it only notes."""
@@ -175,6 +185,8 @@ class Recorder:
             self._land()
             return Answer({})
         self._send()
+        self.waits += 1
+        self._steps = 0
         self._land(all_but=1)
         recording = self._under_way.popleft()
         try:
@@ -223,7 +235,9 @@ class Recorder:
             if full:
                 self.flush()
             return
-        worthwhile = length >= AHEAD_INSTRUCTIONS or (size >= AHEAD_BYTES and self._stepped) or monotonic() > self._due
+        # Whoever waits for a value after each step gains nothing by another message.
+        stepped = self._stepped and (size >= AHEAD_BYTES or self._steps >= AHEAD_STEPS)
+        worthwhile = length >= AHEAD_INSTRUCTIONS or stepped or monotonic() > self._due
         if self._failure is None and (full or size >= LEAD_BYTES or (worthwhile and self._has_room())):
             self.free_dead()
             if self.pending:

@@ -13,6 +13,7 @@ from typing import Any
 
 from telegrad_engine import dtypes
 from telegrad_engine.errors import InvalidValue
+from telegrad_engine.program.compression import ENCODING
 
 from .recorder import Recorder
 from .transports import HTTPTransport, LocalTransport, Transport
@@ -49,8 +50,8 @@ class Session:
         return self.recorder.closed
 
     def compiled(self) -> list[dict[str, Any]]:
-        """The programs that recur in a session with ``compile``: how often each ran, how often of these compiled, and
-        why it did not the last time (docs/compiled.md).
+        """The programs that recur in the session: how often each ran, how often of these planned, and compiled where
+        the session was opened with ``compile``, and why not the last time (docs/compiled.md).
         """
         return self.recorder.transport.compiled()
 
@@ -101,6 +102,7 @@ def connect(
     dtype: Any = None,
     stream: bool | None = None,
     compile: bool = False,
+    compress: str | None = None,
     **options: Any,
 ) -> Session:
     """Open a session and make it the one that new tensors live in.
@@ -110,15 +112,16 @@ def connect(
     ``dtype`` is its default floating dtype. ``device`` is where its tensors live, one of those the server lists:
     "cpu" (the default), "jax" or "cuda". Programs go to a server over a WebSocket, and as requests where something
     on the way forbids that; ``stream=True`` insists on the WebSocket, ``stream=False`` goes without. With ``compile``
-    the server compiles programs that recur (docs/compiled.md); in this process it means nothing.
+    the server compiles programs that recur (docs/compiled.md); in this process it means nothing. With
+    ``compress="zstd"``, for slow networks, what is long is compressed on its way in both directions, if that makes it
+    shorter by a tenth; it needs ``pip install 'telegrad[zstd]'``.
 
     In a thread other than the main one it is the session of that thread; threads that have not connected share the
     main thread's. A task of asyncio has its own likewise; there, :func:`telegrad.aconnect` keeps nobody waiting.
     Raises ConnectionFailed if no server answers.
     """
-    return enter(
-        Session(transport_to(url, device=device, seed=seed, dtype=dtype, stream=stream, compile=compile, **options))
-    )
+    ways: dict[str, Any] = {"stream": stream, "compile": compile, "compress": compress}
+    return enter(Session(transport_to(url, device=device, seed=seed, dtype=dtype, **ways, **options)))
 
 
 def transport_to(
@@ -129,6 +132,7 @@ def transport_to(
     dtype: Any,
     stream: bool | None,
     compile: bool = False,
+    compress: str | None = None,
     **options: Any,
 ) -> Transport:
     """A new session somewhere, with the options of ``connect``."""
@@ -138,10 +142,12 @@ def transport_to(
         settings["device"] = device
     if dtype is not None:
         settings["dtype"] = dtypes.parse(dtype)
+    if compress not in (None, ENCODING):
+        raise InvalidValue(f"cannot compress by {compress!r:.60}: it is {ENCODING!r}, or None for not at all")
     if address.startswith("local:"):
         return LocalTransport(**settings)
     if address.startswith(("http://", "https://")):
-        return HTTPTransport(address, stream=stream, compile=compile or None, **settings)
+        return HTTPTransport(address, stream=stream, compress=compress, compile=compile or None, **settings)
     raise InvalidValue(f"cannot connect to {address!r}: an address starts with http://, https:// or local://")
 
 

@@ -16,31 +16,56 @@ from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
 T = TypeVar("T")
+Work = Callable[[], None]
 
 
 class Workers:
-    """A fixed number of daemon threads that run what is put to them."""
+    """A fixed number of daemon threads that run what is put to them.
+
+    The thread that was free last is the next to work: what it computed with is still in its core's cache, and what it
+    freed is at hand in its share of the memory.
+    """
 
     def __init__(self, count: int) -> None:
-        self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._free: list[SimpleQueue[Work | None]] = []
+        """The mailboxes of idle threads, that of the latest at the end."""
+        self._backlog: deque[Work | None] = deque()
         self._count = count
         for index in range(count):
             threading.Thread(target=self._work, name=f"telegrad-{index}", daemon=True).start()
 
-    def put(self, work: Callable[[], None]) -> None:
-        """Have the next free thread run ``work``, which must not raise."""
-        self._queue.put(work)
+    def put(self, work: Work | None) -> None:
+        """Have a free thread run ``work``, which must not raise; None ends it."""
+        with self._lock:
+            if not self._free:
+                self._backlog.append(work)
+                return
+            mailbox = self._free.pop()
+        mailbox.put(work)
+
+    @property
+    def wanted(self) -> bool:
+        """Whether work waits for a thread to be free."""
+        return bool(self._backlog)
 
     def stop(self) -> None:
         """End the threads, each after what it is running."""
         for _ in range(self._count):
-            self._queue.put(None)
+            self.put(None)
 
     def _work(self) -> None:
-        get = self._queue.get
-        while (work := get()) is not None:
+        mailbox: SimpleQueue[Work | None] = SimpleQueue()
+        while (work := self._next(mailbox)) is not None:
             work()
             del work  # a waiting thread holds nobody's tensors
+
+    def _next(self, mailbox: SimpleQueue[Work | None]) -> Work | None:
+        with self._lock:
+            if self._backlog:
+                return self._backlog.popleft()
+            self._free.append(mailbox)
+        return mailbox.get()
 
 
 class _Call(NamedTuple):
@@ -52,14 +77,16 @@ class _Call(NamedTuple):
 class Actor:
     """A mailbox whose calls run one after another on the workers.
 
-    All its methods belong to the event loop's thread, so it needs no lock.
+    The thread that runs one goes on with the next, without a word to the event loop in between: to wait for that takes
+    as long as a small program. Where others wait for a thread, it lets them go first.
     """
 
     def __init__(self, workers: Workers) -> None:
         self._workers = workers
+        self._lock = threading.Lock()
         self._mailbox: deque[_Call] = deque()
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._current: _Call | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
     def busy(self) -> bool:
@@ -70,46 +97,62 @@ class Actor:
         """``function(*arguments)``, after all calls before it. A caller that gives up does not stop it."""
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
-        future: asyncio.Future[T] = self._loop.create_future()
-        self._mailbox.append(_Call(future, function, arguments))
-        if not self.busy:
-            self._next()
-        return await future
-
-    def _next(self) -> None:
-        """Hand the next call that somebody still waits for to the workers."""
-        while self._mailbox:
-            call = self._mailbox.popleft()
-            if not call.future.done():
+        call = _Call(self._loop.create_future(), function, arguments)
+        with self._lock:
+            starts = self._current is None
+            if starts:
                 self._current = call
-                self._workers.put(partial(self._run, call))
-                return
-        self._current = None
+            else:
+                self._mailbox.append(call)
+        if starts:
+            self._workers.put(partial(self._work, call))
+        result: T = await call.future
+        return result
 
     def abandon(self, error: Exception) -> None:
         """Answer all calls with ``error``. The one that runs cannot be stopped, but nobody waits for it."""
-        calls = [*self._mailbox] if self._current is None else [self._current, *self._mailbox]
+        with self._lock:
+            calls = [*self._mailbox] if self._current is None else [self._current, *self._mailbox]
+            self._mailbox.clear()
         for call in calls:
             if not call.future.done():
                 call.future.set_exception(error)
-        self._mailbox.clear()
 
-    def _run(self, call: _Call) -> None:
-        """On a worker's thread: run and report back."""
-        assert self._loop is not None
-        result: Any = None
-        error: BaseException | None = None
-        try:
-            result = call.function(*call.arguments)
-        except BaseException as caught:  # it belongs to the caller, whatever it is
-            error = caught
-        with suppress(RuntimeError):  # the loop ended while this was running
-            self._loop.call_soon_threadsafe(self._done, call.future, result, error)
+    def _work(self, call: _Call) -> None:
+        """On a worker's thread: run a call, report back, and go on."""
+        while True:
+            result: Any = None
+            error: BaseException | None = None
+            try:
+                result = call.function(*call.arguments)
+            except BaseException as caught:  # it belongs to the caller, whatever it is
+                error = caught
+            following = self._next()
+            assert self._loop is not None
+            with suppress(RuntimeError):  # the loop ended while this was running
+                self._loop.call_soon_threadsafe(_done, call.future, result, error)
+            if following is None:
+                return
+            if self._workers.wanted:
+                self._workers.put(partial(self._work, following))
+                return
+            call = following
 
-    def _done(self, future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
-        if not future.done():
-            if error is None:
-                future.set_result(result)
-            else:
-                future.set_exception(error)
-        self._next()
+    def _next(self) -> _Call | None:
+        """The next call that somebody still waits for."""
+        with self._lock:
+            while self._mailbox:
+                self._current = self._mailbox.popleft()
+                if not self._current.future.done():
+                    return self._current
+            self._current = None
+            return None
+
+
+def _done(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)

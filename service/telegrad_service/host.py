@@ -19,7 +19,7 @@ from telegrad_engine import dtypes
 from telegrad_engine.custom import Library, installed_library
 from telegrad_engine.devices import device
 from telegrad_engine.errors import ServerBusy, UnknownSession
-from telegrad_engine.program.compiled import Compiler
+from telegrad_engine.program.compiled import COMPILED, PLANNED, Compiler
 from telegrad_engine.program.remembered import Memory
 from telegrad_engine.session import Session
 
@@ -131,7 +131,7 @@ class _Local(SessionHandle):
         workers: Workers,
         library: Library,
         memory: Memory,
-        compiler: Compiler,
+        compiler: Compiler | None,
     ) -> None:
         super().__init__(number, options, options.ttl_s or settings.session_ttl_s)
         self._session = Session(
@@ -141,7 +141,7 @@ class _Local(SessionHandle):
             max_bytes=settings.max_session_bytes,
             library=library,
             memory=memory,
-            compiler=compiler if options.compile else None,
+            compiler=compiler,
         )
         self._actor = Actor(workers)
 
@@ -178,7 +178,8 @@ class InProcessHost(SessionHost):
         self._numbers = count(1)
         self.library = installed_library()
         self._memory = Memory(settings.remembered_programs)
-        self._compiler = Compiler(settings.compile_after)
+        self._planner = Compiler(settings.plan_after, way=PLANNED) if settings.plan_after else None
+        self._compiler = Compiler(settings.compile_after, way=COMPILED, beneath=self._planner)
 
     async def create(self, options: SessionOptions) -> SessionHandle:
         """A new session on this process's threads."""
@@ -188,8 +189,9 @@ class InProcessHost(SessionHost):
             await self.expire()
         if len(self._sessions) >= self._settings.max_sessions:
             raise ServerBusy(f"the server holds {self._settings.max_sessions} sessions, as many as it may")
+        compiler = self._compiler if options.compile else self._planner
         handle = _Local(
-            next(self._numbers), options, self._settings, self._workers, self.library, self._memory, self._compiler
+            next(self._numbers), options, self._settings, self._workers, self.library, self._memory, compiler
         )
         self._sessions[handle.id] = handle
         return handle

@@ -33,7 +33,7 @@ class _Entry(NamedTuple):
 
 
 class SequenceRecord:
-    """The last answers of a session, by sequence number. All its methods belong to the event loop's thread."""
+    """The last answers of a session, by sequence number. Its methods belong to whoever has the ``turn``."""
 
     def __init__(self) -> None:
         self.last = 0

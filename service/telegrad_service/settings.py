@@ -44,6 +44,11 @@ class Settings(Address):
     remembered_programs: int = Field(
         default=512, ge=0, description="how many programs are remembered, so that clients need only name them"
     )
+    plan_after: int = Field(
+        default=4,
+        ge=0,
+        description="how often a program runs before it is planned as a list of NumPy calls; 0 is never",
+    )
     compile_after: int = Field(
         default=20,
         ge=0,

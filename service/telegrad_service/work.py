@@ -11,17 +11,19 @@ from typing import Any, NamedTuple
 
 from telegrad_engine.errors import InternalError, ProgramNotRun, SequenceConflict, TelegradError, TooLarge
 from telegrad_engine.program import Instruction, json_codec, safetensors, wire
+from telegrad_engine.program.compression import Body
 from telegrad_engine.session import Answer, Session, Value, find_op
 
 from . import npy, problems
+from .encodings import opened
 from .media import JSON, NPY
-from .sequence import checksum, parse_number, skips
+from .sequence import SequenceRecord, checksum, parse_number, skips
 
 logger = logging.getLogger(__name__)
 
 
 def run_encoded(
-    session: Session, body: bytes, content_type: str, accept: str, max_depth: int, max_elements: int
+    session: Session, body: Body, content_type: str, accept: str, max_depth: int, max_elements: int
 ) -> wire.Container:
     """Run the program in ``body`` and encode its answer, before another program can change the arrays."""
     answer = session.run(wire.decode_program(body, content_type, max_depth, session.memory))
@@ -31,46 +33,67 @@ def run_encoded(
 
 
 class Numbered(NamedTuple):
-    """What became of a program of the stream."""
+    """What to answer to a program of the stream."""
 
     number: int | None
     """Its sequence number, if it could be read."""
-    seen: int = 0
-    """The last number whose answer its sender had read."""
-    fingerprint: int = 0
     answer: wire.Container = b""
     error: TelegradError | None = None
-    complete: bool = False
-    """Whether it ran to its end."""
 
 
-def run_numbered(session: Session, body: bytes, last: int, failed: int, max_depth: int) -> Numbered:
-    """Run the program in a container whose number follows ``last``; with any other number nothing happens.
+def run_numbered(session: Session, record: SequenceRecord, message: Body, max_depth: int, most: int) -> Numbered:
+    """Run the program in a container whose number is the next, and record that; a repeated one is answered from there.
 
-    Nor does it run if its sender had not seen that program ``failed`` did not run to its end.
+    The container may be in a zstd frame, and then has at most ``most`` bytes. The record's turn is the caller's.
     """
     try:
+        body = opened(message, most)
         metadata, arrays = safetensors.decode(body)
         number = parse_number(metadata.get("sequence", ""), "sequence")
         seen = parse_number(metadata.get("seen", ""), "seen", least=0)
     except TelegradError as error:
         return Numbered(None, error=error)
-    if number > last + 1:
-        return Numbered(number, seen, error=SequenceConflict(skips(number, last)))
+    record.forget(seen)
+    if number > record.last + 1:
+        return Numbered(number, error=SequenceConflict(skips(number, record.last)))
     fingerprint = checksum(body)
-    if number <= last:
-        return Numbered(number, seen, fingerprint)
+    if number <= record.last:
+        try:
+            repeated: Numbered = record.recorded(number, fingerprint)
+            return repeated
+        except SequenceConflict as conflict:
+            return Numbered(number, error=conflict)
+    answer, halts = _numbered_answer(
+        session, number, metadata, arrays, max_depth, record.failed if record.failed > seen else None
+    )
+    record.record(number, fingerprint, answer, len(answer.answer), halts)
+    return answer
+
+
+def _numbered_answer(
+    session: Session,
+    number: int,
+    metadata: Mapping[str, str],
+    arrays: Mapping[str, Any],
+    max_depth: int,
+    failed: int | None,
+) -> tuple[Numbered, bool]:
+    """The answer to a program that is next, and whether what was sent behind it must not run.
+
+    It must not itself, if its sender had not seen that program ``failed`` did not run to its end.
+    """
+    if failed is not None:
+        text = f"program {number} did not run: program {failed} before it has not run to its end"
+        return Numbered(number, error=ProgramNotRun(text)), False
     try:
-        if failed > seen:
-            raise ProgramNotRun(f"program {number} did not run: program {failed} before it has not run to its end")
         answer = session.run(wire.program_of(metadata, arrays, max_depth, session.memory))
         content = wire.encode_answer(answer, labels={"sequence": str(number)})
     except TelegradError as error:
-        return Numbered(number, seen, fingerprint, error=error)
+        return Numbered(number, error=error), not isinstance(error, ProgramNotRun)
     except Exception:
         logger.exception("a program of the stream met an error of the server's own")
-        return Numbered(number, seen, fingerprint, error=InternalError(problems.OWN_FAULT))
-    return Numbered(number, seen, fingerprint, content, complete=answer.pending is None)
+        return Numbered(number, error=InternalError(problems.OWN_FAULT)), True
+    return Numbered(number, content), answer.pending is not None
 
 
 def run(session: Session, program: Sequence[Instruction]) -> None:

@@ -10,10 +10,12 @@ import pytest
 
 from telegrad_engine import errors
 from telegrad_engine.program import Instruction, json_codec, wire
+from telegrad_engine.program.compiled import PLANNED, Compiler
 from telegrad_engine.program.procedures import MOST_INSTRUCTIONS, MOST_PROCEDURES
 from telegrad_engine.program.remembered import Remembered
 from telegrad_engine.session import Session
 
+from .compiled.remembering import Remembering
 from .test_session import fetch, run, upload
 
 LOSS: dict[str, Any] = {
@@ -254,14 +256,10 @@ def test_in_a_checkpoint_it_is_run_again(session: Session) -> None:
 
 
 def test_written_out_it_is_the_same_program() -> None:
-    pytest.importorskip("jax")
-    from .test_compiled import Remembering
-    from .test_compiled import compiled as jit
-
     def instruction(op: str, inputs: Any = (), out: Any = (), **attrs: Any) -> Instruction:
         return Instruction(op, inputs, out, attrs)
 
-    session = Remembering(jit.Compiler(after=2, choose=False))
+    session = Remembering(Compiler(way=PLANNED, after=2, choose=False))
     session.run([instruction("define", name="f", program=LOSS)])
     for i in range(8):
         array = np.full(3, float(i), np.float32)
@@ -277,7 +275,7 @@ def test_written_out_it_is_the_same_program() -> None:
         assert answer.values["l"].array == 6 * i
         np.testing.assert_array_equal(answer.values["g"].array, 2 * array)
         assert not session.tensors
-    assert session.reports[-1].compiled_runs >= 3
+    assert session.reports[-1].runs_as_one >= 3
     session.run([instruction("tensor", out=["x"], data=np.ones(3, np.float32))])
     for bad in (["x"], ("x", None, 2.0), ("x", "x", (1.0,))):
         for _ in range(4):

@@ -25,10 +25,10 @@ from .conftest import SessionClient, running
 TIMEOUT_S = 20
 
 
-def dial(session: SessionClient, **options: Any) -> ClientConnection:
+def dial(session: SessionClient, query: str = "", **options: Any) -> ClientConnection:
     """A connection to the session's stream."""
     address = str(session.client.base_url).rstrip("/").replace("http", "ws", 1)
-    return connect(f"{address}{session.path}/stream", compression=None, max_size=None, **options).__enter__()
+    return connect(f"{address}{session.path}/stream{query}", compression=None, max_size=None, **options).__enter__()
 
 
 class Talk:

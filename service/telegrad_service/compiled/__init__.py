@@ -1,1 +1,1 @@
-"""Which programs of a session run compiled, and why the others do not."""
+"""Which programs of a session run planned or compiled, and why the others do not."""

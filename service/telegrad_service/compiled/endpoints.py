@@ -16,10 +16,10 @@ router = APIRouter(prefix="/v1/sessions/{session}", tags=["profile"], route_clas
 @router.get(
     "/compiled",
     operation_id="get_compiled",
-    summary="Read which programs run compiled",
+    summary="Read which programs run as one executable",
     response_model=CompiledPrograms,
 )
 async def get_compiled(handle: CurrentSession) -> Response:
-    """How the remembered programs of a session that was created with `compile` ran, and why those that did not run
-    compiled did not. Empty for other sessions."""
+    """How the remembered programs of a session ran: one instruction at a time, planned, or compiled if the session was
+    created with `compile`. And why those that did not run in the quickest way did not."""
     return Response(await handle.call(service.read), media_type=JSON)

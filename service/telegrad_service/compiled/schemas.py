@@ -1,4 +1,4 @@
-"""Compiled programs as they travel."""
+"""Programs that recur as they travel."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ class CompiledProgram(Answer):
     digest: str = Field(description="what it is known by: the SHA-256 of its canonical text")
     instructions: int = Field(description="how many it has")
     runs: int = Field(description="how often it ran")
-    compiled_runs: int = Field(description="how often of these as one executable")
+    planned_runs: int = Field(description="how often of these as one list of NumPy calls")
+    compiled_runs: int = Field(description="how often as an executable of JAX")
     reason: str | None = Field(
-        description="why it did not run so the last time; null if it did",
+        description="why it did not run in the quickest way that the session has the last time; null if it did",
         examples=["instruction 3, dropout: it draws random numbers"],
     )
 

@@ -1,8 +1,9 @@
 """``WS /v1/sessions/{session}/stream``: programs without a request each, several under way, answered in order.
 
 A frame is one container, as it is posted to ``…/programs``, with its sequence number in the metadata; docs/stream.md
-has the protocol. One program is read while the one before runs. Nothing more is read before that is answered, and
-nothing is answered faster than it is taken, so a client that floods costs two bodies and an answer of memory.
+has the protocol. While a program runs the next one waits behind it, and one more may be read. Nothing more is before
+an answer has gone, and nothing is answered faster than it is taken, so a client that floods costs three bodies and two
+answers of memory.
 """
 
 from __future__ import annotations
@@ -11,20 +12,26 @@ import asyncio
 import json
 from collections.abc import Awaitable, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from starlette.types import Message
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from telegrad_engine.errors import ProgramNotRun, SequenceConflict, ServerBusy, TelegradError
+from telegrad_engine.errors import ServerBusy, TelegradError, TooLarge
+from telegrad_engine.program import compression
 
-from .. import problems, work
+from .. import encodings, problems, work
 from ..host import GOING_AWAY, TAKEN_OVER, SessionHandle
 from ..settings import Settings
 
+T = TypeVar("T")
 PATH = "/v1/sessions/{session}/stream"
 UNSUPPORTED = 1003
 """WebSocket's close code for a kind of message that is not read here."""
+AT_ONCE = 2
+"""How many programs of one stream may wait or run: with one behind it, a session goes from one to the next at once."""
+TOO_LONG = 1009
+"""The one for a message that is too long, whether it is so as it comes or when it is unpacked."""
 
 
 async def stream(websocket: WebSocket) -> None:
@@ -32,31 +39,43 @@ async def stream(websocket: WebSocket) -> None:
     state = websocket.app.state
     try:
         handle: SessionHandle = state.host.find(websocket.path_params["session"])
+        compressed = encodings.asks(websocket.query_params.get("compress"))
     except TelegradError as error:
         await websocket.send_denial_response(problems.problem(error))
         return
     with suppress(WebSocketDisconnect):
-        await Stream(handle, state.settings, websocket).serve()
+        await Stream(handle, state.settings, websocket, compressed).serve()
 
 
 class Stream:
-    """One connection; a session has one at a time."""
+    """One connection; a session has one at a time. One task reads, this one; another answers."""
 
-    def __init__(self, handle: SessionHandle, settings: Settings, websocket: WebSocket) -> None:
+    def __init__(self, handle: SessionHandle, settings: Settings, websocket: WebSocket, compressed: bool) -> None:
         self._handle = handle
         self._settings = settings
+        self._compressed = compressed
+        """Whether long answers go in zstd frames."""
         self._receive, self._send = websocket.receive, websocket.send
-        self._task = asyncio.current_task()
-        self._waiting = False
-        """Whether the client is waited for, which can be broken off."""
+        self._room = asyncio.Semaphore(AT_ONCE)
+        self._under_way: asyncio.Queue[asyncio.Task[work.Numbered] | None] = asyncio.Queue()
+        """What is to be answered, in order; None is the end."""
+        self._reader = asyncio.current_task()
+        self._writer: asyncio.Task[None] | None = None
+        self._waiting: set[asyncio.Task[Any] | None] = set()
+        """Which of the two wait for the client, or for their turn, and can be broken off."""
+        self._count = 0
+        """How many are under way; while there are any, the turn to use a number is this stream's."""
+        self._gone = False
+        """Whether the client takes no answers any more."""
         self._ending: tuple[int, str] | None = None
 
     def stop(self, code: int, reason: str) -> None:
         """Answer what runs, then close."""
         if self._ending is None:
             self._ending = code, reason
-            if self._waiting and self._task is not None:
-                self._task.cancel()
+            for task in self._waiting:
+                if task is not None:
+                    task.cancel()
 
     async def serve(self) -> None:
         """Answer one program after another until the client goes, or is told to."""
@@ -64,32 +83,31 @@ class Stream:
         # A client that connects again does not believe in its old connection any more.
         self._handle.stop_streams(TAKEN_OVER, "the session's client has connected again")
         self._handle.streams.add(self)
+        self._writer = asyncio.create_task(self._answer())
         try:
-            await self._client(self._send({"type": "websocket.accept"}))
-            await self._client(self._send(_text(self._greeting())))
-            while self._ending is None:
-                message = await self._client(self._receive())
-                if message["type"] == "websocket.disconnect":
-                    return
-                answer = await self._answer(message.get("bytes"))
-                if answer is not None:
-                    await self._client(self._send(answer))
+            await self._patiently(self._send({"type": "websocket.accept"}))
+            await self._patiently(self._send(_text(self._greeting())))
+            await self._read()
         except asyncio.CancelledError:
-            if self._ending is None or self._task is None:
+            if self._ending is None or self._reader is None:
                 raise
-            self._task.uncancel()
+            self._reader.uncancel()
         finally:
+            self._under_way.put_nowait(None)
+            await self._writer
             self._handle.streams.discard(self)
-        assert self._ending is not None, "the loop ends when there is a reason to"
-        code, reason = self._ending
-        await self._send({"type": "websocket.close", "code": code, "reason": reason})
+        if self._ending is not None:
+            code, reason = self._ending
+            await self._send({"type": "websocket.close", "code": code, "reason": reason})
 
-    async def _client(self, waiting: Awaitable[Any]) -> Any:
-        self._waiting = True
+    async def _patiently(self, waiting: Awaitable[T]) -> T:
+        """Wait for what may never come: this may be broken off."""
+        task = asyncio.current_task()
+        self._waiting.add(task)
         try:
             return await waiting
         finally:
-            self._waiting = False
+            self._waiting.discard(task)
 
     def _greeting(self) -> dict[str, Any]:
         """Where the session is: a client that lost its connection goes on from there."""
@@ -101,37 +119,62 @@ class Stream:
             "max_bytes": self._settings.max_body_bytes,
         }
 
-    async def _answer(self, body: bytes | None) -> Message | None:
-        """Run a program, or say from the record what became of it; nothing if the stream is to end."""
-        if body is None:
-            self._ending = UNSUPPORTED, "a frame is binary: a safetensors container"
-            return None
-        record, depth = self._handle.sequence, self._settings.max_json_depth
-        async with record.turn:
+    # Reading -----------------------------------------------------------------------------
+
+    async def _read(self) -> None:
+        """Have the session run what comes."""
+        record, settings = self._handle.sequence, self._settings
+        limits = settings.max_json_depth, settings.max_body_bytes
+        while self._ending is None:
+            await self._patiently(self._room.acquire())
+            message = await self._patiently(self._receive())
+            if message["type"] == "websocket.disconnect":
+                self._gone = True
+                return
+            body = message.get("bytes")
+            if body is None:
+                self._ending = UNSUPPORTED, "a frame is binary: a safetensors container"
+                return
+            if not self._count:
+                await self._patiently(record.turn.acquire())
+            self._count += 1
+            running = self._handle.call(work.run_numbered, record, body, *limits)
+            self._under_way.put_nowait(asyncio.ensure_future(running))
+
+    # Answering ---------------------------------------------------------------------------
+
+    async def _answer(self) -> None:
+        """Send what programs come to, in order; where the client does not take it any more, just wait for them."""
+        while (running := await self._under_way.get()) is not None:
             try:
-                done = await self._handle.call(work.run_numbered, body, record.last, record.failed, depth)
+                answer = await self._message(await running)
+                if answer is not None and not self._gone:
+                    await self._patiently(self._send(answer))
             except ServerBusy as busy:
-                self._ending = GOING_AWAY, busy.detail
+                self.stop(GOING_AWAY, busy.detail)
+            except asyncio.CancelledError:
+                if self._ending is None:
+                    raise
+                self._gone = True
+            except WebSocketDisconnect:
+                self._gone = True
+            finally:
+                self._count -= 1
+                if not self._count:
+                    self._handle.sequence.turn.release()
+                self._room.release()
+
+    async def _message(self, done: work.Numbered) -> Message | None:
+        """An answer as the client takes it; None where the stream is to end instead."""
+        number, error = done.number, done.error
+        if error is not None:
+            if number is None and isinstance(error, TooLarge):
+                self.stop(TOO_LONG, error.detail)
                 return None
-            number, error = done.number, done.error
-            record.forget(done.seen)
-            if number is None or number > record.last + 1:
-                assert error is not None, "a program without the next number has not run"
-                return _problem(error, number)
-            if number <= record.last:
-                try:
-                    repeated: Message = record.recorded(number, done.fingerprint)
-                    return repeated
-                except SequenceConflict as conflict:
-                    return _problem(conflict, number)
-            answer = {"type": "websocket.send", "bytes": done.answer} if error is None else _problem(error, number)
-            halts = not done.complete and not isinstance(error, ProgramNotRun)
-            record.record(number, done.fingerprint, answer, len(done.answer), halts)
-            return answer
-
-
-def _problem(error: TelegradError, number: int | None) -> Message:
-    return _text(problems.content(error) | {"sequence": number})
+            return _text(problems.content(error) | {"sequence": number})
+        if not self._compressed:
+            return {"type": "websocket.send", "bytes": done.answer}
+        return {"type": "websocket.send", "bytes": await asyncio.to_thread(compression.compress, done.answer)}
 
 
 def _text(data: Mapping[str, Any]) -> Message:

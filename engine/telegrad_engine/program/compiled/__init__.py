@@ -1,18 +1,24 @@
-"""Remembered programs as single executables: traced through the engine on JAX, forward, backward and optimizer step.
+"""Remembered programs as single executables: traced through the engine, forward, backward and optimizer step.
 
-    outline.py   what can be said of a program before it runs
-    facts.py     what it finds in a session: the kinds of tensors that it was compiled for, or not
-    tracing.py   running it once without values; backends/tracing.py is the array library
-    harvest.py   reading off that what it leaves in a session
-    outcome.py   putting that into a session, once there are values
-    spent.py     the graphs behind it, which nobody can differentiate again
-    trial.py     comparing it with what the eager run leaves
-    compiler.py  when all this is done, and when not
+    outline.py     what can be said of a program before it runs
+    facts.py       what it finds in a session: the kinds of tensors that it was compiled for, or not
+    tracing.py     running it once on JAX without values, or on a tape of NumPy calls (backends/tracing.py, taping.py)
+    harvest.py     reading off that what it leaves in a session
+    plan.py        the tape as a list of calls, with what memory they use
+    executable.py  what is called then
+    outcome.py     putting what that came to into a session
+    spent.py       the graphs behind it, which nobody can differentiate again
+    trial.py       comparing it with what the eager run leaves
+    ways.py        the two ways: planned for NumPy, and compiled by JAX
+    compiler.py    when all this is done, and when not
+    reports.py     what became of each program
 
 An executable changes nothing: only when it has returned, and what was taken for granted of values has proved true,
 is its outcome put into the session. So until then the program can always be run one instruction at a time instead.
 """
 
-from .compiler import AFTER, Compiler, Report
+from .compiler import Compiler
+from .reports import Report
+from .ways import COMPILED, PLANNED
 
-__all__ = ["AFTER", "Compiler", "Report"]
+__all__ = ["COMPILED", "PLANNED", "Compiler", "Report"]

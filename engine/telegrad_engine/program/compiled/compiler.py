@@ -1,94 +1,101 @@
-"""Which programs run compiled, since when, and why the others do not.
+"""Which programs run as one executable, since when, and why the others do not.
 
-A program that has run often enough on tensors of the same kinds is compiled on a thread of its own. Its next run is a
-trial, held against the eager one. From then on it runs compiled, as long as what it takes for granted of values holds
-and it turns out to be quicker. In every other case it runs eagerly, and :meth:`Compiler.reports` says why.
+A program that has run often enough on tensors of the same kinds is planned, or compiled. Its next run is a trial, held
+against the run one instruction at a time. From then on it runs as an executable, as long as what that takes for granted
+of values holds and it turns out to be quicker. In every other case it runs the next way down, one instruction at a time
+in the end, and :meth:`Compiler.reports` says why.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Sequence
 from contextlib import suppress
 from threading import Lock, Thread, main_thread
 from time import perf_counter
-from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
+from typing import Any
 
-from ...backends.tracing import Untraceable
+from ...backends.unknown import Untraceable
 from ...dtypes import DType
 from ...session import Answer, Session
 from ..remembered import Bound
-from .executable import Compiled
+from .executable import Executable
 from .facts import Found, Kinds, look
 from .outcome import Run
 from .outline import Outline
-from .tracing import compile_program
+from .reports import Counts, Ledger, Report
 from .trial import Trial
+from .ways import COMPILED, Way
 
 logger = logging.getLogger(__name__)
-AFTER, MOST = 20, 64
-"""After how many runs a program is compiled, and how many kinds of programs are kept, compiled or counted."""
+MOST = 64
+"""How many kinds of programs are kept, as executables or counted."""
 TIMED, MISSES = 10, 10
-"""How many compiled runs are timed before one is chosen, and how many may be in vain, one after the other."""
-SOON = "it is compiled after more runs"
-WORKING = "it is being compiled"
-TRIAL = "it is compiled, and held against the eager run first"
+"""How many runs of an executable are timed before one is chosen, and how many may be in vain, one after the other."""
 VALUES = "the values are not those that are usual, as where an index is out of range"
 ROOM = "the session may not have room for all of it at once"
-
-
-class Report(NamedTuple):
-    """How a session's program ran the last time."""
-
-    digest: str
-    instructions: int
-    runs: int
-    compiled_runs: int
-    reason: str | None
-    """Why it did not run compiled the last time; None if it did."""
+LONG = "it spends its time in its kernels"
 
 
 class Entry:
     """A program on tensors of certain kinds."""
 
-    def __init__(self) -> None:
+    def __init__(self, way: Way) -> None:
+        self._word = way.word
         self.runs = 0
-        self.reason: str | None = SOON
-        """Why it runs eagerly; None if it does not."""
-        self.compiled: Compiled | None = None
+        self.waiting = True
+        """Whether it is still to become an executable, after more runs."""
+        self.reason: str | None = f"it is {way.word} after more runs"
+        """Why it does not run as an executable; None if it does."""
+        self.executable: Executable | None = None
         self.tried = False
-        """Whether what is compiled has come to what the eager run did."""
+        """Whether the executable has come to what the eager run did."""
         self.misses = self.timed = 0
-        self.eager_s = self.compiled_s = float("inf")
+        self.eager_s = self.own_s = float("inf")
         """The shortest run of either kind."""
 
     def refuse(self, reason: str) -> None:
-        """Run eagerly from now on."""
-        self.reason, self.compiled, self.tried = reason, None, True
+        """Never run as an executable from now on."""
+        self.reason, self.executable, self.tried, self.waiting = reason, None, True, False
+
+    def begin(self) -> None:
+        """Be made an executable."""
+        self.reason, self.waiting = f"it is being {self._word}", False
+
+    def have(self, executable: Executable) -> None:
+        """Try what it was made."""
+        self.executable, self.reason = executable, f"it is {self._word}, and held against the eager run first"
 
     def time(self, seconds: float) -> None:
-        """Note how long a compiled run took, and after some of them refuse what is slower than the eager ones."""
+        """Note how long the executable took, and after some runs refuse what is slower than the eager ones."""
         self.timed += 1
-        self.compiled_s = min(self.compiled_s, seconds)
-        if self.timed == TIMED and self.compiled_s > self.eager_s:
-            quick, slow = (f"{s * 1e6:.0f} µs" for s in (self.eager_s, self.compiled_s))
-            self.refuse(f"it is quicker one instruction at a time: {quick}, and {slow} compiled")
+        self.own_s = min(self.own_s, seconds)
+        if self.timed == TIMED and self.own_s > self.eager_s:
+            quick, slow = (f"{s * 1e6:.0f} µs" for s in (self.eager_s, self.own_s))
+            self.refuse(f"it is quicker one instruction at a time: {quick}, and {slow} {self._word}")
 
 
 class Compiler:
-    """Runs the remembered programs of sessions, compiled where that can be and pays; safe to use from many threads.
+    """Runs the remembered programs of sessions as executables where that can be and pays; safe to use from threads.
 
-    ``after`` is how often a program runs before it is compiled, ``most`` how many kinds of programs are kept; the
-    least recently used are forgotten. ``choose`` false keeps what is compiled even where it is slower.
+    ``way`` is how they are made, and ``beneath`` runs what does not run so, else it runs one instruction at a time.
+    ``after`` is how often a program runs before, the way's own number if it is None; ``most`` how many kinds of
+    programs are kept, of which the least recently used are forgotten. ``choose`` false keeps what is slower, too.
     """
 
-    def __init__(self, after: int = AFTER, most: int = MOST, choose: bool = True) -> None:
-        self.after, self._most, self._choose = after, most, choose
+    def __init__(
+        self,
+        after: int | None = None,
+        most: int = MOST,
+        choose: bool = True,
+        way: Way = COMPILED,
+        beneath: Compiler | None = None,
+    ) -> None:
+        self.after = way.after if after is None else after
+        self._way, self._beneath, self._most, self._choose = way, beneath, most, choose
         self._outlines: OrderedDict[str, Outline] = OrderedDict()
         self._entries: OrderedDict[tuple[str, str, Kinds], Entry] = OrderedDict()
-        self._reports: WeakKeyDictionary[Session, OrderedDict[str, Report]] = WeakKeyDictionary()
+        self._ledger = Ledger(most)
         self._waiting: list[tuple[Entry, Outline, Kinds, DType]] = []
         self._worker: Thread | None = None
         self._lock = Lock()
@@ -103,82 +110,92 @@ class Compiler:
                 raise Untraceable(outline.refusal)
             found = look(session, outline, program.ids, program.arrays)
         except Untraceable as why:
-            self._report(session, program, str(why))
-            return session.run_instructions(program.instructions)
+            self._ledger.note(session, program.digest, len(program), str(why))
+            return self._otherwise(session, program)
         if found is None:
-            return session.run_instructions(program.instructions)
+            return self._otherwise(session, program)
         entry = self._entry(program.digest, session.dtype, found.kinds)
         entry.runs += 1
         reason = entry.reason
         if reason is None:
             try:
                 answer = self._attempt(session, program, found, entry)
-                self._report(session, program, None)
+                self._ledger.note(session, program.digest, len(program), None)
                 return answer
             except Untraceable as why:
                 reason = str(why)
         try:
             return self._eagerly(session, program, outline, found, entry)
         finally:
-            self._report(session, program, entry.reason or reason)
+            self._ledger.note(session, program.digest, len(program), entry.reason or reason)
+
+    def _otherwise(self, session: Session, program: Bound) -> Answer:
+        if self._beneath is not None:
+            return self._beneath.run(session, program)
+        return session.run_instructions(program.instructions)
 
     def _attempt(self, session: Session, program: Bound, found: Found, entry: Entry) -> Answer:
-        """Run compiled. Raises Untraceable, with nothing done, where that cannot be this time."""
-        compiled = entry.compiled
-        if compiled is None or session.used_bytes + compiled.outcome.needs > session.max_bytes:
+        """Run the executable. Raises Untraceable, with nothing done, where that cannot be this time."""
+        executable = entry.executable
+        if executable is None or session.used_bytes + executable.outcome.needs > session.max_bytes:
             raise Untraceable(ROOM)
         started = perf_counter()
-        outs = self._call(compiled, found, entry)
-        answer = compiled.outcome.put(session, program.ids, found.tensors, Run(found.arrays, outs))
+        run = self._call(executable, found, entry)
+        answer = executable.outcome.put(session, program.ids, found.tensors, run)
         session.programs += 1
         session.instructions += len(program)
         if self._choose and entry.timed < TIMED:
             entry.time(perf_counter() - started)
         return answer
 
-    def _call(self, compiled: Compiled, found: Found, entry: Entry) -> Sequence[Any]:
-        """What the executable returns. Raises Untraceable if it failed, or what it takes for granted is not so."""
+    def _call(self, executable: Executable, found: Found, entry: Entry) -> Run:
+        """What the executable comes to. Raises Untraceable if it failed, or what it takes for granted is not so."""
         try:
-            outs = compiled.run(found.arrays)
+            run = executable.run(found.arrays)
         except Exception as error:
-            logger.warning("a compiled program failed", exc_info=True)
-            entry.refuse(f"compiled, it fails: {error}")
+            logger.warning("an executable program failed", exc_info=True)
+            entry.refuse(f"{self._way.word}, it fails: {error}")
             raise Untraceable(entry.reason) from None
-        if outs is None:
+        if run is None:
             entry.misses += 1
             if entry.misses == MISSES:
                 entry.refuse(VALUES)
             raise Untraceable(VALUES)
         entry.misses = 0
-        return outs
+        return run
 
     def _eagerly(self, session: Session, program: Bound, outline: Outline, found: Found, entry: Entry) -> Answer:
-        """Run eagerly, and beside it for the first time what is compiled; have compiled what has run often enough."""
-        trial, compiled = None, entry.compiled
-        if compiled is not None and not entry.tried:
+        """Run otherwise, and beside it for the first time the executable; make one of what has run often enough."""
+        trial, executable = None, entry.executable
+        if executable is not None and not entry.tried:
             with suppress(Untraceable):
-                outs = self._call(compiled, found, entry)
-                trial = Trial(session, compiled.outcome, program.ids, found, outs)
+                trial = Trial(session, executable, program.ids, found, self._call(executable, found, entry))
+        elif entry.waiting and entry.runs >= self.after:
+            self._make(entry, outline, found, session.dtype)
         started = perf_counter()
-        answer = session.run_instructions(program.instructions)
+        answer = self._otherwise(session, program)
         entry.eager_s = min(entry.eager_s, perf_counter() - started)
-        if trial is not None and compiled is not None and entry.compiled is compiled:
+        if trial is not None and executable is not None and entry.executable is executable:
             difference = trial.difference(session, answer)
             if difference is not None:
-                entry.refuse(f"compiled, it came to something else: {difference}")
+                entry.refuse(f"{self._way.word}, it came to something else: {difference}")
             else:
-                compiled.outcome.adopt_layouts(session, program.ids, len(found.tensors))
+                trial.adopt_layouts(session)
                 entry.tried, entry.reason = True, None
-        elif entry.reason == SOON and entry.runs >= self.after:
-            self._have_compiled(entry, outline, found.kinds, session.dtype)
         return answer
 
-    # Compiling ---------------------------------------------------------------------------
+    # Making executables ------------------------------------------------------------------
 
-    def _have_compiled(self, entry: Entry, outline: Outline, kinds: Kinds, dtype: DType) -> None:
-        entry.reason = WORKING
+    def _make(self, entry: Entry, outline: Outline, found: Found, dtype: DType) -> None:
+        if entry.eager_s > self._way.longest_s * len(outline.program.steps):
+            entry.refuse(LONG)
+            return
+        entry.begin()
+        if not self._way.apart:
+            self._made(entry, outline, found.kinds, dtype, found)
+            return
         with self._lock:
-            self._waiting.append((entry, outline, kinds, dtype))
+            self._waiting.append((entry, outline, found.kinds, dtype))
             if self._worker is None:
                 # No daemon: the process must not end in the middle of XLA, which takes that for a crash.
                 self._worker = Thread(target=self._work, name="telegrad-compiler")
@@ -191,14 +208,16 @@ class Compiler:
                     self._worker = None
                     return
                 entry, outline, kinds, dtype = self._waiting.pop(0)
-            try:
-                compiled = compile_program(outline, kinds, dtype)
-                entry.reason, entry.compiled = TRIAL, compiled
-            except Untraceable as reason:
-                entry.refuse(str(reason))
-            except Exception as error:
-                logger.warning("a program was not compiled", exc_info=True)
-                entry.refuse(f"JAX does not compile it: {error}")
+            self._made(entry, outline, kinds, dtype, None)
+
+    def _made(self, entry: Entry, outline: Outline, kinds: Kinds, dtype: DType, found: Found | None) -> None:
+        try:
+            entry.have(self._way.make(outline, kinds, dtype, () if found is None else found.arrays))
+        except Untraceable as reason:
+            entry.refuse(str(reason))
+        except Exception as error:
+            logger.warning("a program was not %s", self._way.word, exc_info=True)
+            entry.refuse(f"it cannot be {self._way.word}: {error}")
 
     def settle(self) -> None:
         """Wait until nothing is being compiled."""
@@ -221,25 +240,21 @@ class Compiler:
         with self._lock:
             entry = self._entries.get(key)
             if entry is None:
-                entry = self._entries[key] = Entry()
+                entry = self._entries[key] = Entry(self._way)
                 _forget(self._entries, self._most)
             self._entries.move_to_end(key)
             return entry
 
-    def _report(self, session: Session, program: Bound, reason: str | None) -> None:
-        with self._lock:
-            reports = self._reports.setdefault(session, OrderedDict())
-            before = reports.get(program.digest)
-            runs, compiled_runs = (0, 0) if before is None else (before.runs, before.compiled_runs)
-            reports[program.digest] = Report(
-                program.digest, len(program), runs + 1, compiled_runs + (reason is None), reason
-            )
-            _forget(reports, self._most)
-
     def reports(self, session: Session) -> list[Report]:
         """How the remembered programs of a session ran, in the order in which they first did."""
-        with self._lock:
-            return list(self._reports.get(session, {}).values())
+        below = {} if self._beneath is None else self._beneath._ledger.of(session)
+        reports = []
+        for digest, counts in self._ledger.of(session).items():
+            own = {f"{self._way.word}_runs": counts.own}
+            planned = below.get(digest, Counts()).own
+            known = {"planned_runs": planned, "compiled_runs": 0, **own}
+            reports.append(Report(digest, counts.instructions, counts.runs, reason=counts.reason, **known))
+        return reports
 
 
 def _forget(table: OrderedDict[Any, Any], most: int) -> None:

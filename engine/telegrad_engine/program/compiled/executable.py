@@ -1,21 +1,36 @@
-"""Calling what was compiled, with NumPy's arrays on both sides."""
+"""What a program becomes: a function of arrays, and what it leaves. It changes nothing until its outcome is put in."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, Protocol
 
 import numpy as np
 
 from .facts import Input
-from .outcome import Outcome
+from .outcome import Order, Outcome, Run, Source
+from .plan import Plan
 
 ALIGNMENT = 64
 """Bytes. Where an array does not lie on a multiple of this, JAX copies it on another thread, which takes 30 µs."""
 
 
+class Executable(Protocol):
+    """A program as one function."""
+
+    outcome: Outcome
+    exact: bool
+    """Whether it comes to the very numbers of the eager run."""
+
+    def run(self, arrays: Sequence[Any]) -> Run | None:
+        """What it comes to for these arrays; None where something that was taken for granted is not so."""
+
+
 class Compiled:
-    """A program as one executable, and what it leaves."""
+    """A program that JAX compiled, with NumPy's arrays on both sides."""
+
+    exact = False
 
     def __init__(self, executable: Callable[..., Sequence[Any]], inputs: Sequence[Input], outcome: Outcome) -> None:
         self._executable = executable
@@ -24,8 +39,8 @@ class Compiled:
         """Aligned arrays to copy inputs to, a list for each thread that calls at the same time."""
         self.outcome = outcome
 
-    def run(self, arrays: Sequence[Any]) -> list[Any] | None:
-        """The outputs as NumPy's arrays, not to be written to; None where something taken for granted is not so."""
+    def run(self, arrays: Sequence[Any]) -> Run | None:
+        """As of any executable."""
         room = self._spare.pop() if self._spare else [_aligned(given) for given in self._inputs]
         for array, copy in zip(arrays, room, strict=True):
             np.copyto(copy, array)
@@ -33,7 +48,74 @@ class Compiled:
         # Waiting for one waits for all.
         found = [np.asarray(out) for out in outs[:-1]] if outs[-1] else None
         self._spare.append(room)
-        return found
+        return None if found is None else _CompiledRun(arrays, found)
+
+
+class _CompiledRun:
+    """What JAX returned: arrays that may not be written to."""
+
+    def __init__(self, called_with: Sequence[Any], outs: Sequence[Any]) -> None:
+        self.called_with, self._outs = called_with, outs
+
+    def array(self, source: Source, order: Order | None = None) -> Any:
+        return _copy((self._outs if source.is_output else self.called_with)[source.position], order)
+
+    def write(self, source: Source, target: Any) -> Callable[[], None]:
+        return partial(np.copyto, target, self._outs[source.position] if source.is_output else self.array(source))
+
+
+class Planned:
+    """A program that was planned for NumPy."""
+
+    exact = True
+
+    def __init__(self, plan: Plan, outcome: Outcome) -> None:
+        self._plan, self.outcome = plan, outcome
+
+    def run(self, arrays: Sequence[Any]) -> Run | None:
+        """As of any executable; None also where a call raises: what, the eager run says best."""
+        try:
+            with np.errstate(all="ignore"):
+                places = self._plan.run(arrays)
+        except Exception:
+            return None
+        return None if places is None else _PlannedRun(self._plan, arrays, places)
+
+
+class _PlannedRun:
+    """The places of a plan that ran."""
+
+    def __init__(self, plan: Plan, called_with: Sequence[Any], places: list[Any]) -> None:
+        self._plan, self.called_with, self._places = plan, called_with, places
+        self._given: set[int] = set()
+        """Outputs whose arrays somebody has, as they are."""
+
+    def array(self, source: Source, order: Order | None = None) -> Any:
+        if not source.is_output:
+            return _copy(self.called_with[source.position], order)
+        output = self._plan.outputs[source.position]
+        array = self._places[output.place]
+        if not output.own or source.position in self._given or order is not None:
+            return _copy(array, order)
+        self._given.add(source.position)
+        return array
+
+    def write(self, source: Source, target: Any) -> Callable[[], None]:
+        call = self._plan.writes.get(source.position) if source.is_output else None
+        if call is None:
+            return partial(np.copyto, target, self.array(source))
+        return partial(call.function, *call.arguments(self._places), target)
+
+
+def _copy(array: Any, order: Order | None) -> Any:
+    """A copy in this layout, or in the array's own."""
+    if order is not None:
+        return np.ascontiguousarray(array.transpose(order)).transpose(np.argsort(order))
+    if 0 in array.strides and array.size > 1:
+        # What is spread out stays so: it may be far larger than its memory.
+        first = tuple([slice(0, 1) if step == 0 else slice(None) for step in array.strides])
+        return np.broadcast_to(np.array(array[first]), array.shape)
+    return np.array(array)
 
 
 def _aligned(given: Input) -> Any:

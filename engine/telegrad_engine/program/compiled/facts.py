@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from ... import graph
-from ...backends.tracing import Untraceable
+from ...backends.unknown import Untraceable
 from ...convert import as_array
 from ...dtypes import DType, parse
 from ...inference import is_marked

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
-from ...backends.tracing import Untraceable
+from ...backends.unknown import Untraceable
 from ...graph import FREED, walk
 from .facts import Input
 from .outcome import SAME, Changed, Fetched, Made, Outcome, Place, Source

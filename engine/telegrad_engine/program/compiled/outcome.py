@@ -6,8 +6,8 @@ Arrays, version counters and tensors go by number: first those of the tensors th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -20,6 +20,8 @@ from .spent import Spent, SpentGraph
 
 SAME = -1
 """In place of a number: as it was."""
+Order = tuple[int, ...]
+"""The layout of an array: its dimensions, largest step first."""
 
 
 class Source(NamedTuple):
@@ -29,16 +31,16 @@ class Source(NamedTuple):
     position: int
 
 
-class Run(NamedTuple):
-    """What an executable was called with, and what it returned."""
+class Run(Protocol):
+    """What an executable came to."""
 
     called_with: Sequence[Any]
-    outs: Sequence[Any]
 
-    def array(self, source: Source, keep: bool = True) -> Any:
-        """The array from there; a copy if it is to be kept, or changes soon."""
-        array = (self.outs if source.is_output else self.called_with)[source.position]
-        return array if source.is_output and not keep else np.array(array)
+    def array(self, source: Source, order: Order | None = None) -> Any:
+        """The array from there, to be kept, in this layout: nobody else has it or writes to it."""
+
+    def write(self, source: Source, target: Any) -> Callable[[], None]:
+        """What puts the array from there into ``target``. All such are made before the first is called."""
 
 
 class Place(NamedTuple):
@@ -103,16 +105,15 @@ class Outcome(NamedTuple):
     fetched: list[Fetched]
     needs: int
     """Bytes that a session has to have left."""
-    orders: dict[int, tuple[int, ...]]
-    """How eager execution lays out an array that it makes, where not row by row: its dimensions, largest step first."""
+    orders: dict[int, Order]
+    """How eager execution lays out an array that it makes, where an executable would do so in another way."""
 
     def put(self, session: Session, ids: Sequence[str], taken: Sequence[Tensor], run: Run) -> Answer:
         """Bring a session, of which the program took these tensors, to where it leaves it."""
         made = self._arrays(run, len(taken))
         answer = self._answer(ids, taken, run, made)
-        written = [(position, run.array(source, keep=False)) for position, source in self.writes]
-        for position, array in written:
-            np.copyto(taken[position]._data, array)
+        for write in [run.write(source, taken[position]._data) for position, source in self.writes]:
+            write()
         cells = [tensor._cell for tensor in taken] + [[0] for _ in self.cells[len(taken) :]]
         for cell, step in zip(cells, self.cells, strict=True):
             if step:
@@ -131,22 +132,22 @@ class Outcome(NamedTuple):
     def _arrays(self, run: Run, taken: int) -> list[Any]:
         """The arrays that it makes. An upload, which nobody else has, is the array itself; all else is a copy."""
         found, used = [], set()
-        for source in self.arrays:
+        for number, source in enumerate(self.arrays):
             own = not source.is_output and source.position >= taken and source not in used
             used.add(source)
-            found.append(run.called_with[source.position] if own else run.array(source))
-        for position, order in self.orders.items():
-            rows = np.ascontiguousarray(found[position].transpose(order))
-            found[position] = rows.transpose(np.argsort(order))
+            array = run.called_with[source.position] if own else run.array(source, self.orders.get(number))
+            found.append(array)
         return found
 
-    def adopt_layouts(self, session: Session, ids: Sequence[str], taken: int) -> None:
-        """Lay out arrays from now on as they are in a session that ran the program eagerly."""
+    def adopt_layouts(self, session: Session, copy: Session, ids: Sequence[str], taken: int) -> None:
+        """Lay out arrays from now on as in a session that ran the program eagerly, and not as in one that did not."""
         for i, number in self.names:
             plan = self.made[number - taken] if number >= taken else None  # None: it was there before
-            data = session.tensors[ids[i]]._data
-            if plan is not None and not plan.path and plan.array >= taken and not data.flags.c_contiguous:
-                self.orders[plan.array - taken] = tuple(int(axis) for axis in np.argsort(data.strides)[::-1])
+            if plan is None or plan.path or plan.array < taken:
+                continue
+            eager, own = session.tensors[ids[i]]._data, copy.tensors[ids[i]]._data
+            if own.strides != eager.strides and 0 not in eager.strides:
+                self.orders[plan.array - taken] = tuple(int(axis) for axis in np.argsort(eager.strides)[::-1])
 
     def _answer(self, ids: Sequence[str], taken: Sequence[Tensor], run: Run, made: Sequence[Any]) -> Answer:
         values = {}

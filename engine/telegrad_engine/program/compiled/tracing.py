@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from ...backends.tracing import TracingBackend, Untraceable
+from ...backends.taping import TapingBackend
+from ...backends.tracing import TracingBackend
+from ...backends.unknown import NEEDED, Untraceable
 from ...devices import Device
 from ...dtypes import DType
 from ...errors import TelegradError
 from ...session import Session, describe
 from ..canonical import stand_in
-from .executable import Compiled
+from .executable import Compiled, Planned
 from .facts import Input, Kinds
 from .harvest import Harvest
 from .outcome import Outcome
 from .outline import Outline, number_of
+from .plan import Planner
 
 
-def compile_program(outline: Outline, kinds: Kinds, dtype: DType) -> Compiled:
-    """Trace and compile a program for inputs of these kinds. Raises Untraceable, with the reason."""
+def compile_program(outline: Outline, kinds: Kinds, dtype: DType, _: Sequence[Any] = ()) -> Compiled:
+    """Trace a program for inputs of these kinds, and have JAX compile it. Raises Untraceable, with the reason."""
     backend = TracingBackend()
     outcomes: list[Outcome] = []
 
@@ -35,6 +39,18 @@ def compile_program(outline: Outline, kinds: Kinds, dtype: DType) -> Compiled:
 
     executable = backend.compile(traced, kinds.inputs)
     return Compiled(executable, kinds.inputs, outcomes[-1])
+
+
+def plan_program(outline: Outline, kinds: Kinds, dtype: DType, arrays: Sequence[Any]) -> Planned:
+    """Run a program on a tape for inputs of these kinds, and plan it for NumPy. Raises Untraceable, with the reason."""
+    backend = TapingBackend()
+    trace = Trace(outline, kinds, Device(backend), dtype, [backend.tape.input(array) for array in arrays])
+    trace.execute()
+    harvest = Harvest(trace)
+    outcome = harvest.outcome()
+    used = Counter([*outcome.arrays, *[f.source for f in outcome.fetched], *[source for _, source in outcome.writes]])
+    written = {source.position: target for target, source in outcome.writes if source.is_output and used[source] == 1}
+    return Planned(Planner(backend.tape, len(arrays), harvest.outputs, backend.guards, written).plan(), outcome)
 
 
 class Trace(Session):
@@ -84,7 +100,7 @@ class Trace(Session):
         if isinstance(error, (Untraceable, TelegradError)):
             return str(error)
         if self._device.backend.asks_for_values(error):  # type: ignore[union-attr]
-            return "it depends on values"
+            return NEEDED
         return f"{type(error).__name__}: {error}".partition("\n")[0]
 
     def _upload(self, instruction: Any) -> None:

@@ -10,8 +10,9 @@ import numpy as np
 from ...dtypes import FLOATING
 from ...session import Answer, Session, describe
 from ...tensor import Tensor
+from .executable import Executable
 from .facts import Found
-from .outcome import Outcome, Run
+from .outcome import Run
 
 TOLERANCE = {"float64": 1e-9, "float32": 3e-5, "float16": 4e-3, "bfloat16": 3e-2}
 """Error allowed, relative to the largest magnitude in the tensor: a sum of large terms may cancel."""
@@ -22,18 +23,16 @@ FLOOR = {"float64": 1e-3}
 class Trial:
     """What the program does to copies of the tensors that it takes, to be held against what it does to them."""
 
-    def __init__(
-        self, session: Session, outcome: Outcome, ids: Sequence[str], found: Found, outs: Sequence[Any]
-    ) -> None:
-        self._ids, self._outline = ids, outcome.outline
+    def __init__(self, session: Session, executable: Executable, ids: Sequence[str], found: Found, run: Run) -> None:
+        self._outcome = outcome = executable.outcome
+        self._ids, self._outline, self._exact = ids, outcome.outline, executable.exact
         self._copy = Session(dtype=session.dtype, max_bytes=2**62)
         self._taken = [_copied(tensor) for tensor in found.tensors]
         for tensor, kind in zip(self._taken, found.kinds.tensors, strict=True):
             tensor._grad = None if kind.grad is None else self._taken[kind.grad]
         for i, place in zip(outcome.outline.taken, found.kinds.places, strict=True):
             self._copy.tensors[ids[i]] = self._taken[place]
-        arrays = [np.array(array) for array in found.arrays]
-        self._answer = outcome.put(self._copy, ids, self._taken, Run(arrays, outs))
+        self._answer = outcome.put(self._copy, ids, self._taken, run)
 
     def difference(self, session: Session, answer: Answer) -> str | None:
         """What the eager run, which gave ``answer``, left otherwise; None if it came to the same."""
@@ -41,16 +40,35 @@ class Trial:
             other = self._answer.values.get(name)
             if other is None or other.description != value.description:
                 return f"{name}, when it is fetched"
-            if value.array is not None and not _close(other.array, value.array):
+            if value.array is not None and not self._alike(other.array, value.array):
                 return f"the value of {name}, when it is fetched"
         places = [*self._outline.taken, *self._outline.made, *self._outline.freed]
         ours, theirs = [[s.tensors.get(self._ids[i]) for i in places] for s in (self._copy, session)]
         if _shared(ours) != _shared(theirs):
             return "which tensors are left, and which of them share memory"
         for i, a, b in zip(places, ours, theirs, strict=True):
-            if a is not None and b is not None and (found := _difference(a, b)):
+            if a is not None and b is not None and (found := self._difference(a, b)):
                 return f"{found} of {self._ids[i]}"
         return None
+
+    def adopt_layouts(self, session: Session) -> None:
+        """Have arrays laid out from now on as the eager run did."""
+        self._outcome.adopt_layouts(session, self._copy, self._ids, len(self._taken))
+
+    def _difference(self, a: Tensor, b: Tensor) -> str | None:
+        if describe("", a) != describe("", b):
+            return "the shape, dtype, version or history"
+        if not self._alike(a._data, b._data):
+            return "the value"
+        if (a._grad is None) != (b._grad is None):
+            return "whether there is a gradient"
+        if a._grad is not None and (found := self._difference(a._grad, b._grad)):
+            return f"{found} of the gradient"
+        return None
+
+    def _alike(self, a: Any, b: Any) -> bool:
+        """Whether values are the same, or as near as another order of the same sums may leave them."""
+        return _same(a, b) if self._exact else _close(a, b)
 
 
 def _copied(tensor: Tensor) -> Tensor:
@@ -66,18 +84,6 @@ def _shared(tensors: Sequence[Tensor | None]) -> list[int | None]:
     return [None if t is None else first.setdefault(id(t._cell), i) for i, t in enumerate(tensors)]
 
 
-def _difference(a: Tensor, b: Tensor) -> str | None:
-    if describe("", a) != describe("", b):
-        return "the shape, dtype, version or history"
-    if not _close(a._data, b._data):
-        return "the value"
-    if (a._grad is None) != (b._grad is None):
-        return "whether there is a gradient"
-    if a._grad is not None and (found := _difference(a._grad, b._grad)):
-        return f"{found} of the gradient"
-    return None
-
-
 def _close(a: Any, b: Any) -> bool:
     if a.dtype not in FLOATING:
         return bool(np.array_equal(a, b))
@@ -86,3 +92,9 @@ def _close(a: Any, b: Any) -> bool:
     finite = np.abs(b[np.isfinite(b)])
     scale = max(min(float(finite.max(initial=0.0)), 1e30), FLOOR.get(name, 1.0))
     return bool(np.allclose(a, b, TOLERANCE[name], TOLERANCE[name] * scale * 0.3, equal_nan=True))
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Whether every element is the same number, or NaN in both."""
+    same = (a == b) & (np.signbit(a) == np.signbit(b)) if a.dtype in FLOATING else a == b
+    return bool((same | ((a != a) & (b != b))).all())

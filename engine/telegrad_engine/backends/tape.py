@@ -1,0 +1,286 @@
+"""NumPy's calls while a program runs once to be planned: each is computed, and noted with where its arrays come from.
+
+What would act on values that the next run will not have raises :class:`~.unknown.Untraceable`. So does every function
+that is not known to give, for arguments of the same shapes and dtypes, results of the same shapes and dtypes.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .unknown import NEEDED, Number, Untraceable
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+KNOWN = _names(
+    """
+    affine all angle any arange argmax argmin argsort array as_strided asarray ascontiguousarray
+    broadcast_arrays broadcast_to clip column_sums concatenate copy cross cumprod cumsum diagonal digamma dot
+    einsum erf erfc erfinv expand_dims flip fold full imag index_add index_combine index_set lgamma linspace
+    log_softmax matmul_like max mean min moveaxis normal_cdf ones_like outer pad padded polygamma prod real
+    repeat reshape reshape_view roll row_sums running searchsorted sigmoid sigmoid_slope sinc softmax
+    solve_triangular sort split squeeze stack std strided_windows sum swapaxes take take_along_axis tanh_slope
+    tensordot tile trace transpose tril triu unpool var where windows zeros_like
+    """
+)
+"""Functions whose results have shapes and dtypes that follow from those of the arguments, besides NumPy's ufuncs."""
+LINEAR = _names("cholesky det eigh eigvalsh inv pinv qr slogdet solve svd")
+"""Likewise of ``numpy.linalg``."""
+OF_KINDS = _names("can_cast iscomplexobj may_share_memory ndim promote_types result_type shape size")
+"""Functions that look at shapes and dtypes, or at who has whose memory, and not at values."""
+METHODS = _names(
+    """
+    all any argmax argmin argsort astype clip copy cumprod cumsum diagonal dot flatten max mean min prod ravel repeat
+    reshape round squeeze std sum swapaxes take trace transpose var view
+    """
+)
+SAME = frozenset(["array", "asarray", "ascontiguousarray", "copy"])
+"""Functions, and a method, that come to the argument itself where nobody writes to it."""
+
+
+class Call(NamedTuple):
+    """One call on the tape."""
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    """Arrays that were computed stand here as :class:`Ref`."""
+    kwargs: dict[str, Any]
+    result: int
+
+
+class Ref(NamedTuple):
+    """The array, or the tuple of arrays, of this number."""
+
+    number: int
+
+
+class Kept(NamedTuple):
+    """What is known of an array without its values."""
+
+    shape: tuple[int, ...]
+    dtype: Any
+    strides: tuple[int, ...]
+    roots: frozenset[int]
+    """Whose memory it may show: numbers of arrays that have some of their own; itself if it has."""
+
+
+class Tape:
+    """Calls in the order in which they were made."""
+
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+        self.kept: list[Kept | None] = []
+        """Of each array by its number; None is a tuple of arrays."""
+
+    def input(self, value: Any) -> TapedArray:
+        """An array that the program is called with."""
+        return self._array(value, ())
+
+    def note(self, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """What the function gives, taken down if one of the arguments was computed."""
+        own: list[TapedArray] = []
+        values = [_each(x, own) for x in args]
+        settings = {name: _each(x, own) for name, x in kwargs.items()}
+        result = function(*values, **settings)
+        if not own:
+            return result
+        call_args = tuple([_referring(x) for x in args])
+        call_kwargs = {name: _referring(x) for name, x in kwargs.items()}
+        if isinstance(result, (np.ndarray, np.generic)):
+            out = self._array(result, own)
+            self.calls.append(Call(function, call_args, call_kwargs, out.number))
+            return out
+        if not isinstance(result, (tuple, list)):
+            raise Untraceable(NEEDED)
+        number = self._number(None)
+        self.calls.append(Call(function, call_args, call_kwargs, number))
+        outs = []
+        for i, item in enumerate(result):
+            if not isinstance(item, (np.ndarray, np.generic)):
+                raise Untraceable(NEEDED)
+            out = self._array(item, own)
+            self.calls.append(Call(operator.getitem, (Ref(number), i), {}, out.number))
+            outs.append(out)
+        return type(result)(*outs) if hasattr(result, "_fields") else type(result)(outs)
+
+    def _array(self, value: Any, sources: Sequence[TapedArray]) -> TapedArray:
+        number = len(self.kept)
+        roots: set[int] = set()
+        if isinstance(value, np.ndarray) and (value.base is not None or any(value is s.value for s in sources)):
+            for source in sources:
+                if isinstance(source.value, np.ndarray) and np.may_share_memory(value, source.value):
+                    kept = self.kept[source.number]
+                    assert kept is not None
+                    roots |= kept.roots
+        self._number(Kept(value.shape, value.dtype, value.strides, frozenset(roots or {number})))
+        return TapedArray(self, number, value)
+
+    def _number(self, kept: Kept | None) -> int:
+        self.kept.append(kept)
+        return len(self.kept) - 1
+
+
+def _each(x: Any, own: list[TapedArray]) -> Any:
+    """An argument with values in place of what was computed, which is added to ``own``."""
+    if isinstance(x, TapedArray):
+        own.append(x)
+        return x.value
+    if isinstance(x, (tuple, list)):
+        return type(x)([_each(item, own) for item in x])
+    if isinstance(x, Number):
+        raise Untraceable(NEEDED)
+    return x
+
+
+def _referring(x: Any) -> Any:
+    if isinstance(x, TapedArray):
+        return Ref(x.number)
+    return type(x)([_referring(item) for item in x]) if isinstance(x, (tuple, list)) else x
+
+
+class TapedArray:
+    """An array whose every use is noted; it cannot be written to, and nobody may act on its values."""
+
+    __slots__ = ("number", "tape", "value")
+    __hash__ = object.__hash__
+
+    def __init__(self, tape: Tape, number: int, value: Any) -> None:
+        self.tape, self.number, self.value = tape, number, value
+
+    def __len__(self) -> int:
+        return len(self.value)
+
+    def __repr__(self) -> str:
+        return f"TapedArray(number={self.number}, shape={self.shape}, dtype={self.dtype})"
+
+    # What is computed --------------------------------------------------------------------
+
+    def __getitem__(self, index: Any) -> Any:
+        if any(
+            isinstance(i, TapedArray) and i.dtype == bool for i in (index if isinstance(index, tuple) else (index,))
+        ):
+            raise Untraceable(NEEDED)
+        return self.tape.note(operator.getitem, (self, index), {})
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter([self[i] for i in range(len(self))])
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in METHODS:
+            # As of any object that lacks it: some ask whether there is one.
+            raise AttributeError(f"a planned program knows no {name} of an array")
+        method = getattr(type(self.value), name)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if (name == "astype" and np.dtype(args[0] if args else kwargs["dtype"]) == self.dtype) or name in SAME:
+                return self
+            return self.tape.note(method, (self, *args), kwargs)
+
+        return call
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        if method == "at" or kwargs.get("out") is not None:
+            raise Untraceable("writes to an array")
+        return self.tape.note(ufunc if method == "__call__" else getattr(ufunc, method), inputs, kwargs)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        name, module = function.__name__, function.__module__
+        return noted(self.tape, name, function, LINEAR if module == "numpy.linalg" else KNOWN)(*args, **kwargs)
+
+    # What would act on values ------------------------------------------------------------
+
+    def _refuse(self, *_: Any, **__: Any) -> Any:
+        raise Untraceable(NEEDED)
+
+    __array__ = __bool__ = __float__ = __int__ = __index__ = __complex__ = item = tolist = __setitem__ = _refuse
+
+
+for _name in ("shape", "dtype", "ndim", "size", "itemsize", "nbytes", "strides", "flags"):
+    setattr(TapedArray, _name, property(attrgetter(f"value.{_name}")))
+TapedArray.T = property(lambda self: self.transpose())  # type: ignore[attr-defined]
+TapedArray.mT = property(lambda self: self.swapaxes(-1, -2))  # type: ignore[attr-defined]
+TapedArray.real = property(lambda self: self.tape.note(np.real, (self,), {}))  # type: ignore[attr-defined]
+UFUNCS: dict[str, Any] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "truediv": np.true_divide,
+    "floordiv": np.floor_divide,
+    "mod": np.remainder,
+    "pow": operator.pow,  # which for some exponents is not numpy.power
+    "matmul": np.matmul,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+}
+COMPARING: dict[str, Any] = {
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "eq": np.equal,
+    "ne": np.not_equal,
+}
+SINGLE: dict[str, Any] = {"neg": np.negative, "abs": np.absolute, "invert": np.invert, "pos": np.positive}
+
+
+def _operator(function: Any, swapped: bool = False) -> Any:
+    def apply(self: TapedArray, other: Any) -> Any:
+        if isinstance(other, Number):
+            return NotImplemented  # which knows what it is to an array
+        return self.tape.note(function, (other, self) if swapped else (self, other), {})
+
+    return apply
+
+
+def _single(function: Any) -> Any:
+    return lambda self: self.tape.note(function, (self,), {})
+
+
+for _name, _function in UFUNCS.items():
+    setattr(TapedArray, f"__{_name}__", _operator(_function))
+    setattr(TapedArray, f"__r{_name}__", _operator(_function, swapped=True))
+for _name, _function in COMPARING.items():
+    setattr(TapedArray, f"__{_name}__", _operator(_function))
+for _name, _function in SINGLE.items():
+    setattr(TapedArray, f"__{_name}__", _single(_function))
+
+
+# Functions -----------------------------------------------------------------------------------
+
+
+def noted(tape: Tape, name: str, function: Any, known: frozenset[str]) -> Any:
+    """A function of NumPy's or its backend's, on the tape."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        own: list[TapedArray] = []
+        values = [_each(x, own) for x in args]
+        if name in OF_KINDS:
+            return function(*values, **kwargs)
+        if name in SAME and isinstance(args[0], TapedArray) and isinstance(args[0].value, np.ndarray):
+            dtype = kwargs.get("dtype", args[1] if len(args) > 1 else None)
+            same = name != "ascontiguousarray" or args[0].flags.c_contiguous
+            if same and (dtype is None or np.dtype(dtype) == args[0].dtype):
+                return args[0]
+        if name in ("broadcast_to", "reshape") and own and values[0].shape == values[1]:
+            return args[0]
+        if (own or any(isinstance(x, TapedArray) for x in kwargs.values())) and (
+            name not in known or _counting(name, args)
+        ):
+            raise Untraceable(NEEDED)
+        return tape.note(function, args, kwargs)
+
+    return call
+
+
+def _counting(name: str, args: Sequence[Any]) -> bool:
+    """Whether it is values that decide how much there is in the result."""
+    return (name == "where" and len(args) < 3) or (name == "repeat" and isinstance(args[1], TapedArray))

@@ -1,0 +1,286 @@
+"""A program as the NumPy calls that it comes to, in order: no names, no graph, no checks.
+
+Made from the tape of one run (:mod:`telegrad_engine.backends.tape`). Calls that nothing needs are left out. An array's
+place is taken by another once nobody uses it any more, which frees it while the plan runs. An elementwise call writes
+to the memory of an argument that it is the last to use. What a program writes to tensors is computed right into their
+memory, but only at the end, when nothing can go wrong any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from math import inf
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...backends.tape import Call, Kept, Ref, Tape, TapedArray
+
+Step = tuple[Callable[..., Any], Callable[[list[Any]], Any], int]
+"""A function, what takes its arguments from their places, and the place of its result."""
+COMPARING = (np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal)
+WEAK = frozenset([np.add, np.subtract, np.multiply, np.true_divide, np.maximum, np.minimum, *COMPARING])
+"""Functions that take a Python number in an array's own floating dtype; an array of that dtype they take sooner."""
+
+
+class Output(NamedTuple):
+    """Where a plan leaves an array."""
+
+    place: int
+    own: bool
+    """Whether nobody else has its memory, so that it need not be copied to be kept."""
+    shape: tuple[int, ...]
+
+
+class Write(NamedTuple):
+    """A call that computes into memory that the plan was called with."""
+
+    function: Callable[..., Any]
+    arguments: Callable[[list[Any]], Any]
+
+
+class Plan:
+    """Calls on numbered places, those of the inputs first. It changes nothing, and may run on several threads."""
+
+    def __init__(
+        self,
+        places: list[Any],
+        steps: Sequence[Step],
+        outputs: Mapping[int, Output],
+        writes: Mapping[int, Write],
+        guards: Sequence[int],
+    ) -> None:
+        self._places, self._steps, self._guards = places, steps, guards
+        self.outputs, self.writes = outputs, writes
+        """By the positions of outputs: where they are, or how they are computed where they are to be."""
+
+    def run(self, arrays: Sequence[Any]) -> list[Any] | None:
+        """What is in the places then; None where something taken for granted is not so."""
+        places = self._places.copy()
+        places[: len(arrays)] = arrays
+        for function, arguments, result in self._steps:
+            places[result] = function(*arguments(places))
+        if any(not places[guard].all() for guard in self._guards):
+            return None
+        if any(places[output.place].shape != output.shape for output in self.outputs.values()):
+            return None  # a function gave more or less than is known of it
+        return places
+
+    def __len__(self) -> int:
+        return len(self._steps) + len(self.writes)
+
+
+class Planner:
+    """Makes a plan of a tape.
+
+    ``inputs`` is how many arrays the tape began with, ``outputs`` what is wanted of it, ``guards`` what was taken for
+    granted, and ``written`` has the positions of outputs that are written to inputs, and those inputs.
+    """
+
+    def __init__(
+        self,
+        tape: Tape,
+        inputs: int,
+        outputs: Sequence[Any],
+        guards: Sequence[TapedArray],
+        written: Mapping[int, int],
+    ) -> None:
+        self._kept, self._inputs, self._outputs, self._guards = tape.kept, inputs, outputs, guards
+        self._ends = [x.number for x in (*outputs, *guards) if isinstance(x, TapedArray)]
+        self._calls = self._needed(tape.calls)
+        self._made = {call.result: call for call in self._calls}
+        self._deferred = self._deferrable(written)
+        self._last = self._last_uses()
+        self._last_of_memory = self._last_uses_of_memory()
+        self._template: list[Any] = [None] * inputs
+        self._places = {number: number for number in range(inputs)}
+        self._constants: dict[int, int] = {}
+
+    # What there is to do -----------------------------------------------------------------
+
+    def _needed(self, calls: Sequence[Call]) -> list[Call]:
+        """The calls but for those that nothing needs."""
+        needed, kept = set(self._ends), []
+        for call in reversed(calls):
+            if call.result in needed:
+                needed.update(_refs(call))
+                kept.append(call)
+        return kept[::-1]
+
+    def _deferrable(self, written: Mapping[int, int]) -> dict[int, Call]:
+        """Of outputs that are written to inputs, by position, the calls that can put them there themselves."""
+        uses: dict[int, int] = {}
+        for number in [*self._ends, *[n for call in self._calls for n in _refs(call)]]:
+            uses[number] = uses.get(number, 0) + 1
+        found = {}
+        for position, target in written.items():
+            x = self._outputs[position]
+            call = self._made.get(x.number) if isinstance(x, TapedArray) else None
+            if call is None or not _elementwise(call) or uses[call.result] > 1:
+                continue
+            others = {root for n in _refs(call) for root in self._roots(n)} & set(written.values()) - {target}
+            if not others:  # they may be written to before
+                found[position] = call
+        return found
+
+    def _last_uses(self) -> dict[int, float]:
+        """The position of the last call that uses each array; infinity where it is needed at the end."""
+        late = {id(call) for call in self._deferred.values()}
+        last = {n: float(i) for i, call in enumerate(self._calls) for n in _refs(call)}
+        last |= dict.fromkeys([n for call in self._deferred.values() for n in _refs(call)], inf)
+        return last | dict.fromkeys([n for n in self._ends if id(self._made.get(n)) not in late], inf)
+
+    def _last_uses_of_memory(self) -> dict[int, float]:
+        """Likewise of each array and all that show its memory."""
+        last: dict[int, float] = {}
+        for number, index in self._last.items():
+            for root in self._roots(number):
+                last[root] = max(index, last.get(root, -1))
+        return last
+
+    def _roots(self, number: int) -> frozenset[int]:
+        kept = self._kept[number]
+        return frozenset() if kept is None else kept.roots
+
+    # Places ------------------------------------------------------------------------------
+
+    def plan(self) -> Plan:
+        """Every call with the places of its arguments and its result."""
+        late = {id(call) for call in self._deferred.values()}
+        ending: dict[float, list[int]] = {}
+        for number, index in self._last.items():
+            if number >= self._inputs:
+                ending.setdefault(index, []).append(number)
+        steps: list[Step] = []
+        free: list[int] = []
+        for index, call in enumerate(self._calls):
+            if id(call) in late:
+                continue
+            overwritten = self._overwritten(call, index)
+            into = None if overwritten is None else self._places[overwritten]
+            function, places = self._prepared(call, into)
+            ended = [self._places[n] for n in ending.get(index, ()) if n != overwritten]
+            if into is None:
+                into = free.pop() if free else self._place(None)
+            self._places[call.result] = into
+            free += ended
+            steps.append((function, _taking(places), into))
+        writes = {position: self._write(call) for position, call in self._deferred.items()}
+        outputs = {p: self._output(x) for p, x in enumerate(self._outputs) if p not in writes}
+        return Plan(self._template, steps, outputs, writes, [self._places[guard.number] for guard in self._guards])
+
+    def _place(self, value: Any) -> int:
+        self._template.append(value)
+        return len(self._template) - 1
+
+    def _overwritten(self, call: Call, index: int) -> int | None:
+        """An argument whose memory the result can have."""
+        if not _elementwise(call):
+            return None
+        result = self._spec(call.result)
+        for x in call.args:
+            if not isinstance(x, Ref) or x.number < self._inputs:
+                continue
+            made, kept = self._made.get(x.number), self._kept[x.number]
+            own = made is not None and isinstance(made.function, np.ufunc) and kept is not None
+            alike = own and kept._replace(roots=result.roots) == result and bool(result.shape)  # type: ignore[union-attr]
+            if alike and self._last_of_memory[x.number] == index:
+                return x.number
+        return None
+
+    def _spec(self, number: int) -> Kept:
+        kept = self._kept[number]
+        assert kept is not None, "a tuple is not an argument of elementwise functions"
+        return kept
+
+    def _output(self, x: Any) -> Output:
+        if not isinstance(x, TapedArray):
+            return Output(self._constant(x), False, x.shape)
+        # A scalar of NumPy's becomes an array when it is kept; what has another's memory is copied.
+        own = isinstance(x.value, np.ndarray) and self._roots(x.number) == {x.number}
+        sharing = [n for n in self._ends if x.number in self._roots(n)]
+        return Output(self._places[x.number], own and len(sharing) == 1, x.shape)
+
+    def _write(self, call: Call) -> Write:
+        function, places = self._prepared(call)
+        return Write(_writing(function), _taking(places))
+
+    # Calls -------------------------------------------------------------------------------
+
+    def _prepared(self, call: Call, into: int | None = None) -> tuple[Callable[..., Any], list[int]]:
+        """A function of arrays alone, and their places."""
+        function, args = call.function, self._numbers_as_arrays(call)
+        inner = [x for x in args if not isinstance(x, Ref)], tuple(call.kwargs.values())
+        if any(True for _ in _within(inner)):
+            numbers = list(dict.fromkeys(_refs(call)))
+            return _Filled(function, args, call.kwargs, numbers), [self._places[n] for n in numbers]
+        if call.kwargs:
+            function = partial(function, **call.kwargs)
+        places = [self._places[x.number] if isinstance(x, Ref) else self._constant(x) for x in args]
+        return (function, places) if into is None else (_writing(function), [*places, into])
+
+    def _numbers_as_arrays(self, call: Call) -> tuple[Any, ...]:
+        if call.function not in WEAK:
+            return call.args
+        kinds = [self._spec(x.number).dtype for x in call.args if isinstance(x, Ref)]
+        if len(kinds) != 1 or kinds[0] not in (np.float32, np.float64):
+            return call.args
+        return tuple([np.asarray(x, kinds[0]) if type(x) in (int, float) else x for x in call.args])
+
+    def _constant(self, value: Any) -> int:
+        place = self._constants.get(id(value))
+        if place is None:
+            # The template keeps the value, so that nothing else comes to have its id.
+            place = self._constants[id(value)] = self._place(value)
+        return place
+
+
+def _writing(function: Any) -> Callable[..., Any]:
+    """An elementwise function that writes to its last argument."""
+    if function in (np.maximum, np.minimum):  # NumPy wants the name with these
+        return lambda *args: function(*args[:-1], out=args[-1])
+    return function  # type: ignore[no-any-return]
+
+
+class _Filled:
+    """A function with arrays somewhere inside of its arguments, as a function of these."""
+
+    def __init__(self, function: Any, args: Any, kwargs: Mapping[str, Any], numbers: Sequence[int]) -> None:
+        self._function, self._args, self._kwargs, self._numbers = function, args, kwargs, numbers
+
+    def __call__(self, *arrays: Any) -> Any:
+        found = dict(zip(self._numbers, arrays, strict=True))
+        return self._function(*_fill(self._args, found), **{n: _fill(x, found) for n, x in self._kwargs.items()})
+
+
+def _fill(x: Any, found: Mapping[int, Any]) -> Any:
+    if isinstance(x, Ref):
+        return found[x.number]
+    return type(x)([_fill(item, found) for item in x]) if isinstance(x, (tuple, list)) else x
+
+
+def _refs(call: Call) -> Iterator[int]:
+    """The numbers of all arrays that a call takes."""
+    yield from _within(call.args)
+    yield from _within(tuple(call.kwargs.values()))
+
+
+def _within(x: Any) -> Iterator[int]:
+    if isinstance(x, Ref):
+        yield x.number
+    elif isinstance(x, (tuple, list)):
+        for item in x:
+            yield from _within(item)
+
+
+def _elementwise(call: Call) -> bool:
+    """Whether a call computes every element of one array from the same elements of its arguments."""
+    function = call.function
+    return isinstance(function, np.ufunc) and function.signature is None and function.nout == 1 and not call.kwargs
+
+
+def _taking(places: Sequence[int]) -> Callable[[list[Any]], Any]:
+    """What takes the values from these places, as a sequence."""
+    return itemgetter(*places) if len(places) > 1 else itemgetter(slice(places[0], places[0] + 1))

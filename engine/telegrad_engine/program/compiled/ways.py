@@ -1,0 +1,33 @@
+"""The ways to make executables of programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from ...dtypes import DType
+from .executable import Executable
+from .facts import Kinds
+from .outline import Outline
+from .tracing import compile_program, plan_program
+
+
+class Way(NamedTuple):
+    """A way to make executables of programs."""
+
+    word: str
+    """What it does to a program, as a participle."""
+    make: Callable[[Outline, Kinds, DType, Sequence[Any]], Executable]
+    """Makes one for inputs of these kinds, of which arrays are given. Raises Untraceable, with the reason."""
+    after: int
+    """How often a program runs before."""
+    longest_s: float
+    """Seconds an instruction beyond which there is nothing to gain."""
+    apart: bool
+    """Whether it takes so long that it is done on a thread of its own, without the arrays."""
+
+
+PLANNED = Way("planned", plan_program, after=4, longest_s=1e-3, apart=False)
+"""As a list of NumPy calls, with the very numbers of the eager run."""
+COMPILED = Way("compiled", compile_program, after=20, longest_s=float("inf"), apart=True)
+"""By ``jax.jit``, for sessions that ask for it: sums come in another order."""

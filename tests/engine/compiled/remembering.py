@@ -1,0 +1,74 @@
+"""Sessions that are sent each program by its digest, what is known of how it ran, and values for both libraries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import telegrad as tg
+import telegrad_engine
+from telegrad_engine.program import Instruction
+from telegrad_engine.program.canonical import Texts, canonical, known
+from telegrad_engine.program.compiled import PLANNED
+from telegrad_engine.program.remembered import Memory
+from telegrad_engine.session import Answer, Session
+
+ALWAYS = PLANNED._replace(longest_s=float("inf"))
+"""Planned however long it takes, as on a busy machine it may."""
+
+
+class Remembering(Session):
+    """A session that is sent every program by its digest, as a server's is by a loop."""
+
+    def __init__(self, compiler: Any, **options: Any) -> None:
+        super().__init__(memory=Memory(), compiler=compiler, **options)
+        self._texts = Texts()
+
+    def run(self, program: Sequence[Instruction]) -> Answer:
+        _, ids, arrays = canonical(program, self._texts)
+        found = known(program, ids)
+        try:
+            return super().run(self.memory.read(found.text, found.digest, 64).with_ids(ids, arrays))
+        finally:
+            if self.compiler is not None:
+                self.compiler.settle()
+
+    @property
+    def reports(self) -> list[Any]:
+        """How its programs ran."""
+        return self.compiler.reports(self)  # type: ignore[union-attr, no-any-return]
+
+
+def connect(compiler: Any, **options: Any) -> Remembering:
+    """Have the SDK work in such a session."""
+    session = Remembering(compiler, **options)
+    tg.connect("local://").recorder.transport.session = session  # type: ignore[attr-defined]
+    return session
+
+
+def last(session: Remembering) -> Any:
+    """How the program ran that came last."""
+    return session.reports[-1]
+
+
+def runs_compiled(session: Remembering, least: int = 1) -> bool:
+    """Whether the program that ran most often did so compiled, to the end."""
+    report = max(session.reports, key=lambda r: r.runs)
+    assert report.reason is None, report.reason
+    return bool(report.runs_as_one >= least)
+
+
+def numbers(lib: Any, shape: tuple[int, ...], seed: int, dtype: str = "float32") -> Any:
+    return lib.tensor((np.random.default_rng(seed).standard_normal(shape) * 0.4).astype(dtype))
+
+
+def array(tensor: Any) -> np.ndarray:
+    """The values of either's tensor."""
+    return np.array(tensor.detach().tolist())
+
+
+def engine_tensor(values: list[float]) -> Any:
+    """The engine's own tensor of float32."""
+    return telegrad_engine.Tensor(np.float32(values))

@@ -1,0 +1,183 @@
+"""Which programs run compiled, and why others do not; how many are kept, and who shares them."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+import telegrad as tg
+from telegrad_engine.backends.tape import TapedArray
+from telegrad_engine.program import Instruction
+from telegrad_engine.program.compiled import COMPILED, Compiler, trial
+
+from .remembering import ALWAYS, Remembering, connect, engine_tensor, last, numbers, runs_compiled
+
+# Why not -------------------------------------------------------------------------------------------------------------
+
+
+def dropout(w: Any, step: int) -> Any:
+    return tg.nn.functional.dropout(w * 2, 0.5).sum().exp()
+
+
+def counted(w: Any, step: int) -> Any:
+    return tg.nn.functional.multilabel_margin_loss(w, LABELS[0])
+
+
+def kept_graph(w: Any, step: int) -> Any:
+    return ((w * w).exp() + 1).sum()
+
+
+def viewed(w: Any, step: int) -> Any:
+    return ((VIEWS[0] * 2).exp() + 1).detach().sum()
+
+
+def short(w: Any, step: int) -> Any:
+    return w.detach()
+
+
+VIEWS: list[Any] = []
+LABELS: list[Any] = []
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (dropout, "draws random numbers"),
+        (counted, "depends on values"),
+        (kept_graph, "leaves a graph to differentiate later"),
+        (viewed, "is a view"),
+        (short, "fewer than"),
+    ],
+)
+def test_what_runs_eagerly_is_told_with_the_reason(session: Remembering, make: Any, reason: str) -> None:
+    w = numbers(tg, (3, 4), 0).requires_grad_()
+    VIEWS[:], LABELS[:] = [w.detach()[1:]], [tg.tensor([[0, 1, -1, 2]] * 3)]
+    kept = []
+    for step in range(6):
+        kept.append(make(w, step))
+        kept[-1].sum().item() if make is not short else kept[-1].tolist()
+    report = max(session.reports, key=lambda r: r.runs)
+    assert report.runs >= 4 and report.runs_as_one == 0
+    assert reason in report.reason
+
+
+def test_hooks_that_come_later_are_called(session: Remembering) -> None:
+    w = numbers(tg, (3, 2), 0).requires_grad_()
+    seen: list[Any] = []
+
+    def step() -> Any:
+        w.grad = None
+        loss = (w * w).tanh().sum() * 2
+        loss.backward()
+        return [loss.item(), *w.grad.flatten().tolist()]
+
+    plain = [step() for _ in range(6)]
+    assert any(r.runs_as_one for r in session.reports)
+    handle = w.register_hook(lambda grad: seen.append(grad.tolist()) or grad * 2)
+    hooked = step()
+    assert len(seen) == 1
+    np.testing.assert_allclose(hooked[1:], 2 * np.array(plain[-1][1:]), rtol=1e-6)
+    handle.remove()
+    np.testing.assert_allclose(step(), plain[-1], rtol=1e-6)
+
+
+def test_a_profile_sees_every_op(session: Remembering) -> None:
+    w = numbers(tg, (3, 2), 0)
+
+    def step() -> float:
+        return float(((w * 2).exp() + 1).sum().item())
+
+    plain = [step() for _ in range(6)]
+    assert runs_compiled(session)
+    from telegrad_engine.profiler import profile
+
+    session.profile = profile()
+    assert step() == pytest.approx(plain[-1])
+    assert "watches" in max(session.reports, key=lambda r: r.runs).reason
+    assert {e.key for e in session.profile.key_averages()} >= {"aten::exp", "aten::mul"}
+    session.profile = None
+    step()
+    assert runs_compiled(session)
+
+
+@pytest.mark.parametrize("way", [ALWAYS, COMPILED])
+def test_another_result_than_eagerly_is_refused(way: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    if way is COMPILED:
+        pytest.importorskip("jax")
+        monkeypatch.setitem(trial.TOLERANCE, "float32", 0.0)
+    else:
+        noted = TapedArray.__array_ufunc__
+        other = {np.exp: np.expm1}
+        wrong = lambda self, ufunc, *args, **kwargs: noted(self, other.get(ufunc, ufunc), *args, **kwargs)  # noqa: E731
+        monkeypatch.setattr(TapedArray, "__array_ufunc__", wrong)
+    session = connect(Compiler(way=way, after=2, choose=False))
+    x = numbers(tg, (40, 40), 0)
+    for _ in range(6):
+        ((x @ x).softmax(-1).exp().log() * x).sum().item()
+    report = last(session)
+    assert report.runs_as_one == 0 and "came to something else" in report.reason
+
+
+# Bounds and threads --------------------------------------------------------------------------------------------------
+
+
+def test_the_least_recently_used_is_forgotten() -> None:
+    here = connect(Compiler(way=ALWAYS, after=2, most=2, choose=False))
+    x = numbers(tg, (3,), 0)
+    programs = [lambda: ((x * 2).exp() + 1).sum(), lambda: ((x * 3).sin() - 1).sum(), lambda: ((x / 3).cos() - 1).sum()]
+    for program in programs * 8:
+        program().item()  # three take turns where two are kept: none gets far enough
+    assert {r.runs_as_one for r in here.reports} == {0}
+    for program in programs:
+        for _ in range(6):
+            expected = program().item()
+        assert last(here).runs_as_one >= 2
+        assert program().item() == pytest.approx(expected)
+
+
+def test_sessions_share_what_is_compiled_and_nothing_else() -> None:
+    compiler = Compiler(way=ALWAYS, after=2, choose=False)
+    losses: dict[int, list[float]] = {}
+
+    def work(number: int) -> None:
+        here = Remembering(compiler)
+        here.tensors["w"] = engine_tensor([1.0 + number, 2.0]).requires_grad_()
+        for _ in range(30):
+            answer = here.run(
+                [
+                    Instruction("mul", ("w", "w"), ("y",)),
+                    Instruction("sum", ("y",), ("s",)),
+                    Instruction("backward", (("s",),)),
+                    Instruction("optim_step", (("w",), ()), (), {"algorithm": "sgd", "settings": {"lr": 0.1}}),
+                    Instruction("zero_grad", (("w",),)),
+                    Instruction("fetch", (("s",),)),
+                    Instruction("free", (("s", "y"),)),
+                ]
+            )
+            losses.setdefault(number, []).append(float(answer.values["s"].array))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for number, seen in losses.items():
+        expected = [((1.0 + number) ** 2 + 4.0) * 0.64**step for step in range(30)]
+        np.testing.assert_allclose(seen, expected, rtol=1e-4)
+
+
+def test_the_quicker_way_is_chosen() -> None:
+    here = connect(Compiler(way=ALWAYS, after=2))
+    x = numbers(tg, (8,), 0).requires_grad_()
+    for _ in range(40):
+        x.grad = None
+        y = x
+        for _ in range(40):
+            y = (y * 1.01).sin()
+        y.sum().backward()
+        y.sum().item()
+    report = max(here.reports, key=lambda r: r.runs)
+    assert report.reason is None or "quicker one instruction at a time" in report.reason

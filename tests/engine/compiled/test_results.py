@@ -1,0 +1,148 @@
+"""What a compiled program leaves behind, graph, memory and errors, is what it would have left eagerly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import telegrad as tg
+from telegrad_engine.errors import TelegradError
+from telegrad_engine.program import Instruction
+from telegrad_engine.program.compiled import Compiler
+
+from .nets import mlp
+from .remembering import ALWAYS, Remembering, array, connect, engine_tensor, last, numbers, runs_compiled
+
+# What is left --------------------------------------------------------------------------------------------------------
+
+
+def rounds(lib: Any, w: Any) -> Iterator[tuple[Any, Any, Any]]:
+    """Steps that leave a loss, what it was computed from, and a view of that."""
+    for step in range(14):
+        w.grad = None
+        x = numbers(lib, (3, 4), step)
+        hidden = (x @ w).tanh()
+        row = hidden[1]
+        loss = (hidden * 2).sum()
+        loss.backward()
+        with lib.no_grad():
+            w -= 0.1 * w.grad
+        loss.item()
+        yield loss, hidden, row
+
+
+def test_tensors_that_are_left_are_what_they_would_be(session: Remembering) -> None:
+    w = numbers(tg, (4, 2), 0).requires_grad_()
+    twin = numbers(torch, (4, 2), 0).requires_grad_()
+    for (loss, hidden, row), (their_loss, their_hidden, their_row) in zip(
+        rounds(tg, w), rounds(torch, twin), strict=True
+    ):
+        names = [session.tensors[t._id] for t in (loss, hidden, row)]
+        for ours, theirs in zip(names, (their_loss, their_hidden, their_row), strict=True):
+            assert ours.is_leaf == theirs.is_leaf and ours.requires_grad == theirs.requires_grad
+            assert ours.grad_fn.name() == theirs.grad_fn.name()
+            assert ours._version == theirs._version and ours.grad is None
+            np.testing.assert_allclose(ours.detach().numpy(), theirs.detach().numpy(), rtol=1e-5)
+        assert [f.name() for f, _ in names[0].grad_fn.next_functions] == ["MulBackward0"]
+        assert names[2]._base is names[1] or names[2]._base is None or names[2]._base._data is names[1]._data
+        assert session.tensors[w._id]._version == twin._version
+    assert runs_compiled(session)
+    with pytest.raises(RuntimeError, match="second time"):
+        session.tensors[loss._id].backward()
+    with tg.no_grad():
+        hidden.zero_()
+    assert row.tolist() == [0.0, 0.0]  # a view of it still
+    assert w.grad.zero_().sum().item() == 0.0
+    assert session.tensors[w._id].grad.tolist() == np.zeros((4, 2)).tolist()
+
+
+def test_memory_is_counted_as_ever(session: Remembering) -> None:
+    def used(here: Remembering) -> list[tuple[int, int]]:
+        w = numbers(tg, (4, 2), 0).requires_grad_()
+        return [(here.used_bytes, len(here.tensors)) for _ in rounds(tg, w)]
+
+    compiled_too = used(session)
+    assert runs_compiled(session)
+    assert compiled_too == used(connect(None))
+
+
+def test_a_session_that_is_nearly_full_says_so(session: Remembering) -> None:
+    x = numbers(tg, (8, 8), 0)
+    for _ in range(6):
+        (((x + 1) * 2).exp() @ x).sum().item()
+    assert runs_compiled(session)
+    session.max_bytes = session.used_bytes + 300
+    with pytest.raises(TelegradError, match=r"too many|more than"):
+        (((x + 1) * 2).exp() @ x).sum().item()
+
+
+# Errors --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_label_out_of_range_is_the_error_that_it_is_eagerly(session: Remembering) -> None:
+    parameters, _ = mlp(tg)
+    w = parameters[0]
+
+    def step(label: int) -> float:
+        w.grad = None
+        loss = tg.nn.functional.cross_entropy(numbers(tg, (2, 6), 1) @ w.t(), tg.tensor([label, 1]))
+        loss.backward()
+        with tg.no_grad():
+            w.sub_(w.grad, alpha=0.1)
+        return float(loss.item())
+
+    for label in (0, 2, 1, 7, 3, 5):
+        step(label)
+    assert runs_compiled(session)
+    before = session.tensors[w._id].tolist()
+    with pytest.raises(IndexError, match="Target 8 is out of bounds"):
+        step(8)
+    assert session.tensors[w._id].tolist() == before
+    assert max(session.reports, key=lambda r: r.runs).reason.startswith("the values")
+    for label in (4, 5, 6):
+        step(label)
+    assert runs_compiled(session)
+
+
+def test_a_name_that_exists_or_does_not_is_the_error_that_it_is_eagerly() -> None:
+    here = Remembering(Compiler(way=ALWAYS, after=2, choose=False))
+
+    def program(x: str, y: str) -> list[Instruction]:
+        return [
+            Instruction("neg", (x,), (y,)),
+            Instruction("exp", (y,), ("z",)),
+            Instruction("fetch", (("z",),)),
+            Instruction("free", (("z",),)),
+            Instruction("free", ((y,),)),
+        ]
+
+    here.tensors["x"] = engine_tensor([1.0, 2.0])
+    for _ in range(5):
+        here.run(program("x", "y"))
+    assert last(here).reason is None
+    with pytest.raises(TelegradError, match="no tensor 'gone'"):
+        here.run(program("gone", "y"))
+    here.tensors["there"] = engine_tensor([1.0])
+    with pytest.raises(TelegradError, match="there is a tensor 'there' already"):
+        here.run(program("x", "there"))
+    assert set(here.tensors) == {"x", "there"}
+
+
+def test_a_nan_in_pooling_is_as_torch_has_it(session: Remembering) -> None:
+    def run(lib: Any) -> list[Any]:
+        seen = []
+        for step in range(7):
+            x = numbers(lib, (1, 1, 4, 4), step)
+            values = array(x).astype(np.float32)
+            values[0, 0, 0, 1] = np.nan if step == 5 else 0.0
+            x = lib.tensor(values, requires_grad=True)
+            y = lib.nn.functional.max_pool2d(x * 1.5, 2)
+            y.sum().backward()
+            seen += [y.detach().sum().item(), *x.grad.flatten().tolist()]
+        return seen
+
+    np.testing.assert_allclose(run(tg), run(torch), rtol=1e-5)
