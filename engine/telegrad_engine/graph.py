@@ -7,8 +7,9 @@ refers to the tensor it made, so a graph never forms a cycle.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import count
+from itertools import count, islice
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,8 @@ from .registry import NO_ATTRS, Op
 if TYPE_CHECKING:
     from .in_place import Changeable
 
-next_sequence = count().__next__
+_sequence = count()
+next_sequence = _sequence.__next__
 _new = object.__new__
 FREED: Any = ("freed",)
 """Stands where a node's saved tensors were."""
@@ -50,6 +52,11 @@ def announce(node: Node, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
     """Tell the watchers, each once."""
     for watcher in dict.fromkeys(watchers or ()):
         watcher(node, inputs, outputs)
+
+
+def skip_sequence(numbers: int) -> None:
+    """Leave out so many numbers: nodes recorded from now on are newer than what has them."""
+    deque(islice(_sequence, numbers), maxlen=0)
 
 
 class Node:

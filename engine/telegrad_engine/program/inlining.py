@@ -57,14 +57,23 @@ class WrittenOut(Remembered):
         self._ids += 1
         return stand_in(int(self._ids) - 1)
 
+    @cached_property
+    def fresh(self) -> list[str]:
+        """Ids for what its procedures make: no client's looks like that."""
+        return [f"%{i}" for i in range(int(self._ids - self.first))]
+
 
 class Inlined(Bound):
     """Such a program on the tensors of one message. Run one by one, its instructions are those that were sent."""
 
     def __init__(self, sent: Bound, written: WrittenOut) -> None:
         self._sent = sent
-        fresh = [f"%{i}" for i in range(int(written._ids - written.first))]  # no client's id looks like that
-        super().__init__(written, [*sent.ids[: int(written.first)], *fresh], sent.arrays)
+        super().__init__(written, [*sent.ids[: int(written.first)], *written.fresh], sent.arrays)
+
+    @property
+    def distinct(self) -> bool:
+        """Whether no id stands twice in the message."""
+        return self._sent.distinct
 
     @cached_property
     def instructions(self) -> list[Instruction]:
@@ -81,7 +90,7 @@ class Inliner:
 
     def written_out(self, program: Bound) -> Bound:
         """The program without calls; itself, if there are none or one of them will fail."""
-        places = [i for i, step in enumerate(program.remembered.steps) if step.instruction.op == "call"]
+        places = program.remembered.calls
         if not places:
             return program
         called = {}
@@ -109,6 +118,4 @@ def _fits(call: Instruction, procedure: Procedure) -> bool:
         return False
     if not all(isinstance(x, (str, bool, int, float)) for x in given):
         return False
-    outputs = procedure.outputs
-    made = {name for step in procedure.steps for name in step.outputs}
-    return len(call.outputs) <= len(outputs) == len(set(outputs)) and made.issuperset(outputs)
+    return len(call.outputs) <= len(procedure.outputs) and procedure.makes_its_outputs

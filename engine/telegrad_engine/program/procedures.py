@@ -7,6 +7,7 @@ when it ends or fails. Everything else goes on as for any instruction: memory is
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidArgument, InvalidValue, LimitExceeded, NotSupported, TelegradError, UnknownResource
@@ -72,6 +73,12 @@ class Procedure:
         self.steps = self._check(instructions)
         self._settings = self._numbers()
         self._unused = self._last_uses()
+
+    @cached_property
+    def makes_its_outputs(self) -> bool:
+        """Whether each output is a tensor of its own, made by the procedure."""
+        made = {name for step in self.steps for name in step.outputs}
+        return len(set(self.outputs)) == len(self.outputs) and made.issuperset(self.outputs)
 
     def _check(self, instructions: Sequence[Instruction]) -> list[Instruction]:
         """The instructions as they will run: known, with attributes that fit, and on names that are there."""

@@ -22,7 +22,7 @@ from ..tensor import apply
 from . import json_codec
 from .canonical import digest, stand_in
 from .data import TAKES_DATA
-from .instructions import Instruction, check_id, parse_program
+from .instructions import Instruction, check_all, parse_program
 from .uploads import keep_apart
 from .verbs import VERBS
 
@@ -50,6 +50,11 @@ class Remembered:
         names = [x for s in self.steps for x in _names((s.instruction.inputs, s.instruction.outputs))]
         self._ids = max((_number(name) + 1 for name in names), default=0)
         self._uploads = {step.data for step in self.steps if step.data is not None}
+
+    @cached_property
+    def calls(self) -> list[int]:
+        """Which of the steps call a procedure."""
+        return [i for i, step in enumerate(self.steps) if step.instruction.op == "call"]
 
     def with_ids(self, ids: Sequence[str], arrays: Mapping[str, Any]) -> Bound:
         """The program on these tensors. Raises MalformedRequest if it needs more ids, or an array that is not there."""
@@ -93,6 +98,11 @@ class Bound(Sequence[Instruction]):
     def digest(self) -> str:
         """What the program is known by."""
         return self.remembered.digest
+
+    @property
+    def distinct(self) -> bool:
+        """Whether no id stands twice in the message."""
+        return len({*self.ids}) == len(self.ids)
 
     @cached_property
     def instructions(self) -> list[Instruction]:
@@ -197,4 +207,4 @@ def check_ids(data: Any) -> list[str]:
     """The ids of a remembered program's message."""
     if not isinstance(data, list):
         raise MalformedRequest("ids is a list of tensor ids")
-    return [check_id(name) for name in data]
+    return check_all(data)

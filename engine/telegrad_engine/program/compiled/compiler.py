@@ -108,7 +108,7 @@ class Compiler:
         try:
             if outline.refusal is not None:
                 raise Untraceable(outline.refusal)
-            found = look(session, outline, program.ids, program.arrays)
+            found = look(session, outline, program)
         except Untraceable as why:
             self._ledger.note(session, program.digest, len(program), str(why))
             return self._otherwise(session, program)

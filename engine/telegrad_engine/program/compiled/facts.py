@@ -13,6 +13,7 @@ from ...dtypes import DType, parse
 from ...inference import is_marked
 from ...session import Session
 from ...tensor import Tensor
+from ..remembered import Bound
 from .outline import Outline
 
 
@@ -54,28 +55,80 @@ class Found:
         return [*[tensor._data for tensor in self.tensors], *[as_array(*upload) for upload in self._uploads]]
 
 
-def look(session: Session, outline: Outline, ids: Sequence[str], arrays: Mapping[str, Any]) -> Found | None:
+def look(session: Session, outline: Outline, program: Bound) -> Found | None:
     """What the program finds; None where an instruction will fail, which eager execution says best.
 
     Raises Untraceable for what cannot be an input of an executable.
     """
     _check_session(session)
-    names = session.tensors
-    if not names.keys().isdisjoint([ids[i] for i in outline.made]) or len({*ids}) < len(ids):
+    names, ids = session.tensors, program.ids
+    if not program.distinct or not names.keys().isdisjoint(outline.ids_made(ids)):
         return None
+    uploads = [(program.arrays[upload.array], upload.attrs.get("dtype")) for upload in outline.uploads]
+    kinds = tuple([Input(a.shape, a.dtype if dtype is None else parse(dtype).numpy) for a, dtype in uploads])
+    latest: Kinds | None = outline.latest
+    if latest is not None and latest.uploads == kinds:
+        tensors = _as_before(latest, [names.get(ids[i]) for i in outline.taken])
+        if tensors is not None:
+            return Found(tensors, uploads, latest)
+    found = _gathered(names, ids, outline)
+    if found is None:
+        return None
+    outline.latest = Kinds(tuple(found.kinds), kinds, tuple(found.order))
+    return Found(found.tensors, uploads, outline.latest)
+
+
+def _gathered(names: Mapping[str, Tensor], ids: Sequence[str], outline: Outline) -> _Gathered | None:
+    """The tensors that a program takes, None if one is not there."""
     gathered = _Gathered()
-    places = []
     for i in outline.taken:
         tensor = names.get(ids[i])
         if tensor is None:
             return None
-        places.append(gathered.place(tensor, ids[i]))
-    tensors = gathered.tensors
-    if len({id(tensor._cell) for tensor in tensors}) < len(tensors):
+        gathered.order.append(gathered.place(tensor, ids[i]))
+    if len({id(tensor._cell) for tensor in gathered.tensors}) < len(gathered.tensors):
         raise Untraceable("two of the tensors that it takes share their memory")
-    uploads = [(arrays[upload.array], upload.attrs.get("dtype")) for upload in outline.uploads]
-    kinds = tuple([Input(a.shape, a.dtype if dtype is None else parse(dtype).numpy) for a, dtype in uploads])
-    return Found(tensors, uploads, Kinds(tuple(gathered.kinds), kinds, tuple(places)))
+    return gathered
+
+
+def _as_before(kinds: Kinds, taken: Sequence[Any]) -> list[Tensor] | None:
+    """The tensors that a program takes, and their gradients, if they are what it found before; else None.
+
+    A quick answer for what is most likely; what else there may be, :class:`_Gathered` finds out.
+    """
+    found: list[Tensor] = []
+    expected = kinds.tensors
+    for tensor, place in zip(taken, kinds.places, strict=True):
+        if place < len(found):
+            if found[place] is not tensor:
+                return None
+            continue
+        at: int | None = place
+        while at is not None and at == len(found):
+            if not _is(tensor, expected[at], at == place):
+                return None
+            found.append(tensor)
+            at, tensor = expected[at].grad, tensor._grad
+        if (tensor is None) != (at is None) or (at is not None and found[at] is not tensor):
+            return None
+    return found if len({id(tensor._cell) for tensor in found}) == len(found) == len(expected) else None
+
+
+def _is(tensor: Any, kind: Input, layout: bool) -> bool:
+    """Whether this can be taken for a tensor of the kind; of a gradient the layout is of no account."""
+    if type(tensor) is not Tensor or tensor._node is not None or tensor._base is not None or tensor._hooks is not None:
+        return False
+    data = tensor._data
+    flags = data.flags
+    return (
+        data.shape == kind.shape
+        and data.dtype == kind.dtype
+        and tensor._requires_grad is kind.requires_grad
+        and (flags.c_contiguous or flags.f_contiguous)
+        and (flags.c_contiguous == kind.contiguous or not layout)
+        and not is_marked(tensor)
+        and tensor._sealed is None
+    )
 
 
 class _Gathered:
@@ -84,6 +137,8 @@ class _Gathered:
     def __init__(self) -> None:
         self.tensors: list[Tensor] = []
         self.kinds: list[Any] = []
+        self.order: list[int] = []
+        """For each id that the program takes which of the tensors it is."""
         self._places: dict[int, int] = {}
 
     def place(self, tensor: Tensor, name: str) -> int:

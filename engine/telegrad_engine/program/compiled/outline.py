@@ -5,8 +5,9 @@ Ids are numbers here: the places in a message's list of ids.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from ...errors import TelegradError
@@ -55,6 +56,8 @@ class Outline:
         self.made: list[int] = []
         self.freed: list[int] = []
         """Tensors that were there before and are gone afterwards."""
+        self.latest: Any = None
+        """The kinds of tensors that it found the last time (facts.py): most likely those of the next."""
         self.uploads = [Upload(step.data, step.instruction.attrs) for step in program.steps if step.data is not None]
         for step in program.steps:
             self._note(step.instruction)
@@ -66,6 +69,13 @@ class Outline:
         else:
             self.taken += dict.fromkeys(n for n in names if n not in self.made and n not in self.taken)
         self.made += [number_of(name) for name in instruction.outputs or ()]
+
+    @cached_property
+    def ids_made(self) -> Callable[[Sequence[str]], Iterable[str]]:
+        """Takes the ids of what it makes from a message's."""
+        if len(self.made) < 2:
+            return lambda ids: [ids[i] for i in self.made]
+        return itemgetter(*self.made)
 
     @cached_property
     def refusal(self) -> str | None:

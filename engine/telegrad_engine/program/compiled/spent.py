@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from itertools import repeat
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
-from ...graph import ManyNode, Node, next_sequence
+from ...graph import ManyNode, Node, next_sequence, skip_sequence
 
 
 class SpentNode(NamedTuple):
@@ -39,10 +38,8 @@ class Spent:
         self._plans = graph.nodes
         self._leaves = {number: tensors[number] for number in graph.leaves}
         self._nodes: WeakValueDictionary[int, Any] = WeakValueDictionary()
-        # Nodes that are recorded from now on are newer than all of these.
         self._sequence = next_sequence()
-        for _ in repeat(None, len(self._plans)):
-            next_sequence()
+        skip_sequence(len(self._plans))
 
     def node(self, number: int) -> Any:
         """The node of this number."""
