@@ -149,7 +149,7 @@ def _referring(x: Any) -> Any:
 class TapedArray:
     """An array whose every use is noted; it cannot be written to, and nobody may act on its values."""
 
-    __slots__ = ("number", "tape", "value")
+    __slots__ = ("__weakref__", "number", "tape", "value")
     __hash__ = object.__hash__
 
     def __init__(self, tape: Tape, number: int, value: Any) -> None:

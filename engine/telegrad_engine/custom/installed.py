@@ -54,6 +54,8 @@ class Installed:
 
     def call(self, tensors: Sequence[Any], parameters: Mapping[str, Any], budget: Budget | None = None) -> list[Any]:
         """Apply it."""
+        if budget is not None:
+            budget.admit(self.name)
         given = iter(check_tensors(self, tensors))
         values = self.signature.defaults | self.signature.check_attrs(parameters)
         result = self.cls.apply(*[next(given) if p.kind.is_tensor else values[p.name] for p in self.signature.params])

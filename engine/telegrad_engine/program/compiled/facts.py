@@ -35,6 +35,8 @@ class Kinds(NamedTuple):
     uploads: tuple[Input, ...]
     places: tuple[int, ...]
     """For each id that the program takes which of the tensors it is."""
+    functions: tuple[Any, ...] = ()
+    """The registered functions that it applies, in the order of their names in the outline."""
 
     @property
     def inputs(self) -> tuple[Input, ...]:
@@ -66,15 +68,18 @@ def look(session: Session, outline: Outline, program: Bound) -> Found | None:
         return None
     uploads = [(program.arrays[upload.array], upload.attrs.get("dtype")) for upload in outline.uploads]
     kinds = tuple([Input(a.shape, a.dtype if dtype is None else parse(dtype).numpy) for a, dtype in uploads])
+    if not all(name in session.functions for name in outline.functions):
+        return None
+    functions = tuple([session.functions.find(name) for name in outline.functions])
     latest: Kinds | None = outline.latest
-    if latest is not None and latest.uploads == kinds:
+    if latest is not None and latest.uploads == kinds and latest.functions == functions:
         tensors = _as_before(latest, [names.get(ids[i]) for i in outline.taken])
         if tensors is not None:
             return Found(tensors, uploads, latest)
     found = _gathered(names, ids, outline)
     if found is None:
         return None
-    outline.latest = Kinds(tuple(found.kinds), kinds, tuple(found.order))
+    outline.latest = Kinds(tuple(found.kinds), kinds, tuple(found.order), functions)
     return Found(found.tensors, uploads, outline.latest)
 
 

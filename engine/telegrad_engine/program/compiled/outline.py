@@ -21,6 +21,7 @@ LEAST = 4
 TRACEABLE = frozenset(
     [
         "alias",
+        "apply",
         "backward",
         "detach",
         "detach_",
@@ -56,6 +57,8 @@ class Outline:
         self.made: list[int] = []
         self.freed: list[int] = []
         """Tensors that were there before and are gone afterwards."""
+        self.functions: dict[str, None] = {}
+        """The names of registered functions that it applies."""
         self.latest: Any = None
         """The kinds of tensors that it found the last time (facts.py): most likely those of the next."""
         self.uploads = [Upload(step.data, step.instruction.attrs) for step in program.steps if step.data is not None]
@@ -64,6 +67,8 @@ class Outline:
 
     def _note(self, instruction: Instruction) -> None:
         names = [number_of(x) for x in _names(instruction.inputs)]
+        if instruction.op == "apply":
+            self.functions[str(instruction.attrs.get("function"))] = None
         if instruction.op == "free":
             self.freed += [n for n in names if n not in self.made]
         else:

@@ -151,8 +151,7 @@ class Planner:
         late = {id(call) for call in self._deferred.values()}
         ending: dict[float, list[int]] = {}
         for number, index in self._last.items():
-            if number >= self._inputs:
-                ending.setdefault(index, []).append(number)
+            ending.setdefault(index, []).append(number)
         steps: list[Step] = []
         free: list[int] = []
         for index, call in enumerate(self._calls):
@@ -199,7 +198,7 @@ class Planner:
         if not isinstance(x, TapedArray):
             return Output(self._constant(x), False, x.shape)
         # A scalar of NumPy's becomes an array when it is kept; what has another's memory is copied.
-        own = isinstance(x.value, np.ndarray) and self._roots(x.number) == {x.number}
+        own = isinstance(x.value, np.ndarray) and self._roots(x.number) == {x.number} and x.number >= self._inputs
         sharing = [n for n in self._ends if x.number in self._roots(n)]
         return Output(self._places[x.number], own and len(sharing) == 1, x.shape)
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from ...amp.autocast import autocast_to
 from ...backends.taping import TapingBackend
 from ...backends.tracing import TracingBackend
 from ...backends.unknown import NEEDED, Untraceable
+from ...custom import Budget
 from ...devices import Device
 from ...dtypes import DType
 from ...errors import TelegradError
@@ -64,6 +66,7 @@ class Trace(Session):
         self.fetches: list[tuple[int, dict[str, Any], Any, Any]] = []
         self._device, self._generator = device, NO_NUMBERS
         self._uploads = iter(arrays[len(kinds.tensors) :])
+        self._applied = dict(zip(outline.functions, kinds.functions, strict=True))
         self.kinds: Sequence[Input] = kinds.tensors
         self.taken = [self._taken(array, kind) for array, kind in zip(arrays, kinds.tensors, strict=False)]
         for tensor, kind in zip(self.taken, kinds.tensors, strict=True):
@@ -117,11 +120,36 @@ class Trace(Session):
             array = tensor._data if wanted else None
             self.fetches.append((number_of(name), describe(name, tensor), tensor._cell, array))
 
+    def apply_function(
+        self, name: str, tensors: Sequence[Any], parameters: Mapping[str, Any], cast_to: DType | None, decisions: bool
+    ) -> Sequence[Any]:
+        """Apply the function that the session had; one that decides by values cannot be traced, so none did."""
+        with autocast_to(self.device, cast_to):
+            outputs: Sequence[Any] = self._applied[name].call(tensors, parameters, DataAlone())
+        return [*outputs, self._device.upload(np.array([], bool))] if decisions else outputs  # type: ignore[union-attr]
+
     def _account(self, tensor: Any) -> None:
         self.bytes += math.prod(tensor._data.shape) * tensor._data.dtype.itemsize
 
     def _recount(self, inputs: Sequence[Any]) -> None:
         """Nothing is held to a limit here."""
+
+
+class DataAlone(Budget):
+    """The budget of a call that is traced: Python that an operator installed may depend on more than its arguments."""
+
+    __slots__ = ()
+
+    def admit(self, name: str) -> None:
+        """Refuse. Raises Untraceable."""
+        raise Untraceable(f"{name} is Python that was installed on the server")
+
+    def hold(self, array: Any) -> None:
+        """Nothing is held to a limit here."""
+
+    def anew(self) -> Budget:
+        """Another one."""
+        return DataAlone()
 
 
 class _NoNumbers:

@@ -1,0 +1,119 @@
+"""Plans of tapes: whatever calls they come from, what they leave is what the calls gave, and nothing else changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from telegrad_engine.backends.tape import Tape
+from telegrad_engine.backends.taping import TapingBackend
+from telegrad_engine.program.compiled.executable import Planned
+from telegrad_engine.program.compiled.outcome import Source
+from telegrad_engine.program.compiled.plan import Planner
+
+N = 3
+STEPS = [
+    lambda xp, a, b: a + b,
+    lambda xp, a, b: a * 2.0 - b,
+    lambda xp, a, b: xp.maximum(a, b),
+    lambda xp, a, b: -a,
+    lambda xp, a, b: a.T,
+    lambda xp, a, b: xp.reshape(a, (N, N)),
+    lambda xp, a, b: a[::-1],
+    lambda xp, a, b: xp.matmul(a, b) / N,
+    lambda xp, a, b: a - a.sum(axis=0, keepdims=True) / N,
+    lambda xp, a, b: xp.where(a > b, a, b * 0.5),
+    lambda xp, a, b: xp.concatenate([a[:1], b[1:]]),
+    lambda xp, a, b: xp.broadcast_to(a[0], (N, N)),
+    lambda xp, a, b: xp.split(xp.concatenate([a, b]), 2)[1],
+    lambda xp, a, b: a.astype(np.float64).astype(np.float32),
+]
+"""What one call may be, on two arrays of N x N."""
+
+
+def calls(xp: Any, given: list[Any], seed: int) -> list[Any]:
+    """What some calls give, each on any of what is there before it."""
+    rng = np.random.default_rng(seed)
+    there = list(given)
+    for _ in range(rng.integers(1, 16)):
+        a, b = rng.integers(len(there), size=2)
+        there.append(STEPS[rng.integers(len(STEPS))](xp, there[a], there[b]))
+    return there
+
+
+@pytest.mark.parametrize("seed", range(400))
+def test_a_plan_leaves_what_the_calls_gave(seed: int) -> None:
+    rng = np.random.default_rng([seed, 1])
+    traced, values = rng.standard_normal((2, 3, N, N)).astype(np.float32)
+    backend = TapingBackend()
+    there = calls(backend, [backend.tape.input(x) for x in traced], seed)
+    expected = [np.array(x) for x in calls(np, [*values], seed)]
+    wanted = [int(i) for i in rng.choice(np.arange(3, len(there)), size=min(4, len(there) - 3), replace=False)]
+    # Some outputs are kept, and each of the others is written to an input of its own.
+    targets = dict(zip(range(len(wanted)), rng.permutation(3)[: rng.integers(0, 4)].tolist(), strict=False))
+    planned = Planned(Planner(backend.tape, 3, [there[i] for i in wanted], [], targets).plan(), outcome=None)  # type: ignore[arg-type]
+    given = [np.array(x) for x in values]
+    run = planned.run(given)
+    assert run is not None
+    np.testing.assert_array_equal(given, values)
+    kept = {i: run.array(Source(True, p)) for p, i in enumerate(wanted) if p not in targets}
+    writes = [run.write(Source(True, p), given[target]) for p, target in targets.items()]
+    for write in writes:
+        write()
+    for i, array in kept.items():
+        np.testing.assert_array_equal(array, expected[i])
+        assert array.flags.writeable or 0 in array.strides  # what was spread out stays so
+        assert not any(np.may_share_memory(array, x) for x in given)
+    for p, target in targets.items():
+        np.testing.assert_array_equal(given[target], expected[wanted[p]])
+    arrays = list(kept.values())
+    assert not any(np.may_share_memory(a, b) for i, a in enumerate(arrays) for b in arrays[:i])
+
+
+def test_what_nothing_needs_is_not_computed() -> None:
+    backend = TapingBackend()
+    x = backend.tape.input(np.ones(4, np.float32))
+    _ = x.sum() + 1
+    y = (x * 2 + 1) * 3
+    plan = Planner(backend.tape, 1, [y], [], {}).plan()
+    assert len(plan) == 3
+    places = plan.run([np.arange(4, dtype=np.float32)])
+    assert places is not None and len(places) == 5  # the input, three numbers, and one array for all results
+
+
+def test_a_guard_that_does_not_hold_stops_it() -> None:
+    backend = TapingBackend()
+    x = backend.tape.input(np.ones(3))
+    assert backend.holds((x > 0).all(), True) and not backend.holds((x > 5).any(), False)
+    plan = Planner(backend.tape, 1, [x * 2], backend.guards, {}).plan()
+    assert plan.run([np.full(3, 2.0)]) is not None
+    assert plan.run([np.array([1.0, -1.0, 1.0])]) is None and plan.run([np.array([1.0, 9.0, 1.0])]) is None
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        bool,
+        float,
+        int,
+        np.asarray,
+        lambda x: [1, 2, 3][x[0]],
+        lambda x: x.tolist(),
+        lambda x: x.item(),
+        lambda x: np.nonzero(x),
+        lambda x: np.unique(x),
+        lambda x: np.where(x > 0),
+        lambda x: x[x > 0],
+        lambda x: np.add(x, 1, out=np.zeros(3)),
+        lambda x: np.add.at(np.zeros(3), [0], x),
+        lambda x: np.zeros(3)[x],
+        lambda x: np.zeros(3).__setitem__(0, x[0]),
+    ],
+    ids=range(15),
+)
+def test_nobody_acts_on_values(use: Any) -> None:
+    x = Tape().input(np.array([1, 2, 0]))
+    with pytest.raises(Exception):  # noqa: B017 - whichever: the program then runs one instruction at a time
+        use(x)
