@@ -7,13 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 from telegrad_engine.program import Instruction
 from telegrad_engine.program.canonical import Key, Known, Texts, canonical, known
-from telegrad_engine.program.wire import encode_known, encode_program
+from telegrad_engine.program.safetensors import Container
+from telegrad_engine.program.wire import known_pieces, program_pieces
 
 MOST_PROGRAMS, MOST_INSTRUCTIONS = 128, 2_000
 """How many programs a session looks out for, and how long they may be."""
 
 
-Encode = Callable[[Mapping[str, str]], bytes | memoryview]
+Encode = Callable[[Mapping[str, str]], list[Container]]
 
 
 class Packed:
@@ -21,9 +22,9 @@ class Packed:
 
     def __init__(self, encode: Encode, whole: Encode | None = None) -> None:
         self.encode = encode
-        """Gives the bytes, with labels in the metadata."""
+        """Gives a container in pieces, with labels in the metadata."""
         self.whole = whole
-        """Gives the bytes for a server that does not remember the program, if ``encode`` only names it."""
+        """Likewise for a server that does not remember the program, if ``encode`` only names it."""
 
 
 class Packer:
@@ -36,8 +37,8 @@ class Packer:
     def pack(self, program: Sequence[Instruction]) -> Packed:
         """The program in as few bytes as will do."""
 
-        def entire(labels: Mapping[str, str]) -> bytes | memoryview:
-            return encode_program(program, labels=labels)
+        def entire(labels: Mapping[str, str]) -> list[Container]:
+            return program_pieces(program, labels)
 
         if len(program) > MOST_INSTRUCTIONS:
             return Packed(entire)
@@ -51,9 +52,9 @@ class Packer:
         before = self._seen[key]
         remembered = self._seen[key] = before or known(program, ids)
 
-        def with_text(labels: Mapping[str, str]) -> bytes | memoryview:
-            return encode_known(remembered, ids, arrays, True, labels)
+        def with_text(labels: Mapping[str, str]) -> list[Container]:
+            return known_pieces(remembered, ids, arrays, True, labels)
 
         if before is None:
             return Packed(with_text)
-        return Packed(lambda labels: encode_known(remembered, ids, arrays, False, labels), with_text)
+        return Packed(lambda labels: known_pieces(remembered, ids, arrays, False, labels), with_text)

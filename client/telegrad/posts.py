@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from telegrad_engine.program import compression
+from telegrad_engine.program.safetensors import Container, joined
 
 from .connection import TIMEOUTS, UNREACHABLE, Connection, Reply, failure
 from .stream import DELAYS_S
@@ -52,10 +53,11 @@ class Posts:
         """Whether :meth:`receive` would hardly wait."""
         return self._connection.answered
 
-    def send(self, body: bytes | memoryview) -> None:
+    def send(self, pieces: Sequence[Container]) -> None:
         """Send a program. Raises ConnectionFailed."""
         if self._posted is not None:
             self.receive()  # nobody waited for it, but its number counts, if it has come to the server
+        body = joined(pieces)
         self._posted = _Posted(self._done + 1, compression.compress(body) if self._compressed else body)
         try:
             self._connection.send(self._posted.body, self._posted.headers)

@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from telegrad_engine.errors import ConnectionFailed, TooLarge
 from telegrad_engine.program import compression
+from telegrad_engine.program.safetensors import Container, joined
 
 from .connection import Reply, failure
 from .problems import problem_to_error
@@ -28,7 +29,7 @@ TAKEN_OVER = 4409
 class _Sent:
     """A program that is unanswered."""
 
-    def __init__(self, number: int, body: bytes | memoryview) -> None:
+    def __init__(self, number: int, body: Sequence[Container]) -> None:
         self.number, self.body, self.wanted = number, body, True
 
 
@@ -67,12 +68,16 @@ class Stream:
         except OSError:
             return True
 
-    def send(self, body: bytes | memoryview) -> None:
-        """Send a program with :attr:`labels`. Raises ConnectionFailed, and TooLarge beyond the server's limit."""
-        if len(body) > self._most:
-            raise TooLarge(f"a program has at most {self._most} bytes here, this one has {len(body)}")
+    def send(self, body: Sequence[Container]) -> None:
+        """Send a program with :attr:`labels`, in pieces that do not change until it is answered.
+
+        Raises ConnectionFailed, and TooLarge beyond the server's limit.
+        """
+        size = sum(map(len, body))
+        if size > self._most:
+            raise TooLarge(f"a program has at most {self._most} bytes here, this one has {size}")
         if self._compressed:
-            body = compression.compress(body)
+            body = [compression.compress(joined(body))]
         self._number += 1
         self._sent.append(_Sent(self._number, body))
         try:

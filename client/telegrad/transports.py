@@ -130,7 +130,7 @@ class Message(NamedTuple):
 
     packed: Packed
     labels: Mapping[str, str]
-    body: bytes | memoryview
+    body: Sequence[bytes | memoryview]
 
 
 class HTTPTransport:

@@ -11,7 +11,7 @@ import selectors
 import socket
 import ssl
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -111,28 +111,35 @@ class WebSocket:
 
     # Sending -----------------------------------------------------------------------------
 
-    def send(self, body: bytes | memoryview) -> None:
-        """Send a message of bytes."""
-        with progress.moving(f"sending to {self._where}", len(body), self._watched) as tell:
-            self._send(_BINARY, body, tell)
+    def send(self, body: Sequence[bytes | memoryview]) -> None:
+        """Send a message of bytes, given in pieces."""
+        size = sum(map(len, body))
+        with progress.moving(f"sending to {self._where}", size, self._watched) as tell:
+            self._send(_BINARY, body, size, tell)
 
-    def _send(self, kind: int, body: bytes | memoryview, tell: Callable[[int], None] = lambda done: None) -> None:
-        size = len(body)
+    def _send(
+        self, kind: int, body: Sequence[bytes | memoryview], size: int, tell: Callable[[int], None] = lambda done: None
+    ) -> None:
+        """Send a frame. Masked, which is the one copy made of it, it goes out when the room for that is full."""
         mask = os.urandom(4)
-        key = np.frombuffer(mask * 2, np.uint64)[0]
         head = _head(kind, size) + mask
-        self._scratch[_ROOM - len(head) : _ROOM] = head
-        words, out = np.frombuffer(self._scratch, np.uint64, offset=_ROOM), memoryview(self._scratch)
-        begin = _ROOM - len(head)
-        for start in range(0, size, PIECE) if size else (0,):
-            count = min(PIECE, size - start)
-            whole = count // 8
-            np.bitwise_xor(np.frombuffer(body, np.uint64, whole, start), key, words[:whole])
-            rest = body[start + whole * 8 : start + count]
-            out[_ROOM + whole * 8 : _ROOM + count] = bytes(a ^ b for a, b in zip(rest, mask * 2, strict=False))
-            self._socket.sendall(out[begin : _ROOM + count])
-            begin = _ROOM
-            tell(start + count)
+        begin, end, sent = _ROOM - len(head), _ROOM, 0
+        self._scratch[begin:end] = head
+        room = memoryview(self._scratch)
+        for piece in body:
+            start = 0
+            while start < len(piece):
+                count = min(len(piece) - start, len(room) - end)
+                _mask(room[end : end + count], piece[start : start + count], mask, end - _ROOM)
+                start, end = start + count, end + count
+                if end == len(room):
+                    self._socket.sendall(room[begin:])
+                    sent += end - _ROOM
+                    begin = end = _ROOM
+                    tell(sent)
+        if end > begin:
+            self._socket.sendall(room[begin:end])
+            tell(sent + end - _ROOM)
 
     # Receiving ---------------------------------------------------------------------------
 
@@ -198,7 +205,7 @@ class WebSocket:
 
     def _control(self, first: int, payload: bytes | memoryview) -> None:
         if first & 0x0F == _PING:
-            self._send(_PONG, bytes(payload))
+            self._send(_PONG, [payload], len(payload))
         elif first & 0x0F == _CLOSE:
             reason = bytes(payload[2:]).decode(errors="replace")
             raise Closed(int.from_bytes(payload[:2], "big") if len(payload) > 1 else 1005, reason)
@@ -230,7 +237,7 @@ class WebSocket:
         """Say so if it can be said at once, and close the socket."""
         try:
             self._socket.settimeout(0)
-            self._send(_CLOSE, (1000).to_bytes(2, "big"))
+            self._send(_CLOSE, [(1000).to_bytes(2, "big")], 2)
         except OSError:
             pass
         self._socket.close()
@@ -243,6 +250,21 @@ def _head(kind: int, size: int) -> bytes:
     if size < 2**16:
         return bytes([_FINAL | kind, _MASKED | 126]) + size.to_bytes(2, "big")
     return bytes([_FINAL | kind, _MASKED | 127]) + size.to_bytes(8, "big")
+
+
+def _mask(out: memoryview, data: bytes | memoryview, mask: bytes, position: int) -> None:
+    """Mask what begins at this position of a message; 8 bytes at a time where these lie so in both."""
+    turned = mask[position % 4 :] + mask[: position % 4]
+    whole = len(data) // 8 if position % 8 == 0 else 0
+    if whole:
+        key = np.frombuffer(turned * 2, np.uint64)[0]
+        np.bitwise_xor(np.frombuffer(data, np.uint64, whole), key, np.frombuffer(out, np.uint64, whole))
+    rest = len(data) - 8 * whole
+    if rest:
+        key = np.frombuffer(turned * (rest // 4 + 1), np.uint8, rest)
+        np.bitwise_xor(
+            np.frombuffer(data, np.uint8, rest, 8 * whole), key, np.frombuffer(out, np.uint8, rest, 8 * whole)
+        )
 
 
 def _header_size(second: int) -> int:

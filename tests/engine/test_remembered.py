@@ -13,8 +13,8 @@ from telegrad_engine import errors
 from telegrad_engine.program import Instruction
 from telegrad_engine.program.canonical import Texts, canonical, digest, known
 from telegrad_engine.program.remembered import Memory
-from telegrad_engine.program.safetensors import encode
-from telegrad_engine.program.wire import SAFETENSORS, decode_program, encode_known
+from telegrad_engine.program.safetensors import encode, joined
+from telegrad_engine.program.wire import SAFETENSORS, decode_program, known_pieces
 from telegrad_engine.registry import CATALOGUE, Case, Op
 from telegrad_engine.session import Session
 
@@ -152,7 +152,7 @@ def test_other_ids_and_other_values_are_the_same_program() -> None:
     first, second = canonical(program("a", "b", 1.0), texts), canonical(program("t9", "t8", 2.0), texts)
     assert first.key == second.key
     assert (first.ids, second.ids) == (["a", "b"], ["t9", "t8"])
-    body = encode_known(known(program("a", "b", 1.0), first.ids), second.ids, second.arrays, with_text=True)
+    body = joined(known_pieces(known(program("a", "b", 1.0), first.ids), second.ids, second.arrays, with_text=True))
     read = decode_program(body, SAFETENSORS, memory=Memory())
     assert [(i.op, list(i.inputs), list(i.outputs)) for i in read] == [("tensor", [], ["t9"]), ("exp", ["t9"], ["t8"])]
     assert read[0].attrs["data"].tolist() == [2.0]
@@ -199,6 +199,6 @@ def test_every_op_remembered_is_the_op(op: Op) -> None:
         program = [instruction]
         ids, once = canonical(program, Texts()).ids, known(program, canonical(program, Texts()).ids)
         for turn in range(4):
-            body = encode_known(once, ids, {}, with_text=not turn)
+            body = joined(known_pieces(once, ids, {}, with_text=not turn))
             read = decode_program(body, SAFETENSORS, memory=memory)
             assert outcome(remembering, read, tensors) == outcome(plain, program, tensors), case

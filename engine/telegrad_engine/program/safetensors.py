@@ -42,6 +42,11 @@ _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
 def encode(metadata: Mapping[str, str], arrays: Mapping[str, Any]) -> Container:
     """A container of ``arrays`` with ``metadata`` in its header."""
+    return joined(pieces(metadata, arrays))
+
+
+def pieces(metadata: Mapping[str, str], arrays: Mapping[str, Any]) -> list[Container]:
+    """A container in pieces: its header, and the memory of the arrays themselves, which must not change until sent."""
     header: dict[str, Any] = {"__metadata__": dict(metadata)}
     parts: list[Any] = []
     offset = 0
@@ -57,10 +62,12 @@ def encode(metadata: Mapping[str, str], arrays: Mapping[str, Any]) -> Container:
         parts.append(contiguous.reshape(-1).view(np.uint8).data if contiguous.size else b"")
     text = _ENCODER.encode(header).encode()
     text += b" " * (-len(text) % 8)
-    return _joined([len(text).to_bytes(8, "little"), text, *parts], 8 + len(text) + offset)
+    return [len(text).to_bytes(8, "little") + text, *parts]
 
 
-def _joined(parts: Sequence[Container], size: int) -> Container:
+def joined(parts: Sequence[Container]) -> Container:
+    """A container from its pieces."""
+    size = sum(map(len, parts))
     if size < LARGE:
         return b"".join(parts)
     whole = np.empty(size, np.uint8).data

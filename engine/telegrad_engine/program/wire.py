@@ -27,23 +27,30 @@ def encode_program(
     program: Sequence[Instruction], media_type: str = SAFETENSORS, labels: Mapping[str, str] = NO_LABELS
 ) -> Container:
     """A program as bytes. In a container, uploaded arrays are its tensors, and ``labels`` join its metadata."""
-    arrays: dict[str, Any] | None = {} if media_type == SAFETENSORS else None
+    if media_type == JSON:
+        return json_codec.dumps(program_data(program, None))
+    return safetensors.joined(program_pieces(program, labels))
+
+
+def program_pieces(program: Sequence[Instruction], labels: Mapping[str, str] = NO_LABELS) -> list[Container]:
+    """A program as the pieces of a container."""
+    arrays: dict[str, Any] = {}
     text = json_codec.dumps(program_data(program, arrays))
-    return text if arrays is None else safetensors.encode({**labels, "program": text.decode()}, arrays)
+    return safetensors.pieces({**labels, "program": text.decode()}, arrays)
 
 
-def encode_known(
+def known_pieces(
     program: Known,
     ids: Sequence[str],
     arrays: Mapping[str, Any],
     with_text: bool,
     labels: Mapping[str, str] = NO_LABELS,
-) -> Container:
-    """A program that is to be remembered, or is: its text only where the server has yet to read it."""
+) -> list[Container]:
+    """Likewise of one that is to be remembered, or is: its text only where the server has yet to read it."""
     metadata = {**labels, "digest": program.digest, "ids": json_codec.dumps(list(ids)).decode()}
     if with_text:
         metadata["program"] = program.text
-    return safetensors.encode(metadata, arrays)
+    return safetensors.pieces(metadata, arrays)
 
 
 def decode_program(
