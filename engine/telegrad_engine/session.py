@@ -284,6 +284,11 @@ class Session:
         """Start the random numbers anew."""
         self.use_generator(np.random.default_rng(seed & (2**64 - 1)))
 
+    @property
+    def generator(self) -> np.random.Generator:
+        """What random numbers are drawn from."""
+        return self._generator
+
     def use_generator(self, generator: np.random.Generator) -> None:
         """Draw from this generator from now on."""
         self._generator = state.generator = generator

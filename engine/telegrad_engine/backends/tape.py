@@ -78,11 +78,17 @@ class Tape:
     def __init__(self) -> None:
         self.calls: list[Call] = []
         self.kept: list[Kept | None] = []
-        """Of each array by its number; None is a tuple of arrays."""
+        """Of each array by its number; None is a tuple of arrays, or a generator."""
+        self.draws: set[int] = set()
+        """The numbers of generators that are drawn from."""
 
     def input(self, value: Any) -> TapedArray:
         """An array that the program is called with."""
         return self._array(value, ())
+
+    def generator(self) -> TapedGenerator:
+        """A random number generator that the program is called with."""
+        return TapedGenerator(self, self._number(None))
 
     def note(self, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """What the function gives, taken down if one of the arguments was computed."""
@@ -110,6 +116,13 @@ class Tape:
             self.calls.append(Call(operator.getitem, (Ref(number), i), {}, out.number))
             outs.append(out)
         return type(result)(*outs) if hasattr(result, "_fields") else type(result)(outs)
+
+    def draw(self, generator: TapedGenerator, draw: Callable[[Any], Any]) -> TapedArray:
+        """Numbers that a generator is asked for; nobody else may have drawn these."""
+        out = self._array(np.asarray(draw(generator.example)), ())
+        self.draws.add(generator.number)
+        self.calls.append(Call(draw, (Ref(generator.number),), {}, out.number))
+        return out
 
     def _array(self, value: Any, sources: Sequence[TapedArray]) -> TapedArray:
         number = len(self.kept)
@@ -144,6 +157,27 @@ def _referring(x: Any) -> Any:
     if isinstance(x, TapedArray):
         return Ref(x.number)
     return type(x)([_referring(item) for item in x]) if isinstance(x, (tuple, list)) else x
+
+
+class TapedGenerator:
+    """A generator whose draws are noted. It draws from another one meanwhile: the program's own goes no further."""
+
+    METHODS = frozenset(["integers", "permutation", "random", "standard_exponential", "standard_normal"])
+
+    def __init__(self, tape: Tape, number: int) -> None:
+        self._tape, self.number = tape, number
+        self.example = np.random.default_rng(0)
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in self.METHODS:
+            raise Untraceable(f"draws numbers by {name}")
+
+        def draw(*args: Any, **kwargs: Any) -> TapedArray:
+            if any(isinstance(x, TapedArray) for x in (*args, *kwargs.values())):
+                raise Untraceable(NEEDED)
+            return self._tape.draw(self, operator.methodcaller(name, *args, **kwargs))
+
+        return draw
 
 
 class TapedArray:

@@ -45,7 +45,6 @@ LABELS: list[Any] = []
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
-        (dropout, "draws random numbers"),
         (counted, "depends on values"),
         (kept_graph, "leaves a graph to differentiate later"),
         (viewed, "is a view"),
@@ -62,6 +61,17 @@ def test_what_runs_eagerly_is_told_with_the_reason(session: Remembering, make: A
     report = max(session.reports, key=lambda r: r.runs)
     assert report.runs >= 4 and report.runs_as_one == 0
     assert reason in report.reason
+
+
+def test_jax_would_draw_the_same_numbers_every_time() -> None:
+    pytest.importorskip("jax")
+    session = connect(Compiler(after=2, choose=False, beneath=Compiler(way=ALWAYS, after=2, choose=False)))
+    w = numbers(tg, (3, 4), 0)
+    for step in range(8):
+        dropout(w, step).item()
+    report = last(session)
+    assert "draws random numbers" in report.reason
+    assert report.compiled_runs == 0 and report.planned_runs > 2
 
 
 def test_hooks_that_come_later_are_called(session: Remembering) -> None:

@@ -15,31 +15,32 @@ from telegrad_engine.program.compiled.plan import Planner
 
 N = 3
 STEPS = [
-    lambda xp, a, b: a + b,
-    lambda xp, a, b: a * 2.0 - b,
-    lambda xp, a, b: xp.maximum(a, b),
-    lambda xp, a, b: -a,
-    lambda xp, a, b: a.T,
-    lambda xp, a, b: xp.reshape(a, (N, N)),
-    lambda xp, a, b: a[::-1],
-    lambda xp, a, b: xp.matmul(a, b) / N,
-    lambda xp, a, b: a - a.sum(axis=0, keepdims=True) / N,
-    lambda xp, a, b: xp.where(a > b, a, b * 0.5),
-    lambda xp, a, b: xp.concatenate([a[:1], b[1:]]),
-    lambda xp, a, b: xp.broadcast_to(a[0], (N, N)),
-    lambda xp, a, b: xp.split(xp.concatenate([a, b]), 2)[1],
-    lambda xp, a, b: a.astype(np.float64).astype(np.float32),
+    lambda xp, a, b, g: a + b,
+    lambda xp, a, b, g: a * 2.0 - b,
+    lambda xp, a, b, g: xp.maximum(a, b),
+    lambda xp, a, b, g: -a,
+    lambda xp, a, b, g: a.T,
+    lambda xp, a, b, g: xp.reshape(a, (N, N)),
+    lambda xp, a, b, g: a[::-1],
+    lambda xp, a, b, g: xp.matmul(a, b) / N,
+    lambda xp, a, b, g: a - a.sum(axis=0, keepdims=True) / N,
+    lambda xp, a, b, g: xp.where(a > b, a, b * 0.5),
+    lambda xp, a, b, g: xp.concatenate([a[:1], b[1:]]),
+    lambda xp, a, b, g: xp.broadcast_to(a[0], (N, N)),
+    lambda xp, a, b, g: xp.split(xp.concatenate([a, b]), 2)[1],
+    lambda xp, a, b, g: a - xp.asarray(g.standard_normal((N, N))).astype(np.float32),
+    lambda xp, a, b, g: a.astype(np.float64).astype(np.float32),
 ]
-"""What one call may be, on two arrays of N x N."""
+"""What one call may be, on two arrays of N x N and a generator."""
 
 
-def calls(xp: Any, given: list[Any], seed: int) -> list[Any]:
+def calls(xp: Any, given: list[Any], generator: Any, seed: int) -> list[Any]:
     """What some calls give, each on any of what is there before it."""
     rng = np.random.default_rng(seed)
     there = list(given)
     for _ in range(rng.integers(1, 16)):
         a, b = rng.integers(len(there), size=2)
-        there.append(STEPS[rng.integers(len(STEPS))](xp, there[a], there[b]))
+        there.append(STEPS[rng.integers(len(STEPS))](xp, there[a], there[b], generator))
     return there
 
 
@@ -48,15 +49,17 @@ def test_a_plan_leaves_what_the_calls_gave(seed: int) -> None:
     rng = np.random.default_rng([seed, 1])
     traced, values = rng.standard_normal((2, 3, N, N)).astype(np.float32)
     backend = TapingBackend()
-    there = calls(backend, [backend.tape.input(x) for x in traced], seed)
-    expected = [np.array(x) for x in calls(np, [*values], seed)]
+    there = calls(backend, [backend.tape.input(x) for x in traced], backend.tape.generator(), seed)
+    eager, own = np.random.default_rng(seed), np.random.default_rng(seed)
+    expected = [np.array(x) for x in calls(np, [*values], eager, seed)]
     wanted = [int(i) for i in rng.choice(np.arange(3, len(there)), size=min(4, len(there) - 3), replace=False)]
     # Some outputs are kept, and each of the others is written to an input of its own.
     targets = dict(zip(range(len(wanted)), rng.permutation(3)[: rng.integers(0, 4)].tolist(), strict=False))
-    planned = Planned(Planner(backend.tape, 3, [there[i] for i in wanted], [], targets).plan(), outcome=None)  # type: ignore[arg-type]
+    planned = Planned(Planner(backend.tape, 4, [there[i] for i in wanted], [], targets).plan(), outcome=None)  # type: ignore[arg-type]
     given = [np.array(x) for x in values]
-    run = planned.run(given)
+    run = planned.run(given, own)
     assert run is not None
+    assert own.bit_generator.state == eager.bit_generator.state
     np.testing.assert_array_equal(given, values)
     kept = {i: run.array(Source(True, p)) for p, i in enumerate(wanted) if p not in targets}
     writes = [run.write(Source(True, p), given[target]) for p, target in targets.items()]

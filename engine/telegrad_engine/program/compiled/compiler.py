@@ -11,9 +11,12 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from contextlib import suppress
+from copy import deepcopy
 from threading import Lock, Thread, main_thread
 from time import perf_counter
 from typing import Any
+
+import numpy as np
 
 from ...backends.unknown import Untraceable
 from ...dtypes import DType
@@ -140,7 +143,7 @@ class Compiler:
         if executable is None or session.used_bytes + executable.outcome.needs > session.max_bytes:
             raise Untraceable(ROOM)
         started = perf_counter()
-        run = self._call(executable, found, entry)
+        run = self._call(executable, found, entry, session.generator)
         answer = executable.outcome.put(session, program.ids, found.tensors, run)
         session.programs += 1
         session.instructions += len(program)
@@ -148,10 +151,10 @@ class Compiler:
             entry.time(perf_counter() - started)
         return answer
 
-    def _call(self, executable: Executable, found: Found, entry: Entry) -> Run:
+    def _call(self, executable: Executable, found: Found, entry: Entry, generator: np.random.Generator) -> Run:
         """What the executable comes to. Raises Untraceable if it failed, or what it takes for granted is not so."""
         try:
-            run = executable.run(found.arrays)
+            run = executable.run(found.arrays, generator)
         except Exception as error:
             logger.warning("an executable program failed", exc_info=True)
             entry.refuse(f"{self._way.word}, it fails: {error}")
@@ -169,7 +172,9 @@ class Compiler:
         trial, executable = None, entry.executable
         if executable is not None and not entry.tried:
             with suppress(Untraceable):
-                trial = Trial(session, executable, program.ids, found, self._call(executable, found, entry))
+                numbers = deepcopy(session.generator)
+                run = self._call(executable, found, entry, numbers)
+                trial = Trial(session, executable, program.ids, found, run, numbers)
         elif entry.waiting and entry.runs >= self.after:
             self._make(entry, outline, found, session.dtype)
         started = perf_counter()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
@@ -12,6 +13,7 @@ from .facts import Input
 from .outcome import Order, Outcome, Run, Source
 from .plan import Plan
 
+logger = logging.getLogger(__name__)
 ALIGNMENT = 64
 """Bytes. Where an array does not lie on a multiple of this, JAX copies it on another thread, which takes 30 µs."""
 
@@ -23,8 +25,11 @@ class Executable(Protocol):
     exact: bool
     """Whether it comes to the very numbers of the eager run."""
 
-    def run(self, arrays: Sequence[Any]) -> Run | None:
-        """What it comes to for these arrays; None where something that was taken for granted is not so."""
+    def run(self, arrays: Sequence[Any], generator: np.random.Generator) -> Run | None:
+        """What it comes to for these arrays; None where something that was taken for granted is not so.
+
+        Random numbers are from the generator, which has then gone on as far as it would have, and no step without.
+        """
 
 
 class Compiled:
@@ -39,8 +44,8 @@ class Compiled:
         """Aligned arrays to copy inputs to, a list for each thread that calls at the same time."""
         self.outcome = outcome
 
-    def run(self, arrays: Sequence[Any]) -> Run | None:
-        """As of any executable."""
+    def run(self, arrays: Sequence[Any], generator: np.random.Generator) -> Run | None:
+        """As of any executable; this one never draws."""
         room = self._spare.pop() if self._spare else [_aligned(given) for given in self._inputs]
         for array, copy in zip(arrays, room, strict=True):
             np.copyto(copy, array)
@@ -72,14 +77,21 @@ class Planned:
     def __init__(self, plan: Plan, outcome: Outcome) -> None:
         self._plan, self.outcome = plan, outcome
 
-    def run(self, arrays: Sequence[Any]) -> Run | None:
+    def run(self, arrays: Sequence[Any], generator: np.random.Generator) -> Run | None:
         """As of any executable; None also where a call raises: what, the eager run says best."""
+        bits = generator.bit_generator
+        before = bits.state if self._plan.draws else None
+        places = None
         try:
             with np.errstate(all="ignore"):
-                places = self._plan.run(arrays)
+                places = self._plan.run((*arrays, generator))
         except Exception:
-            return None
-        return None if places is None else _PlannedRun(self._plan, arrays, places)
+            logger.debug("a planned program failed", exc_info=True)
+        if places is not None:
+            return _PlannedRun(self._plan, arrays, places)
+        if before is not None:
+            bits.state = before
+        return None
 
 
 class _PlannedRun:

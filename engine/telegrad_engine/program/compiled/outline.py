@@ -102,10 +102,10 @@ def _refusal(instruction: Instruction) -> str | None:
     if verb is not None:
         return None if instruction.op in TRACEABLE else "it does more than compute with tensors"
     try:
-        op, _ = find_op(instruction.op)
+        find_op(instruction.op)
     except TelegradError:
         return "there is no such op"
-    return "it draws random numbers" if op.random else None
+    return None
 
 
 def _names(values: Sequence[Any]) -> Iterator[str]:

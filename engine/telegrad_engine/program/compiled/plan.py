@@ -51,15 +51,18 @@ class Plan:
         outputs: Mapping[int, Output],
         writes: Mapping[int, Write],
         guards: Sequence[int],
+        draws: bool,
     ) -> None:
         self._places, self._steps, self._guards = places, steps, guards
+        self.draws = draws
+        """Whether it draws from the generator that is its last input."""
         self.outputs, self.writes = outputs, writes
         """By the positions of outputs: where they are, or how they are computed where they are to be."""
 
-    def run(self, arrays: Sequence[Any]) -> list[Any] | None:
+    def run(self, inputs: Sequence[Any]) -> list[Any] | None:
         """What is in the places then; None where something taken for granted is not so."""
         places = self._places.copy()
-        places[: len(arrays)] = arrays
+        places[: len(inputs)] = inputs
         for function, arguments, result in self._steps:
             places[result] = function(*arguments(places))
         if any(not places[guard].all() for guard in self._guards):
@@ -75,8 +78,8 @@ class Plan:
 class Planner:
     """Makes a plan of a tape.
 
-    ``inputs`` is how many arrays the tape began with, ``outputs`` what is wanted of it, ``guards`` what was taken for
-    granted, and ``written`` has the positions of outputs that are written to inputs, and those inputs.
+    ``inputs`` is how many arrays and generators the tape began with, ``outputs`` what is wanted of it, ``guards`` what
+    was taken for granted, and ``written`` has the positions of outputs that are written to inputs, and those inputs.
     """
 
     def __init__(
@@ -88,6 +91,7 @@ class Planner:
         written: Mapping[int, int],
     ) -> None:
         self._kept, self._inputs, self._outputs, self._guards = tape.kept, inputs, outputs, guards
+        self._generators = tape.draws
         self._ends = [x.number for x in (*outputs, *guards) if isinstance(x, TapedArray)]
         self._calls = self._needed(tape.calls)
         self._made = {call.result: call for call in self._calls}
@@ -104,7 +108,8 @@ class Planner:
         """The calls but for those that nothing needs."""
         needed, kept = set(self._ends), []
         for call in reversed(calls):
-            if call.result in needed:
+            # Whoever draws next gets other numbers if a draw is left out.
+            if call.result in needed or not self._generators.isdisjoint(_refs(call)):
                 needed.update(_refs(call))
                 kept.append(call)
         return kept[::-1]
@@ -168,7 +173,8 @@ class Planner:
             steps.append((function, _taking(places), into))
         writes = {position: self._write(call) for position, call in self._deferred.items()}
         outputs = {p: self._output(x) for p, x in enumerate(self._outputs) if p not in writes}
-        return Plan(self._template, steps, outputs, writes, [self._places[guard.number] for guard in self._guards])
+        guards = [self._places[guard.number] for guard in self._guards]
+        return Plan(self._template, steps, outputs, writes, guards, bool(self._generators))
 
     def _place(self, value: Any) -> int:
         self._template.append(value)

@@ -46,25 +46,34 @@ def compile_program(outline: Outline, kinds: Kinds, dtype: DType, _: Sequence[An
 def plan_program(outline: Outline, kinds: Kinds, dtype: DType, arrays: Sequence[Any]) -> Planned:
     """Run a program on a tape for inputs of these kinds, and plan it for NumPy. Raises Untraceable, with the reason."""
     backend = TapingBackend()
-    trace = Trace(outline, kinds, Device(backend), dtype, [backend.tape.input(array) for array in arrays])
+    taped = [backend.tape.input(array) for array in arrays]
+    trace = Trace(outline, kinds, Device(backend), dtype, taped, backend.tape.generator())
     trace.execute()
     harvest = Harvest(trace)
     outcome = harvest.outcome()
     used = Counter([*outcome.arrays, *[f.source for f in outcome.fetched], *[source for _, source in outcome.writes]])
     written = {source.position: target for target, source in outcome.writes if source.is_output and used[source] == 1}
-    return Planned(Planner(backend.tape, len(arrays), harvest.outputs, backend.guards, written).plan(), outcome)
+    return Planned(Planner(backend.tape, len(arrays) + 1, harvest.outputs, backend.guards, written).plan(), outcome)
 
 
 class Trace(Session):
     """A session whose tensors have no values, and in which one program runs."""
 
-    def __init__(self, outline: Outline, kinds: Kinds, device: Device, dtype: DType, arrays: Sequence[Any]) -> None:
+    def __init__(
+        self,
+        outline: Outline,
+        kinds: Kinds,
+        device: Device,
+        dtype: DType,
+        arrays: Sequence[Any],
+        generator: Any = None,
+    ) -> None:
         super().__init__(dtype=dtype, max_bytes=2**62)
         self.outline, self.arrays = outline, arrays
         self.bytes = 0
         """Of all results together, those that were freed included."""
         self.fetches: list[tuple[int, dict[str, Any], Any, Any]] = []
-        self._device, self._generator = device, NO_NUMBERS
+        self._device, self._generator = device, generator or NO_NUMBERS
         self._uploads = iter(arrays[len(kinds.tensors) :])
         self._applied = dict(zip(outline.functions, kinds.functions, strict=True))
         self.kinds: Sequence[Input] = kinds.tensors

@@ -23,7 +23,16 @@ FLOOR = {"float64": 1e-3}
 class Trial:
     """What the program does to copies of the tensors that it takes, to be held against what it does to them."""
 
-    def __init__(self, session: Session, executable: Executable, ids: Sequence[str], found: Found, run: Run) -> None:
+    def __init__(
+        self,
+        session: Session,
+        executable: Executable,
+        ids: Sequence[str],
+        found: Found,
+        run: Run,
+        generator: np.random.Generator,
+    ) -> None:
+        self._generator = generator
         self._outcome = outcome = executable.outcome
         self._ids, self._outline, self._exact = ids, outcome.outline, executable.exact
         self._copy = Session(dtype=session.dtype, max_bytes=2**62)
@@ -42,6 +51,8 @@ class Trial:
                 return f"{name}, when it is fetched"
             if value.array is not None and not self._alike(other.array, value.array):
                 return f"the value of {name}, when it is fetched"
+        if self._generator.bit_generator.state != session.generator.bit_generator.state:
+            return "how many random numbers it draws"
         places = [*self._outline.taken, *self._outline.made, *self._outline.freed]
         ours, theirs = [[s.tensors.get(self._ids[i]) for i in places] for s in (self._copy, session)]
         if _shared(ours) != _shared(theirs):
