@@ -178,7 +178,8 @@ class InProcessHost(SessionHost):
         self._numbers = count(1)
         self.library = installed_library()
         self._memory = Memory(settings.remembered_programs)
-        self._planner = Compiler(settings.plan_after, way=PLANNED) if settings.plan_after else None
+        most = settings.remembered_programs
+        self._planner = Compiler(settings.plan_after, most, way=PLANNED) if settings.plan_after and most else None
         self._compiler = Compiler(settings.compile_after, way=COMPILED, beneath=self._planner)
 
     async def create(self, options: SessionOptions) -> SessionHandle:

@@ -64,6 +64,17 @@ def test_a_loop_runs_compiled_with_torch_s_numbers() -> None:
         assert ours(len(losses)) == pytest.approx(theirs(len(losses)), rel=1e-4)
 
 
+def test_every_server_plans_and_the_numbers_are_the_same() -> None:
+    def losses(plan_after: int) -> tuple[list[float], int]:
+        with running_server(plan_after=plan_after) as url, tg.connect(url) as session:
+            step = loop(tg)
+            return [step(number) for number in range(12)], sum(r["planned_runs"] for r in session.compiled())
+
+    (planned, runs), (plain, none) = losses(2), losses(0)
+    assert planned == plain
+    assert runs >= 5 and none == 0
+
+
 def test_who_does_not_ask_is_not_compiled_for() -> None:
     with running_server(compile_after=1) as url, tg.connect(url) as session:
         step = loop(tg)
