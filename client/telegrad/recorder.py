@@ -3,8 +3,9 @@
 A tensor gets its id on the spot; its instruction waits here until somebody asks for a value. Handles
 that Python drops free the server's tensors with the next program.
 
-To a server, what has gathered goes out without waiting when it is enough, or old enough. Several programs may be
-under way; an error in one surfaces when the next value is asked for, and nothing recorded behind it has run.
+To a server, what has gathered goes out without waiting when it is enough, or old enough (:mod:`.pace`). Several
+programs may be under way (:mod:`.under_way`); an error in one surfaces when the next value is asked for, and nothing
+recorded behind it has run (:mod:`.failures`).
 """
 
 from __future__ import annotations
@@ -12,52 +13,27 @@ from __future__ import annotations
 import threading
 import warnings
 import weakref
-from collections import deque
 from collections.abc import Mapping, Sequence
-from itertools import chain, count
+from itertools import count
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any
 
-from telegrad_engine.errors import InternalError, InvalidOperation, ProgramNotRun, TelegradError
+from telegrad_engine.answer import Answer, Value
+from telegrad_engine.errors import InternalError, InvalidOperation, TelegradError
 from telegrad_engine.modes import state
 from telegrad_engine.program import Instruction
-from telegrad_engine.session import Answer, Value
 
 from .elision import elide
+from .failures import Failed, explain
 from .lines import Line, users_line
+from .pace import Pace, is_full
+from .recording import Defined, Recording, joined
 from .transports import Transport
+from .under_way import UnderWay
 
-FULL_INSTRUCTIONS, FULL_BYTES = 10_000, 32 * 2**20
-"""More than this is not held back, be it recorded or under way: it is sent, and if need be waited for."""
-AHEAD_INSTRUCTIONS, AHEAD_BYTES = 1_000, 64 * 2**10
-"""So much is worth a message of its own, unless the server is busy."""
-AHEAD_STEPS = 4
-"""So many training steps, too, if no value was waited for meanwhile."""
-AHEAD_PROGRAMS = 2
-"""With one program that runs and one behind it a server is busy: it gains nothing by more, but by longer ones."""
-AHEAD_S = 2.0
-"""What was recorded so long ago is sent when the next instruction is recorded. Without a thread: one that woke up
-between two instructions would tear steps apart, and who records nothing more has nothing to gain."""
-LEAD_BYTES = 2**20
-"""So far the recording runs ahead of a busy server. Then it is sent, and if there is no room for it, waits."""
 STEP = "optim_step"
 NO_ATTRS: Mapping[str, Any] = {}
 CLOSED_TEXT = "the session is closed, and its tensors are gone; tg.connect opens another"
-
-
-class Recording(NamedTuple):
-    """Instructions as they were recorded, the user's line behind each, and the bytes that they upload."""
-
-    program: list[Instruction]
-    lines: list[Line | None]
-    nbytes: int = 0
-
-
-class Defined(NamedTuple):
-    """A procedure that the session has: the user's lines behind its instructions, and how long its definition is."""
-
-    lines: Sequence[Line]
-    size: int
 
 
 class Recorder:
@@ -69,7 +45,7 @@ class Recorder:
         self.pending: list[Instruction] = []
         self.lines: list[Line | None] = []
         self.dead: list[str] = []
-        self.failed: dict[str, TelegradError] = {}
+        self.failed = Failed()
         self.stops: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
         """What a pass must stop at, nodes and hooks with the user's Python, by the ids they have in the session."""
         self.whole: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -91,17 +67,9 @@ class Recorder:
         # __del__, and closed by hand at exit, where httpx must not be torn down yet.
         self._end = weakref.finalize(self, transport.close)
         self._end.atexit = False
-        self._under_way: deque[Recording] = deque()
-        """What was sent and not answered yet, or failed."""
-        self._failure: TelegradError | None = None
-        """The error of the first of these."""
+        self._under_way = UnderWay(transport)
+        self._pace = Pace()
         self._pending_bytes = 0
-        self._stepped = False
-        """Whether what was recorded last ended a training step."""
-        self._steps = 0
-        """How many steps ended since a value was waited for."""
-        self._due = 0.0
-        """When what is recorded is old."""
         self._ids = count(1)
 
     def new_id(self) -> str:
@@ -121,13 +89,12 @@ class Recorder:
             if self.closed:
                 raise InvalidOperation(CLOSED_TEXT)
             if self.failed:
-                self._check_failed(inputs, outputs)
-            pending = self.pending
+                self.failed.check(inputs, outputs)
+            pending, pace = self.pending, self._pace
             if not pending:
-                self._due = monotonic() + AHEAD_S
-            elif nbytes or self._stepped or len(pending) >= AHEAD_INSTRUCTIONS or monotonic() > self._due:
+                pace.begin()
+            elif nbytes or len(pending) >= pace.enough or monotonic() > pace.due:
                 self._relieve()
-                self._stepped = False
                 pending = self.pending
             mode = None if state.grad_enabled else "no_grad"
             pending.append(Instruction(op, inputs, outputs, attrs, mode, True))
@@ -135,13 +102,11 @@ class Recorder:
             if nbytes:
                 self._pending_bytes += nbytes
             if op == STEP:
-                self.note_step()
+                pace.end_step()
 
     def note_step(self) -> None:
         """Note that a training step ends here: what was recorded last moves parameters."""
-        if not self._stepped:
-            self._stepped = True
-            self._steps += 1
+        self._pace.end_step()
 
     def release(self, name: str) -> None:
         """A handle died: free its tensor with the next program. Called from ``__del__``, so it only notes."""
@@ -151,18 +116,16 @@ class Recorder:
         """Send everything recorded and bring back tensors: their arrays, or only what they are."""
         with self.lock:
             if self.failed:
-                self._check_failed(names)
-            return self.flush(Instruction("fetch", [tuple(names)], (), {"values": values}, None, True))
+                self.failed.check(names)
+            self._add("fetch", [tuple(names)], {"values": values})
+            return self.flush()
 
-    def flush(self, fetch: Instruction | None = None) -> dict[str, Value]:
-        """Send what is recorded as one program, with a ``fetch`` at its end if given, and wait for the answer.
+    def flush(self) -> dict[str, Value]:
+        """Send what is recorded as one program, and wait for the answer: what it fetched.
 
         Raises the error of what was sent before without waiting, if it failed.
         """
         with self.lock:
-            if fetch is not None:
-                self.pending.append(fetch)
-                self.lines.append(None)
             answer = self._exchange()
             if answer.pending is not None:
                 self._cancel(answer.pending["call"])
@@ -186,101 +149,53 @@ class Recorder:
             return Answer({})
         self._send()
         self.waits += 1
-        self._steps = 0
-        self._land(all_but=1)
-        recording = self._under_way.popleft()
-        try:
-            answer = self.transport.receive()
-        except TelegradError as error:
-            self._note_failure(error, recording)
-            raise
-        except BaseException:
-            self._abandon()
-            raise
+        self._pace.note_wait()
+        last = self._land()
+        assert last is not None, "it was sent, and has not failed"
+        recording, answer = last
         if answer.pending is not None:
             behind = answer.pending["instruction"] + 1  # what died since: to be freed by the next program
             self.pending[:0], self.lines[:0] = recording.program[behind:], recording.lines[behind:]
         return answer
 
+    def _relieve(self) -> None:
+        """Send what has gathered without waiting for the answer, unless it is little or there is no room for it."""
+        length, nbytes = len(self.pending), self._pending_bytes
+        if not self.transport.remote:
+            if is_full(length, nbytes):
+                self.flush()
+        elif self._pace.is_time(length, nbytes, self._under_way):
+            self.free_dead()
+            if self.pending:
+                self._send()
+        self._pace.go_on()
+
     def _send(self) -> None:
         """Send what is recorded; when there is room for it, which may take the answers to what is under way."""
         # Packed before the wait: the server may still be busy with the program before.
         packed = self.transport.pack(self.pending)
-        while self._under_way and self._failure is None and self._full():
-            self._settle()
-        if self._failure is None:
-            self._under_way.append(self._take())
+        if self._under_way.make_room(self._pending_bytes):
             self.requests += 1
-            try:
-                self.transport.send(packed)
-            except TelegradError as error:
-                self._failure = error
-            except BaseException:
-                self._abandon()
-                raise
+            self._under_way.send(self._take(), packed)
 
-    def _full(self) -> bool:
-        """Whether so much is under way that what is recorded has to wait."""
-        nbytes = sum(recording.nbytes for recording in self._under_way)
-        return len(self._under_way) >= self.transport.room or nbytes + self._pending_bytes > FULL_BYTES
-
-    def _relieve(self) -> None:
-        """Send what has gathered without waiting for the answer, unless it is little or there is no room for it.
-
-        A message ends where a training step does, before the next batch: no step is torn in two.
-        """
-        length, size = len(self.pending), self._pending_bytes
-        full = length >= FULL_INSTRUCTIONS or size >= FULL_BYTES
-        if not self.transport.remote:
-            if full:
-                self.flush()
-            return
-        # Whoever waits for a value after each step gains nothing by another message.
-        stepped = self._stepped and (size >= AHEAD_BYTES or self._steps >= AHEAD_STEPS)
-        worthwhile = length >= AHEAD_INSTRUCTIONS or stepped or monotonic() > self._due
-        if self._failure is None and (full or size >= LEAD_BYTES or (worthwhile and self._has_room())):
-            self.free_dead()
-            if self.pending:
-                self._send()
-
-    def _has_room(self) -> bool:
-        while self._under_way and self._failure is None and self.transport.answered:
-            self._settle()
-        return self._failure is None and len(self._under_way) < AHEAD_PROGRAMS and not self._full()
-
-    def _settle(self) -> None:
-        """Wait for the first of what is under way; its error, if it failed, is kept for the next sync."""
+    def _land(self) -> tuple[Recording, Answer] | None:
+        """Wait for what was sent; the last of it. If one failed, what was recorded since has not run either: raise."""
+        last = self._under_way.land()
+        error = self._under_way.error
+        if error is None:
+            return last
+        self._undo(error, joined([*self._under_way.take_back(), self._take()]))
         try:
-            self.transport.receive()
-            self._under_way.popleft()
-        except TelegradError as error:
-            self._failure = error
-        except BaseException:
-            self._abandon()
-            raise
+            raise error
+        finally:
+            del error  # or it would hold this frame, and with its traceback the user's and the tensors in them
 
-    def _abandon(self) -> None:
-        """After a Ctrl-C: what is under way runs, but nobody waits for it."""
-        self._under_way.clear()
-        self.transport.forget()
-
-    def _land(self, all_but: int = 0) -> None:
-        """Wait for what was sent ahead. If one failed, what was recorded since has not run either: raise."""
-        while len(self._under_way) > all_but and self._failure is None:
-            self._settle()
-        if self._failure is None:
-            return
-        error, recordings = self._failure, [*self._under_way, self._take()]
-        self._failure = None
-        self._under_way.clear()
-        self._note_failure(
-            error,
-            Recording(
-                list(chain.from_iterable(r.program for r in recordings)),
-                list(chain.from_iterable(r.lines for r in recordings)),
-            ),
-        )
-        raise error
+    def _take(self) -> Recording:
+        """What is recorded, as one program that is about to be sent."""
+        recording = Recording(self.pending, self.lines, self._pending_bytes)
+        self.pending, self.lines, self._pending_bytes = [], [], 0
+        self._pace.go_on()
+        return recording
 
     def free_dead(self) -> None:
         """Free what died, after everything recorded before: no recorded instruction can use it any more."""
@@ -292,47 +207,34 @@ class Recorder:
                 self._pending_bytes -= sum(elide(self.pending, self.lines, there))
                 alive = [name for name in alive if name in there]
             if alive:
-                self.pending.append(Instruction("free", [tuple(alive)], (), NO_ATTRS, None, True))
-                self.lines.append(None)
+                self._add("free", [tuple(alive)])
             while self.forgotten:
                 name = self.forgotten.pop()
                 if self.procedures.pop(name, None) is not None:
-                    self.pending.append(Instruction("undefine", (), (), {"name": name}, None, True))
-                    self.lines.append(None)
-
-    def _take(self) -> Recording:
-        """What is recorded, as one program that is about to be sent."""
-        recording = Recording(self.pending, self.lines, self._pending_bytes)
-        self.pending, self.lines, self._pending_bytes, self._stepped = [], [], 0, False
-        return recording
+                    self._add("undefine", (), {"name": name})
 
     def close(self) -> None:
         """Forget what is recorded and end the session; a second time does nothing."""
         with self.lock:
-            while self._under_way and self._failure is None:
-                self._settle()
-            if self._failure is not None and not self.closed:
-                text = f"what was sent last failed, and no value was read after it: {self._failure}"
+            self._under_way.land()
+            error = self._under_way.error
+            if error is not None and not self.closed:
+                text = f"what was sent last failed, and no value was read after it: {error}"
                 warnings.warn(text, stacklevel=3)
             self.closed = True
-            self.pending, self.lines, self.dead, self.failed = [], [], [], {}
+            self.pending, self.lines, self.dead, self.failed = [], [], [], Failed()
             self._end()
 
     # Failing -----------------------------------------------------------------------------
 
-    def _note_failure(self, error: TelegradError, recording: Recording) -> None:
-        """Say which recorded instruction failed, and remember what therefore does not exist."""
-        self.transport.forget()  # what was sent behind it has not run
-        program, lines = recording.program, recording.lines
-        index = 0 if isinstance(error, ProgramNotRun) else error.context.get("instruction")
-        if not isinstance(index, int) or index >= len(program):
-            return
-        if lines[index] is not None:
-            error.add_note(f"recorded at {lines[index]} as {program[index]!r:.200}")
-        behind = self.procedures.get(error.context.get("procedure", ""))
-        if behind is not None:
-            error.add_note(f"there {error.context['step_op']} was recorded at {behind.lines[error.context['step']]}")
-        for instruction in program[index:]:
+    def refuse(self, names: Sequence[str], error: TelegradError) -> None:
+        """Note that these tensors never came to be."""
+        self.failed.refuse(names, error)
+
+    def _undo(self, error: TelegradError, recording: Recording) -> None:
+        """Say which recorded instruction failed, and take back what was noted of it and those behind it."""
+        index = explain(error, recording, self.procedures)
+        for instruction in recording.program[index:] if index is not None else ():
             self.refuse(instruction.outputs, error)
             if instruction.op == "resume":
                 self._cancel(instruction.attrs["call"])
@@ -346,27 +248,9 @@ class Recorder:
 
     def _cancel(self, call: str) -> None:
         """Leave no pass waiting for gradients that never came to be."""
-        self.pending.append(Instruction("cancel", (), (), {"call": call}, None, True))
+        self._add("cancel", (), {"call": call})
+
+    def _add(self, op: str, inputs: Sequence[Any], attrs: Mapping[str, Any] = NO_ATTRS) -> None:
+        """Record an instruction that no line of the user's asks for."""
+        self.pending.append(Instruction(op, inputs, (), attrs, None, True))
         self.lines.append(None)
-
-    def refuse(self, names: Sequence[str], error: TelegradError) -> None:
-        """Note that these tensors never came to be: who uses them gets the error, and nothing is freed."""
-        if names:
-            self.failed.update(dict.fromkeys(names, _copy(error)))
-
-    def _check_failed(self, inputs: Sequence[Any], outputs: Sequence[str] = ()) -> None:
-        for x in inputs:
-            if isinstance(x, str):
-                if x in self.failed:
-                    self.refuse(outputs, self.failed[x])
-                    raise _copy(self.failed[x])
-            elif isinstance(x, tuple):
-                self._check_failed(x, outputs)
-
-
-def _copy(error: TelegradError) -> TelegradError:
-    """The error without its traceback, which would keep the user's frames and the tensors in them alive."""
-    copied = type(error)(error.detail, **error.context)
-    for note in getattr(error, "__notes__", ()):
-        copied.add_note(note)
-    return copied

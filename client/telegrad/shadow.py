@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from telegrad_engine.backward import ShadowPass, Values
+from telegrad_engine.backward import Values
 from telegrad_engine.function import once
 from telegrad_engine.meta import Meta
+from telegrad_engine.shadow_pass import ShadowPass
 from telegrad_engine.specs import Spec
 from telegrad_engine.values import GraphValues
 

@@ -30,7 +30,8 @@ from .devices import device, require_cuda
 from .foreign import host_array
 from .nodes import shown
 from .notebook import show_values, tensor_html
-from .recorder import FULL_BYTES, Recorder
+from .pace import FULL_BYTES
+from .recorder import Recorder
 from .remembered import recording
 from .sessions import current
 from .shadow import RecordedGraphValues, ShadowValues

@@ -10,11 +10,12 @@ from typing import Any, NamedTuple, Protocol
 import httpx
 
 from telegrad_engine import errors
+from telegrad_engine.answer import Answer
 from telegrad_engine.custom import Applicable, from_entry
 from telegrad_engine.dtypes import DType, parse
 from telegrad_engine.program import Instruction, compression
 from telegrad_engine.program.wire import SAFETENSORS, decode_answer
-from telegrad_engine.session import Answer, Session
+from telegrad_engine.session import Session
 
 from . import progress
 from .connection import CONNECT_S, connect, failure, is_proxied
@@ -86,7 +87,7 @@ class LocalTransport:
 
     def __init__(self, **options: Any) -> None:
         self.session = Session(**options)
-        self.device, self.dtype = self.session.device, self.session.dtype
+        self.device, self.dtype = self.session.device, self.session.environment.dtype
 
     def pack(self, program: Sequence[Instruction]) -> Sequence[Instruction]:
         """The program itself: it does not travel."""

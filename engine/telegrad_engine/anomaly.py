@@ -18,10 +18,10 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 from . import graph, stepwise
-from .backward import ShadowPass
 from .errors import InvalidOperation, TelegradError
 from .graph import Node
 from .modes import state
+from .shadow_pass import ShadowPass
 
 HERE = os.path.dirname(__file__) + os.sep
 OURS = ("telegrad_engine.", "telegrad.")

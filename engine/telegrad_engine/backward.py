@@ -10,17 +10,15 @@ tensors, record themselves.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from operator import attrgetter
 from typing import Any
 
-from .dtypes import from_numpy
-from .errors import GraphFreed, NotSupported, VersionConflict
+from .errors import GraphFreed
 from .graph import FREED, Node
 from .modes import no_grad, state
-from .specs import Spec
+from .stale import FREED_TEXT, free, modified_since
 
 Target = Any
 """Where a gradient goes: a Node (with a slot) or a leaf tensor."""
@@ -316,90 +314,3 @@ class _Pass:
 
     def inspect(self, node: Node, results: Sequence[Any]) -> None:
         """Look at what the derivatives of ``node`` gave, where it is evaluated step by step."""
-
-
-class ShadowPass(_Pass):
-    """A pass that evaluates nothing: it finds where gradients arrive, raises what the real one would, and frees."""
-
-    def _evaluate_hooked(self, node: Node, grad: Any) -> None:
-        if node.hooks.surround:
-            raise NotSupported("hooks on nodes and on saved tensors need the values, which are elsewhere")
-        super()._evaluate_hooked(node, grad)
-
-    def _evaluate(self, node: Node, grad: Any) -> None:
-        for edge, spec in self.derive(node).items():
-            if spec is None:
-                self._done(node.next[edge])
-            else:
-                self.send(node.next[edge], node.slots[edge] if node.slots else 0, spec, False)
-
-    def derive(self, node: Node) -> dict[int, Any]:
-        """The shape and dtype that belong at each edge, None where none is wanted; frees what the real pass would."""
-        if node.saved is FREED:
-            raise GraphFreed(FREED_TEXT)
-        for _, cell, version in node.versions:
-            if cell[0] != version:
-                raise modified_since(node)
-        targets, slots, needed = node.next, node.slots, self.needed
-        none = node.op.edges_without_gradient(node.attrs)
-        found: dict[int, Any] = {}
-        for edge in [edge for step in node.plan.steps for edge in step.edges]:
-            target = targets[edge]
-            if target is None or edge in none or (needed is not None and target not in needed):
-                found[edge] = None
-                continue
-            slot = slots[edge] if slots else 0
-            spec = target._data if target.is_sink else target
-            found[edge] = spec if not slot else Spec(*target.specs[slot])
-        if node.plan.holds_tensors and not self.keep_graph:
-            free(node)
-        return found
-
-
-def free(node: Node) -> None:
-    """Drop what the node saved; a second backward through it is an error, unless it saved no tensor."""
-    node.saved = FREED
-    node.versions = ()
-
-
-FREED_TEXT = (
-    "Trying to backward through the graph a second time (or directly access saved tensors after they "
-    "have already been freed). Saved intermediate values of the graph are freed when you call "
-    ".backward() or autograd.grad(). Specify retain_graph=True if you need to backward through the "
-    "graph a second time or if you need to access saved tensors after calling backward."
-)
-
-HINT = (
-    "enable anomaly detection to find the operation that failed to compute its gradient, with "
-    "torch.autograd.set_detect_anomaly(True, check_nan=False)."
-)
-HINT_WATCHED = (
-    "the backtrace further above shows the operation that failed to compute its gradient. The variable in "
-    "question was changed in there or anywhere later. Good luck!"
-)
-
-
-def modified_since(node: Node) -> VersionConflict:
-    """The error for the first of a node's saved tensors that was modified since."""
-    position, cell, version = next(entry for entry in node.versions if entry[1][0] != entry[2])
-    source, key = node.plan.saves[position]
-    data = node.saved[position]
-    data = data[0] if isinstance(data, list) else data
-    origin = node if source == "output" else node.next[key] if key < len(node.next) else None
-    return modified(data, origin, 0, cell[0], version)
-
-
-def modified(data: Any, origin: Any, slot: int, version: int, expected: int) -> VersionConflict:
-    """The error for a saved tensor, output ``slot`` of ``origin``, that was modified; torch raises it on unpacking."""
-    what = f"torch.{from_numpy(data.dtype).kernel_name}Tensor {list(data.shape)}"
-    which = "" if origin is None or origin.is_sink else f", which is output {slot} of {kind(origin)},"
-    return VersionConflict(
-        "one of the variables needed for gradient computation has been modified by an inplace operation: "
-        f"[{what}]{which} is at version {version}; expected version {expected} instead. Hint: "
-        + (HINT_WATCHED if state.anomaly is not None else HINT)
-    )
-
-
-def kind(node: Node) -> str:
-    """A node's name as some of torch's texts have it: ``Sigmoid`` for ``SigmoidBackward0``."""
-    return re.sub(r"Backward\d*$", "", node.name())

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from . import hooks, inference
-from .backward import kind
 from .dtypes import DType, can_cast, from_numpy
 from .errors import DTypeMismatch, InplaceOnLeaf, InvalidOperation, ShapeMismatch
 from .geometry import change_geometry
@@ -18,6 +17,7 @@ from .graph import Node, record
 from .methods import TensorMethods
 from .modes import state
 from .registry import CATALOGUE, NO_ATTRS, Op
+from .stale import kind
 
 IN_NO_GRAD, IN_INFERENCE = [
     "Given that this use case is ambiguous and error-prone, it is forbidden. You can clarify your code by moving both "

@@ -14,6 +14,7 @@ from .graph import FREED, Node, walk
 from .modes import state
 from .registry import CATALOGUE
 from .specs import Spec
+from .stale import FREED_TEXT, modified_since
 
 
 class Edge(NamedTuple):
@@ -86,8 +87,6 @@ def saved_value(node: Node, name: str) -> Any:
     if position is None:
         return node.attrs.get(name, op.defaults.get(name)) if name in op.positions else None
     if node.saved is FREED:
-        from .backward import FREED_TEXT
-
         raise GraphFreed(FREED_TEXT)
     return _unpacked(node, position)
 
@@ -119,7 +118,6 @@ def install_saved_values() -> None:
 
 
 def _unpacked(node: Node, position: int) -> Any:
-    from .backward import modified_since
     from .tensor import Tensor
     from .values import GraphValues
 

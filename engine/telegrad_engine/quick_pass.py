@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from .backward import FREED_TEXT, Target, _Pass, modified_since
+from .backward import Target, _Pass
 from .errors import GraphFreed
 from .graph import FREED, ManyNode, Node
+from .stale import FREED_TEXT, modified_since
 
 ndarray = np.ndarray
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .backward import FREED_TEXT, free, modified_since
 from .errors import GraphFreed
 from .graph import FREED, Node
 from .hooks import NodeHooks, run_after, run_before
+from .stale import FREED_TEXT, free, modified_since
 
 if TYPE_CHECKING:
     from .backward import _Pass

@@ -9,10 +9,12 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from telegrad_engine.answer import Answer, Value
 from telegrad_engine.errors import InternalError, ProgramNotRun, SequenceConflict, TelegradError, TooLarge
+from telegrad_engine.overloads import find_op
 from telegrad_engine.program import Instruction, json_codec, safetensors, wire
 from telegrad_engine.program.compression import Body
-from telegrad_engine.session import Answer, Session, Value, find_op
+from telegrad_engine.session import Session
 
 from . import npy, problems
 from .encodings import opened

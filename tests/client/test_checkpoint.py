@@ -25,7 +25,7 @@ def used_bytes(session: tg.Session) -> int:
     session.flush()
     transport: Any = session.recorder.transport
     if session.url == "local://":
-        return int(transport.session.used_bytes)
+        return int(transport.session.accounts.used_bytes)
     return int(httpx.get(f"{session.url}/v1/sessions/{transport.session_id}").json()["used_bytes"])
 
 

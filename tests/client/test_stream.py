@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import telegrad as tg
-from telegrad import recorder as recording
+from telegrad import pace
 from telegrad_engine.errors import ProgramNotRun
 from telegrad_service.launch import running_server
 
@@ -73,7 +73,7 @@ def test_a_server_that_forgets_programs_is_sent_them_again_in_order(stream: bool
 
 
 def test_what_is_old_is_sent_when_the_next_is_recorded(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recording, "AHEAD_S", 0.05)
+    monkeypatch.setattr(pace, "AHEAD_S", 0.05)
     with tg.connect(server) as session:
         x = tg.ones(3)
         assert session.requests == 0

@@ -305,21 +305,21 @@ def test_data_can_be_replaced_and_shared(place: str) -> None:
 def test_memory_is_counted_and_bounded(place: str) -> None:
     session = Session(device=place, max_bytes=10_000)
     run(session, upload("x", np.zeros(1000)))
-    assert session.used_bytes == 4000
+    assert session.accounts.used_bytes == 4000
     for _ in range(20):
         run(session, ("add_", ["x", 1.0], []), ("mul", ["x", 2.0], ["y"]), ("free", [("y",)]))
-    assert session.used_bytes == 4000
+    assert session.accounts.used_bytes == 4000
     with pytest.raises(TooLarge, match="2000"):
         run(session, ("zeros", [], ["big"], {"size": (2000,)}), ("zeros", [], ["bigger"], {"size": (2000,)}))
     run(session, ("free", [("x",)]))
     session.tensors.clear()
-    assert session.used_bytes == 0
+    assert session.accounts.used_bytes == 0
 
 
 def test_a_graph_holds_memory_until_backward(place: str) -> None:
     session = Session(device=place)
     run(session, upload("x", np.ones(1000), requires_grad=True), ("exp", ["x"], ["y"]), ("sum", ["y"], ["z"]))
     run(session, ("free", [("y",)]))
-    assert session.used_bytes >= 8000
+    assert session.accounts.used_bytes >= 8000
     run(session, ("backward", [("z",)], []), ("free", [("z",)]))
-    assert session.used_bytes == 4000
+    assert session.accounts.used_bytes == 4000

@@ -54,12 +54,12 @@ def test_it_runs_on_other_tensors_and_numbers(session: Session) -> None:
 
 
 def test_nothing_of_it_is_left(session: Session) -> None:
-    names, used = set(session.tensors), session.used_bytes
+    names, used = set(session.tensors), session.accounts.used_bytes
     run(session, call("f", ["x", "w", 2.0], "l", "g"))
     assert set(session.tensors) == names | {"l", "g"}
     run(session, {"op": "free", "in": [["l", "g"]]}, {"op": "zero_grad", "in": [["w"]]})
     gc.collect()
-    assert session.used_bytes == used
+    assert session.accounts.used_bytes == used
 
 
 def test_its_names_are_its_own(session: Session) -> None:

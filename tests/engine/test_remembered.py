@@ -180,7 +180,7 @@ def instruction_of(op: Op, case: Case, arrays: dict[int, np.ndarray]) -> tuple[I
 def outcome(session: Session, program: list[Instruction], tensors: dict[str, np.ndarray]) -> Any:
     """What a program leaves behind, or how it fails."""
     session.tensors = {name: tg.tensor(array, requires_grad=array.dtype.kind == "f") for name, array in tensors.items()}
-    session.seed(7)
+    session.environment.seed(7)
     try:
         session.run(program)
     except errors.TelegradError as error:

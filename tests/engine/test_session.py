@@ -154,7 +154,7 @@ FAILURES = {
 def test_a_failing_instruction(
     session: Session, instruction: dict[str, Any], kind: type[errors.TelegradError], text: str
 ) -> None:
-    session.max_bytes = 2**24
+    session.accounts.max_bytes = 2**24
     with pytest.raises(kind, match=text) as caught:
         run(session, instruction)
     assert caught.value.context["instruction"] == 0
@@ -193,15 +193,15 @@ def test_what_is_no_program(body: bytes) -> None:
 def test_memory_is_counted_until_the_last_holder_lets_go() -> None:
     session = Session()
     run(session, {"op": "ones", "out": ["a"], "attrs": {"size": [1000]}})
-    assert session.used_bytes == 4000
+    assert session.accounts.used_bytes == 4000
     run(session, {"op": "requires_grad_", "in": ["a"]}, {"op": "exp", "in": ["a"], "out": ["b"]})
-    assert session.used_bytes == 8000
+    assert session.accounts.used_bytes == 8000
     run(session, {"op": "mul", "in": ["b", "b"], "out": ["c"]}, {"op": "free", "in": [["b"]]})
-    assert session.used_bytes == 12000, "the graph still needs b"
+    assert session.accounts.used_bytes == 12000, "the graph still needs b"
     run(session, {"op": "sum", "in": ["c"], "out": ["s"]}, {"op": "free", "in": [["c"]]})
     run(session, {"op": "backward", "in": [["s"]]})
     gc.collect()
-    assert session.used_bytes < 9000, "backward freed what it had saved"
+    assert session.accounts.used_bytes < 9000, "backward freed what it had saved"
 
 
 def test_memory_is_refused_before_it_is_allocated() -> None:

@@ -59,17 +59,17 @@ def test_what_does_not_stay_is_copied(attrs: dict[str, Any], arrays: dict[str, A
 
 def test_its_memory_counts_as_long_as_anything_shows_it() -> None:
     session = Session()
-    before = session.used_bytes
+    before = session.accounts.used_bytes
     program, _ = arrived(
         [UPLOAD, {"op": "select", "in": ["x"], "out": ["row"], "attrs": {"dim": 0, "index": 3}}], {"x": LARGE}
     )
     session.run(program)
     del program
-    assert session.used_bytes - before == LARGE.nbytes
+    assert session.accounts.used_bytes - before == LARGE.nbytes
     session.run([Instruction("free", [("x",)])])
-    assert session.used_bytes - before == LARGE.nbytes, "a view of it is left"
+    assert session.accounts.used_bytes - before == LARGE.nbytes, "a view of it is left"
     session.run([Instruction("free", [("row",)])])
-    assert session.used_bytes == before
+    assert session.accounts.used_bytes == before
 
 
 def test_too_much_is_refused() -> None:

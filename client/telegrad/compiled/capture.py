@@ -105,10 +105,10 @@ class Capture:
         self._ask()
         return type(self.recorder).fetch(self.recorder, *args, **kwargs)
 
-    def _flush(self, *args: Any) -> Any:
+    def _flush(self) -> Any:
         if not self._emitting:  # what is full is sent whoever asks
             self._ask()
-        return type(self.recorder).flush(self.recorder, *args)
+        return type(self.recorder).flush(self.recorder)
 
     def _advance(self) -> Any:
         self._ask()

@@ -42,6 +42,10 @@ METHODS = _names(
     reshape round squeeze std sum swapaxes take trace transpose var view
     """
 )
+MAKERS = _names("arange eye full linspace ones ones_like zeros zeros_like")
+"""Functions that make arrays of little: what they make is made anew each time, where it is not small."""
+SMALL = 2**10
+"""Bytes."""
 SAME = frozenset(["array", "asarray", "ascontiguousarray", "copy"])
 """Functions, and a method, that come to the argument itself where nobody writes to it."""
 
@@ -90,13 +94,15 @@ class Tape:
         """A random number generator that the program is called with."""
         return TapedGenerator(self, self._number(None))
 
-    def note(self, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """What the function gives, taken down if one of the arguments was computed."""
+    def note(
+        self, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], always: bool = False
+    ) -> Any:
+        """What the function gives, taken down if one of the arguments was computed, or always."""
         own: list[TapedArray] = []
         values = [_each(x, own) for x in args]
         settings = {name: _each(x, own) for name, x in kwargs.items()}
         result = function(*values, **settings)
-        if not own:
+        if not own and not always:
             return result
         call_args = tuple([_referring(x) for x in args])
         call_kwargs = {name: _referring(x) for name, x in kwargs.items()}
@@ -310,7 +316,10 @@ def noted(tape: Tape, name: str, function: Any, known: frozenset[str]) -> Any:
             name not in known or _counting(name, args)
         ):
             raise Untraceable(NEEDED)
-        return tape.note(function, args, kwargs)
+        result = tape.note(function, args, kwargs)
+        if name in MAKERS and isinstance(result, np.ndarray) and result.nbytes > SMALL:
+            return tape.note(function, args, kwargs, always=True)
+        return result
 
     return call
 

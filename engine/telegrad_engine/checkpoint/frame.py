@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
-from ..backward import modified
 from ..errors import CheckpointError
 from ..modes import enable_grad, generator, state
 from ..saved import Packed, saved_tensors_hooks
+from ..stale import modified
 from .debug import Log
 
 

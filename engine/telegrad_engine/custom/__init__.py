@@ -2,7 +2,8 @@
 
 Nothing that a client sends is executed as Python. A definition (:mod:`.function`) has programs, which are read
 once (:mod:`.reader`) into steps (:mod:`.steps`, :mod:`.control`) and run in a scope (:mod:`.blocks`). A session finds
-functions by name (:mod:`.library`), those too that the operator installed (:mod:`.installed`).
+functions by name (:mod:`.library`, :mod:`.session_library`), those too that the operator installed
+(:mod:`.installed`).
 """
 
 from . import control as _control
@@ -12,6 +13,7 @@ from .foreign import Foreign, from_entry
 from .function import Applicable, FunctionProgram
 from .installed import Installed
 from .library import SHARED, Library, installed_library
+from .session_library import SessionLibrary
 from .steps import WRITES_TO_INPUT
 from .verify import verify
 
@@ -24,6 +26,7 @@ __all__ = [
     "FunctionProgram",
     "Installed",
     "Library",
+    "SessionLibrary",
     "from_entry",
     "installed_library",
     "verify",

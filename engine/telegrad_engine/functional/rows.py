@@ -17,10 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from ..backward import FREED_TEXT, _Pass, free, modified_since
+from ..backward import _Pass
 from ..errors import GraphFreed
 from ..graph import FREED, Node
 from ..plans import Step
+from ..stale import FREED_TEXT, free, modified_since
 from ..stepwise import Collector
 from ..values import ARRAYS, ArrayValues
 

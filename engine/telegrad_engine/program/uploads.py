@@ -1,4 +1,4 @@
-"""Arrays that came in a message: which of them a tensor may keep where they are, instead of copying them."""
+"""Arrays that came in a message, as tensors: which of them may stay where they are, instead of being copied."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from ..accounts import Accounts
+from ..convert import as_array
 from ..dtypes import DType
+from ..tensor import Tensor, upload
 from .safetensors import LARGE
 
 
@@ -24,6 +27,19 @@ def stays(array: Any, dtype: DType | None) -> bool:
         and 2 * array.nbytes >= message.nbytes
         and (dtype is None or dtype.numpy == array.dtype)
     )
+
+
+def uploaded(array: Any, dtype: DType | None, accounts: Accounts) -> Tensor:
+    """A tensor of an array: a copy, or the array itself where it is all but all of its message. Raises TooLarge."""
+    if not stays(array, dtype):
+        array = as_array(array, dtype)
+        accounts.check_room(array.nbytes)
+        return upload(array)
+    accounts.check_room(array.nbytes)
+    result = upload(array)
+    if result._data is array:
+        accounts.count(array.base, lent=True)
+    return result
 
 
 def keep_apart(uploads: Iterable[Any]) -> None:

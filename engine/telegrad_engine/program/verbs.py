@@ -11,7 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Annotated, Any
 
+import numpy as np
+
 from .. import autograd, optim, rng
+from ..amp.autocast import autocast_to
 from ..anomaly import located, under
 from ..convert import as_array
 from ..dtypes import FLOATING, from_numpy
@@ -34,6 +37,7 @@ from ..signature import Signature, read_params
 from ..suspension.derivation import Derivation
 from ..tensor import upload
 from .json_codec import from_lists
+from .uploads import uploaded
 
 
 class DataKind(Kind):
@@ -122,7 +126,7 @@ def tensor(
     requires_grad: Bool = False,
 ) -> Sequence[Any]:
     """A tensor from data: nested lists, or the container's array of the output's id (or of a given name)."""
-    result = session.upload(data if hasattr(data, "dtype") else from_lists(data), dtype)
+    result = uploaded(data if hasattr(data, "dtype") else from_lists(data), dtype, session.accounts)
     if requires_grad:
         result.requires_grad_()
     return [result]
@@ -188,7 +192,7 @@ def requires_grad_(session: Any, out: Sequence[str], input: Array, *, requires_g
 @verb
 def manual_seed(session: Any, out: Sequence[str], *, seed: Int) -> None:
     """Start the session's random numbers anew."""
-    session.seed(seed)
+    session.environment.seed(seed)
 
 
 @verb
@@ -200,13 +204,13 @@ def get_rng_state(session: Any, out: Sequence[str]) -> Sequence[Any]:
 @verb
 def set_rng_state(session: Any, out: Sequence[str], state: Array) -> None:
     """Have the session's random numbers go on from a state that ``get_rng_state`` gave."""
-    session.use_generator(rng.from_bytes(state._host()))
+    session.environment.use_generator(rng.from_bytes(state._host()))
 
 
 @verb
 def set_default_dtype(session: Any, out: Sequence[str], *, dtype: DTypeArg) -> None:
     """Set the dtype that floating tensors get from now on where none is given."""
-    session.set_default_dtype(dtype)
+    session.environment.set_default_dtype(dtype)
 
 
 # Registered functions -------------------------------------------------------------------------------
@@ -226,7 +230,7 @@ def register_function(
 
     ``verify`` first checks its derivative on random inputs, of the given ``shapes`` or of some that it takes.
     """
-    session.register(definition, scope, verify, shapes)
+    session.functions.register(definition, scope, verify, shapes)
 
 
 @verb
@@ -244,14 +248,15 @@ def apply(
 
     With ``decisions`` one more output says, in their order, which branches it took and whether its loops went on.
     """
-    outputs: Sequence[Any] = session.apply_function(function, tensors, params, autocast, decisions)
-    return outputs
+    with autocast_to(session.device, autocast):
+        outputs, decided = session.functions.apply(function, tensors, params, session.accounts)
+    return [*outputs, upload(np.array(decided, bool))] if decisions else outputs
 
 
 @verb
 def remove_function(session: Any, out: Sequence[str], *, name: Str, scope: Str = "session") -> None:
     """Forget a registered function. Graphs that it is part of keep it."""
-    session.library_of(scope).remove(name)
+    session.functions.of_scope(scope).remove(name)
 
 
 # Gradients ------------------------------------------------------------------------------------------

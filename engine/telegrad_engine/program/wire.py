@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..answer import Answer, Value
 from ..errors import MalformedRequest
-from ..session import Answer, Value
 from . import json_codec, safetensors
 from .canonical import Known
 from .data import TAKES_DATA, program_data

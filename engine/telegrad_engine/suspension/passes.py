@@ -8,11 +8,11 @@ from functools import cache, partial
 from typing import Any
 
 from .. import stepwise
-from ..backward import ShadowPass
 from ..errors import NotSupported
 from ..function.node import FunctionNode
 from ..graph import Node
 from ..hooks import Hooks, NodeHooks, TensorHooks
+from ..shadow_pass import ShadowPass
 
 BACKWARD, HOOK, POST_ACCUMULATE = "backward", "hook", "post_accumulate_grad_hook"
 """What the client is asked for: a Function's backward, a tensor's hooks, or a leaf's once it has its gradient."""

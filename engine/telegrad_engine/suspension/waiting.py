@@ -171,7 +171,7 @@ class Suspensions:
 
     def cancel(self, session: Session, call: str) -> None:
         """Give up a pass that waits: what it has accumulated stays, the rest is dropped."""
-        session.used_bytes -= self.find(call).nbytes
+        session.accounts.let_go(self.find(call).nbytes)
         del self.waiting[call]
 
     def cancel_all(self, session: Session) -> None:
@@ -193,7 +193,7 @@ class Suspensions:
             raise InvalidOperation(f"{MOST} passes of this session wait for their client already")
         # Accounted for like tensors: a client may leave many passes waiting.
         nbytes = sum(_sizes(run.pending.values()))
-        session.check_room(nbytes)
+        session.accounts.check_room(nbytes)
         source = stop.source
         with derivation.values:
             if isinstance(source, ClientNode):
@@ -210,7 +210,7 @@ class Suspensions:
             "gradients": [None if tensor is None else session.keep(tensor) for tensor in given],
             "outputs": out,
         }
-        session.used_bytes += nbytes
+        session.accounts.hold(nbytes)
         self.waiting[call] = Waiting(run, derivation, stop, given, pending, nbytes, state.anomaly)
         return Suspended(pending)
 

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Body, Path, Query, Response
 
+from telegrad_engine.overloads import find_op
 from telegrad_engine.program.instructions import parse_inputs
-from telegrad_engine.session import find_op
 
 from .. import work
 from ..dependencies import CurrentSession, ServerSettings

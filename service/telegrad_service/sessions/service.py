@@ -63,8 +63,8 @@ async def status(handle: SessionHandle) -> SessionStatus:
 def _counts(session: EngineSession) -> dict[str, Any]:
     return {
         "tensors": len(session.tensors),
-        "used_bytes": session.used_bytes,
-        "max_bytes": session.max_bytes,
+        "used_bytes": session.accounts.used_bytes,
+        "max_bytes": session.accounts.max_bytes,
         "programs": session.programs,
         "instructions": session.instructions,
     }

@@ -9,11 +9,12 @@ import numpy as np
 
 import telegrad as tg
 import telegrad_engine
+from telegrad_engine.answer import Answer
 from telegrad_engine.program import Instruction
 from telegrad_engine.program.canonical import Texts, canonical, known
 from telegrad_engine.program.compiled import PLANNED
 from telegrad_engine.program.remembered import Memory
-from telegrad_engine.session import Answer, Session
+from telegrad_engine.session import Session
 
 ALWAYS = PLANNED._replace(longest_s=float("inf"))
 """Planned however long it takes, as on a busy machine it may."""

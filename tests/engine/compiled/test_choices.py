@@ -11,7 +11,7 @@ import pytest
 import telegrad as tg
 from telegrad_engine.backends.tape import TapedArray
 from telegrad_engine.program import Instruction
-from telegrad_engine.program.compiled import COMPILED, Compiler, trial
+from telegrad_engine.program.compiled import COMPILED, Compiler, compiler, trial
 
 from .remembering import ALWAYS, Remembering, connect, engine_tensor, last, numbers, runs_compiled
 
@@ -191,3 +191,27 @@ def test_the_quicker_way_is_chosen() -> None:
         y.sum().item()
     report = max(here.reports, key=lambda r: r.runs)
     assert report.reason is None or "quicker one instruction at a time" in report.reason
+
+
+def test_large_programs_make_room_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiler, "MOST_SIZE", 12)
+    here = connect(Compiler(way=ALWAYS, after=2, choose=False))
+    x = numbers(tg, (3,), 0)
+
+    def program(length: int) -> Any:
+        y = x
+        for _ in range(length):
+            y = y * 1.5
+        return y.sum().item()
+
+    for length in (5, 7):
+        for _ in range(6):
+            program(length)
+        assert last(here).runs_as_one >= 2
+    before = sum(report.runs_as_one for report in here.reports)
+    for _ in range(3):
+        program(5)
+    assert sum(report.runs_as_one for report in here.reports) == before  # it was forgotten
+    for _ in range(6):
+        program(30)
+    assert "more than are kept" in last(here).reason

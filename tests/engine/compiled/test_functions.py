@@ -93,7 +93,7 @@ class Counting(Function):
 
 @pytest.mark.parametrize("nested", [False, True])
 def test_python_that_is_installed_is_called_every_time(session: Remembering, nested: bool) -> None:
-    session.library.add(Installed("counting", Counting))
+    session.functions.shared.add(Installed("counting", Counting))
     Counting.calls = 0
     try:
         if nested:
@@ -104,4 +104,4 @@ def test_python_that_is_installed_is_called_every_time(session: Remembering, nes
         assert len(seen) == 7
         assert "was installed" in str([report.reason for report in session.reports]), last(session)
     finally:
-        session.library.remove("counting")
+        session.functions.shared.remove("counting")

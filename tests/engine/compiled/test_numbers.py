@@ -49,7 +49,7 @@ def losses(compiler: Compiler | None, function: Any) -> tuple[list[float], list[
         loss.backward()
         seen.append(loss.item())
         gradients.append(w.grad.tolist())
-    return seen, gradients, session.generator.bit_generator.state, planned(session)
+    return seen, gradients, session.environment.generator.bit_generator.state, planned(session)
 
 
 @pytest.mark.parametrize("function", [net, noisy, drawn_in_place, unused])
@@ -74,7 +74,7 @@ def test_a_run_in_vain_draws_nothing() -> None:
                 seen.append(str(error))
         if compiler is not None:
             assert planned(session)
-        return seen, session.generator.bit_generator.state
+        return seen, session.environment.generator.bit_generator.state
 
     assert run(Compiler(way=ALWAYS, after=2, choose=False)) == run(None)
 

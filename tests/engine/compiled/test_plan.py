@@ -9,6 +9,7 @@ import pytest
 
 from telegrad_engine.backends.tape import Tape
 from telegrad_engine.backends.taping import TapingBackend
+from telegrad_engine.backends.unknown import Untraceable
 from telegrad_engine.program.compiled.executable import Planned
 from telegrad_engine.program.compiled.outcome import Source
 from telegrad_engine.program.compiled.plan import Planner
@@ -120,3 +121,14 @@ def test_nobody_acts_on_values(use: Any) -> None:
     x = Tape().input(np.array([1, 2, 0]))
     with pytest.raises(Exception):  # noqa: B017 - whichever: the program then runs one instruction at a time
         use(x)
+
+
+def test_what_is_large_is_made_each_time_and_not_kept() -> None:
+    backend = TapingBackend()
+    x = backend.tape.input(np.ones(500_000, np.float32))
+    plan = Planner(backend.tape, 1, [x + backend.ones(500_000, np.float32)], [], {}).plan()
+    assert len(plan) == 2
+    backend = TapingBackend()
+    x = backend.tape.input(np.ones(500_000, np.float32))
+    with pytest.raises(Untraceable, match="large constants"):
+        Planner(backend.tape, 1, [x + np.ones(500_000, np.float32)], [], {}).plan()

@@ -63,7 +63,7 @@ def test_tensors_that_are_left_are_what_they_would_be(session: Remembering) -> N
 def test_memory_is_counted_as_ever(session: Remembering) -> None:
     def used(here: Remembering) -> list[tuple[int, int]]:
         w = numbers(tg, (4, 2), 0).requires_grad_()
-        return [(here.used_bytes, len(here.tensors)) for _ in rounds(tg, w)]
+        return [(here.accounts.used_bytes, len(here.tensors)) for _ in rounds(tg, w)]
 
     compiled_too = used(session)
     assert runs_compiled(session)
@@ -75,7 +75,7 @@ def test_a_session_that_is_nearly_full_says_so(session: Remembering) -> None:
     for _ in range(6):
         (((x + 1) * 2).exp() @ x).sum().item()
     assert runs_compiled(session)
-    session.max_bytes = session.used_bytes + 300
+    session.accounts.max_bytes = session.accounts.used_bytes + 300
     with pytest.raises(TelegradError, match=r"too many|more than"):
         (((x + 1) * 2).exp() @ x).sum().item()
 

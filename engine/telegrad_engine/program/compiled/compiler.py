@@ -18,9 +18,10 @@ from typing import Any
 
 import numpy as np
 
+from ...answer import Answer
 from ...backends.unknown import Untraceable
 from ...dtypes import DType
-from ...session import Answer, Session
+from ...session import Session
 from ..remembered import Bound
 from .executable import Executable
 from .facts import Found, Kinds, look
@@ -33,6 +34,8 @@ from .ways import COMPILED, Way
 logger = logging.getLogger(__name__)
 MOST = 64
 """How many kinds of programs are kept, as executables or counted."""
+MOST_SIZE = 250_000
+"""How many calls, nodes and instructions all executables of one kind keep together: some 100 MB."""
 TIMED, MISSES = 10, 10
 """How many runs of an executable are timed before one is chosen, and how many may be in vain, one after the other."""
 VALUES = "the values are not those that are usual, as where an index is out of range"
@@ -117,7 +120,7 @@ class Compiler:
             return self._otherwise(session, program)
         if found is None:
             return self._otherwise(session, program)
-        entry = self._entry(program.digest, session.dtype, found.kinds)
+        entry = self._entry(program.digest, session.environment.dtype, found.kinds)
         entry.runs += 1
         reason = entry.reason
         if reason is None:
@@ -140,10 +143,10 @@ class Compiler:
     def _attempt(self, session: Session, program: Bound, found: Found, entry: Entry) -> Answer:
         """Run the executable. Raises Untraceable, with nothing done, where that cannot be this time."""
         executable = entry.executable
-        if executable is None or session.used_bytes + executable.outcome.needs > session.max_bytes:
+        if executable is None or executable.outcome.needs > session.accounts.room:
             raise Untraceable(ROOM)
         started = perf_counter()
-        run = self._call(executable, found, entry, session.generator)
+        run = self._call(executable, found, entry, session.environment.generator)
         answer = executable.outcome.put(session, program.ids, found.tensors, run)
         session.programs += 1
         session.instructions += len(program)
@@ -172,11 +175,11 @@ class Compiler:
         trial, executable = None, entry.executable
         if executable is not None and not entry.tried:
             with suppress(Untraceable):
-                numbers = deepcopy(session.generator)
+                numbers = deepcopy(session.environment.generator)
                 run = self._call(executable, found, entry, numbers)
                 trial = Trial(session, executable, program.ids, found, run, numbers)
         elif entry.waiting and entry.runs >= self.after:
-            self._make(entry, outline, found, session.dtype)
+            self._make(entry, outline, found, session.environment.dtype)
         started = perf_counter()
         answer = self._otherwise(session, program)
         entry.eager_s = min(entry.eager_s, perf_counter() - started)
@@ -217,12 +220,27 @@ class Compiler:
 
     def _made(self, entry: Entry, outline: Outline, kinds: Kinds, dtype: DType, found: Found | None) -> None:
         try:
-            entry.have(self._way.make(outline, kinds, dtype, () if found is None else found.arrays))
+            executable = self._way.make(outline, kinds, dtype, () if found is None else found.arrays)
+            if executable.size > MOST_SIZE:
+                raise Untraceable(f"it comes to {executable.size} calls, more than are kept")
+            entry.have(executable)
+            self._make_room()
         except Untraceable as reason:
             entry.refuse(str(reason))
         except Exception as error:
             logger.warning("a program was not %s", self._way.word, exc_info=True)
             entry.refuse(f"it cannot be {self._way.word}: {error}")
+
+    def _make_room(self) -> None:
+        """Forget the programs that were used least recently, while all of them are too large together."""
+        with self._lock:
+            sizes = {key: e.executable.size for key, e in self._entries.items() if e.executable is not None}
+            total = sum(sizes.values())
+            for key, size in sizes.items():
+                if total <= MOST_SIZE:
+                    break
+                del self._entries[key]
+                total -= size
 
     def settle(self) -> None:
         """Wait until nothing is being compiled."""

@@ -25,6 +25,10 @@ class Executable(Protocol):
     exact: bool
     """Whether it comes to the very numbers of the eager run."""
 
+    @property
+    def size(self) -> int:
+        """How many calls and nodes it keeps, or instructions."""
+
     def run(self, arrays: Sequence[Any], generator: np.random.Generator) -> Run | None:
         """What it comes to for these arrays; None where something that was taken for granted is not so.
 
@@ -43,6 +47,11 @@ class Compiled:
         self._spare: list[list[Any]] = []
         """Aligned arrays to copy inputs to, a list for each thread that calls at the same time."""
         self.outcome = outcome
+
+    @property
+    def size(self) -> int:
+        """How many instructions it was made of."""
+        return len(self.outcome.outline.program.steps)
 
     def run(self, arrays: Sequence[Any], generator: np.random.Generator) -> Run | None:
         """As of any executable; this one never draws."""
@@ -76,6 +85,11 @@ class Planned:
 
     def __init__(self, plan: Plan, outcome: Outcome) -> None:
         self._plan, self.outcome = plan, outcome
+
+    @property
+    def size(self) -> int:
+        """How many calls it has, and nodes that it leaves."""
+        return len(self._plan) + len(self.outcome.graph.nodes)
 
     def run(self, arrays: Sequence[Any], generator: np.random.Generator) -> Run | None:
         """As of any executable; None also where a call raises: what, the eager run says best."""

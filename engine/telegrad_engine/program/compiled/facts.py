@@ -163,7 +163,7 @@ class _Gathered:
 
 
 def _check_session(session: Session) -> None:
-    if session._device is not None:
+    if session.environment.device is not None:
         raise Untraceable("the session is not on the CPU")
     if session.profile is not None or graph.watchers is not None:
         raise Untraceable("somebody watches every instruction")

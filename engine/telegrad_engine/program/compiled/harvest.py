@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
+from ...accounts import Accounts
 from ...backends.unknown import Untraceable
 from ...graph import FREED, walk
 from .facts import Input
@@ -26,7 +27,8 @@ class Traced(Protocol):
     tensors: dict[str, Any]
     fetches: list[tuple[int, dict[str, Any], list[int], Any]]
     """For each tensor that was fetched its id, what it was then, its version counter and its array."""
-    bytes: int
+    accounts: Accounts
+    """Of all results together, those that were freed included."""
 
 
 class Harvest:
@@ -69,7 +71,7 @@ class Harvest:
             names=names,
             graph=graph,
             fetched=[self._fetched(*fetch) for fetch in trace.fetches],
-            needs=trace.bytes,
+            needs=trace.accounts.used_bytes,
             orders={},
         )
 

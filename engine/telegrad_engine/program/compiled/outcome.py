@@ -11,9 +11,10 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from ...answer import Answer, Value
 from ...backends import NUMPY
 from ...registry import Op
-from ...session import Answer, Session, Value
+from ...session import Session
 from ...tensor import Tensor
 from .outline import Outline
 from .spent import Spent, SpentGraph
@@ -124,9 +125,9 @@ class Outcome(NamedTuple):
             session.tensors.pop(ids[i], None)
         for i, number in self.names:
             session.tensors[ids[i]] = tensor = tensors[number]
-            session._account(tensor)
+            session.accounts.count(tensor._data)
             if tensor._base is not None:
-                session._account(tensor._base)  # type: ignore[arg-type]
+                session.accounts.count(tensor._base._data)
         return answer
 
     def _arrays(self, run: Run, taken: int) -> list[Any]:

@@ -17,10 +17,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...backends.tape import Call, Kept, Ref, Tape, TapedArray
+from ...backends.unknown import Untraceable
 
 Step = tuple[Callable[..., Any], Callable[[list[Any]], Any], int]
 """A function, what takes its arguments from their places, and the place of its result."""
 COMPARING = (np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal)
+MOST_HELD = 2**20
+"""Bytes of constants that a plan may keep: nobody counts them as a session's."""
 WEAK = frozenset([np.add, np.subtract, np.multiply, np.true_divide, np.maximum, np.minimum, *COMPARING])
 """Functions that take a Python number in an array's own floating dtype; an array of that dtype they take sooner."""
 
@@ -101,6 +104,7 @@ class Planner:
         self._template: list[Any] = [None] * inputs
         self._places = {number: number for number in range(inputs)}
         self._constants: dict[int, int] = {}
+        self._held = 0
 
     # What there is to do -----------------------------------------------------------------
 
@@ -237,6 +241,9 @@ class Planner:
     def _constant(self, value: Any) -> int:
         place = self._constants.get(id(value))
         if place is None:
+            self._held += value.nbytes if isinstance(value, np.ndarray) else 0
+            if self._held > MOST_HELD:
+                raise Untraceable("it has large constants")
             # The template keeps the value, so that nothing else comes to have its id.
             place = self._constants[id(value)] = self._place(value)
         return place

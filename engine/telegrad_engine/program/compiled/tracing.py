@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from ...amp.autocast import autocast_to
+from ...accounts import Accounts
+from ...answer import describe
 from ...backends.taping import TapingBackend
 from ...backends.tracing import TracingBackend
 from ...backends.unknown import NEEDED, Untraceable
-from ...custom import Budget
+from ...custom import Applicable, Budget, Library, SessionLibrary
 from ...devices import Device
 from ...dtypes import DType
+from ...environment import Environment
 from ...errors import TelegradError
-from ...session import Session, describe
+from ...session import Session
 from ..canonical import stand_in
 from .executable import Compiled, Planned
 from .facts import Input, Kinds
@@ -68,14 +70,14 @@ class Trace(Session):
         arrays: Sequence[Any],
         generator: Any = None,
     ) -> None:
-        super().__init__(dtype=dtype, max_bytes=2**62)
+        super().__init__()
+        self.environment = Environment(device, dtype, generator or NO_NUMBERS)
+        self.accounts = Total()
+        self.functions = Applied(zip(outline.functions, kinds.functions, strict=True))
         self.outline, self.arrays = outline, arrays
-        self.bytes = 0
-        """Of all results together, those that were freed included."""
         self.fetches: list[tuple[int, dict[str, Any], Any, Any]] = []
-        self._device, self._generator = device, generator or NO_NUMBERS
+        self._device = device
         self._uploads = iter(arrays[len(kinds.tensors) :])
-        self._applied = dict(zip(outline.functions, kinds.functions, strict=True))
         self.kinds: Sequence[Input] = kinds.tensors
         self.taken = [self._taken(array, kind) for array, kind in zip(arrays, kinds.tensors, strict=False)]
         for tensor, kind in zip(self.taken, kinds.tensors, strict=True):
@@ -84,7 +86,7 @@ class Trace(Session):
             self.tensors[stand_in(i)] = self.taken[place]
 
     def _taken(self, array: Any, kind: Input) -> Any:
-        tensor: Any = self._device.Tensor(array)  # type: ignore[union-attr]
+        tensor: Any = self._device.Tensor(array)
         tensor._requires_grad = kind.requires_grad
         if not kind.contiguous:
             tensor._strides = np.empty(array.shape, array.dtype, order="F")
@@ -92,7 +94,7 @@ class Trace(Session):
 
     def execute(self) -> None:
         """Run the program. Raises Untraceable, with the instruction."""
-        with self._modes(), np.errstate(all="ignore"):
+        with self.environment.entered(self.accounts.max_bytes):
             for index, step in enumerate(self.outline.program.steps):
                 instruction = step.instruction
                 try:
@@ -111,12 +113,12 @@ class Trace(Session):
     def _reason(self, error: Exception) -> str:
         if isinstance(error, (Untraceable, TelegradError)):
             return str(error)
-        if self._device.backend.asks_for_values(error):  # type: ignore[union-attr]
+        if self._device.backend.asks_for_values(error):
             return NEEDED
         return f"{type(error).__name__}: {error}".partition("\n")[0]
 
     def _upload(self, instruction: Any) -> None:
-        tensor: Any = self._device.Tensor(next(self._uploads))  # type: ignore[union-attr]
+        tensor: Any = self._device.Tensor(next(self._uploads))
         if instruction.attrs.get("requires_grad"):
             tensor.requires_grad_()
         self._bind(instruction, [tensor])
@@ -129,19 +131,33 @@ class Trace(Session):
             array = tensor._data if wanted else None
             self.fetches.append((number_of(name), describe(name, tensor), tensor._cell, array))
 
-    def apply_function(
-        self, name: str, tensors: Sequence[Any], parameters: Mapping[str, Any], cast_to: DType | None, decisions: bool
-    ) -> Sequence[Any]:
-        """Apply the function that the session had; one that decides by values cannot be traced, so none did."""
-        with autocast_to(self.device, cast_to):
-            outputs: Sequence[Any] = self._applied[name].call(tensors, parameters, DataAlone())
-        return [*outputs, self._device.upload(np.array([], bool))] if decisions else outputs  # type: ignore[union-attr]
 
-    def _account(self, tensor: Any) -> None:
-        self.bytes += math.prod(tensor._data.shape) * tensor._data.dtype.itemsize
+class Total(Accounts):
+    """The bytes of all results together, those that were freed included: nothing is held to a limit here."""
 
-    def _recount(self, inputs: Sequence[Any]) -> None:
-        """Nothing is held to a limit here."""
+    def __init__(self) -> None:
+        super().__init__(max_bytes=2**62)
+
+    def count(self, array: Any, lent: bool = False) -> None:
+        """Add a result's."""
+        self.used_bytes += math.prod(array.shape) * array.dtype.itemsize
+
+    def recount(self, inputs: Sequence[Any]) -> None:
+        """Nothing: no memory is taken where there are no values."""
+
+
+class Applied(SessionLibrary):
+    """The functions that the session had; one that decides by values cannot be traced, so none did."""
+
+    def __init__(self, functions: Iterable[tuple[str, Applicable]]) -> None:
+        super().__init__(Library())
+        self._functions.update(functions)
+
+    def apply(
+        self, name: str, tensors: Sequence[Any], parameters: Mapping[str, Any], accounts: Accounts
+    ) -> tuple[Sequence[Any], list[bool]]:
+        """Call a function."""
+        return self.find(name).call(tensors, parameters, DataAlone()), []
 
 
 class DataAlone(Budget):

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from ...answer import Answer, describe
 from ...dtypes import FLOATING
-from ...session import Answer, Session, describe
+from ...session import Session
 from ...tensor import Tensor
 from .executable import Executable
 from .facts import Found
@@ -35,7 +36,7 @@ class Trial:
         self._generator = generator
         self._outcome = outcome = executable.outcome
         self._ids, self._outline, self._exact = ids, outcome.outline, executable.exact
-        self._copy = Session(dtype=session.dtype, max_bytes=2**62)
+        self._copy = Session(dtype=session.environment.dtype, max_bytes=2**62)
         self._taken = [_copied(tensor) for tensor in found.tensors]
         for tensor, kind in zip(self._taken, found.kinds.tensors, strict=True):
             tensor._grad = None if kind.grad is None else self._taken[kind.grad]
@@ -51,7 +52,7 @@ class Trial:
                 return f"{name}, when it is fetched"
             if value.array is not None and not self._alike(other.array, value.array):
                 return f"the value of {name}, when it is fetched"
-        if self._generator.bit_generator.state != session.generator.bit_generator.state:
+        if self._generator.bit_generator.state != session.environment.generator.bit_generator.state:
             return "how many random numbers it draws"
         places = [*self._outline.taken, *self._outline.made, *self._outline.freed]
         ours, theirs = [[s.tensors.get(self._ids[i]) for i in places] for s in (self._copy, session)]

@@ -1,0 +1,74 @@
+"""When what is recorded for a server goes there, though nobody waits for a value yet.
+
+A message ends where a training step does, before the next batch: no step is torn in two.
+"""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .under_way import UnderWay
+
+FULL_INSTRUCTIONS, FULL_BYTES = 10_000, 32 * 2**20
+"""More than this is not held back, be it recorded or under way: it is sent, and if need be waited for."""
+AHEAD_INSTRUCTIONS, AHEAD_BYTES = 1_000, 64 * 2**10
+"""So much is worth a message of its own, unless the server is busy."""
+AHEAD_STEPS = 4
+"""So many training steps, too, if no value was waited for meanwhile."""
+AHEAD_S = 2.0
+"""What was recorded so long ago is sent when the next instruction is recorded. Without a thread: one that woke up
+between two instructions would tear steps apart, and who records nothing more has nothing to gain."""
+LEAD_BYTES = 2**20
+"""So far the recording runs ahead of a busy server. Then it is sent, and if there is no room for it, waits."""
+
+
+class Pace:
+    """What of a session's recording the decision to send it depends on, beside its length.
+
+    ``due`` and ``enough`` are for whoever records: past either of them, and before every upload, it is time to ask.
+    """
+
+    __slots__ = ("_steps", "due", "enough")
+
+    def __init__(self) -> None:
+        self.due = 0.0
+        """When what is recorded is old."""
+        self.enough = AHEAD_INSTRUCTIONS
+        """How many instructions are: any number where a training step has just ended."""
+        self._steps = 0
+        """How many steps ended since a value was waited for."""
+
+    def begin(self) -> None:
+        """Note that the first instruction of a message is recorded."""
+        self.due = monotonic() + AHEAD_S
+
+    def end_step(self) -> None:
+        """Note that a training step ends with what was recorded last."""
+        if self.enough:
+            self.enough = 0
+            self._steps += 1
+
+    def go_on(self) -> None:
+        """Note that the next step begins, or the next message."""
+        self.enough = AHEAD_INSTRUCTIONS
+
+    def note_wait(self) -> None:
+        """Note that somebody waits for a value: whoever does after each step gains nothing by another message."""
+        self._steps = 0
+
+    def is_time(self, length: int, nbytes: int, under_way: UnderWay) -> bool:
+        """Whether so many instructions, which upload so many bytes, are to go to a server now."""
+        if under_way.error is not None:
+            return False  # nothing more runs until somebody has heard of it
+        if is_full(length, nbytes) or nbytes >= LEAD_BYTES:
+            return True
+        stepped = not self.enough and (nbytes >= AHEAD_BYTES or self._steps >= AHEAD_STEPS)
+        worthwhile = stepped or length >= AHEAD_INSTRUCTIONS or monotonic() > self.due
+        return worthwhile and under_way.is_welcome(nbytes)
+
+
+def is_full(length: int, nbytes: int) -> bool:
+    """Whether so much is not held back, wherever it goes."""
+    return length >= FULL_INSTRUCTIONS or nbytes >= FULL_BYTES

@@ -1,0 +1,91 @@
+"""The programs that were sent and are not answered yet: how many there may be, and what became of them."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from telegrad_engine.answer import Answer
+from telegrad_engine.errors import TelegradError
+
+from .pace import FULL_BYTES
+from .recording import Recording
+from .transports import Transport
+
+AHEAD_PROGRAMS = 2
+"""With one program that runs and one behind it a server is busy: it gains nothing by more, but by longer ones."""
+
+
+class UnderWay:
+    """Those of one session, in their order.
+
+    Where one has failed, ``error`` says how. It and those behind it, which do not run, stay until they are taken
+    back; no more may be sent until then.
+    """
+
+    def __init__(self, transport: Transport) -> None:
+        self.error: TelegradError | None = None
+        self._transport = transport
+        self._sent: deque[Recording] = deque()
+
+    def __len__(self) -> int:
+        return len(self._sent)
+
+    def send(self, recording: Recording, packed: object) -> None:
+        """Send a program, packed by the transport."""
+        self._sent.append(recording)
+        try:
+            self._transport.send(packed)
+        except TelegradError as error:
+            self.error = error
+        except BaseException:
+            self._abandon()
+            raise
+
+    def make_room(self, nbytes: int) -> bool:
+        """Wait until a program that uploads so many bytes may be sent. False if one before it failed."""
+        while self._sent and self.error is None and self._is_full(nbytes):
+            self._settle()
+        return self.error is None
+
+    def is_welcome(self, nbytes: int) -> bool:
+        """Whether such a program may be sent without a wait, and the server has not enough to do as it is."""
+        while self._sent and self.error is None and self._transport.answered:
+            self._settle()
+        return self.error is None and len(self._sent) < AHEAD_PROGRAMS and not self._is_full(nbytes)
+
+    def land(self) -> tuple[Recording, Answer] | None:
+        """Wait for all answers, up to the first that failed: the last program and what it brings back, if it has."""
+        last = None
+        while self._sent and self.error is None:
+            last = self._settle()
+        return last
+
+    def take_back(self) -> list[Recording]:
+        """The program that failed and those behind it, which nobody waits for any more."""
+        recordings = list(self._sent)
+        self._sent.clear()
+        self.error = None
+        self._transport.forget()
+        return recordings
+
+    def _is_full(self, nbytes: int) -> bool:
+        """Whether so much is under way that what is recorded has to wait."""
+        sent = sum(recording.nbytes for recording in self._sent)
+        return len(self._sent) >= self._transport.room or sent + nbytes > FULL_BYTES
+
+    def _settle(self) -> tuple[Recording, Answer] | None:
+        """Wait for the first answer; None if it is an error."""
+        try:
+            answer = self._transport.receive()
+        except TelegradError as error:
+            self.error = error
+            return None
+        except BaseException:
+            self._abandon()
+            raise
+        return self._sent.popleft(), answer
+
+    def _abandon(self) -> None:
+        """After a Ctrl-C: what is under way runs, but nobody waits for it."""
+        self._sent.clear()
+        self._transport.forget()

@@ -1,0 +1,49 @@
+"""The backward pass where values are elsewhere: what it would do to the graph, and the errors that it would raise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .backward import _Pass
+from .errors import GraphFreed, NotSupported
+from .graph import FREED, Node
+from .specs import Spec
+from .stale import FREED_TEXT, free, modified_since
+
+
+class ShadowPass(_Pass):
+    """A pass that evaluates nothing: it finds where gradients arrive, raises what the real one would, and frees."""
+
+    def _evaluate_hooked(self, node: Node, grad: Any) -> None:
+        if node.hooks.surround:
+            raise NotSupported("hooks on nodes and on saved tensors need the values, which are elsewhere")
+        super()._evaluate_hooked(node, grad)
+
+    def _evaluate(self, node: Node, grad: Any) -> None:
+        for edge, spec in self.derive(node).items():
+            if spec is None:
+                self._done(node.next[edge])
+            else:
+                self.send(node.next[edge], node.slots[edge] if node.slots else 0, spec, False)
+
+    def derive(self, node: Node) -> dict[int, Any]:
+        """The shape and dtype that belong at each edge, None where none is wanted; frees what the real pass would."""
+        if node.saved is FREED:
+            raise GraphFreed(FREED_TEXT)
+        for _, cell, version in node.versions:
+            if cell[0] != version:
+                raise modified_since(node)
+        targets, slots, needed = node.next, node.slots, self.needed
+        none = node.op.edges_without_gradient(node.attrs)
+        found: dict[int, Any] = {}
+        for edge in [edge for step in node.plan.steps for edge in step.edges]:
+            target = targets[edge]
+            if target is None or edge in none or (needed is not None and target not in needed):
+                found[edge] = None
+                continue
+            slot = slots[edge] if slots else 0
+            spec = target._data if target.is_sink else target
+            found[edge] = spec if not slot else Spec(*target.specs[slot])
+        if node.plan.holds_tensors and not self.keep_graph:
+            free(node)
+        return found
