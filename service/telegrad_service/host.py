@@ -227,12 +227,12 @@ class InProcessHost(SessionHost):
                 await handle.give_up_waiting()
 
     async def drain(self, seconds: float) -> bool:
-        """Refuse new work and wait for the threads to finish what they have."""
+        """Refuse new work, wait for the threads to finish what they have, and for the streams to have answered it."""
         self.draining = True
         for handle in self._sessions.values():
             handle.stop_streams(GOING_AWAY, "the server is about to stop")
         deadline = time.monotonic() + seconds
-        while busy := any(handle.busy for handle in self._sessions.values()):
+        while busy := any(handle.busy or handle.streams for handle in self._sessions.values()):
             if time.monotonic() > deadline:
                 for handle in self._sessions.values():
                     handle.abandon(ServerBusy("the server stopped before this was finished"))

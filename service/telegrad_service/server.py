@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -16,8 +17,6 @@ from .websocket import StreamProtocol
 
 CLOSE_S = 5
 """Seconds that connections get to end after the last program did."""
-PING_S = 20
-"""Seconds between pings on a stream, which keep what is between it and its client from forgetting the connection."""
 KEEP_ALIVE_S = 75
 """Seconds that an idle connection stays open: a person at a prompt thinks for longer than uvicorn's five."""
 
@@ -36,13 +35,14 @@ class Server(uvicorn.Server):
                 log_level=settings.log_level,
                 access_log=False,
                 server_header=False,
-                timeout_graceful_shutdown=CLOSE_S,
+                timeout_graceful_shutdown=CLOSE_S + 1,
                 timeout_keep_alive=KEEP_ALIVE_S,
                 ws=StreamProtocol,
                 ws_max_size=settings.max_body_bytes,
                 ws_per_message_deflate=False,
-                ws_ping_interval=PING_S,
-                # A client that waits for nothing need not read, so it may not answer; TCP says when it is gone.
+                ws_ping_interval=settings.stream_ping_s,
+                # A client that waits for nothing need not read, so it may not answer. Whether it is still there TCP
+                # finds out by itself, as long as there is something to be acknowledged now and then: the pings.
                 ws_ping_timeout=None,
             )
         )
@@ -71,6 +71,15 @@ class Server(uvicorn.Server):
             return
         loop = asyncio.get_running_loop()
         loop.call_soon_threadsafe(self._start_draining)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Close; who has not taken by then what was sent is cut off, or the event loop could not end."""
+        asyncio.get_running_loop().call_later(CLOSE_S, self._cut_off)
+        await super().shutdown(sockets)
+
+    def _cut_off(self) -> None:
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
 
     def _start_draining(self) -> None:
         if self._draining is None:

@@ -69,6 +69,11 @@ class Settings(Address):
         gt=0,
         description="seconds of idleness after which a session gives up the passes that wait for its client",
     )
+    stream_ping_s: float = Field(
+        default=20,
+        gt=0,
+        description="seconds between pings on a stream; one that ends waits so long for a client that takes nothing",
+    )
     drain_s: float = Field(
         default=30, ge=0, description="seconds that running programs get to finish when the server stops"
     )

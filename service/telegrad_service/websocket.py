@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import CloseCode, Frame
 from websockets.protocol import State
 
 _BINARY = 0x82
@@ -32,6 +33,8 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         """The beginning of a frame of which too little is here to know how long it is."""
         self._frame: _Frame | None = None
         """The message that is arriving."""
+        self._every_s = float(self.config.ws_ping_interval or 0)
+        """Seconds between pings; a client to whom goodbye was said has as many to take something."""
 
     def data_received(self, data: bytes) -> None:
         """Take what has arrived, in whatever pieces."""
@@ -78,18 +81,60 @@ class StreamProtocol(WebSocketsSansIOProtocol):
             self.read_paused = True
             self.transport.pause_reading()
 
+    async def receive(self) -> Any:
+        """The next message. Reading goes on when there is none left, if the client takes what is sent."""
+        message = await self.queue.get()
+        if self.read_paused and self.queue.empty():
+            self.read_paused = False
+            if self.writable.is_set():
+                self.transport.resume_reading()
+        return message
+
     async def send(self, message: Any) -> None:
         """Send what the application says; its bytes without copying them into a frame."""
+        if message["type"] == "websocket.close" and message["code"] != CloseCode.GOING_AWAY:
+            self._let_go()  # a server that stops has its own patience
+        await self.writable.wait()
+        if self.handshake_complete and (self.disconnected or self.close_sent):
+            raise ClientDisconnected
         body = message.get("bytes")
-        if body is None or message["type"] != "websocket.send" or self.close_sent or not self.handshake_complete:
+        if body is None or message["type"] != "websocket.send" or not self.handshake_complete:
             await super().send(message)
             return
-        await self.writable.wait()
-        if self.disconnected or self.conn.state is not State.OPEN:
+        if self.conn.state is not State.OPEN:
             raise ClientDisconnected
         self.transport.writelines([_header(len(body)), body])
 
-    # Pings are answered as they are read: who sends them and does not take the answers is not read from either.
+    def _let_go(self, left: int = 0) -> None:
+        """Cut off a client to whom goodbye was said, and who has taken nothing since ``left`` bytes waited for it."""
+        waiting = 0 if self.disconnected else self.transport.get_write_buffer_size()
+        if waiting and waiting == left:
+            self.transport.abort()
+        elif not self.disconnected:
+            self.loop.call_later(self._every_s, self._let_go, waiting)
+
+    def handle_cont(self, event: Frame) -> None:
+        """Append the next part of a message: kept apart, a great many of a byte each would take 40 times its size."""
+        parts: list[Any] = self.frames
+        if not isinstance(parts[0], bytearray):
+            parts[0] = bytearray(parts[0])
+        parts[0] += event.data
+        if event.fin:
+            self.send_receive_event_to_app()
+
+    # Pings of the client's are answered as they are read: who does not take the answers is not read from either.
+
+    def schedule_ping(self) -> None:
+        """Ping at even intervals. The library deducts how long the last answer took: nothing is left where a client
+        that reads when it needs to has answered late."""
+        self.ping_timer = self.loop.call_later(self._every_s, self.send_keepalive_ping)
+
+    def send_keepalive_ping(self) -> None:
+        """Ping a client that takes what is sent; otherwise there is enough under way to tell whether it is there."""
+        if self.writable.is_set():
+            super().send_keepalive_ping()
+        else:
+            self.schedule_ping()
 
     def pause_writing(self) -> None:
         """The client does not take what is sent."""

@@ -91,11 +91,17 @@ def _numbered_answer(
         answer = session.run(wire.program_of(metadata, arrays, max_depth, session.memory))
         content = wire.encode_answer(answer, labels={"sequence": str(number)})
     except TelegradError as error:
-        return Numbered(number, error=error), not isinstance(error, ProgramNotRun)
+        return Numbered(number, error=_bare(error)), not isinstance(error, ProgramNotRun)
     except Exception:
         logger.exception("a program of the stream met an error of the server's own")
         return Numbered(number, error=InternalError(problems.OWN_FAULT)), True
     return Numbered(number, content), answer.pending is not None
+
+
+def _bare(error: TelegradError) -> TelegradError:
+    """An error that may be recorded: without the frames that it came through, which hold the program's arrays."""
+    error.__cause__ = error.__context__ = None
+    return error.with_traceback(None)
 
 
 def run(session: Session, program: Sequence[Instruction]) -> None:

@@ -18,6 +18,7 @@ from telegrad import pace
 from telegrad_engine.errors import ProgramNotRun
 from telegrad_service.launch import running_server
 
+from .cutting import DOWN, UP, Cutter
 from .parity import held
 from .test_ahead import train, wrong_in
 
@@ -81,6 +82,38 @@ def test_what_is_old_is_sent_when_the_next_is_recorded(server: str, monkeypatch:
         x = x + 1
         assert (session.requests, ops(session)) == (1, ["add", "free"])
         assert x.tolist() == [2.0, 2.0, 2.0]
+
+
+def test_an_idle_client_answers_pings_before_its_next_program_and_loses_nothing() -> None:
+    with (
+        running_server(stream_ping_s=0.1) as url,
+        Cutter(url) as proxy,
+        tg.connect(proxy.url, stream=True) as session,
+    ):
+        x = tg.zeros(3)
+        for count in range(1, 4):
+            x += 1
+            assert x.tolist() == [count] * 3
+        up = proxy.passed[UP]
+        x += 1
+        assert x.tolist() == [4] * 3
+        usual = proxy.passed[UP] - up
+        stream: Any = session.recorder.transport
+        connection = stream._programs._socket
+        for count in range(5, 8):
+            time.sleep(0.2)  # until the proxy has passed on what was sent
+            up, down = proxy.passed[UP], proxy.passed[DOWN]
+            time.sleep(0.5)
+            pings = (proxy.passed[DOWN] - down) // 6
+            assert pings > 1
+            assert proxy.passed[UP] == up
+            x += 1
+            assert x.tolist() == [count] * 3
+            deadline = time.monotonic() + 10
+            while (sent := proxy.passed[UP] - up) < usual + 10 * pings and time.monotonic() < deadline:
+                time.sleep(0.01)
+            assert sent >= usual + 10 * pings
+        assert stream._programs._socket is connection
 
 
 # What is not sent -------------------------------------------------------------------------------

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import weakref
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 from starlette.responses import Response
 
 from telegrad_engine.errors import SequenceConflict, ServerBusy
+from telegrad_engine.session import Session
 from telegrad_service.actor import Actor, Workers
 from telegrad_service.sequence import MAX_BYTES, SequenceRecord
+from telegrad_service.work import run_numbered
+
+from .streams import container
 
 
 @pytest.fixture
@@ -116,3 +123,15 @@ def test_a_request_that_did_not_happen_keeps_its_number() -> None:
         assert (await record.once(3, 0, lambda: answer(200))).body == large
 
     asyncio.run(go())
+
+
+def test_the_record_of_a_failed_program_holds_none_of_its_arrays() -> None:
+    program = [{"op": "neg", "in": ["nope"], "out": ["never"]}, {"op": "tensor", "out": ["x"]}]
+    body = np.frombuffer(container(1, *program, x=np.zeros(1000, np.float32)), np.uint8).copy()
+    held = weakref.ref(body)
+    record = SequenceRecord()
+    answer = run_numbered(Session(), record, memoryview(body), 64, 2**20)
+    assert isinstance(answer.error, LookupError)
+    del body
+    gc.collect()
+    assert held() is None and record.failed == 1

@@ -18,7 +18,7 @@ from websockets.exceptions import InvalidStatus
 
 from ..frames import bomb, hiding, unsized
 from .conftest import SessionClient, problem, running
-from .test_stream import ADD, UP, Talk, container, dial, fetch, is_problem
+from .streams import ADD, UP, Talk, container, dial, fetch, is_problem
 
 MIB = 2**20
 GIB = 2**30

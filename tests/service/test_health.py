@@ -14,13 +14,13 @@ import pytest
 from .conftest import STOP_S, SessionClient, problem, running
 
 
-def slow_program(seconds: float) -> list[dict[str, object]]:
-    """Instructions that keep a session busy for about so long, measured here with the same engine."""
+def slow_program(seconds: float, name: str = "x") -> list[dict[str, object]]:
+    """Instructions that keep a session busy for about so long with a tensor, measured here with the same engine."""
     from telegrad_engine.program import parse_program
     from telegrad_engine.session import Session
 
-    setup = [{"op": "randn", "out": ["x"], "attrs": {"size": [2000, 2000]}}]
-    step = {"op": "exp", "in": ["x"]}
+    setup = [{"op": "randn", "out": [name], "attrs": {"size": [2000, 2000]}}]
+    step = {"op": "exp", "in": [name]}
     session = Session()
     session.run(parse_program(setup))
     start = time.perf_counter()

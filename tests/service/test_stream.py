@@ -3,73 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 import struct
-import threading
-import time
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import httpx
 import numpy as np
 import pytest
 from safetensors import deserialize
 from safetensors.numpy import load, save
-from websockets.exceptions import ConnectionClosed, InvalidStatus
-from websockets.sync.client import ClientConnection, connect
+from websockets.exceptions import InvalidStatus
 
-from .conftest import SessionClient, running
-
-TIMEOUT_S = 20
-
-
-def dial(session: SessionClient, query: str = "", **options: Any) -> ClientConnection:
-    """A connection to the session's stream."""
-    address = str(session.client.base_url).rstrip("/").replace("http", "ws", 1)
-    return connect(f"{address}{session.path}/stream{query}", compression=None, max_size=None, **options).__enter__()
-
-
-class Talk:
-    """One connection, after the server's greeting."""
-
-    def __init__(self, session: SessionClient) -> None:
-        self.socket = dial(session)
-        self.greeting = json.loads(self.socket.recv(TIMEOUT_S))
-
-    def send(self, number: int, *instructions: dict[str, Any], seen: int | None = None, **arrays: Any) -> None:
-        self.socket.send(container(number, *instructions, seen=seen, **arrays))
-
-    def receive(self) -> Any:
-        """A problem document, or the metadata and tensors of an answer."""
-        frame = self.socket.recv(TIMEOUT_S)
-        if isinstance(frame, str):
-            return json.loads(frame)
-        size = int.from_bytes(frame[:8], "little")
-        metadata = json.loads(frame[8 : 8 + size])["__metadata__"]
-        return {"sequence": int(metadata["sequence"]), **json.loads(metadata["answer"]), "arrays": load(frame)}
-
-    def ask(self, number: int, *instructions: dict[str, Any], **options: Any) -> Any:
-        self.send(number, *instructions, **options)
-        return self.receive()
-
-    def say(self, frame: bytes) -> Any:
-        self.socket.send(frame)
-        return self.receive()
-
-    def closed(self) -> int:
-        """The code with which the server closes; what it says before is of no matter."""
-        with pytest.raises(ConnectionClosed) as caught:
-            while True:
-                self.socket.recv(TIMEOUT_S)
-        assert caught.value.rcvd is not None
-        return caught.value.rcvd.code
-
-
-def container(number: Any, *instructions: dict[str, Any], seen: int | None = None, **arrays: Any) -> bytes:
-    metadata = {"program": json.dumps(instructions), "seen": str(number - 1 if seen is None else seen)}
-    return save(arrays, {**metadata, "sequence": str(number)})
+from .conftest import SessionClient
+from .streams import ADD, BAD, UP, Raw, Talk, container, dial, fetch, is_problem, written
 
 
 @pytest.fixture
@@ -77,20 +23,6 @@ def talk(session: SessionClient) -> Iterator[Talk]:
     made = Talk(session)
     yield made
     made.socket.close()
-
-
-UP = {"op": "tensor", "out": ["x"]}
-ADD = {"op": "add_", "in": ["x", 1]}
-BAD = {"op": "neg", "in": ["nope"], "out": ["never"]}
-
-
-def fetch(*names: str) -> dict[str, Any]:
-    return {"op": "fetch", "in": [list(names)]}
-
-
-def is_problem(found: dict[str, Any], status: int, slug: str, number: int | None) -> None:
-    assert (found["status"], found["type"], found["sequence"]) == (status, f"urn:telegrad:problem:{slug}", number)
-    assert found["title"] and found["detail"]
 
 
 def test_the_first_frame_says_where_the_session_is(session: SessionClient, talk: Talk) -> None:
@@ -254,46 +186,6 @@ def test_a_session_that_is_not_there(client: httpx.Client, session: SessionClien
     assert json.loads(response.body or b"")["type"] == "urn:telegrad:problem:unknown-session"
 
 
-class Raw:
-    """A connection on which anything can be written."""
-
-    def __init__(self, session: SessionClient, timeout: float = TIMEOUT_S) -> None:
-        url = session.client.base_url
-        self.socket = socket.create_connection((url.host, url.port), timeout)
-        key = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
-        start = f"GET {session.path}/stream HTTP/1.1\r\nHost: {url.host}\r\nSec-WebSocket-Version: 13\r\n{key}\r\n"
-        self.socket.sendall(start.encode())
-        self.file = self.socket.makefile("rb")
-        assert b"101" in self.file.readline()
-        while self.file.readline() != b"\r\n":
-            pass
-        assert self.frame()[0] == 0x81
-
-    def frame(self) -> tuple[int, bytes]:
-        """The first byte and the payload of the next frame; of none, at the end."""
-        head = self.file.read(2)
-        if len(head) < 2:
-            return 0, b""
-        length = head[1]
-        if length > 125:
-            length = int.from_bytes(self.file.read(2 if length == 126 else 8), "big")
-        return head[0], self.file.read(length)
-
-    def close(self) -> None:
-        self.file.close()
-        self.socket.close()
-
-
-def written(first: int, payload: bytes, masked: bool = True) -> bytes:
-    """A frame as a client writes it."""
-    size, flag = len(payload), 0x80 * masked
-    head = struct.pack("!BB", first, flag | size) if size < 126 else struct.pack("!BBH", first, flag | 126, size)
-    if not masked:
-        return head + payload
-    mask = os.urandom(4)
-    return head + mask + bytes(b ^ mask[i % 4] for i, b in enumerate(payload))
-
-
 @pytest.fixture
 def raw(session: SessionClient) -> Iterator[Raw]:
     made = Raw(session)
@@ -348,72 +240,3 @@ def test_frames_that_are_none(session: SessionClient, raw: Raw, data: bytes, cod
     assert first == 0x88 and int.from_bytes(payload[:2], "big") in (code, 1002, 1009)
     assert raw.frame() == (0, b"")
     session.assert_usable()
-
-
-# Ends -------------------------------------------------------------------------------------------
-
-
-def test_the_end_of_the_session_is_the_end_of_its_stream(client: httpx.Client, session: SessionClient) -> None:
-    talk = Talk(session)
-    client.delete(session.path)
-    assert talk.closed() == 4404
-
-
-def test_an_idle_session_expires_under_an_open_stream() -> None:
-    with running() as (url, _), httpx.Client(base_url=url) as client:
-        assert Talk(SessionClient(client, ttl_s=0.2)).closed() == 4404
-
-
-def test_a_server_that_stops_finishes_what_runs_and_says_so() -> None:
-    with running() as (url, process), httpx.Client(base_url=url) as client:
-        session = SessionClient(client)
-        talk, idle = Talk(session), Talk(SessionClient(client))
-        slow = [{"op": "matmul", "in": ["x", "x"], "out": [f"y{i}"]} for i in range(40)]
-        talk.send(1, UP, *slow, x=np.zeros((400, 400), np.float32))
-        talk.send(2, *({"op": "exp", "in": ["x"], "out": [f"z{i}"]} for i in range(40)), seen=0)
-        time.sleep(0.05)
-        process.terminate()
-        assert idle.closed() == 1001
-        assert talk.closed() == 1001
-        assert process.wait(TIMEOUT_S) in (0, -15)
-
-
-# Floods -----------------------------------------------------------------------------------------
-
-MIB = 2**20
-
-
-def peak(process: Any) -> int:
-    """The most memory that a process ever had, in bytes."""
-    status = Path(f"/proc/{process.pid}/status").read_text()
-    return int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]) * 1024
-
-
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
-@pytest.mark.parametrize("kind", ["programs", "repeats", "pings", "fragments"])
-def test_who_floods_without_reading_costs_bounded_memory(kind: str) -> None:
-    with running("--max-body-bytes", str(16 * MIB)) as (url, process), httpx.Client(base_url=url) as client:
-        session = SessionClient(client)
-        talk = Talk(session)
-        talk.ask(1, UP, x=np.zeros(8 * MIB, np.uint8))
-        talk.socket.close()
-        raw = Raw(session, timeout=1.0)
-        before, sent = peak(process), 0
-        ask = [container(n if kind == "programs" else 2, fetch("x"), seen=1) for n in range(2, 4000)]
-        flood = {
-            "programs": (written(0x82, body) for body in ask),
-            "repeats": (written(0x82, body) for body in ask),
-            "pings": (written(0x89, b"p" * 125) * 1000 for _ in range(4000)),
-            "fragments": (written(0x02 if i == 0 else 0x00, b"f" * 60_000) for i in range(8000)),
-        }[kind]
-        stuck = threading.Event()
-        try:
-            for piece in flood:
-                raw.socket.sendall(piece)
-                sent += len(piece)
-        except OSError:
-            stuck.set()
-        assert httpx.get(f"{url}/healthz").status_code == 200
-        assert peak(process) - before < 128 * MIB, sent
-        raw.close()
-        session.assert_usable()

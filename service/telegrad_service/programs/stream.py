@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -24,6 +25,7 @@ from .. import encodings, problems, work
 from ..host import GOING_AWAY, TAKEN_OVER, SessionHandle
 from ..settings import Settings
 
+logger = logging.getLogger(__name__)
 T = TypeVar("T")
 PATH = "/v1/sessions/{session}/stream"
 UNSUPPORTED = 1003
@@ -32,6 +34,8 @@ AT_ONCE = 2
 """How many programs of one stream may wait or run: with one behind it, a session goes from one to the next at once."""
 TOO_LONG = 1009
 """The one for a message that is too long, whether it is so as it comes or when it is unpacked."""
+OWN_FAULT = 1011
+"""The one for what should not happen."""
 
 
 async def stream(websocket: WebSocket) -> None:
@@ -64,7 +68,7 @@ class Stream:
         self._waiting: set[asyncio.Task[Any] | None] = set()
         """Which of the two wait for the client, or for their turn, and can be broken off."""
         self._count = 0
-        """How many are under way; while there are any, the turn to use a number is this stream's."""
+        """How many run or are about to; while there are any, the turn to use a number is this stream's."""
         self._gone = False
         """Whether the client takes no answers any more."""
         self._ending: tuple[int, str] | None = None
@@ -73,8 +77,10 @@ class Stream:
         """Answer what runs, then close."""
         if self._ending is None:
             self._ending = code, reason
+            # An answer can be asked for again, unless the server stops: then a slow client has the time of draining.
+            kept = self._writer if code == GOING_AWAY else None
             for task in self._waiting:
-                if task is not None:
+                if task is not None and task is not kept:
                     task.cancel()
 
     async def serve(self) -> None:
@@ -83,6 +89,16 @@ class Stream:
         # A client that connects again does not believe in its old connection any more.
         self._handle.stop_streams(TAKEN_OVER, "the session's client has connected again")
         self._handle.streams.add(self)
+        try:
+            await self._converse()
+            if self._ending is not None:
+                code, reason = self._ending
+                await self._send({"type": "websocket.close", "code": code, "reason": reason})
+        finally:
+            self._handle.streams.discard(self)
+
+    async def _converse(self) -> None:
+        """Greet, read and answer, until all that was read is answered."""
         self._writer = asyncio.create_task(self._answer())
         try:
             await self._patiently(self._send({"type": "websocket.accept"}))
@@ -95,10 +111,6 @@ class Stream:
         finally:
             self._under_way.put_nowait(None)
             await self._writer
-            self._handle.streams.discard(self)
-        if self._ending is not None:
-            code, reason = self._ending
-            await self._send({"type": "websocket.close", "code": code, "reason": reason})
 
     async def _patiently(self, waiting: Awaitable[T]) -> T:
         """Wait for what may never come: this may be broken off."""
@@ -138,8 +150,15 @@ class Stream:
             if not self._count:
                 await self._patiently(record.turn.acquire())
             self._count += 1
-            running = self._handle.call(work.run_numbered, record, body, *limits)
-            self._under_way.put_nowait(asyncio.ensure_future(running))
+            running = asyncio.ensure_future(self._handle.call(work.run_numbered, record, body, *limits))
+            running.add_done_callback(self._done)
+            self._under_way.put_nowait(running)
+
+    def _done(self, running: asyncio.Task[work.Numbered]) -> None:
+        """A program has come to its end: nobody's turn has to wait until its client takes the answer."""
+        self._count -= 1
+        if not self._count:
+            self._handle.sequence.turn.release()
 
     # Answering ---------------------------------------------------------------------------
 
@@ -149,20 +168,28 @@ class Stream:
             try:
                 answer = await self._message(await running)
                 if answer is not None and not self._gone:
-                    await self._patiently(self._send(answer))
+                    await self._deliver(answer)
             except ServerBusy as busy:
                 self.stop(GOING_AWAY, busy.detail)
             except asyncio.CancelledError:
                 if self._ending is None:
                     raise
                 self._gone = True
-            except WebSocketDisconnect:
+            except (WebSocketDisconnect, TimeoutError):
                 self._gone = True
+            except Exception:
+                logger.exception("a stream met an error of the server's own")
+                self.stop(OWN_FAULT, problems.OWN_FAULT)
             finally:
-                self._count -= 1
-                if not self._count:
-                    self._handle.sequence.turn.release()
                 self._room.release()
+
+    async def _deliver(self, answer: Message) -> None:
+        """Send an answer as soon as the client takes it; a stream that ends waits for that only so long."""
+        if self._ending is None:
+            await self._patiently(self._send(answer))
+            return
+        async with asyncio.timeout(None if self._ending[0] == GOING_AWAY else self._settings.stream_ping_s):
+            await self._send(answer)
 
     async def _message(self, done: work.Numbered) -> Message | None:
         """An answer as the client takes it; None where the stream is to end instead."""
