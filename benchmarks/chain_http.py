@@ -13,7 +13,7 @@ import torch
 import telegrad as tg
 
 from .chain import chain
-from .compiling import session, settle, traced
+from .compiling import COMPILED, PLANNED, session, settle, traced
 from .timing import Call, Side, Timed
 
 
@@ -39,8 +39,7 @@ def sides(compile: bool) -> Iterator[tuple[Side, Side]]:
     with session(compile) as opened:
         ours = partial(value_and_gradient, tg.tanh)
         call = reading(traced(ours) if compile else ours, tg.tensor(a, requires_grad=True), tg.tensor(b))
-        if compile:
-            settle(opened, call)
+        settle(opened, call, COMPILED if compile else PLANNED)
         yield call, reading(theirs, x, w)
 
 

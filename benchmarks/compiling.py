@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,6 +12,8 @@ from telegrad_service.launch import running_server
 
 from .timing import Call, Unavailable
 
+PLANNED, COMPILED = "planned_runs", "compiled_runs"
+"""The ways to run as one executable, as a session reports them."""
 TURNS, MOST_EAGER, MOST_S = 50, 0.1, 20.0
 """Warm until of the programs of so many turns no larger part runs eagerly, or for so many seconds."""
 
@@ -23,32 +25,32 @@ def session(compile: bool = False) -> Iterator[tg.Session]:
         yield opened
 
 
-def settle(opened: tg.Session, turn: Call) -> None:
-    """Take turns of a loop until the server has compiled what it will of it.
+def settle(opened: tg.Session, turn: Call, *ways: str) -> None:
+    """Take turns of a loop until the server has planned, or compiled, what it will of it.
 
     The server may find a program quicker one instruction at a time, and then runs it so.
     """
     deadline = time.monotonic() + MOST_S
     while time.monotonic() < deadline:
-        before = _runs(opened)
+        before = _runs(opened, ways)
         for _ in range(TURNS):
             turn()
-        runs, compiled = (now - then for now, then in zip(_runs(opened), before, strict=True))
-        if runs - compiled <= MOST_EAGER * runs:
+        runs, as_one = (now - then for now, then in zip(_runs(opened, ways), before, strict=True))
+        if runs - as_one <= MOST_EAGER * runs:
             break
 
 
 def need_compiled(opened: tg.Session) -> None:
     """Raise Unavailable, saying why, if nothing in a session has run compiled."""
-    if not _runs(opened)[1]:
+    if not _runs(opened, [COMPILED])[1]:
         reasons = {str(report["reason"]) for report in opened.compiled() if report["reason"]}
         raise Unavailable(f"nothing was compiled: {'; '.join(sorted(reasons))}")
 
 
-def _runs(opened: tg.Session) -> tuple[int, int]:
-    """How often programs ran that recur, and how often of these compiled."""
+def _runs(opened: tg.Session, ways: Sequence[str]) -> tuple[int, int]:
+    """How often programs ran that recur, and how often of these in one of the ways."""
     reports = opened.compiled()
-    return sum(report["runs"] for report in reports), sum(report["compiled_runs"] for report in reports)
+    return sum(report["runs"] for report in reports), sum(report[way] for report in reports for way in ways)
 
 
 def traced(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -20,7 +20,7 @@ import torch
 
 import telegrad as tg
 
-from .compiling import need_compiled, session, settle
+from .compiling import COMPILED, PLANNED, need_compiled, session, settle
 from .peers import peer
 from .timing import Call, Side, Timed
 
@@ -98,8 +98,8 @@ def in_process(
         our_net, step = network(tg)
         our_net.load_state_dict(net.state_dict())
         turn = loop(step, ours(), read_every)
+        settle(opened, turn, COMPILED if compile else PLANNED)
         if compile:
-            settle(opened, turn)
             need_compiled(opened)
         yield turn, loop(torch_step, theirs(), read_every)
 
@@ -107,9 +107,11 @@ def in_process(
 @contextmanager
 def over_rpc() -> Iterator[tuple[Side, Side]]:
     """A step on our server, and on a server of torch's."""
-    with session(), peer("mlp_torch_rpc.py", python=Path(sys.executable)) as theirs:
+    with session() as opened, peer("mlp_torch_rpc.py", python=Path(sys.executable)) as theirs:
         _, step = network(tg)
-        yield loop(step, fresh(tg), 10), theirs
+        turn = loop(step, fresh(tg), 10)
+        settle(opened, turn, PLANNED)
+        yield turn, theirs
 
 
 WHAT = "MLP 784-128-10 step over loopback"
