@@ -108,10 +108,26 @@ def get(name: str) -> Optimizer:
     return OPTIMIZERS[name]
 
 
-def step(name: str, params: Sequence[Any], states: Sequence[Sequence[Any]], given: Mapping[str, Any]) -> None:
-    """Move every parameter that has a gradient. ``states`` has one list of tensors per state of the algorithm."""
+def rate(array: Any) -> Any:
+    """The learning rate in an array of one element. Raises InvalidArgument, InvalidValue for what is none."""
+    if array.shape or array.dtype.kind != "f":
+        raise InvalidArgument(f"lr must be one floating number, not {array.dtype} of shape {tuple(array.shape)}")
+    if not holds((array >= 0) & (array < math.inf), True):
+        raise InvalidValue(f"Invalid lr value: {float(array)}")
+    return number(array)
+
+
+def step(
+    name: str, params: Sequence[Any], states: Sequence[Sequence[Any]], given: Mapping[str, Any], lr: Any = None
+) -> None:
+    """Move every parameter that has a gradient. ``states`` has one list of tensors per state of the algorithm.
+
+    ``lr`` is the learning rate where it is not among the settings.
+    """
     algorithm = get(name)
     settings = algorithm.settings(given)
+    if lr is not None:
+        settings["lr"] = lr
     labels = algorithm.states_for(settings)
     if len(states) != len(labels) or any(len(s) != len(params) for s in states):
         raise InvalidArgument(

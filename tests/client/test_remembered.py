@@ -71,3 +71,41 @@ def test_what_is_sent_gets_short() -> None:
 
     sizes = [sum(map(len, packer.pack(program(turn)).encode({}))) for turn in range(4)]
     assert sizes[1] > sizes[2] == sizes[3] < sizes[0] / 3
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "NAdam", "RAdam", "Adagrad", "RMSprop", "Adadelta", "Adamax"])
+def test_a_schedule_makes_no_other_programs(name: str) -> None:
+    def train(lib: Any) -> list[float]:
+        w = lib.tensor([0.5, -1.5, 2.0], requires_grad=True)
+        options = {"weight_decay": 0.01} if name in ("SGD", "AdamW") else {}
+        optimizer = getattr(lib.optim, name)([w], lr=0.1, **options)
+        schedule = lib.optim.lr_scheduler.CosineAnnealingLR(optimizer, 40)
+        losses = []
+        for step in range(30):
+            optimizer.zero_grad()
+            loss = ((w - lib.tensor([1.0, 2.0, float(step % 3)])) ** 2).sum()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+            losses.append(loss.item())
+        return losses
+
+    with running_server() as url, tg.connect(url) as session:
+        assert train(tg) == pytest.approx(train(torch), rel=1e-5)
+        assert sum(report["planned_runs"] for report in session.compiled()) >= 15
+
+
+def test_a_rate_that_is_none(server: str) -> None:
+    with tg.connect(server) as session:
+        w = tg.tensor([1.0, 2.0], requires_grad=True)
+        w.sum().backward()
+        for bad, text in [(-0.5, "Invalid lr value: -0.5"), (float("nan"), "Invalid lr value: nan")]:
+            rate = tg.tensor(bad, dtype=tg.float64)
+            session.recorder.emit("optim_step", [(w._id,), (), rate._id], (), {"algorithm": "sgd", "settings": {}})
+            with pytest.raises(ValueError, match=text):
+                w.tolist()
+        rate = tg.tensor([0.1, 0.2])
+        session.recorder.emit("optim_step", [(w._id,), (), rate._id], (), {"algorithm": "sgd", "settings": {}})
+        with pytest.raises(TypeError, match="lr must be one floating number"):
+            w.tolist()
+        assert w.tolist() == [1.0, 2.0]

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import copy
 import warnings
+import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
+
+import numpy as np
 
 from telegrad_engine import optim as algorithms
 from telegrad_engine.errors import InvalidArgument, InvalidOperation, InvalidValue, NotSupported
@@ -14,12 +17,15 @@ from telegrad_engine.modes import enable_grad, no_grad
 
 from ..nn.parameter import type_name, zero_grads
 from ..nn.state_dict import in_session_of, is_array
-from ..tensor import Tensor, recorder_of
+from ..tensor import Tensor, recorder_of, upload
 
 STEP = "step"
 """The state that counts steps: a float32 tensor without dimensions, kept in the session as the rest."""
 
 
+_rates: weakref.WeakKeyDictionary[Any, dict[int, tuple[float, bool]]] = weakref.WeakKeyDictionary()
+"""Of each optimizer's groups the rate of the last step, and whether it has ever changed. Not the optimizer's own, for
+tg.compile looks at what a function changes."""
 SCALARS = tuple([STEP if label == "t" else label for label in algorithms.SCALARS])
 """The states that are one number, as state dicts name them."""
 
@@ -101,11 +107,11 @@ class Optimizer:
             with enable_grad():
                 loss = closure()
         with no_grad():
-            for group in self.param_groups:
-                self._step(group)
+            for index, group in enumerate(self.param_groups):
+                self._step(index, group)
         return loss
 
-    def _step(self, group: Mapping[str, Any]) -> None:
+    def _step(self, index: int, group: Mapping[str, Any]) -> None:
         params: list[Tensor] = [p for p in group["params"] if p._has_grad]
         if not params:
             return
@@ -117,15 +123,26 @@ class Optimizer:
         made = {label: [self._state(p, label) for p in params] for label in sorted(labels, key=_scalars_first)}
         states = [made[label] for label in labels]
         ids = tuple([tuple([t._id for t in tensors]) for tensors in states])
-        recorder_of(params).emit(
-            "optim_step",
-            [tuple([p._id for p in params]), ids],
-            (),
-            {"algorithm": name, "settings": settings},
-        )
+        recorder = recorder_of(params)
+        inputs: list[Any] = [tuple([p._id for p in params]), ids]
+        rate = self._rate(index, settings, recorder)
+        if rate is not None:
+            inputs.append(rate._id)
+            del settings["lr"]
+        recorder.emit("optim_step", inputs, (), {"algorithm": name, "settings": settings})
         for tensors in (params, *states):
             for tensor in tensors:
                 tensor._cell[0] += 1
+
+    def _rate(self, index: int, settings: Mapping[str, Any], recorder: Any) -> Tensor | None:
+        """The learning rate as a tensor, where a schedule changes it: so the program stays the same at every rate."""
+        if "emit" in vars(recorder) or not recorder.transport.remote:
+            return None  # what tg.compile looks at has a way of its own for numbers that change
+        rate = settings["lr"]
+        rates = _rates.setdefault(self, {})
+        before, scheduled = rates.get(index, (rate, False))
+        rates[index] = rate, scheduled or rate != before
+        return upload(recorder, np.float64(rate)) if rates[index][1] else None
 
     def _state(self, param: Tensor, label: str) -> Tensor:
         """A state tensor of the algorithm, made before the first step."""

@@ -357,12 +357,16 @@ def optim_step(
     out: Sequence[str],
     params: Arrays,
     states: States = (),
+    lr: Array = None,
     *,
     algorithm: Str,
     settings: Settings = {},  # noqa: B006
 ) -> None:
-    """Move parameters by their gradients: one step of an optimizer, its states given as lists of tensors."""
+    """Move parameters by their gradients: one step of an optimizer, its states given as lists of tensors.
+
+    ``lr``, a tensor of one number, stands in for the setting: with it a program is the same at every rate.
+    """
     for t in params:
         if t._data.dtype not in FLOATING:
             raise DTypeMismatch("an optimizer's parameters have a floating dtype")
-    optim.step(algorithm, params, states, settings)
+    optim.step(algorithm, params, states, settings, None if lr is None else optim.rate(lr._data))
