@@ -10,10 +10,14 @@ so that every step of a loop is the same instruction. SGD and Adam are here, the
 from __future__ import annotations
 
 import inspect
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from .backends.unknown import Number
 from .errors import InvalidArgument, InvalidValue, UnknownOp
 from .modes import state
 from .params import BoolKind, Kind, NumberKind
@@ -87,6 +91,8 @@ def optimizer(
 
 
 def _parse(algorithm: str, name: str, value: Any, default: Any) -> Any:
+    if isinstance(value, Number):
+        return value
     kind: Kind = BoolKind() if isinstance(default, bool) else NumberKind()
     if isinstance(default, tuple):
         if not isinstance(value, (list, tuple)) or len(value) != len(default):
@@ -96,9 +102,14 @@ def _parse(algorithm: str, name: str, value: Any, default: Any) -> Any:
         parsed = kind.parse(value)
     except TypeError:
         raise InvalidArgument(f"{algorithm}: {name} must be {kind.word}, not {type(value).__name__}") from None
-    if not isinstance(default, bool) and not (math.isfinite(parsed) and parsed >= 0):
-        raise InvalidValue(f"Invalid {name} value: {parsed}")
+    if not isinstance(default, bool):
+        _check_number(name, parsed)
     return parsed
+
+
+def _check_number(name: str, value: float) -> None:
+    if not (math.isfinite(value) and value >= 0):
+        raise InvalidValue(f"Invalid {name} value: {value}")
 
 
 def get(name: str) -> Optimizer:
@@ -108,26 +119,31 @@ def get(name: str) -> Optimizer:
     return OPTIMIZERS[name]
 
 
-def rate(array: Any) -> Any:
-    """The learning rate in an array of one element. Raises InvalidArgument, InvalidValue for what is none."""
-    if array.shape or array.dtype.kind != "f":
-        raise InvalidArgument(f"lr must be one floating number, not {array.dtype} of shape {tuple(array.shape)}")
-    if not holds((array >= 0) & (array < math.inf), True):
-        raise InvalidValue(f"Invalid lr value: {float(array)}")
-    return number(array)
+def scheduled(name: str, names: Sequence[str], array: Any) -> dict[str, Any]:
+    """Settings of an algorithm, from an array that has their numbers one after the other; pairs have two.
 
-
-def step(
-    name: str, params: Sequence[Any], states: Sequence[Sequence[Any]], given: Mapping[str, Any], lr: Any = None
-) -> None:
-    """Move every parameter that has a gradient. ``states`` has one list of tensors per state of the algorithm.
-
-    ``lr`` is the learning rate where it is not among the settings.
+    Raises InvalidArgument for names and numbers that do not fit, and InvalidValue for a number that is no setting.
     """
     algorithm = get(name)
+    kinds = [type(algorithm.defaults.get(key)) for key in names]
+    if not {*kinds} <= {float, tuple} or len({*names}) < len(names):
+        raise InvalidArgument(f"{name}: {', '.join(names)} are not all different settings that are numbers")
+    sizes = [1 if kind is float else len(algorithm.defaults[key]) for key, kind in zip(names, kinds, strict=True)]
+    if array.shape != (sum(sizes),) or array.dtype != np.float64:
+        raise InvalidArgument(f"{name}: {', '.join(names)} are {sum(sizes)} numbers of float64, one after the other")
+    # Of what stands for a number while a program is traced, nobody can ask whether it is zero.
+    if not holds(((array > 0) & (array < math.inf)).all(), True):
+        for value in array.tolist():
+            _check_number(", ".join(names), value)
+    values = iter([number(array[i]) for i in range(sum(sizes))])
+    taken = zip(names, kinds, sizes, strict=True)
+    return {key: next(values) if kind is float else tuple(itertools.islice(values, size)) for key, kind, size in taken}
+
+
+def step(name: str, params: Sequence[Any], states: Sequence[Sequence[Any]], given: Mapping[str, Any]) -> None:
+    """Move every parameter that has a gradient. ``states`` has one list of tensors per state of the algorithm."""
+    algorithm = get(name)
     settings = algorithm.settings(given)
-    if lr is not None:
-        settings["lr"] = lr
     labels = algorithm.states_for(settings)
     if len(states) != len(labels) or any(len(s) != len(params) for s in states):
         raise InvalidArgument(

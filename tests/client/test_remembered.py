@@ -73,20 +73,40 @@ def test_what_is_sent_gets_short() -> None:
     assert sizes[1] > sizes[2] == sizes[3] < sizes[0] / 3
 
 
-@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "NAdam", "RAdam", "Adagrad", "RMSprop", "Adadelta", "Adamax"])
-def test_a_schedule_makes_no_other_programs(name: str) -> None:
+def cosine(lib: Any, optimizer: Any) -> Any:
+    return lib.optim.lr_scheduler.CosineAnnealingLR(optimizer, 40)
+
+
+def one_cycle(lib: Any, optimizer: Any) -> Any:
+    """Momentum, or the first of betas, goes up and down with the rate."""
+    return lib.optim.lr_scheduler.OneCycleLR(optimizer, 0.2, total_steps=40)
+
+
+@pytest.mark.parametrize(
+    ("name", "schedule"),
+    [
+        *[
+            (name, cosine)
+            for name in ("SGD", "Adam", "AdamW", "NAdam", "RAdam", "Adagrad", "RMSprop", "Adadelta", "Adamax")
+        ],
+        *[(name, one_cycle) for name in ("SGD", "AdamW", "NAdam", "RMSprop")],
+    ],
+)
+def test_a_schedule_makes_no_other_programs(name: str, schedule: Any) -> None:
     def train(lib: Any) -> list[float]:
         w = lib.tensor([0.5, -1.5, 2.0], requires_grad=True)
         options = {"weight_decay": 0.01} if name in ("SGD", "AdamW") else {}
+        if schedule is one_cycle and name in ("SGD", "RMSprop"):
+            options["momentum"] = 0.9
         optimizer = getattr(lib.optim, name)([w], lr=0.1, **options)
-        schedule = lib.optim.lr_scheduler.CosineAnnealingLR(optimizer, 40)
+        scheduler = schedule(lib, optimizer)
         losses = []
         for step in range(30):
             optimizer.zero_grad()
             loss = ((w - lib.tensor([1.0, 2.0, float(step % 3)])) ** 2).sum()
             loss.backward()
             optimizer.step()
-            schedule.step()
+            scheduler.step()
             losses.append(loss.item())
         return losses
 
@@ -95,17 +115,27 @@ def test_a_schedule_makes_no_other_programs(name: str) -> None:
         assert sum(report["planned_runs"] for report in session.compiled()) >= 15
 
 
-def test_a_rate_that_is_none(server: str) -> None:
+def test_rates_that_are_none(server: str) -> None:
     with tg.connect(server) as session:
         w = tg.tensor([1.0, 2.0], requires_grad=True)
         w.sum().backward()
-        for bad, text in [(-0.5, "Invalid lr value: -0.5"), (float("nan"), "Invalid lr value: nan")]:
-            rate = tg.tensor(bad, dtype=tg.float64)
-            session.recorder.emit("optim_step", [(w._id,), (), rate._id], (), {"algorithm": "sgd", "settings": {}})
-            with pytest.raises(ValueError, match=text):
-                w.tolist()
-        rate = tg.tensor([0.1, 0.2])
-        session.recorder.emit("optim_step", [(w._id,), (), rate._id], (), {"algorithm": "sgd", "settings": {}})
-        with pytest.raises(TypeError, match="lr must be one floating number"):
+
+        def step(numbers: list[float], names: list[str]) -> None:
+            given = tg.tensor(numbers, dtype=tg.float64)
+            attrs = {"algorithm": "sgd", "settings": {}, "scheduled": names}
+            session.recorder.emit("optim_step", [(w._id,), (), given._id], (), attrs)
             w.tolist()
+
+        for bad in (-0.5, float("nan"), float("inf")):
+            with pytest.raises(ValueError, match=f"Invalid lr value: {bad}"):
+                step([bad], ["lr"])
+        for numbers, names in [([0.1, 0.2], ["lr"]), ([], ["lr"]), ([0.1], [])]:
+            with pytest.raises(TypeError, match="numbers of float64, one after the other"):
+                step(numbers, names)
+        for names in (["rate"], ["maximize"], ["lr", "lr"]):
+            with pytest.raises(TypeError, match="not all different settings that are numbers"):
+                step([0.1] * len(names), names)
         assert w.tolist() == [1.0, 2.0]
+        step([0.0], ["lr"])
+        step([0.5], ["lr"])
+        assert w.tolist() == [0.5, 1.5]

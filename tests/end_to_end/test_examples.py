@@ -6,7 +6,7 @@ import re
 import signal
 import subprocess
 import sys
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,17 +27,19 @@ def test_digits_are_learned() -> None:
     assert re.search(r"http://127\.0\.0\.1:\d+/docs", run.stdout)
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Tests that run in the background of a shell ignore interrupts, and what they start would, too."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupted_example_leaves_no_server() -> None:
     pytest.importorskip("sklearn", reason="the example needs the demo group")
     pytest.importorskip("rich", reason="the example needs the demo group")
-    process = subprocess.Popen(
-        [sys.executable, DIGITS],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        # Tests that run in the background of a shell ignore interrupts, and so would what they start.
-        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
-    )
+    process = subprocess.Popen([sys.executable, DIGITS], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         for line in process.stdout:

@@ -23,8 +23,11 @@ STEP = "step"
 """The state that counts steps: a float32 tensor without dimensions, kept in the session as the rest."""
 
 
-_rates: weakref.WeakKeyDictionary[Any, dict[int, tuple[float, bool]]] = weakref.WeakKeyDictionary()
-"""Of each optimizer's groups the rate of the last step, and whether it has ever changed. Not the optimizer's own, for
+SCHEDULED = (float, tuple)
+"""The kinds of settings that a schedule may change without changing the program: numbers, and pairs of them."""
+_schedules: weakref.WeakKeyDictionary[Any, dict[int, tuple[Mapping[str, Any], frozenset[str]]]]
+_schedules = weakref.WeakKeyDictionary()
+"""Of each optimizer's groups the settings of the last step, and which have ever changed. Not the optimizer's own, for
 tg.compile looks at what a function changes."""
 SCALARS = tuple([STEP if label == "t" else label for label in algorithms.SCALARS])
 """The states that are one number, as state dicts name them."""
@@ -125,24 +128,28 @@ class Optimizer:
         ids = tuple([tuple([t._id for t in tensors]) for tensors in states])
         recorder = recorder_of(params)
         inputs: list[Any] = [tuple([p._id for p in params]), ids]
-        rate = self._rate(index, settings, recorder)
-        if rate is not None:
-            inputs.append(rate._id)
-            del settings["lr"]
-        recorder.emit("optim_step", inputs, (), {"algorithm": name, "settings": settings})
+        numbers, scheduled = self._take_scheduled(index, settings, recorder)
+        attrs = {"algorithm": name, "settings": settings, **scheduled}
+        recorder.emit("optim_step", [*inputs, *numbers], (), attrs)
         for tensors in (params, *states):
             for tensor in tensors:
                 tensor._cell[0] += 1
 
-    def _rate(self, index: int, settings: Mapping[str, Any], recorder: Any) -> Tensor | None:
-        """The learning rate as a tensor, where a schedule changes it: so the program stays the same at every rate."""
+    def _take_scheduled(self, index: int, settings: dict[str, Any], recorder: Any) -> tuple[list[Any], dict[str, Any]]:
+        """What a schedule changes among the settings of a group, taken out of them, as an input and an attribute.
+
+        So the program stays the same, whatever the schedule makes of them.
+        """
         if "emit" in vars(recorder) or not recorder.transport.remote:
-            return None  # what tg.compile looks at has a way of its own for numbers that change
-        rate = settings["lr"]
-        rates = _rates.setdefault(self, {})
-        before, scheduled = rates.get(index, (rate, False))
-        rates[index] = rate, scheduled or rate != before
-        return upload(recorder, np.float64(rate)) if rates[index][1] else None
+            return [], {}  # what tg.compile looks at has a way of its own for numbers that change
+        before, changed = _schedules.setdefault(self, {}).get(index, (settings, frozenset()))
+        changed |= {n for n, value in settings.items() if type(value) in SCHEDULED and value != before.get(n, value)}
+        _schedules[self][index] = {**settings}, changed
+        names = sorted(changed & settings.keys())
+        if not names:
+            return [], {}
+        numbers = np.hstack([np.float64(settings.pop(name)) for name in names])
+        return [upload(recorder, numbers)._id], {"scheduled": names}
 
     def _state(self, param: Tensor, label: str) -> Tensor:
         """A state tensor of the algorithm, made before the first step."""

@@ -73,6 +73,19 @@ class StateKind(Kind):
     schema = {"type": "array", "items": {"type": "array"}}
 
 
+class NamesKind(Kind):
+    """A list of names."""
+
+    word, stub = "tuple of strs", "Sequence[str]"
+    schema = {"type": "array", "items": {"type": "string"}}
+
+    def parse(self, value: Any) -> Any:
+        """A tuple of strings."""
+        if not isinstance(value, (list, tuple)) or not all(isinstance(name, str) for name in value):
+            raise TypeError
+        return tuple(value)
+
+
 class OptionalTensorsKind(TensorKind):
     """A list of tensors and nulls."""
 
@@ -89,6 +102,7 @@ class OptionalTensorsKind(TensorKind):
 Data = Annotated[Any, DataKind()]
 Settings = Annotated[dict[str, Any], SettingsKind()]
 States = Annotated[Any, StateKind()]
+Names = Annotated[Any, NamesKind()]
 Tensors = Annotated[Any, OptionalTensorsKind()]
 
 
@@ -357,16 +371,22 @@ def optim_step(
     out: Sequence[str],
     params: Arrays,
     states: States = (),
-    lr: Array = None,
+    numbers: Array = None,
     *,
     algorithm: Str,
     settings: Settings = {},  # noqa: B006
+    scheduled: Names = (),
 ) -> None:
     """Move parameters by their gradients: one step of an optimizer, its states given as lists of tensors.
 
-    ``lr``, a tensor of one number, stands in for the setting: with it a program is the same at every rate.
+    The settings that are ``scheduled`` are not among ``settings``, but one after the other in the tensor ``numbers``:
+    so a program is the same whatever a schedule makes of them.
     """
     for t in params:
         if t._data.dtype not in FLOATING:
             raise DTypeMismatch("an optimizer's parameters have a floating dtype")
-    optim.step(algorithm, params, states, settings, None if lr is None else optim.rate(lr._data))
+    if numbers is not None:
+        settings = {**settings, **optim.scheduled(algorithm, scheduled, numbers._data)}
+    elif scheduled:
+        raise InvalidArgument("optim_step: scheduled settings want a tensor of numbers")
+    optim.step(algorithm, params, states, settings)
