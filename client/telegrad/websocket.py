@@ -12,6 +12,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -25,6 +26,8 @@ from .connection import CONNECT_S
 
 PIECE = 2**18
 """Bytes of a piece that is masked while it is in the cache."""
+SPIN_S = 3e-4
+"""Seconds to look for an answer again and again: a thread that sleeps takes 50 µs to wake, and does for every step."""
 _ROOM = 16
 """Bytes kept in front of the first piece for the frame's header."""
 _CONTINUATION, _TEXT, _BINARY, _CLOSE, _PING, _PONG = 0x0, 0x1, 0x2, 0x8, 0x9, 0xA
@@ -60,7 +63,7 @@ class WebSocket:
 
     def __init__(self, url: str, headers: Mapping[str, str]) -> None:
         address = urlsplit(url)
-        secure = address.scheme == "https"
+        self._secure = address.scheme == "https"
         self._where = address.netloc
         self._watched = progress.wanted()
         self._unread = bytearray()
@@ -68,14 +71,21 @@ class WebSocket:
         """What has arrived of a message that comes in several frames."""
         self._kind = _BINARY
         self._scratch = bytearray(_ROOM + PIECE)
-        self._socket = socket.create_connection((address.hostname, address.port or (443 if secure else 80)), CONNECT_S)
+        self._brief = False
+        """Whether the last wait was so short that spinning would have done."""
+        self._selector = _Selector()
+        self._socket = socket.create_connection(
+            (address.hostname, address.port or (443 if self._secure else 80)), CONNECT_S
+        )
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if secure:
+            if self._secure:
                 context = ssl.create_default_context()
                 self._socket = context.wrap_socket(self._socket, server_hostname=address.hostname)
+            self._selector.register(self._socket, selectors.EVENT_READ)
             self._shake_hands(url, headers)
         except BaseException:
+            self._selector.close()
             self._socket.close()
             raise
 
@@ -211,17 +221,32 @@ class WebSocket:
             raise Closed(int.from_bytes(payload[:2], "big") if len(payload) > 1 else 1005, reason)
 
     def _more(self) -> bytes:
-        data = self._socket.recv(PIECE)
+        data = self._spin() if self._brief else None
+        if data is None:
+            started = time.perf_counter()
+            data = self._socket.recv(PIECE)
+            self._brief = time.perf_counter() - started < SPIN_S and not self._secure
         if not data:
             raise Closed
         return data
 
+    def _spin(self) -> bytes | None:
+        """What arrives within a moment; None if nothing does."""
+        patience = self._socket.gettimeout()
+        self._socket.settimeout(0)
+        try:
+            until = time.perf_counter() + SPIN_S
+            while time.perf_counter() < until:
+                with suppress(BlockingIOError):
+                    return self._socket.recv(PIECE)
+        finally:
+            self._socket.settimeout(patience)
+        return None
+
     def _readable(self, seconds: float = 0) -> bool:
         if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
             return True
-        with _Selector() as selector:
-            selector.register(self._socket, selectors.EVENT_READ)
-            return bool(selector.select(seconds))
+        return bool(self._selector.select(seconds))
 
     def _watch(self) -> None:
         """Wait until something arrives, and show that it takes long."""
@@ -240,6 +265,7 @@ class WebSocket:
             self._send(_CLOSE, [(1000).to_bytes(2, "big")], 2)
         except OSError:
             pass
+        self._selector.close()
         self._socket.close()
 
 

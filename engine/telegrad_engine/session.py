@@ -6,6 +6,7 @@ One program at a time; whoever holds a session sees to that.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,12 @@ if TYPE_CHECKING:
     from .program.compiled import Compiler
 
 logger = logging.getLogger(__name__)
+
+
+class NotAtOnce(Exception):
+    """A program may take longer than its sender can wait. Nothing was done."""
+
+
 DEFAULT_BYTES = 2 * 2**30
 OUT_OF_MEMORY = "not enough memory for the result"
 
@@ -74,6 +81,8 @@ class Session:
         self.functions = SessionLibrary(library)
         self.memory = memory
         self.compiler = compiler
+        self.last_s = math.inf
+        """How many seconds the last program took as an executable; infinity if it was none."""
         self.programs = 0
         self.instructions = 0
         self.profile: profile | None = None
@@ -100,9 +109,19 @@ class Session:
             return self.compiler.run(self, self.inliner.written_out(program))
         return self.run_instructions(program)
 
+    def run_at_once(self, program: Sequence[Instruction], within: float) -> Answer:
+        """``run``, for who can wait ``within`` seconds: if the program is an executable, and took no more before.
+
+        Raises NotAtOnce, with nothing done, if it is not.
+        """
+        if self.compiler is None or not isinstance(program, Bound):
+            raise NotAtOnce
+        return self.compiler.run_at_once(self, self.inliner.written_out(program), within)
+
     def run_instructions(self, program: Sequence[Instruction]) -> Answer:
         """``run``, one instruction at a time whatever the program."""
         self.programs += 1
+        self.last_s = math.inf
         with self.environment.entered(self.accounts.max_bytes):
             if self.profile is not None:
                 self.profile.start()

@@ -8,12 +8,13 @@ a host elsewhere can send it along.
 from __future__ import annotations
 
 import asyncio
+import math
 import secrets
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from itertools import count
-from typing import Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from telegrad_engine import dtypes
 from telegrad_engine.custom import Library, installed_library
@@ -21,7 +22,7 @@ from telegrad_engine.devices import device
 from telegrad_engine.errors import ServerBusy, UnknownSession
 from telegrad_engine.program.compiled import COMPILED, PLANNED, Compiler
 from telegrad_engine.program.remembered import Memory
-from telegrad_engine.session import Session
+from telegrad_engine.session import NotAtOnce, Session
 
 from .actor import Actor, Workers
 from .sequence import SequenceRecord
@@ -30,6 +31,10 @@ from .settings import Settings
 P = ParamSpec("P")
 GOING_AWAY, ENDED, TAKEN_OVER = 1001, 4404, 4409
 """Why a stream is closed: WebSocket's own code where it has one; the others are ours, after HTTP's statuses."""
+AT_ONCE_S = 1e-3
+"""Seconds that a program may keep the event loop, because to wake a thread and wait for it takes a tenth of that."""
+ALONE_S = 0.1
+"""Seconds in which no other session was used, before one has the server to itself."""
 T = TypeVar("T")
 
 
@@ -84,6 +89,13 @@ class SessionHandle(ABC):
         ``function`` is importable by name and its arguments are plain data.
         """
 
+    def run_at_once(self, function: Callable[..., T], *args: Any) -> T:
+        """``function(session, …, within=…)`` before this returns, where so few seconds keep nobody waiting.
+
+        Raises NotAtOnce, with nothing done, where they might.
+        """
+        raise NotAtOnce
+
 
 class SessionHost(ABC):
     """Makes, finds and ends sessions."""
@@ -132,6 +144,7 @@ class _Local(SessionHandle):
         library: Library,
         memory: Memory,
         compiler: Compiler | None,
+        company: Company,
     ) -> None:
         super().__init__(number, options, options.ttl_s or settings.session_ttl_s)
         self._session = Session(
@@ -144,14 +157,24 @@ class _Local(SessionHandle):
             compiler=compiler,
         )
         self._actor = Actor(workers)
+        self._company = company
 
     async def call(self, function: Callable[Concatenate[Session, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        self._company.meet(self.number)
         try:
             if kwargs:
                 return await self._actor.call(lambda: function(self._session, *args, **kwargs))
             return await self._actor.call(function, self._session, *args)
         finally:
             self.last_used_at = time.time()
+
+    def run_at_once(self, function: Callable[..., T], *args: Any) -> T:
+        self._company.meet(self.number)
+        if self._actor.busy or self._session.last_s > AT_ONCE_S or not self._company.alone:
+            raise NotAtOnce
+        result = function(self._session, *args, within=AT_ONCE_S)
+        self.last_used_at = time.time()
+        return result
 
     @property
     def busy(self) -> bool:
@@ -168,12 +191,30 @@ class _Local(SessionHandle):
         self._actor.abandon(error)
 
 
+class Company:
+    """Whether a session has the server to itself, so that nobody waits for what is done on the event loop."""
+
+    def __init__(self) -> None:
+        self._latest, self._since = 0, math.inf
+
+    def meet(self, number: int) -> None:
+        """The session of this number is used."""
+        if number != self._latest:
+            self._latest, self._since = number, time.monotonic()
+
+    @property
+    def alone(self) -> bool:
+        """Whether the session that was used last has been the only one for a while."""
+        return time.monotonic() - self._since > ALONE_S
+
+
 class InProcessHost(SessionHost):
     """Sessions in this process, computing on a few threads."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._workers = Workers(settings.threads)
+        self._company = Company()
         self._sessions: dict[str, _Local] = {}
         self._numbers = count(1)
         self.library = installed_library()
@@ -192,7 +233,14 @@ class InProcessHost(SessionHost):
             raise ServerBusy(f"the server holds {self._settings.max_sessions} sessions, as many as it may")
         compiler = self._compiler if options.compile else self._planner
         handle = _Local(
-            next(self._numbers), options, self._settings, self._workers, self.library, self._memory, compiler
+            next(self._numbers),
+            options,
+            self._settings,
+            self._workers,
+            self.library,
+            self._memory,
+            compiler,
+            self._company,
         )
         self._sessions[handle.id] = handle
         return handle

@@ -14,7 +14,7 @@ from telegrad_engine.errors import InternalError, ProgramNotRun, SequenceConflic
 from telegrad_engine.overloads import find_op
 from telegrad_engine.program import Instruction, json_codec, safetensors, wire
 from telegrad_engine.program.compression import Body
-from telegrad_engine.session import Session
+from telegrad_engine.session import NotAtOnce, Session
 
 from . import npy, problems
 from .encodings import opened
@@ -43,10 +43,13 @@ class Numbered(NamedTuple):
     error: TelegradError | None = None
 
 
-def run_numbered(session: Session, record: SequenceRecord, message: Body, max_depth: int, most: int) -> Numbered:
+def run_numbered(
+    session: Session, record: SequenceRecord, message: Body, max_depth: int, most: int, within: float | None = None
+) -> Numbered:
     """Run the program in a container whose number is the next, and record that; a repeated one is answered from there.
 
     The container may be in a zstd frame, and then has at most ``most`` bytes. The record's turn is the caller's.
+    Raises NotAtOnce, with nothing done, if there are only ``within`` seconds, and that may not be enough.
     """
     try:
         body = opened(message, most)
@@ -66,7 +69,7 @@ def run_numbered(session: Session, record: SequenceRecord, message: Body, max_de
         except SequenceConflict as conflict:
             return Numbered(number, error=conflict)
     answer, halts = _numbered_answer(
-        session, number, metadata, arrays, max_depth, record.failed if record.failed > seen else None
+        session, number, metadata, arrays, max_depth, record.failed if record.failed > seen else None, within
     )
     record.record(number, fingerprint, answer, len(answer.answer), halts)
     return answer
@@ -79,6 +82,7 @@ def _numbered_answer(
     arrays: Mapping[str, Any],
     max_depth: int,
     failed: int | None,
+    within: float | None,
 ) -> tuple[Numbered, bool]:
     """The answer to a program that is next, and whether what was sent behind it must not run.
 
@@ -88,8 +92,11 @@ def _numbered_answer(
         text = f"program {number} did not run: program {failed} before it has not run to its end"
         return Numbered(number, error=ProgramNotRun(text)), False
     try:
-        answer = session.run(wire.program_of(metadata, arrays, max_depth, session.memory))
+        program = wire.program_of(metadata, arrays, max_depth, session.memory)
+        answer = session.run(program) if within is None else session.run_at_once(program, within)
         content = wire.encode_answer(answer, labels={"sequence": str(number)})
+    except NotAtOnce:
+        raise
     except TelegradError as error:
         return Numbered(number, error=_bare(error)), not isinstance(error, ProgramNotRun)
     except Exception:

@@ -20,6 +20,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from telegrad_engine.errors import ServerBusy, TelegradError, TooLarge
 from telegrad_engine.program import compression
+from telegrad_engine.session import NotAtOnce
 
 from .. import encodings, problems, work
 from ..host import GOING_AWAY, TAKEN_OVER, SessionHandle
@@ -27,11 +28,14 @@ from ..settings import Settings
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
+Running = asyncio.Future[work.Numbered]
 PATH = "/v1/sessions/{session}/stream"
 UNSUPPORTED = 1003
 """WebSocket's close code for a kind of message that is not read here."""
 AT_ONCE = 2
 """How many programs of one stream may wait or run: with one behind it, a session goes from one to the next at once."""
+MOST_AT_ONCE = 2**20
+"""How many bytes a program may have to be read and run on the event loop."""
 TOO_LONG = 1009
 """The one for a message that is too long, whether it is so as it comes or when it is unpacked."""
 OWN_FAULT = 1011
@@ -57,11 +61,12 @@ class Stream:
     def __init__(self, handle: SessionHandle, settings: Settings, websocket: WebSocket, compressed: bool) -> None:
         self._handle = handle
         self._settings = settings
+        self._limits = settings.max_json_depth, settings.max_body_bytes
         self._compressed = compressed
         """Whether long answers go in zstd frames."""
         self._receive, self._send = websocket.receive, websocket.send
         self._room = asyncio.Semaphore(AT_ONCE)
-        self._under_way: asyncio.Queue[asyncio.Task[work.Numbered] | None] = asyncio.Queue()
+        self._under_way: asyncio.Queue[Running | None] = asyncio.Queue()
         """What is to be answered, in order; None is the end."""
         self._reader = asyncio.current_task()
         self._writer: asyncio.Task[None] | None = None
@@ -135,8 +140,6 @@ class Stream:
 
     async def _read(self) -> None:
         """Have the session run what comes."""
-        record, settings = self._handle.sequence, self._settings
-        limits = settings.max_json_depth, settings.max_body_bytes
         while self._ending is None:
             await self._patiently(self._room.acquire())
             message = await self._patiently(self._receive())
@@ -147,14 +150,33 @@ class Stream:
             if body is None:
                 self._ending = UNSUPPORTED, "a frame is binary: a safetensors container"
                 return
-            if not self._count:
-                await self._patiently(record.turn.acquire())
-            self._count += 1
-            running = asyncio.ensure_future(self._handle.call(work.run_numbered, record, body, *limits))
-            running.add_done_callback(self._done)
-            self._under_way.put_nowait(running)
+            self._under_way.put_nowait(self._run_at_once(body) or await self._run(body))
 
-    def _done(self, running: asyncio.Task[work.Numbered]) -> None:
+    def _run_at_once(self, body: memoryview) -> Running | None:
+        """What a program came to that keeps nobody waiting; None, with nothing done, where it might."""
+        record = self._handle.sequence
+        if self._count or record.turn.locked() or len(body) > MOST_AT_ONCE or compression.is_frame(body):
+            return None
+        done: Running = asyncio.get_running_loop().create_future()
+        try:
+            done.set_result(self._handle.run_at_once(work.run_numbered, record, body, *self._limits))
+        except NotAtOnce:
+            return None
+        except Exception as error:  # the one who answers has the words
+            done.set_exception(error)
+        return done
+
+    async def _run(self, body: memoryview) -> Running:
+        """A program that has begun, or waits behind the one before it."""
+        record = self._handle.sequence
+        if not self._count:
+            await self._patiently(record.turn.acquire())
+        self._count += 1
+        running = asyncio.ensure_future(self._handle.call(work.run_numbered, record, body, *self._limits))
+        running.add_done_callback(self._done)
+        return running
+
+    def _done(self, running: Running) -> None:
         """A program has come to its end: nobody's turn has to wait until its client takes the answer."""
         self._count -= 1
         if not self._count:

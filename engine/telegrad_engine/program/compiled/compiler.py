@@ -21,8 +21,9 @@ import numpy as np
 from ...answer import Answer
 from ...backends.unknown import Untraceable
 from ...dtypes import DType
-from ...session import Session
+from ...session import NotAtOnce, Session
 from ..remembered import Bound
+from .entry import Entry
 from .executable import Executable
 from .facts import Found, Kinds, look
 from .outcome import Run
@@ -36,49 +37,11 @@ MOST = 64
 """How many kinds of programs are kept, as executables or counted."""
 MOST_SIZE = 250_000
 """How many calls, nodes and instructions all executables of one kind keep together: some 100 MB."""
-TIMED, MISSES = 10, 10
-"""How many runs of an executable are timed before one is chosen, and how many may be in vain, one after the other."""
+MISSES = 10
+"""How many runs of an executable may be in vain, one after the other."""
 VALUES = "the values are not those that are usual, as where an index is out of range"
 ROOM = "the session may not have room for all of it at once"
 LONG = "it spends its time in its kernels"
-
-
-class Entry:
-    """A program on tensors of certain kinds."""
-
-    def __init__(self, way: Way) -> None:
-        self._word = way.word
-        self.runs = 0
-        self.waiting = True
-        """Whether it is still to become an executable, after more runs."""
-        self.reason: str | None = f"it is {way.word} after more runs"
-        """Why it does not run as an executable; None if it does."""
-        self.executable: Executable | None = None
-        self.tried = False
-        """Whether the executable has come to what the eager run did."""
-        self.misses = self.timed = 0
-        self.eager_s = self.own_s = float("inf")
-        """The shortest run of either kind."""
-
-    def refuse(self, reason: str) -> None:
-        """Never run as an executable from now on."""
-        self.reason, self.executable, self.tried, self.waiting = reason, None, True, False
-
-    def begin(self) -> None:
-        """Be made an executable."""
-        self.reason, self.waiting = f"it is being {self._word}", False
-
-    def have(self, executable: Executable) -> None:
-        """Try what it was made."""
-        self.executable, self.reason = executable, f"it is {self._word}, and held against the eager run first"
-
-    def time(self, seconds: float) -> None:
-        """Note how long the executable took, and after some runs refuse what is slower than the eager ones."""
-        self.timed += 1
-        self.own_s = min(self.own_s, seconds)
-        if self.timed == TIMED and self.own_s > self.eager_s:
-            quick, slow = (f"{s * 1e6:.0f} µs" for s in (self.eager_s, self.own_s))
-            self.refuse(f"it is quicker one instruction at a time: {quick}, and {slow} {self._word}")
 
 
 class Compiler:
@@ -110,11 +73,8 @@ class Compiler:
 
     def run(self, session: Session, program: Bound) -> Answer:
         """Run the program in the session, with the result, and the errors, of running it eagerly."""
-        outline = self._outline(program)
         try:
-            if outline.refusal is not None:
-                raise Untraceable(outline.refusal)
-            found = look(session, outline, program)
+            found = self._look(session, program)
         except Untraceable as why:
             self._ledger.note(session, program.digest, len(program), str(why))
             return self._otherwise(session, program)
@@ -131,9 +91,44 @@ class Compiler:
             except Untraceable as why:
                 reason = str(why)
         try:
-            return self._eagerly(session, program, outline, found, entry)
+            return self._eagerly(session, program, found, entry)
         finally:
             self._ledger.note(session, program.digest, len(program), entry.reason or reason)
+
+    def run_at_once(self, session: Session, program: Bound, within: float) -> Answer:
+        """Run the program if the last run of its executable, here or beneath, took at most ``within`` seconds.
+
+        Where eager runs were found to be quicker it is one of them. Raises NotAtOnce, with nothing done, in any other
+        case: what is counted, made or tried, is so in :meth:`run`.
+        """
+        try:
+            found = self._look(session, program)
+            if found is None:
+                raise NotAtOnce
+            entry = self._entry(program.digest, session.environment.dtype, found.kinds)
+            best = entry.reason is None or (entry.eager_is_best and self._beneath is None)
+            if not entry.settled or (best and entry.last_s > within):
+                raise NotAtOnce
+            if not best:
+                raise Untraceable(entry.reason)
+            if entry.reason is None:
+                answer, reason = self._attempt(session, program, found, entry), None
+            elif found.kinds.functions:  # nobody but the executable knows that their loops are short
+                raise NotAtOnce
+            else:
+                answer, reason = self._eagerly(session, program, found, entry), entry.reason
+        except Untraceable as why:
+            if self._beneath is None:
+                raise NotAtOnce from None
+            answer, reason = self._beneath.run_at_once(session, program, within), str(why)
+        self._ledger.note(session, program.digest, len(program), reason)
+        return answer
+
+    def _look(self, session: Session, program: Bound) -> Found | None:
+        outline = self._outline(program)
+        if outline.refusal is not None:
+            raise Untraceable(outline.refusal)
+        return look(session, outline, program)
 
     def _otherwise(self, session: Session, program: Bound) -> Answer:
         if self._beneath is not None:
@@ -150,8 +145,8 @@ class Compiler:
         answer = executable.outcome.put(session, program.ids, found.tensors, run)
         session.programs += 1
         session.instructions += len(program)
-        if self._choose and entry.timed < TIMED:
-            entry.time(perf_counter() - started)
+        session.last_s = perf_counter() - started
+        entry.time(session.last_s, self._choose)
         return answer
 
     def _call(self, executable: Executable, found: Found, entry: Entry, generator: np.random.Generator) -> Run:
@@ -170,7 +165,7 @@ class Compiler:
         entry.misses = 0
         return run
 
-    def _eagerly(self, session: Session, program: Bound, outline: Outline, found: Found, entry: Entry) -> Answer:
+    def _eagerly(self, session: Session, program: Bound, found: Found, entry: Entry) -> Answer:
         """Run otherwise, and beside it for the first time the executable; make one of what has run often enough."""
         trial, executable = None, entry.executable
         if executable is not None and not entry.tried:
@@ -179,10 +174,12 @@ class Compiler:
                 run = self._call(executable, found, entry, numbers)
                 trial = Trial(session, executable, program.ids, found, run, numbers)
         elif entry.waiting and entry.runs >= self.after:
-            self._make(entry, outline, found, session.environment.dtype)
+            self._make(entry, self._outline(program), found, session.environment.dtype)
         started = perf_counter()
         answer = self._otherwise(session, program)
-        entry.eager_s = min(entry.eager_s, perf_counter() - started)
+        entry.time_eager(perf_counter() - started)
+        if entry.eager_is_best:
+            session.last_s = entry.last_s
         if trial is not None and executable is not None and entry.executable is executable:
             difference = trial.difference(session, answer)
             if difference is not None:

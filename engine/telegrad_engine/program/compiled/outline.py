@@ -16,8 +16,6 @@ from ..instructions import Instruction
 from ..remembered import Remembered
 from ..verbs import VERBS
 
-LEAST = 4
-"""Fewer instructions are not worth the way to JAX and back."""
 TRACEABLE = frozenset(
     [
         "alias",
@@ -85,10 +83,7 @@ class Outline:
     @cached_property
     def refusal(self) -> str | None:
         """Why such a program runs one instruction at a time, if it does."""
-        steps = self.program.steps
-        if len(steps) < LEAST:
-            return f"it has fewer than {LEAST} instructions"
-        for index, step in enumerate(steps):
+        for index, step in enumerate(self.program.steps):
             reason = _refusal(step.instruction)
             if reason is not None:
                 return f"instruction {index}, {step.instruction.op}: {reason}"
