@@ -14,6 +14,8 @@ from .errors import IndexOutOfRange, InvalidArgument, InvalidValue
 from .registry import CATALOGUE, Op
 from .specs import expanded_shape
 
+PLAIN = frozenset({int, tuple, slice, type(...), type(None)})
+"""The kinds of indices that are made of numbers alone, if a tuple's items are."""
 WHOLE = ("slice", None, None, None)
 """All of a dimension, as the op ``getitem`` has it."""
 
@@ -29,7 +31,7 @@ def resolve_getitem(
 ) -> tuple[Op, tuple[Any, ...], dict[str, Any]] | None:
     """The op that ``tensor[index]`` is, if the index is made of numbers; a mask would have to be looked at."""
     tensor, index = args
-    if index is not None and type(index) not in (int, tuple):
+    if type(index) not in PLAIN:
         return None
     return CATALOGUE.get("getitem"), (tensor,), {"index": _parts(tensor, index)[0]}
 

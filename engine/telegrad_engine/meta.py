@@ -14,6 +14,7 @@ from .graph import record
 from .inference import mark
 from .modes import state
 from .registry import NO_ATTRS, Op
+from .repeated import Call, Ready, entering, gathered, preparing
 from .specs import Spec, check_size
 from .tracked import Tracked
 
@@ -114,5 +115,30 @@ def _data(value: Any) -> Any:
     return value
 
 
+def on_stand_ins(call: Call) -> Ready:
+    """What repeated.py keeps of a call on stand-ins: new ones, entered into the graph, and nothing to find out."""
+    op, inputs, attrs, specs, order = call
+    enter_again, view = entering(call), op.view
+    blank = [None if hasattr(x, "_data") else x for x in inputs]
+    datas = [x._data if hasattr(x, "_data") else x for x in inputs]
+    hidden = () if op.hidden_rule is None else op.hidden_rule(*datas, **attrs)
+
+    def run(tensors: list[Any]) -> Any:
+        inputs = tensors if order is None else gathered(blank, order, tensors)
+        outputs = [Meta(spec) for spec in specs]
+        if enter_again is not None:
+            enter_again(inputs, outputs, hidden)
+        elif state.inference:
+            mark(outputs)
+        if view:
+            for index, output in enumerate(outputs):
+                output._view_of(inputs[0], op, attrs, index)
+        return op.bundle(outputs)
+
+    return run
+
+
 functions = Functions(Meta._apply)
+KINDS = frozenset({Meta})
+prepare = preparing(on_stand_ins, Meta._apply)
 Meta._graph_class = Meta

@@ -35,6 +35,7 @@ MOST = 512
 """How many calls of one function are remembered; then it begins anew."""
 
 _CONSTANTS = frozenset({int, bool, str, type(None)})
+_BOUNDS = frozenset({int, type(None)})
 _SEQUENCES = frozenset({tuple, list, Size})
 _NEW, _ONCE, _UNFIT = "new", "once", "unfit"
 """What is known of a call that was not made before, was made once, or cannot be remembered."""
@@ -89,10 +90,11 @@ def remembering(
                 key += (kind, value)
             elif kind is float:
                 key += (kind, value or repr(value))  # 0.0 and -0.0 are equal, and not the same
-            elif kind in _SEQUENCES and all(type(v) is int for v in value):
-                key += (kind, tuple(value))
             else:
-                return otherwise(*args, **kwargs)
+                parts = _parts(value if kind in _SEQUENCES else (value,))
+                if parts is None:
+                    return otherwise(*args, **kwargs)
+                key += (kind, parts)
         if not tensors or state.autocast is not None or _watched:
             return otherwise(*args, **kwargs)
         found = tuple(key)
@@ -110,6 +112,31 @@ def remembering(
         return result
 
     return functools.wraps(otherwise)(call)
+
+
+def _parts(items: Sequence[Any]) -> tuple[Any, ...] | None:
+    """Sizes, or the parts of an index, as part of a key; None for what has other things in it."""
+    parts: list[Any] = []
+    for item in items:
+        if type(item) is int or item is None or item is Ellipsis:
+            parts.append(item)
+        elif type(item) is slice and {type(item.start), type(item.stop), type(item.step)} <= _BOUNDS:
+            parts.append((item.start, item.stop, item.step))
+        else:
+            return None
+    return tuple(parts)
+
+
+def calling(op: Op, attrs: Mapping[str, Any], apply: Apply, prepare: Prepare, kinds: Container[type[Any]]) -> Any:
+    """The op with these attributes as a function of its inputs that remembers its calls."""
+
+    def resolve(inputs: Sequence[Any], _: Mapping[str, Any]) -> tuple[Op, tuple[Any, ...], Mapping[str, Any]]:
+        return op, op.check_inputs(inputs), attrs
+
+    def call(*inputs: Any) -> Any:
+        return apply(op, op.check_inputs(inputs), attrs)
+
+    return remembering(call, resolve, prepare, kinds)
 
 
 def preparing(make: Callable[[Call], Ready | None], apply: Apply) -> Prepare:

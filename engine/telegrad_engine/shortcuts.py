@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
-from . import repeated, tensor
+from . import meta, repeated, tensor
 from .functions import Functions, resolver
 from .indexing import getitem, resolve_getitem
 from .methods import SORTING, TensorMethods, plain_methods
@@ -50,6 +50,7 @@ def install() -> None:
     """Put the engine's short ways in front."""
     repeated.watch_all(False)
     remember(Tensor, functions, prepare, KINDS)
+    remember(meta.Meta, meta.functions, meta.prepare, meta.KINDS)
     for op in CATALOGUE:
         if is_quick(op):
             tensor.quick_functions[op] = quick(op, Tensor, lambda *inputs, op=op: execute_and_record(op, inputs))

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from ..convert import as_array
 from ..errors import InvalidFunction, InvalidOperation, LimitExceeded, ShapeMismatch, UnknownFunction
-from ..meta import Meta
+from ..meta import KINDS, Meta, prepare
 from ..overloads import find_op
 from ..params import DTypeKind
 from ..program.json_codec import from_lists
 from ..program.verbs import VERBS
 from ..registry import CATALOGUE, Op
+from ..repeated import calling
 from ..specs import Spec
 from ..tensor import upload
 from .blocks import Scope, Step
@@ -30,11 +31,13 @@ WRITES_TO_INPUT = "a registered function cannot modify its inputs in place; clon
 class OpStep(Step):
     """An op of the catalogue, or its in-place form."""
 
-    __slots__ = ("attrs", "found", "inputs", "writes")
+    __slots__ = ("again", "attrs", "found", "inputs", "writes")
 
     def __init__(self, item: Item) -> None:
         super().__init__(item.op, item.outputs, item.path)
         self.inputs = item.inputs
+        self.again: Any = None
+        """The op on stand-ins, where it remembers its calls: the SDK makes them in every step of a loop."""
         attrs = {name: item.attr(name) for name in item.attrs}
         dynamic = any(map(has_expressions, attrs.values()))
         count = len(item.inputs)
@@ -50,6 +53,8 @@ class OpStep(Step):
             self.found, self.writes = find_op(item.op, count, attrs)
             self.attrs = self.found.check_attrs(attrs)
             _check_count(self.found, count)
+            if not self.writes:
+                self.again = calling(self.found, self.attrs, Meta._apply, prepare, KINDS)
             outputs = 1 if self.writes else math.inf if self.found.lists_outputs else len(self.found.outputs)
             if len(item.outputs) > outputs:
                 raise InvalidFunction(f"{item.op} has {outputs} outputs, but {len(item.outputs)} names were given")
@@ -57,6 +62,8 @@ class OpStep(Step):
     def run(self, scope: Scope) -> Sequence[Any]:
         """Apply the op."""
         inputs = scope.value(self.inputs)
+        if self.again is not None and scope.apply is Meta._apply:
+            return self._results(self.again(*inputs))
         op, attrs = self.found, self.attrs
         if op is None:
             attrs = {name: scope.number(value) for name, value in attrs.items()}
@@ -67,7 +74,9 @@ class OpStep(Step):
             check_writable(arguments[0], scope)
             arguments[0]._inplace(op, arguments, attrs)
             return [arguments[0]]
-        result = scope.apply(op, arguments, attrs)
+        return self._results(scope.apply(op, arguments, attrs))
+
+    def _results(self, result: Any) -> Sequence[Any]:
         results = list(result) if isinstance(result, (list, tuple)) else [result]
         if len(results) < len(self.outputs):
             raise InvalidOperation(f"{self.op} has {len(results)} outputs, but {len(self.outputs)} names were given")

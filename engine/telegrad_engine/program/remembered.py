@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from threading import Lock
 from typing import Any, NamedTuple
 
 from ..errors import InvalidValue, MalformedRequest, TelegradError, UnknownProgram
 from ..overloads import find_op
-from ..registry import Op
-from ..repeated import remembering
+from ..repeated import calling
 from ..shortcuts import KINDS, prepare
 from ..tensor import apply
 from . import json_codec
@@ -151,19 +150,7 @@ def checked_step(instruction: Instruction) -> Step:
         return Step(instruction, None, None)  # said when it is its turn: what is before it runs
     key = f"{op.key}_" if in_place else op.key
     checked = Instruction(key, instruction.inputs, instruction.outputs, attrs, instruction.grad_mode, True)
-    return Step(checked, None if in_place else _calling(op, attrs), None)
-
-
-def _calling(op: Op, attrs: Mapping[str, Any]) -> Callable[..., Any]:
-    """The op with these attributes as a function that remembers its calls."""
-
-    def resolve(inputs: Sequence[Any], _: Mapping[str, Any]) -> tuple[Op, tuple[Any, ...], Mapping[str, Any]]:
-        return op, op.check_inputs(inputs), attrs
-
-    def call(*inputs: Any) -> Any:
-        return apply(op, op.check_inputs(inputs), attrs)
-
-    return remembering(call, resolve, prepare, KINDS)
+    return Step(checked, None if in_place else calling(op, attrs, apply, prepare, KINDS), None)
 
 
 class Memory:
