@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from telegrad_engine.program import Instruction
 from telegrad_engine.program.canonical import Texts, canonical, known
 from telegrad_engine.program.compiled import PLANNED
 from telegrad_engine.program.remembered import Memory
-from telegrad_engine.session import Session
+from telegrad_engine.session import NotAtOnce, Session
 
 ALWAYS = PLANNED._replace(longest_s=float("inf"))
 """Planned however long it takes, as on a busy machine it may."""
@@ -26,12 +27,22 @@ class Remembering(Session):
     def __init__(self, compiler: Any, **options: Any) -> None:
         super().__init__(memory=Memory(), compiler=compiler, **options)
         self._texts = Texts()
+        self.within: float | None = None
+        """How many seconds its callers can wait; None for as long as it takes."""
+        self.at_once = 0
+        """How many programs ran at once."""
 
     def run(self, program: Sequence[Instruction]) -> Answer:
         _, ids, arrays = canonical(program, self._texts)
         found = known(program, ids)
+        bound = self.memory.read(found.text, found.digest, 64).with_ids(ids, arrays)
         try:
-            return super().run(self.memory.read(found.text, found.digest, 64).with_ids(ids, arrays))
+            if self.within is not None:
+                with suppress(NotAtOnce):
+                    answer = self.run_at_once(bound, self.within)
+                    self.at_once += 1
+                    return answer
+            return super().run(bound)
         finally:
             if self.compiler is not None:
                 self.compiler.settle()

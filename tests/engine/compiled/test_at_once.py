@@ -1,0 +1,125 @@
+"""Programs for callers who cannot wait: they run at once if it is known that they are brief, or nothing happens."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+import telegrad as tg
+from telegrad_engine.program.compiled import COMPILED, Compiler
+from telegrad_engine.program.compiled.ways import Way
+
+from .remembering import ALWAYS, Remembering, connect, numbers
+
+F = tg.nn.functional
+FOR_EVER = math.inf
+
+
+def train(session: Remembering, within: list[float | None]) -> list[float]:
+    """The losses of a small net, a step for each of the times that its caller has."""
+    w, b = numbers(tg, (5, 3), 0).requires_grad_(), numbers(tg, (3,), 1).requires_grad_()
+    opt = tg.optim.Adam([w, b], lr=0.1)
+    losses = []
+    for step, session.within in enumerate(within):
+        opt.zero_grad()
+        loss = F.cross_entropy(numbers(tg, (4, 5), step) @ w + b, tg.tensor([0, 1, 2, 0]))
+        loss.backward()
+        opt.step()
+        losses.append(loss.item())
+    return losses
+
+
+def test_what_is_an_executable_runs_at_once_and_comes_to_the_same(session: Remembering) -> None:
+    hasty = train(session, [FOR_EVER] * 20)
+    before, session.at_once = session.at_once, 0
+    assert 10 <= before < 20
+    np.testing.assert_allclose(hasty, train(session, [None] * 20), rtol=1e-6)
+    assert session.at_once == 0
+
+
+def test_reports_count_each_run_once(session: Remembering) -> None:
+    train(session, [FOR_EVER] * 20)
+    report = max(session.reports, key=lambda r: r.runs)
+    assert report.reason is None
+    assert report.runs_as_one >= session.at_once
+    assert sum(r.runs for r in session.reports) == session.programs
+
+
+def test_what_took_too_long_does_not(session: Remembering) -> None:
+    losses = train(session, [0.0] * 20)
+    assert session.at_once == 0
+    np.testing.assert_allclose(losses, train(session, [None] * 20), rtol=1e-6)
+
+
+def test_what_turns_out_unusual_is_as_if_it_had_not_been_tried(session: Remembering) -> None:
+    w = numbers(tg, (3, 4), 0).requires_grad_()
+    session.within = FOR_EVER
+
+    def step(label: int) -> Any:
+        w.grad = None
+        loss = F.cross_entropy(w * 2, tg.tensor([0, label, 1]))
+        loss.backward()
+        return loss.item()
+
+    for _ in range(8):
+        usual = step(3)
+    assert session.at_once > 2
+    with pytest.raises(IndexError, match="Target 4 is out of bounds"):
+        step(4)
+    assert step(3) == pytest.approx(usual)
+
+
+def slower(way: Way) -> Way:
+    """A way to make executables that take longer than one instruction at a time."""
+
+    def make(*args: Any) -> Any:
+        made = way.make(*args)
+        run = made.run
+        made.run = lambda *inputs: time.sleep(0.01) or run(*inputs)  # type: ignore[method-assign]
+        return made
+
+    return way._replace(make=make)
+
+
+@pytest.mark.parametrize("ways", [[ALWAYS], [COMPILED, ALWAYS]], ids=["planned", "compiled"])
+def test_what_is_quicker_one_instruction_at_a_time_runs_so(ways: list[Way]) -> None:
+    if COMPILED in ways:
+        pytest.importorskip("jax")
+    compiler = None
+    for way in reversed(ways):
+        compiler = Compiler(way=slower(way), after=2, beneath=compiler)
+    session = connect(compiler)
+    x = numbers(tg, (8,), 0)
+    session.within = 5e-3
+    for _ in range(40):
+        (x * 1.01).sin().sum().item()
+    report = max(session.reports, key=lambda r: r.runs)
+    assert "quicker one instruction at a time" in report.reason
+    assert report.runs == 39  # the first uploads x as well, and is another program
+    assert 10 <= session.at_once < 30
+    assert session.last_s < FOR_EVER
+
+
+def test_a_registered_function_runs_at_once_as_an_executable_or_not_at_all() -> None:
+    tg.register_function("wave", lambda x: (x * 2).sin())
+    for way, brief in ((ALWAYS, True), (slower(ALWAYS), False)):
+        session = connect(Compiler(way=way, after=2, choose=not brief))
+        x = numbers(tg, (8,), 0)
+        session.within = FOR_EVER
+        for _ in range(40):
+            tg.ops.wave(x).sum().item()
+        session.at_once = 0
+        for _ in range(10):
+            tg.ops.wave(x).sum().item()
+        assert session.at_once == (10 if brief else 0)
+
+
+def test_what_was_never_seen_does_not_run() -> None:
+    session = connect(None)
+    session.within = FOR_EVER
+    assert numbers(tg, (2,), 0).sum().item() == pytest.approx(float(numbers(tg, (2,), 0).sum()))
+    assert session.at_once == 0

@@ -1,0 +1,132 @@
+"""Programs that keep nobody waiting run on the event loop; all others do not, and nobody can tell but by the clock."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+import torch
+
+import telegrad as tg
+from telegrad_engine.session import NotAtOnce, Session
+from telegrad_service import host
+from telegrad_service.host import InProcessHost, SessionHandle, SessionOptions
+from telegrad_service.settings import Settings
+
+
+def thread(session: Session, within: float = 0.0) -> threading.Thread:
+    """The thread that it runs on."""
+    return threading.current_thread()
+
+
+def brief(session: Session) -> None:
+    """Have the session's last program be one that took no time."""
+    session.last_s = 0.0
+
+
+def hosted(go: Callable[..., Any]) -> None:
+    """Run ``go(host, handle)`` beside a session that has been alone for long enough."""
+
+    async def run() -> None:
+        here = InProcessHost(Settings())
+        handle = await here.create(SessionOptions())
+        await handle.call(brief)
+        await asyncio.sleep(2 * host.ALONE_S)
+        try:
+            await go(here, handle)
+        finally:
+            await here.close()
+
+    asyncio.run(run())
+
+
+def test_a_session_that_is_alone_runs_brief_programs_here() -> None:
+    async def go(here: InProcessHost, handle: SessionHandle) -> None:
+        assert handle.run_at_once(thread) is threading.current_thread()
+        assert await handle.call(thread) is not threading.current_thread()
+
+    hosted(go)
+
+
+def test_beside_another_session_nothing_does() -> None:
+    async def go(here: InProcessHost, handle: SessionHandle) -> None:
+        other = await here.create(SessionOptions())
+        handle.run_at_once(thread)
+        await other.call(thread)
+        with pytest.raises(NotAtOnce):
+            handle.run_at_once(thread)
+        await asyncio.sleep(2 * host.ALONE_S)
+        handle.run_at_once(thread)
+
+    hosted(go)
+
+
+def test_behind_a_call_that_runs_or_a_long_program_nothing_does() -> None:
+    async def go(here: InProcessHost, handle: SessionHandle) -> None:
+        free = threading.Event()
+        running = asyncio.ensure_future(handle.call(lambda session: free.wait(30)))
+        await asyncio.sleep(0)
+        with pytest.raises(NotAtOnce):
+            handle.run_at_once(thread)
+        free.set()
+        await running
+        handle.run_at_once(thread)
+        await handle.call(lambda session: setattr(session, "last_s", 0.5))
+        with pytest.raises(NotAtOnce):
+            handle.run_at_once(thread)
+
+    hosted(go)
+
+
+def test_small_and_large_batches_in_turn_train_as_in_torch(url: str) -> None:
+    """Programs of both kinds on one stream, several under way: answered in order, each run once."""
+    rng = np.random.default_rng(0)
+    batches = [rng.standard_normal((size, 300)).astype(np.float32) for size in (8, 8, 1500) * 20]
+    start = rng.standard_normal((300, 4)).astype(np.float32) / 20
+
+    def losses(lib: Any) -> list[float]:
+        w = lib.tensor(start, requires_grad=True)
+        optimizer = lib.optim.SGD([w], lr=0.1, momentum=0.9)
+        kept = []
+        for step, batch in enumerate(batches):
+            optimizer.zero_grad()
+            loss = ((lib.tensor(batch) @ w).tanh() ** 2).mean()
+            loss.backward()
+            optimizer.step()
+            kept.append(loss.detach())
+            if step % 10 == 3:
+                kept[-1].item()
+        return [loss.item() for loss in kept]
+
+    with tg.connect(url) as session:
+        time.sleep(2 * host.ALONE_S)
+        np.testing.assert_allclose(losses(tg), losses(torch), rtol=1e-4)
+        assert sum(report["planned_runs"] for report in session.compiled()) > 0
+
+
+def test_others_are_answered_while_a_long_program_runs_behind_brief_ones(url: str) -> None:
+    with tg.connect(url) as session:
+        time.sleep(2 * host.ALONE_S)
+        x = tg.ones(1500, 1500) / 1500
+        for _ in range(20):
+            assert x[0].sum().item() == pytest.approx(1, rel=1e-4)
+
+        def long() -> None:
+            y = x
+            for _ in range(20):
+                y = y @ x
+            assert y[0].sum().item() == pytest.approx(1, rel=1e-3)
+
+        computing = threading.Thread(target=long)
+        computing.start()
+        while session.requests < 21:
+            time.sleep(0.001)
+        assert httpx.get(f"{url}/healthz").status_code == 200
+        assert computing.is_alive()
+        computing.join(60)
