@@ -66,6 +66,12 @@ def container(number: Any, *instructions: dict[str, Any], seen: int | None = Non
     return save(arrays, {**metadata, "sequence": str(number)})
 
 
+def remembered(number: int, ids: list[str], *instructions: dict[str, Any]) -> bytes:
+    """A program that the server is to remember, on ``_0``, ``_1`` and so on in place of these ids."""
+    labels = {"program": json.dumps(instructions), "ids": json.dumps(ids)}
+    return save({}, {**labels, "seen": str(number - 1), "sequence": str(number)})
+
+
 UP = {"op": "tensor", "out": ["x"]}
 ADD = {"op": "add_", "in": ["x", 1]}
 BAD = {"op": "neg", "in": ["nope"], "out": ["never"]}

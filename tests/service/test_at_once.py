@@ -19,6 +19,9 @@ from telegrad_service import host
 from telegrad_service.host import InProcessHost, SessionHandle, SessionOptions
 from telegrad_service.settings import Settings
 
+from .conftest import SessionClient
+from .streams import ADD, UP, Raw, container, remembered, written
+
 
 def thread(session: Session, within: float = 0.0) -> threading.Thread:
     """The thread that it runs on."""
@@ -108,6 +111,28 @@ def test_small_and_large_batches_in_turn_train_as_in_torch(url: str) -> None:
         time.sleep(2 * host.ALONE_S)
         np.testing.assert_allclose(losses(tg), losses(torch), rtol=1e-4)
         assert sum(report["planned_runs"] for report in session.compiled()) > 0
+
+
+def test_what_is_brief_does_not_overtake_what_came_with_it(session: SessionClient) -> None:
+    raw = Raw(session)
+    brief = [
+        {"op": "mul", "in": ["_0", 2], "out": ["_1"]},
+        {"op": "sum", "in": ["_1"], "out": ["_2"]},
+        {"op": "fetch", "in": [["_2"]]},
+        {"op": "free", "in": [["_1", "_2"]]},
+    ]
+    raw.socket.sendall(written(0x82, container(1, UP, x=np.ones(8, np.float32))))
+    time.sleep(2 * host.ALONE_S)
+    for number in range(2, 30):
+        assert b'"sequence":"' + str(number - 1).encode() in raw.message()[1]
+        raw.socket.sendall(written(0x82, remembered(number, ["x", "y", "s"], *brief)))
+    for number in range(30, 40, 2):
+        both = container(number, ADD), remembered(number + 1, ["x", "y", "s"], *brief)
+        assert b'"answer"' in raw.message()[1]
+        raw.socket.sendall(b"".join(written(0x82, each) for each in both))
+        assert b'"answer"' in raw.message()[1]
+    assert np.frombuffer(raw.message()[1][-4:], np.float32) == 8 * 2 * 6
+    raw.close()
 
 
 def test_others_are_answered_while_a_long_program_runs_behind_brief_ones(url: str) -> None:

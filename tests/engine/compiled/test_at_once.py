@@ -118,6 +118,15 @@ def test_a_registered_function_runs_at_once_as_an_executable_or_not_at_all() -> 
         assert session.at_once == (10 if brief else 0)
 
 
+def test_what_is_to_be_compiled_is_so_though_it_could_run_planned_at_once() -> None:
+    pytest.importorskip("jax")
+    session = connect(Compiler(after=8, choose=False, beneath=Compiler(way=ALWAYS, after=2, choose=False)))
+    losses = train(session, [FOR_EVER] * 40)
+    report = max(session.reports, key=lambda r: r.runs)
+    assert report.planned_runs > 2 and report.compiled_runs > 10 and session.at_once > 20
+    np.testing.assert_allclose(losses, train(session, [None] * 40), rtol=1e-4)
+
+
 def test_what_was_never_seen_does_not_run() -> None:
     session = connect(None)
     session.within = FOR_EVER
