@@ -155,7 +155,7 @@ class Stream:
     def _run_at_once(self, body: memoryview) -> Running | None:
         """What a program came to that keeps nobody waiting; None, with nothing done, where it might."""
         record = self._handle.sequence
-        if self._count or record.turn.locked() or len(body) > MOST_AT_ONCE or compression.is_frame(body):
+        if record.turn.locked() or len(body) > MOST_AT_ONCE or compression.is_frame(body):
             return None
         done: Running = asyncio.get_running_loop().create_future()
         try:
