@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import httpx
@@ -114,25 +115,24 @@ def test_small_and_large_batches_in_turn_train_as_in_torch(url: str) -> None:
 
 
 def test_what_is_brief_does_not_overtake_what_came_with_it(session: SessionClient) -> None:
-    raw = Raw(session)
     brief = [
         {"op": "mul", "in": ["_0", 2], "out": ["_1"]},
         {"op": "sum", "in": ["_1"], "out": ["_2"]},
         {"op": "fetch", "in": [["_2"]]},
         {"op": "free", "in": [["_1", "_2"]]},
     ]
-    raw.socket.sendall(written(0x82, container(1, UP, x=np.ones(8, np.float32))))
-    time.sleep(2 * host.ALONE_S)
-    for number in range(2, 30):
-        assert b'"sequence":"' + str(number - 1).encode() in raw.message()[1]
-        raw.socket.sendall(written(0x82, remembered(number, ["x", "y", "s"], *brief)))
-    for number in range(30, 40, 2):
-        both = container(number, ADD), remembered(number + 1, ["x", "y", "s"], *brief)
-        assert b'"answer"' in raw.message()[1]
-        raw.socket.sendall(b"".join(written(0x82, each) for each in both))
-        assert b'"answer"' in raw.message()[1]
-    assert np.frombuffer(raw.message()[1][-4:], np.float32) == 8 * 2 * 6
-    raw.close()
+    with closing(Raw(session)) as raw:
+        raw.socket.sendall(written(0x82, container(1, UP, x=np.ones(8, np.float32))))
+        time.sleep(2 * host.ALONE_S)
+        for number in range(2, 30):
+            assert b'"sequence":"' + str(number - 1).encode() in raw.message()[1]
+            raw.socket.sendall(written(0x82, remembered(number, ["x", "y", "s"], *brief)))
+        for number in range(30, 40, 2):
+            both = container(number, ADD), remembered(number + 1, ["x", "y", "s"], *brief)
+            assert b'"answer"' in raw.message()[1]
+            raw.socket.sendall(b"".join(written(0x82, each) for each in both))
+            assert b'"answer"' in raw.message()[1]
+        assert np.frombuffer(raw.message()[1][-4:], np.float32) == 8 * 2 * 6
 
 
 def test_others_are_answered_while_a_long_program_runs_behind_brief_ones(url: str) -> None:
