@@ -34,9 +34,10 @@ test-jax: $(VENV)/.stamp-jax ## Run the ops, and what else depends on a backend,
 	$(BIN)/python -m pytest $(COMPILED) $(ARGS)
 
 test-gpu: $(VENV)/.stamp-gpu ## The same on CuPy; without an NVIDIA GPU, only that CuPy has what they use
-	$(BIN)/python -m pytest tests/engine/test_cupy_names.py $(ARGS)
+	$(BIN)/python -m pytest tests/engine/test_cupy_names.py tests/engine/compiled $(ARGS) -k "cupy or cuda"
 	@if nvidia-smi --list-gpus > /dev/null 2>&1; then \
-		$(BIN)/python -m pytest $(BACKENDS) --device cuda $(ARGS); \
+		$(MAKE) --no-print-directory $(VENV)/.stamp-cuda && \
+		$(BIN)/python -m pytest $(BACKENDS) tests/engine/compiled --device cuda $(ARGS); \
 	else echo "test-gpu: nvidia-smi finds no NVIDIA GPU here, so nothing was computed on one"; fi
 
 serve: $(VENV)/.stamp-packages ## Start a server: make serve ARGS="--port 8000"
@@ -83,7 +84,7 @@ $(VENV)/.stamp-packages: $(VENV)/.stamp-venv $(PROJECTS) constraints.txt
 
 # One stamp for each dependency group of pyproject.toml.
 $(VENV)/.stamp-%: $(VENV)/.stamp-packages pyproject.toml
-	@echo "Installing the dependency group '$*'$(if $(filter test jax gpu bench,$*), (PyTorch is large and may take a while))"
+	@echo "Installing the dependency group '$*'$(if $(filter test jax gpu cuda bench,$*), (PyTorch is large and may take a while))"
 	@$(INSTALL) --group $*
 	@touch $@
 

@@ -11,15 +11,19 @@ import inspect
 import operator
 import re
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
+from telegrad_engine.backends import NUMPY
+from telegrad_engine.backends.cupy import CupyBackend
+
 ARRAYS = {
     "A", "a", "a_max", "a_min", "ar", "args", "arr", "array", "array_like", "arrays", "arys", "b", "condition", "dst",
-    "element", "fill_value", "indices", "m", "obj", "operands", "prototype", "repeats", "src", "start", "stop", "tup",
-    "v", "weights", "x", "x1", "x2", "y",
+    "element", "fill_value", "indices", "m", "max", "min", "obj", "operands", "prototype", "repeats", "src", "start",
+    "stop", "tup", "v", "weights", "x", "x1", "x2", "y",
 }  # fmt: skip
 """The parameters of CuPy's functions that an array may be given for; others are read on the host."""
 
@@ -57,6 +61,12 @@ class Array:
         if not callable(ours):
             return wrapped(ours)
         return checked(f"ndarray.{name}", ours, signature_of(theirs))
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.value.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return self.value.__dlpack_device__()
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -145,6 +155,9 @@ class Namespace:
             found = checked(name, getattr(self.numbers, name), signature_of(theirs))
         setattr(self, name, found)
         return found
+
+    def from_dlpack(self, array: Any) -> Array:
+        return Array(np.from_dlpack(array))
 
     def asnumpy(self, array: Any) -> Any:
         return np.array(unwrapped(array))
@@ -249,3 +262,36 @@ def unwrapped(value: Any) -> Any:
     if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
         return type(value)(unwrapped(v) for v in value)
     return value
+
+
+def solve_triangular(
+    a: Any,
+    b: Any,
+    trans: Any = 0,
+    lower: bool = False,
+    unit_diagonal: bool = False,
+    overwrite_b: bool = False,
+    check_finite: bool = False,
+) -> Array:
+    """What stands for cupyx.scipy.linalg's, which cannot be imported without CUDA's libraries."""
+    assert a.shape[:-2] == b.shape[:-2], "CuPy: incompatible batch count"
+    return Array(NUMPY.solve_triangular(a.value, b.value, not lower, unit_diagonal))
+
+
+class Facade(CupyBackend):
+    """The backend, over CuPy's face."""
+
+    def load(self) -> None:
+        import cupy
+        import cupyx.scipy.special
+        import scipy.special
+
+        self.namespace = Namespace(cupy, np)
+        self.special = Namespace(cupyx.scipy.special, scipy.special)
+        self.triangular = SimpleNamespace(solve_triangular=solve_triangular)
+
+    def is_out_of_memory(self, error: Exception) -> bool:
+        return isinstance(error, MemoryError)
+
+    def jax_device(self, jax: Any) -> Any:
+        return jax.devices("cpu")[0]

@@ -18,44 +18,17 @@ import pytest
 import telegrad_engine as tg
 from telegrad_engine import autograd
 from telegrad_engine.backends import NUMPY, make_backend
-from telegrad_engine.backends.cupy import CupyBackend
 from telegrad_engine.devices import Device
 from telegrad_engine.errors import InvalidOperation
 from telegrad_engine.modes import state
 from telegrad_engine.registry import CATALOGUE, Case, Op
 
 from . import oracle
-from .cupy_face import Array, Namespace
+from .cupy_face import Array, Facade
 
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed; make test-gpu installs it", exc_type=ImportError)
 OPS = [op for op in CATALOGUE if op.cases and not op.truth]
 DTYPES = ("float64", "float32", "int64")
-
-
-def solve_triangular(
-    a: Any,
-    b: Any,
-    trans: Any = 0,
-    lower: bool = False,
-    unit_diagonal: bool = False,
-    overwrite_b: bool = False,
-    check_finite: bool = False,
-) -> Array:
-    """What stands for cupyx.scipy.linalg's, which cannot be imported without CUDA's libraries."""
-    assert a.shape[:-2] == b.shape[:-2], "CuPy: incompatible batch count"
-    return Array(NUMPY.solve_triangular(a.value, b.value, not lower, unit_diagonal))
-
-
-class Facade(CupyBackend):
-    """The backend, over CuPy's face."""
-
-    def load(self) -> None:
-        import cupyx.scipy.special
-        import scipy.special
-
-        self.namespace = Namespace(cupy, np)
-        self.special = Namespace(cupyx.scipy.special, scipy.special)
-        self.triangular = SimpleNamespace(solve_triangular=solve_triangular)
 
 
 @pytest.fixture(scope="module")

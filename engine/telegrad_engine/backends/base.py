@@ -56,6 +56,20 @@ class Backend:
         """Whether an error of the library says that the device's memory is full."""
         return isinstance(error, MemoryError)
 
+    # Beside JAX, which compiles programs ---------------------------------------------------
+
+    def jax_device(self, jax: Any) -> Any:
+        """JAX's name for where the arrays are. Raises Untraceable where JAX does not find that."""
+        return jax.devices("cpu")[0]
+
+    def to_jax(self, array: Any) -> Any:
+        """The array as JAX's, without a copy where that can be; the executable only reads it."""
+        raise NotImplementedError
+
+    def from_jax(self, array: Any) -> Any:
+        """JAX's array as the library's, which may not be written to."""
+        raise NotImplementedError
+
     # Values -----------------------------------------------------------------------------
 
     def number(self, array: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import Any
 
@@ -10,7 +11,10 @@ import numpy as np
 from ..errors import InvalidOperation
 from .foreign import ForeignBackend, Linalg
 from .numpy import NUMPY
+from .unknown import Untraceable
 
+JAX_EXTRA = "jax-cuda12"
+"""What to install for JAX to compile for CuPy's arrays."""
 OLDEST = 14
 """The first version that has bfloat16, and NumPy 2's rules of promotion."""
 
@@ -47,6 +51,25 @@ class CupyBackend(ForeignBackend):
     def download(self, array: Any) -> Any:
         """A copy of the array in the host's memory."""
         return self.namespace.asnumpy(array)
+
+    def jax_device(self, jax: Any) -> Any:
+        """The GPU that CuPy uses. Raises Untraceable if JAX is installed without GPUs."""
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # or it would take most of the GPU's memory
+        try:
+            found = jax.devices("gpu")
+        except RuntimeError:
+            raise Untraceable(f"JAX finds no GPU here: pip install 'telegrad-engine[{JAX_EXTRA}]'") from None
+        return found[self.namespace.cuda.Device().id]
+
+    def to_jax(self, array: Any) -> Any:
+        """The same memory, by DLPack, which has the GPU wait for what is still computed; copied if it has gaps."""
+        if not array.flags.c_contiguous:
+            array = self.namespace.ascontiguousarray(array)
+        return import_module("jax.dlpack").from_dlpack(array)
+
+    def from_jax(self, array: Any) -> Any:
+        """The same memory, by DLPack."""
+        return self.namespace.from_dlpack(array)
 
     def is_out_of_memory(self, error: Exception) -> bool:
         """Whether the GPU's memory, or the host's, is full."""

@@ -29,6 +29,18 @@ class JaxBackend(ForeignBackend):
         self.array_type = self._jax.Array
         super().__init__()
 
+    def jax_device(self, jax: Any) -> Any:
+        """The one that JAX takes by itself."""
+        return jax.devices()[0]
+
+    def to_jax(self, array: Any) -> Any:
+        """The array."""
+        return array
+
+    def from_jax(self, array: Any) -> Any:
+        """The array."""
+        return array
+
     def is_out_of_memory(self, error: Exception) -> bool:
         """JAX says so in the text of a general error."""
         return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from .base import Backend
 from .jax import JaxBackend
 from .unknown import NEEDED, Number, Untraceable
 
@@ -62,9 +63,12 @@ class TracingBackend(JaxBackend):
         )
         return isinstance(error, kinds)
 
-    def compile(self, function: Callable[..., Any], specs: Sequence[Any]) -> Callable[..., Any]:
-        """``function``, traced on arrays of these shapes and dtypes, as one executable on the CPU, for NumPy's."""
+    def compile(self, function: Callable[..., Any], specs: Sequence[Any], where: Backend) -> Callable[..., Any]:
+        """``function``, traced on arrays of these shapes and dtypes, as one executable for that backend's device.
+
+        Raises Untraceable where JAX does not find that.
+        """
         shapes = [self._jax.ShapeDtypeStruct(spec.shape, spec.dtype) for spec in specs]
-        with self._jax.default_device(self._jax.devices("cpu")[0]):
+        with self._jax.default_device(where.jax_device(self._jax)):
             compiled: Callable[..., Any] = self._jax.jit(function).lower(*shapes).compile()
         return compiled

@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any
 
 import pytest
 
 import telegrad as tg
+from telegrad_engine.devices import Device
 from telegrad_engine.program.compiled import COMPILED, Compiler
 
+from ..cupy_face import Facade
 from .remembering import ALWAYS, connect
 
+MADE = import_module("telegrad_engine.devices.device")._devices
+"""The devices that were asked for, by name."""
 
-@pytest.fixture(params=["planned", "compiled"])
-def session(request: pytest.FixtureRequest) -> Iterator[Any]:
-    """A session whose programs are executables after their second run, and stay so even where that is slower."""
-    if request.param == "compiled":
+
+@pytest.fixture(params=["planned", "compiled", "compiled on jax", "compiled on cuda"])
+def session(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A session whose programs are executables after their second run, and stay so even where that is slower.
+
+    What stands for CuPy has NumPy's arrays and JAX's CPU behind it, unless the tests run with ``--device cuda``.
+    """
+    way, _, there = request.param.partition(" on ")
+    if way == "compiled":
         pytest.importorskip("jax")
-    way = COMPILED if request.param == "compiled" else ALWAYS
-    yield connect(Compiler(after=2, choose=False, way=way))
+    if there == "cuda":
+        pytest.importorskip("cupy", exc_type=ImportError)
+        if request.config.getoption("--device", default="cpu") != "cuda":
+            monkeypatch.setitem(MADE, "cuda", Device(Facade()))
+    yield connect(Compiler(after=2, choose=False, way=ALWAYS if way == "planned" else COMPILED), device=there or "cpu")
     tg.sessions.current().close()

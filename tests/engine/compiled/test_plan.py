@@ -13,6 +13,7 @@ from telegrad_engine.backends.unknown import Untraceable
 from telegrad_engine.program.compiled.executable import Planned
 from telegrad_engine.program.compiled.outcome import Source
 from telegrad_engine.program.compiled.plan import Planner
+from telegrad_engine.tensor import Tensor
 
 N = 3
 STEPS = [
@@ -63,7 +64,7 @@ def test_a_plan_leaves_what_the_calls_gave(seed: int) -> None:
     assert own.bit_generator.state == eager.bit_generator.state
     np.testing.assert_array_equal(given, values)
     kept = {i: run.array(Source(True, p)) for p, i in enumerate(wanted) if p not in targets}
-    writes = [run.write(Source(True, p), given[target]) for p, target in targets.items()]
+    writes = [run.write(Source(True, p), Tensor(given[target])) for p, target in targets.items()]
     for write in writes:
         write()
     for i, array in kept.items():

@@ -46,7 +46,7 @@ def test_tensors_that_are_left_are_what_they_would_be(session: Remembering) -> N
             assert ours.is_leaf == theirs.is_leaf and ours.requires_grad == theirs.requires_grad
             assert ours.grad_fn.name() == theirs.grad_fn.name()
             assert ours._version == theirs._version and ours.grad is None
-            np.testing.assert_allclose(ours.detach().numpy(), theirs.detach().numpy(), rtol=1e-5)
+            np.testing.assert_allclose(ours.detach().numpy(), theirs.detach().numpy(), rtol=1e-5, atol=1e-7)
         assert [f.name() for f, _ in names[0].grad_fn.next_functions] == ["MulBackward0"]
         assert names[2]._base is names[1] or names[2]._base is None or names[2]._base._data is names[1]._data
         assert session.tensors[w._id]._version == twin._version
@@ -67,7 +67,7 @@ def test_memory_is_counted_as_ever(session: Remembering) -> None:
 
     compiled_too = used(session)
     assert runs_compiled(session)
-    assert compiled_too == used(connect(None))
+    assert compiled_too == used(connect(None, device=session.device))
 
 
 def test_a_session_that_is_nearly_full_says_so(session: Remembering) -> None:
@@ -76,7 +76,7 @@ def test_a_session_that_is_nearly_full_says_so(session: Remembering) -> None:
         (((x + 1) * 2).exp() @ x).sum().item()
     assert runs_compiled(session)
     session.accounts.max_bytes = session.accounts.used_bytes + 300
-    with pytest.raises(TelegradError, match=r"too many|more than"):
+    with pytest.raises(TelegradError, match=r"too many|more than|there is room"):
         (((x + 1) * 2).exp() @ x).sum().item()
 
 

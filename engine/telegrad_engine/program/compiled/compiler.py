@@ -41,6 +41,7 @@ MISSES = 10
 """How many runs of an executable may be in vain, one after the other."""
 VALUES = "the values are not those that are usual, as where an index is out of range"
 ROOM = "the session may not have room for all of it at once"
+ON_THE_CPU = "the session is not on the CPU"
 LONG = "it spends its time in its kernels"
 
 
@@ -128,6 +129,8 @@ class Compiler:
         outline = self._outline(program)
         if outline.refusal is not None:
             raise Untraceable(outline.refusal)
+        if session.environment.device is not None and not self._way.everywhere:
+            raise Untraceable(ON_THE_CPU)
         return look(session, outline, program)
 
     def _otherwise(self, session: Session, program: Bound) -> Answer:
@@ -142,7 +145,7 @@ class Compiler:
             raise Untraceable(ROOM)
         started = perf_counter()
         run = self._call(executable, found, entry, session.environment.generator)
-        answer = executable.outcome.put(session, program.ids, found.tensors, run)
+        answer = executable.outcome.put(session, program.ids, found.tensors, run, found.ground)
         session.programs += 1
         session.instructions += len(program)
         session.last_s = perf_counter() - started

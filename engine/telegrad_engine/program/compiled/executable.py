@@ -75,7 +75,44 @@ class _CompiledRun:
         return _copy((self._outs if source.is_output else self.called_with)[source.position], order)
 
     def write(self, source: Source, target: Any) -> Callable[[], None]:
-        return partial(np.copyto, target, self._outs[source.position] if source.is_output else self.array(source))
+        return partial(np.copyto, target._data, self._outs[source.position] if source.is_output else self.array(source))
+
+
+class CompiledElsewhere:
+    """A program that JAX compiled for a device, with that device's arrays on both sides."""
+
+    exact = False
+
+    def __init__(self, executable: Callable[..., Sequence[Any]], ground: Any, outcome: Outcome, guarded: bool) -> None:
+        self._executable, self._ground, self._guarded = executable, ground, guarded
+        self.outcome = outcome
+
+    @property
+    def size(self) -> int:
+        """How many instructions it was made of."""
+        return len(self.outcome.outline.program.steps)
+
+    def run(self, arrays: Sequence[Any], generator: np.random.Generator) -> Run | None:
+        """As of any executable. Where nothing was taken for granted it only begins: who needs a value waits for it."""
+        outs = self._executable(*map(self._ground.backend.to_jax, arrays))
+        if self._guarded and not outs[-1]:
+            return None
+        return _ElsewhereRun(self._ground, arrays, outs)
+
+
+class _ElsewhereRun:
+    """What JAX returned on a device."""
+
+    def __init__(self, ground: Any, called_with: Sequence[Any], outs: Sequence[Any]) -> None:
+        self._ground, self.called_with, self._outs = ground, called_with, outs
+
+    def array(self, source: Source, order: Order | None = None) -> Any:
+        if source.is_output:
+            return self._ground.own(self._outs[source.position])
+        return self._ground.own_copy(self.called_with[source.position])
+
+    def write(self, source: Source, target: Any) -> Callable[[], None]:
+        return partial(target._store, self.array(source))
 
 
 class Planned:
@@ -129,8 +166,8 @@ class _PlannedRun:
     def write(self, source: Source, target: Any) -> Callable[[], None]:
         call = self._plan.writes.get(source.position) if source.is_output else None
         if call is None:
-            return partial(np.copyto, target, self.array(source))
-        return partial(call.function, *call.arguments(self._places), target)
+            return partial(np.copyto, target._data, self.array(source))
+        return partial(call.function, *call.arguments(self._places), target._data)
 
 
 def _copy(array: Any, order: Order | None) -> Any:

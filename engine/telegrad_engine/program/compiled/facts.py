@@ -14,6 +14,7 @@ from ...inference import is_marked
 from ...session import Session
 from ...tensor import Tensor
 from ..remembered import Bound
+from .ground import HERE, Ground, ground_of
 from .outline import Outline
 
 
@@ -37,6 +38,7 @@ class Kinds(NamedTuple):
     """For each id that the program takes which of the tensors it is."""
     functions: tuple[Any, ...] = ()
     """The registered functions that it applies, in the order of their names in the outline."""
+    device: str = "cpu"
 
     @property
     def inputs(self) -> tuple[Input, ...]:
@@ -47,14 +49,17 @@ class Kinds(NamedTuple):
 class Found:
     """A session's tensors that a program takes, their gradients among them, and the arrays that it uploads."""
 
-    def __init__(self, tensors: list[Tensor], uploads: list[tuple[Any, DType | None]], kinds: Kinds) -> None:
-        self.tensors, self.kinds = tensors, kinds
+    def __init__(
+        self, tensors: list[Tensor], uploads: list[tuple[Any, DType | None]], kinds: Kinds, ground: Ground
+    ) -> None:
+        self.tensors, self.kinds, self.ground = tensors, kinds, ground
         self._uploads = uploads
 
     @cached_property
     def arrays(self) -> list[Any]:
         """What the executable is called with; uploads are copies, as they are when they are run."""
-        return [*[tensor._data for tensor in self.tensors], *[as_array(*upload) for upload in self._uploads]]
+        uploads = [self.ground.upload(as_array(*upload)) for upload in self._uploads]
+        return [*[tensor._data for tensor in self.tensors], *uploads]
 
 
 def look(session: Session, outline: Outline, program: Bound) -> Found | None:
@@ -63,6 +68,8 @@ def look(session: Session, outline: Outline, program: Bound) -> Found | None:
     Raises Untraceable for what cannot be an input of an executable.
     """
     _check_session(session)
+    there = session.environment.device
+    ground = HERE if there is None else ground_of(there)
     names, ids = session.tensors, program.ids
     if not program.distinct or not names.keys().isdisjoint(outline.ids_made(ids)):
         return None
@@ -72,20 +79,20 @@ def look(session: Session, outline: Outline, program: Bound) -> Found | None:
         return None
     functions = tuple([session.functions.find(name) for name in outline.functions])
     latest: Kinds | None = outline.latest
-    if latest is not None and latest.uploads == kinds and latest.functions == functions:
-        tensors = _as_before(latest, [names.get(ids[i]) for i in outline.taken])
+    if latest is not None and (latest.uploads, latest.functions, latest.device) == (kinds, functions, ground.device):
+        tensors = _as_before(latest, [names.get(ids[i]) for i in outline.taken], ground)
         if tensors is not None:
-            return Found(tensors, uploads, latest)
-    found = _gathered(names, ids, outline)
+            return Found(tensors, uploads, latest, ground)
+    found = _gathered(names, ids, outline, ground)
     if found is None:
         return None
-    outline.latest = Kinds(tuple(found.kinds), kinds, tuple(found.order), functions)
-    return Found(found.tensors, uploads, outline.latest)
+    outline.latest = Kinds(tuple(found.kinds), kinds, tuple(found.order), functions, ground.device)
+    return Found(found.tensors, uploads, outline.latest, ground)
 
 
-def _gathered(names: Mapping[str, Tensor], ids: Sequence[str], outline: Outline) -> _Gathered | None:
+def _gathered(names: Mapping[str, Tensor], ids: Sequence[str], outline: Outline, ground: Ground) -> _Gathered | None:
     """The tensors that a program takes, None if one is not there."""
-    gathered = _Gathered()
+    gathered = _Gathered(ground)
     for i in outline.taken:
         tensor = names.get(ids[i])
         if tensor is None:
@@ -96,7 +103,7 @@ def _gathered(names: Mapping[str, Tensor], ids: Sequence[str], outline: Outline)
     return gathered
 
 
-def _as_before(kinds: Kinds, taken: Sequence[Any]) -> list[Tensor] | None:
+def _as_before(kinds: Kinds, taken: Sequence[Any], ground: Ground) -> list[Tensor] | None:
     """The tensors that a program takes, and their gradients, if they are what it found before; else None.
 
     A quick answer for what is most likely; what else there may be, :class:`_Gathered` finds out.
@@ -110,7 +117,7 @@ def _as_before(kinds: Kinds, taken: Sequence[Any]) -> list[Tensor] | None:
             continue
         at: int | None = place
         while at is not None and at == len(found):
-            if not _is(tensor, expected[at], at == place):
+            if not _is(tensor, expected[at], at == place, ground):
                 return None
             found.append(tensor)
             at, tensor = expected[at].grad, tensor._grad
@@ -119,12 +126,17 @@ def _as_before(kinds: Kinds, taken: Sequence[Any]) -> list[Tensor] | None:
     return found if len({id(tensor._cell) for tensor in found}) == len(found) == len(expected) else None
 
 
-def _is(tensor: Any, kind: Input, layout: bool) -> bool:
+def _is(tensor: Any, kind: Input, layout: bool, ground: Ground) -> bool:
     """Whether this can be taken for a tensor of the kind; of a gradient the layout is of no account."""
-    if type(tensor) is not Tensor or tensor._node is not None or tensor._base is not None or tensor._hooks is not None:
+    if (
+        type(tensor) is not ground.Tensor
+        or tensor._node is not None
+        or tensor._base is not None
+        or tensor._hooks is not None
+    ):
         return False
     data = tensor._data
-    flags = data.flags
+    flags = ground.flags(tensor)
     return (
         data.shape == kind.shape
         and data.dtype == kind.dtype
@@ -139,7 +151,8 @@ def _is(tensor: Any, kind: Input, layout: bool) -> bool:
 class _Gathered:
     """Tensors, each once, and their kinds."""
 
-    def __init__(self) -> None:
+    def __init__(self, ground: Ground) -> None:
+        self._ground = ground
         self.tensors: list[Tensor] = []
         self.kinds: list[Any] = []
         self.order: list[int] = []
@@ -155,7 +168,7 @@ class _Gathered:
             self.kinds.append(None)
             grad = tensor._grad
             at = None if grad is None else self.place(grad, f"the gradient of {name}")
-            self.kinds[place] = _kind(tensor, name, at)
+            self.kinds[place] = _kind(tensor, name, at, self._ground)
             if at is not None:
                 # Eager and compiled runs lay gradients out in different ways, and each comes after the other.
                 self.kinds[at] = self.kinds[at]._replace(contiguous=True)
@@ -163,8 +176,6 @@ class _Gathered:
 
 
 def _check_session(session: Session) -> None:
-    if session.environment.device is not None:
-        raise Untraceable("the session is not on the CPU")
     if session.profile is not None or graph.watchers is not None:
         raise Untraceable("somebody watches every instruction")
     if session.suspensions.expected:
@@ -173,8 +184,8 @@ def _check_session(session: Session) -> None:
         raise Untraceable("a checkpoint is open")
 
 
-def _kind(tensor: Any, name: str, grad: int | None) -> Input:
-    if type(tensor) is not Tensor:
+def _kind(tensor: Any, name: str, grad: int | None, ground: Ground) -> Input:
+    if type(tensor) is not ground.Tensor:
         raise Untraceable(f"{name} is of a class of its own")
     if tensor._node is not None:
         raise Untraceable(f"{name} has a history, from an earlier program")
@@ -184,7 +195,7 @@ def _kind(tensor: Any, name: str, grad: int | None) -> Input:
         raise Untraceable(f"{name} has hooks")
     if is_marked(tensor) or tensor._sealed is not None:
         raise Untraceable(f"{name} may not be changed")
-    data = tensor._data
-    if not data.flags.c_contiguous and not data.flags.f_contiguous:
+    data, flags = tensor._data, ground.flags(tensor)
+    if not flags.c_contiguous and not flags.f_contiguous:
         raise Untraceable(f"{name} has gaps in memory")
-    return Input(data.shape, data.dtype, tensor._requires_grad, data.flags.c_contiguous, grad)
+    return Input(data.shape, data.dtype, tensor._requires_grad, flags.c_contiguous, grad)

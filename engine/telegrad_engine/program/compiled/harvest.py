@@ -21,6 +21,8 @@ class Traced(Protocol):
 
     outline: Outline
     kinds: Sequence[Input]
+    device_name: str
+    """Where the program is to run."""
     arrays: Sequence[Any]
     """What it was called with."""
     taken: list[Any]
@@ -124,7 +126,7 @@ class Harvest:
     def _fetched(self, number: int, description: dict[str, Any], cell: list[int], array: Any) -> Fetched:
         source = None if array is None else self._source(array)
         kept = self._arrays.index(source) if source in self._arrays else None
-        return Fetched(number, {**description, "device": "cpu"}, self._cell(cell), source, kept)
+        return Fetched(number, {**description, "device": self._trace.device_name}, self._cell(cell), source, kept)
 
     # Tensors -------------------------------------------------------------------------------
 
@@ -136,6 +138,7 @@ class Harvest:
             place=self._place(tensor),
             base=self._number(tensor._base),
             grad=self._number(tensor._grad),
+            strides=tensor._strides,
             view={name: getattr(tensor, name) for name in OF_VIEWS if name in vars(tensor)},
         )
 

@@ -12,10 +12,9 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from ...answer import Answer, Value
-from ...backends import NUMPY
-from ...registry import Op
 from ...session import Session
 from ...tensor import Tensor
+from .ground import HERE, Ground, Path
 from .outline import Outline
 from .spent import Spent, SpentGraph
 
@@ -41,7 +40,7 @@ class Run(Protocol):
         """The array from there, to be kept, in this layout: nobody else has it or writes to it."""
 
     def write(self, source: Source, target: Any) -> Callable[[], None]:
-        """What puts the array from there into ``target``. All such are made before the first is called."""
+        """What puts the array from there into a tensor. All such are made before the first is called."""
 
 
 class Place(NamedTuple):
@@ -56,14 +55,15 @@ class Made(NamedTuple):
     """A tensor that the program makes."""
 
     array: int
-    path: tuple[tuple[Op, Any, int], ...]
-    """The view ops that lead from the array to what the tensor shows of it."""
+    path: Path
     cell: int
     place: Place
     base: int | None
     grad: int | None
     view: Mapping[str, Any]
     """What else a view has of its own."""
+    strides: Any
+    """An array laid out as the tensor would be in memory, not to be read; None is row-major."""
 
 
 class Changed(NamedTuple):
@@ -109,17 +109,17 @@ class Outcome(NamedTuple):
     orders: dict[int, Order]
     """How eager execution lays out an array that it makes, where an executable would do so in another way."""
 
-    def put(self, session: Session, ids: Sequence[str], taken: Sequence[Tensor], run: Run) -> Answer:
+    def put(self, session: Session, ids: Sequence[str], taken: Sequence[Tensor], run: Run, ground: Ground) -> Answer:
         """Bring a session, of which the program took these tensors, to where it leaves it."""
         made = self._arrays(run, len(taken))
-        answer = self._answer(ids, taken, run, made)
-        for write in [run.write(source, taken[position]._data) for position, source in self.writes]:
+        answer = self._answer(ids, taken, run, made, ground)
+        for write in [run.write(source, taken[position]) for position, source in self.writes]:
             write()
         cells = [tensor._cell for tensor in taken] + [[0] for _ in self.cells[len(taken) :]]
         for cell, step in zip(cells, self.cells, strict=True):
             if step:
                 cell[0] += step
-        tensors = self._tensors(taken, made, cells)
+        tensors = self._tensors(taken, made, cells, ground)
         self._enter(tensors, len(taken))
         for i in self.outline.freed:
             session.tensors.pop(ids[i], None)
@@ -128,6 +128,8 @@ class Outcome(NamedTuple):
             session.accounts.count(tensor._data)
             if tensor._base is not None:
                 session.accounts.count(tensor._base._data)
+        if ground is not HERE:
+            session.accounts.recount([taken[position] for position, _ in self.writes])
         return answer
 
     def _arrays(self, run: Run, taken: int) -> list[Any]:
@@ -150,7 +152,9 @@ class Outcome(NamedTuple):
             if own.strides != eager.strides and 0 not in eager.strides:
                 self.orders[plan.array - taken] = tuple(int(axis) for axis in np.argsort(eager.strides)[::-1])
 
-    def _answer(self, ids: Sequence[str], taken: Sequence[Tensor], run: Run, made: Sequence[Any]) -> Answer:
+    def _answer(
+        self, ids: Sequence[str], taken: Sequence[Tensor], run: Run, made: Sequence[Any], ground: Ground
+    ) -> Answer:
         values = {}
         for fetched in self.fetched:
             start = taken[fetched.cell]._cell[0] if fetched.cell < len(taken) else 0
@@ -159,14 +163,17 @@ class Outcome(NamedTuple):
                 array = made[fetched.kept]
             else:
                 array = None if fetched.source is None else run.array(fetched.source)
-            values[name] = Value({**fetched.description, "id": name, "version": version}, array)
+            value = None if array is None else ground.host(array)
+            values[name] = Value({**fetched.description, "id": name, "version": version}, value)
         return Answer(values)
 
-    def _tensors(self, taken: Sequence[Tensor], made: Sequence[Any], cells: Sequence[list[int]]) -> list[Tensor]:
-        arrays = [*[tensor._data for tensor in taken], *made]
+    def _tensors(
+        self, taken: Sequence[Tensor], made: Sequence[Any], cells: Sequence[list[int]], ground: Ground
+    ) -> list[Tensor]:
+        memories = [*map(ground.memory, taken), *map(ground.fresh, made)]
         tensors = list(taken)
         for plan in self.made:
-            tensor = Tensor(_followed(arrays[plan.array], plan.path))
+            tensor = ground.showing(memories[plan.array], plan.path, plan.strides)
             tensor._cell = cells[plan.cell]
             vars(tensor).update(plan.view)
             tensors.append(tensor)
@@ -196,11 +203,3 @@ class Outcome(NamedTuple):
                 tensor._requires_grad = False
             if place.node is not None and spent is not None:
                 tensor._node, tensor._slot = spent.node(place.node), place.slot
-
-
-def _followed(array: Any, path: Sequence[tuple[Op, Any, int]]) -> Any:
-    for op, attrs, index in path:
-        array = op.kernel(NUMPY, array, **attrs)
-        if isinstance(array, (tuple, list)):
-            array = array[index]
-    return array

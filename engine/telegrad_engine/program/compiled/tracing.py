@@ -21,15 +21,16 @@ from ...environment import Environment
 from ...errors import TelegradError
 from ...session import Session
 from ..canonical import stand_in
-from .executable import Compiled, Planned
+from .executable import Compiled, CompiledElsewhere, Executable, Planned
 from .facts import Input, Kinds
+from .ground import HERE, named
 from .harvest import Harvest
 from .outcome import Outcome
 from .outline import Outline, number_of
 from .plan import Planner
 
 
-def compile_program(outline: Outline, kinds: Kinds, dtype: DType, _: Sequence[Any] = ()) -> Compiled:
+def compile_program(outline: Outline, kinds: Kinds, dtype: DType, _: Sequence[Any] = ()) -> Executable:
     """Trace a program for inputs of these kinds, and have JAX compile it. Raises Untraceable, with the reason."""
     backend = TracingBackend()
     outcomes: list[Outcome] = []
@@ -41,8 +42,11 @@ def compile_program(outline: Outline, kinds: Kinds, dtype: DType, _: Sequence[An
         outcomes.append(harvest.outcome())
         return [*harvest.outputs, backend.guard()]
 
-    executable = backend.compile(traced, kinds.inputs)
-    return Compiled(executable, kinds.inputs, outcomes[-1])
+    ground = named(kinds.device)
+    executable = backend.compile(traced, kinds.inputs, ground.backend)
+    if ground is HERE:
+        return Compiled(executable, kinds.inputs, outcomes[-1])
+    return CompiledElsewhere(executable, ground, outcomes[-1], bool(backend.guards))
 
 
 def plan_program(outline: Outline, kinds: Kinds, dtype: DType, arrays: Sequence[Any]) -> Planned:
@@ -76,6 +80,7 @@ class Trace(Session):
         self.functions = Applied(zip(outline.functions, kinds.functions, strict=True))
         self.outline, self.arrays = outline, arrays
         self.fetches: list[tuple[int, dict[str, Any], Any, Any]] = []
+        self.device_name = kinds.device
         self._device = device
         self._uploads = iter(arrays[len(kinds.tensors) :])
         self.kinds: Sequence[Input] = kinds.tensors

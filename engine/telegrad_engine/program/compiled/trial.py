@@ -13,6 +13,7 @@ from ...session import Session
 from ...tensor import Tensor
 from .executable import Executable
 from .facts import Found
+from .ground import HERE
 from .outcome import Run
 
 TOLERANCE = {"float64": 1e-9, "float32": 3e-5, "float16": 4e-3, "bfloat16": 3e-2}
@@ -36,13 +37,14 @@ class Trial:
         self._generator = generator
         self._outcome = outcome = executable.outcome
         self._ids, self._outline, self._exact = ids, outcome.outline, executable.exact
-        self._copy = Session(dtype=session.environment.dtype, max_bytes=2**62)
-        self._taken = [_copied(tensor) for tensor in found.tensors]
+        self._copy = Session(device=session.device, dtype=session.environment.dtype, max_bytes=2**62)
+        self._ground = found.ground
+        self._taken = [self._copied(tensor) for tensor in found.tensors]
         for tensor, kind in zip(self._taken, found.kinds.tensors, strict=True):
             tensor._grad = None if kind.grad is None else self._taken[kind.grad]
         for i, place in zip(outcome.outline.taken, found.kinds.places, strict=True):
             self._copy.tensors[ids[i]] = self._taken[place]
-        self._answer = outcome.put(self._copy, ids, self._taken, run)
+        self._answer = outcome.put(self._copy, ids, self._taken, run, self._ground)
 
     def difference(self, session: Session, answer: Answer) -> str | None:
         """What the eager run, which gave ``answer``, left otherwise; None if it came to the same."""
@@ -65,12 +67,13 @@ class Trial:
 
     def adopt_layouts(self, session: Session) -> None:
         """Have arrays laid out from now on as the eager run did."""
-        self._outcome.adopt_layouts(session, self._copy, self._ids, len(self._taken))
+        if self._ground is HERE:
+            self._outcome.adopt_layouts(session, self._copy, self._ids, len(self._taken))
 
     def _difference(self, a: Tensor, b: Tensor) -> str | None:
         if describe("", a) != describe("", b):
             return "the shape, dtype, version or history"
-        if not self._alike(a._data, b._data):
+        if not self._alike(a._host(), b._host()):
             return "the value"
         if (a._grad is None) != (b._grad is None):
             return "whether there is a gradient"
@@ -78,16 +81,15 @@ class Trial:
             return f"{found} of the gradient"
         return None
 
+    def _copied(self, tensor: Tensor) -> Tensor:
+        copy: Tensor = self._ground.copy(tensor)
+        copy._cell = list(tensor._cell)
+        copy._requires_grad = tensor._requires_grad
+        return copy
+
     def _alike(self, a: Any, b: Any) -> bool:
         """Whether values are the same, or as near as another order of the same sums may leave them."""
         return _same(a, b) if self._exact else _close(a, b)
-
-
-def _copied(tensor: Tensor) -> Tensor:
-    copy = Tensor(tensor._data.copy())
-    copy._cell = list(tensor._cell)
-    copy._requires_grad = tensor._requires_grad
-    return copy
 
 
 def _shared(tensors: Sequence[Tensor | None]) -> list[int | None]:

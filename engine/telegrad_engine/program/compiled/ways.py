@@ -23,11 +23,13 @@ class Way(NamedTuple):
     """How often a program runs before."""
     longest_s: float
     """Seconds an instruction beyond which there is nothing to gain."""
+    everywhere: bool
+    """Whether it is one for devices other than the CPU, too."""
     apart: bool
     """Whether it takes so long that it is done on a thread of its own, without the arrays."""
 
 
-PLANNED = Way("planned", plan_program, after=4, longest_s=1e-3, apart=False)
+PLANNED = Way("planned", plan_program, after=4, longest_s=1e-3, everywhere=False, apart=False)
 """As a list of NumPy calls, with the very numbers of the eager run."""
-COMPILED = Way("compiled", compile_program, after=20, longest_s=float("inf"), apart=True)
+COMPILED = Way("compiled", compile_program, after=20, longest_s=float("inf"), everywhere=True, apart=True)
 """By ``jax.jit``, for sessions that ask for it: sums come in another order."""

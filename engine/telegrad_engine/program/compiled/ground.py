@@ -1,0 +1,140 @@
+"""Where a session's arrays are, as executables see it: in NumPy's memory, or on a device.
+
+An executable takes arrays from there and gives arrays back; what differs between the places is here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from ...backends import NUMPY, Backend
+from ...devices import Device, device
+from ...devices.immutable import ImmutableTensor, Memory
+from ...registry import Op
+from ...tensor import Tensor
+
+Path = Sequence[tuple[Op, Any, int]]
+"""The view ops that lead from an array to what a tensor shows of it, with their attributes and which output it is."""
+_ROW_MAJOR = np.empty(()).flags
+
+
+class Ground:
+    """The memory of this process, in which NumPy's arrays are."""
+
+    device = "cpu"
+    Tensor: type[Tensor] = Tensor
+    backend: Backend = NUMPY
+
+    def flags(self, tensor: Any) -> Any:
+        """NumPy's flags: whether a tensor's elements lie in order, and without gaps."""
+        return tensor._data.flags
+
+    def upload(self, array: Any) -> Any:
+        """The array here, of one that nobody else has."""
+        return array
+
+    def host(self, array: Any) -> Any:
+        """An array that nobody else has, as NumPy's."""
+        return array
+
+    def copy(self, tensor: Any) -> Any:
+        """A tensor that is no one else's, with the same value, and nothing of its place in a graph."""
+        return self.Tensor(tensor._data.copy())
+
+    # What tensors show ---------------------------------------------------------------------
+
+    def memory(self, tensor: Any) -> Any:
+        """What a tensor shows, to be shown by others."""
+        return tensor._data
+
+    def fresh(self, array: Any) -> Any:
+        """What tensors are to show that are made of this array."""
+        return array
+
+    def showing(self, memory: Any, path: Path, strides: Any) -> Any:
+        """A tensor that shows so much of it; ``strides`` is an array laid out as it would be, not to be read."""
+        for op, attrs, index in path:
+            memory = op.kernel(self.backend, memory, **attrs)
+            if isinstance(memory, (tuple, list)):
+                memory = memory[index]
+        return self.Tensor(memory)
+
+
+class Elsewhere(Ground):
+    """A device whose arrays can be written to."""
+
+    def __init__(self, there: Device) -> None:
+        self.device, self.backend = there.name, there.backend
+        self.Tensor = there.Tensor
+
+    def upload(self, array: Any) -> Any:
+        """A copy of a NumPy array on the device."""
+        return self.backend.upload(array)
+
+    def host(self, array: Any) -> Any:
+        """A copy of the array in the host's memory."""
+        return self.backend.download(array)
+
+    def own(self, out: Any) -> Any:
+        """What JAX returned, as an array that can be written to."""
+        return self.backend.from_jax(out).copy()
+
+    def own_copy(self, array: Any) -> Any:
+        """A copy of an array from here."""
+        return array.copy()
+
+
+class Immutable(Elsewhere):
+    """A device whose arrays cannot be written to: tensors that share memory share what stands for it."""
+
+    def flags(self, tensor: Any) -> Any:
+        """Those of an array laid out as the tensor would be."""
+        return _ROW_MAJOR if tensor._strides is None else tensor._strides.flags
+
+    def copy(self, tensor: Any) -> Any:
+        """A tensor of the same array: writing replaces it."""
+        copied: Any = self.Tensor(tensor._data)
+        copied._strides = tensor._strides
+        return copied
+
+    def own(self, out: Any) -> Any:
+        """What JAX returned."""
+        return self.backend.from_jax(out)
+
+    def own_copy(self, array: Any) -> Any:
+        """The array."""
+        return array
+
+    def memory(self, tensor: Any) -> Any:
+        """What stands for memory."""
+        return tensor._memory
+
+    def fresh(self, array: Any) -> Any:
+        """What stands for memory with this array in it."""
+        return Memory(array)
+
+    def showing(self, memory: Any, path: Path, strides: Any) -> Any:
+        """A tensor that follows the path anew whenever something was written."""
+        tensor: Any = object.__new__(self.Tensor)
+        tensor._memory, tensor._path, tensor._strides = memory, tuple(path), strides
+        tensor._shown_at = -1
+        return tensor
+
+
+HERE = Ground()
+
+
+@cache
+def ground_of(there: Device) -> Elsewhere:
+    """The ground that a device is."""
+    return Immutable(there) if issubclass(there.Tensor, ImmutableTensor) else Elsewhere(there)
+
+
+def named(name: str) -> Ground:
+    """The ground of this name. Raises as :func:`telegrad_engine.devices.device`."""
+    there = device(name)
+    return HERE if there is None else ground_of(there)
