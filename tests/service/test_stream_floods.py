@@ -89,6 +89,7 @@ def test_who_floods_without_reading_costs_bounded_memory(kind: str) -> None:
     with running("--max-body-bytes", str(LIMIT_MIB * MIB)) as (url, process), httpx.Client(base_url=url) as client:
         session = SessionClient(client)
         session.run({"op": "randn", "out": ["x"], "attrs": {"size": [LARGE_MIB * MIB // 4]}})
+        session.run(*slow_program(0, "busy"))  # what this takes is not the flood's
         talk = Talk(session)
         talk.ask(1, {"op": "mul", "in": ["x", 2], "out": ["y"]}, fetch("y"))
         talk.socket.close()
