@@ -12,7 +12,6 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -237,8 +236,10 @@ class WebSocket:
         try:
             until = time.perf_counter() + SPIN_S
             while time.perf_counter() < until:
-                with suppress(BlockingIOError):
+                try:
                     return self._socket.recv(PIECE)
+                except BlockingIOError:
+                    continue
         finally:
             self._socket.settimeout(patience)
         return None
