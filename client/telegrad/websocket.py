@@ -22,6 +22,7 @@ from websockets.uri import parse_uri
 
 from . import progress
 from .connection import CONNECT_S
+from .frames import BINARY, CLOSE, CONTINUATION, FINAL, MASKED, PING, PONG, TEXT, head, header_size, mask
 
 PIECE = 2**18
 """Bytes of a piece that is masked while it is in the cache."""
@@ -29,8 +30,6 @@ SPIN_S = 3e-4
 """Seconds to look for an answer again and again: a thread that sleeps takes 50 µs to wake, and does for every step."""
 _ROOM = 16
 """Bytes kept in front of the first piece for the frame's header."""
-_CONTINUATION, _TEXT, _BINARY, _CLOSE, _PING, _PONG = 0x0, 0x1, 0x2, 0x8, 0x9, 0xA
-_FINAL, _MASKED = 0x80, 0x80
 _MOST = 2**40
 """A longer frame is no frame, but bytes that were taken for one."""
 _Selector = getattr(selectors, "PollSelector", selectors.SelectSelector)
@@ -68,7 +67,7 @@ class WebSocket:
         self._unread = bytearray()
         self._parts: list[bytes | memoryview] = []
         """What has arrived of a message that comes in several frames."""
-        self._kind = _BINARY
+        self._kind = BINARY
         self._scratch = bytearray(_ROOM + PIECE)
         self._brief = False
         """Whether the last wait was so short that spinning would have done."""
@@ -124,22 +123,22 @@ class WebSocket:
         """Send a message of bytes, given in pieces."""
         size = sum(map(len, body))
         with progress.moving(f"sending to {self._where}", size, self._watched) as tell:
-            self._send(_BINARY, body, size, tell)
+            self._send(BINARY, body, size, tell)
 
     def _send(
         self, kind: int, body: Sequence[bytes | memoryview], size: int, tell: Callable[[int], None] = lambda done: None
     ) -> None:
         """Send a frame. Masked, which is the one copy made of it, it goes out when the room for that is full."""
-        mask = os.urandom(4)
-        head = _head(kind, size) + mask
-        begin, end, sent = _ROOM - len(head), _ROOM, 0
-        self._scratch[begin:end] = head
+        key = os.urandom(4)
+        header = head(kind, size) + key
+        begin, end, sent = _ROOM - len(header), _ROOM, 0
+        self._scratch[begin:end] = header
         room = memoryview(self._scratch)
         for piece in body:
             start = 0
             while start < len(piece):
                 count = min(len(piece) - start, len(room) - end)
-                _mask(room[end : end + count], piece[start : start + count], mask, end - _ROOM)
+                mask(room[end : end + count], piece[start : start + count], key, end - _ROOM)
                 start, end = start + count, end + count
                 if end == len(room):
                     self._socket.sendall(room[begin:])
@@ -156,7 +155,7 @@ class WebSocket:
     def answered(self) -> bool:
         """Whether a message has begun to arrive. Pings that came before it are answered."""
         while True:
-            while self._unread and self._unread[0] & 0x0F in (_CLOSE, _PING, _PONG):
+            while self._unread and self._unread[0] & 0x0F in (CLOSE, PING, PONG):
                 if not self._readable():
                     return False
                 self._control(*self._frame())
@@ -173,26 +172,26 @@ class WebSocket:
         while True:
             first, payload = self._frame()
             kind = first & 0x0F
-            if kind in (_CLOSE, _PING, _PONG):
+            if kind in (CLOSE, PING, PONG):
                 self._control(first, payload)
                 continue
-            if kind != _CONTINUATION:
+            if kind != CONTINUATION:
                 self._kind, self._parts = kind, []
-            if not first & _FINAL or self._parts:
+            if not first & FINAL or self._parts:
                 self._parts.append(payload)
                 payload = b"".join(self._parts)
-            if first & _FINAL:
+            if first & FINAL:
                 self._parts = []
-                return bytes(payload).decode() if self._kind == _TEXT else payload
+                return bytes(payload).decode() if self._kind == TEXT else payload
 
     def _frame(self) -> tuple[int, bytes | memoryview]:
         """The first byte and the payload of the next frame."""
-        while len(self._unread) < 2 or len(self._unread) < _header_size(self._unread[1]):
+        while len(self._unread) < 2 or len(self._unread) < header_size(self._unread[1]):
             self._unread += self._more()
         first, second = self._unread[:2]
-        start = _header_size(second)
+        start = header_size(second)
         length = second if second < 126 else int.from_bytes(self._unread[2:start], "big")
-        if second & _MASKED or first & 0x70 or length > _MOST:
+        if second & MASKED or first & 0x70 or length > _MOST:
             raise Closed(1002, "what arrived is no frame")
         if len(self._unread) - start >= length:
             payload: bytes | memoryview = bytes(self._unread[start : start + length])
@@ -213,9 +212,9 @@ class WebSocket:
         return first, whole
 
     def _control(self, first: int, payload: bytes | memoryview) -> None:
-        if first & 0x0F == _PING:
-            self._send(_PONG, [payload], len(payload))
-        elif first & 0x0F == _CLOSE:
+        if first & 0x0F == PING:
+            self._send(PONG, [payload], len(payload))
+        elif first & 0x0F == CLOSE:
             reason = bytes(payload[2:]).decode(errors="replace")
             raise Closed(int.from_bytes(payload[:2], "big") if len(payload) > 1 else 1005, reason)
 
@@ -263,40 +262,11 @@ class WebSocket:
         """Say so if it can be said at once, and close the socket."""
         try:
             self._socket.settimeout(0)
-            self._send(_CLOSE, [(1000).to_bytes(2, "big")], 2)
+            self._send(CLOSE, [(1000).to_bytes(2, "big")], 2)
         except OSError:
             pass
         self._selector.close()
         self._socket.close()
-
-
-def _head(kind: int, size: int) -> bytes:
-    """A frame's header up to the mask."""
-    if size < 126:
-        return bytes([_FINAL | kind, _MASKED | size])
-    if size < 2**16:
-        return bytes([_FINAL | kind, _MASKED | 126]) + size.to_bytes(2, "big")
-    return bytes([_FINAL | kind, _MASKED | 127]) + size.to_bytes(8, "big")
-
-
-def _mask(out: memoryview, data: bytes | memoryview, mask: bytes, position: int) -> None:
-    """Mask what begins at this position of a message; 8 bytes at a time where these lie so in both."""
-    turned = mask[position % 4 :] + mask[: position % 4]
-    whole = len(data) // 8 if position % 8 == 0 else 0
-    if whole:
-        key = np.frombuffer(turned * 2, np.uint64)[0]
-        np.bitwise_xor(np.frombuffer(data, np.uint64, whole), key, np.frombuffer(out, np.uint64, whole))
-    rest = len(data) - 8 * whole
-    if rest:
-        key = np.frombuffer(turned * (rest // 4 + 1), np.uint8, rest)
-        np.bitwise_xor(
-            np.frombuffer(data, np.uint8, rest, 8 * whole), key, np.frombuffer(out, np.uint8, rest, 8 * whole)
-        )
-
-
-def _header_size(second: int) -> int:
-    """How long the header of a frame from the server is."""
-    return {126: 4, 127: 10}.get(second & 0x7F, 2)
 
 
 def _refusal(error: Exception | None, answer: Response | None) -> Refused:

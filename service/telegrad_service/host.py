@@ -8,7 +8,6 @@ a host elsewhere can send it along.
 from __future__ import annotations
 
 import asyncio
-import math
 import secrets
 import time
 from abc import ABC, abstractmethod
@@ -25,6 +24,7 @@ from telegrad_engine.program.remembered import Memory
 from telegrad_engine.session import NotAtOnce, Session
 
 from .actor import Actor, Workers
+from .company import Company
 from .sequence import SequenceRecord
 from .settings import Settings
 
@@ -33,8 +33,6 @@ GOING_AWAY, ENDED, TAKEN_OVER = 1001, 4404, 4409
 """Why a stream is closed: WebSocket's own code where it has one; the others are ours, after HTTP's statuses."""
 AT_ONCE_S = 1e-3
 """Seconds that a program may keep the event loop, because to wake a thread and wait for it takes a tenth of that."""
-ALONE_S = 0.1
-"""Seconds in which no other session was used, before one has the server to itself."""
 T = TypeVar("T")
 
 
@@ -189,23 +187,6 @@ class _Local(SessionHandle):
     def abandon(self, error: Exception) -> None:
         """Answer with ``error`` all that runs or waits."""
         self._actor.abandon(error)
-
-
-class Company:
-    """Whether a session has the server to itself, so that nobody waits for what is done on the event loop."""
-
-    def __init__(self) -> None:
-        self._latest, self._since = 0, math.inf
-
-    def meet(self, number: int) -> None:
-        """The session of this number is used."""
-        if number != self._latest:
-            self._latest, self._since = number, time.monotonic()
-
-    @property
-    def alone(self) -> bool:
-        """Whether the session that was used last has been the only one for a while."""
-        return time.monotonic() - self._since > ALONE_S
 
 
 class InProcessHost(SessionHost):

@@ -1,6 +1,7 @@
 """Remembered programs as single executables: traced through the engine, forward, backward and optimizer step.
 
     outline.py     what can be said of a program before it runs
+    ground.py      where arrays are, as executables see it
     facts.py       what it finds in a session: the kinds of tensors that it was compiled for, or not
     tracing.py     running it once on JAX without values, or on a tape of NumPy calls (backends/tracing.py, taping.py)
     harvest.py     reading off that what it leaves in a session
@@ -10,6 +11,7 @@
     spent.py       the graphs behind it, which nobody can differentiate again
     trial.py       comparing it with what the eager run leaves
     ways.py        the two ways: planned for NumPy, and compiled by JAX
+    entry.py       what is known of a program's runs
     compiler.py    when all this is done, and when not
     reports.py     what became of each program
 

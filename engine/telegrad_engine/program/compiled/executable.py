@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from .facts import Input
+from .ground import Elsewhere
 from .outcome import Order, Outcome, Run, Source
 from .plan import Plan
 
@@ -83,7 +84,9 @@ class CompiledElsewhere:
 
     exact = False
 
-    def __init__(self, executable: Callable[..., Sequence[Any]], ground: Any, outcome: Outcome, guarded: bool) -> None:
+    def __init__(
+        self, executable: Callable[..., Sequence[Any]], ground: Elsewhere, outcome: Outcome, guarded: bool
+    ) -> None:
         self._executable, self._ground, self._guarded = executable, ground, guarded
         self.outcome = outcome
 
@@ -97,13 +100,14 @@ class CompiledElsewhere:
         outs = self._executable(*map(self._ground.backend.to_jax, arrays))
         if self._guarded and not outs[-1]:
             return None
+        self._ground.own(outs[-1])  # so that what is written from now on waits until JAX has read what it was lent
         return _ElsewhereRun(self._ground, arrays, outs)
 
 
 class _ElsewhereRun:
     """What JAX returned on a device."""
 
-    def __init__(self, ground: Any, called_with: Sequence[Any], outs: Sequence[Any]) -> None:
+    def __init__(self, ground: Elsewhere, called_with: Sequence[Any], outs: Sequence[Any]) -> None:
         self._ground, self.called_with, self._outs = ground, called_with, outs
 
     def array(self, source: Source, order: Order | None = None) -> Any:

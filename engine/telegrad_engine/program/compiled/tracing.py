@@ -23,7 +23,7 @@ from ...session import Session
 from ..canonical import stand_in
 from .executable import Compiled, CompiledElsewhere, Executable, Planned
 from .facts import Input, Kinds
-from .ground import HERE, named
+from .ground import Elsewhere, named
 from .harvest import Harvest
 from .outcome import Outcome
 from .outline import Outline, number_of
@@ -44,9 +44,9 @@ def compile_program(outline: Outline, kinds: Kinds, dtype: DType, _: Sequence[An
 
     ground = named(kinds.device)
     executable = backend.compile(traced, kinds.inputs, ground.backend)
-    if ground is HERE:
-        return Compiled(executable, kinds.inputs, outcomes[-1])
-    return CompiledElsewhere(executable, ground, outcomes[-1], bool(backend.guards))
+    if isinstance(ground, Elsewhere):
+        return CompiledElsewhere(executable, ground, outcomes[-1], bool(backend.guards))
+    return Compiled(executable, kinds.inputs, outcomes[-1])
 
 
 def plan_program(outline: Outline, kinds: Kinds, dtype: DType, arrays: Sequence[Any]) -> Planned:
