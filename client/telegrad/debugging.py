@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .recorder import NO_ATTRS, Recorder
+from .recorder import Recorder
 
 _record = Recorder.emit
 STOPPING = frozenset({"backward", "grad", "resume"})
@@ -25,15 +24,8 @@ def is_debugging() -> bool:
     return Recorder.emit is not _record
 
 
-def _emit_at_once(
-    self: Recorder,
-    op: str,
-    inputs: Sequence[Any] = (),
-    outputs: Sequence[str] = (),
-    attrs: Mapping[str, Any] = NO_ATTRS,
-    nbytes: int = 0,
-) -> None:
+def _emit_at_once(self: Recorder, op: str, *rest: Any, **named: Any) -> None:
     with self.lock:
-        _record(self, op, inputs, outputs, attrs, nbytes)
+        _record(self, op, *rest, **named)
         if not (self.stops and op in STOPPING):
             self.flush()
