@@ -16,7 +16,7 @@ import torch
 
 import telegrad as tg
 from telegrad_engine.session import NotAtOnce, Session
-from telegrad_service import company
+from telegrad_service import company, host
 from telegrad_service.host import InProcessHost, SessionHandle, SessionOptions
 from telegrad_service.settings import Settings
 
@@ -29,9 +29,9 @@ def thread(session: Session, within: float = 0.0) -> threading.Thread:
     return threading.current_thread()
 
 
-def brief(session: Session) -> None:
-    """Have the session's last program be one that took no time."""
-    session.last_s = 0.0
+def took(session: Session, seconds: float) -> None:
+    """Have the session's last program be one that took so long."""
+    session.last_s = seconds
 
 
 def hosted(go: Callable[..., Any]) -> None:
@@ -40,7 +40,7 @@ def hosted(go: Callable[..., Any]) -> None:
     async def run() -> None:
         here = InProcessHost(Settings())
         handle = await here.create(SessionOptions())
-        await handle.call(brief)
+        await handle.call(took, host.AT_ONCE_S)
         await asyncio.sleep(2 * company.ALONE_S)
         try:
             await go(here, handle)
@@ -58,13 +58,17 @@ def test_a_session_that_is_alone_runs_brief_programs_here() -> None:
     hosted(go)
 
 
-def test_beside_another_session_nothing_does() -> None:
+def test_beside_another_session_only_tiny_ones_do() -> None:
     async def go(here: InProcessHost, handle: SessionHandle) -> None:
         other = await here.create(SessionOptions())
         handle.run_at_once(thread)
         await other.call(thread)
         with pytest.raises(NotAtOnce):
             handle.run_at_once(thread)
+        await handle.call(took, host.TINY_S)
+        await other.call(thread)
+        assert handle.run_at_once(thread) is threading.current_thread()
+        await handle.call(took, host.AT_ONCE_S)
         await asyncio.sleep(2 * company.ALONE_S)
         handle.run_at_once(thread)
 
@@ -81,7 +85,7 @@ def test_behind_a_call_that_runs_or_a_long_program_nothing_does() -> None:
         free.set()
         await running
         handle.run_at_once(thread)
-        await handle.call(lambda session: setattr(session, "last_s", 0.5))
+        await handle.call(took, 0.5)
         with pytest.raises(NotAtOnce):
             handle.run_at_once(thread)
 
