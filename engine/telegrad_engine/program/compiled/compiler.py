@@ -107,17 +107,16 @@ class Compiler:
             if found is None:
                 raise NotAtOnce
             entry = self._entry(program.digest, session.environment.dtype, found.kinds)
-            best = entry.reason is None or (entry.eager_is_best and self._beneath is None)
-            if not entry.settled or (best and entry.last_s > within):
+            if not entry.settled:
                 raise NotAtOnce
-            if not best:
+            # Of a registered function's loops only an executable knows that they are short.
+            eagerly = entry.eager_is_best and self._beneath is None and not found.kinds.functions
+            if entry.reason is not None and not eagerly:
                 raise Untraceable(entry.reason)
-            if entry.reason is None:
-                answer, reason = self._attempt(session, program, found, entry), None
-            elif found.kinds.functions:  # nobody but the executable knows that their loops are short
+            if entry.last_s > within:
                 raise NotAtOnce
-            else:
-                answer, reason = self._eagerly(session, program, found, entry), entry.reason
+            run = self._eagerly if eagerly else self._attempt
+            answer, reason = run(session, program, found, entry), entry.reason
         except Untraceable as why:
             if self._beneath is None:
                 raise NotAtOnce from None
