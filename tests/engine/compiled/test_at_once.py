@@ -127,6 +127,17 @@ def test_what_is_to_be_compiled_is_so_though_it_could_run_planned_at_once() -> N
     np.testing.assert_allclose(losses, train(session, [None] * 40), rtol=1e-4)
 
 
+def test_what_may_still_be_planned_does_not() -> None:
+    pytest.importorskip("jax")
+    session = connect(Compiler(way=slower(COMPILED), after=2, beneath=Compiler(way=ALWAYS, after=100)))
+    x = numbers(tg, (8,), 0)
+    session.within = 5e-3
+    for _ in range(40):
+        (x * 1.01).sin().sum().item()
+    assert "quicker one instruction at a time" in max(session.reports, key=lambda r: r.runs).reason
+    assert session.at_once == 0
+
+
 def test_what_was_never_seen_does_not_run() -> None:
     session = connect(None)
     session.within = FOR_EVER
