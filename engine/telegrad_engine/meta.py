@@ -6,7 +6,7 @@ find out what the server's gradients will look like and what they depend on.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from .functions import Functions
@@ -115,30 +115,43 @@ def _data(value: Any) -> Any:
     return value
 
 
-def on_stand_ins(call: Call) -> Ready:
-    """What repeated.py keeps of a call on stand-ins: new ones, entered into the graph, and nothing to find out."""
-    op, inputs, attrs, specs, order = call
-    enter_again, view = entering(call), op.view
-    blank = [None if hasattr(x, "_data") else x for x in inputs]
-    datas = [x._data if hasattr(x, "_data") else x for x in inputs]
-    hidden = () if op.hidden_rule is None else op.hidden_rule(*datas, **attrs)
+Produce = Callable[[list[Any], list[Any]], list[Any]]
+"""Of a call's tensors, and the op's inputs: the output tensors."""
 
-    def run(tensors: list[Any]) -> Any:
-        inputs = tensors if order is None else gathered(blank, order, tensors)
-        outputs = [Meta(spec) for spec in specs]
-        if enter_again is not None:
-            enter_again(inputs, outputs, hidden)
-        elif state.inference:
-            mark(outputs)
-        if view:
-            for index, output in enumerate(outputs):
-                output._view_of(inputs[0], op, attrs, index)
-        return op.bundle(outputs)
 
-    return run
+def without_values(producing: Callable[[Call], Produce]) -> Callable[[Call], Ready]:
+    """What repeated.py is to keep of calls that compute nothing: new tensors, entered into the graph."""
+
+    def prepared(call: Call) -> Ready:
+        op, inputs, attrs, _, order = call
+        enter_again, produce, view, only = entering(call), producing(call), op.view, not call.many
+        blank = [None if hasattr(x, "_data") else x for x in inputs]
+        datas = [x._data if hasattr(x, "_data") else x for x in inputs]
+        hidden = () if op.hidden_rule is None else op.hidden_rule(*datas, **attrs)
+
+        def run(tensors: list[Any]) -> Any:
+            inputs = tensors if order is None else gathered(blank, order, tensors)
+            outputs = produce(tensors, inputs)
+            if enter_again is not None:
+                enter_again(inputs, outputs, hidden)
+            elif state.inference:
+                mark(outputs)
+            if view:
+                for index, output in enumerate(outputs):
+                    output._view_of(inputs[0], op, attrs, index)
+            return outputs[0] if only else op.bundle(outputs)
+
+        return run
+
+    return prepared
+
+
+def _stand_ins(call: Call) -> Produce:
+    specs = call.specs
+    return lambda _tensors, _inputs: [Meta(spec) for spec in specs]
 
 
 functions = Functions(Meta._apply)
 KINDS = frozenset({Meta})
-prepare = preparing(on_stand_ins, Meta._apply)
+prepare = preparing(without_values(_stand_ins), Meta._apply)
 Meta._graph_class = Meta

@@ -100,7 +100,7 @@ class CompiledElsewhere:
         outs = self._executable(*map(self._ground.backend.to_jax, arrays))
         if self._guarded and not outs[-1]:
             return None
-        self._ground.own(outs[-1])  # so that what is written from now on waits until JAX has read what it was lent
+        self._ground.backend.from_jax(outs[-1])  # what is written from now on waits until JAX has read what it was lent
         return _ElsewhereRun(self._ground, arrays, outs)
 
 
