@@ -72,6 +72,11 @@ class Recorder:
         self._pending_bytes = 0
         self._ids = count(1)
 
+    @property
+    def captured(self) -> bool:
+        """Whether something stands in for :meth:`emit`, to see what a function records (compiled/capture.py)."""
+        return "emit" in vars(self)
+
     def new_id(self) -> str:
         """A fresh tensor id."""
         return f"t{next(self._ids)}"

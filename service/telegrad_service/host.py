@@ -139,23 +139,13 @@ class _Local(SessionHandle):
         self,
         number: int,
         options: SessionOptions,
-        settings: Settings,
+        ttl_s: float,
+        session: Session,
         workers: Workers,
-        library: Library,
-        memory: Memory,
-        compiler: Compiler | None,
         company: Company,
     ) -> None:
-        super().__init__(number, options, options.ttl_s or settings.session_ttl_s)
-        self._session = Session(
-            device=options.device,
-            dtype=options.dtype,
-            seed=options.seed,
-            max_bytes=settings.max_session_bytes,
-            library=library,
-            memory=memory,
-            compiler=compiler,
-        )
+        super().__init__(number, options, ttl_s)
+        self._session = session
         self._actor = Actor(workers)
         self._company = company
 
@@ -215,17 +205,18 @@ class InProcessHost(SessionHost):
             await self.expire()
         if len(self._sessions) >= self._settings.max_sessions:
             raise ServerBusy(f"the server holds {self._settings.max_sessions} sessions, as many as it may")
-        compiler = self._compiler if options.compile else self._planner
-        handle = _Local(
-            next(self._numbers),
-            options,
-            self._settings,
-            self._workers,
-            self.library,
-            self._memory,
-            compiler,
-            self._company,
+        settings = self._settings
+        session = Session(
+            device=options.device,
+            dtype=options.dtype,
+            seed=options.seed,
+            max_bytes=settings.max_session_bytes,
+            library=self.library,
+            memory=self._memory,
+            compiler=self._compiler if options.compile else self._planner,
         )
+        ttl_s = options.ttl_s or settings.session_ttl_s
+        handle = _Local(next(self._numbers), options, ttl_s, session, self._workers, self._company)
         self._sessions[handle.id] = handle
         return handle
 

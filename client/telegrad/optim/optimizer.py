@@ -140,7 +140,7 @@ class Optimizer:
 
         So the program stays the same, whatever the schedule makes of them.
         """
-        if "emit" in vars(recorder) or not recorder.transport.remote:
+        if recorder.captured or not recorder.transport.remote:
             return [], {}  # what tg.compile looks at has a way of its own for numbers that change
         before, changed = _schedules.setdefault(self, {}).get(index, (settings, frozenset()))
         changed |= {n for n, value in settings.items() if type(value) in SCHEDULED and value != before.get(n, value)}

@@ -10,7 +10,8 @@ from typing import Any
 
 from ..errors import InvalidArgument
 from ..params import Array, Bool, Ints, Str
-from .verbs import Tensors, verb
+from .verb_params import Tensors
+from .verbs import verb
 
 
 @verb

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 from ..errors import TelegradError
 from ..params import Str, TensorKind
-from .verbs import Settings, verb
+from .verb_params import Settings
+from .verbs import verb
 
 
 class ValuesKind(TensorKind):

@@ -7,9 +7,9 @@ A handler gets the session, the output ids and the resolved arguments.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 
@@ -26,85 +26,17 @@ from ..params import (
     Bool,
     DTypeArg,
     Int,
-    Kind,
     OptionalBool,
     OptionalDType,
     OptionalItems,
     Str,
-    TensorKind,
 )
 from ..signature import Signature, read_params
 from ..suspension.derivation import Derivation
 from ..tensor import upload
 from .json_codec import from_lists
 from .uploads import uploaded
-
-
-class DataKind(Kind):
-    """A value: an array from the container, or nested lists."""
-
-    word, stub = "nested lists of numbers", "Any"
-    schema = {"description": 'nested lists of numbers; "NaN", "Infinity" and "-Infinity" for what JSON lacks'}
-
-    def encode(self, value: Any) -> Any:
-        """Nested lists, where the value is an array."""
-        from .json_codec import to_lists
-
-        return to_lists(value) if hasattr(value, "dtype") else value
-
-
-class SettingsKind(Kind):
-    """An object that the verb itself reads."""
-
-    word, stub = "dict", "dict[str, Any]"
-    schema = {"type": "object"}
-
-    def parse(self, value: Any) -> Any:
-        """A copy of the object."""
-        if not isinstance(value, Mapping):
-            raise TypeError
-        return dict(value)
-
-
-class StateKind(Kind):
-    """Several lists of tensors."""
-
-    word, stub, is_tensor = "tuple of tuples of Tensors", "Any", True
-    schema = {"type": "array", "items": {"type": "array"}}
-
-
-class NamesKind(Kind):
-    """A list of names."""
-
-    word, stub = "tuple of strs", "Sequence[str]"
-    schema = {"type": "array", "items": {"type": "string"}}
-
-    def parse(self, value: Any) -> Any:
-        """A tuple of strings."""
-        if not isinstance(value, (list, tuple)) or not all(isinstance(name, str) for name in value):
-            raise TypeError
-        return tuple(value)
-
-
-class OptionalTensorsKind(TensorKind):
-    """A list of tensors and nulls."""
-
-    word = "tuple of Tensors"
-    schema = {"type": "array"}
-
-    def parse(self, value: Any) -> Any:
-        """A list in which each item is a tensor or None."""
-        if not isinstance(value, (list, tuple)):
-            raise TypeError
-        return [v if v is None else super(OptionalTensorsKind, self).parse(v) for v in value]
-
-
-Data = Annotated[Any, DataKind()]
-Settings = Annotated[dict[str, Any], SettingsKind()]
-States = Annotated[Any, StateKind()]
-Names = Annotated[Any, NamesKind()]
-Tensors = Annotated[Any, OptionalTensorsKind()]
-
+from .verb_params import Data, Names, Settings, States, Tensors
 
 Handler = Callable[..., Sequence[Any] | None]
 

@@ -37,22 +37,29 @@ class Executable(Protocol):
         """
 
 
-class Compiled:
-    """A program that JAX compiled, with NumPy's arrays on both sides."""
+class _ByJax:
+    """A program that JAX compiled."""
 
     exact = False
 
-    def __init__(self, executable: Callable[..., Sequence[Any]], inputs: Sequence[Input], outcome: Outcome) -> None:
+    def __init__(self, executable: Callable[..., Sequence[Any]], outcome: Outcome) -> None:
         self._executable = executable
-        self._inputs = inputs
-        self._spare: list[list[Any]] = []
-        """Aligned arrays to copy inputs to, a list for each thread that calls at the same time."""
         self.outcome = outcome
 
     @property
     def size(self) -> int:
         """How many instructions it was made of."""
         return len(self.outcome.outline.program.steps)
+
+
+class Compiled(_ByJax):
+    """A program that JAX compiled, with NumPy's arrays on both sides."""
+
+    def __init__(self, executable: Callable[..., Sequence[Any]], inputs: Sequence[Input], outcome: Outcome) -> None:
+        super().__init__(executable, outcome)
+        self._inputs = inputs
+        self._spare: list[list[Any]] = []
+        """Aligned arrays to copy inputs to, a list for each thread that calls at the same time."""
 
     def run(self, arrays: Sequence[Any], generator: np.random.Generator) -> Run | None:
         """As of any executable; this one never draws."""
@@ -79,21 +86,14 @@ class _CompiledRun:
         return partial(np.copyto, target._data, self._outs[source.position] if source.is_output else self.array(source))
 
 
-class CompiledElsewhere:
+class CompiledElsewhere(_ByJax):
     """A program that JAX compiled for a device, with that device's arrays on both sides."""
-
-    exact = False
 
     def __init__(
         self, executable: Callable[..., Sequence[Any]], ground: Elsewhere, outcome: Outcome, guarded: bool
     ) -> None:
-        self._executable, self._ground, self._guarded = executable, ground, guarded
-        self.outcome = outcome
-
-    @property
-    def size(self) -> int:
-        """How many instructions it was made of."""
-        return len(self.outcome.outline.program.steps)
+        super().__init__(executable, outcome)
+        self._ground, self._guarded = ground, guarded
 
     def run(self, arrays: Sequence[Any], generator: np.random.Generator) -> Run | None:
         """As of any executable. Where nothing was taken for granted it only begins: who needs a value waits for it."""

@@ -14,7 +14,7 @@ from ...inference import is_marked
 from ...session import Session
 from ...tensor import Tensor
 from ..remembered import Bound
-from .ground import HERE, Ground, ground_of
+from .ground import Ground, ground_of
 from .outline import Outline
 
 
@@ -68,8 +68,7 @@ def look(session: Session, outline: Outline, program: Bound) -> Found | None:
     Raises Untraceable for what cannot be an input of an executable.
     """
     _check_session(session)
-    there = session.environment.device
-    ground = HERE if there is None else ground_of(there)
+    ground = ground_of(session.environment.device)
     names, ids = session.tensors, program.ids
     if not program.distinct or not names.keys().isdisjoint(outline.ids_made(ids)):
         return None

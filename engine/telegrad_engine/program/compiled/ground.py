@@ -129,12 +129,13 @@ HERE = Ground()
 
 
 @cache
-def ground_of(there: Device) -> Elsewhere:
-    """The ground that a device is."""
+def ground_of(there: Device | None) -> Ground:
+    """The ground that a device is; None is the CPU with NumPy."""
+    if there is None:
+        return HERE
     return Immutable(there) if issubclass(there.Tensor, ImmutableTensor) else Elsewhere(there)
 
 
 def named(name: str) -> Ground:
     """The ground of this name. Raises as :func:`telegrad_engine.devices.device`."""
-    there = device(name)
-    return HERE if there is None else ground_of(there)
+    return ground_of(device(name))

@@ -1,0 +1,74 @@
+"""The kinds of parameters that verbs have and ops have not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from ..params import Kind, TensorKind
+
+
+class DataKind(Kind):
+    """A value: an array from the container, or nested lists."""
+
+    word, stub = "nested lists of numbers", "Any"
+    schema = {"description": 'nested lists of numbers; "NaN", "Infinity" and "-Infinity" for what JSON lacks'}
+
+    def encode(self, value: Any) -> Any:
+        """Nested lists, where the value is an array."""
+        from .json_codec import to_lists
+
+        return to_lists(value) if hasattr(value, "dtype") else value
+
+
+class SettingsKind(Kind):
+    """An object that the verb itself reads."""
+
+    word, stub = "dict", "dict[str, Any]"
+    schema = {"type": "object"}
+
+    def parse(self, value: Any) -> Any:
+        """A copy of the object."""
+        if not isinstance(value, Mapping):
+            raise TypeError
+        return dict(value)
+
+
+class StateKind(Kind):
+    """Several lists of tensors."""
+
+    word, stub, is_tensor = "tuple of tuples of Tensors", "Any", True
+    schema = {"type": "array", "items": {"type": "array"}}
+
+
+class NamesKind(Kind):
+    """A list of names."""
+
+    word, stub = "tuple of strs", "Sequence[str]"
+    schema = {"type": "array", "items": {"type": "string"}}
+
+    def parse(self, value: Any) -> Any:
+        """A tuple of strings."""
+        if not isinstance(value, (list, tuple)) or not all(isinstance(name, str) for name in value):
+            raise TypeError
+        return tuple(value)
+
+
+class OptionalTensorsKind(TensorKind):
+    """A list of tensors and nulls."""
+
+    word = "tuple of Tensors"
+    schema = {"type": "array"}
+
+    def parse(self, value: Any) -> Any:
+        """A list in which each item is a tensor or None."""
+        if not isinstance(value, (list, tuple)):
+            raise TypeError
+        return [v if v is None else super(OptionalTensorsKind, self).parse(v) for v in value]
+
+
+Data = Annotated[Any, DataKind()]
+Settings = Annotated[dict[str, Any], SettingsKind()]
+States = Annotated[Any, StateKind()]
+Names = Annotated[Any, NamesKind()]
+Tensors = Annotated[Any, OptionalTensorsKind()]
