@@ -49,6 +49,11 @@ class Workers:
         """Whether work waits for a thread to be free."""
         return bool(self._backlog)
 
+    @property
+    def busy(self) -> bool:
+        """Whether a thread has something to do."""
+        return len(self._free) < self._count
+
     def stop(self) -> None:
         """End the threads, each after what it is running."""
         for _ in range(self._count):

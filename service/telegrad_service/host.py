@@ -255,7 +255,8 @@ class InProcessHost(SessionHost):
         for handle in self._sessions.values():
             handle.stop_streams(GOING_AWAY, "the server is about to stop")
         deadline = time.monotonic() + seconds
-        while busy := any(handle.busy or handle.streams for handle in self._sessions.values()):
+        # What a session runs that has ended still finishes: the process must not end in the middle of it.
+        while busy := self._workers.busy or any(h.busy or h.streams for h in self._sessions.values()):
             if time.monotonic() > deadline:
                 for handle in self._sessions.values():
                     handle.abandon(ServerBusy("the server stopped before this was finished"))

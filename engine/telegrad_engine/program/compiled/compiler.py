@@ -204,8 +204,9 @@ class Compiler:
         with self._lock:
             self._waiting.append((entry, outline, found.kinds, dtype))
             if self._worker is None:
-                # No daemon: the process must not end in the middle of XLA, which takes that for a crash.
-                self._worker = Thread(target=self._work, name="telegrad-compiler")
+                # No daemon, though who starts it may be one: the process must not end in the middle of XLA, which
+                # takes that for a crash.
+                self._worker = Thread(target=self._work, name="telegrad-compiler", daemon=False)
                 self._worker.start()
 
     def _work(self) -> None:
