@@ -15,6 +15,7 @@ from telegrad_engine.meta import Meta, functions
 from telegrad_engine.modes import state
 from telegrad_engine.specs import Spec
 
+from .outlook import outlook
 from .recorder import Recorder
 from .tensor import Tensor, handle, refs
 
@@ -101,7 +102,9 @@ def _outlook(
     before, state.default_dtype = state.default_dtype, recorder.default_dtype
     try:
         with autocast_to(device, autocast_dtype_on(device)):
-            return function.call([t._alias() for t in tensors], parameters, budget)
+            if not budget.asking:
+                return function.call([t._alias() for t in tensors], parameters, budget)
+            return outlook(function, tensors, parameters, lambda given: function.call(given, parameters, budget))
     finally:
         state.default_dtype = before
 

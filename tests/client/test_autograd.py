@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import telegrad as tg
 
@@ -335,6 +336,17 @@ def test_a_deep_graph_is_differentiated_and_freed() -> None:
     assert x.grad is not None
     np.testing.assert_allclose(x.grad.item(), 1.0001**20_000, rtol=1e-9)
     del y
+
+
+def test_grad_frees_only_what_it_went_through(session: tg.Session) -> None:
+    for lib in (tg, torch):
+        x, y = lib.tensor([1.0, 2.0], requires_grad=True), lib.tensor([3.0, 4.0], requires_grad=True)
+        a, b = x * x, y * y
+        assert lib.autograd.grad((a + b).sum(), x)[0].tolist() == [2.0, 4.0]
+        b.sum().backward()
+        assert y.grad.tolist() == [6.0, 8.0]
+        with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+            a.sum().backward()
 
 
 def test_data_can_be_assigned() -> None:

@@ -1,0 +1,144 @@
+"""What will come out of a registered function, on stand-ins; and what came out before, of tensors like these.
+
+A function is data, so without values all that it does follows from the kinds of its tensors. What it left in the
+shadow graph is kept as a pattern, and drawn again at the places of the next tensors.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from telegrad_engine import graph
+from telegrad_engine.custom import Applicable, FunctionProgram
+from telegrad_engine.graph import Node, next_sequence, walk
+from telegrad_engine.meta import Meta
+from telegrad_engine.modes import state
+
+_new = object.__new__
+Key = tuple[Any, ...]
+Edge = tuple[int, int] | None
+"""Where an edge leads: to an earlier node and which of its outputs, or to the place of a given tensor (~ its
+position, and nothing)."""
+VARY = frozenset({"next", "sequence", "slots", "versions"})
+"""What of a node is another's each time."""
+MOST = 64
+"""How many patterns of one function are kept; then it begins anew."""
+_known: weakref.WeakKeyDictionary[Applicable, dict[Key, Pattern | None]] = weakref.WeakKeyDictionary()
+
+
+class Drawn(NamedTuple):
+    """A node of a pattern."""
+
+    kind: type[Node]
+    facts: Mapping[str, Any]
+    edges: Sequence[Edge]
+    versions: Sequence[tuple[int, Any]]
+    """Which of its saved values are tensors', and the version's counter, or the position of a given tensor for it."""
+
+
+class Pattern(NamedTuple):
+    """What a function leaves."""
+
+    nodes: Sequence[Drawn]
+    results: Sequence[tuple[Any, Edge]]
+    """Of each result what it is, and where its gradient goes."""
+
+
+def outlook(
+    function: Applicable, tensors: Sequence[Any], parameters: Mapping[str, Any], look: Callable[[Sequence[Any]], Any]
+) -> Sequence[Any]:
+    """Stand-ins for the results at the tensors' places; ``look`` finds them out, of stand-ins for the tensors."""
+    given = [tensor._alias() for tensor in tensors]
+    if not isinstance(function, FunctionProgram) or not _is_plain(given):
+        return look(given)  # type: ignore[no-any-return]
+    own = repr(function.signature.encode_attrs(parameters)) if parameters else ""
+    kinds = [(each._data.shape, each._data.dtype, each._requires_grad) for each in given]
+    key = (*kinds, own, state.grad_enabled, state.inference, state.default_dtype)
+    known = _known.setdefault(function, {})
+    pattern = known.get(key)
+    if pattern is not None:
+        return _draw(pattern, given)
+    start = next_sequence()
+    results: Sequence[Any] = look(given)
+    if key not in known:
+        if len(known) >= MOST:
+            known.clear()
+        known[key] = _pattern(given, results, start)
+    return results
+
+
+def _is_plain(given: Sequence[Any]) -> bool:
+    """Whether nothing but the kinds of these stand-ins matters, and they can be told apart."""
+    modes = state.autocast, state.saved_hooks, state.anomaly, graph.watchers
+    places = [(id(each._node), each._slot) for each in given if each._node is not None]
+    cells = [id(each._cell) for each in given]
+    return modes == (None,) * 4 and len({*places}) == len(places) and len({*cells}) == len(cells)
+
+
+def _pattern(given: Sequence[Any], results: Sequence[Any], start: int) -> Pattern | None:
+    """What was left since ``start``; None where that is more than plain nodes between the tensors and the results."""
+    roots = [result._node for result in results if result._node is not None]
+    if any(root.is_sink for root in roots) or any(
+        type(result) is not Meta or result._base is not None for result in results
+    ):
+        return None
+    nodes = [node for node in reversed([*walk(*roots)]) if node.sequence > start]
+    places: dict[tuple[int, int], Edge] = {
+        (id(each._node), each._slot): (~i, 0) for i, each in enumerate(given) if each._node is not None
+    }
+    for index, node in enumerate(nodes):
+        places |= {(id(node), slot): (index, slot) for slot in range(node.width)}
+    cells = {id(each._cell): i for i, each in enumerate(given)}
+    drawn: list[Drawn] = []
+    for node in nodes:
+        targets = [*zip(node.next, node.slots or (0,) * len(node.next), strict=True)]
+        if (
+            not node.plain
+            or node.evaluate is not None
+            or any(t is not None and (id(t), slot) not in places for t, slot in targets)
+        ):
+            return None
+        drawn.append(
+            Drawn(
+                type(node),
+                {name: value for name, value in vars(node).items() if name not in VARY},
+                [None if target is None else places[id(target), slot] for target, slot in targets],
+                [(position, cells.get(id(cell), cell)) for position, cell, _ in node.versions],
+            )
+        )
+    if any((id(root), 0) not in places for root in roots):
+        return None
+    return Pattern(drawn, [(r._data, places[id(r._node), r._slot] if r._node is not None else None) for r in results])
+
+
+def _draw(pattern: Pattern, given: Sequence[Any]) -> list[Meta]:
+    """The nodes of a pattern and its results, at the places of these stand-ins."""
+    nodes: list[Node] = []
+
+    def target(edge: Edge) -> tuple[Any, int]:
+        if edge is None:
+            return None, 0
+        place, slot = edge
+        return (nodes[place], slot) if place >= 0 else (given[~place]._node, given[~place]._slot)
+
+    for kind, facts, edges, versions in pattern.nodes:
+        node = _new(kind)
+        vars(node).update(facts)
+        node.sequence = next_sequence()
+        node.next, slots = zip(*map(target, edges), strict=True)
+        if any(slots):
+            node.slots = slots
+        if versions:
+            cells = [(i, given[cell]._cell if type(cell) is int else cell) for i, cell in versions]
+            node.versions = tuple([(i, cell, cell[0]) for i, cell in cells])
+        nodes.append(node)
+    results = []
+    for data, edge in pattern.results:
+        result = Meta(data)
+        if edge is not None:
+            result._node, result._slot = target(edge)
+            result._requires_grad = True
+        results.append(result)
+    return results

@@ -1,0 +1,214 @@
+"""What a registered function leaves in the shadow graph is remembered: called again, it is what torch has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import telegrad as tg
+
+TIMES = 4
+
+
+def curve(x: Any, y: Any) -> Any:
+    z = x * y + (x[1:] ** 2).sum()
+    return z.exp() * 0.1, z.sum()
+
+
+def scaled(x: Any, factor: float = 2.0) -> Any:
+    return (x * factor).square().sum()
+
+
+def along(x: Any, dim: int = 0) -> Any:
+    return x.exp().sum(dim)
+
+
+def pair(x: Any) -> Any:
+    y = x.exp()
+    return y, y
+
+
+@pytest.fixture(autouse=True)
+def registered(session: tg.Session) -> None:
+    for function in (curve, scaled, along, pair):
+        tg.register_function(function.__name__, function)
+
+
+def wide(lib: Any, fn: Callable[..., Any]) -> Callable[..., Any]:
+    """A function as it is called: by its name in ours, as it is in torch."""
+    return fn if lib is torch else getattr(tg.ops, fn.__name__)  # type: ignore[no-any-return]
+
+
+def both(run: Callable[[Any, int], Any]) -> None:
+    """Run it in torch and in ours, some times over, and hold every result to torch's."""
+    for number in range(TIMES):
+        for ours, theirs in zip(run(tg, number), run(torch, number), strict=True):
+            np.testing.assert_allclose(ours.detach().numpy(), theirs.detach().numpy(), rtol=1e-5)
+            assert (ours.requires_grad, ours.is_leaf, *ours.shape) == (
+                theirs.requires_grad,
+                theirs.is_leaf,
+                *theirs.shape,
+            )
+
+
+def leaf(lib: Any, number: int, requires_grad: bool = True) -> Any:
+    return lib.tensor([0.5, -0.25 * number, 0.125], requires_grad=requires_grad)
+
+
+def test_gradients(session: tg.Session) -> None:
+    def run(lib: Any, number: int) -> Any:
+        x, y = leaf(lib, number), leaf(lib, 2 - number)
+        a, b = wide(lib, curve)(x, y)
+        (a.sum() + b).backward()
+        return a, b, x.grad, y.grad
+
+    both(run)
+
+
+@pytest.mark.parametrize("wants", [(True, False), (False, True), (False, False)])
+def test_only_some_want_a_gradient(session: tg.Session, wants: tuple[bool, bool]) -> None:
+    def run(lib: Any, number: int) -> Any:
+        x, y = leaf(lib, 1), leaf(lib, 2)
+        wide(lib, curve)(x, y)
+        x, y = (leaf(lib, number, want) for want in wants)
+        a, b = wide(lib, curve)(x, y)
+        if any(wants):
+            b.backward()
+        assert [t.grad is not None for t in (x, y)] == [*wants]
+        return a, b
+
+    both(run)
+
+
+def test_second_derivatives(session: tg.Session) -> None:
+    def run(lib: Any, number: int) -> Any:
+        x, y = leaf(lib, number), leaf(lib, 3)
+        a, b = wide(lib, curve)(x, y)
+        (first,) = lib.autograd.grad(a.sum() * b, x, create_graph=True)
+        second = lib.autograd.grad(first.square().sum(), (x, y))
+        return (first, *second)
+
+    both(run)
+
+
+def graph(tensor: Any) -> list[Any]:
+    """The nodes behind a tensor, each with the outputs that its edges lead to."""
+    nodes, found = [tensor.grad_fn], []
+    for node in nodes:
+        edges = [(each.name(), slot) for each, slot in node.next_functions if each is not None]
+        found.append((node.name(), edges))
+        nodes += [each for each, _ in node.next_functions if each is not None and each.next_functions]
+    return found
+
+
+def test_the_graph_is_torchs(session: tg.Session) -> None:
+    def drawn(lib: Any, number: int) -> list[Any]:
+        p, q = lib.linalg.qr(lib.tensor([[0.5, 1.0], [0.1, 0.2]], requires_grad=True))
+        a, b = wide(lib, curve)(*((p, q) if number % 2 else (q, p)))
+        return [graph(a), graph(b)]
+
+    for number in range(TIMES):
+        assert drawn(tg, number) == drawn(torch, number)
+
+
+def test_results_that_are_one(session: tg.Session) -> None:
+    x, y = leaf(tg, 1), leaf(tg, 2)
+    for _ in range(TIMES):
+        one, other = tg.ops.pair(x)
+        tg.ops.curve(one, other)[1].backward()
+    x.grad = None
+    for _ in range(TIMES):
+        tg.ops.curve(x * 1.0, y * 1.0)[1].backward()
+        assert x.grad is not None and y.grad is not None
+        x.grad = y.grad = None
+
+
+def test_in_the_middle_of_a_graph_and_on_outputs_of_one_op(session: tg.Session) -> None:
+    def run(lib: Any, number: int) -> Any:
+        x = lib.tensor([[0.5, -0.25 * number, 0.125], [0.1, 0.2, 0.3]], requires_grad=True)
+        p, q = x.tanh().unbind(0)
+        a, b = wide(lib, curve)(*((p, q) if number % 2 else (q, p)))
+        (a.sum() + b).backward()
+        return a, b, x.grad
+
+    both(run)
+
+
+def test_one_tensor_twice(session: tg.Session) -> None:
+    def run(lib: Any, number: int) -> Any:
+        x, y = leaf(lib, number), leaf(lib, 2)
+        pair = (x, x) if number % 2 else (x, y)
+        a, b = wide(lib, curve)(*pair)
+        (a.sum() + b).backward()
+        return a, b, x.grad
+
+    both(run)
+
+
+def test_parameters_shapes_and_modes(session: tg.Session) -> None:
+    def run(lib: Any, number: int) -> Any:
+        function = wide(lib, scaled)
+        results = []
+        for factor in (2.0, 3.0, 2.0):
+            for shape in ((2,), (3, 2)):
+                x = lib.full(shape, 0.5 + number, requires_grad=True)
+                y = function(x, factor=factor)
+                y.backward()
+                with lib.no_grad():
+                    results += [y, x.grad, function(x, factor=factor)]
+        return results
+
+    both(run)
+
+
+def test_a_parameter_that_decides_the_shape(session: tg.Session) -> None:
+    def run(lib: Any, number: int) -> Any:
+        return [wide(lib, along)(lib.ones(2, 3, requires_grad=True), dim=dim) for dim in (0, 1, number % 2)]
+
+    both(run)
+
+
+def test_a_graph_is_freed_once_and_watches_its_tensors(session: tg.Session) -> None:
+    function = wide(tg, scaled)
+    tg.register_function("squared", lambda x: x.square().sum())
+    for _ in range(TIMES):
+        x = tg.ones(3, requires_grad=True)
+        y = function(x)
+        y.backward()
+        with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+            y.backward()
+        z = x * 1.0
+        y = function(z)
+        z.add_(1.0)
+        y.backward()  # what was saved is not z, but twice it
+        saved = tg.ones(3, requires_grad=True) * 1.0
+        y = tg.ops.squared(saved)
+        saved.add_(1.0)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            y.backward()
+
+
+def test_hooks_on_what_it_leaves(session: tg.Session) -> None:
+    function = wide(tg, scaled)
+    for number in range(TIMES):
+        x = tg.ones(3, requires_grad=True)
+        seen: list[Any] = []
+        y = function(x)
+        if number % 2:
+            y.register_hook(lambda grad, seen=seen: seen.append(grad.item()))
+        y.backward()
+        assert seen == [1.0] * (number % 2) and x.grad.tolist() == [8.0] * 3
+        assert str(y.grad_fn) == "<SumBackward0>"
+
+
+def test_registered_anew(session: tg.Session) -> None:
+    x = tg.ones(3, requires_grad=True)
+    for factor in (1.0, 2.0, 3.0):
+        tg.register_function("grown", lambda x, factor=factor: (x * factor).sum(), example=[tg.ones(3)])
+        for _ in range(TIMES):
+            (grad,) = tg.autograd.grad(tg.ops.grown(x), x)
+            assert grad.tolist() == [factor] * 3
