@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .recorder import Recorder
+from .sessions import open_recorders
 
 _record = Recorder.emit
 STOPPING = frozenset({"backward", "grad", "resume"})
@@ -17,6 +18,8 @@ def debug(enabled: bool = True) -> None:
     Errors that only a session can see are then raised on the line that made them, at a message an instruction.
     """
     Recorder.emit = _emit_at_once if enabled else _record  # type: ignore[method-assign]
+    for recorder in open_recorders():
+        recorder.lose_sight()
 
 
 def is_debugging() -> bool:

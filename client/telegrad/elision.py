@@ -19,6 +19,20 @@ VALUES_MATTER = frozenset({"div.mode", "floor_divide", "fmod", "pow", "remainder
 _pure: dict[str, bool] = {}
 
 
+def free(program: list[Instruction], lines: list[Any], dead: Sequence[str]) -> int:
+    """Have a program that is about to be sent free tensors, or not make them in the first place.
+
+    Returns how many bytes fewer it uploads.
+    """
+    there = set(dead)
+    nbytes = sum(elide(program, lines, there))
+    left = tuple([name for name in dead if name in there])
+    if left:
+        program.append(Instruction("free", [left], (), None, None, True))
+        lines.append(None)
+    return nbytes
+
+
 def elide(program: list[Instruction], lines: list[Any], dead: set[str]) -> list[int]:
     """Take out of a program, and of the lines behind it, what makes only ``dead`` tensors that nothing kept uses.
 

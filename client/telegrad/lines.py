@@ -35,3 +35,13 @@ def users_line() -> Line:
             break
         frame = frame.f_back
     return Line(frame.f_code, frame.f_lasti)
+
+
+def depth_of_user() -> int:
+    """How many frames up from who asks the function is in which that line is."""
+    line, frame, depth = users_line(), sys._getframe(1), 0
+    while frame.f_code is not line.code or frame.f_lasti != line.offset:
+        if frame.f_back is None:
+            break
+        frame, depth = frame.f_back, depth + 1
+    return depth

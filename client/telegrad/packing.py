@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from telegrad_engine.program import Instruction
 from telegrad_engine.program.canonical import Key, Known, Texts, canonical, known
@@ -17,14 +18,23 @@ MOST_PROGRAMS, MOST_INSTRUCTIONS = 128, 2_000
 Encode = Callable[[Mapping[str, str]], list[Container]]
 
 
+class Remembered(NamedTuple):
+    """A program that the server remembers, or is told to: what it is known by, and what is its own each time."""
+
+    known: Known
+    ids: Sequence[str]
+    arrays: Mapping[str, Any]
+
+
 class Packed:
     """A program, ready to be encoded."""
 
-    def __init__(self, encode: Encode, whole: Encode | None = None) -> None:
+    def __init__(self, encode: Encode, whole: Encode | None = None, remembered: Remembered | None = None) -> None:
         self.encode = encode
         """Gives a container in pieces, with labels in the metadata."""
         self.whole = whole
         """Likewise for a server that does not remember the program, if ``encode`` only names it."""
+        self.remembered = remembered
 
 
 class Packer:
@@ -50,11 +60,16 @@ class Packer:
             return Packed(entire)
         self._seen.move_to_end(key)
         before = self._seen[key]
-        remembered = self._seen[key] = before or known(program, ids)
+        of_old = self._seen[key] = before or known(program, ids)
+        return named(Remembered(of_old, ids, arrays), before is not None)
 
-        def with_text(labels: Mapping[str, str]) -> list[Container]:
-            return known_pieces(remembered, ids, arrays, True, labels)
 
-        if before is None:
-            return Packed(with_text)
-        return Packed(lambda labels: known_pieces(remembered, ids, arrays, False, labels), with_text)
+def named(remembered: Remembered, is_known: bool = True) -> Packed:
+    """A program by its digest, and with its text, if the server has yet to read it."""
+
+    def with_text(labels: Mapping[str, str]) -> list[Container]:
+        return known_pieces(*remembered, True, labels)
+
+    if not is_known:
+        return Packed(with_text, None, remembered)
+    return Packed(lambda labels: known_pieces(*remembered, False, labels), with_text, remembered)

@@ -38,7 +38,7 @@ def get_rng_state() -> Tensor:
 
 def state_of(recorder: Recorder, kind: type[Tensor] = Tensor) -> Tensor:
     """The state of a session's random numbers."""
-    state = handle(recorder, Spec((SIZE,), np.dtype(np.uint8)), kind)
+    state = handle(recorder, Spec((SIZE,), np.dtype(np.uint8)), cls=kind)
     recorder.emit("get_rng_state", (), [state._id])
     return state
 

@@ -13,18 +13,19 @@ from __future__ import annotations
 import threading
 import warnings
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from time import monotonic
 from typing import Any
 
 from telegrad_engine.answer import Answer, Value
-from telegrad_engine.errors import InternalError, InvalidOperation, TelegradError
+from telegrad_engine.errors import InternalError, InvalidOperation, TelegradError, UnknownTensor
 from telegrad_engine.modes import state
 from telegrad_engine.program import Instruction
 
-from .elision import elide
+from .elision import free
 from .failures import Failed, explain
+from .foresight import Foresight, Notes, Round
 from .lines import Line, users_line
 from .pace import Pace, is_full
 from .recording import Defined, Recording, joined
@@ -33,6 +34,7 @@ from .under_way import UnderWay
 
 STEP = "optim_step"
 NO_ATTRS: Mapping[str, Any] = {}
+VALUES, DESCRIPTIONS = {"values": True}, {"values": False}
 CLOSED_TEXT = "the session is closed, and its tensors are gone; tg.connect opens another"
 
 
@@ -42,9 +44,15 @@ class Recorder:
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
         self.default_dtype = transport.dtype.numpy
-        self.pending: list[Instruction] = []
-        self.lines: list[Line | None] = []
+        self.ahead: Round | None = None
+        """What is recorded, as long as it is what was to be expected."""
+        self.notes: Notes | None = None
+        """Of how it is recorded, where nobody expected it."""
+        self.learning = False
+        """Whether there are to be such notes."""
         self.dead: list[str] = []
+        self.release: Callable[[str], None] = self.dead.append
+        """Notes that a handle died, for its tensor to be freed with the next program; ``__del__`` may do no more."""
         self.failed = Failed()
         self.stops: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
         """What a pass must stop at, nodes and hooks with the user's Python, by the ids they have in the session."""
@@ -68,7 +76,10 @@ class Recorder:
         self._end = weakref.finalize(self, transport.close)
         self._end.atexit = False
         self._under_way = UnderWay(transport)
-        self._pace = Pace()
+        self.pace = Pace()
+        self._foresight = Foresight() if transport.remote else None
+        self._pending: list[Instruction] = []
+        self._lines: list[Line | None] = []
         self._pending_bytes = 0
         self._ids = count(1)
 
@@ -76,6 +87,23 @@ class Recorder:
     def captured(self) -> bool:
         """Whether something stands in for :meth:`emit`, to see what a function records (compiled/capture.py)."""
         return "emit" in vars(self)
+
+    @property
+    def watched(self) -> bool:
+        """Whether something wants to see each instruction where it is recorded: that, or tg.debug."""
+        return self.captured or type(self).emit is not RECORD
+
+    @property
+    def waiting(self) -> int:
+        """How many instructions are recorded and not sent."""
+        return len(self._pending) if self.ahead is None else len(self.ahead)
+
+    @property
+    def pending(self) -> list[Instruction]:
+        """The instructions that are recorded and not sent; what comes next is recorded as if nothing was foreseen."""
+        with self.lock:
+            self.lose_sight()
+            return self._pending
 
     def new_id(self) -> str:
         """A fresh tensor id."""
@@ -95,34 +123,57 @@ class Recorder:
                 raise InvalidOperation(CLOSED_TEXT)
             if self.failed:
                 self.failed.check(inputs, outputs)
-            pending, pace = self.pending, self._pace
-            if not pending:
+            pace, length = self.pace, self.waiting
+            if length and (nbytes or length >= pace.enough or monotonic() > pace.due):
+                self.relieve()
+                length = self.waiting
+            if not length:
                 pace.begin()
-            elif nbytes or len(pending) >= pace.enough or monotonic() > pace.due:
-                self._relieve()
-                pending = self.pending
-            mode = None if state.grad_enabled else "no_grad"
-            pending.append(Instruction(op, inputs, outputs, attrs, mode, True))
-            self.lines.append(users_line())
+            self._record(op, inputs, outputs, attrs, None if state.grad_enabled else "no_grad", users_line())
             if nbytes:
                 self._pending_bytes += nbytes
             if op == STEP:
                 pace.end_step()
 
+    def _record(
+        self,
+        op: str,
+        inputs: Sequence[Any],
+        outputs: Sequence[str],
+        attrs: Mapping[str, Any],
+        mode: str | None,
+        line: Line | None,
+    ) -> None:
+        if self.ahead is not None:
+            try:
+                if self.ahead.follow(op, inputs, outputs, attrs, mode, line):
+                    return
+            except BaseException:
+                self.lose_sight()
+                raise
+            self.lose_sight()
+        self._pending.append(Instruction(op, inputs, outputs, attrs, mode, True))
+        self._lines.append(line)
+
+    def lose_sight(self) -> None:
+        """Take what is recorded as it is from now on, whatever was expected of the rest."""
+        with self.lock:
+            ahead = self.ahead
+            if ahead is not None and self._foresight is not None:
+                program, lines = ahead.unrolled()
+                self._pending, self._lines, self.ahead = program, lines, None  # at once: a Ctrl-C loses nothing
+                self.notes = self._foresight.notes(ahead) if self.learning else None
+
     def note_step(self) -> None:
         """Note that a training step ends here: what was recorded last moves parameters."""
-        self._pace.end_step()
-
-    def release(self, name: str) -> None:
-        """A handle died: free its tensor with the next program. Called from ``__del__``, so it only notes."""
-        self.dead.append(name)
+        self.pace.end_step()
 
     def fetch(self, names: Sequence[str], values: bool = True) -> dict[str, Value]:
         """Send everything recorded and bring back tensors: their arrays, or only what they are."""
         with self.lock:
             if self.failed:
                 self.failed.check(names)
-            self._add("fetch", [tuple(names)], {"values": values})
+            self._add("fetch", [tuple(names)], VALUES if values else DESCRIPTIONS)
             return self.flush()
 
     def flush(self) -> dict[str, Value]:
@@ -149,39 +200,44 @@ class Recorder:
         if self.closed:
             raise InvalidOperation(CLOSED_TEXT)
         self.free_dead()
-        if not self.pending:
+        if not self.waiting:
             self._land()
             return Answer({})
         self._send()
         self.waits += 1
-        self._pace.note_wait()
+        self.pace.note_wait()
         last = self._land()
         assert last is not None, "it was sent, and has not failed"
         recording, answer = last
         if answer.pending is not None:
             behind = answer.pending["instruction"] + 1  # what died since: to be freed by the next program
-            self.pending[:0], self.lines[:0] = recording.program[behind:], recording.lines[behind:]
+            self.pending[:0], self._lines[:0] = recording.program[behind:], recording.lines[behind:]
         return answer
 
-    def _relieve(self) -> None:
+    def relieve(self) -> None:
         """Send what has gathered without waiting for the answer, unless it is little or there is no room for it."""
-        length, nbytes = len(self.pending), self._pending_bytes
+        length, nbytes = self.waiting, self._pending_bytes
         if not self.transport.remote:
             if is_full(length, nbytes):
                 self.flush()
-        elif self._pace.is_time(length, nbytes, self._under_way):
+        elif self.pace.is_time(length, nbytes, self._under_way):
             self.free_dead()
-            if self.pending:
+            if self.waiting:
                 self._send()
-        self._pace.go_on()
+        self.pace.go_on()
 
     def _send(self) -> None:
         """Send what is recorded; when there is room for it, which may take the answers to what is under way."""
         # Packed before the wait: the server may still be busy with the program before.
-        packed = self.transport.pack(self.pending)
-        if self._under_way.make_room(self._pending_bytes):
-            self.requests += 1
-            self._under_way.send(self._take(), packed)
+        foreseen = self.ahead is not None
+        packed = self.transport.pack(self._pending if self.ahead is None else self.ahead.remembered())
+        if not self._under_way.make_room(self._pending_bytes):
+            self.lose_sight()
+            return
+        if self._foresight is not None:
+            self._foresight.sent(self.notes, packed.remembered, foreseen)
+        self.requests += 1
+        self._under_way.send(self._take(), packed)
 
     def _land(self) -> tuple[Recording, Answer] | None:
         """Wait for what was sent; the last of it. If one failed, what was recorded since has not run either: raise."""
@@ -197,21 +253,30 @@ class Recorder:
 
     def _take(self) -> Recording:
         """What is recorded, as one program that is about to be sent."""
-        recording = Recording(self.pending, self.lines, self._pending_bytes)
-        self.pending, self.lines, self._pending_bytes = [], [], 0
-        self._pace.go_on()
+        written = self._pending, self._lines
+        recording = Recording(self.ahead.unrolled if self.ahead is not None else lambda: written, self._pending_bytes)
+        self._pending, self._lines, self._pending_bytes = [], [], 0
+        self.ahead, self.notes, self.learning = None, None, False
+        if self._foresight is not None and not (self.failed or self.profiled or self.watched):
+            self.ahead, self.learning = self._foresight.begin(), self._foresight.learning
+            self.notes = self._foresight.notes() if self.learning and self.ahead is None else None
+        self.pace.go_on()
         return recording
 
     def free_dead(self) -> None:
         """Free what died, after everything recorded before: no recorded instruction can use it any more."""
         with self.lock:
             dead = [self.dead.pop() for _ in range(len(self.dead))]
+            plain = not (self.profiled or self.forgotten)
+            if plain and self.ahead is not None and self.ahead.end(dead):
+                return
             alive = [name for name in dead if self.failed.pop(name, None) is None]
+            program = self.pending
+            if self.notes is not None:
+                self.notes = self.notes.finished(program, self._lines, alive) if plain else None
             if alive and not self.profiled:
-                there = set(alive)
-                self._pending_bytes -= sum(elide(self.pending, self.lines, there))
-                alive = [name for name in alive if name in there]
-            if alive:
+                self._pending_bytes -= free(program, self._lines, alive)
+            elif alive:
                 self._add("free", [tuple(alive)])
             while self.forgotten:
                 name = self.forgotten.pop()
@@ -227,18 +292,25 @@ class Recorder:
                 text = f"what was sent last failed, and no value was read after it: {error}"
                 warnings.warn(text, stacklevel=3)
             self.closed = True
-            self.pending, self.lines, self.dead, self.failed = [], [], [], Failed()
+            self._take()
+            self.dead.clear()
+            self.failed = Failed()
             self._end()
 
     # Failing -----------------------------------------------------------------------------
 
     def refuse(self, names: Sequence[str], error: TelegradError) -> None:
         """Note that these tensors never came to be."""
-        self.failed.refuse(names, error)
+        if names:
+            self.lose_sight()
+            self.notes = None
+            self.failed.refuse(names, error)
 
     def _undo(self, error: TelegradError, recording: Recording) -> None:
         """Say which recorded instruction failed, and take back what was noted of it and those behind it."""
         index = explain(error, recording, self.procedures)
+        # Freed, but never made, for a Ctrl-C came between a handle and its instruction: once told is enough.
+        unknown = error.context.get("ids", ()) if isinstance(error, UnknownTensor) else ()
         for instruction in recording.program[index:] if index is not None else ():
             self.refuse(instruction.outputs, error)
             if instruction.op == "resume":
@@ -249,7 +321,8 @@ class Recorder:
                 self.procedures[instruction.attrs["name"]] = Defined((), 0)
                 self.forgotten.append(instruction.attrs["name"])
             elif instruction.op == "free":
-                self.dead.extend(n for n in instruction.inputs[0] if self.failed.pop(n, None) is None)
+                left = [name for name in instruction.inputs[0] if name not in unknown]
+                self.dead.extend(name for name in left if self.failed.pop(name, None) is None)
 
     def _cancel(self, call: str) -> None:
         """Leave no pass waiting for gradients that never came to be."""
@@ -257,5 +330,7 @@ class Recorder:
 
     def _add(self, op: str, inputs: Sequence[Any], attrs: Mapping[str, Any] = NO_ATTRS) -> None:
         """Record an instruction that no line of the user's asks for."""
-        self.pending.append(Instruction(op, inputs, (), attrs, None, True))
-        self.lines.append(None)
+        self._record(op, inputs, (), attrs, None, None)
+
+
+RECORD = Recorder.emit

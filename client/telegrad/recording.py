@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
+from functools import cached_property
 from itertools import chain
 from typing import NamedTuple
 
@@ -10,13 +11,29 @@ from telegrad_engine.program import Instruction
 
 from .lines import Line
 
+Written = tuple[list[Instruction], list[Line | None]]
+"""Instructions, and the user's line behind each."""
 
-class Recording(NamedTuple):
-    """Instructions as they were recorded, the user's line behind each, and the bytes that they upload."""
 
-    program: list[Instruction]
-    lines: list[Line | None]
-    nbytes: int = 0
+class Recording:
+    """What was recorded and is sent, and the bytes that it uploads. It is written out if something goes wrong."""
+
+    def __init__(self, write: Callable[[], Written], nbytes: int = 0) -> None:
+        self._write, self.nbytes = write, nbytes
+
+    @cached_property
+    def _written(self) -> Written:
+        return self._write()
+
+    @property
+    def program(self) -> list[Instruction]:
+        """The instructions."""
+        return self._written[0]
+
+    @property
+    def lines(self) -> list[Line | None]:
+        """The user's line behind each."""
+        return self._written[1]
 
 
 class Defined(NamedTuple):
@@ -26,7 +43,11 @@ class Defined(NamedTuple):
     size: int
 
 
-def joined(recordings: Iterable[Recording]) -> Recording:
+def joined(recordings: Sequence[Recording]) -> Recording:
     """Several as one, in their order."""
-    programs, lines, sizes = zip(*recordings, strict=True)
-    return Recording(list(chain.from_iterable(programs)), list(chain.from_iterable(lines)), sum(sizes))
+
+    def write() -> Written:
+        programs, lines = zip(*[(each.program, each.lines) for each in recordings], strict=True)
+        return list(chain.from_iterable(programs)), list(chain.from_iterable(lines))
+
+    return Recording(write, sum(each.nbytes for each in recordings))

@@ -73,7 +73,7 @@ class Session:
         self.close()
 
     def __repr__(self) -> str:
-        waiting = len(self.recorder.pending)
+        waiting = self.recorder.waiting
         status = "closed" if self.closed else f"{self.requests} programs sent, {waiting} instructions waiting"
         return f"<telegrad session at {self.url}: {status}>"
 
@@ -88,9 +88,14 @@ def _open_one(session: Session | None) -> Session | None:
 _open: weakref.WeakSet[Recorder] = weakref.WeakSet()
 
 
+def open_recorders() -> list[Recorder]:
+    """Those of all sessions that are open."""
+    return list(_open)
+
+
 @atexit.register
 def _close_all() -> None:
-    for recorder in list(_open):
+    for recorder in open_recorders():
         recorder.close()
 
 

@@ -28,6 +28,7 @@ from telegrad_engine.tracked import Tracked
 
 from .devices import device, require_cuda
 from .foreign import host_array
+from .foresight.front import foreseeing
 from .nodes import shown
 from .notebook import show_values, tensor_html
 from .pace import FULL_BYTES
@@ -45,16 +46,15 @@ class Tensor(Tracked):
     """A tensor in a session. Make one with :func:`telegrad.tensor` or by an op."""
 
     _id: str
-    _recorder: Recorder
+    _recorder: Recorder = None  # type: ignore[assignment]  # of what is no tensor yet, if it dies
     _has_grad: bool = False
     """Whether the session's tensor has a gradient; the handle on it is made when asked for."""
     _grad_history: Tracked | None = None
     """Under create_graph: where in the graph that gradient stands."""
 
     def __del__(self) -> None:
-        recorder = getattr(self, "_recorder", None)
-        if recorder is not None:
-            recorder.release(self._id)
+        if self._recorder is not None:
+            self._recorder.release(self._id)
 
     # The value ---------------------------------------------------------------------------
 
@@ -269,7 +269,7 @@ class Tensor(Tracked):
                 "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol "
                 "at the moment."
             )
-        copied = handle(self._recorder, self._data, type(self))
+        copied = handle(self._recorder, self._data, cls=type(self))
         source = self.detach()  # held until the instruction is recorded, or it would be freed before
         self._recorder.emit("clone", [source._id], [copied._id])
         if self._requires_grad:
@@ -322,7 +322,7 @@ class Tensor(Tracked):
 # Making handles -------------------------------------------------------------------------------
 
 
-def handle(recorder: Recorder, spec: Any, cls: type[Tensor] = Tensor, name: str | None = None) -> Tensor:
+def handle(recorder: Recorder, spec: Any, name: str | None = None, cls: type[Tensor] = Tensor) -> Tensor:
     """A tensor with a fresh id, or this; the caller records the instruction that makes it."""
     tensor = _new(cls)
     tensor._data = spec
@@ -344,8 +344,9 @@ def upload(recorder: Recorder, data: Any, dtype: Any = None, requires_grad: bool
         state.default_dtype = before
     if requires_grad and array.dtype not in FLOATING:
         raise DTypeMismatch(ONLY_FLOATING)
-    tensor = handle(recorder, Spec(array.shape, array.dtype))
-    recorder.emit("tensor", (), (tensor._id,), {"data": array}, array.nbytes)
+    name = recorder.new_id()
+    recorder.emit("tensor", (), (name,), {"data": array}, array.nbytes)
+    tensor = handle(recorder, Spec(array.shape, array.dtype), name)
     if at_once:
         recorder.flush()  # the caller's own array: there before it can change
     return tensor.requires_grad_() if requires_grad else tensor
@@ -430,6 +431,6 @@ functions = Functions(apply)
 Tensor._graph_class = Meta
 KINDS: set[type[Tensor]] = {Tensor}
 """The classes whose calls are remembered: those with the methods that Tensor has."""
-remember(Tensor, functions, preparing(recording(handle, apply), apply), KINDS)
+remember(Tensor, functions, preparing(recording(handle, apply), apply), KINDS, foreseeing(handle, apply, Tensor))
 
 __all__ = ["Tensor", "apply", "functions", "handle", "recorder_of", "refs", "upload"]

@@ -19,7 +19,7 @@ from telegrad_engine.session import Session
 
 from . import progress
 from .connection import CONNECT_S, connect, failure, is_proxied
-from .packing import Packed, Packer
+from .packing import Packed, Packer, Remembered, named
 from .posts import Posts
 from .problems import problem_to_error
 from .stream import Stream
@@ -39,8 +39,11 @@ class Transport(Protocol):
     room: int
     """How many programs may be sent before the first of their answers is received."""
 
-    def pack(self, program: Sequence[Instruction]) -> Any:
-        """A program as :meth:`send` takes it; what is recorded later changes nothing in it."""
+    def pack(self, program: Sequence[Instruction] | Remembered) -> Any:
+        """A program as :meth:`send` takes it; what is recorded later changes nothing in it.
+
+        A remote session's has ``remembered``, and the program may be one that was.
+        """
         ...
 
     def send(self, packed: Any) -> None:
@@ -89,9 +92,10 @@ class LocalTransport:
         self.session = Session(**options)
         self.device, self.dtype = self.session.device, self.session.environment.dtype
 
-    def pack(self, program: Sequence[Instruction]) -> Sequence[Instruction]:
+    def pack(self, program: Any) -> Sequence[Instruction]:
         """The program itself: it does not travel."""
-        return program
+        known: Sequence[Instruction] = program
+        return known
 
     def send(self, packed: Sequence[Instruction]) -> None:
         """Keep the program for when its answer is asked for."""
@@ -132,6 +136,11 @@ class Message(NamedTuple):
     packed: Packed
     labels: Mapping[str, str]
     body: Sequence[bytes | memoryview]
+
+    @property
+    def remembered(self) -> Remembered | None:
+        """The program as one that the server remembers, if it does."""
+        return self.packed.remembered
 
 
 class HTTPTransport:
@@ -190,9 +199,9 @@ class HTTPTransport:
         connection = connect(f"{path}/programs", {**self._client.headers, **kinds}, timeout, self._client)
         return Posts(self.url, connection, self._compressed)
 
-    def pack(self, program: Sequence[Instruction]) -> Message:
+    def pack(self, program: Sequence[Instruction] | Remembered) -> Message:
         """The program as a safetensors container."""
-        return self._message(self._packer.pack(program))
+        return self._message(named(program) if isinstance(program, Remembered) else self._packer.pack(program))
 
     def _message(self, packed: Packed) -> Message:
         labels = self._programs.labels

@@ -23,7 +23,6 @@ from .modes import state
 from .registry import Op
 from .specs import Size, Spec
 
-_new = object.__new__
 Ready = Callable[[list[Any]], Any]
 """An op on tensors of the kinds that it was prepared for."""
 Enter = Callable[[Sequence[Any], Sequence[Any], Sequence[Any]], None]
@@ -206,21 +205,23 @@ def entering(call: Call) -> Enter | None:
     facts = [(spec.shape, spec.dtype) for spec in specs]
     tracked = [i for i, spec in enumerate(specs) if spec.dtype in FLOATING and i not in op.constants]
     edges = [i for i, need in enumerate(needs) if need]
-    alone = needs == (True,)
+    alone = edges[0] if len(edges) == 1 else None
+    before, behind = (None,) * edges[0], (None,) * (len(needs) - edges[0] - 1)
 
     def enter(inputs: Sequence[Any], outputs: Sequence[Any], hidden: Sequence[Any]) -> None:
-        node = _new(kind)
+        node = kind()
         node.op = op
         node.plan = plan
         node.attrs = attrs
         node.sequence = next_sequence()
         node.shape = shape
         node.dtype = dtype
-        if alone:
-            x = inputs[0]
-            node.next = (x if x._node is None else x._node,)
+        if alone is not None:
+            x = inputs[alone]
+            target = x if x._node is None else x._node
+            node.next = before + (target,) + behind  # noqa: RUF005  # quicker than to unpack them
             if x._slot:
-                node.slots = (x._slot,)
+                node.slots = (*[0 for _ in before], x._slot, *[0 for _ in behind])
         else:
             targets = [None] * len(inputs)
             for i in edges:

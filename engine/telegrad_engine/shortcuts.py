@@ -22,18 +22,27 @@ KINDS = frozenset({Tensor})
 prepare = preparing(on_arrays, apply)
 
 
-def remember(cls: type[Any], functions: Functions, prepare: Prepare, kinds: Container[type[Any]]) -> None:
-    """Have the methods of ``cls`` and ``functions`` remember their calls on tensors of these kinds."""
+def remember(
+    cls: type[Any],
+    functions: Functions,
+    prepare: Prepare,
+    kinds: Container[type[Any]],
+    in_front: Callable[..., Callable[..., Any]] = remembering,
+) -> None:
+    """Have the methods of ``cls`` and ``functions`` remember their calls on tensors of these kinds.
+
+    ``in_front`` makes what is put in front of them, as :func:`remembering` does.
+    """
 
     def sorting(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         resolve = resolver(name)
-        return function if resolve is None else remembering(function, resolve, prepare, kinds)
+        return function if resolve is None else in_front(function, resolve, prepare, kinds)
 
     for name, op in plain_methods():
-        setattr(cls, name, remembering(getattr(TensorMethods, name), _as_given(op), prepare, kinds))
+        setattr(cls, name, in_front(getattr(TensorMethods, name), _as_given(op), prepare, kinds))
     for name in SORTING:
         setattr(cls, name, sorting(name, getattr(TensorMethods, name)))
-    cls.__getitem__ = remembering(getitem, resolve_getitem, prepare, kinds)
+    cls.__getitem__ = in_front(getitem, resolve_getitem, prepare, kinds)
     functions.in_front = sorting
 
 

@@ -51,6 +51,7 @@ class Capture:
     def __enter__(self) -> Self:
         _active.capture = self
         self._thread = threading.get_ident()
+        self.recorder.lose_sight()
         vars(self.recorder).update(
             emit=self._emit, fetch=self._fetch, flush=self._flush, advance=self._advance, release=self._release
         )
@@ -58,8 +59,9 @@ class Capture:
 
     def __exit__(self, *exc: object) -> None:
         _active.capture = None
-        for name in ("emit", "fetch", "flush", "advance", "release"):
+        for name in ("emit", "fetch", "flush", "advance"):
             del vars(self.recorder)[name]
+        self.recorder.release = self.recorder.dead.append
         if exc[0] is not None:
             self.give_up("raises an error")
 
@@ -120,4 +122,4 @@ class Capture:
 
     def _release(self, name: str) -> None:
         self.released.add(name)
-        type(self.recorder).release(self.recorder, name)
+        self.recorder.dead.append(name)

@@ -24,7 +24,7 @@ class Parameter(Tensor):
             raise TypeError(f"a Parameter is made from a Tensor, not from {type(source).__name__}")
         if requires_grad and source._data.dtype not in FLOATING:
             raise DTypeMismatch(ONLY_FLOATING)
-        parameter = cast(Parameter, handle(source._recorder, source._data, cls))
+        parameter = cast(Parameter, handle(source._recorder, source._data, cls=cls))
         parameter._cell = source._cell
         parameter._recorder.emit("detach", [source._id], [parameter._id])
         if requires_grad:

@@ -1,0 +1,166 @@
+"""The call of an op as a loop makes it again: how it is told to be the same, and what there is left to do then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from telegrad_engine.inference import mark
+from telegrad_engine.meta import Produce, without_values
+from telegrad_engine.modes import state
+from telegrad_engine.repeated import Call as Repeated
+from telegrad_engine.repeated import Enter, entering
+from telegrad_engine.specs import Spec
+
+Kind = tuple[Any, ...]
+"""Shape, dtype and whether a gradient is wanted: these of its tensors, and its constants, settle a call's outcome."""
+Make = Callable[[Any, Spec, str], Any]
+"""Gives an output of a recorder's its handle, of this id."""
+Going = Callable[[Sequence[Any], Mapping[str, Any], Any, Any, Any], Any]
+"""Of arguments, a recorder, its round and the step that is due: a call's result, recorded; None if it is another."""
+CONSTANT = -1
+"""What stands for an argument that is no tensor, among places."""
+
+
+class Results(NamedTuple):
+    """How a call's results are made again, of tensors like its own."""
+
+    make: Callable[[Any, Sequence[Any], Sequence[str]], Any]
+    """Makes them, for a recorder, of tensors, and with ids."""
+    plain: tuple[Make, Spec, Enter | None] | None
+    """What that comes to where there is one result, which is no view and may have a history."""
+
+
+class Call:
+    """A call that recorded an instruction, where there were so many places (``width``)."""
+
+    __slots__ = ("checks", "constants", "depth", "front", "go_on", "grad", "names", "places")
+
+    def __init__(
+        self,
+        front: Callable[..., Any],
+        names: tuple[str, ...],
+        places: tuple[int, ...],
+        constants: tuple[Any, ...],
+        checks: tuple[tuple[int, Kind], ...],
+        grad: bool,
+        results: Results,
+        depth: int,
+        width: int,
+        kinds: Container[type[Any]],
+    ) -> None:
+        self.front = front
+        """What was called."""
+        self.names = names
+        """Of the arguments that were given by name: the last ones."""
+        self.places, self.constants = places, constants
+        """The arguments: of a tensor its place; of anything else CONSTANT, and what it is."""
+        self.checks = checks
+        """The arguments of which it is not known what kind of tensor they are, and what kind they have to be."""
+        self.grad = grad
+        self.depth = depth
+        """How far up the stack the user's line is."""
+        settled = not names and not checks and all(CONSTANT < place < width for place in places)
+        if settled and len(places) <= 2 and results.plain is not None:
+            self.go_on = _quickly(places, grad, results.plain, kinds)
+        else:
+            self.go_on = _going(self, results.make, kinds)
+
+    @property
+    def facts(self) -> tuple[Any, ...]:
+        """What tells it from other calls."""
+        return self.front, self.names, self.places, repr(self.constants), self.checks, self.grad
+
+
+def placed(name: str, places: dict[str, int]) -> int:
+    """The place of an id; the next one, if it is new."""
+    return places.setdefault(name, len(places))
+
+
+def kind_of(tensor: Any) -> Kind | None:
+    """What a call's outcome depends on of a tensor; None for a view whose history has to be rebuilt."""
+    if tensor._base is not None and tensor._seen != tensor._cell[0]:
+        return None
+    data = tensor._data
+    return data.shape, data.dtype, tensor._requires_grad
+
+
+def _going(call: Call, make: Callable[[Any, Sequence[Any], Sequence[str]], Any], kinds: Container[type[Any]]) -> Going:
+    """What goes on with calls like this one."""
+    names, own, constants, checks, grad = call.names, call.places, call.constants, call.checks, call.grad
+
+    def go_on(args: Sequence[Any], kwargs: Mapping[str, Any], recorder: Any, ahead: Any, step: Any) -> Any:
+        if kwargs or names:
+            if tuple(kwargs) != names:
+                return None
+            args = (*args, *kwargs.values())
+        if len(args) != len(own) or state.grad_enabled is not grad:
+            return None
+        tensors: list[Any] = []
+        for x, place, constant in zip(args, own, constants, strict=True):
+            if place != CONSTANT:
+                if type(x) not in kinds or x._recorder is not recorder or placed(x._id, ahead.places) != place:
+                    return None
+                tensors.append(x)
+            elif x is not constant and (type(x) is not type(constant) or repr(x) != repr(constant)):
+                return None
+        for position, kind in checks:
+            if kind_of(args[position]) != kind:
+                return None
+        made = [recorder.new_id() for _ in step.outputs]
+        for name in made:
+            placed(name, ahead.places)
+        ahead.last, ahead.next = step, step.next
+        return make(recorder, tensors, made)
+
+    return go_on
+
+
+def _quickly(
+    own: Sequence[int], grad: bool, plain: tuple[Make, Spec, Enter | None], kinds: Container[type[Any]]
+) -> Going:
+    """The same for the commonest calls, of one or two tensors that were used in the message before: in one go."""
+    first, second, count = own[0], own[-1], len(own)
+    make, spec, enter = plain
+
+    def go_on(args: Sequence[Any], kwargs: Mapping[str, Any], recorder: Any, ahead: Any, step: Any) -> Any:
+        if len(args) != count or kwargs or state.grad_enabled is not grad:
+            return None
+        places, other = ahead.places, args[-1]
+        if places.get(args[0]._id) != first or (type(other) is not type(args[0]) and type(other) not in kinds):
+            return None
+        if other._recorder is not recorder or places.get(other._id) != second:
+            return None
+        name = recorder.new_id()
+        places[name] = len(places)
+        ahead.last, ahead.next = step, step.next
+        output = make(recorder, spec, name)
+        if enter is not None:
+            enter(args, (output,), ())
+        elif state.inference:
+            mark((output,))
+        return output
+
+    return go_on
+
+
+def repeating(make: Make) -> Callable[[Repeated], Any]:
+    """What finds out how a call's results are made again."""
+
+    def prepared(call: Repeated) -> Results:
+        op, _, _, specs, order = call
+        plain = not (call.many or op.view or op.hidden_rule is not None) and order is None
+        names: list[str] = []
+
+        def producing(_call: Repeated) -> Produce:
+            return lambda tensors, _: [make(tensors[0]._recorder, *each) for each in zip(specs, names, strict=True)]
+
+        run = without_values(producing)(call)
+
+        def again(_recorder: Any, tensors: Sequence[Any], given: Sequence[str]) -> Any:
+            names[:] = given
+            return run([*tensors])
+
+        return Results(again, (make, specs[0], entering(call)) if plain else None)
+
+    return prepared

@@ -1,0 +1,87 @@
+"""The message that is being recorded, as far as it goes along a path of steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..elision import free
+from ..lines import Line
+from ..packing import Remembered
+from ..recording import Written
+from .calls import placed
+from .steps import Ending, Step, lasting, matched, places_of
+
+
+class Round:
+    """What was recorded since the last message, which all went along the path to ``last``."""
+
+    __slots__ = ("arrays", "dead", "ended", "last", "lines", "next", "places")
+
+    def __init__(self, start: Step) -> None:
+        self.last, self.next = start, start.next
+        self.places: dict[str, int] = {}
+        self.arrays: dict[int, Any] = {}
+        """What it uploads, by the index of the step that does."""
+        self.lines: dict[int, Line | None] = {}
+        """The user's lines where they are not those of the steps."""
+        self.ended: Ending | None = None
+        """How it ended, where nothing more was recorded before it was to be sent."""
+        self.dead: Sequence[str] = ()
+        """What it frees then."""
+
+    def __len__(self) -> int:
+        return self.last.index
+
+    def follow(
+        self, op: str, inputs: Sequence[Any], outputs: Sequence[str], attrs: Any, mode: str | None, line: Line | None
+    ) -> bool:
+        """Go on with an instruction, if it is one that is known to come here and was not recorded by a call."""
+        step, own = self.next, lasting(op, attrs)
+        while step is not None:
+            if step.is_of(op, own, mode, len(outputs)) and matched(inputs, step.inputs, self.places):
+                break
+            self.go_back()
+            step = step.sibling
+        else:
+            return False
+        for name in outputs:
+            placed(name, self.places)
+        if own is not attrs:
+            self.arrays[step.index] = attrs["data"]
+        if line != step.line:
+            self.lines[step.index] = line
+        self.last, self.next = step, step.next
+        return True
+
+    def go_back(self) -> None:
+        """Forget the ids that were noted since the last step."""
+        places, width = self.places, self.last.width
+        while len(places) > width:
+            places.popitem()
+
+    def end(self, dead: Sequence[str]) -> bool:
+        """End it here, if a message has, and nothing may come behind it: these tensors have died."""
+        if self.ended is not None or not len(self):
+            return self.ended is not None and not dead
+        found = places_of(dead, self.places)
+        self.dead, self.ended = dead, next((each for each in self.last.endings if each.dead == found), None)
+        if self.ended is not None:
+            self.next = None
+        return self.ended is not None
+
+    def remembered(self) -> Remembered:
+        """What it has become: a program that the server remembers."""
+        assert self.ended is not None
+        names = [*self.places, *[name for name in self.dead if name not in self.places]]
+        arrays = {name: self.arrays[index] for name, index in self.ended.arrays}
+        return Remembered(self.ended.known, [names[place] for place in self.ended.ids], arrays)
+
+    def unrolled(self) -> Written:
+        """The instructions, and the user's lines behind them."""
+        names, path = list(self.places), self.last.path()
+        program = [step.instruction(names, self.arrays) for step in path]
+        lines = [self.lines.get(step.index, step.line) for step in path]
+        if self.ended is not None:
+            free(program, lines, self.dead)
+        return program, lines
