@@ -39,3 +39,10 @@ def session(address: str) -> Iterator[tg.Session]:
     """A fresh session, the current one while the test runs."""
     with tg.connect(address, seed=0) as session:
         yield session
+
+
+@pytest.fixture
+def remote(server: str) -> Iterator[tg.Session]:
+    """A fresh session on the server: in this process programs are not packed, sent ahead or foreseen."""
+    with tg.connect(server, seed=0) as session:
+        yield session

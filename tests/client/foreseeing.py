@@ -1,0 +1,50 @@
+"""A loop in torch and in ours, whose rounds are alike until a test has it otherwise."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+
+import telegrad as tg
+
+LEARNED = 5
+"""So many rounds that are alike, and the next one is foreseen."""
+
+
+def is_foreseen(session: tg.Session) -> bool:
+    """Whether what is recorded now is what was to be expected."""
+    ahead = session.recorder.ahead
+    return ahead is not None and len(ahead) > 0
+
+
+def held(ours: Any, theirs: Any) -> None:
+    np.testing.assert_allclose(ours.detach().numpy(), theirs.detach().numpy(), rtol=1e-5, atol=1e-6)
+    assert ours.requires_grad == theirs.requires_grad and ours.is_leaf == theirs.is_leaf
+    assert str(ours.dtype).split(".")[1] == str(theirs.dtype).split(".")[1]
+
+
+class Loop:
+    """A layer of sorts, with the state that a loop has, in torch or in ours."""
+
+    def __init__(self, lib: Any) -> None:
+        self.lib = lib
+        self.w = lib.tensor([[0.5, -1.0, 2.0]] * 3, requires_grad=True)
+        self.v = lib.tensor([[1.0, 0.25, -0.5]] * 3)
+        self.optimizer = lib.optim.SGD([self.w], lr=0.1, momentum=0.5)
+        self.numbers = itertools.count()
+
+    def data(self, *shape: int, dtype: str = "float32") -> Any:
+        start = next(self.numbers)
+        values = np.sin(np.arange(start, start + int(np.prod(shape)))).reshape(shape)
+        return self.lib.tensor(values.astype(dtype))
+
+    def step(self) -> Any:
+        """The round that recurs."""
+        self.optimizer.zero_grad()
+        y = (self.data(3, 3) @ self.w + self.v).tanh() * 2.0
+        loss = (y[1:] - 0.5).square().mean(dim=-1).sum()
+        loss.backward()
+        self.optimizer.step()
+        return loss
