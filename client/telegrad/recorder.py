@@ -257,7 +257,7 @@ class Recorder:
         recording = Recording(self.ahead.unrolled if self.ahead is not None else lambda: written, self._pending_bytes)
         self._pending, self._lines, self._pending_bytes = [], [], 0
         self.ahead, self.notes, self.learning = None, None, False
-        if self._foresight is not None and not (self.failed or self.profiled or self.watched):
+        if self._foresight is not None and not (self.closed or self.failed or self.profiled or self.watched):
             self.ahead, self.learning = self._foresight.begin(), self._foresight.learning
             self.notes = self._foresight.notes() if self.learning and self.ahead is None else None
         self.pace.go_on()

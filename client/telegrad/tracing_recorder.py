@@ -39,6 +39,9 @@ class Tracer:
     ``decisions`` are the answers that it gets; where there are no more, it gets True.
     """
 
+    ahead, learning = None, False
+    """Nothing is foreseen here."""
+
     def __init__(self, prefix: str, decisions: Sequence[bool]) -> None:
         self.segments: list[list[Data]] = [[]]
         self.asked: list[Any] = []

@@ -172,6 +172,15 @@ def test_threads_that_take_turns_within_a_round(remote: tg.Session) -> None:
     assert not wrong
 
 
+def test_a_session_that_is_closed(remote: tg.Session) -> None:
+    x = tg.ones(2)
+    for _ in range(LEARNED + 1):
+        assert (x * 2.0).sum().item() == 4.0
+    remote.close()
+    with pytest.raises(RuntimeError, match="the session is closed"):
+        x * 2.0
+
+
 def test_a_server_that_forgets() -> None:
     with running_server(remembered_programs=1) as url, tg.connect(url) as remote:
         ours, theirs = Loop(tg), Loop(torch)

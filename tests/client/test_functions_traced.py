@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+import torch
 
 import telegrad as tg
 from telegrad_engine.errors import (
@@ -15,7 +16,7 @@ from telegrad_engine.errors import (
     UnknownFunction,
 )
 
-from .registering import custom_relu, power, unique
+from .registering import custom_relu, plain, power, unique
 
 pytestmark = pytest.mark.usefixtures("session")
 
@@ -51,6 +52,19 @@ def test_plain_functions_branches_and_parameters() -> None:
     for wrong in ((x, 3), (x, "sum", x), (), (x, "sum", 1.0, 2.0)):
         with pytest.raises(TypeError):
             call(*wrong)
+
+
+def test_constants_are_computed_with_before_they_meet_a_tensor(session: tg.Session) -> None:
+    def function(lib: Any) -> Any:
+        def shifted(x: Any) -> Any:
+            c = lib.tensor([1.0, 2.0])
+            return (c * 2.0).tanh() + c[1:] * x - lib.ones(2) * 3.0
+
+        return plain(lib, shifted)
+
+    values = [0.5, -1.0]
+    ours, theirs = (function(lib)(lib.tensor(values, requires_grad=True)) for lib in (tg, torch))
+    np.testing.assert_allclose(ours.tolist(), theirs.tolist(), rtol=1e-6)
 
 
 def test_code_that_needs_an_example() -> None:
