@@ -256,6 +256,14 @@ def test_what_died_is_freed_halfway(remote: tg.Session) -> None:
         turn(more, True)
 
 
+def test_a_list_that_is_another_the_next_time(remote: tg.Session) -> None:
+    x, y, dims = tg.ones(2, 3), torch.ones(2, 3), [0]
+    for dim in [0] * LEARNED + [1, 0, -1]:
+        dims[0] = dim
+        held(x.sum(dims) * 2.0, y.sum(dims) * 2.0)
+        held(x.permute(dims[0], 1 - dims[0] % 2)[..., :1], y.permute(dims[0], 1 - dims[0] % 2)[..., :1])
+
+
 # Programs of any shape ----------------------------------------------------------------------------
 
 OPS: list[Callable[[Any, Any, Any], Any]] = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
+from copy import deepcopy
 from typing import Any, NamedTuple
 
 from telegrad_engine.functions import Resolve
@@ -97,7 +98,7 @@ def watch(
     outputs = result if isinstance(result, tuple) else (result,)
     results: Any = prepare(*resolved, tensors)
     if results is not None and [getattr(x, "_id", None) for x in outputs] == list(instruction.outputs):
-        named = tuple([x._id if type(x) in kinds else x for x in given])
+        named = tuple([x._id if type(x) in kinds else deepcopy(x) for x in given])  # a list may be another's next time
         notes.calls[length] = Noted(front, tuple(kwargs), named, before, results, depth_of_user() - 1, kinds)
     return result
 
