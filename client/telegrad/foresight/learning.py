@@ -22,8 +22,8 @@ from .steps import Ending, Step, places_of
 
 MOST_STEPS, MOST_WAYS = 20_000, 8
 """How many steps a session keeps before it begins anew, and how many that came in one another's place."""
-PATIENCE = 32
-"""How many messages are learned, one after the other, though none of them comes again."""
+PATIENCE, SELDOM = 32, 16
+"""How many messages are learned, one after the other, though none of them comes again; then it is one in so many."""
 HARMLESS = frozenset({"alias", "apply", "backward", "detach", "grad", "grad_of", "set_grad", "tensor", "zero_grad"})
 """The verbs after which all tensors are of the kinds that they were before."""
 PLAIN = (int, float, str, type(None), type(Ellipsis))
@@ -119,7 +119,7 @@ class Foresight:
         self.start = Step()
         self.learning = False
         """Whether a message was sent again of which it is not known how it is recorded."""
-        self._count = self._in_vain = 0
+        self._count = self._sent = self._in_vain = 0
 
     def begin(self) -> Round | None:
         """A message of which nothing is recorded yet, where something is known of what may come."""
@@ -135,7 +135,9 @@ class Foresight:
         """Learn from a message that is sent, and whether there is something to learn of the next."""
         if foreseen:
             self._in_vain = 0
-        self.learning = not foreseen and remembered is not None and self._in_vain < PATIENCE
+        self._sent += 1
+        willing = self._in_vain < PATIENCE or self._sent % SELDOM == 0
+        self.learning = willing and not foreseen and remembered is not None
         if notes is not None and notes.program and remembered is not None:
             self._in_vain += 1
             self._learn(notes, remembered)
