@@ -3,10 +3,14 @@
 The library copies a message three times: 64 MiB took it 77 ms, and 24 where they go straight to their place and are
 unmasked by NumPy while they are in the cache (docs/decisions/0016). Whatever is not a whole binary
 message in one frame, or a control frame, is the library's business, and so is everything behind it.
+
+An application may answer a message while it arrives, which saves the turns of the event loop that its tasks would take:
+the ASGI extension ``telegrad.prompt`` has a function for that (docs/decisions/0020).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,8 +19,12 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.frames import CloseCode, Frame
 from websockets.protocol import State
 
-_BINARY = 0x82
-"""The first byte of a message of bytes that is one frame."""
+PROMPT, ANSWER_WITH = "telegrad.prompt", "answer_with"
+"""The extension, and its function, which takes what may answer messages."""
+Prompt = Callable[[memoryview], Any]
+"""Of a message's bytes: what to send, as an application does; None, with nothing done, if it is to be received."""
+_TEXT, _BINARY = 0x81, 0x82
+"""The first byte of a message that is one frame."""
 _CONTROL = (0x88, 0x89, 0x8A)
 """The first byte of a close, a ping, a pong."""
 _MASKED = 0x80
@@ -35,6 +43,16 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         """The message that is arriving."""
         self._every_s = float(self.config.ws_ping_interval or 0)
         """Seconds between pings; a client to whom goodbye was said has as many to take something."""
+        self._prompt: Prompt | None = None
+
+    def handle_connect(self, event: Any) -> None:
+        """A client wants to connect: the application learns what is offered beside the library's own."""
+        super().handle_connect(event)
+        if self.response.status_code == 101:
+            self.scope["extensions"][PROMPT] = {ANSWER_WITH: self._answer_with}
+
+    def _answer_with(self, prompt: Prompt) -> None:
+        self._prompt = prompt
 
     def data_received(self, data: bytes) -> None:
         """Take what has arrived, in whatever pieces."""
@@ -45,9 +63,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         while len(rest) and not self.transport.is_closing():
             if self._frame is not None:
                 rest = self._frame.take(rest)
-                if self._frame.whole:
-                    self._deliver(self._frame.message)
-                    self._frame = None
+                self._deliver_whole(rest)
                 continue
             if self._head:
                 rest, self._head = memoryview(self._head + bytes(rest)), b""
@@ -59,9 +75,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
             if rest[0] == _BINARY and length <= self.config.ws_max_size and self.conn.state is State.OPEN:
                 self._frame = _Frame(length, bytes(rest[header - 4 : header]))
                 rest = self._frame.take(rest[header:])
-                if self._frame.whole:
-                    self._deliver(self._frame.message)
-                    self._frame = None
+                self._deliver_whole(rest)
             elif rest[0] in _CONTROL and length < 126:
                 if len(rest) < header + length:
                     self._head = bytes(rest)
@@ -73,9 +87,19 @@ class StreamProtocol(WebSocketsSansIOProtocol):
                 super().data_received(bytes(rest))
                 return
 
-    def _deliver(self, message: memoryview) -> None:
+    def _deliver_whole(self, rest: memoryview) -> None:
+        """Hand on the message that is arriving, once it is whole; the ``rest`` has arrived behind it."""
+        if self._frame is None or not self._frame.whole:
+            return
+        message, self._frame = self._frame.message, None
         if self.close_sent:
             return
+        # Where more has arrived others wait as well, on the other connections: there is a turn for each.
+        if self._prompt is not None and not len(rest) and self.queue.empty() and self.writable.is_set():
+            answer = self._prompt(message)
+            if answer is not None:
+                self._write(answer)
+                return
         self.queue.put_nowait({"type": "websocket.receive", "bytes": message})  # type: ignore[typeddict-item]
         if not self.read_paused:
             self.read_paused = True
@@ -97,13 +121,18 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         await self.writable.wait()
         if self.handshake_complete and (self.disconnected or self.close_sent):
             raise ClientDisconnected
-        body = message.get("bytes")
-        if body is None or message["type"] != "websocket.send" or not self.handshake_complete:
+        if message.get("bytes") is None or message["type"] != "websocket.send" or not self.handshake_complete:
             await super().send(message)
             return
         if self.conn.state is not State.OPEN:
             raise ClientDisconnected
-        self.transport.writelines([_header(len(body)), body])
+        self._write(message)
+
+    def _write(self, message: Any) -> None:
+        """Send a message that an application sends, in one frame."""
+        body = message.get("bytes")
+        kind, body = (_TEXT, message["text"].encode()) if body is None else (_BINARY, body)
+        self.transport.writelines([_header(kind, len(body)), body])
 
     def _let_go(self, left: int = 0) -> None:
         """Cut off a client to whom goodbye was said, and who has taken nothing since ``left`` bytes waited for it."""
@@ -193,10 +222,10 @@ def _size(data: memoryview) -> tuple[int, int] | None:
     return header, short if short < 126 else int.from_bytes(data[2 : header - 4], "big")
 
 
-def _header(length: int) -> bytes:
-    """What goes before a message of bytes."""
+def _header(kind: int, length: int) -> bytes:
+    """What goes before a message."""
     if length < 126:
-        return bytes([_BINARY, length])
+        return bytes([kind, length])
     if length < 2**16:
-        return bytes([_BINARY, 126]) + length.to_bytes(2, "big")
-    return bytes([_BINARY, 127]) + length.to_bytes(8, "big")
+        return bytes([kind, 126]) + length.to_bytes(2, "big")
+    return bytes([kind, 127]) + length.to_bytes(8, "big")

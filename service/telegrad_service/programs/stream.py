@@ -25,6 +25,7 @@ from telegrad_engine.session import NotAtOnce
 from .. import encodings, problems, work
 from ..host import GOING_AWAY, TAKEN_OVER, SessionHandle
 from ..settings import Settings
+from ..websocket import ANSWER_WITH, PROMPT
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -65,6 +66,8 @@ class Stream:
         self._compressed = compressed
         """Whether long answers go in zstd frames."""
         self._receive, self._send = websocket.receive, websocket.send
+        self._answer_with = websocket.scope.get("extensions", {}).get(PROMPT, {}).get(ANSWER_WITH)
+        """Takes what answers messages that keep nobody waiting, where the server can do so."""
         self._room = asyncio.Semaphore(AT_ONCE)
         self._under_way: asyncio.Queue[Running | None] = asyncio.Queue()
         """What is to be answered, in order; None is the end."""
@@ -74,6 +77,8 @@ class Stream:
         """Which of the two wait for the client, or for their turn, and can be broken off."""
         self._count = 0
         """How many run or are about to; while there are any, the turn to use a number is this stream's."""
+        self._unanswered = 0
+        """How many were read and are not answered."""
         self._gone = False
         """Whether the client takes no answers any more."""
         self._ending: tuple[int, str] | None = None
@@ -140,6 +145,8 @@ class Stream:
 
     async def _read(self) -> None:
         """Have the session run what comes."""
+        if self._answer_with is not None and not self._compressed:
+            self._answer_with(self._prompt)
         while self._ending is None:
             await self._patiently(self._room.acquire())
             message = await self._patiently(self._receive())
@@ -150,21 +157,38 @@ class Stream:
             if body is None:
                 self._ending = UNSUPPORTED, "a frame is binary: a safetensors container"
                 return
-            self._under_way.put_nowait(self._run_at_once(body) or await self._run(body))
+            self._unanswered += 1
+            self._under_way.put_nowait(self._ran_at_once(body) or await self._run(body))
 
-    def _run_at_once(self, body: memoryview) -> Running | None:
-        """What a program came to that keeps nobody waiting; None, with nothing done, where it might."""
-        record = self._handle.sequence
-        if record.turn.locked() or len(body) > MOST_AT_ONCE or compression.is_frame(body):
+    def _prompt(self, body: memoryview) -> Message | None:
+        """The answer to a program that keeps nobody waiting and has none before it; None, with nothing done, else."""
+        if self._unanswered or self._ending is not None:
             return None
+        try:
+            return self._plain(self._run_at_once(body))
+        except NotAtOnce:
+            return None
+        except Exception:
+            self._break_down()
+            return None
+
+    def _ran_at_once(self, body: memoryview) -> Running | None:
+        """A program that has run and kept nobody waiting; None, with nothing done, where it might."""
         done: Running = asyncio.get_running_loop().create_future()
         try:
-            done.set_result(self._handle.run_at_once(work.run_numbered, record, body, *self._limits))
+            done.set_result(self._run_at_once(body))
         except NotAtOnce:
             return None
         except Exception as error:  # the one who answers has the words
             done.set_exception(error)
         return done
+
+    def _run_at_once(self, body: memoryview) -> work.Numbered:
+        """What a program came to that keeps nobody waiting. Raises NotAtOnce, with nothing done, where it might."""
+        record = self._handle.sequence
+        if record.turn.locked() or len(body) > MOST_AT_ONCE or compression.is_frame(body):
+            raise NotAtOnce
+        return self._handle.run_at_once(work.run_numbered, record, body, *self._limits)
 
     async def _run(self, body: memoryview) -> Running:
         """A program that has begun, or waits behind the one before it."""
@@ -200,10 +224,15 @@ class Stream:
             except (WebSocketDisconnect, TimeoutError):
                 self._gone = True
             except Exception:
-                logger.exception("a stream met an error of the server's own")
-                self.stop(OWN_FAULT, problems.OWN_FAULT)
+                self._break_down()
             finally:
+                self._unanswered -= 1
                 self._room.release()
+
+    def _break_down(self) -> None:
+        """End for an error that should not be: the one that is being handled."""
+        logger.exception("a stream met an error of the server's own")
+        self.stop(OWN_FAULT, problems.OWN_FAULT)
 
     async def _deliver(self, answer: Message) -> None:
         """Send an answer as soon as the client takes it; a stream that ends waits for that only so long."""
@@ -215,15 +244,20 @@ class Stream:
 
     async def _message(self, done: work.Numbered) -> Message | None:
         """An answer as the client takes it; None where the stream is to end instead."""
+        message = self._plain(done)
+        if message is None or done.error is not None or not self._compressed:
+            return message
+        return {**message, "bytes": await asyncio.to_thread(compression.compress, done.answer)}
+
+    def _plain(self, done: work.Numbered) -> Message | None:
+        """An answer as it is."""
         number, error = done.number, done.error
-        if error is not None:
-            if number is None and isinstance(error, TooLarge):
-                self.stop(TOO_LONG, error.detail)
-                return None
-            return _text(problems.content(error) | {"sequence": number})
-        if not self._compressed:
+        if error is None:
             return {"type": "websocket.send", "bytes": done.answer}
-        return {"type": "websocket.send", "bytes": await asyncio.to_thread(compression.compress, done.answer)}
+        if number is None and isinstance(error, TooLarge):
+            self.stop(TOO_LONG, error.detail)
+            return None
+        return _text(problems.content(error) | {"sequence": number})
 
 
 def _text(data: Mapping[str, Any]) -> Message:
