@@ -1,4 +1,8 @@
-"""Strict JSON: programs, values and descriptions, with NaN and infinities as strings."""
+"""Strict JSON: programs, values and descriptions, with NaN and infinities as strings.
+
+Numbers of programs and values are read as Python reads them, whole ones of any length. What has only names, sizes and
+words, as the headers and ids of containers do, takes a quicker library a fifth of the time.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import re
 from typing import Any
 
 import numpy as np
+import orjson
 
 from ..errors import InvalidArgument, MalformedRequest
 from ..params import NumberKind
@@ -53,6 +58,19 @@ def _check_depth(body: bytes, limit: int) -> None:
 def dumps(data: Any) -> bytes:
     """Compact strict JSON."""
     return _ENCODER.encode(data).encode()
+
+
+def loads_plain(body: bytes | memoryview) -> Any:
+    """Parse JSON in which long numbers are of no account. Raises ValueError for anything else."""
+    return orjson.loads(body)
+
+
+def dumps_plain(data: Any) -> bytes:
+    """Compact JSON of names, sizes and words, no numbers that are not whole. Raises ValueError for what has none."""
+    try:
+        return orjson.dumps(data)
+    except TypeError as error:  # a half of a character, say
+        raise ValueError(str(error)) from None
 
 
 def to_lists(array: Any) -> Any:

@@ -190,8 +190,12 @@ MEMORY = Memory()
 """What this process remembers."""
 
 
-def check_ids(data: Any) -> list[str]:
-    """The ids of a remembered program's message."""
+def check_ids(text: str) -> list[str]:
+    """The ids of a remembered program's message, from JSON."""
+    try:
+        data = json_codec.loads_plain(text.encode())
+    except ValueError as error:
+        raise MalformedRequest(f"ids is not JSON: {error}") from None
     if not isinstance(data, list):
         raise MalformedRequest("ids is a list of tensor ids")
     return check_all(data)

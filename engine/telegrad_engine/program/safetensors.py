@@ -6,7 +6,6 @@ to ``{dtype, shape, data_offsets}`` and ``__metadata__`` to strings.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,6 +14,7 @@ import ml_dtypes
 import numpy as np
 
 from ..errors import DTypeMismatch, MalformedRequest
+from .json_codec import dumps_plain, loads_plain
 
 MEDIA_TYPE = "application/vnd.safetensors"
 MAX_HEADER = 16 * 2**20
@@ -36,7 +36,6 @@ _DTYPES: dict[str, np.dtype[Any]] = {
     "F32": np.dtype(np.float32),
     "F64": np.dtype(np.float64),
 }
-_ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, check_circular=False)
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
 
@@ -60,7 +59,7 @@ def pieces(metadata: Mapping[str, str], arrays: Mapping[str, Any]) -> list[Conta
         }
         offset += contiguous.nbytes
         parts.append(contiguous.reshape(-1).view(np.uint8).data if contiguous.size else b"")
-    text = _ENCODER.encode(header).encode()
+    text = dumps_plain(header)
     text += b" " * (-len(text) % 8)
     return [len(text).to_bytes(8, "little") + text, *parts]
 
@@ -112,8 +111,8 @@ def _header(buffer: memoryview) -> tuple[dict[str, Any], int]:
     if length > len(buffer) - 8:
         raise MalformedRequest("safetensors: the header ends beyond the container")
     try:
-        header = json.loads(bytes(buffer[8 : 8 + length]))
-    except (ValueError, RecursionError):
+        header = loads_plain(buffer[8 : 8 + length])
+    except ValueError:
         raise MalformedRequest("safetensors: the header is not JSON") from None
     if not isinstance(header, dict):
         raise MalformedRequest("safetensors: the header is not an object")

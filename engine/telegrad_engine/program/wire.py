@@ -47,7 +47,7 @@ def known_pieces(
     labels: Mapping[str, str] = NO_LABELS,
 ) -> list[Container]:
     """Likewise of one that is to be remembered, or is: its text only where the server has yet to read it."""
-    metadata = {**labels, "digest": program.digest, "ids": json_codec.dumps(list(ids)).decode()}
+    metadata = {**labels, "digest": program.digest, "ids": json_codec.dumps_plain(list(ids)).decode()}
     if with_text:
         metadata["program"] = program.text
     return safetensors.pieces(metadata, arrays)
@@ -70,7 +70,7 @@ def program_of(
 ) -> Sequence[Instruction]:
     """The program of a container with this metadata and these arrays. Raises MalformedRequest."""
     if "ids" in metadata:
-        ids = check_ids(json_codec.loads(metadata["ids"].encode()))
+        ids = check_ids(metadata["ids"])
         text, digest = metadata.get("program"), metadata.get("digest")
         if text is None and digest is None:
             raise MalformedRequest('safetensors: beside "ids" the metadata has "program", "digest", or both')
@@ -108,7 +108,7 @@ def encode_answer(answer: Answer, media_type: str = SAFETENSORS, labels: Mapping
     data: dict[str, Any] = {"values": {name: value.description for name, value in answer.values.items()}}
     if answer.pending is not None:
         data["pending"] = answer.pending
-    text = json_codec.dumps(data)
+    text = json_codec.dumps_plain(data)
     arrays = {name: value.array for name, value in answer.values.items() if value.array is not None}
     return safetensors.encode({**labels, "answer": text.decode()}, arrays)
 
@@ -126,6 +126,6 @@ def decode_answer(body: bytes | memoryview, labels: Mapping[str, str] = NO_LABEL
         raise MalformedRequest(f"safetensors: the metadata is not that of the expected answer, {dict(labels)}")
     if "answer" not in metadata:
         raise MalformedRequest('safetensors: the metadata has no "answer"')
-    data = json_codec.loads(metadata["answer"].encode())
+    data = json_codec.loads_plain(metadata["answer"].encode())
     values = {name: Value(description, arrays.get(name)) for name, description in data["values"].items()}
     return Answer(values, data.get("pending"))
