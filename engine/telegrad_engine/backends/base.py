@@ -182,11 +182,11 @@ class Backend:
 
     def sigmoid_slope(self, grad: Any, output: Any) -> Any:
         """``grad`` times the slope of the sigmoid where it is ``output``."""
-        return grad * (self.one(output) - output) * output
+        return (self.one(output) - output) * output * grad
 
     def tanh_slope(self, grad: Any, output: Any) -> Any:
         """``grad`` times the slope of tanh where it is ``output``."""
-        return grad * (self.one(output) - output * output)
+        return (self.one(output) - output * output) * grad
 
     def normal_cdf(self, array: Any) -> Any:
         """How likely a number drawn from the normal distribution is below each element."""

@@ -26,12 +26,15 @@ KNOWN = _names(
     broadcast_arrays broadcast_to clip column_sums concatenate copy cross cumprod cumsum diagonal digamma dot
     einsum erf erfc erfinv expand_dims flip fold full imag index_add index_combine index_set lgamma linspace
     log_softmax matmul_like max mean min moveaxis normal_cdf ones_like outer pad padded polygamma prod real
-    repeat reshape reshape_view roll row_sums running searchsorted sigmoid sigmoid_slope sinc softmax
-    solve_triangular sort split squeeze stack std strided_windows sum swapaxes take take_along_axis tanh_slope
-    tensordot tile trace transpose tril triu unpool var where windows zeros_like
+    repeat reshape reshape_view roll row_sums running searchsorted sinc softmax solve_triangular sort split squeeze
+    stack std strided_windows sum swapaxes take take_along_axis tensordot tile trace transpose tril triu unpool var
+    where windows zeros_like
     """
 )
-"""Functions whose results have shapes and dtypes that follow from those of the arguments, besides NumPy's ufuncs."""
+"""Functions whose results have shapes and dtypes that follow from those of the arguments, besides NumPy's ufuncs.
+
+What the NumPy backend has in a few of these, to save temporaries, is none of them where a plan saves them by itself.
+"""
 LINEAR = _names("cholesky det eigh eigvalsh inv pinv qr slogdet solve svd")
 """Likewise of ``numpy.linalg``."""
 OF_KINDS = _names("can_cast iscomplexobj may_share_memory ndim promote_types result_type shape size")
