@@ -9,6 +9,7 @@ import logging
 import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import numpy as np
 
@@ -32,6 +33,7 @@ from .modes import state
 from .overloads import find_op
 from .program.inlining import Inliner
 from .program.instructions import Instruction
+from .program.lending import Lent
 from .program.procedures import Procedures
 from .program.remembered import MEMORY, Bound, Memory
 from .program.verbs import VERBS, Verb
@@ -96,6 +98,8 @@ class Session:
         self.procedures = Procedures()
         self.inliner = Inliner(self.procedures)
         self._last_id = 0
+        self.lent: WeakSet[Lent] = WeakSet()
+        """Answers that have arrays of its tensors, until nobody has them any more."""
 
     # Running -----------------------------------------------------------------------------
 
@@ -105,6 +109,9 @@ class Session:
         A failing instruction raises its TelegradError with ``instruction``, ``op``, ``ids`` and
         ``shapes`` in the context; those before it stand, those after it did not run.
         """
+        for answer in [*self.lent]:
+            answer.settle()
+        self.lent.clear()
         if self.compiler is not None and isinstance(program, Bound):
             return self.compiler.run(self, self.inliner.written_out(program))
         return self.run_instructions(program)
@@ -114,7 +121,7 @@ class Session:
 
         Raises NotAtOnce, with nothing done, if it is not.
         """
-        if self.compiler is None or not isinstance(program, Bound):
+        if self.lent or self.compiler is None or not isinstance(program, Bound):
             raise NotAtOnce
         return self.compiler.run_at_once(self, self.inliner.written_out(program), within)
 

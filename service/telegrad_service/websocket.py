@@ -19,6 +19,8 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.frames import CloseCode, Frame
 from websockets.protocol import State
 
+from telegrad_engine.program.lending import Lent
+
 PROMPT, ANSWER_WITH = "telegrad.prompt", "answer_with"
 """The extension, and its function, which takes what may answer messages."""
 Prompt = Callable[[memoryview], Any]
@@ -28,6 +30,8 @@ _TEXT, _BINARY = 0x81, 0x82
 _CONTROL = (0x88, 0x89, 0x8A)
 """The first byte of a close, a ping, a pong."""
 _MASKED = 0x80
+PIECE = 2**19
+"""Bytes of what is lent that are copied and sent at a time: they stay in the cache."""
 
 
 class StreamProtocol(WebSocketsSansIOProtocol):
@@ -44,6 +48,10 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         self._every_s = float(self.config.ws_ping_interval or 0)
         """Seconds between pings; a client to whom goodbye was said has as many to take something."""
         self._prompt: Prompt | None = None
+        self._rest: Lent | None = None
+        """The message that is being sent in pieces; while there is one, nothing else is written."""
+        self._sent = 0
+        """How many bytes of it were."""
 
     def handle_connect(self, event: Any) -> None:
         """A client wants to connect: the application learns what is offered beside the library's own."""
@@ -80,10 +88,12 @@ class StreamProtocol(WebSocketsSansIOProtocol):
                 if len(rest) < header + length:
                     self._head = bytes(rest)
                     return
+                self._send_all_of_it()
                 super().data_received(bytes(rest[: header + length]))
                 rest = rest[header + length :]
             else:
                 self._plain = False
+                self._send_all_of_it()
                 super().data_received(bytes(rest))
                 return
 
@@ -118,7 +128,8 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         """Send what the application says; its bytes without copying them into a frame."""
         if message["type"] == "websocket.close" and message["code"] != CloseCode.GOING_AWAY:
             self._let_go()  # a server that stops has its own patience
-        await self.writable.wait()
+        while not self.writable.is_set():  # it may be no more by the time that one is woken
+            await self.writable.wait()
         if self.handshake_complete and (self.disconnected or self.close_sent):
             raise ClientDisconnected
         if message.get("bytes") is None or message["type"] != "websocket.send" or not self.handshake_complete:
@@ -132,7 +143,30 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         """Send a message that an application sends, in one frame."""
         body = message.get("bytes")
         kind, body = (_TEXT, message["text"].encode()) if body is None else (_BINARY, body)
-        self.transport.writelines([_header(kind, len(body)), body])
+        if isinstance(body, Lent):
+            self.transport.write(_header(kind, len(body)))
+            self._rest, self._sent = body, 0
+            self._send_what_is_taken()
+        else:
+            self.transport.writelines([_header(kind, len(body)), body])
+
+    def _send_what_is_taken(self) -> None:
+        """Go on with what is sent in pieces, until the client takes no more for now."""
+        while self._rest is not None and self.writable.is_set():
+            self._send_piece(self._rest)
+
+    def _send_all_of_it(self) -> None:
+        """Finish it, before something else is written."""
+        while self._rest is not None:
+            self._send_piece(self._rest)
+
+    def _send_piece(self, lent: Lent) -> None:
+        piece = b"" if self.transport.is_closing() else lent.read(self._sent, PIECE)
+        self._sent += len(piece)
+        if not piece or self._sent == len(lent):
+            self._rest = None
+        if piece:
+            self.transport.write(piece)
 
     def _let_go(self, left: int = 0) -> None:
         """Cut off a client to whom goodbye was said, and who has taken nothing since ``left`` bytes waited for it."""
@@ -172,9 +206,20 @@ class StreamProtocol(WebSocketsSansIOProtocol):
 
     def resume_writing(self) -> None:
         """It does again."""
-        super().resume_writing()
-        if not self.read_paused:
+        self.writable.set()
+        self._send_what_is_taken()
+        if self.writable.is_set() and not self.read_paused:
             self.transport.resume_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client is gone."""
+        self._rest = None
+        super().connection_lost(exc)
+
+    def shutdown(self) -> None:
+        """The server ends."""
+        self._send_all_of_it()
+        super().shutdown()
 
 
 class _Frame:

@@ -14,6 +14,7 @@ from telegrad_engine.errors import InternalError, ProgramNotRun, SequenceConflic
 from telegrad_engine.overloads import find_op
 from telegrad_engine.program import Instruction, json_codec, safetensors, wire
 from telegrad_engine.program.compression import Body
+from telegrad_engine.program.lending import Lent
 from telegrad_engine.session import NotAtOnce, Session
 
 from . import npy, problems
@@ -39,7 +40,7 @@ class Numbered(NamedTuple):
 
     number: int | None
     """Its sequence number, if it could be read."""
-    answer: wire.Container = b""
+    answer: wire.Container | Lent = b""
     error: TelegradError | None = None
 
 
@@ -94,7 +95,9 @@ def _numbered_answer(
     try:
         program = wire.program_of(metadata, arrays, max_depth, session.memory)
         answer = session.run(program) if within is None else session.run_at_once(program, within)
-        content = wire.encode_answer(answer, labels={"sequence": str(number)})
+        content = wire.lend_answer(answer, {"sequence": str(number)})
+        if isinstance(content, Lent):
+            session.lent.add(content)
     except NotAtOnce:
         raise
     except TelegradError as error:

@@ -14,6 +14,7 @@ from . import json_codec, safetensors
 from .canonical import Known
 from .data import TAKES_DATA, program_data
 from .instructions import Instruction, parse_program
+from .lending import LEAST, Lent
 from .remembered import MEMORY, Memory, check_ids
 from .uploads import keep_apart
 
@@ -100,17 +101,27 @@ def _attach(instruction: Instruction, arrays: Mapping[str, Any], index: int) -> 
     instruction.attrs = attrs
 
 
-def encode_answer(answer: Answer, media_type: str = SAFETENSORS, labels: Mapping[str, str] = NO_LABELS) -> Container:
+def encode_answer(answer: Answer, media_type: str = SAFETENSORS) -> Container:
     """An answer as bytes. In JSON, ``data`` is null where only the description was asked for."""
     if media_type == JSON:
         members = (json_codec.dumps(name) + b":" + encode_value(value) for name, value in answer.values.items())
         return b'{"values":{' + b",".join(members) + b'},"pending":' + json_codec.dumps(answer.pending) + b"}"
+    return safetensors.joined(_answer_pieces(answer, NO_LABELS))
+
+
+def lend_answer(answer: Answer, labels: Mapping[str, str]) -> Container | Lent:
+    """An answer as a container; a long one with the arrays as they are, which its session is about to settle."""
+    pieces = _answer_pieces(answer, labels)
+    return safetensors.joined(pieces) if sum(map(len, pieces)) < LEAST else Lent(pieces)
+
+
+def _answer_pieces(answer: Answer, labels: Mapping[str, str]) -> list[Container]:
     data: dict[str, Any] = {"values": {name: value.description for name, value in answer.values.items()}}
     if answer.pending is not None:
         data["pending"] = answer.pending
     text = json_codec.dumps_plain(data)
     arrays = {name: value.array for name, value in answer.values.items() if value.array is not None}
-    return safetensors.encode({**labels, "answer": text.decode()}, arrays)
+    return safetensors.pieces({**labels, "answer": text.decode()}, arrays)
 
 
 def encode_value(value: Value) -> bytes:

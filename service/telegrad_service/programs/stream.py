@@ -19,7 +19,8 @@ from starlette.types import Message
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from telegrad_engine.errors import ServerBusy, TelegradError, TooLarge
-from telegrad_engine.program import compression
+from telegrad_engine.program import compression, wire
+from telegrad_engine.program.lending import Lent, whole
 from telegrad_engine.session import NotAtOnce
 
 from .. import encodings, problems, work
@@ -212,9 +213,7 @@ class Stream:
         """Send what programs come to, in order; where the client does not take it any more, just wait for them."""
         while (running := await self._under_way.get()) is not None:
             try:
-                answer = await self._message(await running)
-                if answer is not None and not self._gone:
-                    await self._deliver(answer)
+                await self._send_answer(running)
             except ServerBusy as busy:
                 self.stop(GOING_AWAY, busy.detail)
             except asyncio.CancelledError:
@@ -226,8 +225,14 @@ class Stream:
             except Exception:
                 self._break_down()
             finally:
+                del running  # or the last answer stayed, and with it what its session lent
                 self._unanswered -= 1
                 self._room.release()
+
+    async def _send_answer(self, running: Running) -> None:
+        answer = await self._message(await running)
+        if answer is not None and not self._gone:
+            await self._deliver(answer)
 
     def _break_down(self) -> None:
         """End for an error that should not be: the one that is being handled."""
@@ -247,7 +252,7 @@ class Stream:
         message = self._plain(done)
         if message is None or done.error is not None or not self._compressed:
             return message
-        return {**message, "bytes": await asyncio.to_thread(compression.compress, done.answer)}
+        return {**message, "bytes": await asyncio.to_thread(_compressed, done.answer)}
 
     def _plain(self, done: work.Numbered) -> Message | None:
         """An answer as it is."""
@@ -258,6 +263,10 @@ class Stream:
             self.stop(TOO_LONG, error.detail)
             return None
         return _text(problems.content(error) | {"sequence": number})
+
+
+def _compressed(answer: wire.Container | Lent) -> wire.Container:
+    return compression.compress(whole(answer))
 
 
 def _text(data: Mapping[str, Any]) -> Message:

@@ -1,0 +1,78 @@
+"""Long answers go piece by piece from the tensors themselves, and are what was asked for whatever happens meanwhile."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import numpy as np
+import pytest
+from safetensors.numpy import load
+
+import telegrad as tg
+
+from .conftest import SessionClient
+from .streams import ADD, UP, Raw, container, fetch, written
+
+N = 8 * 2**20
+"""More than the buffers of two sockets hold."""
+X = np.arange(N, dtype=np.float32)
+PING, PONG = 0x89, 0x8A
+ASKING = written(0x82, container(2, fetch("x")))
+
+
+def asked(session: SessionClient) -> Raw:
+    """A connection on which a long answer is under way, of which nothing was read."""
+    raw = Raw(session)
+    raw.socket.sendall(written(0x82, container(1, UP, x=X)))
+    assert raw.message()[0] == 0x82
+    raw.socket.sendall(ASKING)
+    assert raw.socket.recv(2, 2) and raw.socket.recv(2, 2)  # peeks: it has begun
+    return raw
+
+
+def test_a_program_that_changes_the_tensor_does_not_change_what_is_under_way(session: SessionClient) -> None:
+    with closing(asked(session)) as raw:
+        raw.socket.sendall(written(0x82, container(3, ADD, fetch("x"), seen=1)))
+        for added in (0, 1):
+            np.testing.assert_array_equal(load(raw.message()[1])["x"], X + added)
+
+
+def test_nor_does_a_request(session: SessionClient) -> None:
+    with closing(asked(session)) as raw:
+        session.run(ADD)
+        np.testing.assert_array_equal(load(raw.message()[1])["x"], X)
+
+
+def test_pings_are_answered_between_messages(session: SessionClient) -> None:
+    with closing(asked(session)) as raw:
+        raw.socket.sendall(written(PING, b"there?"))
+        raw.socket.sendall(written(0x82, container(3, fetch("x"))))
+        raw.socket.sendall(written(PING, b"still?"))
+        found = []
+        while len(found) < 4:
+            found.append(raw.frame())
+        assert sorted(first for first, _ in found) == [0x82, 0x82, PONG, PONG]
+        for first, payload in found:
+            if first == 0x82:
+                np.testing.assert_array_equal(load(payload)["x"], X)
+
+
+def test_a_cut_connection_is_told_again_what_was_then(session: SessionClient) -> None:
+    with closing(asked(session)) as raw:
+        assert len(raw.file.read(10_000_000)) == 10_000_000
+    session.run(ADD)
+    with closing(Raw(session)) as raw:
+        raw.socket.sendall(ASKING)
+        np.testing.assert_array_equal(load(raw.message()[1])["x"], X)
+        raw.socket.sendall(written(0x82, container(3, fetch("x"))))
+        np.testing.assert_array_equal(load(raw.message()[1])["x"], X + 1)
+
+
+@pytest.mark.parametrize("compress", [None, "zstd"])
+def test_many_long_answers_in_a_row_with_changes_between(url: str, compress: str | None) -> None:
+    with tg.connect(url, compress=compress):
+        x = tg.tensor(X)
+        for step in range(6):
+            np.testing.assert_array_equal(x.numpy(), X + step)
+            np.testing.assert_array_equal(x[::2].numpy(), X[::2] + step)
+            x += 1
