@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from contextlib import closing
+from pathlib import Path
 
+import httpx
 import numpy as np
 import pytest
 from safetensors.numpy import load
 
 import telegrad as tg
 
-from .conftest import SessionClient
+from .conftest import SessionClient, running
 from .streams import ADD, UP, Raw, container, fetch, written
 
 N = 8 * 2**20
@@ -41,6 +45,16 @@ def test_nor_does_a_request(session: SessionClient) -> None:
     with closing(asked(session)) as raw:
         session.run(ADD)
         np.testing.assert_array_equal(load(raw.message()[1])["x"], X)
+
+
+def test_two_that_were_asked_for_together_come_one_after_the_other(session: SessionClient) -> None:
+    with closing(Raw(session)) as raw:
+        raw.socket.sendall(written(0x82, container(1, UP, x=X)))
+        assert raw.message()[0] == 0x82
+        raw.socket.sendall(ASKING + written(0x82, container(3, ADD, fetch("x"), seen=1)))
+        assert raw.socket.recv(2, 2)
+        for added in (0, 1):
+            np.testing.assert_array_equal(load(raw.message()[1])["x"], X + added)
 
 
 def test_pings_are_answered_between_messages(session: SessionClient) -> None:
@@ -76,3 +90,23 @@ def test_many_long_answers_in_a_row_with_changes_between(url: str, compress: str
             np.testing.assert_array_equal(x.numpy(), X + step)
             np.testing.assert_array_equal(x[::2].numpy(), X[::2] + step)
             x += 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks Linux for the most memory that a process had")
+def test_a_tensor_is_sent_without_a_copy_whether_it_is_taken_or_not() -> None:
+    small = {"op": "tensor", "out": ["y"], "attrs": {"data": [1.0]}}
+    with running() as (url, process), httpx.Client(base_url=url) as client:
+
+        def most() -> int:
+            found = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{process.pid}/status").read_text())
+            assert found is not None
+            return int(found[1]) * 1024
+
+        with closing(asked(SessionClient(client))) as raw:
+            before = most()
+            assert len(raw.message()[1]) > X.nbytes
+            raw.socket.sendall(written(0x82, container(3, small)))
+            assert raw.message()[0] == 0x82
+            raw.socket.sendall(written(0x82, container(4, fetch("x"))))
+            assert len(raw.file.peek(1))
+            assert most() - before < X.nbytes / 2

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 import telegrad as tg
+from telegrad_engine.program import Instruction, safetensors, wire
 from telegrad_engine.program.compiled import COMPILED, Compiler
 from telegrad_engine.program.compiled.ways import Way
+from telegrad_engine.program.lending import Lent
 
 from .remembering import ALWAYS, Remembering, connect, numbers
 
@@ -53,6 +55,25 @@ def test_what_took_too_long_does_not(session: Remembering) -> None:
     losses = train(session, [0.0] * 20)
     assert session.at_once == 0
     np.testing.assert_allclose(losses, train(session, [None] * 20), rtol=1e-6)
+
+
+def test_what_is_lent_is_copied_first_and_not_at_once(session: Remembering) -> None:
+    x = tg.zeros(2**19)
+    x[0].item()
+    session.within = FOR_EVER
+    for step in range(8):
+        lent = wire.lend_answer(session.run([Instruction("fetch", [(x._id,)])]), {})
+        assert isinstance(lent, Lent)
+        session.lent.add(lent)
+        before = session.at_once
+        x[:3] += 1
+        assert x[0].item() == step + 1
+        assert session.at_once == before
+        assert safetensors.decode(lent.whole())[1][x._id][0] == step
+        del lent
+        x[:3] += 0
+        x[0].item()
+    assert session.at_once > 2
 
 
 def test_what_turns_out_unusual_is_as_if_it_had_not_been_tried(session: Remembering) -> None:
