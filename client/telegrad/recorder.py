@@ -160,6 +160,7 @@ class Recorder:
         with self.lock:
             ahead = self.ahead
             if ahead is not None and self._foresight is not None:
+                ahead.close()
                 program, lines = ahead.unrolled()
                 self._pending, self._lines, self.ahead = program, lines, None  # at once: a Ctrl-C loses nothing
                 self.notes = self._foresight.notes(ahead) if self.learning else None
@@ -254,6 +255,8 @@ class Recorder:
     def _take(self) -> Recording:
         """What is recorded, as one program that is about to be sent."""
         written = self._pending, self._lines
+        if self.ahead is not None:
+            self.ahead.close()
         recording = Recording(self.ahead.unrolled if self.ahead is not None else lambda: written, self._pending_bytes)
         self._pending, self._lines, self._pending_bytes = [], [], 0
         self.ahead, self.notes, self.learning = None, None, False

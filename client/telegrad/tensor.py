@@ -17,6 +17,7 @@ from telegrad_engine.dtypes import FLOATING, parse
 from telegrad_engine.errors import DataDependentShape, DTypeMismatch, InvalidOperation, TelegradError
 from telegrad_engine.formatting import format_tensor
 from telegrad_engine.functions import Functions
+from telegrad_engine.graph import Node
 from telegrad_engine.meta import Meta, apply_spec, enter, unwrap
 from telegrad_engine.modes import state
 from telegrad_engine.registry import NO_ATTRS, Op
@@ -28,6 +29,7 @@ from telegrad_engine.tracked import Tracked
 
 from .devices import device, require_cuda
 from .foreign import host_array
+from .foresight.drawing import Drawing
 from .foresight.front import foreseeing
 from .nodes import shown
 from .notebook import show_values, tensor_html
@@ -38,6 +40,20 @@ from .sessions import current
 from .shadow import RecordedGraphValues, ShadowValues
 
 _new = object.__new__
+
+
+class _Place:
+    """A tensor's node in the shadow graph where nothing was noted of it: one that is drawn now, or none."""
+
+    def __get__(self, tensor: Tensor, _: type[Tensor]) -> Any:
+        node = None
+        if tensor._drawing is not None:
+            with tensor._recorder.lock:
+                node = tensor._drawing.node(tensor._id)
+        tensor._node, tensor._drawing = node, None
+        return node
+
+
 ONLY_FLOATING = "Only Tensors of floating point and complex dtype can require gradients"
 """As torch says it when a tensor is made; ``requires_grad_`` has a text of its own."""
 
@@ -51,6 +67,9 @@ class Tensor(Tracked):
     """Whether the session's tensor has a gradient; the handle on it is made when asked for."""
     _grad_history: Tracked | None = None
     """Under create_graph: where in the graph that gradient stands."""
+    _node: Node | None = _Place()  # type: ignore[assignment]
+    _drawing: Drawing | None = None
+    """What has the node, where it is not drawn yet (foresight/drawing.py)."""
 
     def __del__(self) -> None:
         if self._recorder is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 from .backward import _Pass
@@ -17,13 +18,10 @@ class ShadowPass(_Pass):
 
     def run(self) -> dict[tuple[Any, int], Any]:
         """Run the pass; in one short loop where no node or leaf that it comes to is out of the ordinary."""
-        order, needed = self.order, self.needed
-        if needed is not None:
-            order = [node for node in order if node in needed]
-        if type(self) is not ShadowPass or not self._is_ordinary(order):
+        if type(self) is not ShadowPass or not self.is_ordinary:
             return super().run()
         keep = self.keep_graph
-        for node in order:
+        for node in self._through:
             if node.saved is FREED:
                 raise GraphFreed(FREED_TEXT)
             for _, cell, version in node.versions:
@@ -38,11 +36,18 @@ class ShadowPass(_Pass):
             self.accumulate(leaf, leaf._data, False)
         return {}
 
-    def _is_ordinary(self, order: Sequence[Node]) -> bool:
+    @cached_property
+    def _through(self) -> Sequence[Node]:
+        """The nodes that it goes through."""
+        needed = self.needed
+        return self.order if needed is None else [node for node in self.order if node in needed]
+
+    @property
+    def is_ordinary(self) -> bool:
         """Whether a gradient goes along every edge of these nodes, only leaves' are wanted, and no hook waits."""
         if self.wanted is not None and not all(target.is_sink for target, _ in self.wanted):
             return False
-        for node in order:
+        for node in self._through:
             if not node.plain or node.evaluate is not None or node.op.edges_without_gradient(node.attrs):
                 return False
         return all(leaf._hooks is None for leaf in self.waiting)

@@ -16,6 +16,7 @@ from telegrad_engine.specs import Spec
 from telegrad_engine.suspension import Derivation
 
 from .. import stops, whole_passes
+from ..foresight.drawing import pass_over
 from ..recorder import Recorder
 from ..tensor import Tensor, handle, recorder_of, refs
 from . import anomaly_mode
@@ -46,7 +47,9 @@ def backward(
         if recorder.stops:
             stops.run(recorder, Derivation.of_backward(*arguments), record)
         else:
-            engine_autograd.backward(*arguments)
+            plain = gradients is None and inputs is None and not (retain_graph or create_graph) and len(tensors) == 1
+            if not (plain and state.anomaly is None and pass_over(tensors[0])):
+                engine_autograd.backward(*arguments)
             record()
 
 

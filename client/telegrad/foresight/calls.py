@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from telegrad_engine import graph
 from telegrad_engine.inference import mark
 from telegrad_engine.meta import Produce, without_values
 from telegrad_engine.modes import state
 from telegrad_engine.repeated import Call as Repeated
-from telegrad_engine.repeated import Enter, entering
+from telegrad_engine.repeated import Enter, entering, gathered
 from telegrad_engine.specs import Spec
+
+from .drawing import Draw
 
 Kind = tuple[Any, ...]
 """Shape, dtype and whether a gradient is wanted: these of its tensors, and its constants, settle a call's outcome."""
@@ -29,12 +32,14 @@ class Results(NamedTuple):
     """Makes them, for a recorder, of tensors, and with ids."""
     plain: tuple[Make, Spec, Enter | None] | None
     """What that comes to where there is one result, which is no view and may have a history."""
+    draw: Draw | None
+    """How it is entered into the graph later on, if it can be."""
 
 
 class Call:
     """A call that recorded an instruction, where there were so many places (``width``)."""
 
-    __slots__ = ("checks", "constants", "depth", "front", "go_on", "grad", "names", "places")
+    __slots__ = ("checks", "constants", "depth", "draw", "front", "go_on", "grad", "names", "places")
 
     def __init__(
         self,
@@ -60,11 +65,12 @@ class Call:
         self.grad = grad
         self.depth = depth
         """How far up the stack the user's line is."""
+        self.draw = results.draw
         settled = not names and not checks and all(CONSTANT < place < width for place in places)
         if settled and len(places) <= 2 and results.plain is not None:
             self.go_on = _quickly(places, grad, results.plain, kinds)
         else:
-            self.go_on = _going(self, results.make, kinds)
+            self.go_on = _going(self, results, kinds)
 
     @property
     def facts(self) -> tuple[Any, ...]:
@@ -85,8 +91,9 @@ def kind_of(tensor: Any) -> Kind | None:
     return data.shape, data.dtype, tensor._requires_grad
 
 
-def _going(call: Call, make: Callable[[Any, Sequence[Any], Sequence[str]], Any], kinds: Container[type[Any]]) -> Going:
+def _going(call: Call, results: Results, kinds: Container[type[Any]]) -> Going:
     """What goes on with calls like this one."""
+    make, draw = results.make, results.draw
     names, own, constants, checks, grad = call.names, call.places, call.constants, call.checks, call.grad
 
     def go_on(args: Sequence[Any], kwargs: Mapping[str, Any], recorder: Any, ahead: Any, step: Any) -> Any:
@@ -111,6 +118,12 @@ def _going(call: Call, make: Callable[[Any, Sequence[Any], Sequence[str]], Any],
         for name in made:
             placed(name, ahead.places)
         ahead.last, ahead.next = step, step.next
+        if draw is not None:
+            drawing = ahead.drawing_at(step, tensors)
+            if drawing is not None:
+                output = draw.make(recorder, draw.spec, made[0])
+                drawing.add(output)
+                return output
         return make(recorder, tensors, made)
 
     return go_on
@@ -136,7 +149,12 @@ def _quickly(
         ahead.last, ahead.next = step, step.next
         output = make(recorder, spec, name)
         if enter is not None:
-            enter(args, (output,), ())
+            quiet = step.opening is None and graph.watchers is None
+            drawing = ahead.drawing if quiet else ahead.drawing_at(step, args)
+            if drawing is None:
+                enter(args, (output,), ())
+            else:
+                drawing.add(output)
         elif state.inference:
             mark((output,))
         return output
@@ -148,8 +166,9 @@ def repeating(make: Make) -> Callable[[Repeated], Any]:
     """What finds out how a call's results are made again."""
 
     def prepared(call: Repeated) -> Results:
-        op, _, _, specs, order = call
-        plain = not (call.many or op.view or op.hidden_rule is not None) and order is None
+        op, inputs, _, specs, order = call
+        single = not (call.many or op.view or op.hidden_rule is not None)
+        enter = entering(call) if single else None
         names: list[str] = []
 
         def producing(_call: Repeated) -> Produce:
@@ -161,6 +180,15 @@ def repeating(make: Make) -> Callable[[Repeated], Any]:
             names[:] = given
             return run([*tensors])
 
-        return Results(again, (make, specs[0], entering(call)) if plain else None)
+        plain = (make, specs[0], enter) if single and order is None else None
+        return Results(again, plain, None if enter is None else Draw(make, specs[0], _entering(enter, inputs, order)))
 
     return prepared
+
+
+def _entering(enter: Enter, inputs: Sequence[Any], order: Sequence[int | None] | None) -> Callable[..., None]:
+    """What enters such an op into the graph, of the tensors among its inputs, and its output."""
+    if order is None:
+        return lambda tensors, outputs: enter(tensors, outputs, ())
+    blank = [None if hasattr(x, "_data") else x for x in inputs]  # no tensor is kept
+    return lambda tensors, outputs: enter(gathered(blank, order, tensors), outputs, ())

@@ -17,6 +17,7 @@ from telegrad_engine.repeated import Prepare
 from ..lines import Line, depth_of_user
 from ..packing import Remembered
 from .calls import CONSTANT, Call, Kind, Results, kind_of, placed
+from .drawing import Sketch
 from .rounds import Round
 from .steps import Ending, Step, places_of
 
@@ -149,13 +150,16 @@ class Foresight:
             return
         program, dead = notes.program, notes.dead
         step, places, sure = notes.start, {name: place for place, name in enumerate(notes.names)}, set[int]()
+        sketch = Sketch()
         for earlier in step.path():
             _settle(earlier, sure)
+            sketch.follow(earlier)
         for index in range(step.index, len(program)):
             instruction, noted = program[index], notes.calls.get(index)
             call = noted and noted.as_call(instruction.grad_mode is None, places, sure)
             step = self._kept(step, Step.of(step, instruction, call, places))
             step.line = notes.lines[index]
+            step.opening = sketch.follow(step)
             _settle(step, sure)
         found = places_of(dead, places)
         there = {**places, **dict(zip(dead, found, strict=True))}

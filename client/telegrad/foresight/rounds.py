@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from telegrad_engine import graph
+
 from ..elision import free
 from ..lines import Line
 from ..packing import Remembered
 from ..recording import Written
 from .calls import placed
+from .drawing import QUIET, Drawing
 from .steps import Ending, Step, lasting, matched, places_of
 
 
 class Round:
     """What was recorded since the last message, which all went along the path to ``last``."""
 
-    __slots__ = ("arrays", "dead", "ended", "last", "lines", "next", "places")
+    __slots__ = ("arrays", "dead", "drawing", "ended", "last", "lines", "next", "places")
 
     def __init__(self, start: Step) -> None:
         self.last, self.next = start, start.next
@@ -25,6 +28,8 @@ class Round:
         """What it uploads, by the index of the step that does."""
         self.lines: dict[int, Line | None] = {}
         """The user's lines where they are not those of the steps."""
+        self.drawing: Drawing | None = None
+        """What of its ops is not in the shadow graph yet, as long as it goes on."""
         self.ended: Ending | None = None
         """How it ended, where nothing more was recorded before it was to be sent."""
         self.dead: Sequence[str] = ()
@@ -51,8 +56,27 @@ class Round:
             self.arrays[step.index] = attrs["data"]
         if line != step.line:
             self.lines[step.index] = line
+        if op not in QUIET:
+            self.close()
         self.last, self.next = step, step.next
         return True
+
+    def drawing_at(self, step: Step, tensors: Sequence[Any]) -> Drawing | None:
+        """The drawing to which the op of this step belongs, on these tensors; None if it is to be in the graph now."""
+        if step.opening is not None:
+            if step.opening.begins:
+                self.close(step.before)
+                self.drawing = Drawing(self, step)
+            if self.drawing is not None and not all(map(self.drawing.take, [tensors[i] for i in step.opening.given])):
+                self.close(step.before)
+        if graph.watchers is not None:
+            self.close(step.before)
+        return self.drawing
+
+    def close(self, last: Step | None = None) -> None:
+        """Have no more be drawn together with what came up to this step, or the last one."""
+        if self.drawing is not None:
+            self.drawing.close(last)
 
     def go_back(self) -> None:
         """Forget the ids that were noted since the last step."""

@@ -16,6 +16,7 @@ from telegrad_engine.registry import NO_ATTRS
 
 from ..lines import Line
 from .calls import Call, Going, placed
+from .drawing import Opening
 
 EVERY = 8
 """Of so many calls one asks whether the message is old: to ask takes as long as to recognize a tensor."""
@@ -28,7 +29,7 @@ class Step:
 
     __slots__ = (
         "attrs", "before", "call", "depth", "endings", "front", "go_on", "index", "inputs", "line",
-        "looks_at_the_clock", "mode", "next", "op", "outputs", "sibling", "text", "width",
+        "looks_at_the_clock", "mode", "next", "op", "opening", "outputs", "passes", "sibling", "text", "width",
     )  # fmt: skip
 
     def __init__(self, op: str = "", attrs: Mapping[str, Any] = NO_ATTRS, mode: str | None = None) -> None:
@@ -54,6 +55,10 @@ class Step:
         self.sibling: Step | None = None
         """What came in its place at other times."""
         self.endings: list[Ending] = []
+        self.opening: Opening | None = None
+        """What is new to a drawing here."""
+        self.passes: dict[int, tuple[int, ...]] = {}
+        """Of a plain backward pass behind it, from a tensor's place: the leaves that it reaches, by theirs."""
 
     @classmethod
     def of(cls, before: Step, instruction: Instruction, call: Call | None, places: dict[str, int]) -> Step:
@@ -89,13 +94,13 @@ class Step:
             yield step
             step = step.sibling
 
-    def path(self) -> list[Step]:
-        """The steps up to this one."""
+    def path(self, first: Step | None = None) -> list[Step]:
+        """The steps up to this one, from the beginning or from one of them."""
         steps: list[Step] = []
         step: Step | None = self
         while step is not None and step.before is not None:
             steps.append(step)
-            step = step.before
+            step = None if step is first else step.before
         return steps[::-1]
 
     def instruction(self, names: Sequence[str], arrays: Mapping[int, Any]) -> Instruction:

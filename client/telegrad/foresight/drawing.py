@@ -1,0 +1,188 @@
+"""The shadow graph of calls that were foreseen: drawn once somebody looks at it, which in most rounds nobody does.
+
+A node of the shadow says where gradients go and what was saved, and both are known of a call that recurs. So the calls
+of a round only note that they belong to a drawing. Where a node is looked at, all of them are entered into the graph,
+as they would have been one by one. Where a plain backward pass comes instead, what it reached last time is what it
+reaches; it leaves the nodes, if they are ever drawn, as it would have left them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from telegrad_engine.graph import walk
+from telegrad_engine.meta import Meta
+from telegrad_engine.specs import Spec
+from telegrad_engine.stale import free
+
+from ..shadow import ShadowValues
+
+if TYPE_CHECKING:
+    from .rounds import Round
+    from .steps import Step
+
+QUIET = frozenset({"alias", "detach", "fetch", "free", "grad_of", "set_grad", "tensor"})
+"""The verbs that neither look at what ops left in the graph nor change what they saved."""
+
+
+class Draw(NamedTuple):
+    """How an op is entered into the graph later on, one that has a single output and is no view."""
+
+    make: Callable[[Any, Spec, str], Any]
+    """Gives the output, of a recorder's, its handle, of this id."""
+    spec: Spec
+    enter: Callable[[Sequence[Any], Sequence[Any]], None]
+    """Enters it, of its tensors and its output."""
+
+
+class Opening(NamedTuple):
+    """What is new to a drawing where a call comes."""
+
+    begins: bool
+    """Whether the call is the first of a drawing."""
+    given: tuple[int, ...]
+    """Which of its tensors the drawing has not met."""
+
+
+class Drawing:
+    """Calls that came one after the other, and are not in the graph yet."""
+
+    __slots__ = ("cells", "first", "given", "last", "nodes", "places", "root", "round", "versions")
+
+    def __init__(self, round: Round, first: Step) -> None:
+        self.first = self.last = first
+        """The steps that it began with, and, once it is closed, the one that it ended with."""
+        self.round: Round | None = round
+        """The round that it is of, until it is closed."""
+        self.places = round.places
+        self.cells: dict[str, list[int]] = {}
+        """The version counters of outputs, by their ids."""
+        self.given: dict[int, Meta] = {}
+        """What it was given, by places: stand-ins for tensors, whose edges lead to the tensors where these are leaves.
+        """
+        self.versions: dict[int, int] = {}
+        """The versions of what it was given as they were then, by the counters."""
+        self.root: str | None = None
+        """From where a backward pass went through it."""
+        self.nodes: dict[str, Any] | None = None
+        """Once it is drawn, the nodes of outputs, by their ids."""
+
+    def take(self, tensor: Any) -> bool:
+        """Note a tensor that it is given, if that is no more than a leaf."""
+        if tensor._requires_grad and (tensor._base is not None or tensor._node is not None):
+            return False
+        self.given[self.places[tensor._id]] = tensor._alias()
+        self.versions[id(tensor._cell)] = tensor._cell[0]
+        return True
+
+    def add(self, output: Any) -> None:
+        """Note a handle on an output."""
+        output._requires_grad = True
+        output._drawing = self
+        self.cells[output._id] = output._cell
+
+    # Looking -----------------------------------------------------------------------------
+
+    def node(self, name: str) -> Any:
+        """The node of an output; None for the id of anything else."""
+        return self._drawn().get(name)
+
+    def _drawn(self) -> dict[str, Any]:
+        if self.nodes is None:
+            self.close()
+            nodes = self._enter_all()
+            if self.root is not None:
+                for node in walk(nodes[self.root]):
+                    if node.plan.holds_tensors:
+                        free(node)
+            self.nodes = nodes
+        return self.nodes
+
+    def _enter_all(self) -> dict[str, Any]:
+        names, known, nodes = [*self.places], dict(self.given), {}
+        for step in self.last.path(self.first):
+            if step.call is None or step.call.draw is None:
+                continue
+            (place,) = step.outputs
+            output = known[place] = Meta(step.call.draw.spec)
+            output._cell = self.cells.get(names[place], output._cell)
+            step.call.draw.enter([known[each] for each in step.call.places if each >= 0], (output,))
+            node: Any = output._node
+            nodes[names[place]] = node
+            if node.versions:  # as they were when the call came: what is the drawing's own was new then
+                node.versions = tuple([(i, cell, self.versions.get(id(cell), 0)) for i, cell, _ in node.versions])
+        return nodes
+
+    def close(self, last: Step | None = None) -> None:
+        """End it with this step, or the last of its round; once."""
+        if self.round is not None:
+            self.last, self.round.drawing, self.round = last or self.round.last, None, None
+
+    # Passing -----------------------------------------------------------------------------
+
+    def pass_from(self, root: Any) -> bool:
+        """Go through it from an output of one element, as a plain backward pass would; false if that has to be run."""
+        if self.round is None or root._recorder.ahead is not self.round or root._data.shape != ():
+            return False
+        passes, place = self.round.last.passes, self.places[root._id]
+        reached = passes.get(place)
+        if reached is None:
+            found = self._reached(root)
+            if found is not None:
+                passes[place] = found
+            return False
+        leaves: list[Any] = [self.given[each]._node for each in reached]
+        if any(leaf._hooks is not None for leaf in leaves):
+            return False
+        for leaf in leaves:
+            leaf._receive_grad()
+        self.root = root._id
+        self.close()
+        return True
+
+    def _reached(self, root: Any) -> tuple[int, ...] | None:
+        """The places of the leaves that a pass gives gradients, in that order; None if it is out of the ordinary."""
+        leaves: list[Any] = []
+        values = ShadowValues()
+        started = [(self.node(root._id), 0, root._data)]
+        once = values.Pass(started, values, True, None, lambda leaf, *_: leaves.append(leaf))
+        if not once.is_ordinary:
+            return None
+        once.run()
+        places = {id(given._node): place for place, given in self.given.items()}
+        return tuple([places[id(leaf)] for leaf in leaves])
+
+
+def pass_over(root: Any) -> bool:
+    """Have a plain backward pass from this tensor go over what is not drawn; false if it has to be run."""
+    drawing: Drawing | None = root._drawing
+    if drawing is None or drawing.nodes is not None:
+        return False
+    with root._recorder.lock:
+        return drawing.pass_from(root)
+
+
+class Sketch:
+    """What is known of drawings while a path is learned: which of its tensors are in one."""
+
+    def __init__(self) -> None:
+        self._made: set[int] = set()
+        self._given: set[int] = set()
+
+    def follow(self, step: Step) -> Opening | None:
+        """What is new to a drawing with this step, which comes behind those before."""
+        call = step.call
+        if call is None or call.draw is None:
+            used = call is None and step.op not in QUIET
+            if used or (call is not None and not self._made.isdisjoint(call.places)):
+                self._made, self._given = set(), set()
+            return None
+        begins = not self._made
+        if begins:
+            self._given = set()
+        places = [place for place in call.places if place >= 0]
+        new = [i for i, place in enumerate(places) if place not in self._made and place not in self._given]
+        self._made.update(step.outputs)
+        self._given.update(places)
+        return Opening(begins, tuple(new)) if begins or new else None
