@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from telegrad_engine.graph import walk
+from telegrad_engine.graph import next_sequence, walk
 from telegrad_engine.meta import Meta
 from telegrad_engine.specs import Spec
 from telegrad_engine.stale import free
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 QUIET = frozenset({"alias", "detach", "fetch", "free", "grad_of", "set_grad", "tensor"})
 """The verbs that neither look at what ops left in the graph nor change what they saved."""
+BETWEEN = 2.0**-20
+"""How much younger each node of a drawing is than the one before, where others are younger by 1."""
 
 
 class Draw(NamedTuple):
@@ -48,7 +50,7 @@ class Opening(NamedTuple):
 class Drawing:
     """Calls that came one after the other, and are not in the graph yet."""
 
-    __slots__ = ("cells", "first", "given", "last", "nodes", "places", "root", "round", "versions")
+    __slots__ = ("cells", "first", "given", "last", "nodes", "places", "root", "round", "sequence", "versions")
 
     def __init__(self, round: Round, first: Step) -> None:
         self.first = self.last = first
@@ -56,6 +58,8 @@ class Drawing:
         self.round: Round | None = round
         """The round that it is of, until it is closed."""
         self.places = round.places
+        self.sequence = next_sequence()
+        """How old its nodes are: older than all that is recorded from now on."""
         self.cells: dict[str, list[int]] = {}
         """The version counters of outputs, by their ids."""
         self.given: dict[int, Meta] = {}
@@ -109,6 +113,7 @@ class Drawing:
             output._cell = self.cells.get(names[place], output._cell)
             step.call.draw.enter([known[each] for each in step.call.places if each >= 0], (output,))
             node: Any = output._node
+            node.sequence = self.sequence + step.index * BETWEEN
             nodes[names[place]] = node
             if node.versions:  # as they were when the call came: what is the drawing's own was new then
                 node.versions = tuple([(i, cell, self.versions.get(id(cell), 0)) for i, cell, _ in node.versions])
