@@ -46,11 +46,12 @@ class _Place:
     """A tensor's node in the shadow graph where nothing was noted of it: one that is drawn now, or none."""
 
     def __get__(self, tensor: Tensor, _: type[Tensor]) -> Any:
-        node = None
-        if tensor._drawing is not None:
+        drawing, node = tensor._drawing, None
+        if drawing is not None:
             with tensor._recorder.lock:
-                node = tensor._drawing.node(tensor._id)
-        tensor._node, tensor._drawing = node, None
+                node = drawing.node(tensor._id)
+            tensor._drawing = None
+        tensor._node = node
         return node
 
 

@@ -6,7 +6,7 @@ find out what the server's gradients will look like and what they depend on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .functions import Functions
@@ -125,9 +125,7 @@ def without_values(producing: Callable[[Call], Produce]) -> Callable[[Call], Rea
     def prepared(call: Call) -> Ready:
         op, inputs, attrs, _, order = call
         enter_again, produce, view, only = entering(call), producing(call), op.view, not call.many
-        blank = [None if hasattr(x, "_data") else x for x in inputs]
-        datas = [x._data if hasattr(x, "_data") else x for x in inputs]
-        hidden = () if op.hidden_rule is None else op.hidden_rule(*datas, **attrs)
+        blank, hidden = [None if hasattr(x, "_data") else x for x in inputs], hidden_specs(call)
 
         def run(tensors: list[Any]) -> Any:
             inputs = tensors if order is None else gathered(blank, order, tensors)
@@ -144,6 +142,13 @@ def without_values(producing: Callable[[Call], Produce]) -> Callable[[Call], Rea
         return run
 
     return prepared
+
+
+def hidden_specs(call: Call) -> Sequence[Any]:
+    """What such a call computes for its derivative besides its outputs."""
+    op, inputs, attrs, _, _ = call
+    datas = [x._data if hasattr(x, "_data") else x for x in inputs]
+    return () if op.hidden_rule is None else op.hidden_rule(*datas, **attrs)
 
 
 def _stand_ins(call: Call) -> Produce:

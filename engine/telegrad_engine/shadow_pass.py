@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any
 
 from .backward import _Pass
@@ -18,10 +17,11 @@ class ShadowPass(_Pass):
 
     def run(self) -> dict[tuple[Any, int], Any]:
         """Run the pass; in one short loop where no node or leaf that it comes to is out of the ordinary."""
-        if type(self) is not ShadowPass or not self.is_ordinary:
+        through = self._through()
+        if type(self) is not ShadowPass or not self._is_ordinary(through):
             return super().run()
         keep = self.keep_graph
-        for node in self._through:
+        for node in through:
             if node.saved is FREED:
                 raise GraphFreed(FREED_TEXT)
             for _, cell, version in node.versions:
@@ -36,18 +36,21 @@ class ShadowPass(_Pass):
             self.accumulate(leaf, leaf._data, False)
         return {}
 
-    @cached_property
+    @property
+    def is_ordinary(self) -> bool:
+        """Whether it finds what any such pass of the same graph would, and does no more than free."""
+        return self._is_ordinary(self._through())
+
     def _through(self) -> Sequence[Node]:
         """The nodes that it goes through."""
         needed = self.needed
         return self.order if needed is None else [node for node in self.order if node in needed]
 
-    @property
-    def is_ordinary(self) -> bool:
+    def _is_ordinary(self, through: Sequence[Node]) -> bool:
         """Whether a gradient goes along every edge of these nodes, only leaves' are wanted, and no hook waits."""
         if self.wanted is not None and not all(target.is_sink for target, _ in self.wanted):
             return False
-        for node in self._through:
+        for node in through:
             if not node.plain or node.evaluate is not None or node.op.edges_without_gradient(node.attrs):
                 return False
         return all(leaf._hooks is None for leaf in self.waiting)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from telegrad_engine import graph
 from telegrad_engine.inference import mark
-from telegrad_engine.meta import Produce, without_values
+from telegrad_engine.meta import Produce, hidden_specs, without_values
 from telegrad_engine.modes import state
 from telegrad_engine.repeated import Call as Repeated
 from telegrad_engine.repeated import Enter, entering, gathered
@@ -122,6 +122,8 @@ def _going(call: Call, results: Results, kinds: Container[type[Any]]) -> Going:
             drawing = ahead.drawing_at(step, tensors)
             if drawing is not None:
                 output = draw.make(recorder, draw.spec, made[0])
+                if draw.as_view is not None:
+                    draw.as_view(tensors, output)
                 drawing.add(output)
                 return output
         return make(recorder, tensors, made)
@@ -166,9 +168,9 @@ def repeating(make: Make) -> Callable[[Repeated], Any]:
     """What finds out how a call's results are made again."""
 
     def prepared(call: Repeated) -> Results:
-        op, inputs, _, specs, order = call
-        single = not (call.many or op.view or op.hidden_rule is not None)
-        enter = entering(call) if single else None
+        op, _, _, specs, order = call
+        enter = None if call.many else entering(call)
+        plain = not (call.many or op.view or op.hidden_rule is not None) and order is None
         names: list[str] = []
 
         def producing(_call: Repeated) -> Produce:
@@ -180,15 +182,22 @@ def repeating(make: Make) -> Callable[[Repeated], Any]:
             names[:] = given
             return run([*tensors])
 
-        plain = (make, specs[0], enter) if single and order is None else None
-        return Results(again, plain, None if enter is None else Draw(make, specs[0], _entering(enter, inputs, order)))
+        draw = None if enter is None else Draw(make, specs[0], *_drawing(enter, call))
+        return Results(again, (make, specs[0], enter) if plain else None, draw)
 
     return prepared
 
 
-def _entering(enter: Enter, inputs: Sequence[Any], order: Sequence[int | None] | None) -> Callable[..., None]:
-    """What enters such an op into the graph, of the tensors among its inputs, and its output."""
-    if order is None:
-        return lambda tensors, outputs: enter(tensors, outputs, ())
-    blank = [None if hasattr(x, "_data") else x for x in inputs]  # no tensor is kept
-    return lambda tensors, outputs: enter(gathered(blank, order, tensors), outputs, ())
+def _drawing(enter: Enter, call: Repeated) -> tuple[Callable[..., None], Callable[..., None] | None]:
+    """What enters such an op into the graph, of its tensors and its output, and makes that a view, if it is one."""
+    op, inputs, attrs, _, order = call
+    blank, hidden = [None if hasattr(x, "_data") else x for x in inputs], hidden_specs(call)  # no tensor is kept
+    base = 0 if order is None else order[0] or 0
+
+    def enter_later(tensors: Sequence[Any], output: Any) -> None:
+        enter(tensors if order is None else gathered(blank, order, tensors), (output,), hidden)
+
+    def as_view(tensors: Sequence[Any], output: Any) -> None:
+        output._view_of(tensors[base], op, attrs, 0)
+
+    return enter_later, as_view if op.view else None

@@ -29,13 +29,27 @@ BETWEEN = 2.0**-20
 
 
 class Draw(NamedTuple):
-    """How an op is entered into the graph later on, one that has a single output and is no view."""
+    """How an op is entered into the graph later on, one that has a single output."""
 
     make: Callable[[Any, Spec, str], Any]
     """Gives the output, of a recorder's, its handle, of this id."""
     spec: Spec
-    enter: Callable[[Sequence[Any], Sequence[Any]], None]
+    enter: Callable[[Sequence[Any], Any], None]
     """Enters it, of its tensors and its output."""
+    as_view: Callable[[Sequence[Any], Any], None] | None
+    """Makes the output a view of a tensor, if the op's are."""
+
+
+Given = tuple[Any, Any, list[int], int]
+"""A tensor that is given: itself if it is a leaf, its shape and dtype, its version's counter, and its version then."""
+
+
+def _stand_in(given: Given) -> Meta:
+    """What stands for it; edges lead to the leaf itself."""
+    leaf, data, cell, _ = given
+    stand_in = Meta(data)
+    stand_in._cell, stand_in._node, stand_in._requires_grad = cell, leaf, leaf is not None
+    return stand_in
 
 
 class Opening(NamedTuple):
@@ -62,11 +76,8 @@ class Drawing:
         """How old its nodes are: older than all that is recorded from now on."""
         self.cells: dict[str, list[int]] = {}
         """The version counters of outputs, by their ids."""
-        self.given: dict[int, Meta] = {}
-        """What it was given, by places: stand-ins for tensors, whose edges lead to the tensors where these are leaves.
-        """
-        self.versions: dict[int, int] = {}
-        """The versions of what it was given as they were then, by the counters."""
+        self.given: dict[int, Given] = {}
+        """What it was given, by places."""
         self.root: str | None = None
         """From where a backward pass went through it."""
         self.nodes: dict[str, Any] | None = None
@@ -76,8 +87,8 @@ class Drawing:
         """Note a tensor that it is given, if that is no more than a leaf."""
         if tensor._requires_grad and (tensor._base is not None or tensor._node is not None):
             return False
-        self.given[self.places[tensor._id]] = tensor._alias()
-        self.versions[id(tensor._cell)] = tensor._cell[0]
+        leaf = tensor if tensor._requires_grad else None  # nothing else is kept alive by it
+        self.given[self.places[tensor._id]] = leaf, tensor._data, tensor._cell, tensor._cell[0]
         return True
 
     def add(self, output: Any) -> None:
@@ -104,19 +115,21 @@ class Drawing:
         return self.nodes
 
     def _enter_all(self) -> dict[str, Any]:
-        names, known, nodes = [*self.places], dict(self.given), {}
+        names, nodes = [*self.places], {}
+        known = {place: _stand_in(given) for place, given in self.given.items()}
+        versions = {id(cell): version for _, _, cell, version in self.given.values()}
         for step in self.last.path(self.first):
             if step.call is None or step.call.draw is None:
                 continue
             (place,) = step.outputs
             output = known[place] = Meta(step.call.draw.spec)
             output._cell = self.cells.get(names[place], output._cell)
-            step.call.draw.enter([known[each] for each in step.call.places if each >= 0], (output,))
+            step.call.draw.enter([known[each] for each in step.call.places if each >= 0], output)
             node: Any = output._node
             node.sequence = self.sequence + step.index * BETWEEN
             nodes[names[place]] = node
             if node.versions:  # as they were when the call came: what is the drawing's own was new then
-                node.versions = tuple([(i, cell, self.versions.get(id(cell), 0)) for i, cell, _ in node.versions])
+                node.versions = tuple([(i, cell, versions.get(id(cell), 0)) for i, cell, _ in node.versions])
         return nodes
 
     def close(self, last: Step | None = None) -> None:
@@ -137,7 +150,7 @@ class Drawing:
             if found is not None:
                 passes[place] = found
             return False
-        leaves: list[Any] = [self.given[each]._node for each in reached]
+        leaves: list[Any] = [self.given[each][0] for each in reached]
         if any(leaf._hooks is not None for leaf in leaves):
             return False
         for leaf in leaves:
@@ -155,7 +168,7 @@ class Drawing:
         if not once.is_ordinary:
             return None
         once.run()
-        places = {id(given._node): place for place, given in self.given.items()}
+        places = {id(leaf): place for place, (leaf, *_) in self.given.items()}
         return tuple([places[id(leaf)] for leaf in leaves])
 
 
