@@ -1,0 +1,318 @@
+"""What is not drawn until somebody looks is as if it had been drawn at once, whenever that is.
+
+Each round is run over and over, so that it is foreseen at last, in torch and in ours.
+"""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import telegrad as tg
+
+from .foreseeing import LEARNED, Loop
+
+
+def forward(loop: Loop) -> Any:
+    """All of it saves something: inputs, outputs, a leaf."""
+    return ((loop.data(3, 3) @ loop.w + loop.v).tanh() * loop.w).exp()
+
+
+def graph(tensor: Any) -> str:
+    """The names of the nodes behind a tensor, and how they hang together."""
+    return _graph(tensor.grad_fn)
+
+
+def _graph(node: Any) -> str:
+    if node is None:
+        return "-"
+    return f"{node.name()}({' '.join(f'{_graph(each)}:{slot}' for each, slot in node.next_functions)})"
+
+
+def told(function: Callable[[], Any]) -> str:
+    """The beginning of the error."""
+    with pytest.raises(RuntimeError) as caught:
+        function()
+    return str(caught.value).partition("Hint")[0]
+
+
+def looked_at_halfway(loop: Loop) -> Any:
+    y = (loop.data(3, 3) @ loop.w + loop.v).tanh()
+    seen = graph(y)
+    loss = (y * loop.w).sum()
+    seen += graph(loss)
+    loss.backward()
+    return seen, loss, loop.w.grad
+
+
+def looked_at_before_and_behind(loop: Loop) -> Any:
+    y = forward(loop)
+    loss = y.sum()
+    assert loss.requires_grad and not loss.is_leaf
+    before = graph(loss)
+    loss.backward()
+    return before, graph(y), y.is_leaf, loop.w.grad
+
+
+def looked_at_behind(loop: Loop) -> Any:
+    y = forward(loop)
+    y.sum().backward()
+    return graph(y), y.requires_grad, loop.w.grad
+
+
+def gone_through_twice(loop: Loop) -> Any:
+    loss = forward(loop).sum()
+    loss.backward()
+    return told(loss.backward), loop.w.grad
+
+
+def gone_through_from_two_ends(loop: Loop) -> Any:
+    y = forward(loop)
+    y.sum().backward()
+    return told(y.mean().backward), loop.w.grad
+
+
+def two_graphs_at_once(loop: Loop) -> Any:
+    first, second = forward(loop).sum(), (loop.w * loop.v).sum()
+    first.backward()
+    second.backward()
+    return loop.w.grad, graph(first), graph(second)
+
+
+def kept_for_another_pass(loop: Loop) -> Any:
+    loss = forward(loop).sum()
+    loss.backward(retain_graph=True)
+    loss.backward()
+    return loop.w.grad, told(loss.backward)
+
+
+def gradients_alone(loop: Loop) -> Any:
+    loss = forward(loop).sum()
+    (grad,) = loop.lib.autograd.grad(loss, loop.w)
+    return grad, loop.w.grad is None, told(loss.backward)
+
+
+def gradients_of_gradients(loop: Loop) -> Any:
+    loss = forward(loop).sum()
+    (grad,) = loop.lib.autograd.grad(loss, loop.w, create_graph=True)
+    grad.square().sum().backward()
+    return grad, loop.w.grad, graph(loss)
+
+
+def written_to_before_the_pass(loop: Loop) -> Any:
+    y = forward(loop)
+    loss = y.sum()
+    with loop.lib.no_grad():
+        y.add_(1.0)
+    return told(loss.backward), loop.w.grad is None
+
+
+def written_to_by_another_name(loop: Loop) -> Any:
+    y = forward(loop)
+    loss = y.sum()
+    y.detach().add_(1.0)
+    return told(loss.backward), y
+
+
+def a_leaf_written_to(loop: Loop) -> Any:
+    loss = forward(loop).sum()
+    with loop.lib.no_grad():
+        loop.w.mul_(1.0)
+    return told(loss.backward), graph(loss)
+
+
+def a_state_written_to(loop: Loop) -> Any:
+    loss = ((loop.w * loop.v).tanh() * loop.w).sum()
+    loop.v.mul_(1.0)
+    return told(loss.backward)
+
+
+def a_leaf_written_to_before_it_is_used_again(loop: Loop) -> Any:
+    first = (loop.data(3, 3) @ loop.w).tanh().sum()
+    first.backward()
+    with loop.lib.no_grad():
+        loop.w.mul_(0.5)
+    second = (loop.data(3, 3) @ loop.w).tanh().sum()
+    second.backward()
+    return loop.w.grad, graph(second)
+
+
+def written_to_and_gone_on_with(loop: Loop) -> Any:
+    y = loop.data(3, 3) @ loop.w
+    y.add_(1.0)
+    z = y.tanh() * loop.w
+    z.sum().backward()
+    return loop.w.grad, graph(z)
+
+
+def a_view_written_to(loop: Loop) -> Any:
+    y = (loop.data(3, 3) @ loop.w).tanh()
+    loss = y[1:].exp().sum()
+    with loop.lib.no_grad():
+        y[0] = 0.0
+    return told(loss.backward), y
+
+
+def a_view_of_what_is_written_to(loop: Loop) -> Any:
+    y = (loop.data(3, 3) @ loop.w).tanh() * 2.0
+    row = y[1:]
+    y.mul_(3.0)
+    loss = row.square().sum()
+    loss.backward()
+    return loop.w.grad, row
+
+
+def a_hook_on_what_is_between(loop: Loop) -> Any:
+    y = forward(loop)
+    seen: list[Any] = []
+    y.register_hook(lambda grad: seen.append(grad.sum()))
+    y.sum().backward()
+    return seen[0], loop.w.grad
+
+
+def a_hook_on_a_leaf(loop: Loop) -> Any:
+    loss = forward(loop).sum()
+    seen: list[Any] = []
+    hook = loop.w.register_hook(lambda grad: seen.append(grad.sum()))
+    loss.backward()
+    hook.remove()
+    return seen[0], loop.w.grad
+
+
+def a_hook_on_a_node(loop: Loop) -> Any:
+    y = forward(loop)
+    seen: list[Any] = []
+    y.grad_fn.register_prehook(lambda grads: seen.append(grads[0].sum()))
+    y.sum().backward()
+    return seen[0], loop.w.grad
+
+
+def a_gradient_that_is_retained(loop: Loop) -> Any:
+    y = forward(loop)
+    y.retain_grad()
+    y.sum().backward()
+    return y.grad, loop.w.grad
+
+
+def no_leaf_at_all(loop: Loop) -> Any:
+    y = forward(loop).detach()
+    loss = (y * loop.v).sum()
+    return told(loss.backward), loss
+
+
+def some_that_lead_nowhere(loop: Loop) -> Any:
+    y = (loop.data(3, 3) @ loop.w).tanh()
+    aside = (y * 2.0).exp()
+    y.sum().backward()
+    return loop.w.grad, graph(aside), told(aside.sum().backward)
+
+
+def read_before_the_pass(loop: Loop) -> Any:
+    loss = forward(loop).sum()
+    value = loss.item()
+    loss.backward()
+    return value, loop.w.grad, graph(loss)
+
+
+def watched_for_anomalies(loop: Loop) -> Any:
+    y = (loop.data(3, 3) @ loop.w).tanh()
+    with loop.lib.autograd.detect_anomaly(check_nan=False):
+        loss = (y * loop.w).sum()
+        loss.backward()
+    return loop.w.grad, graph(loss)
+
+
+ROUNDS = [
+    looked_at_halfway,
+    looked_at_before_and_behind,
+    looked_at_behind,
+    gone_through_twice,
+    gone_through_from_two_ends,
+    two_graphs_at_once,
+    kept_for_another_pass,
+    gradients_alone,
+    gradients_of_gradients,
+    written_to_before_the_pass,
+    written_to_by_another_name,
+    a_leaf_written_to,
+    a_state_written_to,
+    a_leaf_written_to_before_it_is_used_again,
+    written_to_and_gone_on_with,
+    a_view_written_to,
+    a_view_of_what_is_written_to,
+    a_hook_on_what_is_between,
+    a_hook_on_a_leaf,
+    a_hook_on_a_node,
+    a_gradient_that_is_retained,
+    no_leaf_at_all,
+    some_that_lead_nowhere,
+    read_before_the_pass,
+    watched_for_anomalies,
+]
+
+
+def plain(result: Any) -> Any:
+    if isinstance(result, (tuple, list)):
+        return [plain(each) for each in result]
+    return np.asarray(result.detach().tolist()) if hasattr(result, "detach") else result
+
+
+@pytest.mark.filterwarnings("ignore:Anomaly Detection")
+@pytest.mark.parametrize("a_round", ROUNDS, ids=lambda each: each.__name__)
+def test_it_is_as_if_it_were_drawn_at_once(remote: tg.Session, a_round: Callable[[Loop], Any]) -> None:
+    ours, theirs = Loop(tg), Loop(torch)
+    for _ in range(LEARNED + 3):
+        for loop in (ours, theirs):
+            loop.w.grad = None
+        for mine, other in zip(plain(a_round(ours)), plain(a_round(theirs)), strict=True):
+            if isinstance(other, np.ndarray):
+                np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-6)
+            else:
+                assert mine == pytest.approx(other, rel=1e-4) if isinstance(other, float) else mine == other
+
+
+def test_a_loop_that_nobody_looks_into_is_not_drawn(remote: tg.Session) -> None:
+    loop = Loop(tg)
+    losses = [loop.step() for _ in range(LEARNED + 5) if loop.w.sum().item() is not None]
+    undrawn = [loss for loss in losses if loss._drawing is not None and loss._drawing.nodes is None]
+    assert len(undrawn) > 3
+    assert {graph(loss) for loss in losses} == {graph(losses[0])}
+
+
+def test_a_result_that_is_kept_keeps_no_data(remote: tg.Session) -> None:
+    loop = Loop(tg)
+    kept, batches = [], []
+    for _ in range(LEARNED + 5):
+        batch = loop.data(3, 3)
+        loss = ((batch * 2.0) @ loop.w).tanh().sum()
+        loss.backward()
+        kept.append(loss)
+        batches.append(weakref.ref(batch))
+        loss.item()
+    del batch
+    gc.collect()
+    assert [batch() for batch in batches] == [None] * len(batches)
+    assert loss._drawing is not None
+    assert all(graph(loss) == graph(kept[0]) for loss in kept)
+
+
+def test_what_is_carried_from_round_to_round_has_all_of_its_history(remote: tg.Session) -> None:
+    found = []
+    for lib in (tg, torch):
+        loop = Loop(lib)
+        state, grads = loop.data(3, 3), []
+        for step in range(1, 25):
+            state = (state @ loop.w + loop.data(3, 3)).tanh()
+            if step % 3 == 0:
+                loop.w.grad = None
+                state.sum().backward()
+                grads.append(loop.w.grad.tolist())
+                state = state.detach()
+        found.append(grads)
+    np.testing.assert_allclose(*found, rtol=1e-4, atol=1e-5)
