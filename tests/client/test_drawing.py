@@ -272,9 +272,9 @@ def test_it_is_as_if_it_were_drawn_at_once(remote: tg.Session, a_round: Callable
             loop.w.grad = None
         for mine, other in zip(plain(a_round(ours)), plain(a_round(theirs)), strict=True):
             if isinstance(other, np.ndarray):
-                np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-6)
+                np.testing.assert_allclose(mine, other, rtol=1e-3, atol=1e-6)
             else:
-                assert mine == pytest.approx(other, rel=1e-4) if isinstance(other, float) else mine == other
+                assert mine == pytest.approx(other, rel=1e-3) if isinstance(other, float) else mine == other
 
 
 def test_a_loop_that_nobody_looks_into_is_not_drawn(remote: tg.Session) -> None:
