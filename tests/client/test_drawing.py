@@ -6,6 +6,7 @@ Each round is run over and over, so that it is foreseen at last, in torch and in
 from __future__ import annotations
 
 import gc
+import warnings
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -213,6 +214,13 @@ def some_that_lead_nowhere(loop: Loop) -> Any:
     return loop.w.grad, graph(aside), told(aside.sum().backward)
 
 
+def several_at_once(loop: Loop) -> Any:
+    y = (loop.data(3, 3) @ loop.w).tanh() * loop.w
+    first, second = y.split([1, 2])
+    (first.sum() * second.exp().sum()).backward()
+    return loop.w.grad, graph(second)
+
+
 def read_before_the_pass(loop: Loop) -> Any:
     loss = forward(loop).sum()
     value = loss.item()
@@ -252,6 +260,7 @@ ROUNDS = [
     a_gradient_that_is_retained,
     no_leaf_at_all,
     some_that_lead_nowhere,
+    several_at_once,
     read_before_the_pass,
     watched_for_anomalies,
 ]
@@ -270,11 +279,26 @@ def test_it_is_as_if_it_were_drawn_at_once(remote: tg.Session, a_round: Callable
     for _ in range(LEARNED + 3):
         for loop in (ours, theirs):
             loop.w.grad = None
+        assert ours.w.sum().item() == pytest.approx(theirs.w.sum().item(), abs=1e-4)  # and a message ends
         for mine, other in zip(plain(a_round(ours)), plain(a_round(theirs)), strict=True):
             if isinstance(other, np.ndarray):
                 np.testing.assert_allclose(mine, other, rtol=1e-3, atol=1e-6)
             else:
                 assert mine == pytest.approx(other, rel=1e-3) if isinstance(other, float) else mine == other
+
+
+@pytest.mark.filterwarnings("ignore:Anomaly Detection")
+def test_an_anomaly_is_told_with_the_line_that_was_foreseen(remote: tg.Session) -> None:
+    w = tg.zeros(3, requires_grad=True)
+    for _ in range(LEARNED + 3):
+        with tg.autograd.detect_anomaly(), warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            scaled = w * 2.0
+            root = scaled.sqrt()  # whose slope is infinite there
+            with pytest.raises(RuntimeError, match=r"SqrtBackward0.*returned nan"):
+                (root * 0.0).sum().backward()
+            assert w.grad is None or w.grad.numpy() is not None
+        assert any("whose slope is infinite" in str(each.message) for each in caught)
 
 
 def test_a_loop_that_nobody_looks_into_is_not_drawn(remote: tg.Session) -> None:
@@ -290,7 +314,7 @@ def test_a_result_that_is_kept_keeps_no_data(remote: tg.Session) -> None:
     kept, batches = [], []
     for _ in range(LEARNED + 5):
         batch = loop.data(3, 3)
-        loss = ((batch * 2.0) @ loop.w).tanh().sum()
+        loss = (batch @ loop.w).tanh().sum()
         loss.backward()
         kept.append(loss)
         batches.append(weakref.ref(batch))
