@@ -6,7 +6,6 @@ Each round is run over and over, so that it is foreseen at last, in torch and in
 from __future__ import annotations
 
 import gc
-import warnings
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +15,7 @@ import pytest
 import torch
 
 import telegrad as tg
+from telegrad_engine import graph as engine_graph
 
 from .foreseeing import LEARNED, Loop
 
@@ -154,6 +154,14 @@ def written_to_and_gone_on_with(loop: Loop) -> Any:
     return loop.w.grad, graph(z)
 
 
+def written_to_where_nobody_notes_it(loop: Loop) -> Any:
+    y = loop.data(3, 3) @ loop.w
+    with loop.lib.no_grad():
+        y.add_(1.0)
+    (y * loop.w).sum().backward()
+    return loop.w.grad
+
+
 def a_view_written_to(loop: Loop) -> Any:
     y = (loop.data(3, 3) @ loop.w).tanh()
     loss = y[1:].exp().sum()
@@ -218,9 +226,9 @@ def some_that_lead_nowhere(loop: Loop) -> Any:
 
 def several_at_once(loop: Loop) -> Any:
     y = (loop.data(3, 3) @ loop.w).tanh() * loop.w
-    first, second = y.split([1, 2])
-    (first.sum() * second.exp().sum()).backward()
-    return loop.w.grad, graph(second)
+    most, where = y.max(dim=0)
+    (most.sum() * most.exp().sum()).backward()
+    return loop.w.grad, graph(most), where
 
 
 def read_before_the_pass(loop: Loop) -> Any:
@@ -254,6 +262,7 @@ ROUNDS = [
     a_state_written_to,
     a_leaf_written_to_before_it_is_used_again,
     written_to_and_gone_on_with,
+    written_to_where_nobody_notes_it,
     a_view_written_to,
     a_view_of_what_is_written_to,
     a_hook_on_what_is_between,
@@ -299,18 +308,24 @@ def test_a_pass_that_stops_on_its_way_goes_through_it_in_order(remote: tg.Sessio
         loop.w.sum().item()
 
 
-@pytest.mark.filterwarnings("ignore:Anomaly Detection")
-def test_an_anomaly_is_told_with_the_line_that_was_foreseen(remote: tg.Session) -> None:
-    w = tg.zeros(3, requires_grad=True)
-    for _ in range(LEARNED + 3):
-        with tg.autograd.detect_anomaly(), warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            scaled = w * 2.0
-            root = scaled.sqrt()  # whose slope is infinite there
-            with pytest.raises(RuntimeError, match=r"SqrtBackward0.*returned nan"):
-                (root * 0.0).sum().backward()
-            assert w.grad is None or w.grad.numpy() is not None
-        assert any("whose slope is infinite" in str(each.message) for each in caught)
+def test_who_watches_the_graph_sees_each_op_when_it_is_recorded(remote: tg.Session) -> None:
+    loop, seen = Loop(tg), []
+
+    def note(node: Any, *_: Any) -> None:
+        seen.append(node.name())
+
+    for _ in range(LEARNED + 5):
+        y = loop.data(3, 3) @ loop.w
+        engine_graph.watch(note)
+        try:
+            y = y.tanh()
+            assert seen == ["TanhBackward0"]
+            y.sum().backward()
+            assert seen == ["TanhBackward0", "SumBackward0"]
+        finally:
+            engine_graph.unwatch(note)
+        seen.clear()
+        loop.w.sum().item()
 
 
 def test_a_loop_that_nobody_looks_into_is_not_drawn(remote: tg.Session) -> None:
