@@ -189,8 +189,8 @@ def _same_dtype(op: Op, inputs: tuple[Any, ...]) -> bool:
     return all(x._data.dtype == dtype for x in inputs[op.unpromoted :] if hasattr(x, "_data"))
 
 
-def entering(call: Call) -> Enter | None:
-    """The function that records such an operation; None where there is nothing to record."""
+def entering(call: Call, announced: bool = True) -> Enter | None:
+    """The function that records such an operation, and tells the watchers; None where there is nothing to record."""
     if not state.grad_enabled:
         return None
     op, inputs, attrs, specs, _ = call
@@ -241,7 +241,7 @@ def entering(call: Call) -> Enter | None:
             output._requires_grad = True
             if i:
                 output._slot = i
-        if graph.watchers is not None:
+        if announced and graph.watchers is not None:
             announce(node, inputs, outputs)
 
     return enter

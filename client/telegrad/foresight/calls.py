@@ -169,7 +169,6 @@ def repeating(make: Make) -> Callable[[Repeated], Any]:
 
     def prepared(call: Repeated) -> Results:
         op, _, _, specs, order = call
-        enter = None if call.many else entering(call)
         plain = not (call.many or op.view or op.hidden_rule is not None) and order is None
         names: list[str] = []
 
@@ -182,8 +181,9 @@ def repeating(make: Make) -> Callable[[Repeated], Any]:
             names[:] = given
             return run([*tensors])
 
-        draw = None if enter is None else Draw(make, specs[0], *_drawing(enter, call))
-        return Results(again, (make, specs[0], enter) if plain else None, draw)
+        enter_later = None if call.many else entering(call, announced=False)  # who watches then watches other things
+        draw = None if enter_later is None else Draw(make, specs[0], *_drawing(enter_later, call))
+        return Results(again, (make, specs[0], entering(call)) if plain else None, draw)
 
     return prepared
 
