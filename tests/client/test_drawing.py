@@ -339,6 +339,21 @@ def test_who_watches_the_graph_sees_each_op_when_it_is_recorded(remote: tg.Sessi
         loop.w.sum().item()
 
 
+def test_a_state_that_is_a_leafs_own_memory_this_time(remote: tg.Session) -> None:
+    w, v = tg.ones(3, requires_grad=True), tg.ones(3)
+    for shared in [False] * (LEARNED + 4) + [True]:
+        if shared:
+            v = w.detach()
+        v.sum().item()
+        loss = (w * w).sum()
+        v.mul_(1.0)
+        if shared:
+            assert "modified by an inplace operation" in told(loss.backward)
+        else:
+            loss.backward()
+        w.grad = None
+
+
 def test_a_loop_that_nobody_looks_into_is_not_drawn(remote: tg.Session) -> None:
     loop = Loop(tg)
     losses = [loop.step() for _ in range(LEARNED + 5) if loop.w.sum().item() is not None]
