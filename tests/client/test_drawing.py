@@ -340,18 +340,18 @@ def test_who_watches_the_graph_sees_each_op_when_it_is_recorded(remote: tg.Sessi
 
 
 def test_a_state_that_is_a_leafs_own_memory_this_time(remote: tg.Session) -> None:
-    w, v = tg.ones(3, requires_grad=True), tg.ones(3)
+    w, u, v = tg.ones(3, requires_grad=True), tg.ones(3, requires_grad=True), tg.ones(3)
     for shared in [False] * (LEARNED + 4) + [True]:
         if shared:
             v = w.detach()
         v.sum().item()
-        loss = (w * w).sum()
+        loss = (w * u).sum()
         v.mul_(1.0)
         if shared:
             assert "modified by an inplace operation" in told(loss.backward)
         else:
             loss.backward()
-        w.grad = None
+        w.grad = u.grad = None
 
 
 def test_a_loop_that_nobody_looks_into_is_not_drawn(remote: tg.Session) -> None:
