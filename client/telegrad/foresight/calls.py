@@ -155,8 +155,9 @@ def _quickly(
             drawing = ahead.drawing if quiet else ahead.drawing_at(step, args)
             if drawing is None:
                 enter(args, (output,), ())
-            else:
-                drawing.add(output)
+            else:  # drawing.add(output), with a call less
+                output._requires_grad, output._drawing = True, drawing
+                drawing.cells[name] = output._cell
         elif state.inference:
             mark((output,))
         return output
