@@ -85,7 +85,7 @@ def test_what_nothing_needs_is_not_computed() -> None:
     plan = Planner(backend.tape, 1, [y], [], {}).plan()
     assert len(plan) == 3
     places = plan.run([np.arange(4, dtype=np.float32)])
-    assert places is not None and len(places) == 5  # the input, three numbers, and one array for all results
+    assert places is not None and len(places) == 6  # the input, three numbers, nothing, and one array for all results
 
 
 def test_a_guard_that_does_not_hold_stops_it() -> None:

@@ -19,13 +19,20 @@ import numpy as np
 from ...backends.tape import Call, Kept, Ref, Tape, TapedArray
 from ...backends.unknown import Untraceable
 
-Step = tuple[Callable[..., Any], Callable[[list[Any]], Any], int]
-"""A function, what takes its arguments from their places, and the place of its result."""
+Step = tuple[Callable[..., Any], Callable[[list[Any]], Any] | None, int, int, int, int]
+"""A function, what takes its arguments from their places, three places, and that of its result.
+
+It is None where the arguments are what is in the three, the commonest: two arrays, and one to write to, or None.
+"""
 COMPARING = (np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal)
 MOST_HELD = 2**20
 """Bytes of constants that a plan may keep: nobody counts them as a session's."""
 WEAK = frozenset([np.add, np.subtract, np.multiply, np.true_divide, np.maximum, np.minimum, *COMPARING])
 """Functions that take a Python number in an array's own floating dtype; an array of that dtype they take sooner."""
+
+
+NAMING = (np.maximum, np.minimum)
+"""Functions that want to be given by name what they are to write to."""
 
 
 class Output(NamedTuple):
@@ -66,8 +73,11 @@ class Plan:
         """What is in the places then; None where something taken for granted is not so."""
         places = self._places.copy()
         places[: len(inputs)] = inputs
-        for function, arguments, result in self._steps:
-            places[result] = function(*arguments(places))
+        for function, arguments, a, b, out, result in self._steps:
+            if arguments is None:
+                places[result] = function(places[a], places[b], places[out])
+            else:
+                places[result] = function(*arguments(places))
         if any(not places[guard].all() for guard in self._guards):
             return None
         if any(places[output.place].shape != output.shape for output in self.outputs.values()):
@@ -174,11 +184,17 @@ class Planner:
                 into = free.pop() if free else self._place(None)
             self._places[call.result] = into
             free += ended
-            steps.append((function, _taking(places), into))
+            steps.append(self._step(function, places, into))
         writes = {position: self._write(call) for position, call in self._deferred.items()}
         outputs = {p: self._output(x) for p, x in enumerate(self._outputs) if p not in writes}
         guards = [self._places[guard.number] for guard in self._guards]
         return Plan(self._template, steps, outputs, writes, guards, bool(self._generators))
+
+    def _step(self, function: Callable[..., Any], places: Sequence[int], result: int) -> Step:
+        if isinstance(function, np.ufunc) and function.nin == 2 and function not in NAMING:
+            first, second, *out = places
+            return function, None, first, second, out[0] if out else self._constant(None), result
+        return function, _taking(places), 0, 0, 0, result
 
     def _place(self, value: Any) -> int:
         self._template.append(value)
@@ -251,7 +267,7 @@ class Planner:
 
 def _writing(function: Any) -> Callable[..., Any]:
     """An elementwise function that writes to its last argument."""
-    if function in (np.maximum, np.minimum):  # NumPy wants the name with these
+    if function in NAMING:
         return lambda *args: function(*args[:-1], out=args[-1])
     return function  # type: ignore[no-any-return]
 
