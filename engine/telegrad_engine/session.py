@@ -109,7 +109,7 @@ class Session:
         A failing instruction raises its TelegradError with ``instruction``, ``op``, ``ids`` and
         ``shapes`` in the context; those before it stand, those after it did not run.
         """
-        for answer in [*self.lent]:
+        for answer in [*self.lent]:  # whoever still has one is to have what was
             answer.settle()
         self.lent.clear()
         if self.compiler is not None and isinstance(program, Bound):

@@ -170,7 +170,8 @@ class StreamProtocol(WebSocketsSansIOProtocol):
 
     def _let_go(self, left: int = 0) -> None:
         """Cut off a client to whom goodbye was said, and who has taken nothing since ``left`` bytes waited for it."""
-        waiting = 0 if self.disconnected else self.transport.get_write_buffer_size()
+        rest = 0 if self._rest is None else len(self._rest) - self._sent
+        waiting = 0 if self.disconnected else self.transport.get_write_buffer_size() + rest
         if waiting and waiting == left:
             self.transport.abort()
         elif not self.disconnected:

@@ -193,7 +193,7 @@ def _drawing(enter: Enter, call: Repeated) -> tuple[Callable[..., None], Callabl
     """What enters such an op into the graph, of its tensors and its output, and makes that a view, if it is one."""
     op, inputs, attrs, _, order = call
     blank, hidden = [None if hasattr(x, "_data") else x for x in inputs], hidden_specs(call)  # no tensor is kept
-    base = 0 if order is None else order[0] or 0
+    base = (order or [0])[0] or 0  # a view is one of the op's first input, which is no constant
 
     def enter_later(tensors: Sequence[Any], output: Any) -> None:
         enter(tensors if order is None else gathered(blank, order, tensors), (output,), hidden)

@@ -64,7 +64,7 @@ class Opening(NamedTuple):
 class Drawing:
     """Calls that came one after the other, and are not in the graph yet."""
 
-    __slots__ = ("cells", "first", "given", "last", "nodes", "places", "root", "round", "sequence", "versions")
+    __slots__ = ("cells", "first", "given", "last", "nodes", "places", "root", "round", "sequence")
 
     def __init__(self, round: Round, first: Step) -> None:
         self.first = self.last = first
