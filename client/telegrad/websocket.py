@@ -12,6 +12,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -26,8 +27,10 @@ from .frames import BINARY, CLOSE, CONTINUATION, FINAL, MASKED, PING, PONG, TEXT
 
 PIECE = 2**18
 """Bytes of a piece that is masked while it is in the cache."""
-SPIN_S = 3e-4
+SPIN_S = 1e-3
 """Seconds to look for an answer again and again: a thread that sleeps takes 50 µs to wake, and does for every step."""
+_let_others = getattr(os, "sched_yield", partial(time.sleep, 0))
+"""Has whoever waits for this core go first: most likely the server, with the answer."""
 _ROOM = 16
 """Bytes kept in front of the first piece for the frame's header."""
 _MOST = 2**40
@@ -219,9 +222,9 @@ class WebSocket:
             raise Closed(int.from_bytes(payload[:2], "big") if len(payload) > 1 else 1005, reason)
 
     def _more(self) -> bytes:
+        started = time.perf_counter()
         data = self._spin() if self._brief else None
         if data is None:
-            started = time.perf_counter()
             data = self._socket.recv(PIECE)
             self._brief = time.perf_counter() - started < SPIN_S and not self._secure
         if not data:
@@ -238,7 +241,7 @@ class WebSocket:
                 try:
                     return self._socket.recv(PIECE)
                 except BlockingIOError:
-                    continue
+                    _let_others()
         finally:
             self._socket.settimeout(patience)
         return None
