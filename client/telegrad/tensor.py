@@ -46,13 +46,15 @@ class _Place:
     """A tensor's node in the shadow graph where nothing was noted of it: one that is drawn now, or none."""
 
     def __get__(self, tensor: Tensor, _: type[Tensor]) -> Any:
-        drawing, node = tensor._drawing, None
-        if drawing is not None:
-            with tensor._recorder.lock:
-                node = drawing.node(tensor._id)
-            tensor._drawing = None
-        tensor._node = node
-        return node
+        found = vars(tensor)
+        drawing = tensor._drawing
+        if drawing is None:
+            return found.setdefault("_node", None)
+        with tensor._recorder.lock:
+            if "_node" not in found:  # by another thread, in between
+                tensor._node = drawing.node(tensor._id)
+                tensor._drawing = None
+        return found["_node"]
 
 
 ONLY_FLOATING = "Only Tensors of floating point and complex dtype can require gradients"

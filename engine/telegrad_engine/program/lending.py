@@ -1,6 +1,6 @@
 """Answers whose arrays are still a session's: sent piece by piece, and copied only if the session goes on before that.
 
-To copy 64 MiB takes a quarter of the time that it takes to send them, most of it to get the memory. Whoever waits for
+To copy 64 MiB takes a quarter of the time that it takes to send them, half of it to get the memory. Whoever waits for
 an answer lets the session rest meanwhile, so the tensors themselves are as good.
 """
 
