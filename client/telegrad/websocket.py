@@ -27,6 +27,8 @@ from .frames import BINARY, CLOSE, CONTINUATION, FINAL, MASKED, PING, PONG, TEXT
 
 PIECE = 2**18
 """Bytes of a piece that is masked while it is in the cache."""
+TOLD = 2**20
+"""Bytes that are received at most before it is told how far it is, however much there is."""
 SPIN_S = 1e-3
 """Seconds to look for an answer again and again: a thread that sleeps takes 50 µs to wake, and does for every step."""
 _let_others = getattr(os, "sched_yield", partial(time.sleep, 0))
@@ -207,7 +209,7 @@ class WebSocket:
         self._unread = bytearray()
         with progress.moving(f"receiving from {self._where}", length, self._watched) as tell:
             while arrived < length:
-                count = self._socket.recv_into(whole[arrived:])
+                count = self._socket.recv_into(whole[arrived : arrived + TOLD])
                 if not count:
                     raise Closed
                 arrived += count
