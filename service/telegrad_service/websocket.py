@@ -10,10 +10,10 @@ the ASGI extension ``telegrad.prompt`` has a function for that (docs/decisions/0
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import CloseCode, Frame
@@ -21,15 +21,15 @@ from websockets.protocol import State
 
 from telegrad_engine.program.lending import Lent
 
+from .frames import BINARY, CONTROL, TEXT, Arriving, head, size_of
+
 PROMPT, ANSWER_WITH = "telegrad.prompt", "answer_with"
 """The extension, and its function, which takes what may answer messages."""
 Prompt = Callable[[memoryview], Any]
 """Of a message's bytes: what to send, as an application does; None, with nothing done, if it is to be received."""
-_TEXT, _BINARY = 0x81, 0x82
-"""The first byte of a message that is one frame."""
-_CONTROL = (0x88, 0x89, 0x8A)
-"""The first byte of a close, a ping, a pong."""
-_MASKED = 0x80
+_NOTHING = memoryview(b"")
+BEGINNING = 2**14
+"""Bytes that are read at a time of what is not known yet: a small message is whole then, and copied to its place."""
 PIECE = 2**19
 """Bytes of what is lent that are copied and sent at a time: they stay in the cache."""
 
@@ -43,7 +43,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         """Whether no frame has come yet that the library has to read."""
         self._head = b""
         """The beginning of a frame of which too little is here to know how long it is."""
-        self._frame: _Frame | None = None
+        self._frame: Arriving | None = None
         """The message that is arriving."""
         self._every_s = float(self.config.ws_ping_interval or 0)
         """Seconds between pings; a client to whom goodbye was said has as many to take something."""
@@ -62,10 +62,21 @@ class StreamProtocol(WebSocketsSansIOProtocol):
     def _answer_with(self, prompt: Prompt) -> None:
         self._prompt = prompt
 
-    def data_received(self, data: bytes) -> None:
+    @property
+    def place(self) -> memoryview | None:
+        """Where what arrives next will stay; None if that is not known."""
+        return None if self._frame is None else self._frame.room
+
+    def placed(self, count: int) -> None:
+        """So many bytes have arrived there."""
+        assert self._frame is not None
+        self._frame.fill(count)
+        self._deliver_whole(_NOTHING)
+
+    def data_received(self, data: bytes | memoryview) -> None:
         """Take what has arrived, in whatever pieces."""
         if not (self._plain and self.handshake_complete):
-            super().data_received(data)
+            super().data_received(bytes(data))
             return
         rest = memoryview(data)
         while len(rest) and not self.transport.is_closing():
@@ -75,16 +86,16 @@ class StreamProtocol(WebSocketsSansIOProtocol):
                 continue
             if self._head:
                 rest, self._head = memoryview(self._head + bytes(rest)), b""
-            size = _size(rest)
+            size = size_of(rest)
             if size is None:
                 self._head = bytes(rest)
                 return
             header, length = size
-            if rest[0] == _BINARY and length <= self.config.ws_max_size and self.conn.state is State.OPEN:
-                self._frame = _Frame(length, bytes(rest[header - 4 : header]))
+            if rest[0] == BINARY and length <= self.config.ws_max_size and self.conn.state is State.OPEN:
+                self._frame = Arriving(length, bytes(rest[header - 4 : header]))
                 rest = self._frame.take(rest[header:])
                 self._deliver_whole(rest)
-            elif rest[0] in _CONTROL and length < 126:
+            elif rest[0] in CONTROL and length < 126:
                 if len(rest) < header + length:
                     self._head = bytes(rest)
                     return
@@ -134,21 +145,30 @@ class StreamProtocol(WebSocketsSansIOProtocol):
             raise ClientDisconnected
         if message.get("bytes") is None or message["type"] != "websocket.send" or not self.handshake_complete:
             await super().send(message)
+            if message["type"] == "websocket.accept":
+                self._read_straight()
             return
         if self.conn.state is not State.OPEN:
             raise ClientDisconnected
         self._write(message)
 
+    def _read_straight(self) -> None:
+        """Have the event loop read by :class:`_Reader` from now on."""
+        self.transport.pause_reading()  # it looks at how to read where it begins
+        self.transport.set_protocol(_Reader(self))
+        if not self.read_paused:
+            self.transport.resume_reading()
+
     def _write(self, message: Any) -> None:
         """Send a message that an application sends, in one frame."""
         body = message.get("bytes")
-        kind, body = (_TEXT, message["text"].encode()) if body is None else (_BINARY, body)
+        kind, body = (TEXT, message["text"].encode()) if body is None else (BINARY, body)
         if isinstance(body, Lent):
-            self.transport.write(_header(kind, len(body)))
+            self.transport.write(head(kind, len(body)))
             self._rest, self._sent = body, 0
             self._send_what_is_taken()
         else:
-            self.transport.writelines([_header(kind, len(body)), body])
+            self.transport.writelines([head(kind, len(body)), body])
 
     def _send_what_is_taken(self) -> None:
         """Go on with what is sent in pieces, until the client takes no more for now."""
@@ -223,55 +243,31 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         super().shutdown()
 
 
-class _Frame:
-    """A masked message that is arriving: unmasked piece by piece, where it will stay."""
+class _Reader(asyncio.BufferedProtocol):
+    """What a transport has in place of its owner after the handshake: the event loop reads to where this says.
 
-    def __init__(self, length: int, mask: bytes) -> None:
-        self._words = np.empty((length + 7) // 8, np.uint64)
-        self._bytes = self._words.data.cast("B") if length else memoryview(bytearray())
-        self._mask = np.frombuffer(mask * 2, np.uint64)[0]
-        self._length, self._arrived, self._unmasked = length, 0, 0
-
-    @property
-    def whole(self) -> bool:
-        return self._arrived == self._length
-
-    @property
-    def message(self) -> memoryview:
-        return self._bytes[: self._length]
-
-    def take(self, data: memoryview) -> memoryview:
-        """Take of ``data`` what belongs to this message; the rest."""
-        count = min(len(data), self._length - self._arrived)
-        self._bytes[self._arrived : self._arrived + count] = data[:count]
-        self._arrived += count
-        upto = len(self._words) if self.whole else self._arrived // 8
-        part = self._words[self._unmasked : upto]
-        np.bitwise_xor(part, self._mask, part)
-        self._unmasked = upto
-        return data[count:]
-
-
-def _size(data: memoryview) -> tuple[int, int] | None:
-    """The lengths of a frame's header, mask included, and of its payload; None if that is not known yet.
-
-    A frame without a mask counts as one that is too long: the library refuses it.
+    What arrives of a message that has begun goes straight to where it will stay, and is in no other memory.
     """
-    if len(data) < 2:
-        return None
-    short = data[1] & 0x7F
-    header = 6 if short < 126 else 8 if short == 126 else 14
-    if len(data) < header:
-        return None
-    if not data[1] & _MASKED:
-        return header, 2**63
-    return header, short if short < 126 else int.from_bytes(data[2 : header - 4], "big")
 
+    def __init__(self, owner: StreamProtocol) -> None:
+        self._owner = owner
+        self._beginning = memoryview(bytearray(BEGINNING))
+        self._straight = False
+        """Whether what is read now goes to its place."""
+        self.eof_received = owner.eof_received  # type: ignore[method-assign]
+        self.connection_lost = owner.connection_lost  # type: ignore[method-assign]
+        self.pause_writing = owner.pause_writing  # type: ignore[method-assign]
+        self.resume_writing = owner.resume_writing  # type: ignore[method-assign]
 
-def _header(kind: int, length: int) -> bytes:
-    """What goes before a message."""
-    if length < 126:
-        return bytes([kind, length])
-    if length < 2**16:
-        return bytes([kind, 126]) + length.to_bytes(2, "big")
-    return bytes([kind, 127]) + length.to_bytes(8, "big")
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where to read to now."""
+        place = self._owner.place
+        self._straight = place is not None
+        return self._beginning if place is None else place
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """So many bytes were."""
+        if self._straight:
+            self._owner.placed(nbytes)
+        else:
+            self._owner.data_received(self._beginning[:nbytes])

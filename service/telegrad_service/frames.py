@@ -1,0 +1,78 @@
+"""Frames of WebSocket, as the server reads and writes them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+TEXT, BINARY = 0x81, 0x82
+"""The first byte of a message that is one frame."""
+CONTROL = (0x88, 0x89, 0x8A)
+"""The first byte of a close, a ping, a pong."""
+_MASKED = 0x80
+PART = 2**16
+"""Bytes of a message that are read at a time, and unmasked while they are in the cache."""
+
+
+class Arriving:
+    """A masked message that is arriving: unmasked piece by piece, where it will stay."""
+
+    def __init__(self, length: int, mask: bytes) -> None:
+        self._words = np.empty((length + 7) // 8, np.uint64)
+        self._bytes = self._words.data.cast("B") if length else memoryview(bytearray())
+        self._mask = np.frombuffer(mask * 2, np.uint64)[0]
+        self._length, self._arrived, self._unmasked = length, 0, 0
+
+    @property
+    def whole(self) -> bool:
+        """Whether all of it is here."""
+        return self._arrived == self._length
+
+    @property
+    def message(self) -> memoryview:
+        """Its bytes."""
+        return self._bytes[: self._length]
+
+    @property
+    def room(self) -> memoryview:
+        """Where its next bytes will stay."""
+        return self._bytes[self._arrived : min(self._length, self._arrived + PART)]
+
+    def fill(self, count: int) -> None:
+        """So many bytes have arrived there."""
+        self._arrived += count
+        upto = len(self._words) if self.whole else self._arrived // 8
+        part = self._words[self._unmasked : upto]
+        np.bitwise_xor(part, self._mask, part)
+        self._unmasked = upto
+
+    def take(self, data: memoryview) -> memoryview:
+        """Take of ``data`` what belongs to this message; the rest."""
+        count = min(len(data), self._length - self._arrived)
+        self._bytes[self._arrived : self._arrived + count] = data[:count]
+        self.fill(count)
+        return data[count:]
+
+
+def size_of(data: memoryview) -> tuple[int, int] | None:
+    """The lengths of a frame's header, mask included, and of its payload; None if that is not known yet.
+
+    A frame without a mask counts as one that is too long: the library refuses it.
+    """
+    if len(data) < 2:
+        return None
+    short = data[1] & 0x7F
+    header = 6 if short < 126 else 8 if short == 126 else 14
+    if len(data) < header:
+        return None
+    if not data[1] & _MASKED:
+        return header, 2**63
+    return header, short if short < 126 else int.from_bytes(data[2 : header - 4], "big")
+
+
+def head(kind: int, length: int) -> bytes:
+    """What goes before a message."""
+    if length < 126:
+        return bytes([kind, length])
+    if length < 2**16:
+        return bytes([kind, 126]) + length.to_bytes(2, "big")
+    return bytes([kind, 127]) + length.to_bytes(8, "big")
