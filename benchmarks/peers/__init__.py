@@ -1,18 +1,21 @@
 """Peers that are servers: each is a script beside this file, in a process of its own, that times itself.
 
 A script starts its server on a free port of 127.0.0.1, says that it is ready, and then answers how long so many calls
-from its client took. It ends, and its server with it, when its standard input does: at the latest when this process
-ends, however that comes. ``make bench`` installs what the scripts need in an environment of their own.
+from its client took. When it is not its turn it stands still, with all its processes: torch's RPC looks for messages
+without end, which takes a core. It ends, and its server with it, when its standard input does: at the latest when this
+process ends, however that comes; the system wakes a group of processes whose last parent is gone, to tell them so.
+``make bench`` installs what the scripts need in an environment of their own.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -44,9 +47,16 @@ class Peer:
     def seconds(self, count: int) -> float:
         """How long so many calls took there."""
         assert self._process.stdin is not None
+        _signal(self._process, signal.SIGCONT)
         self._process.stdin.write(f"{count}\n")
         self._process.stdin.flush()
-        return float(self.expect())
+        taken = float(self.expect())
+        self.stand_still()
+        return taken
+
+    def stand_still(self) -> None:
+        """Have it take no part of the machine until it is asked again."""
+        _signal(self._process, signal.SIGSTOP)
 
 
 @contextmanager
@@ -63,16 +73,25 @@ def peer(script: str, *arguments: str, python: Path = OWN) -> Iterator[Peer]:
             stderr=complaints,
             text=True,
             env={**os.environ, "NO_PROXY": LOOPBACK, "no_proxy": LOOPBACK},
+            process_group=0,
         )
         try:
             started = Peer(script, process, complaints)
             started.expect()
+            started.stand_still()
             yield started
         finally:
             _end(process)
 
 
+def _signal(process: subprocess.Popen[str], number: signal.Signals) -> None:
+    """Tell a script and whatever it started; one that has ended says why when it is expected to answer."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
+
+
 def _end(process: subprocess.Popen[str]) -> None:
+    _signal(process, signal.SIGCONT)
     try:
         process.communicate(timeout=END_S)  # closes its input
     except subprocess.TimeoutExpired:

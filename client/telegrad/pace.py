@@ -20,8 +20,12 @@ AHEAD_STEPS = 4
 AHEAD_S = 2.0
 """What was recorded so long ago is sent when the next instruction is recorded. Without a thread: one that woke up
 between two instructions would tear steps apart, and who records nothing more has nothing to gain."""
-LEAD_BYTES = 2**20
-"""So far the recording runs ahead of a busy server. Then it is sent, and if there is no room for it, waits."""
+LEAD_BYTES = 2**18
+"""So far the recording runs ahead of a busy server, to where a step ends if there are any. Then it is sent, and if
+there is no room for it, waits: while one long message is read, nothing runs, and while it runs, nothing is read."""
+
+TRAINING = 4
+"""Who has sent so many messages since a training step ended does not train, or not now."""
 
 
 class Pace:
@@ -30,7 +34,7 @@ class Pace:
     ``due`` and ``enough`` are for whoever records: past either of them, and before every upload, it is time to ask.
     """
 
-    __slots__ = ("_steps", "due", "enough")
+    __slots__ = ("_messages", "_steps", "due", "enough")
 
     def __init__(self) -> None:
         self.due = 0.0
@@ -39,6 +43,8 @@ class Pace:
         """How many instructions are: any number where a training step has just ended."""
         self._steps = 0
         """How many steps ended since a value was waited for."""
+        self._messages = TRAINING
+        """How many ended since a step did; the messages of a loop that trains are ended nowhere else."""
 
     def begin(self) -> None:
         """Note that the first instruction of a message is recorded."""
@@ -49,10 +55,16 @@ class Pace:
         if self.enough:
             self.enough = 0
             self._steps += 1
+            self._messages = 0
 
     def go_on(self) -> None:
-        """Note that the next step begins, or the next message."""
+        """Note that the next step begins."""
         self.enough = AHEAD_INSTRUCTIONS
+
+    def end_message(self) -> None:
+        """Note that the next message begins, which may have its first instruction a while later."""
+        self.enough = AHEAD_INSTRUCTIONS
+        self._messages += 1
 
     def note_wait(self) -> None:
         """Note that somebody waits for a value: whoever does after each step gains nothing by another message."""
@@ -62,10 +74,12 @@ class Pace:
         """Whether so many instructions, which upload so many bytes, are to go to a server now."""
         if under_way.error is not None:
             return False  # nothing more runs until somebody has heard of it
-        if is_full(length, nbytes) or nbytes >= LEAD_BYTES:
+        stepped = not self.enough
+        between = stepped or self._messages >= TRAINING
+        if is_full(length, nbytes) or (between and nbytes >= LEAD_BYTES):
             return True
-        stepped = not self.enough and (nbytes >= AHEAD_BYTES or self._steps >= AHEAD_STEPS)
-        worthwhile = stepped or length >= AHEAD_INSTRUCTIONS or monotonic() > self.due
+        enough = stepped and (nbytes >= AHEAD_BYTES or self._steps >= AHEAD_STEPS)
+        worthwhile = enough or length >= AHEAD_INSTRUCTIONS or monotonic() > self.due
         return worthwhile and under_way.is_welcome(nbytes)
 
 

@@ -263,7 +263,7 @@ class Recorder:
         if self._foresight is not None and not (self.closed or self.failed or self.profiled or self.watched):
             self.ahead, self.learning = self._foresight.begin(), self._foresight.learning
             self.notes = self._foresight.notes() if self.learning and self.ahead is None else None
-        self.pace.go_on()
+        self.pace.end_message()
         return recording
 
     def free_dead(self) -> None:

@@ -47,6 +47,26 @@ def test_steps_go_out_before_anybody_waits(server: str) -> None:
         assert session.requests == sent + 1
 
 
+@pytest.mark.parametrize("read_every", [1, 10])
+def test_a_step_is_not_torn_however_much_it_uploads(server: str, read_every: int) -> None:
+    """Its images are sent with its labels, and with what is made of them."""
+    images, labels = np.zeros((1024, 512), np.float32), np.zeros(1024, np.int64)
+    with tg.connect(server) as session:
+        layer = tg.nn.Linear(512, 5)
+        optimizer = tg.optim.SGD(layer.parameters(), lr=0.1)
+        for turn in range(1, 31):
+            if turn == 11:
+                sent = session.requests
+            x = tg.tensor(images).reshape(1024, 512)
+            loss = tg.nn.functional.cross_entropy(layer(x), tg.tensor(labels))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            if turn % read_every == 0:
+                loss.item()
+        assert session.requests - sent <= 20
+
+
 def test_in_this_process_nothing_runs_before_it_is_needed() -> None:
     with tg.connect("local://") as session:
         train(tg)
