@@ -25,8 +25,11 @@ from . import progress
 from .connection import CONNECT_S
 from .frames import BINARY, CLOSE, CONTINUATION, FINAL, MASKED, PING, PONG, TEXT, head, header_size, mask
 
-PIECE = 2**18
-"""Bytes of a piece that is masked while it is in the cache."""
+PIECE, SHOWN = 2**20, 2**18
+"""Bytes that are masked, and then sent: what still fits the cache, for each call has its price; and where somebody
+watches how far it is, what a slow network takes in a moment."""
+FIRST = 2**16
+"""Bytes that are received at most of what is not known yet; of a long answer the rest goes straight to its place."""
 TOLD = 2**20
 """Bytes that are received at most before it is told how far it is, however much there is."""
 SPIN_S = 1e-3
@@ -73,7 +76,7 @@ class WebSocket:
         self._parts: list[bytes | memoryview] = []
         """What has arrived of a message that comes in several frames."""
         self._kind = BINARY
-        self._scratch = bytearray(_ROOM + PIECE)
+        self._scratch = bytearray(_ROOM + (SHOWN if self._watched else PIECE))
         self._brief = False
         """Whether the last wait was so short that spinning would have done."""
         self._selector = _Selector()
@@ -108,7 +111,7 @@ class WebSocket:
         if not protocol.events_received():  # no switch of protocols: an answer with a body
             protocol.receive_data(bytes(self._unread))
             while not (events := protocol.events_received()):
-                data = self._socket.recv(PIECE)
+                data = self._socket.recv(FIRST)
                 protocol.receive_data(data) if data else protocol.receive_eof()
                 if not data:
                     events = protocol.events_received()
@@ -227,7 +230,7 @@ class WebSocket:
         started = time.perf_counter()
         data = self._spin() if self._brief else None
         if data is None:
-            data = self._socket.recv(PIECE)
+            data = self._socket.recv(FIRST)
             self._brief = time.perf_counter() - started < SPIN_S and not self._secure
         if not data:
             raise Closed
@@ -241,7 +244,7 @@ class WebSocket:
             until = time.perf_counter() + SPIN_S
             while time.perf_counter() < until:
                 try:
-                    return self._socket.recv(PIECE)
+                    return self._socket.recv(FIRST)
                 except BlockingIOError:
                     _let_others()
         finally:
