@@ -15,6 +15,7 @@ import torch
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
+from threadpoolctl import threadpool_info
 
 import telegrad as tg
 
@@ -45,10 +46,20 @@ def machine() -> dict[str, str]:
         "python": platform.python_version(),
         "telegrad": tg.__version__,
         "numpy": np.__version__,
+        "its BLAS": blas(),
         "torch": torch.__version__,
         "torch threads": str(torch.get_num_threads()),
         **peers.versions(),
     }
+
+
+def blas() -> str:
+    """NumPy's BLAS, and for which processors the kernels are that it has chosen, or was made to choose."""
+    found = next((pool for pool in threadpool_info() if "numpy" in pool["filepath"]), None)
+    if found is None:
+        return "unknown"
+    forced = " by OPENBLAS_CORETYPE" if "OPENBLAS_CORETYPE" in os.environ else ""
+    return f"{found['internal_api']} {found['version']} for {found.get('architecture', 'any')}{forced}"
 
 
 def processor() -> str:

@@ -2,7 +2,7 @@
 
 A fresh batch is sent each time, or the dataset is uploaded once and each step names its rows. The loss is read after
 every tenth step, as a loop that prints now and then does, or after every one, which waits for the server each time.
-Both sides read alike.
+Both sides read alike. What the same costs by hand, with a socket and NumPy, is shown for scale.
 """
 
 from __future__ import annotations
@@ -114,6 +114,13 @@ def over_rpc() -> Iterator[tuple[Side, Side]]:
         yield turn, theirs
 
 
+@contextmanager
+def bare(under_way: int) -> Iterator[tuple[Side, Side]]:
+    """The step by hand on a server of its own, without a graph and without us, and in this process."""
+    with peer("mlp_bare.py", str(under_way), python=Path(sys.executable)) as ours:
+        yield ours, loop(network(torch)[1], fresh(torch), 10 if under_way > 1 else 1)
+
+
 WHAT = "MLP 784-128-10 step over loopback"
 
 
@@ -133,4 +140,6 @@ SUITES = [
     suite("dataset uploaded once", 0.9, 10, resident=True),
     suite("dataset uploaded once, compiled", 0.6, 10, resident=True, compile=True),
     Timed(f"{WHAT}, fresh batch, loss read every 10 steps", RPC, 0.3, over_rpc),
+    Timed(f"{WHAT}, by hand: a socket and NumPy, four under way", IN_PROCESS, None, partial(bare, 4)),
+    Timed(f"{WHAT}, by hand, each waited for", IN_PROCESS, None, partial(bare, 1)),
 ]
