@@ -80,7 +80,8 @@ class ShadowValues(Values):
         """Note that the tensor has a gradient now."""
         if isinstance(tensor, Meta):
             once.Error.backward(None)  # the only leaves without a session stand behind such a function's gradients
-        self.received.append(tensor)
+        if tensor._requires_grad:
+            self.received.append(tensor)
 
 
 class RecordedGraphValues(GraphValues):
@@ -124,4 +125,5 @@ class RecordedGraphValues(GraphValues):
 
     def accumulate(self, tensor: Any, grad: Any, private: bool) -> None:
         """Note that the tensor has a new gradient: the sum of the present one and this."""
-        self.received.append((tensor, grad))
+        if tensor._requires_grad:
+            self.received.append((tensor, grad))

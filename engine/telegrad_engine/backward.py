@@ -17,6 +17,7 @@ from typing import Any
 
 from .errors import GraphFreed
 from .graph import FREED, Node
+from .hooks import run_stored
 from .modes import no_grad, state
 from .stale import FREED_TEXT, free, modified_since
 
@@ -61,6 +62,22 @@ class Values:
     def calling(self) -> AbstractContextManager[None]:
         """Holds while hooks are called: what they compute is recorded only under ``create_graph``."""
         return nullcontext() if self.recording else no_grad()
+
+    def accumulate(self, tensor: Any, grad: Any, private: bool) -> None:
+        """Add a gradient to a leaf's, which is to have none if it was frozen since, and call what waits for that.
+
+        With ``private`` nobody else has the gradient.
+        """
+        if tensor._requires_grad:
+            self.gather(tensor, grad, private)
+        hooks = tensor._hooks
+        if hooks is not None and hooks.stored is not None:
+            with self.calling():
+                run_stored(tensor, hooks.stored)
+
+    def gather(self, tensor: Any, grad: Any, private: bool) -> None:
+        """Add a gradient to ``tensor.grad``."""
+        raise NotImplementedError
 
     def data(self, grad: Any) -> Any:
         """What has the gradient's shape and dtype."""

@@ -12,7 +12,7 @@ from .backward import Values, _Pass
 from .dtypes import FLOATING
 from .functions import Functions
 from .graph import Node
-from .hooks import run_hooks, run_stored
+from .hooks import run_hooks
 from .modes import state
 from .quick import handed_to
 from .quick_pass import QuickPass
@@ -106,7 +106,7 @@ class ArrayValues(Values):
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> Tensor:
         return Tensor(np.zeros(shape, dtype))
 
-    def accumulate(self, tensor: Any, grad: Any, private: bool) -> None:
+    def gather(self, tensor: Any, grad: Any, private: bool) -> None:
         """Add a gradient to ``tensor.grad``, in place if there is one, without a copy if nobody else holds it.
 
         In place even if the present one has a history: nothing is recorded here, and torch does so too.
@@ -118,7 +118,6 @@ class ArrayValues(Values):
         else:
             steal = private and type(grad) is ndarray and grad.flags.owndata
             tensor._grad = Tensor(grad if steal else np.array(grad))
-        after_accumulate(tensor)
 
 
 ARRAYS = ArrayValues()
@@ -129,14 +128,6 @@ def _sum_to(grad: Any, shape: tuple[int, ...]) -> Any:
     lead = grad.ndim - len(shape)
     axes = tuple(range(lead)) + tuple(i + lead for i, n in enumerate(shape) if n == 1 and grad.shape[i + lead] != 1)
     return grad.sum(axis=axes, keepdims=True).reshape(shape)
-
-
-def after_accumulate(tensor: Any, values: Values = ARRAYS) -> None:
-    """Run the hooks that wait for a leaf's gradient to be stored."""
-    hooks = tensor._hooks
-    if hooks is not None and hooks.stored is not None:
-        with values.calling():
-            run_stored(tensor, hooks.stored)
 
 
 class GraphValues(Values):
@@ -217,10 +208,9 @@ class GraphValues(Values):
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
         return self.F.zeros(shape, dtype=dtype)
 
-    def accumulate(self, tensor: Any, grad: Any, private: bool) -> None:
+    def gather(self, tensor: Any, grad: Any, private: bool) -> None:
         """Add a gradient to ``tensor.grad`` out of place: the sum has a history."""
         tensor._grad = grad if tensor._grad is None else tensor._grad + grad
-        after_accumulate(tensor, self)
 
 
 def _edge_of_input(node: Node) -> list[int]:

@@ -260,11 +260,42 @@ def many_uses(lib: Any) -> Any:
     return x.grad
 
 
+def frozen_before_its_pass(lib: Any) -> Any:
+    """Hooks are called all the same."""
+    x, had, held = leaf(lib, 1, 2), leaf(lib, 3, 4), leaf(lib, 5, 6)
+    (had * had).sum().backward()
+    seen = []
+    x.register_hook(lambda grad: seen.append(grad.tolist()))
+    x.register_post_accumulate_grad_hook(lambda tensor: seen.append(tensor.grad))
+    y = (x * had * held).sum()
+    x.requires_grad_(False)
+    had.requires_grad_(False)
+    y.backward(retain_graph=True)
+    frozen = x.grad, had.grad.tolist(), held.grad.tolist()
+    x.requires_grad_(True)
+    y.backward(create_graph=True)
+    return frozen, seen, x.grad.detach(), had.grad, held.grad.detach()
+
+
+def frozen_in_one_of_many_rounds(lib: Any) -> Any:
+    weight, bias, found = leaf(lib, 1, 2), leaf(lib, 0.5, 1), []
+    for turn in range(12):
+        loss = (weight * turn + bias).square().sum()
+        weight.requires_grad_(turn != 8)
+        loss.backward()
+        found.append((None if weight.grad is None else weight.grad.tolist(), bias.grad.tolist()))
+        weight.requires_grad_(True)
+        weight.grad = bias.grad = None
+    return found
+
+
 PROGRAMS: list[Callable[[Any], Any]] = [
     accumulates,
     zeroed_between,
     replaced,
     held_across_backwards,
+    frozen_before_its_pass,
+    frozen_in_one_of_many_rounds,
     two_leaves_do_not_share,
     retained,
     second_order,

@@ -106,6 +106,19 @@ def test_only_leaves_change_requires_grad() -> None:
     both(lambda t: (leaf(t) * 2).requires_grad_().requires_grad)
 
 
+@pytest.mark.parametrize("create_graph", [False, True])
+@pytest.mark.filterwarnings("ignore:Using backward.. with create_graph=True")
+def test_a_leaf_that_is_frozen_before_its_pass_gets_nothing(create_graph: bool) -> None:
+    def run(t: Any) -> Any:
+        x, w = leaf(t), leaf(t)
+        y = (x * w).sum()
+        x.requires_grad_(False)
+        y.backward(create_graph=create_graph)
+        return x.grad is None, w.grad.detach()
+
+    both(run)
+
+
 def test_retain_grad() -> None:
     def run(t: Any) -> Any:
         x = leaf(t)

@@ -24,7 +24,7 @@ from ..modes import state
 from ..registry import NO_ATTRS, Op
 from ..tensor import Tensor
 from ..tracked import Tracked
-from ..values import ArrayValues, GraphValues, RawFunctions, after_accumulate
+from ..values import ArrayValues, GraphValues, RawFunctions
 
 ENGINE: Any = sys.modules[Tensor.__module__]
 """tensor.py, whose functions a profile replaces; as an attribute of the package it is the function of that name."""
@@ -168,7 +168,7 @@ class DeviceValues(ArrayValues):
         """The tensor that a Function's backward is given where no gradient arrived."""
         return self._device.Tensor(self._device.backend.zeros(shape, dtype))
 
-    def accumulate(self, tensor: Any, grad: Any, private: bool) -> None:
+    def gather(self, tensor: Any, grad: Any, private: bool) -> None:
         """Add a gradient to ``tensor.grad``, in place if there is one."""
         present = tensor._grad
         if present is None:
@@ -176,7 +176,6 @@ class DeviceValues(ArrayValues):
         else:
             present._store(present._data + grad)
             present._cell[0] += 1
-        after_accumulate(tensor)
 
 
 _devices: dict[str, Device | None] = {"cpu": None}
