@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 REPEATS = 40
+SETTLED_S = 0.02
+"""How long a side runs before it is measured: for some 5 ms the threads of OpenMP that the other one had look for work,
+on the same cores."""
 Call = Callable[[], object]
 
 
@@ -79,15 +82,17 @@ class Timed(NamedTuple):
     def measure(self, advance: Callable[[float], None]) -> Result:
         """The median milliseconds of each side; ``advance`` is told what part of the work is done.
 
-        The sides take turns in blocks, so that whatever else the machine does falls on both. The first block
-        of a turn is not counted: thread pools of two libraries on the same cores disturb each other there.
+        The sides take turns in blocks, so that whatever else the machine does falls on both. The first blocks
+        of a turn are not counted: thread pools of two libraries on the same cores disturb each other there.
         """
         times: tuple[list[float], list[float]] = ([], [])
         try:
             with self.sides() as sides:
                 for _ in range(self.repeats):
                     for side, taken in zip(sides, times, strict=True):
-                        _seconds(side, self.block)
+                        began = time.perf_counter()
+                        while time.perf_counter() - began < SETTLED_S:
+                            _seconds(side, self.block)
                         taken.append(_seconds(side, self.block) / self.block * 1e3)
                     advance(1 / self.repeats)
         except Unavailable as reason:
