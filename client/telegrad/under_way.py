@@ -7,13 +7,12 @@ from collections import deque
 from telegrad_engine.answer import Answer
 from telegrad_engine.errors import TelegradError
 
-from .pace import AHEAD_BYTES, FULL_BYTES
+from .pace import FULL_BYTES
 from .recording import Recording
 from .transports import Transport
 
-AHEAD_PROGRAMS, AHEAD_UPLOADS = 2, 3
-"""With one program that runs and one behind it a server is busy: it gains nothing by more, but by longer ones. Of those
-that upload much another one can be on its way, and longer ones are read and run one after the other."""
+AHEAD_PROGRAMS = 2
+"""With one program that runs and one behind it a server is busy: it gains nothing by more, but by longer ones."""
 
 
 class UnderWay:
@@ -52,8 +51,7 @@ class UnderWay:
         """Whether such a program may be sent without a wait, and the server has not enough to do as it is."""
         while self._sent and self.error is None and self._transport.answered:
             self._settle()
-        most = AHEAD_PROGRAMS if nbytes < AHEAD_BYTES else AHEAD_UPLOADS
-        return self.error is None and len(self._sent) < most and not self._is_full(nbytes)
+        return self.error is None and len(self._sent) < AHEAD_PROGRAMS and not self._is_full(nbytes)
 
     def land(self) -> tuple[Recording, Answer] | None:
         """Wait for all answers, up to the first that failed: the last program and what it brings back, if it has."""

@@ -9,8 +9,8 @@ TEXT, BINARY = 0x81, 0x82
 CONTROL = (0x88, 0x89, 0x8A)
 """The first byte of a close, a ping, a pong."""
 _MASKED = 0x80
-PART = 2**16
-"""Bytes of a message that are read at a time, and unmasked while they are in the cache."""
+SHORT, PART = 2**19, 2**16
+"""Bytes that are read at a time and then unmasked: all of a message that stays in the cache, parts of a longer one."""
 
 
 class Arriving:
@@ -21,6 +21,7 @@ class Arriving:
         self._bytes = self._words.data.cast("B") if length else memoryview(bytearray())
         self._mask = np.frombuffer(mask * 2, np.uint64)[0]
         self._length, self._arrived, self._unmasked = length, 0, 0
+        self._part = length if length <= SHORT else PART
 
     @property
     def whole(self) -> bool:
@@ -35,7 +36,7 @@ class Arriving:
     @property
     def room(self) -> memoryview:
         """Where its next bytes will stay."""
-        return self._bytes[self._arrived : min(self._length, self._arrived + PART)]
+        return self._bytes[self._arrived : min(self._length, self._arrived + self._part)]
 
     def fill(self, count: int) -> None:
         """So many bytes have arrived there."""

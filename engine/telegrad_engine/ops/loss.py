@@ -140,9 +140,11 @@ def _is_plain(xp: Any, target: Any, input: Any, ignore_index: int) -> bool:
     """Whether every target is a class, and none can be the ignored one."""
     if not target.size:
         return False
-    least, most = target.min(), target.max()
-    within = (least >= 0) & (most < input.shape[_class_dim(input.ndim)])
-    return bool(xp.holds(within & ((least > ignore_index) | (most < ignore_index)), True))
+    least, most, classes = target.min(), target.max(), input.shape[_class_dim(input.ndim)]
+    plain = (least >= 0) & (most < classes)
+    if 0 <= ignore_index < classes:
+        plain = plain & ((least > ignore_index) | (most < ignore_index))
+    return bool(xp.holds(plain, True))
 
 
 def _at_class(xp: Any, safe: Any, ndim: int) -> tuple[Any, ...]:
