@@ -13,43 +13,20 @@ import sys
 os.environ["OPENBLAS_NUM_THREADS"] = "1"  # the other core is the client's, as beside a server of ours
 import numpy as np
 from calls import LOOPBACK, answer, end_with_input, serving
+from mlp_by_hand import Net
 from raw_socket import receive
 
-ROWS, WIDTH, HIDDEN, CLASSES, RATE = 64, 784, 128, 10, np.float32(0.01)
+ROWS, WIDTH, HIDDEN, CLASSES = 64, 784, 128, 10
 LOSS_BYTES = 4
 
 
-class Net:
-    """The network, and its step."""
-
-    def __init__(self) -> None:
-        rng = np.random.default_rng(0)
-        self.w1 = rng.uniform(-0.03, 0.03, (WIDTH, HIDDEN)).astype(np.float32)
-        self.w2 = rng.uniform(-0.09, 0.09, (HIDDEN, CLASSES)).astype(np.float32)
-        self.b1, self.b2 = np.zeros(HIDDEN, np.float32), np.zeros(CLASSES, np.float32)
-
-    def step(self, images: np.ndarray, labels: np.ndarray) -> np.floating:
-        """Move the parameters against the gradient of the mean cross entropy, which is returned."""
-        rows = np.arange(ROWS)
-        hidden = np.maximum(images @ self.w1 + self.b1, 0)
-        scores = hidden @ self.w2 + self.b2
-        scores -= scores.max(1, keepdims=True)
-        grad = np.exp(scores)
-        totals = grad.sum(1, keepdims=True)
-        loss = (np.log(totals[:, 0]) - scores[rows, labels]).mean()
-        grad /= totals
-        grad[rows, labels] -= 1
-        grad /= ROWS
-        grad_hidden = grad @ self.w2.T * (hidden > 0)
-        changes = images.T @ grad_hidden, grad_hidden.sum(0), hidden.T @ grad, grad.sum(0)
-        for parameter, change in zip((self.w1, self.b1, self.w2, self.b2), changes, strict=True):
-            change *= RATE
-            parameter -= change
-        return np.float32(loss)
-
-
 def serve(port: int) -> None:
-    net, buffer = Net(), bytearray(ROWS * (4 * WIDTH + 8))
+    rng = np.random.default_rng(0)
+    first, second = (
+        rng.uniform(-0.05, 0.05, shape).astype(np.float32) for shape in ((WIDTH, HIDDEN), (HIDDEN, CLASSES))
+    )
+    net = Net(first, np.zeros(HIDDEN, np.float32), second, np.zeros(CLASSES, np.float32))
+    buffer = bytearray(ROWS * (4 * WIDTH + 8))
     images = np.frombuffer(buffer, np.float32, ROWS * WIDTH).reshape(ROWS, WIDTH)
     labels = np.frombuffer(buffer, np.int64, ROWS, images.nbytes)
     with socket.create_server((LOOPBACK, port)) as listening:
