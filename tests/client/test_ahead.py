@@ -67,6 +67,17 @@ def test_a_step_is_not_torn_however_much_it_uploads(server: str, read_every: int
         assert session.requests - sent <= 20
 
 
+def test_who_has_trained_is_sent_ahead_all_the_same(server: str) -> None:
+    with tg.connect(server) as session:
+        weight = train(tg)
+        for _ in range(4):
+            weight.sum().item()
+        sent = session.requests
+        sums = [tg.tensor(batch).sum() for batch in BATCHES]
+        assert session.requests > sent
+        np.testing.assert_allclose([x.item() for x in sums], BATCHES.sum((1, 2)), rtol=1e-3)
+
+
 def test_in_this_process_nothing_runs_before_it_is_needed() -> None:
     with tg.connect("local://") as session:
         train(tg)
