@@ -22,7 +22,7 @@ MAX_ANSWERS = 64
 MAX_BYTES = 16 * 2**20
 NOT_DONE = 503
 """The status of a request that did not happen: its number stays free. After any other, something may have."""
-_ROW = 512
+_ROW = 1024
 """Bytes that are summed up word by word."""
 
 
