@@ -118,6 +118,8 @@ CLASSES = [
     case(T(4, 3), I(4, high=3), T(3, low=0.5, high=2, constant=True)),
     case(T(4, 3), I(4, high=3), T(3, low=0.5, high=2)),
     case(T(4, 3), T(4, values=[0, 1, 1, 2], dtype="int64"), ignore_index=1),
+    case(T(4, 3), T(4, values=[0, 1, 1, 2], dtype="int64"), ignore_index=0),
+    case(T(4, 3), T(4, values=[0, 1, 1, 2], dtype="int64"), ignore_index=2),
     case(T(3), T(values=2, dtype="int64")),
     case(T(2, 3, 4), I(2, 4, high=3)),
     case(T(0, 3), I(0, high=3), reduction="sum"),
