@@ -44,7 +44,7 @@ def test_programs_are_answered_in_order_as_they_are_posted(session: SessionClien
     assert session.get().json()["sequence"] == 11
 
 
-@pytest.mark.parametrize("size", [0, 1, 31, 2**10, 2**14 + 1, 2**16, 2**20 + 3])
+@pytest.mark.parametrize("size", [0, 1, 31, 2**10, 2**14 + 1, 2**16, 2**19 - 5, 2**20 + 3])
 def test_messages_of_all_sizes(talk: Talk, size: int) -> None:
     x = np.random.default_rng(size).integers(0, 256, size, dtype=np.uint8)
     np.testing.assert_array_equal(talk.ask(1, UP, fetch("x"), x=x)["arrays"]["x"], x)
@@ -207,6 +207,21 @@ def test_however_the_bytes_are_cut(session: SessionClient, raw: Raw, piece: int)
     answers = [payload for first, payload in got if first == 0x82]
     np.testing.assert_array_equal(load(answers[-1])["x"], x + 1)
     assert [dict(deserialize(a)) for a in answers[:2]] == [{}, {}]
+
+
+@pytest.mark.parametrize("sizes", [(20_001, 600_003, 30), (2**14, 2**14 - 300, 2**16 + 1), (700_000, 700_001, 700_002)])
+def test_messages_without_a_pause_between_them(raw: Raw, sizes: tuple[int, ...]) -> None:
+    arrays = [np.random.default_rng(size).integers(0, 256, size, dtype=np.uint8) for size in sizes]
+    sent = b""
+    for number, array in enumerate(arrays, 1):
+        instructions = {"op": "tensor", "out": [f"x{number}"]}, fetch(f"x{number}")
+        body = container(number, *instructions, seen=0, **{f"x{number}": array})
+        sent += written(0x82, body) + written(0x89, b"are you there")
+    raw.socket.sendall(sent)
+    got = [raw.frame() for _ in range(2 * len(sizes))]
+    answers = [load(payload) for first, payload in got if first == 0x82]
+    for number, (answer, array) in enumerate(zip(answers, arrays, strict=True), 1):
+        np.testing.assert_array_equal(answer[f"x{number}"], array)
 
 
 def test_a_message_in_several_frames(session: SessionClient, raw: Raw) -> None:
