@@ -16,7 +16,7 @@ FULL_INSTRUCTIONS, FULL_BYTES = 10_000, 32 * 2**20
 AHEAD_INSTRUCTIONS, AHEAD_BYTES = 1_000, 64 * 2**10
 """So much is worth a message of its own, unless the server is busy."""
 AHEAD_STEPS = 4
-"""So many training steps, too, if no value was waited for meanwhile."""
+"""A training step is, too, where no value is waited for within so many: one that is looked at at once would be torn."""
 AHEAD_S = 2.0
 """What was recorded so long ago is sent when the next instruction is recorded. Without a thread: one that woke up
 between two instructions would tear steps apart, and who records nothing more has nothing to gain."""
@@ -34,15 +34,15 @@ class Pace:
     ``due`` and ``enough`` are for whoever records: past either of them, and before every upload, it is time to ask.
     """
 
-    __slots__ = ("_messages", "_steps", "due", "enough")
+    __slots__ = ("_messages", "_steps", "_stride", "due", "enough")
 
     def __init__(self) -> None:
         self.due = 0.0
         """When what is recorded is old."""
         self.enough = AHEAD_INSTRUCTIONS
         """How many instructions are: any number where a training step has just ended."""
-        self._steps = 0
-        """How many steps ended since a value was waited for."""
+        self._steps = self._stride = 0
+        """How many steps ended since a value was waited for, and how many between that and the one before."""
         self._messages = TRAINING
         """How many ended since a step did; the messages of a loop that trains are ended nowhere else."""
 
@@ -68,7 +68,7 @@ class Pace:
 
     def note_wait(self) -> None:
         """Note that somebody waits for a value: whoever does after each step gains nothing by another message."""
-        self._steps = 0
+        self._stride, self._steps = self._steps, 0
 
     def is_time(self, length: int, nbytes: int, under_way: UnderWay) -> bool:
         """Whether so many instructions, which upload so many bytes, are to go to a server now."""
@@ -78,7 +78,8 @@ class Pace:
         between = stepped or self._messages >= TRAINING
         if is_full(length, nbytes) or (between and nbytes >= LEAD_BYTES):
             return True
-        enough = stepped and (nbytes >= AHEAD_BYTES or self._steps >= AHEAD_STEPS)
+        patient = max(self._steps, self._stride) >= AHEAD_STEPS
+        enough = stepped and (nbytes >= AHEAD_BYTES or patient)
         worthwhile = enough or length >= AHEAD_INSTRUCTIONS or monotonic() > self.due
         return worthwhile and under_way.is_welcome(nbytes)
 

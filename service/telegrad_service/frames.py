@@ -12,16 +12,24 @@ _MASKED = 0x80
 SHORT, PART = 2**19, 2**16
 """Bytes that are read at a time and then unmasked: all of a message that stays in the cache, parts of a longer one."""
 
+_BEFORE = 2
+"""Words in front of an expected message, at the end of which its header is."""
+
 
 class Arriving:
     """A masked message that is arriving: unmasked piece by piece, where it will stay."""
 
     def __init__(self, length: int, mask: bytes) -> None:
         self._words = np.empty((length + 7) // 8, np.uint64)
+        self._begin(length, mask, 0)
+
+    def _begin(self, length: int, mask: bytes, arrived: int) -> None:
         self._bytes = self._words.data.cast("B") if length else memoryview(bytearray())
         self._mask = np.frombuffer(mask * 2, np.uint64)[0]
         self._length, self._arrived, self._unmasked = length, 0, 0
         self._part = length if length <= SHORT else PART
+        if arrived:
+            self.fill(arrived)
 
     @property
     def whole(self) -> bool:
@@ -54,6 +62,29 @@ class Arriving:
         return data[count:]
 
 
+class Room(Arriving):
+    """Memory for a message that is expected, as it is read: its header first, and the rest where it can stay.
+
+    It is as long as ``most``, and ``least`` is read of it at once.
+    """
+
+    def __init__(self, least: int, most: int) -> None:
+        self._header, self._most = _header_size(least), most
+        memory = np.empty((most + 7) // 8 + _BEFORE, np.uint64)
+        self._words = memory[_BEFORE:]
+        begin = 8 * _BEFORE - self._header
+        self.beginning = memory.data.cast("B")[begin : begin + self._header + least]
+        """Where to read to."""
+
+    def begin(self, header: int, length: int, count: int) -> bool:
+        """Be the message that this frame is, of which so many bytes were read; whether that can be."""
+        arrived = count - header
+        if header != self._header or not arrived <= length <= self._most:
+            return False
+        self._begin(length, bytes(self.beginning[header - 4 : header]), arrived)
+        return True
+
+
 def size_of(data: memoryview) -> tuple[int, int] | None:
     """The lengths of a frame's header, mask included, and of its payload; None if that is not known yet.
 
@@ -68,6 +99,10 @@ def size_of(data: memoryview) -> tuple[int, int] | None:
     if not data[1] & _MASKED:
         return header, 2**63
     return header, short if short < 126 else int.from_bytes(data[2 : header - 4], "big")
+
+
+def _header_size(length: int) -> int:
+    return 6 if length < 126 else 8 if length < 2**16 else 14
 
 
 def head(kind: int, length: int) -> bytes:

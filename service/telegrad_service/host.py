@@ -31,7 +31,7 @@ from .settings import Settings
 P = ParamSpec("P")
 GOING_AWAY, ENDED, TAKEN_OVER = 1001, 4404, 4409
 """Why a stream is closed: WebSocket's own code where it has one; the others are ours, after HTTP's statuses."""
-AT_ONCE_S = 1e-3
+AT_ONCE_S = 5e-3
 """Seconds that a program may keep the event loop where nobody else needs it."""
 TINY_S = 1e-4
 """Seconds that it may where others do: to hand it to a thread and back takes the loop as long."""

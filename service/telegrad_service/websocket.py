@@ -11,6 +11,7 @@ the ASGI extension ``telegrad.prompt`` has a function for that (docs/decisions/0
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +22,7 @@ from websockets.protocol import State
 
 from telegrad_engine.program.lending import Lent
 
-from .frames import BINARY, CONTROL, TEXT, Arriving, head, size_of
+from .frames import BINARY, CONTROL, SHORT, TEXT, Arriving, Room, head, size_of
 
 PROMPT, ANSWER_WITH = "telegrad.prompt", "answer_with"
 """The extension, and its function, which takes what may answer messages."""
@@ -30,6 +31,8 @@ Prompt = Callable[[memoryview], Any]
 _NOTHING = memoryview(b"")
 BEGINNING = 2**14
 """Bytes that are read at a time of what is not known yet: a small message is whole then, and copied to its place."""
+LIKE_THESE = 8
+"""How many messages tell how long the next may be."""
 PIECE = 2**19
 """Bytes of what is lent that are copied and sent at a time: they stay in the cache."""
 
@@ -45,6 +48,8 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         """The beginning of a frame of which too little is here to know how long it is."""
         self._frame: Arriving | None = None
         """The message that is arriving."""
+        self._lengths: deque[int] = deque(maxlen=LIKE_THESE)
+        """Of the last messages; empty where they were such that no room is made for the next."""
         self._every_s = float(self.config.ws_ping_interval or 0)
         """Seconds between pings; a client to whom goodbye was said has as many to take something."""
         self._prompt: Prompt | None = None
@@ -67,11 +72,28 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         """Where what arrives next will stay; None if that is not known."""
         return None if self._frame is None else self._frame.room
 
+    @property
+    def room(self) -> Room | None:
+        """Room for the next message, if it is likely to be one that should not be copied to its place."""
+        if not self._lengths or self._head:
+            return None
+        return Room(min(self._lengths), max(self._lengths))
+
     def placed(self, count: int) -> None:
         """So many bytes have arrived there."""
         assert self._frame is not None
         self._frame.fill(count)
         self._deliver_whole(_NOTHING)
+
+    def begun(self, room: Room, count: int) -> None:
+        """So many bytes have arrived there, of whatever it is."""
+        data = room.beginning[:count]
+        size = size_of(data) if self._plain and data[0] == BINARY and self.conn.state is State.OPEN else None
+        if size is not None and room.begin(*size, count):
+            self._frame = room
+            self._deliver_whole(_NOTHING)
+        else:
+            self.data_received(data)
 
     def data_received(self, data: bytes | memoryview) -> None:
         """Take what has arrived, in whatever pieces."""
@@ -113,6 +135,10 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         if self._frame is None or not self._frame.whole:
             return
         message, self._frame = self._frame.message, None
+        if BEGINNING < len(message) <= SHORT:
+            self._lengths.append(len(message))
+        elif self._lengths:
+            self._lengths.clear()
         if self.close_sent:
             return
         # Where more has arrived others wait as well, on the other connections: there is a turn for each.
@@ -254,6 +280,8 @@ class _Reader(asyncio.BufferedProtocol):
         self._beginning = memoryview(bytearray(BEGINNING))
         self._straight = False
         """Whether what is read now goes to its place."""
+        self._room: Room | None = None
+        """Where the next message is read to; None if nothing is known of it."""
         self.eof_received = owner.eof_received  # type: ignore[method-assign]
         self.connection_lost = owner.connection_lost  # type: ignore[method-assign]
         self.pause_writing = owner.pause_writing  # type: ignore[method-assign]
@@ -263,11 +291,18 @@ class _Reader(asyncio.BufferedProtocol):
         """Where to read to now."""
         place = self._owner.place
         self._straight = place is not None
-        return self._beginning if place is None else place
+        if place is not None:
+            return place
+        if self._room is None:
+            self._room = self._owner.room
+        return self._beginning if self._room is None else self._room.beginning
 
     def buffer_updated(self, nbytes: int) -> None:
         """So many bytes were."""
         if self._straight:
             self._owner.placed(nbytes)
+        elif self._room is not None:
+            room, self._room = self._room, None
+            self._owner.begun(room, nbytes)
         else:
             self._owner.data_received(self._beginning[:nbytes])

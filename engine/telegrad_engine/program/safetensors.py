@@ -36,6 +36,7 @@ _DTYPES: dict[str, np.dtype[Any]] = {
     "F32": np.dtype(np.float32),
     "F64": np.dtype(np.float64),
 }
+_MEMBERS = {"dtype", "shape", "data_offsets"}
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
 
@@ -94,10 +95,7 @@ def decode(body: bytes | bytearray | memoryview) -> tuple[dict[str, str], dict[s
         if end > len(buffer) - start:
             raise MalformedRequest(f"safetensors: tensor {name!r:.60} ends beyond the container")
         spans.append((begin, end))
-        count = math.prod(shape)
-        arrays[name] = (
-            np.frombuffer(buffer, dtype, count, start + begin).reshape(shape) if count else np.empty(shape, dtype)
-        )
+        arrays[name] = np.ndarray(shape, dtype, buffer, start + begin) if end > begin else np.empty(shape, dtype)
     _check_spans(sorted(spans), len(buffer) - start)
     return metadata, arrays
 
@@ -119,26 +117,33 @@ def _header(buffer: memoryview) -> tuple[dict[str, Any], int]:
     return header, 8 + length
 
 
-def _entry(name: str, entry: Any) -> tuple[np.dtype[Any], tuple[int, ...], int, int]:
-    def whole(value: Any) -> bool:
-        return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**62
-
-    if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
+def _entry(name: str, entry: Any) -> tuple[np.dtype[Any], list[int], int, int]:
+    if not isinstance(entry, dict) or entry.keys() != _MEMBERS:
         raise MalformedRequest(f"safetensors: tensor {name!r:.60} needs dtype, shape and data_offsets")
-    if entry["dtype"] not in _DTYPES if isinstance(entry["dtype"], str) else True:
-        raise DTypeMismatch(f"safetensors: tensor {name!r:.60} has an unsupported dtype {entry['dtype']!r:.20}")
-    shape, offsets = entry["shape"], entry["data_offsets"]
-    if not isinstance(shape, list) or not all(map(whole, shape)) or len(shape) > 64:
+    word, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
+    dtype = _DTYPES.get(word) if isinstance(word, str) else None
+    if dtype is None:
+        raise DTypeMismatch(f"safetensors: tensor {name!r:.60} has an unsupported dtype {word!r:.20}")
+    if not _are_sizes(shape) or len(shape) > 64:
         raise MalformedRequest(f"safetensors: tensor {name!r:.60} has no proper shape")
-    if not isinstance(offsets, list) or len(offsets) != 2 or not all(map(whole, offsets)):
+    if not _are_sizes(offsets) or len(offsets) != 2:
         raise MalformedRequest(f"safetensors: tensor {name!r:.60} has no proper offsets")
-    dtype = _DTYPES[entry["dtype"]]
     begin, end = offsets
     if end - begin != math.prod(shape) * dtype.itemsize:
         raise MalformedRequest(
-            f"safetensors: tensor {name!r:.60} has {end - begin} bytes for shape {shape} of {entry['dtype']}"
+            f"safetensors: tensor {name!r:.60} has {end - begin} bytes for shape {shape} of {word}"
         )
-    return dtype, tuple(shape), begin, end
+    return dtype, shape, begin, end
+
+
+def _are_sizes(values: Any) -> bool:
+    """Whether it is a list of whole numbers that are no nonsense as sizes. A loop, for every array pays for it."""
+    if type(values) is not list:
+        return False
+    for value in values:  # noqa: SIM110
+        if type(value) is not int or not 0 <= value < 2**62:
+            return False
+    return True
 
 
 def _check_spans(spans: list[tuple[int, int]], size: int) -> None:

@@ -57,9 +57,9 @@ class Found:
 
     @cached_property
     def arrays(self) -> list[Any]:
-        """What the executable is called with; uploads are copies, as they are when they are run."""
-        uploads = [self.ground.upload(as_array(*upload)) for upload in self._uploads]
-        return [*[tensor._data for tensor in self.tensors], *uploads]
+        """What the executable is called with; uploads where they are in their message."""
+        uploads = [as_array(array, dtype, copy=not array.flags.aligned) for array, dtype in self._uploads]
+        return [*[tensor._data for tensor in self.tensors], *map(self.ground.upload, uploads)]
 
 
 def look(session: Session, outline: Outline, program: Bound) -> Found | None:

@@ -34,8 +34,12 @@ class Ground:
         return tensor._data.flags
 
     def upload(self, array: Any) -> Any:
-        """The array here, of one that nobody else has."""
+        """The array here, of one in a message."""
         return array
+
+    def keep(self, uploaded: Any) -> Any:
+        """What was uploaded, for a tensor to have: no part of a message, whose memory would stay as long."""
+        return uploaded.copy()
 
     def host(self, array: Any) -> Any:
         """An array that nobody else has, as NumPy's."""
@@ -74,6 +78,10 @@ class Elsewhere(Ground):
     def upload(self, array: Any) -> Any:
         """A copy of a NumPy array on the device."""
         return self.backend.upload(array)
+
+    def keep(self, uploaded: Any) -> Any:
+        """What was uploaded: nobody else has it."""
+        return uploaded
 
     def host(self, array: Any) -> Any:
         """A copy of the array in the host's memory."""

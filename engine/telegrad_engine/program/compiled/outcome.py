@@ -111,7 +111,7 @@ class Outcome(NamedTuple):
 
     def put(self, session: Session, ids: Sequence[str], taken: Sequence[Tensor], run: Run, ground: Ground) -> Answer:
         """Bring a session, of which the program took these tensors, to where it leaves it."""
-        made = self._arrays(run, len(taken))
+        made = self._arrays(run, len(taken), ground)
         answer = self._answer(ids, taken, run, made, ground)
         for write in [run.write(source, taken[position]) for position, source in self.writes]:
             write()
@@ -132,14 +132,16 @@ class Outcome(NamedTuple):
             session.accounts.recount([taken[position] for position, _ in self.writes])
         return answer
 
-    def _arrays(self, run: Run, taken: int) -> list[Any]:
-        """The arrays that it makes. An upload, which nobody else has, is the array itself; all else is a copy."""
+    def _arrays(self, run: Run, taken: int, ground: Ground) -> list[Any]:
+        """The arrays that it makes."""
         found, used = [], set()
         for number, source in enumerate(self.arrays):
-            own = not source.is_output and source.position >= taken and source not in used
+            uploaded = not source.is_output and source.position >= taken and source not in used
             used.add(source)
-            array = run.called_with[source.position] if own else run.array(source, self.orders.get(number))
-            found.append(array)
+            if uploaded:
+                found.append(ground.keep(run.called_with[source.position]))
+            else:
+                found.append(run.array(source, self.orders.get(number)))
         return found
 
     def adopt_layouts(self, session: Session, copy: Session, ids: Sequence[str], taken: int) -> None:
