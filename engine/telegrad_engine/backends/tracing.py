@@ -63,12 +63,17 @@ class TracingBackend(JaxBackend):
         )
         return isinstance(error, kinds)
 
-    def compile(self, function: Callable[..., Any], specs: Sequence[Any], where: Backend) -> Callable[..., Any]:
+    def compile(
+        self, function: Callable[..., Any], specs: Sequence[Any], where: Backend
+    ) -> tuple[Callable[..., Any], list[int]]:
         """``function``, traced on arrays of these shapes and dtypes, as one executable for that backend's device.
 
-        Raises Untraceable where JAX does not find that.
+        And which of the arrays it reads. Raises Untraceable where JAX does not find that.
         """
         shapes = [self._jax.ShapeDtypeStruct(spec.shape, spec.dtype) for spec in specs]
         with self._jax.default_device(where.jax_device(self._jax)):
-            compiled: Callable[..., Any] = self._jax.jit(function).lower(*shapes).compile()
-        return compiled
+            traced = self._jax.jit(function).trace(*shapes)
+            compiled: Callable[..., Any] = traced.lower().compile()
+        jaxpr = traced.jaxpr.jaxpr
+        read = {id(x) for x in [*jaxpr.outvars, *[x for step in jaxpr.eqns for x in step.invars]]}
+        return compiled, [i for i, x in enumerate(jaxpr.invars) if id(x) in read]

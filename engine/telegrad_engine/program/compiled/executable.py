@@ -55,17 +55,19 @@ class _ByJax:
 class Compiled(_ByJax):
     """A program that JAX compiled, with NumPy's arrays on both sides."""
 
-    def __init__(self, executable: Callable[..., Sequence[Any]], inputs: Sequence[Input], outcome: Outcome) -> None:
+    def __init__(
+        self, executable: Callable[..., Sequence[Any]], inputs: Sequence[Input], read: Sequence[int], outcome: Outcome
+    ) -> None:
         super().__init__(executable, outcome)
-        self._inputs = inputs
+        self._inputs, self._read = inputs, read
         self._spare: list[list[Any]] = []
         """Aligned arrays to copy inputs to, a list for each thread that calls at the same time."""
 
     def run(self, arrays: Sequence[Any], generator: np.random.Generator) -> Run | None:
         """As of any executable; this one never draws."""
         room = self._spare.pop() if self._spare else [_aligned(given) for given in self._inputs]
-        for array, copy in zip(arrays, room, strict=True):
-            np.copyto(copy, array)
+        for i in self._read:
+            np.copyto(room[i], arrays[i])
         outs = self._executable(*room)
         # Waiting for one waits for all.
         found = [np.asarray(out) for out in outs[:-1]] if outs[-1] else None

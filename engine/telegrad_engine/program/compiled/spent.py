@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
-from weakref import WeakValueDictionary
+from weakref import ref
 
 from ...graph import ManyNode, Node, next_sequence, skip_sequence
 
@@ -37,20 +37,22 @@ class Spent:
     def __init__(self, graph: SpentGraph, tensors: Sequence[Any]) -> None:
         self._plans = graph.nodes
         self._leaves = {number: tensors[number] for number in graph.leaves}
-        self._nodes: WeakValueDictionary[int, Any] = WeakValueDictionary()
+        self._nodes: dict[int, ref[Any]] = {}
+        """Those that were asked for and may be alive: WeakValueDictionary takes three times as long to make and fill."""
         self._sequence = next_sequence()
         skip_sequence(len(self._plans))
 
     def node(self, number: int) -> Any:
         """The node of this number."""
-        node = self._nodes.get(number)
+        known = self._nodes.get(number)
+        node = None if known is None else known()
         if node is None:
             plan = self._plans[number]
             node = object.__new__(_SpentMany if plan.many else _Spent)
             vars(node).update(plan.attributes)
             node.sequence = self._sequence + number
             node._graph, node._edges = self, plan.next
-            self._nodes[number] = node
+            self._nodes[number] = ref(node)
         return node
 
     def before(self, edges: Sequence[tuple[bool, int] | None]) -> tuple[Any, ...]:

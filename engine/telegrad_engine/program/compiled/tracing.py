@@ -43,10 +43,10 @@ def compile_program(outline: Outline, kinds: Kinds, dtype: DType, _: Sequence[An
         return [*harvest.outputs, backend.guard()]
 
     ground = named(kinds.device)
-    executable = backend.compile(traced, kinds.inputs, ground.backend)
+    executable, read = backend.compile(traced, kinds.inputs, ground.backend)
     if isinstance(ground, Elsewhere):
         return CompiledElsewhere(executable, ground, outcomes[-1], bool(backend.guards))
-    return Compiled(executable, kinds.inputs, outcomes[-1])
+    return Compiled(executable, kinds.inputs, read, outcomes[-1])
 
 
 def plan_program(outline: Outline, kinds: Kinds, dtype: DType, arrays: Sequence[Any]) -> Planned:
