@@ -77,6 +77,11 @@ class SessionHandle(ABC):
         """When the session ends if nobody uses it."""
         return self.last_used_at + self.ttl_s
 
+    @property
+    def alone(self) -> bool:
+        """Whether no other session was used for a while."""
+        return False
+
     def stop_streams(self, code: int, reason: str) -> None:
         """Have the session's streams end: each answers what it runs, and closes."""
         for stream in list(self.streams):
@@ -158,9 +163,13 @@ class _Local(SessionHandle):
         finally:
             self.last_used_at = time.time()
 
+    @property
+    def alone(self) -> bool:
+        return self._company.alone
+
     def run_at_once(self, function: Callable[..., T], *args: Any) -> T:
         self._company.meet(self.number)
-        within = AT_ONCE_S if self._company.alone else TINY_S
+        within = AT_ONCE_S if self.alone else TINY_S
         if self._actor.busy or self._session.last_s > within:
             raise NotAtOnce
         result = function(self._session, *args, within=within)

@@ -147,7 +147,7 @@ class Stream:
     async def _read(self) -> None:
         """Have the session run what comes."""
         if self._answer_with is not None and not self._compressed:
-            self._answer_with(self._prompt)
+            self._answer_with(self._prompt, lambda: self._handle.alone)
         while self._ending is None:
             await self._patiently(self._room.acquire())
             message = await self._patiently(self._receive())

@@ -1,0 +1,49 @@
+"""Looking for a client's next message without sleeping, as long as messages come soon.
+
+A process that sleeps takes 20 µs to wake, and on many virtual machines 70: whoever reads each value waits for that each
+time. The SDK looks for its answers in the same way (telegrad/websocket.py); docs/decisions/0020.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+from collections.abc import Callable
+from time import perf_counter
+
+LOOK_S = 1e-3
+"""Seconds to look. For so long nothing else happens on the event loop."""
+
+
+def cores() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+POSSIBLE = hasattr(select, "poll") and hasattr(os, "sched_yield") and cores() > 1
+"""Whether this system lets a process look, and has a core for the client, which may be on this machine."""
+
+
+class Lookout:
+    """For the messages of one connection, by its file descriptor; ``alone`` tells if nobody else is kept waiting."""
+
+    def __init__(self, descriptor: int, alone: Callable[[], bool]) -> None:
+        self._alone = alone
+        self._answered_at = 0.0
+        self._soon = False
+        """Whether looking found the last message, or would have."""
+        if POSSIBLE:
+            self._poll = select.poll()
+            self._poll.register(descriptor, select.POLLIN)
+
+    def found(self) -> None:
+        """A message has come."""
+        self._soon = POSSIBLE and perf_counter() - self._answered_at < LOOK_S
+
+    def answered(self) -> None:
+        """It is answered: look for the next one, if that is likely to find it."""
+        self._answered_at = perf_counter()
+        if not self._soon or not self._alone():
+            return
+        while not self._poll.poll(0) and perf_counter() - self._answered_at < LOOK_S:
+            os.sched_yield()  # whoever waits for this core may be the client
