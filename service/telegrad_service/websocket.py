@@ -26,7 +26,7 @@ from .frames import BINARY, CONTROL, SHORT, TEXT, Arriving, Room, head, size_of
 from .lookout import Lookout
 
 PROMPT, ANSWER_WITH = "telegrad.prompt", "answer_with"
-"""The extension, and its function, which takes what may answer messages, and what tells if that keeps nobody waiting."""
+"""The extension, and its function: it takes what may answer messages, and what tells if nobody is kept waiting."""
 Prompt = Callable[[memoryview], Any]
 """Of a message's bytes: what to send, as an application does; None, with nothing done, if it is to be received."""
 _NOTHING = memoryview(b"")

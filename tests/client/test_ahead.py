@@ -67,6 +67,35 @@ def test_a_step_is_not_torn_however_much_it_uploads(server: str, read_every: int
         assert session.requests - sent <= 20
 
 
+def test_who_looks_at_each_step_has_it_in_one_message_and_who_does_not_need_not_wait(server: str) -> None:
+    """Even where something is recorded between the step and the look at it."""
+    with tg.connect(server) as session:
+        w = tg.zeros(8, requires_grad=True)
+        optimizer = tg.optim.SGD([w], lr=0.1)
+        goal = tg.ones(8)
+
+        def steps(count: int) -> None:
+            total = tg.zeros(())
+            for _ in range(count):
+                optimizer.zero_grad()
+                loss = ((w - goal) ** 2).sum()
+                loss.backward()
+                optimizer.step()
+                total = total + loss.detach()
+            total.item()
+
+        steps(3)
+        sent = session.requests
+        for _ in range(10):
+            steps(1)
+        assert session.requests - sent == 10
+        steps(12)
+        sent = session.requests
+        steps(3)
+        assert session.requests - sent > 1
+        assert w.tolist() == pytest.approx([1 - 0.8**28] * 8)
+
+
 def test_who_has_trained_is_sent_ahead_all_the_same(server: str) -> None:
     with tg.connect(server) as session:
         weight = train(tg)

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from telegrad_engine.program import Instruction, json_codec, safetensors, wire
+from telegrad_engine.program.compiled import PLANNED, Compiler
 from telegrad_engine.program.instructions import parse_program
+from telegrad_engine.program.remembered import Memory
 from telegrad_engine.session import Session
 
 LARGE = np.random.default_rng(0).standard_normal((600, 500))
@@ -107,3 +109,28 @@ def test_one_array_for_two_tensors_is_two_arrays(remembered: bool) -> None:
 def _named(program: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The program with stand-ins for its ids."""
     return json_codec.loads(json_codec.dumps(program).replace(b'"x"', b'"_0"').replace(b'"y"', b'"_1"'))
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_what_an_executable_keeps_is_no_part_of_its_message(kept: bool) -> None:
+    """It reads the message, be it aligned or not; a tensor of a few bytes must not keep all of it."""
+    compiler = Compiler(2, choose=False, way=PLANNED)
+    session = Session(memory=Memory(), compiler=compiler)
+    ends: list[dict[str, Any]] = [] if kept else [{"op": "free", "in": [["_0"]]}]
+    program = [
+        {"op": "tensor", "out": ["_0"]},
+        {"op": "mul", "in": ["_0", 2], "out": ["_1"]},
+        {"op": "view", "in": ["_0"], "out": ["_2"], "attrs": {"shape": [2, 2]}},
+        *ends,
+    ]
+    remembered = session.memory.read(json_codec.dumps({"instructions": program}).decode(), None, 64)
+    for turn in range(8):
+        body = bytearray(SMALL.nbytes + 8)
+        message = np.frombuffer(body, SMALL.dtype, SMALL.size, turn)
+        message[:] = SMALL + turn
+        session.run(remembered.with_ids([f"x{turn}", f"y{turn}", f"v{turn}"], {"_0": message}))
+        message[:] = 0
+        np.testing.assert_array_equal(fetched(session, f"v{turn}")[0], (SMALL + turn).reshape(2, 2))
+        np.testing.assert_array_equal(fetched(session, f"y{turn}")[0], (SMALL + turn) * 2)
+        assert (f"x{turn}" in session.tensors) is kept
+    assert compiler.reports(session)[0].planned_runs > 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import struct
+import time
 from collections.abc import Iterator
 
 import httpx
@@ -209,7 +210,15 @@ def test_however_the_bytes_are_cut(session: SessionClient, raw: Raw, piece: int)
     assert [dict(deserialize(a)) for a in answers[:2]] == [{}, {}]
 
 
-@pytest.mark.parametrize("sizes", [(20_001, 600_003, 30), (2**14, 2**14 - 300, 2**16 + 1), (700_000, 700_001, 700_002)])
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        (20_001, 600_003, 30),
+        (2**14, 2**14 - 300, 2**16 + 1),
+        (700_000, 700_001, 700_002),
+        (30_000, 30_000, 100_000, 29_999, 30_001, 500_000, 30_000, 20, 30_000, 30_000),
+    ],
+)
 def test_messages_without_a_pause_between_them(raw: Raw, sizes: tuple[int, ...]) -> None:
     arrays = [np.random.default_rng(size).integers(0, 256, size, dtype=np.uint8) for size in sizes]
     sent = b""
@@ -222,6 +231,20 @@ def test_messages_without_a_pause_between_them(raw: Raw, sizes: tuple[int, ...])
     answers = [load(payload) for first, payload in got if first == 0x82]
     for number, (answer, array) in enumerate(zip(answers, arrays, strict=True), 1):
         np.testing.assert_array_equal(answer[f"x{number}"], array)
+
+
+@pytest.mark.parametrize("size", [20_000, 100_000])
+@pytest.mark.parametrize("cut", [1, 2, 5, 7, 8, 13, 14, 15, 10_000])
+def test_a_message_like_those_before_it_however_it_is_cut(raw: Raw, size: int, cut: int) -> None:
+    rng = np.random.default_rng(cut)
+    for number, more in enumerate([0, 0, 0, 0, 1, -3000, 300_000, 0, -size, 0, 0], 1):
+        array = rng.integers(0, 256, size + more, dtype=np.uint8)
+        name = f"x{number}"
+        frame = written(0x82, container(number, {"op": "tensor", "out": [name]}, fetch(name), **{name: array}))
+        raw.socket.sendall(frame[:cut])
+        time.sleep(0.01)  # so that it arrives in two pieces
+        raw.socket.sendall(frame[cut:])
+        np.testing.assert_array_equal(load(raw.message()[1])[name], array)
 
 
 def test_a_message_in_several_frames(session: SessionClient, raw: Raw) -> None:

@@ -95,7 +95,10 @@ def decode(body: bytes | bytearray | memoryview) -> tuple[dict[str, str], dict[s
         if end > len(buffer) - start:
             raise MalformedRequest(f"safetensors: tensor {name!r:.60} ends beyond the container")
         spans.append((begin, end))
-        arrays[name] = np.ndarray(shape, dtype, buffer, start + begin) if end > begin else np.empty(shape, dtype)
+        count = (end - begin) // dtype.itemsize
+        arrays[name] = (
+            np.frombuffer(buffer, dtype, count, start + begin).reshape(shape) if count else np.empty(shape, dtype)
+        )
     _check_spans(sorted(spans), len(buffer) - start)
     return metadata, arrays
 
@@ -130,9 +133,7 @@ def _entry(name: str, entry: Any) -> tuple[np.dtype[Any], list[int], int, int]:
         raise MalformedRequest(f"safetensors: tensor {name!r:.60} has no proper offsets")
     begin, end = offsets
     if end - begin != math.prod(shape) * dtype.itemsize:
-        raise MalformedRequest(
-            f"safetensors: tensor {name!r:.60} has {end - begin} bytes for shape {shape} of {word}"
-        )
+        raise MalformedRequest(f"safetensors: tensor {name!r:.60} has {end - begin} bytes for shape {shape} of {word}")
     return dtype, shape, begin, end
 
 
