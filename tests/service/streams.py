@@ -122,7 +122,7 @@ class Raw:
         self.socket.close()
 
 
-def written(first: int, payload: bytes, masked: bool = True) -> bytes:
+def written(first: int, payload: bytes, masked: bool = True, mask: bytes | None = None) -> bytes:
     """A frame as a client writes it."""
     size, flag = len(payload), 0x80 * masked
     if size < 126:
@@ -133,6 +133,6 @@ def written(first: int, payload: bytes, masked: bool = True) -> bytes:
         head = struct.pack("!BBQ", first, flag | 127, size)
     if not masked:
         return head + payload
-    mask = os.urandom(4)
+    mask = mask or os.urandom(4)
     repeated = np.resize(np.frombuffer(mask, np.uint8), size)
     return head + mask + (np.frombuffer(payload, np.uint8) ^ repeated).tobytes()

@@ -235,16 +235,14 @@ def test_messages_without_a_pause_between_them(raw: Raw, sizes: tuple[int, ...],
 
 
 @pytest.mark.parametrize("size", [20_000, 100_000])
-@pytest.mark.parametrize("cut", [1, 2, 5, 7, 8, 10, 13, 14, 15, 10_000])
+@pytest.mark.parametrize("cut", [1, 2, 4, 7, 8, 10, 13, 14, 15, 10_000])
 def test_a_message_like_those_before_it_however_it_is_cut(raw: Raw, size: int, cut: int) -> None:
     rng = np.random.default_rng(cut)
     for number, more in enumerate([0, 0, 0, 0, 1, -3000, 300_000, 0, -size, 0, 0], 1):
         array = rng.integers(0, 256, size + more, dtype=np.uint8)
         name = f"x{number}"
         body = container(number, {"op": "tensor", "out": [name]}, fetch(name), **{name: array})
-        frame = written(0x82, body)
-        while cut == 10 and frame[cut] != 0x82:  # with a mask that looks like the beginning of another
-            frame = written(0x82, body)
+        frame = written(0x82, body, mask=b"\x82\xfe\x40\x00")  # which looks like the beginning of another
         raw.socket.sendall(frame[:cut])
         time.sleep(0.01)  # so that it arrives in two pieces
         raw.socket.sendall(frame[cut:])
