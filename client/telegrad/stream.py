@@ -7,6 +7,7 @@ is unanswered is sent once more: it is answered from the server's record, or run
 from __future__ import annotations
 
 import json
+import secrets
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -50,6 +51,8 @@ class Stream:
         self._sent: deque[_Sent] = deque()
         self._number = self._seen = 0
         """The numbers of the program that was sent last, and of the last whose answer was read."""
+        self._sender = secrets.token_hex(8)
+        """Under this name a number is that of one program, so nobody has to compare all of it to know it again."""
         self._tries = 0
         self._most = 0
         self._socket: WebSocket | None = None
@@ -58,7 +61,7 @@ class Stream:
     @property
     def labels(self) -> dict[str, str]:
         """What the metadata of the next program has to say."""
-        return {"sequence": str(self._number + 1), "seen": str(self._seen)}
+        return {"sequence": str(self._number + 1), "seen": str(self._seen), "sender": self._sender}
 
     @property
     def answered(self) -> bool:

@@ -9,7 +9,7 @@ TEXT, BINARY = 0x81, 0x82
 CONTROL = (0x88, 0x89, 0x8A)
 """The first byte of a close, a ping, a pong."""
 _MASKED = 0x80
-SHORT, PART = 2**19, 2**16
+SHORT, PART = 2**19, 2**19
 """Bytes that are read at a time and then unmasked: all of a message that stays in the cache, parts of a longer one."""
 
 _BEFORE = 2

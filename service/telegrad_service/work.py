@@ -20,7 +20,7 @@ from telegrad_engine.session import NotAtOnce, Session
 from . import npy, problems
 from .encodings import opened
 from .media import JSON, NPY
-from .sequence import SequenceRecord, checksum, parse_number, skips
+from .sequence import SequenceRecord, fingerprint_of, parse_number, skips
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ def run_numbered(
     record.forget(seen)
     if number > record.last + 1:
         return Numbered(number, error=SequenceConflict(skips(number, record.last)))
-    fingerprint = checksum(body)
+    fingerprint = fingerprint_of(body, metadata.get("sender"))
     if number <= record.last:
         try:
             repeated: Numbered = record.recorded(number, fingerprint)

@@ -61,8 +61,11 @@ class Talk:
         return caught.value.rcvd.code
 
 
-def container(number: Any, *instructions: dict[str, Any], seen: int | None = None, **arrays: Any) -> bytes:
+def container(
+    number: Any, *instructions: dict[str, Any], seen: int | None = None, sender: str | None = None, **arrays: Any
+) -> bytes:
     metadata = {"program": json.dumps(instructions), "seen": str(number - 1 if seen is None else seen)}
+    metadata |= {} if sender is None else {"sender": sender}
     return save(arrays, {**metadata, "sequence": str(number)})
 
 

@@ -94,6 +94,18 @@ def test_repeated_it_is_answered_from_the_record(session: SessionClient, talk: T
     assert session.data("x") == [2.0, 2.0, 2.0]
 
 
+def test_who_gives_a_name_is_known_by_it_and_the_number(session: SessionClient, talk: Talk) -> None:
+    talk.ask(1, UP, x=np.zeros(2, np.float32))
+    named = container(2, ADD, fetch("x"), sender="a")
+    first = talk.say(named)
+    again = talk.say(named)
+    assert again["arrays"]["x"].tolist() == first["arrays"]["x"].tolist() == [1.0, 1.0]
+    is_problem(talk.say(container(2, ADD, fetch("x"), sender="b")), 409, "sequence-conflict", 2)
+    is_problem(talk.say(container(2, ADD, fetch("x"))), 409, "sequence-conflict", 2)
+    is_problem(talk.say(container(2, ADD, ADD, fetch("x"), sender="a")), 409, "sequence-conflict", 2)
+    assert session.data("x") == [1.0, 1.0]
+
+
 def test_a_number_that_skips_ahead_is_not_used(session: SessionClient, talk: Talk) -> None:
     talk.ask(1, UP, x=np.zeros(1, np.float32))
     for _ in range(2):
