@@ -18,6 +18,7 @@ import numpy as np
 
 from ...backends.tape import Call, Kept, Ref, Tape, TapedArray
 from ...backends.unknown import Untraceable
+from .filled import Filled
 
 Step = tuple[Callable[..., Any], Callable[[list[Any]], Any] | None, int, int, int, int]
 """A function, what takes its arguments from their places, three places, and that of its result.
@@ -240,7 +241,7 @@ class Planner:
         inner = [x for x in args if not isinstance(x, Ref)], tuple(call.kwargs.values())
         if any(True for _ in _within(inner)):
             numbers = list(dict.fromkeys(_refs(call)))
-            return _Filled(function, args, call.kwargs, numbers), [self._places[n] for n in numbers]
+            return Filled(function, args, call.kwargs, numbers), [self._places[n] for n in numbers]
         if call.kwargs:
             function = partial(function, **call.kwargs)
         places = [self._places[x.number] if isinstance(x, Ref) else self._constant(x) for x in args]
@@ -270,23 +271,6 @@ def _writing(function: Any) -> Callable[..., Any]:
     if function in NAMING:
         return lambda *args: function(*args[:-1], out=args[-1])
     return function  # type: ignore[no-any-return]
-
-
-class _Filled:
-    """A function with arrays somewhere inside of its arguments, as a function of these."""
-
-    def __init__(self, function: Any, args: Any, kwargs: Mapping[str, Any], numbers: Sequence[int]) -> None:
-        self._function, self._args, self._kwargs, self._numbers = function, args, kwargs, numbers
-
-    def __call__(self, *arrays: Any) -> Any:
-        found = dict(zip(self._numbers, arrays, strict=True))
-        return self._function(*_fill(self._args, found), **{n: _fill(x, found) for n, x in self._kwargs.items()})
-
-
-def _fill(x: Any, found: Mapping[int, Any]) -> Any:
-    if isinstance(x, Ref):
-        return found[x.number]
-    return type(x)([_fill(item, found) for item in x]) if isinstance(x, (tuple, list)) else x
 
 
 def _refs(call: Call) -> Iterator[int]:
