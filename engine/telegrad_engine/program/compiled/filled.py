@@ -10,7 +10,7 @@ from ...backends.tape import Ref
 
 
 class Filled:
-    """A function with arrays somewhere inside of its arguments, as a function of these."""
+    """A function with arrays somewhere inside of its arguments, as one of these arrays: those with the ``numbers``."""
 
     def __init__(self, function: Any, args: Any, kwargs: Mapping[str, Any], numbers: Sequence[int]) -> None:
         self._function, index = function, {number: i for i, number in enumerate(numbers)}
@@ -18,6 +18,7 @@ class Filled:
         self._kwargs = {name: _filling(x, index) for name, x in kwargs.items()}
 
     def __call__(self, *arrays: Any) -> Any:
+        """Call it on these arrays, one for each number."""
         kwargs = {name: fill(arrays) for name, fill in self._kwargs.items()} if self._kwargs else {}
         return self._function(*self._args(arrays), **kwargs)
 
