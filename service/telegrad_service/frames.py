@@ -9,9 +9,8 @@ TEXT, BINARY = 0x81, 0x82
 CONTROL = (0x88, 0x89, 0x8A)
 """The first byte of a close, a ping, a pong."""
 _MASKED = 0x80
-SHORT, PART = 2**19, 2**19
-"""Bytes that are read at a time and then unmasked: all of a message that stays in the cache, parts of a longer one."""
-
+SHORT = 2**19
+"""Bytes that are read at a time, and then unmasked while they are in the cache: all of a message that is no longer."""
 _BEFORE = 2
 """Words in front of an expected message, at the end of which its header is."""
 
@@ -27,7 +26,6 @@ class Arriving:
         self._bytes = self._words.data.cast("B") if length else memoryview(bytearray())
         self._mask = np.frombuffer(mask * 2, np.uint64)[0]
         self._length, self._arrived, self._unmasked = length, 0, 0
-        self._part = length if length <= SHORT else PART
         if arrived:
             self.fill(arrived)
 
@@ -44,12 +42,12 @@ class Arriving:
     @property
     def room(self) -> memoryview:
         """Where its next bytes will stay."""
-        return self._bytes[self._arrived : min(self._length, self._arrived + self._part)]
+        return self._bytes[self._arrived : min(self._length, self._arrived + SHORT)]
 
     def fill(self, count: int) -> None:
         """So many bytes have arrived there."""
         self._arrived += count
-        upto = len(self._words) if self.whole else self._arrived // 8
+        upto = (self._length + 7) // 8 if self.whole else self._arrived // 8
         part = self._words[self._unmasked : upto]
         np.bitwise_xor(part, self._mask, part)
         self._unmasked = upto
@@ -65,7 +63,8 @@ class Arriving:
 class Room(Arriving):
     """Memory for a message that is expected, as it is read: its header first, and the rest where it can stay.
 
-    It is as long as ``most``, and ``least`` is read of it at once.
+    It is as long as ``most``, and ``least`` is read of it at once. It may be longer than the message: of one so short a
+    session keeps copies alone (uploads.py).
     """
 
     def __init__(self, least: int, most: int) -> None:
