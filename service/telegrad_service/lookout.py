@@ -1,7 +1,7 @@
 """Looking for a client's next message without sleeping, as long as messages come soon.
 
-A process that sleeps takes 20 µs to wake, and on many virtual machines 70: whoever reads each value waits for that each
-time. The SDK looks for its answers in the same way (telegrad/websocket.py); docs/decisions/0020.
+A process that sleeps takes a while to wake, 70 µs on a virtual machine that was measured: whoever reads each value
+waits for that each time. The SDK looks for its answers in the same way (telegrad/websocket.py); docs/decisions/0020.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class Spent:
         self._plans = graph.nodes
         self._leaves = {number: tensors[number] for number in graph.leaves}
         self._nodes: dict[int, ref[Any]] = {}
-        """Those that were asked for; a WeakValueDictionary takes three times as long to make and fill."""
+        """Those that were asked for; a WeakValueDictionary takes twice as long to make and fill."""
         self._sequence = next_sequence()
         skip_sequence(len(self._plans))
 
