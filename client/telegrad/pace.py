@@ -20,6 +20,7 @@ AHEAD_STEPS = 4
 AHEAD_S = 2.0
 """What was recorded so long ago is sent when the next instruction is recorded. Without a thread: one that woke up
 between two instructions would tear steps apart, and who records nothing more has nothing to gain."""
+LEAD_STEPS = 4
 LEAD_BYTES = 2**18
 """So far the recording runs ahead of a busy server, to where a step ends if there are any. Then it is sent, and if
 there is no room for it, waits: while one long message is read, nothing runs, and while it runs, nothing is read."""
@@ -34,7 +35,7 @@ class Pace:
     ``due`` and ``enough`` are for whoever records: past either of them, and before every upload, it is time to ask.
     """
 
-    __slots__ = ("_messages", "_steps", "_stride", "due", "enough")
+    __slots__ = ("_gathered", "_messages", "_steps", "_stride", "due", "enough")
 
     def __init__(self) -> None:
         self.due = 0.0
@@ -43,6 +44,8 @@ class Pace:
         """How many instructions are: any number where a training step has just ended."""
         self._steps = self._stride = 0
         """How many steps ended since a value was waited for, and how many between that and the one before."""
+        self._gathered = 0
+        """How many ended in what is recorded."""
         self._messages = TRAINING
         """How many ended since a step did; the messages of a loop that trains are ended nowhere else."""
 
@@ -55,6 +58,7 @@ class Pace:
         if self.enough:
             self.enough = 0
             self._steps += 1
+            self._gathered += 1
             self._messages = 0
 
     def go_on(self) -> None:
@@ -64,6 +68,7 @@ class Pace:
     def end_message(self) -> None:
         """Note that the next message begins, which may have its first instruction a while later."""
         self.enough = AHEAD_INSTRUCTIONS
+        self._gathered = 0
         self._messages += 1
 
     def note_wait(self) -> None:
@@ -76,10 +81,11 @@ class Pace:
             return False  # nothing more runs until somebody has heard of it
         stepped = not self.enough
         between = stepped or self._messages >= TRAINING
-        if is_full(length, nbytes) or (between and nbytes >= LEAD_BYTES):
-            return True
         patient = max(self._steps, self._stride) >= AHEAD_STEPS
-        enough = stepped and (nbytes >= AHEAD_BYTES or patient)
+        several = patient and self._gathered >= LEAD_STEPS
+        if is_full(length, nbytes) or (between and (nbytes >= LEAD_BYTES or several)):
+            return True
+        enough = stepped and (nbytes >= AHEAD_BYTES or (patient and under_way.is_over))
         worthwhile = enough or length >= AHEAD_INSTRUCTIONS or monotonic() > self.due
         return worthwhile and under_way.is_welcome(nbytes)
 

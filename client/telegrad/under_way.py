@@ -49,9 +49,14 @@ class UnderWay:
 
     def is_welcome(self, nbytes: int) -> bool:
         """Whether such a program may be sent without a wait, and the server has not enough to do as it is."""
-        while self._sent and self.error is None and self._transport.answered:
-            self._settle()
+        self._note_answers()
         return self.error is None and len(self._sent) < AHEAD_PROGRAMS and not self._is_full(nbytes)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all of it is answered."""
+        self._note_answers()
+        return not self._sent
 
     def land(self) -> tuple[Recording, Answer] | None:
         """Wait for all answers, up to the first that failed: the last program and what it brings back, if it has."""
@@ -72,6 +77,10 @@ class UnderWay:
         """Whether so much is under way that what is recorded has to wait."""
         sent = sum(recording.nbytes for recording in self._sent)
         return len(self._sent) >= self._transport.room or sent + nbytes > FULL_BYTES
+
+    def _note_answers(self) -> None:
+        while self._sent and self.error is None and self._transport.answered:
+            self._settle()
 
     def _settle(self) -> tuple[Recording, Answer] | None:
         """Wait for the first answer; None if it is an error."""

@@ -50,7 +50,7 @@ class Accounts:
     def count(self, array: Any, lent: bool = False) -> None:
         """Count an array's memory, unless it is another's; ``lent`` if it came from outside and is nobody else's."""
         key = id(array)
-        if (getattr(array, "base", None) is not None and not lent) or key in self._counted:
+        if (hasattr(getattr(array, "base", None), "nbytes") and not lent) or key in self._counted:
             return
         counted = _Counted(array, self._release)
         counted.key, counted.nbytes = key, array.nbytes

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
@@ -98,6 +98,8 @@ class Session:
         self.procedures = Procedures()
         self.inliner = Inliner(self.procedures)
         self._last_id = 0
+        self._rest: Callable[[], None] | None = None
+        """What the last program leaves, which is not there yet."""
         self.lent: WeakSet[Lent] = WeakSet()
         """Answers that have arrays of its tensors, until nobody has them any more."""
 
@@ -109,6 +111,7 @@ class Session:
         A failing instruction raises its TelegradError with ``instruction``, ``op``, ``ids`` and
         ``shapes`` in the context; those before it stand, those after it did not run.
         """
+        self.finish()
         for answer in [*self.lent]:  # whoever still has one is to have what was
             answer.settle()
         self.lent.clear()
@@ -119,11 +122,23 @@ class Session:
     def run_at_once(self, program: Sequence[Instruction], within: float) -> Answer:
         """``run``, for who can wait ``within`` seconds: if the program is an executable, and took no more before.
 
-        Raises NotAtOnce, with nothing done, if it is not.
+        The answer is there first: before anything else is done with the session, :meth:`finish` brings it to where the
+        program leaves it. Raises NotAtOnce, with nothing done, if it is not.
         """
+        self.finish()
         if self.lent or self.compiler is None or not isinstance(program, Bound):
             raise NotAtOnce
         return self.compiler.run_at_once(self, self.inliner.written_out(program), within)
+
+    def leave(self, rest: Callable[[], None]) -> None:
+        """Note what is left to do of the program that runs; nothing of it can fail for want of memory."""
+        self._rest = rest
+
+    def finish(self) -> None:
+        """Do what is left to do of the last program, if anything is."""
+        rest, self._rest = self._rest, None
+        if rest is not None:
+            rest()
 
     def run_instructions(self, program: Sequence[Instruction]) -> Answer:
         """``run``, one instruction at a time whatever the program."""

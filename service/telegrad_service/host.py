@@ -97,9 +97,13 @@ class SessionHandle(ABC):
     def run_at_once(self, function: Callable[..., T], *args: Any) -> T:
         """``function(session, …, within=…)`` before this returns, where so few seconds keep nobody waiting.
 
-        Raises NotAtOnce, with nothing done, where they might.
+        What it leaves in the session may still be to :meth:`finish`. Raises NotAtOnce, with nothing done, where they
+        might.
         """
         raise NotAtOnce
+
+    def finish(self) -> None:
+        """Do what the last program that ran at once has left to do: before anything else is done with the session."""
 
 
 class SessionHost(ABC):
@@ -166,6 +170,9 @@ class _Local(SessionHandle):
     @property
     def alone(self) -> bool:
         return self._company.alone
+
+    def finish(self) -> None:
+        self._session.finish()
 
     def run_at_once(self, function: Callable[..., T], *args: Any) -> T:
         self._company.meet(self.number)

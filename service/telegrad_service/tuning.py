@@ -23,7 +23,9 @@ LARGEST_KEPT = 32 * MIB
 def tune(blas_threads: int) -> None:
     """Keep freed memory for the next program, and bound BLAS to so many threads (0: all cores but one)."""
     keep_freed_memory()
-    threadpool_limits(blas_threads or max(1, (os.cpu_count() or 2) - 1), user_api="blas")
+    threads = blas_threads or max(1, (os.cpu_count() or 2) - 1)
+    threadpool_limits(threads, user_api="blas")
+    os.environ.setdefault("PJRT_NPROC", str(threads))  # XLA asks for it where JAX begins
 
 
 def keep_freed_memory() -> None:

@@ -26,7 +26,8 @@ from .frames import BINARY, CONTROL, SHORT, TEXT, Arriving, Room, head, size_of
 from .lookout import Lookout
 
 PROMPT, ANSWER_WITH = "telegrad.prompt", "answer_with"
-"""The extension, and its function: it takes what may answer messages, and what tells if nobody is kept waiting."""
+"""The extension, and its function: it takes what may answer messages, what is to be done after that, and what tells if
+nobody is kept waiting."""
 Prompt = Callable[[memoryview], Any]
 """Of a message's bytes: what to send, as an application does; None, with nothing done, if it is to be received."""
 _NOTHING = memoryview(b"")
@@ -53,7 +54,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         """Of the last messages; empty where they were such that no room is made for the next."""
         self._every_s = float(self.config.ws_ping_interval or 0)
         """Seconds between pings; a client to whom goodbye was said has as many to take something."""
-        self._prompt: tuple[Prompt, Lookout] | None = None
+        self._prompt: tuple[Prompt, Callable[[], None], Lookout] | None = None
         self._rest: Lent | None = None
         """The message that is being sent in pieces; while there is one, nothing else is written."""
         self._sent = 0
@@ -65,8 +66,8 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         if self.response.status_code == 101:
             self.scope["extensions"][PROMPT] = {ANSWER_WITH: self._answer_with}
 
-    def _answer_with(self, prompt: Prompt, alone: Callable[[], bool]) -> None:
-        self._prompt = prompt, Lookout(self.transport.get_extra_info("socket").fileno(), alone)
+    def _answer_with(self, prompt: Prompt, after: Callable[[], None], alone: Callable[[], bool]) -> None:
+        self._prompt = prompt, after, Lookout(self.transport.get_extra_info("socket").fileno(), alone)
 
     @property
     def place(self) -> memoryview | None:
@@ -144,11 +145,14 @@ class StreamProtocol(WebSocketsSansIOProtocol):
             return
         # Where more has arrived others wait as well, on the other connections: there is a turn for each.
         if self._prompt is not None and not len(rest) and self.queue.empty() and self.writable.is_set():
-            prompt, lookout = self._prompt
+            prompt, after, lookout = self._prompt
             lookout.found()
             answer = prompt(message)
             if answer is not None:
-                self._write(answer)
+                try:
+                    self._write(answer)
+                finally:
+                    after()
                 lookout.answered()
                 return
         self.queue.put_nowait({"type": "websocket.receive", "bytes": message})  # type: ignore[typeddict-item]

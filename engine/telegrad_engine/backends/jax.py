@@ -24,6 +24,8 @@ class JaxBackend(ForeignBackend):
         self._jax = import_module("jax")
         # Without it JAX makes 32 bits of everything.
         self._jax.config.update("jax_enable_x64", True)
+        # To hand a small program to a thread of its own takes longer than to run it. On the CPU alone.
+        self._jax.config.update("jax_cpu_enable_async_dispatch", False)
         self.namespace = import_module("jax.numpy")
         self.special = import_module("jax.scipy.special")
         self.array_type = self._jax.Array

@@ -147,7 +147,7 @@ class Stream:
     async def _read(self) -> None:
         """Have the session run what comes."""
         if self._answer_with is not None and not self._compressed:
-            self._answer_with(self._prompt, lambda: self._handle.alone)
+            self._answer_with(self._prompt, self._finish, lambda: self._handle.alone)
         while self._ending is None:
             await self._patiently(self._room.acquire())
             message = await self._patiently(self._receive())
@@ -162,7 +162,10 @@ class Stream:
             self._under_way.put_nowait(self._ran_at_once(body) or await self._run(body))
 
     def _prompt(self, body: memoryview) -> Message | None:
-        """The answer to a program that keeps nobody waiting and has none before it; None, with nothing done, else."""
+        """The answer to a program that keeps nobody waiting and has none before it; None, with nothing done, else.
+
+        What the program leaves in its session is still to be finished then.
+        """
         if self._unanswered or self._ending is not None:
             return None
         try:
@@ -173,11 +176,19 @@ class Stream:
             self._break_down()
             return None
 
+    def _finish(self) -> None:
+        """Leave in the session what the program that was answered leaves."""
+        try:
+            self._handle.finish()
+        except Exception:
+            self._break_down()
+
     def _ran_at_once(self, body: memoryview) -> Running | None:
         """A program that has run and kept nobody waiting; None, with nothing done, where it might."""
         done: Running = asyncio.get_running_loop().create_future()
         try:
             done.set_result(self._run_at_once(body))
+            self._finish()
         except NotAtOnce:
             return None
         except Exception as error:  # the one who answers has the words

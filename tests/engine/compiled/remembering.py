@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,8 @@ class Remembering(Session):
         try:
             if self.within is not None:
                 with suppress(NotAtOnce):
-                    answer = self.run_at_once(bound, self.within)
+                    answer = deepcopy(self.run_at_once(bound, self.within))  # as it is before the rest is done
+                    self.finish()
                     self.at_once += 1
                     return answer
             return super().run(bound)

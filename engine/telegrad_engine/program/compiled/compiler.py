@@ -87,6 +87,7 @@ class Compiler:
         if reason is None:
             try:
                 answer = self._attempt(session, program, found, entry)
+                session.finish()
                 self._ledger.note(session, program.digest, len(program), None)
                 return answer
             except Untraceable as why:
@@ -144,11 +145,18 @@ class Compiler:
             raise Untraceable(ROOM)
         started = perf_counter()
         run = self._call(executable, found, entry, session.environment.generator)
-        answer = executable.outcome.put(session, program.ids, found.tensors, run, found.ground)
-        session.programs += 1
-        session.instructions += len(program)
-        session.last_s = perf_counter() - started
-        entry.time(session.last_s, self._choose)
+        answer, leave = executable.outcome.begin(session, program.ids, found.tensors, run, found.ground)
+        ran_s = perf_counter() - started
+
+        def finish() -> None:
+            started = perf_counter()
+            leave()
+            session.programs += 1
+            session.instructions += len(program)
+            session.last_s = ran_s + perf_counter() - started
+            entry.time(session.last_s, self._choose and self._worker is None)  # beside the compiler all takes longer
+
+        session.leave(finish)
         return answer
 
     def _call(self, executable: Executable, found: Found, entry: Entry, generator: np.random.Generator) -> Run:
@@ -185,7 +193,7 @@ class Compiler:
         if trial is not None and executable is not None and entry.executable is executable:
             difference = trial.difference(session, answer)
             if difference is not None:
-                entry.refuse(f"{self._way.word}, it came to something else: {difference}")
+                entry.differ(difference)
             else:
                 trial.adopt_layouts(session)
                 entry.tried, entry.reason = True, None

@@ -7,6 +7,9 @@ from .ways import Way
 
 TIMED = 10
 """How many runs of an executable are timed before one is chosen."""
+TRIALS = 3
+"""How many trials an executable has that comes near to the eager run's numbers: a unit that is all but zero may be on
+the other side of zero, and its weights' gradient another."""
 
 
 class Entry:
@@ -22,7 +25,7 @@ class Entry:
         self.executable: Executable | None = None
         self.tried = False
         """Whether the executable has come to what the eager run did."""
-        self.misses = self.timed = 0
+        self.misses = self.timed = self.failed = 0
         self.eager_s = self.own_s = float("inf")
         """The shortest run of either kind."""
         self.last_s = float("inf")
@@ -51,6 +54,15 @@ class Entry:
     def have(self, executable: Executable) -> None:
         """Try what it was made."""
         self.executable, self.reason = executable, f"it is {self._word}, and held against the eager run first"
+
+    def differ(self, how: str) -> None:
+        """Note that a trial came to something else: one more, or never again where another would not help."""
+        self.failed += 1
+        reason = f"{self._word}, it came to something else: {how}"
+        if self.executable is None or self.executable.exact or self.failed == TRIALS:
+            self.refuse(reason)
+        else:
+            self.reason = f"{reason}; it is tried again"
 
     def time(self, seconds: float, choose: bool) -> None:
         """Note how long the executable took; to ``choose``, refuse it after some runs if eager ones are quicker."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from ctypes import addressof
 from functools import partial
 from typing import Any, Protocol
 
@@ -13,10 +14,9 @@ from .facts import Input
 from .ground import Elsewhere
 from .outcome import Order, Outcome, Run, Source
 from .plan import Plan
+from .shown import Room, behind, is_alone, moved, showing
 
 logger = logging.getLogger(__name__)
-ALIGNMENT = 64
-"""Bytes. Where an array does not lie on a multiple of this, JAX copies it on another thread, which takes 30 µs."""
 
 
 class Executable(Protocol):
@@ -60,32 +60,82 @@ class Compiled(_ByJax):
     ) -> None:
         super().__init__(executable, outcome)
         self._inputs, self._read = inputs, read
-        self._spare: list[list[Any]] = []
-        """Aligned arrays to copy inputs to, a list for each thread that calls at the same time."""
+        self._spare: list[list[Room]] = []
+        """Room to copy inputs to, for each thread that calls at the same time."""
+        self._show: list[Callable[[Any, int], Any]] = []
+        """What shows the outputs to NumPy."""
 
     def run(self, arrays: Sequence[Any], generator: np.random.Generator) -> Run | None:
         """As of any executable; this one never draws."""
-        room = self._spare.pop() if self._spare else [_aligned(given) for given in self._inputs]
+        rooms = self._spare.pop() if self._spare else [Room(given.shape, given.dtype) for given in self._inputs]
+        given = [room.array for room in rooms]
+        taken = {room.pointer for room in rooms}
+        copied = []
         for i in self._read:
-            np.copyto(room[i], arrays[i])
-        outs = self._executable(*room)
-        # Waiting for one waits for all.
-        found = [np.asarray(out) for out in outs[:-1]] if outs[-1] else None
-        self._spare.append(room)
-        return None if found is None else _CompiledRun(arrays, found)
+            memory = behind(arrays[i])
+            if memory is None:
+                np.copyto(given[i], arrays[i])
+                copied.append(i)
+            else:
+                given[i] = memory.array
+                taken.add(addressof(memory))
+        outs = self._executable(*given)
+        usual = np.asarray(outs[-1])  # waiting for one waits for all
+        self._spare.append(rooms)
+        if not usual:
+            return None
+        if not self._show:
+            self._show = [showing(out.shape, out.dtype) for out in outs]
+        return _CompiledRun(arrays, outs, self._show, taken, copied)
 
 
 class _CompiledRun:
-    """What JAX returned: arrays that may not be written to."""
+    """What JAX returned: arrays whose memory may become a tensor's, once."""
 
-    def __init__(self, called_with: Sequence[Any], outs: Sequence[Any]) -> None:
-        self.called_with, self._outs = called_with, outs
+    replaces = True
+
+    def __init__(
+        self,
+        called_with: Sequence[Any],
+        outs: Sequence[Any],
+        show: Sequence[Callable[[Any, int], Any]],
+        taken: set[int],
+        copied: Sequence[int],
+    ) -> None:
+        self.called_with = called_with
+        self._outs, self._show, self._copied = outs, show, copied
+        self._taken = taken
+        """The addresses of memory that somebody has."""
 
     def array(self, source: Source, order: Order | None = None) -> Any:
-        return _copy((self._outs if source.is_output else self.called_with)[source.position], order)
+        if not source.is_output:
+            return _copy(self.called_with[source.position], order)
+        own = self._own(source) if order is None else None
+        return _copy(np.asarray(self._outs[source.position]), order) if own is None else own
 
     def write(self, source: Source, target: Any) -> Callable[[], None]:
-        return partial(np.copyto, target._data, self._outs[source.position] if source.is_output else self.array(source))
+        own = self._own(source) if source.is_output and is_alone(target) else None
+        if own is not None:
+            return partial(setattr, target, "_data", own)
+        return partial(np.copyto, target._data, self.array(source))
+
+    def settle(self, tensors: Sequence[Any]) -> list[Any]:
+        if not self._copied:
+            return []
+        found = [tensors[i] for i in self._copied if i < len(tensors) and is_alone(tensors[i])]
+        for tensor in found:
+            if behind(tensor._data) is None:  # else it was written to
+                tensor._data = moved(tensor._data)
+        return found
+
+    def _own(self, source: Source) -> Any:
+        """The memory of an output as an array of NumPy's; None if somebody has it."""
+        out = self._outs[source.position]
+        pointer = out.unsafe_buffer_pointer()
+        if pointer in self._taken:
+            return None
+        self._taken.add(pointer)
+        return self._show[source.position](out, pointer)
 
 
 class CompiledElsewhere(_ByJax):
@@ -109,6 +159,8 @@ class CompiledElsewhere(_ByJax):
 class _ElsewhereRun:
     """What JAX returned on a device."""
 
+    replaces = True
+
     def __init__(self, ground: Elsewhere, called_with: Sequence[Any], outs: Sequence[Any]) -> None:
         self._ground, self.called_with, self._outs = ground, called_with, outs
 
@@ -119,6 +171,9 @@ class _ElsewhereRun:
 
     def write(self, source: Source, target: Any) -> Callable[[], None]:
         return partial(target._store, self.array(source))
+
+    def settle(self, tensors: Sequence[Any]) -> Sequence[Any]:
+        return ()
 
 
 class Planned:
@@ -154,6 +209,8 @@ class Planned:
 class _PlannedRun:
     """The places of a plan that ran."""
 
+    replaces = False
+
     def __init__(self, plan: Plan, called_with: Sequence[Any], places: list[Any]) -> None:
         self._plan, self.called_with, self._places = plan, called_with, places
         self._given: set[int] = set()
@@ -175,6 +232,9 @@ class _PlannedRun:
             return partial(np.copyto, target._data, self.array(source))
         return partial(call.function, *call.arguments(self._places), target._data)
 
+    def settle(self, tensors: Sequence[Any]) -> Sequence[Any]:
+        return ()
+
 
 def _copy(array: Any, order: Order | None) -> Any:
     """A copy in this layout, or in the array's own."""
@@ -185,11 +245,3 @@ def _copy(array: Any, order: Order | None) -> Any:
         first = tuple([slice(0, 1) if step == 0 else slice(None) for step in array.strides])
         return np.broadcast_to(np.array(array[first]), array.shape)
     return np.array(array)
-
-
-def _aligned(given: Input) -> Any:
-    """An array that JAX need not copy."""
-    nbytes = int(np.prod(given.shape)) * given.dtype.itemsize
-    memory = np.empty(nbytes + ALIGNMENT, np.uint8)
-    start = -memory.ctypes.data % ALIGNMENT
-    return memory[start : start + nbytes].view(given.dtype).reshape(given.shape)

@@ -7,6 +7,7 @@ Arrays, version counters and tensors go by number: first those of the tensors th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from ...answer import Answer, Value
 from ...session import Session
 from ...tensor import Tensor
-from .ground import HERE, Ground, Path
+from .ground import Ground, Path
 from .outline import Outline
 from .spent import Spent, SpentGraph
 
@@ -35,12 +36,17 @@ class Run(Protocol):
     """What an executable came to."""
 
     called_with: Sequence[Any]
+    replaces: bool
+    """Whether tensors that are written to may get other arrays."""
 
     def array(self, source: Source, order: Order | None = None) -> Any:
         """The array from there, to be kept, in this layout: nobody else has it or writes to it."""
 
     def write(self, source: Source, target: Any) -> Callable[[], None]:
         """What puts the array from there into a tensor. All such are made before the first is called."""
+
+    def settle(self, tensors: Sequence[Tensor]) -> Sequence[Any]:
+        """Move those that it was called with to where the next run need not copy them from, and say which those are."""
 
 
 class Place(NamedTuple):
@@ -111,9 +117,30 @@ class Outcome(NamedTuple):
 
     def put(self, session: Session, ids: Sequence[str], taken: Sequence[Tensor], run: Run, ground: Ground) -> Answer:
         """Bring a session, of which the program took these tensors, to where it leaves it."""
+        answer, leave = self.begin(session, ids, taken, run, ground)
+        leave()
+        return answer
+
+    def begin(
+        self, session: Session, ids: Sequence[str], taken: Sequence[Tensor], run: Run, ground: Ground
+    ) -> tuple[Answer, Callable[[], None]]:
+        """The program's answer, and what brings the session there. All that takes memory is done in advance."""
         made = self._arrays(run, len(taken), ground)
         answer = self._answer(ids, taken, run, made, ground)
-        for write in [run.write(source, taken[position]) for position, source in self.writes]:
+        writes = [run.write(source, taken[position]) for position, source in self.writes]
+        return answer, partial(self._leave, session, ids, taken, run, ground, made, writes)
+
+    def _leave(
+        self,
+        session: Session,
+        ids: Sequence[str],
+        taken: Sequence[Tensor],
+        run: Run,
+        ground: Ground,
+        made: Sequence[Any],
+        writes: Sequence[Callable[[], None]],
+    ) -> None:
+        for write in writes:
             write()
         cells = [tensor._cell for tensor in taken] + [[0] for _ in self.cells[len(taken) :]]
         for cell, step in zip(cells, self.cells, strict=True):
@@ -128,9 +155,9 @@ class Outcome(NamedTuple):
             session.accounts.count(tensor._data)
             if tensor._base is not None:
                 session.accounts.count(tensor._base._data)
-        if ground is not HERE:
+        if run.replaces:
             session.accounts.recount([taken[position] for position, _ in self.writes])
-        return answer
+            session.accounts.recount(run.settle(taken))
 
     def _arrays(self, run: Run, taken: int, ground: Ground) -> list[Any]:
         """The arrays that it makes."""
