@@ -102,6 +102,7 @@ class SessionHandle(ABC):
         """
         raise NotAtOnce
 
+    @abstractmethod
     def finish(self) -> None:
         """Do what the last program that ran at once has left to do: before anything else is done with the session."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from ctypes import addressof
 from functools import partial
 from typing import Any, Protocol
 
@@ -78,7 +77,7 @@ class Compiled(_ByJax):
                 copied.append(i)
             else:
                 given[i] = memory.array
-                taken.add(addressof(memory))
+                taken.add(memory.pointer)
         outs = self._executable(*given)
         usual = np.asarray(outs[-1])  # waiting for one waits for all
         self._spare.append(rooms)

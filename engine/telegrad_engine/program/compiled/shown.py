@@ -1,7 +1,7 @@
 """Memory that NumPy and JAX both see: what an executable returns is a tensor's without a copy, and its argument again.
 
-Who writes to such a tensor with NumPy's functions writes to what JAX reads the next time. Of JAX's array nothing but its
-memory is ever used, and nobody else has it, so no one is left with an old value.
+Who writes to such a tensor with NumPy's functions writes to what JAX reads next. Of JAX's array only the memory
+is ever used, and nobody else has it, so no one is left with an old value.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ class Shown:
 
     array: Any
     """What JAX takes for it, which keeps the memory."""
+    pointer: int
 
 
 def showing(shape: tuple[int, ...], dtype: Any) -> Callable[[Any, int], Any]:
@@ -36,7 +37,7 @@ def showing(shape: tuple[int, ...], dtype: Any) -> Callable[[Any, int], Any]:
 
     def show(array: Any, pointer: int) -> Any:
         memory = memory_at(pointer)
-        memory.array = array
+        memory.array, memory.pointer = array, pointer
         return new(shape, dtype, memory)
 
     return show
@@ -58,7 +59,7 @@ def is_alone(holder: Any) -> bool:
     references, usual = _references(holder), _alone()
     data = holder._data
     own = data.base is None or behind(data) is not None or references[1] <= usual[1]
-    return own and references[0] <= usual[0] and data.flags.c_contiguous  # type: ignore[no-any-return]
+    return own and references[0] <= usual[0] and data.flags.c_contiguous
 
 
 def _references(holder: Any) -> tuple[int, int]:
