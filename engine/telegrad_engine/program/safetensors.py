@@ -18,6 +18,8 @@ from .json_codec import dumps_plain, loads_plain
 
 MEDIA_TYPE = "application/vnd.safetensors"
 MAX_HEADER = 16 * 2**20
+SMALL = 2**12
+"""Bytes that are copied sooner than shown."""
 LARGE = 2**20
 """So many bytes are put together in an array of NumPy's: its fresh memory comes in large pages."""
 
@@ -52,14 +54,14 @@ def pieces(metadata: Mapping[str, str], arrays: Mapping[str, Any]) -> list[Conta
     offset = 0
     # Widest first, so that every array starts at a multiple of its item size.
     for name, array in sorted(arrays.items(), key=lambda item: -item[1].dtype.itemsize):
-        contiguous = np.ascontiguousarray(array)
+        size = array.nbytes
         header[name] = {
             "dtype": _NAMES[array.dtype],
             "shape": list(array.shape),
-            "data_offsets": [offset, offset + contiguous.nbytes],
+            "data_offsets": [offset, offset + size],
         }
-        offset += contiguous.nbytes
-        parts.append(contiguous.reshape(-1).view(np.uint8).data if contiguous.size else b"")
+        offset += size
+        parts.append(array.tobytes() if size < SMALL else np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     text = dumps_plain(header)
     text += b" " * (-len(text) % 8)
     return [len(text).to_bytes(8, "little") + text, *parts]
