@@ -96,6 +96,28 @@ def test_who_looks_at_each_step_has_it_in_one_message_and_who_does_not_need_not_
         assert w.tolist() == pytest.approx([1 - 0.8**28] * 8)
 
 
+def test_a_busy_server_is_sent_four_small_steps_at_a_time(server: str) -> None:
+    """Always as many, so that there are few programs to plan."""
+    with tg.connect(server) as session:
+        w = tg.zeros(900, 900, requires_grad=True)
+        optimizer = tg.optim.SGD([w], lr=0.1)
+        x = tg.ones(900, 900)
+
+        def steps(count: int) -> int:
+            sent = session.requests
+            for _ in range(count):
+                optimizer.zero_grad()
+                loss = (x @ w).mean()
+                loss.backward()
+                optimizer.step()
+            loss.item()
+            return int(session.requests - sent)
+
+        for _ in range(4):
+            steps(13)
+        assert [steps(13) for _ in range(3)] == [4, 4, 4]  # one at once, and three times four
+
+
 def test_who_has_trained_is_sent_ahead_all_the_same(server: str) -> None:
     with tg.connect(server) as session:
         weight = train(tg)

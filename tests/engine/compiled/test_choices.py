@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -124,6 +125,66 @@ def test_another_result_than_eagerly_is_refused(way: Any, monkeypatch: pytest.Mo
         ((x @ x).softmax(-1).exp().log() * x).sum().item()
     report = last(session)
     assert report.runs_as_one == 0 and "came to something else" in report.reason
+
+
+@pytest.mark.parametrize(("way", "wrong", "runs"), [(ALWAYS, 1, False), (COMPILED, 2, True), (COMPILED, 3, False)])
+def test_numbers_that_only_come_near_are_tried_again(
+    way: Any, wrong: int, runs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if way is COMPILED:
+        pytest.importorskip("jax")
+    found = trial.Trial.difference
+    trials: list[Any] = []
+
+    def difference(self: Any, *args: Any) -> Any:
+        trials.append(self)
+        return "a unit" if len(trials) <= wrong else found(self, *args)
+
+    monkeypatch.setattr(trial.Trial, "difference", difference)
+    session = connect(Compiler(way=way, after=2, choose=False))
+    x = numbers(tg, (4,), 0)
+    said = []
+    for _ in range(10):
+        ((x * 2).exp() + 1).sum().item()
+        said.append(last(session).reason)
+    assert len(trials) == wrong + runs
+    assert bool(last(session).runs_as_one) is runs
+    assert any("came to something else: a unit" in reason for reason in said if reason)
+    assert any("tried again" in reason for reason in said if reason) is (way is COMPILED)
+
+
+def test_nothing_is_timed_beside_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("jax")
+    go_on = threading.Event()
+
+    def make(*args: Any) -> Any:
+        made = COMPILED.make(*args)
+        run = made.run
+        made.run = lambda *inputs: time.sleep(0.01) or run(*inputs)  # type: ignore[method-assign]
+        if waiting:
+            go_on.wait(60)
+        return made
+
+    waiting: list[bool] = []
+    session = connect(Compiler(way=COMPILED._replace(make=make), after=2))
+    monkeypatch.setattr(session.compiler, "settle", lambda: None)
+    x = numbers(tg, (4,), 0)
+
+    def run(times: int) -> Any:
+        for _ in range(times):
+            ((x * 2).exp() + 1).sum().item()
+        return max(session.reports, key=lambda r: r.runs)
+
+    while not run(1).runs_as_one:
+        time.sleep(0.01)
+    waiting.append(True)
+    for _ in range(4):
+        ((x * 3).sin() - 1).sum().item()  # is being compiled from now on
+    assert run(40).reason is None
+    go_on.set()
+    while session.compiler._worker is not None:  # type: ignore[union-attr]
+        time.sleep(0.01)
+    assert "quicker one instruction at a time" in run(12).reason
 
 
 # Bounds and threads --------------------------------------------------------------------------------------------------
