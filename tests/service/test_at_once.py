@@ -92,6 +92,19 @@ def test_behind_a_call_that_runs_or_a_long_program_nothing_does() -> None:
     hosted(go)
 
 
+@pytest.mark.parametrize("compress", [False, True], ids=["before its answer's turn", "in a task"])
+def test_who_has_the_answer_finds_the_session_where_the_program_left_it(url: str, compress: bool) -> None:
+    with tg.connect(url, compress=compress) as session:
+        x = tg.zeros(3)
+        here = f"{url}/v1/sessions/{session.id}"
+        with httpx.Client() as client:
+            for turn in range(1, 30):
+                x.add_(1)
+                assert x.sum().item() == 3 * turn
+                assert client.get(here).json()["programs"] == session.requests
+                assert client.get(f"{here}/tensors/{x._id}").json()["version"] == turn
+
+
 def test_small_and_large_batches_in_turn_train_as_in_torch(url: str) -> None:
     """Programs of both kinds on one stream, several under way: answered in order, each run once."""
     rng = np.random.default_rng(0)

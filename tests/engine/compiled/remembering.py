@@ -41,9 +41,8 @@ class Remembering(Session):
             if self.within is not None:
                 with suppress(NotAtOnce):
                     answer = deepcopy(self.run_at_once(bound, self.within))  # as it is before the rest is done
-                    self.finish()
                     self.at_once += 1
-                    return answer
+                    return answer  # the next program finishes what this one left
             return super().run(bound)
         finally:
             if self.compiler is not None:

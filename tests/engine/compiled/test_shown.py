@@ -108,6 +108,17 @@ def test_a_gradient_that_somebody_kept_stays_as_it_was(session: Remembering) -> 
         np.testing.assert_allclose(array(a), array(b), rtol=1e-4, atol=1e-6)
 
 
+def test_what_is_one_array_to_jax_is_not_for_two_tensors(session: Remembering) -> None:
+    x, w = tg.ones(3), tg.zeros(3)
+    for turn in range(1, 9):
+        y = x * turn
+        w.copy_(y)
+        w.sum().item()
+        y.add_(1)
+        assert w.tolist() == [turn] * 3
+        assert y.tolist() == [turn + 1] * 3
+
+
 def test_what_was_lent_is_what_it_was(session: Remembering) -> None:
     x, by = tg.zeros(2**19), tg.ones(())
 

@@ -123,8 +123,7 @@ class _CompiledRun:
             return []
         found = [tensors[i] for i in self._copied if i < len(tensors) and is_alone(tensors[i])]
         for tensor in found:
-            if behind(tensor._data) is None:  # else it was written to
-                tensor._data = moved(tensor._data)
+            tensor._data = moved(tensor._data)
         return found
 
     def _own(self, source: Source) -> Any:
