@@ -92,8 +92,8 @@ def test_behind_a_call_that_runs_or_a_long_program_nothing_does() -> None:
     hosted(go)
 
 
-@pytest.mark.parametrize("compress", [False, True], ids=["before its answer's turn", "in a task"])
-def test_who_has_the_answer_finds_the_session_where_the_program_left_it(url: str, compress: bool) -> None:
+@pytest.mark.parametrize("compress", [None, "zstd"], ids=["as its bytes arrive", "in a task"])
+def test_who_has_the_answer_finds_the_session_where_the_program_left_it(url: str, compress: str | None) -> None:
     with tg.connect(url, compress=compress) as session:
         x = tg.zeros(3)
         here = f"{url}/v1/sessions/{session.id}"

@@ -111,7 +111,7 @@ def test_a_gradient_that_somebody_kept_stays_as_it_was(session: Remembering) -> 
 def test_what_is_one_array_to_jax_is_not_for_two_tensors(session: Remembering) -> None:
     x, w = tg.ones(3), tg.zeros(3)
     for turn in range(1, 9):
-        y = x * turn
+        y = x * tg.tensor(float(turn))
         w.copy_(y)
         w.sum().item()
         y.add_(1)
