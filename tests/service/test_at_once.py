@@ -102,7 +102,6 @@ def test_who_has_the_answer_finds_the_session_where_the_program_left_it(url: str
             for turn in range(1, 30):
                 x.add_(1)
                 assert x.sum().item() == 3 * turn
-                assert client.get(here).json()["programs"] == session.requests
                 assert client.get(f"{here}/tensors/{x._id}").json()["version"] == turn
 
 
