@@ -161,6 +161,7 @@ class _Local(SessionHandle):
 
     async def call(self, function: Callable[Concatenate[Session, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         self._company.meet(self.number)
+        self._session.finish()
         try:
             if kwargs:
                 return await self._actor.call(lambda: function(self._session, *args, **kwargs))

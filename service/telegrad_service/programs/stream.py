@@ -159,7 +159,10 @@ class Stream:
                 self._ending = UNSUPPORTED, "a frame is binary: a safetensors container"
                 return
             self._unanswered += 1
-            self._under_way.put_nowait(self._ran_at_once(body) or await self._run(body))
+            ran = self._ran_at_once(body)
+            self._under_way.put_nowait(ran or await self._run(body))
+            if ran is not None:
+                asyncio.get_running_loop().call_soon(self._finish)  # behind the answer
 
     def _prompt(self, body: memoryview) -> Message | None:
         """The answer to a program that keeps nobody waiting and has none before it; None, with nothing done, else.
@@ -188,7 +191,6 @@ class Stream:
         done: Running = asyncio.get_running_loop().create_future()
         try:
             done.set_result(self._run_at_once(body))
-            self._finish()
         except NotAtOnce:
             return None
         except Exception as error:  # the one who answers has the words
