@@ -20,10 +20,11 @@ AHEAD_STEPS = 4
 AHEAD_S = 2.0
 """What was recorded so long ago is sent when the next instruction is recorded. Without a thread: one that woke up
 between two instructions would tear steps apart, and who records nothing more has nothing to gain."""
-LEAD_STEPS = 4
 LEAD_BYTES = 2**18
 """So far the recording runs ahead of a busy server, to where a step ends if there are any. Then it is sent, and if
 there is no room for it, waits: while one long message is read, nothing runs, and while it runs, nothing is read."""
+LEAD_STEPS = 4
+"""Or so many steps that upload less. Always as many, for each number of them is a program of its own to the server."""
 
 TRAINING = 4
 """Who has sent so many messages since a training step ended does not train, or not now."""

@@ -161,7 +161,7 @@ class _Local(SessionHandle):
 
     async def call(self, function: Callable[Concatenate[Session, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         self._company.meet(self.number)
-        self._session.finish()
+        self.finish()
         try:
             if kwargs:
                 return await self._actor.call(lambda: function(self._session, *args, **kwargs))
@@ -174,7 +174,8 @@ class _Local(SessionHandle):
         return self._company.alone
 
     def finish(self) -> None:
-        self._session.finish()
+        if not self._actor.busy:  # a thread finishes what it runs by itself
+            self._session.finish()
 
     def run_at_once(self, function: Callable[..., T], *args: Any) -> T:
         self._company.meet(self.number)

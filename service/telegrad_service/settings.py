@@ -33,7 +33,7 @@ class Settings(Address):
         description="how many sessions compute at the same time",
     )
     blas_threads: int = Field(
-        default=0, ge=0, le=1024, description="threads of one matrix product; 0 is all cores but one"
+        default=0, ge=0, le=1024, description="threads of one matrix product, NumPy's or XLA's; 0 is all cores but one"
     )
     max_body_bytes: int = Field(default=512 * MIB, ge=1, description="largest body of a request")
     max_json_bytes: int = Field(

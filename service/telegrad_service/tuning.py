@@ -21,7 +21,7 @@ LARGEST_KEPT = 32 * MIB
 
 
 def tune(blas_threads: int) -> None:
-    """Keep freed memory for the next program, and bound BLAS to so many threads (0: all cores but one)."""
+    """Keep freed memory for the next program, and bound BLAS and XLA to so many threads (0: all cores but one)."""
     keep_freed_memory()
     threads = blas_threads or max(1, (os.cpu_count() or 2) - 1)
     threadpool_limits(threads, user_api="blas")

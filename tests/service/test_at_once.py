@@ -75,6 +75,30 @@ def test_beside_another_session_only_tiny_ones_do() -> None:
     hosted(go)
 
 
+def test_what_a_thread_leaves_is_its_own_to_finish() -> None:
+    async def go(here: InProcessHost, handle: SessionHandle) -> None:
+        free, left, by = threading.Event(), asyncio.Event(), []
+        loop = asyncio.get_running_loop()
+
+        def run(session: Session) -> None:
+            session.leave(lambda: by.append(threading.current_thread()))
+            loop.call_soon_threadsafe(left.set)
+            free.wait(30)
+            session.finish()
+
+        running = asyncio.ensure_future(handle.call(run))
+        await left.wait()
+        handle.finish()
+        behind = asyncio.ensure_future(handle.call(thread))
+        await asyncio.sleep(0)
+        assert not by
+        free.set()
+        await running
+        assert by == [await behind]
+
+    hosted(go)
+
+
 def test_behind_a_call_that_runs_or_a_long_program_nothing_does() -> None:
     async def go(here: InProcessHost, handle: SessionHandle) -> None:
         free = threading.Event()

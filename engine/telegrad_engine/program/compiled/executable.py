@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol
 
@@ -116,14 +117,14 @@ class _CompiledRun:
         own = self._own(source) if source.is_output and is_alone(target) else None
         if own is not None:
             return partial(setattr, target, "_data", own)
-        return partial(np.copyto, target._data, self.array(source))
+        array = np.asarray(self._outs[source.position]) if source.is_output else self.array(source)
+        return partial(np.copyto, target._data, array)
 
     def settle(self, tensors: Sequence[Any]) -> list[Any]:
-        if not self._copied:
-            return []
         found = [tensors[i] for i in self._copied if i < len(tensors) and is_alone(tensors[i])]
-        for tensor in found:
-            tensor._data = moved(tensor._data)
+        with suppress(MemoryError):  # then they stay where they are
+            for tensor in found:
+                tensor._data = moved(tensor._data)
         return found
 
     def _own(self, source: Source) -> Any:
