@@ -50,6 +50,7 @@ class Accounts:
     def count(self, array: Any, lent: bool = False) -> None:
         """Count an array's memory, unless it is another's; ``lent`` if it came from outside and is nobody else's."""
         key = id(array)
+        # An array's base that has a size is an array, too; memory that JAX sees as well has none (shown.py).
         if (hasattr(getattr(array, "base", None), "nbytes") and not lent) or key in self._counted:
             return
         counted = _Counted(array, self._release)

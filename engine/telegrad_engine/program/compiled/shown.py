@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +17,10 @@ import numpy as np
 
 ALIGNMENT = 64
 """Bytes. Where an array does not lie on a multiple of this, JAX copies it on another thread, which takes 30 µs."""
+
+
+MOST_SIZES = 1024
+"""How many sizes have a class of their own at hand."""
 
 
 class Shown:
@@ -43,7 +47,7 @@ def showing(shape: tuple[int, ...], dtype: Any) -> Callable[[Any, int], Any]:
     return show
 
 
-@cache
+@lru_cache(MOST_SIZES)
 def _kind(nbytes: int) -> Any:
     return type("Shown", (Shown, ctypes.c_char * nbytes), {})
 
