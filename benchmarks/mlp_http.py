@@ -2,8 +2,8 @@
 
 A fresh batch is sent each time, or the dataset is uploaded once and each step names its rows. The loss is read after
 every tenth step, as a loop that prints now and then does, or after every one, which waits for the server each time.
-Both sides read alike. What the same costs by hand, with a socket and NumPy, is shown for scale, and so is what JAX makes
-of it without a server.
+Both sides read alike. What the same costs by hand, with a socket and NumPy, is shown for scale, and so is what JAX
+makes of it without a server.
 """
 
 from __future__ import annotations
