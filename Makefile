@@ -27,7 +27,7 @@ demo: $(VENV)/.stamp-demo ## Train a classifier of handwritten digits against a 
 	$(BIN)/python examples/digits.py
 
 test: $(VENV)/.stamp-test ## Run the tests, with PyTorch as the oracle
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --numprocesses 2 $(ARGS)
 
 test-jax: $(VENV)/.stamp-jax ## Run the ops, and what else depends on a backend, on JAX
 	$(BIN)/python -m pytest $(BACKENDS) --device jax --numprocesses 2 --dist loadgroup $(ARGS)
