@@ -121,6 +121,18 @@ def test_what_is_one_array_to_jax_is_not_for_two_tensors(session: Remembering) -
     assert max(session.reports, key=lambda r: r.runs).compiled_runs >= 4
 
 
+def test_what_is_made_of_no_tensor_is_new_each_time(session: Remembering) -> None:
+    x = tg.ones(3)
+    for turn in range(1, 9):
+        z, same = tg.zeros(3), x.clone()
+        (z + same).sum().item()
+        z.add_(turn), same.add_(turn)
+        assert (z + 0).tolist() == [turn] * 3
+        assert (same + 0).tolist() == [turn + 1] * 3
+    assert max(session.reports, key=lambda r: r.runs).compiled_runs >= 4
+    assert x.tolist() == [1] * 3
+
+
 def test_what_was_lent_is_what_it_was(session: Remembering) -> None:
     x, by = tg.zeros(2**19), tg.ones(())
 
