@@ -34,7 +34,8 @@ class Shown:
 def showing(shape: tuple[int, ...], dtype: Any) -> Callable[[Any, int], Any]:
     """A function that shows such an array of JAX's, by the address of its memory, as one of NumPy's.
 
-    So much is done in advance because it is called for each array that a program makes: 1.3 µs, to NumPy's own 3.
+    So much is done in advance because it is called for each array that a program makes: it takes 1.6 µs, and 2.5 by an
+    array interface.
     """
     memory_at = _kind(int(np.prod(shape)) * dtype.itemsize).from_address
     new = np.ndarray
@@ -75,8 +76,8 @@ def _references(holder: Any) -> tuple[int, int]:
 def _alone() -> tuple[int, int]:
     """How many there are where nobody else has it: that differs by the version of Python."""
     holder = SimpleNamespace(_data=np.empty(2)[:])
-    called_with = [holder._data]
-    return _references(holder) if called_with else (0, 0)
+    holder.called_with = [holder._data]
+    return _references(holder)
 
 
 class Room:
