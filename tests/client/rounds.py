@@ -159,6 +159,21 @@ def stepped_halfway(loop: Loop) -> Any:
     return loop.w.grad
 
 
+def gradients_let_go_before_the_pass(loop: Loop) -> Any:
+    loop.w.grad = loop.lib.ones(3, 3)
+    loss = (forward(loop) * loop.w.grad).sum()
+    loop.optimizer.zero_grad()
+    loss.backward()
+    return loop.w.grad, graph(loss)
+
+
+def gradients_made_zeros_before_the_pass(loop: Loop) -> Any:
+    loop.w.grad = loop.lib.ones(3, 3)
+    loss = (forward(loop) * loop.w.grad).sum()
+    loop.optimizer.zero_grad(set_to_none=False)
+    return told(loss.backward), loop.w.grad
+
+
 def a_view_written_to(loop: Loop) -> Any:
     y = (loop.data(3, 3) @ loop.w).tanh()
     loss = y[1:].exp().sum()
@@ -261,6 +276,8 @@ ROUNDS = [
     written_to_and_gone_on_with,
     written_to_where_nobody_notes_it,
     stepped_halfway,
+    gradients_let_go_before_the_pass,
+    gradients_made_zeros_before_the_pass,
     a_view_written_to,
     a_view_of_what_is_written_to,
     a_hook_on_what_is_between,

@@ -88,12 +88,42 @@ def test_a_state_that_is_a_leafs_own_memory_this_time(remote: tg.Session) -> Non
         w.grad = u.grad = None
 
 
+def test_a_state_that_is_a_gradient_this_time(remote: tg.Session) -> None:
+    w, u, v = tg.ones(3, requires_grad=True), tg.ones(3, requires_grad=True), tg.ones(3)
+    optimizer = tg.optim.SGD([w], lr=0.1)
+    for shared in [False] * (LEARNED + 4) + [True]:
+        w.grad = tg.ones(3)
+        if shared:
+            v = w.grad
+        v.sum().item()
+        loss = (w * u * v).sum()
+        optimizer.zero_grad(set_to_none=False)
+        if shared:
+            assert "modified by an inplace operation" in told(loss.backward)
+        else:
+            loss.backward()
+        u.grad = None
+
+
 def test_a_loop_that_nobody_looks_into_is_not_drawn(remote: tg.Session) -> None:
     loop = Loop(tg)
     losses = [loop.step() for _ in range(LEARNED + 5) if loop.w.sum().item() is not None]
     undrawn = [loss for loss in losses if loss._drawing is not None and loss._drawing.nodes is None]
     assert len(undrawn) > 3
     assert {graph(loss) for loss in losses} == {graph(losses[0])}
+
+
+def test_nor_one_that_lets_go_of_gradients_before_the_pass(remote: tg.Session) -> None:
+    loop, losses = Loop(tg), []
+    for _ in range(LEARNED + 5):
+        y = (loop.data(3, 3) @ loop.w).tanh()
+        loop.optimizer.zero_grad()
+        losses.append(y.sum())
+        losses[-1].backward()
+        loop.optimizer.step()
+        loop.w.sum().item()
+    undrawn = [loss for loss in losses if loss._drawing is not None and loss._drawing.nodes is None]
+    assert len(undrawn) > 3
 
 
 def test_a_result_that_is_kept_keeps_no_data(remote: tg.Session) -> None:

@@ -8,7 +8,7 @@ reaches; it leaves the nodes, if they are ever drawn, as it would have left them
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from telegrad_engine.graph import next_sequence, walk
@@ -23,9 +23,14 @@ if TYPE_CHECKING:
     from .steps import Step
 
 QUIET = frozenset({"alias", "detach", "fetch", "free", "grad_of", "set_grad", "tensor"})
-"""The verbs that neither look at what ops left in the graph nor change what they saved."""
+"""The verbs that neither look at what ops left in the graph nor change what they saved, whatever their attributes."""
 BETWEEN = 2.0**-20
 """How much younger each node of a drawing is than the one before, where others are younger by 1."""
+
+
+def is_quiet(op: str, attrs: Mapping[str, Any]) -> bool:
+    """Whether a verb leaves what is not drawn as it is."""
+    return op in QUIET or (op == "zero_grad" and not attrs)  # which lets go of gradients, and changes none
 
 
 class Draw(NamedTuple):
@@ -189,7 +194,7 @@ class Sketch:
         """What is new to a drawing with this step, which comes behind those before."""
         call = step.call
         if call is None or call.draw is None:
-            used = call is None and step.op not in QUIET
+            used = call is None and not is_quiet(step.op, step.attrs)
             if used or (call is not None and not self._made.isdisjoint(call.places)):
                 self._made, self._given = set(), set()
             return None

@@ -12,7 +12,7 @@ from ..lines import Line
 from ..packing import Remembered
 from ..recording import Written
 from .calls import placed
-from .drawing import QUIET, Drawing
+from .drawing import Drawing, is_quiet
 from .steps import Ending, Step, lasting, matched, places_of
 
 
@@ -56,7 +56,7 @@ class Round:
             self.arrays[step.index] = attrs["data"]
         if line != step.line:
             self.lines[step.index] = line
-        if op not in QUIET:
+        if not is_quiet(op, own):
             self.close()
         self.last, self.next = step, step.next
         return True
