@@ -6,6 +6,7 @@ and 300 bytes down took them 220 to 320 µs, and this 170 (docs/decisions/0016).
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import selectors
 import socket
@@ -26,8 +27,8 @@ from .connection import CONNECT_S
 from .frames import BINARY, CLOSE, CONTINUATION, FINAL, MASKED, PING, PONG, TEXT, head, header_size, mask
 
 PIECE, SHOWN = 2**20, 2**18
-"""Bytes that are masked, and then sent: what still fits the cache, for each call has its price; and where somebody
-watches how far it is, what a slow network takes in a moment."""
+"""Bytes that are masked, and then sent: what still fits the cache, for each call has its price and its patience; and
+where somebody watches how far it is, what a slow network takes in a moment."""
 FIRST = 2**16
 """Bytes that are received at most of what is not known yet; of a long answer the rest goes straight to its place."""
 TOLD = 2**20
@@ -38,6 +39,10 @@ _let_others = getattr(os, "sched_yield", partial(time.sleep, 0))
 """Has whoever waits for this core go first: most likely the server, with the answer."""
 _ROOM = 16
 """Bytes kept in front of the first piece for the frame's header."""
+_NO_MASK = bytes(4)
+"""The key that changes nothing."""
+_AT_ONCE = 512
+"""Pieces that one call sends; a system takes 1024 at most."""
 _MOST = 2**40
 """A longer frame is no frame, but bytes that were taken for one."""
 _Selector = getattr(selectors, "PollSelector", selectors.SelectSelector)
@@ -76,7 +81,8 @@ class WebSocket:
         self._parts: list[bytes | memoryview] = []
         """What has arrived of a message that comes in several frames."""
         self._kind = BINARY
-        self._scratch = bytearray(_ROOM + (SHOWN if self._watched else PIECE))
+        self._piece = SHOWN if self._watched else PIECE
+        self._scratch = bytearray(_ROOM + self._piece)
         self._brief = False
         """Whether the last wait was so short that spinning would have done."""
         self._selector = _Selector()
@@ -88,6 +94,7 @@ class WebSocket:
             if self._secure:
                 context = ssl.create_default_context()
                 self._socket = context.wrap_socket(self._socket, server_hostname=address.hostname)
+            self._bare = not self._secure and _is_here(self._socket)
             self._selector.register(self._socket, selectors.EVENT_READ)
             self._shake_hands(url, headers)
         except BaseException:
@@ -136,9 +143,27 @@ class WebSocket:
     def _send(
         self, kind: int, body: Sequence[bytes | memoryview], size: int, tell: Callable[[int], None] = lambda done: None
     ) -> None:
+        if self._bare:
+            self._send_as_it_is([head(kind, size) + _NO_MASK, *body], tell)
+        else:
+            self._send_masked(head(kind, size), body, tell)
+
+    def _send_as_it_is(self, pieces: Sequence[bytes | memoryview], tell: Callable[[int], None]) -> None:
+        """Send a frame from where it lies: as much as the socket takes in one call, and then the rest."""
+        taken = self._socket.sendmsg(pieces[:_AT_ONCE])
+        sent = 0
+        for piece in pieces:
+            begin = min(taken, len(piece))
+            taken -= begin
+            for start in range(begin, len(piece), self._piece):
+                self._socket.sendall(memoryview(piece)[start : start + self._piece])
+                tell(sent + start)
+            sent += len(piece)
+
+    def _send_masked(self, header: bytes, body: Sequence[bytes | memoryview], tell: Callable[[int], None]) -> None:
         """Send a frame. Masked, which is the one copy made of it, it goes out when the room for that is full."""
         key = os.urandom(4)
-        header = head(kind, size) + key
+        header += key
         begin, end, sent = _ROOM - len(header), _ROOM, 0
         self._scratch[begin:end] = header
         room = memoryview(self._scratch)
@@ -275,6 +300,14 @@ class WebSocket:
             pass
         self._selector.close()
         self._socket.close()
+
+
+def _is_here(connected: socket.socket) -> bool:
+    """Whether the other side is on this machine, so that nobody between the two could take a frame for something else.
+
+    That is what masks are for (RFC 6455, 10.3), and all; a key of zeros makes none (docs/decisions/0028).
+    """
+    return hasattr(connected, "sendmsg") and ipaddress.ip_address(connected.getpeername()[0]).is_loopback
 
 
 def _refusal(error: Exception | None, answer: Response | None) -> Refused:

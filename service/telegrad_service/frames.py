@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from .kept import Kept
+
 TEXT, BINARY = 0x81, 0x82
 """The first byte of a message that is one frame."""
 CONTROL = (0x88, 0x89, 0x8A)
@@ -13,13 +15,14 @@ SHORT = 2**19
 """Bytes that are read at a time, and then unmasked while they are in the cache: all of a message that is no longer."""
 _BEFORE = 2
 """Words in front of an expected message, at the end of which its header is."""
+_KEPT = Kept()
 
 
 class Arriving:
-    """A masked message that is arriving: unmasked piece by piece, where it will stay."""
+    """A message that is arriving: unmasked piece by piece, where it will stay."""
 
     def __init__(self, length: int, mask: bytes) -> None:
-        self._words = np.empty((length + 7) // 8, np.uint64)
+        self._words = _KEPT.words((length + 7) // 8)
         self._begin(length, mask, 0)
 
     def _begin(self, length: int, mask: bytes, arrived: int) -> None:
@@ -49,7 +52,8 @@ class Arriving:
         self._arrived += count
         upto = (self._length + 7) // 8 if self.whole else self._arrived // 8
         part = self._words[self._unmasked : upto]
-        np.bitwise_xor(part, self._mask, part)
+        if self._mask:  # from the same machine nothing is masked
+            np.bitwise_xor(part, self._mask, part)
         self._unmasked = upto
 
     def take(self, data: memoryview) -> memoryview:

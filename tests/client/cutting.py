@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import threading
 from collections import Counter
 from contextlib import suppress
@@ -13,15 +14,18 @@ UP, DOWN = "up", "down"
 
 
 class Cutter:
-    """Stands between a client and the server at ``url``; used with ``with``."""
+    """Stands between a client and the server at ``url``, with TLS on the client's side if it is given; used with
+    ``with``."""
 
-    def __init__(self, url: str) -> None:
-        self._target = urlsplit(url)
+    def __init__(self, url: str, tls: ssl.SSLContext | None = None) -> None:
+        self._target, self._tls = urlsplit(url), tls
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._open: set[asyncio.StreamWriter] = set()
         self.passed: Counter[str] = Counter()
         """Bytes that went through, by direction."""
+        self.sent = bytearray()
+        """What went up."""
         self.cuts = 0
         """Cuts that were made."""
         self.refusing = False
@@ -32,8 +36,8 @@ class Cutter:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        self._server = self._call(asyncio.start_server(self._serve, "127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        self._server = self._call(asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._tls))
+        self.url = f"{'https' if self._tls else 'http'}://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -90,6 +94,8 @@ class Cutter:
                 if data:
                     part = data if left is None else data[:left]
                     self.passed[way] += len(part)
+                    if way == UP:
+                        self.sent += part
                     writer.write(part)
                     await writer.drain()
                     if left is not None:
