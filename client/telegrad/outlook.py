@@ -1,13 +1,15 @@
 """What will come out of a registered function, on stand-ins; and what came out before, of tensors like these.
 
 A function is data, so without values all that it does follows from the kinds of its tensors. What it left in the
-shadow graph is kept as a pattern, and drawn again at the places of the next tensors.
+shadow graph is kept as a pattern, and drawn again at the places of the next tensors: once somebody looks, if these are
+no more than leaves.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import count
 from typing import Any, NamedTuple
 
 from telegrad_engine import graph
@@ -15,6 +17,8 @@ from telegrad_engine.custom import Applicable, FunctionProgram
 from telegrad_engine.graph import Node, next_sequence, walk
 from telegrad_engine.meta import Meta
 from telegrad_engine.modes import state
+
+from .foresight.undrawn import BETWEEN, Given, Passes, Undrawn, as_given, stand_in
 
 _new = object.__new__
 Key = tuple[Any, ...]
@@ -44,11 +48,51 @@ class Pattern(NamedTuple):
     nodes: Sequence[Drawn]
     results: Sequence[tuple[Any, Edge]]
     """Of each result what it is, and where its gradient goes."""
+    passes: Passes
+    """Of plain passes, from a result's position."""
+
+
+class Later(Undrawn):
+    """The nodes of a pattern between tensors that are leaves, or have no history, and a call's results."""
+
+    __slots__ = ("_names", "_pattern", "_sequence")
+
+    def __init__(self, pattern: Pattern, given: Sequence[Given]) -> None:
+        super().__init__()
+        self.given = dict(enumerate(given))
+        self._pattern, self._sequence = pattern, next_sequence()
+        self._names: list[str] = []
+
+    def __len__(self) -> int:
+        return len(self._pattern.results)
+
+    def adopt(self, made: Sequence[Any]) -> None:
+        """Make these handles those of the results."""
+        self._names = [tensor._id for tensor in made]
+        for tensor, (data, edge) in zip(made, self._pattern.results, strict=True):
+            tensor._data = data
+            if edge is not None:
+                tensor._requires_grad, tensor._slot, tensor._drawing = True, edge[1], self
+
+    def draw(self) -> dict[str, Any]:
+        """Draw the pattern as it was to be drawn when the function was called."""
+        given = self.given.values()
+        ages = (self._sequence + index * BETWEEN for index in count())
+        results = _draw(self._pattern, [*map(stand_in, given)], [version for *_, version in given], ages)
+        return {name: result._node for name, result in zip(self._names, results, strict=True)}
+
+    def pass_from(self, root: Any, inputs: Sequence[Any] | None) -> bool:
+        """Go through it from a result of one element, once, and while nothing was written to that it was given."""
+        if self.root is not None or root._data.shape != ():
+            return False
+        if any(cell[0] != version for _, _, cell, version in self.given.values()):
+            return False
+        return self.go_over(root, self._names.index(root._id), self._pattern.passes, inputs)
 
 
 def outlook(
     function: Applicable, tensors: Sequence[Any], parameters: Mapping[str, Any], look: Callable[[Sequence[Any]], Any]
-) -> Sequence[Any]:
+) -> Sequence[Any] | Later:
     """Stand-ins for the results at the tensors' places; ``look`` finds them out, of stand-ins for the tensors."""
     given = [tensor._alias() for tensor in tensors]
     if not isinstance(function, FunctionProgram) or not _is_plain(given):
@@ -59,7 +103,10 @@ def outlook(
     known = _known.setdefault(function, {})
     pattern = known.get(key)
     if pattern is not None:
-        return _draw(pattern, given)
+        now = [each for each in map(as_given, tensors) if each is not None]
+        if len(now) == len(given) and all(edge is None or edge[0] >= 0 for _, edge in pattern.results):
+            return Later(pattern, now)
+        return _draw(pattern, given, [each._cell[0] for each in given], iter(next_sequence, None))
     start = next_sequence()
     results: Sequence[Any] = look(given)
     if key not in known:
@@ -110,11 +157,12 @@ def _pattern(given: Sequence[Any], results: Sequence[Any], start: int) -> Patter
         )
     if any((id(root), 0) not in places for root in roots):
         return None
-    return Pattern(drawn, [(r._data, places[id(r._node), r._slot] if r._node is not None else None) for r in results])
+    edges = [places[id(r._node), r._slot] if r._node is not None else None for r in results]
+    return Pattern(drawn, [*zip([r._data for r in results], edges, strict=True)], {})
 
 
-def _draw(pattern: Pattern, given: Sequence[Any]) -> list[Meta]:
-    """The nodes of a pattern and its results, at the places of these stand-ins."""
+def _draw(pattern: Pattern, given: Sequence[Any], seen: Sequence[int], ages: Iterator[float]) -> list[Meta]:
+    """The nodes of a pattern and its results, at the places of these stand-ins, whose versions were ``seen``."""
     nodes: list[Node] = []
 
     def target(edge: Edge) -> tuple[Any, int]:
@@ -124,15 +172,16 @@ def _draw(pattern: Pattern, given: Sequence[Any]) -> list[Meta]:
         return (nodes[place], slot) if place >= 0 else (given[~place]._node, given[~place]._slot)
 
     for kind, facts, edges, versions in pattern.nodes:
-        node = _new(kind)
+        node: Any = _new(kind)
         vars(node).update(facts)
-        node.sequence = next_sequence()
+        node.sequence = next(ages)
         node.next, slots = zip(*map(target, edges), strict=True)
         if any(slots):
             node.slots = slots
         if versions:
-            cells = [(i, given[cell]._cell if type(cell) is int else cell) for i, cell in versions]
-            node.versions = tuple([(i, cell, cell[0]) for i, cell in cells])
+            node.versions = tuple(
+                [(i, given[c]._cell, seen[c]) if type(c) is int else (i, c, c[0]) for i, c in versions]
+            )
         nodes.append(node)
     results = []
     for data, edge in pattern.results:

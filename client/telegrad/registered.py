@@ -15,7 +15,7 @@ from telegrad_engine.meta import Meta, functions
 from telegrad_engine.modes import state
 from telegrad_engine.specs import Spec
 
-from .outlook import outlook
+from .outlook import Later, outlook
 from .recorder import Recorder
 from .tensor import Tensor, handle, refs
 
@@ -81,11 +81,11 @@ def call(
 ) -> list[Tensor]:
     """Record a call: the outputs get ids, shapes, dtypes and their place in the shadow graph."""
     try:
-        metas = _outlook(recorder, function, tensors, parameters, Budget(asking=True))
+        found = _outlook(recorder, function, tensors, parameters, Budget(asking=True))
     except DataDependentShape:
         return _call_and_ask(recorder, function, tensors, parameters)
-    made = [handle(recorder, None) for _ in metas]
-    _adopt(made, metas)
+    made = [handle(recorder, None) for _ in range(len(found))]
+    _adopt(made, found)
     _emit(recorder, function, tensors, parameters, made)
     return made
 
@@ -96,7 +96,7 @@ def _outlook(
     tensors: Sequence[Any],
     parameters: Mapping[str, Any],
     budget: Budget,
-) -> Sequence[Any]:
+) -> Sequence[Any] | Later:
     """What will come out, on stand-ins at the tensors' places: what is done with them is recorded nowhere else."""
     device = recorder.transport.device
     before, state.default_dtype = state.default_dtype, recorder.default_dtype
@@ -109,8 +109,11 @@ def _outlook(
         state.default_dtype = before
 
 
-def _adopt(made: Sequence[Tensor], metas: Sequence[Any]) -> None:
-    for tensor, meta in zip(made, metas, strict=True):
+def _adopt(made: Sequence[Tensor], found: Sequence[Any] | Later) -> None:
+    if isinstance(found, Later):
+        found.adopt(made)
+        return
+    for tensor, meta in zip(made, found, strict=True):
         tensor._data = meta._data
         tensor._adopt(meta)
 

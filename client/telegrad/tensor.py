@@ -29,8 +29,8 @@ from telegrad_engine.tracked import Tracked
 
 from .devices import device, require_cuda
 from .foreign import host_array
-from .foresight.drawing import Drawing
 from .foresight.front import foreseeing
+from .foresight.undrawn import Undrawn
 from .nodes import shown
 from .notebook import show_values, tensor_html
 from .pace import FULL_BYTES
@@ -71,8 +71,8 @@ class Tensor(Tracked):
     _grad_history: Tracked | None = None
     """Under create_graph: where in the graph that gradient stands."""
     _node: Node | None = _Place()  # type: ignore[assignment]
-    _drawing: Drawing | None = None
-    """What has the node, where it is not drawn yet (foresight/drawing.py)."""
+    _drawing: Undrawn | None = None
+    """What has the node, where it is not drawn yet (foresight/undrawn.py)."""
 
     def __del__(self) -> None:
         if self._recorder is not None:

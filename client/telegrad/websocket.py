@@ -144,20 +144,22 @@ class WebSocket:
         self, kind: int, body: Sequence[bytes | memoryview], size: int, tell: Callable[[int], None] = lambda done: None
     ) -> None:
         if self._bare:
-            self._send_as_it_is([head(kind, size) + _NO_MASK, *body], tell)
+            self._send_as_it_is([head(kind, size) + _NO_MASK, *body], self._watched and size > SHOWN, tell)
         else:
             self._send_masked(head(kind, size), body, tell)
 
-    def _send_as_it_is(self, pieces: Sequence[bytes | memoryview], tell: Callable[[int], None]) -> None:
-        """Send a frame from where it lies: as much as the socket takes in one call, and then the rest."""
-        taken = self._socket.sendmsg(pieces[:_AT_ONCE])
-        sent = 0
+    def _send_as_it_is(self, pieces: Sequence[bytes | memoryview], watched: bool, tell: Callable[[int], None]) -> None:
+        """Send a frame from where it lies, its header first: unless it is watched, what is taken in one call, and then
+        the rest."""
+        taken = 0 if watched else self._socket.sendmsg(pieces[:_AT_ONCE])
+        sent = -len(pieces[0])
         for piece in pieces:
             begin = min(taken, len(piece))
             taken -= begin
             for start in range(begin, len(piece), self._piece):
-                self._socket.sendall(memoryview(piece)[start : start + self._piece])
-                tell(sent + start)
+                part = memoryview(piece)[start : start + self._piece]
+                self._socket.sendall(part)
+                tell(sent + start + len(part))
             sent += len(piece)
 
     def _send_masked(self, header: bytes, body: Sequence[bytes | memoryview], tell: Callable[[int], None]) -> None:

@@ -126,6 +126,15 @@ def test_nor_one_that_lets_go_of_gradients_before_the_pass(remote: tg.Session) -
     assert len(undrawn) > 3
 
 
+def test_nor_one_that_takes_gradients_alone(remote: tg.Session) -> None:
+    loop, losses = Loop(tg), []
+    for _ in range(LEARNED + 5):
+        losses.append((loop.data(3, 3) @ loop.w).tanh().sum())
+        tg.autograd.grad(losses[-1], loop.w)[0].sum().item()
+    undrawn = [loss for loss in losses if loss._drawing is not None and loss._drawing.nodes is None]
+    assert len(undrawn) > 3
+
+
 def test_a_result_that_is_kept_keeps_no_data(remote: tg.Session) -> None:
     loop = Loop(tg)
     kept, batches = [], []

@@ -205,6 +205,135 @@ def test_hooks_on_what_it_leaves(session: tg.Session) -> None:
         assert str(y.grad_fn) == "<SumBackward0>"
 
 
+def told(function: Callable[[], Any]) -> str:
+    try:
+        function()
+    except RuntimeError as error:
+        return str(error).partition(";")[0].partition(" [")[0][:60]
+    return "no error"
+
+
+def gone_through_twice(lib: Any, x: Any, y: Any, a: Any, b: Any) -> Any:
+    b.backward()
+    return told(b.backward), x.grad, y.grad
+
+
+def gone_through_from_both(lib: Any, x: Any, y: Any, a: Any, b: Any) -> Any:
+    b.backward()
+    return told(a.sum().backward), x.grad, y.grad
+
+
+def looked_at_behind(lib: Any, x: Any, y: Any, a: Any, b: Any) -> Any:
+    b.backward()
+    return str(graph(a)), str(graph(b)), told(b.backward), x.grad
+
+
+def gradients_alone(lib: Any, x: Any, y: Any, a: Any, b: Any) -> Any:
+    return *lib.autograd.grad(b, (y, x)), x.grad is None, told(b.backward)
+
+
+def one_of_two_gradients(lib: Any, x: Any, y: Any, a: Any, b: Any) -> Any:
+    return *lib.autograd.grad(b, [y]), told(b.backward)
+
+
+def one_gradient_twice(lib: Any, x: Any, y: Any, a: Any, b: Any) -> Any:
+    return lib.autograd.grad(b, (x, y, x))
+
+
+def gradients_kept_for_more(lib: Any, x: Any, y: Any, a: Any, b: Any) -> Any:
+    (first,) = lib.autograd.grad(b, x, retain_graph=True)
+    b.backward()
+    return first, x.grad, y.grad
+
+
+def gradients_times_something(lib: Any, x: Any, y: Any, a: Any, b: Any) -> Any:
+    return lib.autograd.grad(b, (x, y), lib.tensor(2.0))
+
+
+def gradients_times_what_does_not_fit(lib: Any, x: Any, y: Any, a: Any, b: Any) -> Any:
+    return told(lambda: lib.autograd.grad(b, (x, y), lib.ones(2))), *lib.autograd.grad(b, (x, y))
+
+
+def gradients_of_two_at_once(lib: Any, x: Any, y: Any, a: Any, b: Any) -> Any:
+    c = wide(lib, scaled)(x)
+    return *lib.autograd.grad((b, c), (x, y)), told(c.backward)
+
+
+def gradients_of_many_elements(lib: Any, x: Any, y: Any, a: Any, b: Any) -> Any:
+    return told(a.backward), told(lambda: lib.autograd.grad(a, (x, y))), x.grad is None
+
+
+def younger_ones_beside_it(lib: Any, x: Any, y: Any, a: Any, b: Any) -> Any:
+    z, order = (x * y).exp(), list[str]()
+    for name, each in (("function", a), ("younger", z)):
+        each.grad_fn.register_prehook(lambda grads, name=name: order.append(name))
+    (a.sum() + z.sum()).backward()
+    return order, x.grad
+
+
+def gradient_of_what_was_not_used(lib: Any, x: Any, y: Any, a: Any, b: Any) -> Any:
+    z = lib.ones(3, requires_grad=True)
+    return told(lambda: lib.autograd.grad(b, (x, z)))
+
+
+def frozen_in_between(lib: Any, x: Any, y: Any, a: Any, b: Any) -> Any:
+    x.requires_grad_(False)
+    b.backward()
+    return x.grad is None, y.grad
+
+
+def written_to_in_between(lib: Any, x: Any, y: Any, a: Any, b: Any) -> Any:
+    with lib.no_grad():
+        x.mul_(2.0)
+    return told(b.backward), y.grad is None
+
+
+def written_to_itself(lib: Any, x: Any, y: Any, a: Any, b: Any) -> Any:
+    b.mul_(3.0)
+    b.backward()
+    return x.grad, y.grad, str(graph(b))
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        gone_through_twice, gone_through_from_both, looked_at_behind, gradients_alone, one_of_two_gradients,
+        one_gradient_twice, gradients_kept_for_more, gradients_times_something, gradients_times_what_does_not_fit,
+        gradients_of_two_at_once, gradients_of_many_elements, gradient_of_what_was_not_used, younger_ones_beside_it,
+        frozen_in_between, written_to_in_between, written_to_itself,
+    ],
+    ids=lambda use: use.__name__,
+)  # fmt: skip
+def test_it_is_as_if_it_were_drawn_at_once(session: tg.Session, use: Callable[..., Any]) -> None:
+    def run(lib: Any, number: int) -> Any:
+        x, y = leaf(lib, number), leaf(lib, 2)
+        return use(lib, x, y, *wide(lib, curve)(x, y))
+
+    for known in (False, True):  # of a plain pass where it goes
+        for number in range(TIMES):
+            for ours, theirs in zip(run(tg, number), run(torch, number), strict=True):
+                if isinstance(theirs, torch.Tensor):
+                    np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-5)
+                else:
+                    assert ours == theirs
+        if not known:
+            for _ in range(TIMES):
+                tg.ops.curve(leaf(tg, 1), leaf(tg, 2))[1].backward()
+
+
+def test_what_nobody_looks_at_is_not_drawn(session: tg.Session) -> None:
+    undrawn = []
+    for number in range(TIMES):
+        x = leaf(tg, number)
+        y = tg.ops.scaled(x)
+        if number % 2:
+            y.backward()
+        else:
+            tg.autograd.grad(y, x)
+        undrawn.append(y._drawing is not None and y._drawing.nodes is None)
+    assert undrawn == [False, False, *[True] * (TIMES - 2)]
+
+
 def test_registered_anew(session: tg.Session) -> None:
     x = tg.ones(3, requires_grad=True)
     for factor in (1.0, 2.0, 3.0):

@@ -16,7 +16,7 @@ from telegrad_engine.specs import Spec
 from telegrad_engine.suspension import Derivation
 
 from .. import stops, whole_passes
-from ..foresight.drawing import pass_over
+from ..foresight.undrawn import pass_over
 from ..recorder import Recorder
 from ..tensor import Tensor, handle, recorder_of, refs
 from . import anomaly_mode
@@ -92,7 +92,9 @@ def grad(
         if recorder.stops:
             stand_ins = stops.run(recorder, Derivation.of_grad(*arguments), record)
         else:
-            stand_ins = engine_autograd.grad(*arguments)
+            plain = len(outs) == 1 and grad_outputs is None and allow_unused is None and state.anomaly is None
+            plain = plain and not (retain_graph or create_graph or materialize_grads)
+            stand_ins = ins if plain and pass_over(outs[0], ins) else engine_autograd.grad(*arguments)
             record()
     return tuple([_result(recorder, name, found, create_graph) for name, found in zip(names, stand_ins, strict=True)])
 

@@ -11,12 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from telegrad_engine.graph import next_sequence, walk
+from telegrad_engine.graph import next_sequence
 from telegrad_engine.meta import Meta
 from telegrad_engine.specs import Spec
-from telegrad_engine.stale import free
 
-from ..shadow import ShadowValues
+from .undrawn import BETWEEN, Given, Undrawn, as_given, stand_in
 
 if TYPE_CHECKING:
     from .rounds import Round
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
 
 QUIET = frozenset({"alias", "detach", "fetch", "free", "grad_of", "set_grad", "tensor"})
 """The verbs that neither look at what ops left in the graph nor change what they saved, whatever their attributes."""
-BETWEEN = 2.0**-20
-"""How much younger each node of a drawing is than the one before, where others are younger by 1."""
 
 
 def is_quiet(op: str, attrs: Mapping[str, Any]) -> bool:
@@ -45,18 +42,6 @@ class Draw(NamedTuple):
     """Makes the output a view of a tensor, if the op's are."""
 
 
-Given = tuple[Any, Any, list[int], int]
-"""A tensor that is given: itself if it is a leaf, its shape and dtype, its version's counter, and its version then."""
-
-
-def _stand_in(given: Given) -> Meta:
-    """What stands for it; edges lead to the leaf itself."""
-    leaf, data, cell, _ = given
-    stand_in = Meta(data)
-    stand_in._cell, stand_in._node, stand_in._requires_grad = cell, leaf, leaf is not None
-    return stand_in
-
-
 class Opening(NamedTuple):
     """What is new to a drawing where a call comes."""
 
@@ -66,12 +51,13 @@ class Opening(NamedTuple):
     """Which of its tensors the drawing has not met."""
 
 
-class Drawing:
+class Drawing(Undrawn):
     """Calls that came one after the other, and are not in the graph yet."""
 
-    __slots__ = ("cells", "first", "given", "last", "nodes", "places", "root", "round", "sequence")
+    __slots__ = ("cells", "first", "last", "places", "round", "sequence")
 
     def __init__(self, round: Round, first: Step) -> None:
+        super().__init__()
         self.first = self.last = first
         """The steps that it began with, and, once it is closed, the one that it ended with."""
         self.round: Round | None = round
@@ -82,19 +68,13 @@ class Drawing:
         self.cells: dict[str, list[int]] = {}
         """The version counters of outputs, by their ids."""
         self.given: dict[int, Given] = {}
-        """What it was given, by places."""
-        self.root: str | None = None
-        """From where a backward pass went through it."""
-        self.nodes: dict[str, Any] | None = None
-        """Once it is drawn, the nodes of outputs, by their ids."""
 
     def take(self, tensor: Any) -> bool:
         """Note a tensor that it is given, if that is no more than a leaf."""
-        if tensor._requires_grad and (tensor._base is not None or tensor._node is not None):
-            return False
-        leaf = tensor if tensor._requires_grad else None  # nothing else is kept alive by it
-        self.given[self.places[tensor._id]] = leaf, tensor._data, tensor._cell, tensor._cell[0]
-        return True
+        given = as_given(tensor)
+        if given is not None:
+            self.given[self.places[tensor._id]] = given
+        return given is not None
 
     def add(self, output: Any) -> None:
         """Note a handle on an output."""
@@ -102,26 +82,11 @@ class Drawing:
         output._drawing = self
         self.cells[output._id] = output._cell
 
-    # Looking -----------------------------------------------------------------------------
-
-    def node(self, name: str) -> Any:
-        """The node of an output; None for the id of anything else."""
-        return self._drawn().get(name)
-
-    def _drawn(self) -> dict[str, Any]:
-        if self.nodes is None:
-            self.close()
-            nodes = self._enter_all()
-            if self.root is not None:
-                for node in walk(nodes[self.root]):
-                    if node.plan.holds_tensors:
-                        free(node)
-            self.nodes = nodes
-        return self.nodes
-
-    def _enter_all(self) -> dict[str, Any]:
+    def draw(self) -> dict[str, Any]:
+        """Enter the calls into the graph."""
+        self.close()
         names, nodes = [*self.places], {}
-        known = {place: _stand_in(given) for place, given in self.given.items()}
+        known = {place: stand_in(given) for place, given in self.given.items()}
         versions = {id(cell): version for _, _, cell, version in self.given.values()}
         for step in self.last.path(self.first):
             if step.call is None or step.call.draw is None:
@@ -142,45 +107,14 @@ class Drawing:
         if self.round is not None:
             self.last, self.round.drawing, self.round = last or self.round.last, None, None
 
-    # Passing -----------------------------------------------------------------------------
-
-    def pass_from(self, root: Any) -> bool:
-        """Go through it from an output of one element, as a plain backward pass would; false if that has to be run."""
+    def pass_from(self, root: Any, inputs: Sequence[Any] | None) -> bool:
+        """Go through it from an output of one element, while it goes on."""
         if self.round is None or root._data.shape != ():
             return False
-        passes, place = self.round.last.passes, self.places[root._id]
-        reached = passes.get(place)
-        if reached is None:
-            found = self._reached(root)
-            if found is not None:
-                passes[place] = found
+        if not self.go_over(root, self.places[root._id], self.round.last.passes, inputs):
             return False
-        for each in reached:
-            self.given[each][0]._receive_grad()
-        self.root = root._id
         self.close()
         return True
-
-    def _reached(self, root: Any) -> tuple[int, ...] | None:
-        """The places of the leaves that a pass gives gradients, in that order; None if it is out of the ordinary."""
-        leaves: list[Any] = []
-        values = ShadowValues()
-        started = [(self.node(root._id), 0, root._data)]
-        once = values.Pass(started, values, True, None, lambda leaf, *_: leaves.append(leaf))
-        if not once.is_ordinary:
-            return None
-        once.run()
-        places = {id(leaf): place for place, (leaf, *_) in self.given.items()}
-        return tuple([places[id(leaf)] for leaf in leaves])
-
-
-def pass_over(root: Any) -> bool:
-    """Have a plain backward pass from this tensor go over what is not drawn; false if it has to be run."""
-    drawing: Drawing | None = root._drawing
-    if drawing is None or drawing.nodes is not None:
-        return False
-    with root._recorder.lock:
-        return drawing.pass_from(root)
 
 
 class Sketch:

@@ -17,6 +17,7 @@ from telegrad_engine.registry import NO_ATTRS
 from ..lines import Line
 from .calls import Call, Going, placed
 from .drawing import Opening
+from .undrawn import Passes
 
 EVERY = 8
 """Of so many calls one asks whether the message is old: to ask takes as long as to recognize a tensor."""
@@ -57,8 +58,8 @@ class Step:
         self.endings: list[Ending] = []
         self.opening: Opening | None = None
         """What is new to a drawing here."""
-        self.passes: dict[int, tuple[int, ...]] = {}
-        """Of a plain backward pass behind it, from a tensor's place: the leaves that it reaches, by theirs."""
+        self.passes: Passes = {}
+        """Of plain passes behind it."""
 
     @classmethod
     def of(cls, before: Step, instruction: Instruction, call: Call | None, places: dict[str, int]) -> Step:
