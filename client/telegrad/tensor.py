@@ -367,11 +367,13 @@ def upload(recorder: Recorder, data: Any, dtype: Any = None, requires_grad: bool
     if requires_grad and array.dtype not in FLOATING:
         raise DTypeMismatch(ONLY_FLOATING)
     name = recorder.new_id()
-    recorder.emit("tensor", (), (name,), {"data": array}, array.nbytes)
+    attrs = {"data": array, "requires_grad": True} if requires_grad else {"data": array}
+    recorder.emit("tensor", (), (name,), attrs, array.nbytes)
     tensor = handle(recorder, Spec(array.shape, array.dtype), name)
+    tensor._requires_grad = requires_grad
     if at_once:
         recorder.flush()  # the caller's own array: there before it can change
-    return tensor.requires_grad_() if requires_grad else tensor
+    return tensor
 
 
 def refs(inputs: Sequence[Any]) -> tuple[Any, ...]:

@@ -80,7 +80,7 @@ class Tracer:
         """Write down an instruction that a tensor of the SDK records itself."""
         if op == "tensor":
             array = attrs["data"]
-            attrs = {"data": to_lists(array), "dtype": from_numpy(array.dtype).name}
+            attrs = {**attrs, "data": to_lists(array), "dtype": from_numpy(array.dtype).name}
         self.write(op, list(inputs), outputs, attrs)
 
     def release(self, name: str) -> None:

@@ -76,6 +76,16 @@ def test_what_cannot_be_traced_names_the_line() -> None:
     assert (outside + 1).tolist() == [2.0, 2.0]
 
 
+def test_a_leaf_of_its_own() -> None:
+    def grows(x: Any) -> Any:
+        return (x * tg.tensor([2.0, 3.0], requires_grad=True)).sum()
+
+    name = unique("bad")
+    with pytest.raises(InvalidFunction, match="tensor has no attribute 'requires_grad'"):
+        tg.register_function(name, grows)
+        getattr(tg.ops, name)(tg.ones(2))
+
+
 def test_too_many_paths() -> None:
     def branches(x: Any) -> Any:
         for index in range(7):
