@@ -27,8 +27,8 @@ from .connection import CONNECT_S
 from .frames import BINARY, CLOSE, CONTINUATION, FINAL, MASKED, PING, PONG, TEXT, head, header_size, mask
 
 PIECE, SHOWN = 2**20, 2**18
-"""Bytes that are masked, and then sent: what still fits the cache, for each call has its price and its patience; and
-where somebody watches how far it is, what a slow network takes in a moment."""
+"""Bytes that are masked and sent at a time, all with as much patience: what fits the cache, for each call has its
+price; and where somebody watches how far it is, what a slow network takes in a moment."""
 FIRST = 2**16
 """Bytes that are received at most of what is not known yet; of a long answer the rest goes straight to its place."""
 TOLD = 2**20

@@ -18,7 +18,7 @@ STEP = 2**13
 
 
 class Kept:
-    """The memory of the last messages, at most ``most`` bytes of it."""
+    """The memory of the last messages, at most ``most`` bytes of it. For one thread."""
 
     def __init__(self, most: int = KEPT_BYTES) -> None:
         self._most = most

@@ -47,8 +47,7 @@ def backward(
         if recorder.stops:
             stops.run(recorder, Derivation.of_backward(*arguments), record)
         else:
-            plain = gradients is None and inputs is None and not (retain_graph or create_graph) and len(tensors) == 1
-            if not (plain and state.anomaly is None and pass_over(tensors[0])):
+            if not _went_over(tensors, None, *arguments[1:]):
                 engine_autograd.backward(*arguments)
             record()
 
@@ -92,11 +91,15 @@ def grad(
         if recorder.stops:
             stand_ins = stops.run(recorder, Derivation.of_grad(*arguments), record)
         else:
-            plain = len(outs) == 1 and grad_outputs is None and allow_unused is None and state.anomaly is None
-            plain = plain and not (retain_graph or create_graph or materialize_grads)
-            stand_ins = ins if plain and pass_over(outs[0], ins) else engine_autograd.grad(*arguments)
+            stand_ins = ins if _went_over(outs, ins, *arguments[2:]) else engine_autograd.grad(*arguments)
             record()
     return tuple([_result(recorder, name, found, create_graph) for name, found in zip(names, stand_ins, strict=True)])
+
+
+def _went_over(tensors: Sequence[Any], inputs: Sequence[Any] | None, *options: Any) -> bool:
+    """Whether that was all: a pass from one tensor, without any option, over what is not in the shadow graph yet."""
+    plain = len(tensors) == 1 and all(each is None or each is False for each in options)
+    return plain and pass_over(tensors[0], inputs)
 
 
 def _result(recorder: Recorder, name: str, stand_in: Any, create_graph: bool) -> Tensor | None:
