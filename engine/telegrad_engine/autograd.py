@@ -26,17 +26,20 @@ Root = tuple[Any, int, Any]
 
 def backward(
     tensors: Any,
-    gradients: Any = None,
+    grad_tensors: Any = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
     inputs: Any = None,
 ) -> None:
     """Accumulate the sum of the tensors' gradients into the leaves, or into ``inputs`` alone.
 
-    ``gradients`` has one tensor (or None for a tensor of one element) per tensor. Raises torch's
+    ``grad_tensors`` has one tensor (or None for a tensor of one element) per tensor. Raises torch's
     errors for untracked roots, shapes that do not match and graphs that were freed.
     """
-    roots, values, keep, inputs, wanted = plan_backward(tensors, gradients, retain_graph, create_graph, inputs)
+    tensors, inputs = listed(tensors), None if inputs is None else listed(inputs)
+    if not tensors and inputs != []:
+        return  # and torch says nothing, either
+    roots, values, keep, inputs, wanted = plan_backward(tensors, grad_tensors, retain_graph, create_graph, inputs)
     with values:
         captured = run(roots, values, keep_graph=keep, wanted=wanted, accumulate=values.accumulate)
         if inputs is not None:
@@ -48,13 +51,13 @@ def plan_backward(
 ) -> tuple[list[Root], Any, bool, Any, list[Place] | None]:
     """What ``backward`` has to do, checked: roots, values, whether the graph is kept, inputs and their places."""
     if inputs is not None:
-        inputs = [inputs] if hasattr(inputs, "_data") else list(inputs)
+        inputs = listed(inputs)
         if not inputs:
             raise InvalidOperation("`inputs` argument to `backward()` cannot be empty.")
         for tensor in inputs:
             if not tensor.requires_grad:
                 raise GradRequired("One of the differentiated Tensors does not require grad")
-    tensors = [tensors] if hasattr(tensors, "_data") else list(tensors)
+    tensors = listed(tensors)
     if hasattr(gradients, "_data"):
         gradients = [gradients]
     values = tensors[0]._values(create_graph)
@@ -140,8 +143,9 @@ def _checked(
     materialize_grads: bool,
 ) -> tuple[list[Any], list[Any], Any, Any]:
     """The arguments of ``grad`` as lists, and how the pass handles gradients."""
-    outputs = [outputs] if hasattr(outputs, "_data") else list(outputs)
-    inputs = [inputs] if hasattr(inputs, "_data") else list(inputs)
+    outputs, inputs = listed(outputs), listed(inputs)
+    if not inputs:
+        raise InvalidOperation("`inputs` argument to `grad()` cannot be empty.")
     if grad_outputs is None or hasattr(grad_outputs, "_data"):
         grad_outputs = [grad_outputs]
         if grad_outputs == [None]:
@@ -150,7 +154,7 @@ def _checked(
         raise InvalidValue(
             "Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False."
         )
-    values = outputs[0]._values(create_graph)
+    values = (outputs or inputs)[0]._values(create_graph)
     for tensor in inputs:
         if not tensor.requires_grad:
             raise GradRequired("One of the differentiated Tensors does not require grad")
@@ -186,6 +190,11 @@ def unused(index: int) -> GradRequired:
         f"The differentiated Tensor at index {index} appears to not have been used in the graph. "
         "Set allow_unused=True if this is the desired behavior."
     )
+
+
+def listed(tensors: Any) -> list[Any]:
+    """One tensor, or several, as a list."""
+    return [tensors] if hasattr(tensors, "_data") else list(tensors)
 
 
 def place(tensor: Any) -> Place:

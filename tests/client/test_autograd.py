@@ -344,6 +344,33 @@ def test_grad_is_none_until_there_is_one(session: tg.Session) -> None:
     assert session.requests == 0
 
 
+@pytest.mark.parametrize(
+    "differentiate",
+    [
+        lambda lib, x: lib.autograd.grad(x.sum(), ()),
+        lambda lib, x: lib.autograd.grad((), ()),
+        lambda lib, x: lib.autograd.grad((), x),
+        lambda lib, x: lib.autograd.backward(x.sum(), inputs=[]),
+        lambda lib, x: lib.autograd.backward((), inputs=[]),
+    ],
+)
+def test_nothing_to_differentiate(session: tg.Session, differentiate: Callable[[Any, Any], Any]) -> None:
+    same_error(lambda lib: differentiate(lib, lib.ones(2, requires_grad=True)), "")
+    assert tg.ones(2).sum().item() == 2  # and nothing was recorded
+
+
+def test_nothing_to_differentiate_is_no_error(session: tg.Session) -> None:
+    found = []
+    for lib in (tg, torch):
+        x = lib.tensor(3.0, requires_grad=True)
+        lib.autograd.backward([])
+        lib.autograd.backward((), inputs=x)
+        assert x.grad is None and lib.autograd.grad((), x, allow_unused=True) == (None,)
+        lib.autograd.backward(x * x, grad_tensors=lib.tensor(2.0))
+        found.append(x.grad.item())
+    assert found[0] == found[1]
+
+
 def test_a_wrong_grad_cannot_be_assigned() -> None:
     def shaped(lib: Any) -> None:
         lib.ones(2, requires_grad=True).grad = lib.ones(3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -333,6 +334,32 @@ def test_the_same_root_twice() -> None:
         x = leaf(t, 3.0)
         y = x * x
         t.autograd.backward([y, y])
+        return x.grad
+
+    both(run)
+
+
+NOTHING: list[tuple[Callable[[Any], Any], str]] = [
+    (lambda t: t.autograd.grad(leaf(t).sum(), ()), "`inputs` argument to `grad()` cannot be empty"),
+    (lambda t: t.autograd.grad((), ()), "`inputs` argument to `grad()` cannot be empty"),
+    (lambda t: t.autograd.grad((), leaf(t)), "appears to not have been used in the graph"),
+    (lambda t: t.autograd.backward(leaf(t).sum(), inputs=[]), "`inputs` argument to `backward()` cannot be empty"),
+    (lambda t: t.autograd.backward((), inputs=[]), "`inputs` argument to `backward()` cannot be empty"),
+]
+
+
+@pytest.mark.parametrize(("differentiate", "text"), NOTHING)
+def test_nothing_to_differentiate(differentiate: Callable[[Any], Any], text: str) -> None:
+    both_raise(differentiate, text)
+
+
+def test_nothing_to_differentiate_is_no_error() -> None:
+    def run(t: Any) -> Any:
+        x = leaf(t, 3.0)
+        t.autograd.backward([])
+        t.autograd.backward((), inputs=x)
+        assert x.grad is None and t.autograd.grad((), x, allow_unused=True) == (None,)
+        t.autograd.backward(x * x, grad_tensors=t.tensor(2.0))
         return x.grad
 
     both(run)

@@ -11,6 +11,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from telegrad_engine import autograd as engine_autograd
+from telegrad_engine.autograd import listed
 from telegrad_engine.modes import state
 from telegrad_engine.specs import Spec
 from telegrad_engine.suspension import Derivation
@@ -23,13 +24,20 @@ from . import anomaly_mode
 
 
 def backward(
-    tensors: Sequence[Tensor],
-    gradients: Sequence[Any] | None = None,
+    tensors: Any,
+    grad_tensors: Any = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
     inputs: Any = None,
 ) -> None:
-    """Accumulate the sum of the tensors' gradients into the leaves, or into ``inputs`` alone."""
+    """Accumulate the sum of the tensors' gradients into the leaves, or into ``inputs`` alone.
+
+    ``grad_tensors`` has one tensor (or None for a tensor of one element) per tensor.
+    """
+    tensors, inputs = listed(tensors), None if inputs is None else listed(inputs)
+    gradients = None if grad_tensors is None else listed(grad_tensors)
+    if not tensors and inputs != []:
+        return  # and torch says nothing, either
     recorder = recorder_of(tuple(tensors))
     if recorder.whole and inputs is not None:
         whole_passes.check(recorder, tensors, inputs)
@@ -39,7 +47,7 @@ def backward(
         if gradients is not None or inputs is not None:
             names.append(None if gradients is None else refs(gradients))
         if inputs is not None:
-            names.append(refs([inputs] if isinstance(inputs, Tensor) else list(inputs)))
+            names.append(refs(inputs))
         recorder.emit("backward", names, (), _options(retain_graph=retain_graph, create_graph=create_graph or None))
 
     arguments = tensors, gradients, retain_graph, create_graph, inputs
@@ -66,9 +74,8 @@ def grad(
     One tensor per input, of its shape and dtype; None for an input that was not used, if
     ``allow_unused``, or zeros, if ``materialize_grads``.
     """
-    outs = (outputs,) if isinstance(outputs, Tensor) else tuple(outputs)
-    ins = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
-    recorder = recorder_of(outs)
+    outs, ins = listed(outputs), listed(inputs)
+    recorder = recorder_of(outs or ins)
     if recorder.whole:
         whole_passes.check(recorder, outs, ins)
     # An unused input's name is given out but never bound.
@@ -77,7 +84,7 @@ def grad(
     def record() -> None:
         seeds = None
         if grad_outputs is not None:
-            seeds = refs([grad_outputs] if isinstance(grad_outputs, Tensor) else list(grad_outputs))
+            seeds = refs(listed(grad_outputs))
         options = _options(
             retain_graph=retain_graph,
             create_graph=create_graph or None,
@@ -91,7 +98,7 @@ def grad(
         if recorder.stops:
             stand_ins = stops.run(recorder, Derivation.of_grad(*arguments), record)
         else:
-            stand_ins = ins if _went_over(outs, ins, *arguments[2:]) else engine_autograd.grad(*arguments)
+            stand_ins = tuple(ins) if _went_over(outs, ins, *arguments[2:]) else engine_autograd.grad(*arguments)
             record()
     return tuple([_result(recorder, name, found, create_graph) for name, found in zip(names, stand_ins, strict=True)])
 

@@ -255,8 +255,6 @@ def grad(
 
     ``detect_anomaly`` and ``check_nan`` are as in ``backward``.
     """
-    if not outputs or not inputs:
-        raise InvalidArgument("grad requires non-empty outputs and inputs.")
     arguments = outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused, materialize_grads
     with under(located(check_nan)) if detect_anomaly else nullcontext():
         if session.suspensions.expected:
