@@ -1,7 +1,7 @@
 """Memory of long messages, which is read to again once nobody has it.
 
 Shorter ones have malloc's, which keeps what is freed (tuning.py). What is longer it asks the system for each time, and
-that clears every page: a third of the time that 64 MiB take to arrive, and ten times as long where memory is in pieces.
+that clears every page: a fifth of the time that 64 MiB take to arrive.
 """
 
 from __future__ import annotations
