@@ -27,9 +27,15 @@ RESULTS = Path(__file__).parent / "results.json"
 
 
 def measure(console: Console, wanted: str) -> list[Result]:
-    """Run the comparisons whose name has ``wanted`` in it, one after the other."""
+    """Run the comparisons that have ``wanted`` in their name or in what they are against, one after the other.
+
+    Raises SystemExit where none has.
+    """
     results: list[Result] = []
-    suites = [suite for module in MODULES for suite in module.SUITES if wanted.lower() in suite.name.lower()]
+    every = [suite for module in MODULES for suite in module.SUITES]
+    suites = [suite for suite in every if wanted.lower() in f"{suite.name}, against {suite.against}".lower()]
+    if not suites:
+        raise SystemExit(f"nothing that is measured has {wanted!r} in its name; `make bench` measures all of it")
     with Progress(console=console, transient=True) as progress:
         for suite in suites:
             task = progress.add_task(f"{suite.name}, against {suite.against}", total=1)
