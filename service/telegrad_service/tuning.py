@@ -11,7 +11,10 @@ import ctypes
 import os
 import sys
 
-from threadpoolctl import threadpool_limits
+from threadpoolctl import threadpool_info, threadpool_limits
+
+from telegrad_engine.backends import NUMPY
+from telegrad_engine.backends.pieces import KERNELS
 
 MIB = 2**20
 # From glibc's malloc.h.
@@ -25,6 +28,8 @@ def tune(blas_threads: int) -> None:
     keep_freed_memory()
     threads = blas_threads or max(1, (os.cpu_count() or 2) - 1)
     threadpool_limits(threads, user_api="blas")
+    if threads == 1 and any(library.get("architecture") in KERNELS for library in threadpool_info()):
+        NUMPY.multiply_in_pieces()
     os.environ.setdefault("PJRT_NPROC", str(threads))  # XLA asks for it where JAX begins
 
 

@@ -1,0 +1,56 @@
+"""Products of matrices a few rows at a time, which one thread of BLAS may be done with sooner than with all at once.
+
+OpenBLAS packs what it multiplies for its kernels first; for a batch and a layer's weight that is a third of the time.
+Its kernels for AVX-512 go without up to a size, and what is longer can be had in pieces of that size: the NumPy
+backend's ``dot`` once a server has found it worth while (docs/decisions/0029). When OpenBLAS goes without is said in
+its sources, in kernel/x86_64/sgemm_small_kernel_permit_skylakex.c; when it is sooner so has been measured.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+KERNELS = frozenset(["SkylakeX"])
+"""OpenBLAS's names for the kernels of which that is known."""
+DTYPES = frozenset([np.dtype(np.float32), np.dtype(np.float64)])
+MOST = 10**6
+"""How many multiplications a product may have to go without packing,"""
+MOST_OF_RESULT = 1200
+"""and elements, where the matrix on the right is stored by columns, as a layer's weight is."""
+LONG = 256
+"""Such rows and columns are to be so long to gain by it."""
+EVEN = 8
+"""Rows of a piece are a multiple of this: the kernels take so many together."""
+
+
+def rows_at_a_time(a: Any, b: Any) -> int:
+    """How many rows of a matrix (m, k) to multiply with another (k, n) at a time; 0 is all at once."""
+    (m, k), n = a.shape, b.shape[1]
+    if m * n * k <= MOST or a.dtype != b.dtype or a.dtype not in DTYPES:
+        return 0
+    most, left, right = MOST // (n * k), a.flags, b.flags
+    if right.c_contiguous and (left.c_contiguous or left.f_contiguous):
+        least = EVEN if left.c_contiguous else 2 * EVEN
+    elif right.f_contiguous and left.c_contiguous and k >= LONG:
+        most, least = min(most, MOST_OF_RESULT // n), EVEN // 2
+    else:
+        return 0
+    if most < least or np.may_share_memory(a, b):  # of a matrix by itself BLAS computes but one half
+        return 0
+    return most // EVEN * EVEN or least
+
+
+def dot(a: Any, b: Any) -> Any:
+    """``numpy.dot`` of arrays; a product that is worth it is taken in pieces, and may differ in its last digits."""
+    rows = rows_at_a_time(a, b) if a.ndim == b.ndim == 2 else 0
+    if not rows:
+        return np.dot(a, b)
+    (m, k), n = a.shape, b.shape[1]
+    even = m - m % rows
+    result = np.empty((m, n), a.dtype)
+    np.matmul(a[:even].reshape(-1, rows, k), b, out=result[:even].reshape(-1, rows, n))
+    if even < m:
+        np.dot(a[even:], b, out=result[even:])
+    return result
