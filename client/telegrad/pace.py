@@ -20,11 +20,14 @@ AHEAD_STEPS = 4
 AHEAD_S = 2.0
 """What was recorded so long ago is sent when the next instruction is recorded. Without a thread: one that woke up
 between two instructions would tear steps apart, and who records nothing more has nothing to gain."""
-LEAD_BYTES = 2**18
-"""So far the recording runs ahead of a busy server, to where a step ends if there are any. Then it is sent, and if
-there is no room for it, waits: while one long message is read, nothing runs, and while it runs, nothing is read."""
 LEAD_STEPS = 4
-"""Or so many steps that upload less. Always as many, for each number of them is a program of its own to the server."""
+"""Of who trains one step is sent after a wait, so that the server begins, then two, then so many: the next are recorded
+while it runs those before. Always as many, for each number of them is a program of its own to the server."""
+MOST_BYTES = 2**20 - 2**16
+"""Or as many as upload no more: what is longer, with its header, is not run on a server's event loop."""
+LEAD_BYTES = 2**18
+"""So far the recording of who does not train runs ahead of a busy server. Then it is sent, and if there is no room for
+it, waits: while one long message is read, nothing runs, and while it runs, nothing is read."""
 
 TRAINING = 4
 """Who has sent so many messages since a training step ended does not train, or not now."""
@@ -36,7 +39,7 @@ class Pace:
     ``due`` and ``enough`` are for whoever records: past either of them, and before every upload, it is time to ask.
     """
 
-    __slots__ = ("_gathered", "_messages", "_steps", "_stride", "due", "enough")
+    __slots__ = ("_gathered", "_lead", "_messages", "_steps", "_stride", "due", "enough")
 
     def __init__(self) -> None:
         self.due = 0.0
@@ -45,8 +48,8 @@ class Pace:
         """How many instructions are: any number where a training step has just ended."""
         self._steps = self._stride = 0
         """How many steps ended since a value was waited for, and how many between that and the one before."""
-        self._gathered = 0
-        """How many ended in what is recorded."""
+        self._gathered, self._lead = 0, 1
+        """How many ended in what is recorded, and how many are to."""
         self._messages = TRAINING
         """How many ended since a step did; the messages of a loop that trains are ended nowhere else."""
 
@@ -69,26 +72,31 @@ class Pace:
     def end_message(self) -> None:
         """Note that the next message begins, which may have its first instruction a while later."""
         self.enough = AHEAD_INSTRUCTIONS
+        if self._gathered:
+            self._lead = min(2 * self._lead, LEAD_STEPS)
         self._gathered = 0
         self._messages += 1
 
     def note_wait(self) -> None:
         """Note that somebody waits for a value: whoever does after each step gains nothing by another message."""
-        self._stride, self._steps = self._steps, 0
+        self._stride, self._steps, self._lead = self._steps, 0, 1
 
     def is_time(self, length: int, nbytes: int, under_way: UnderWay) -> bool:
         """Whether so many instructions, which upload so many bytes, are to go to a server now."""
         if under_way.error is not None:
             return False  # nothing more runs until somebody has heard of it
-        stepped = not self.enough
-        between = stepped or self._messages >= TRAINING
-        patient = max(self._steps, self._stride) >= AHEAD_STEPS
-        several = patient and self._gathered >= LEAD_STEPS
-        if is_full(length, nbytes) or (between and (nbytes >= LEAD_BYTES or several)):
+        if is_full(length, nbytes) or self._is_lead(nbytes):
             return True
-        enough = stepped and (nbytes >= AHEAD_BYTES or (patient and under_way.is_over))
-        worthwhile = enough or length >= AHEAD_INSTRUCTIONS or monotonic() > self.due
+        if self._messages >= TRAINING and nbytes >= LEAD_BYTES:
+            return True
+        worthwhile = length >= AHEAD_INSTRUCTIONS or monotonic() > self.due
         return worthwhile and under_way.is_welcome(nbytes)
+
+    def _is_lead(self, nbytes: int) -> bool:
+        """Whether a step ends here, and so many have as are sent together."""
+        if self.enough or (nbytes < AHEAD_BYTES and max(self._steps, self._stride) < AHEAD_STEPS):
+            return False
+        return self._gathered >= self._lead or nbytes + nbytes // self._gathered > MOST_BYTES
 
 
 def is_full(length: int, nbytes: int) -> bool:

@@ -52,12 +52,6 @@ class UnderWay:
         self._note_answers()
         return self.error is None and len(self._sent) < AHEAD_PROGRAMS and not self._is_full(nbytes)
 
-    @property
-    def is_over(self) -> bool:
-        """Whether all of it is answered."""
-        self._note_answers()
-        return not self._sent
-
     def land(self) -> tuple[Recording, Answer] | None:
         """Wait for all answers, up to the first that failed: the last program and what it brings back, if it has."""
         last = None
