@@ -27,6 +27,8 @@ Edge = tuple[int, int] | None
 position, and nothing)."""
 VARY = frozenset({"next", "sequence", "slots", "versions"})
 """What of a node is another's each time."""
+PLAIN = (None, None, None, None)
+"""Without autocast, hooks on what is saved, anomaly mode, and anybody who watches nodes."""
 MOST = 64
 """How many patterns of one function are kept; then it begins anew."""
 _known: weakref.WeakKeyDictionary[Applicable, dict[Key, Pattern | None]] = weakref.WeakKeyDictionary()
@@ -48,6 +50,8 @@ class Pattern(NamedTuple):
     nodes: Sequence[Drawn]
     results: Sequence[tuple[Any, Edge]]
     """Of each result what it is, and where its gradient goes."""
+    apart: bool
+    """Whether no result is one of the given tensors itself."""
     passes: Passes
     """Of plain passes, from a result's position."""
 
@@ -94,18 +98,20 @@ def outlook(
     function: Applicable, tensors: Sequence[Any], parameters: Mapping[str, Any], look: Callable[[Sequence[Any]], Any]
 ) -> Sequence[Any] | Later:
     """Stand-ins for the results at the tensors' places; ``look`` finds them out, of stand-ins for the tensors."""
-    given = [tensor._alias() for tensor in tensors]
-    if not isinstance(function, FunctionProgram) or not _is_plain(given):
-        return look(given)  # type: ignore[no-any-return]
+    for tensor in tensors:
+        tensor._refresh()
+    now = [*map(as_given, tensors)]
+    if not isinstance(function, FunctionProgram) or not _is_plain(tensors, now):
+        return look(_aliases(tensors))  # type: ignore[no-any-return]
     own = repr(function.signature.encode_attrs(parameters)) if parameters else ""
-    kinds = [(each._data.shape, each._data.dtype, each._requires_grad) for each in given]
+    kinds = [(tensor._data.shape, tensor._data.dtype, tensor._requires_grad) for tensor in tensors]
     key = (*kinds, own, state.grad_enabled, state.inference, state.default_dtype)
     known = _known.setdefault(function, {})
     pattern = known.get(key)
+    if pattern is not None and pattern.apart and None not in now:
+        return Later(pattern, now)  # type: ignore[arg-type]
+    given = _aliases(tensors)
     if pattern is not None:
-        now = [each for each in map(as_given, tensors) if each is not None]
-        if len(now) == len(given) and all(edge is None or edge[0] >= 0 for _, edge in pattern.results):
-            return Later(pattern, now)
         return _draw(pattern, given, [each._cell[0] for each in given], iter(next_sequence, None))
     start = next_sequence()
     results: Sequence[Any] = look(given)
@@ -116,12 +122,20 @@ def outlook(
     return results
 
 
-def _is_plain(given: Sequence[Any]) -> bool:
-    """Whether nothing but the kinds of these stand-ins matters, and they can be told apart."""
-    modes = state.autocast, state.saved_hooks, state.anomaly, graph.watchers
-    places = [(id(each._node), each._slot) for each in given if each._node is not None]
-    cells = [id(each._cell) for each in given]
-    return modes == (None,) * 4 and len({*places}) == len(places) and len({*cells}) == len(cells)
+def _aliases(tensors: Sequence[Any]) -> list[Any]:
+    return [tensor._alias() for tensor in tensors]
+
+
+def _is_plain(tensors: Sequence[Any], now: Sequence[Given | None]) -> bool:
+    """Whether nothing but the kinds of these tensors matters, and they can be told apart."""
+    if (state.autocast, state.saved_hooks, state.anomaly, graph.watchers) != PLAIN:
+        return False
+    if len({id(tensor._cell) for tensor in tensors}) != len(tensors):
+        return False
+    if None not in now:
+        return True
+    places = [(id(t._node), t._slot) for t, leaf in zip(tensors, now, strict=True) if leaf is None]
+    return len({*places}) == len(places)
 
 
 def _pattern(given: Sequence[Any], results: Sequence[Any], start: int) -> Pattern | None:
@@ -158,7 +172,8 @@ def _pattern(given: Sequence[Any], results: Sequence[Any], start: int) -> Patter
     if any((id(root), 0) not in places for root in roots):
         return None
     edges = [places[id(r._node), r._slot] if r._node is not None else None for r in results]
-    return Pattern(drawn, [*zip([r._data for r in results], edges, strict=True)], {})
+    apart = all(edge is None or edge[0] >= 0 for edge in edges)
+    return Pattern(drawn, [*zip([r._data for r in results], edges, strict=True)], apart, {})
 
 
 def _draw(pattern: Pattern, given: Sequence[Any], seen: Sequence[int], ages: Iterator[float]) -> list[Meta]:
