@@ -138,15 +138,48 @@ def test_in_the_middle_of_a_graph_and_on_outputs_of_one_op(session: tg.Session) 
     both(run)
 
 
-def test_one_tensor_twice(session: tg.Session) -> None:
+@pytest.mark.parametrize("first", [0, 1])
+def test_one_tensor_twice(session: tg.Session, first: int) -> None:
     def run(lib: Any, number: int) -> Any:
         x, y = leaf(lib, number), leaf(lib, 2)
-        pair = (x, x) if number % 2 else (x, y)
+        pair = (x, x) if number % 2 == first else (x, y)
         a, b = wide(lib, curve)(*pair)
         (a.sum() + b).backward()
         return a, b, x.grad
 
     both(run)
+
+
+def test_a_view_whose_base_has_a_history_since(session: tg.Session) -> None:
+    def run(lib: Any, number: int) -> Any:
+        w, base = leaf(lib, number), lib.ones(2, 3)
+        view = base[1]
+        before = wide(lib, scaled)(lib.ones(3))
+        base.mul_(w)
+        after = wide(lib, scaled)(view)
+        after.backward()
+        return before, after, w.grad
+
+    both(run)
+
+
+def test_what_is_given_back_as_it_was(session: tg.Session) -> None:
+    tg.register_function("same", lambda x: (x, x.exp()))
+    for _ in range(TIMES):
+        x = tg.tensor(0.5, requires_grad=True)
+        y, z = tg.ops.same(x)
+        (y * z).backward()
+        y.backward()
+        assert x.grad.item() == pytest.approx(1.5 * np.exp(0.5) + 1)
+
+
+def test_under_autocast_it_is_another(session: tg.Session) -> None:
+    tg.register_function("product", lambda x, y: x @ y)
+    x, y = tg.ones(2, 2, requires_grad=True), tg.ones(2, 2)
+    for _ in range(TIMES):
+        assert tg.ops.product(x, y).dtype == tg.float32
+        with tg.autocast("cpu"):
+            assert tg.ops.product(x, y).dtype == tg.bfloat16
 
 
 def test_parameters_shapes_and_modes(session: tg.Session) -> None:
