@@ -50,8 +50,6 @@ class Pattern(NamedTuple):
     nodes: Sequence[Drawn]
     results: Sequence[tuple[Any, Edge]]
     """Of each result what it is, and where its gradient goes."""
-    apart: bool
-    """Whether no result is one of the given tensors itself."""
     passes: Passes
     """Of plain passes, from a result's position."""
 
@@ -108,7 +106,7 @@ def outlook(
     key = (*kinds, own, state.grad_enabled, state.inference, state.default_dtype)
     known = _known.setdefault(function, {})
     pattern = known.get(key)
-    if pattern is not None and pattern.apart and None not in now:
+    if pattern is not None and None not in now:
         return Later(pattern, now)  # type: ignore[arg-type]
     given = _aliases(tensors)
     if pattern is not None:
@@ -172,8 +170,7 @@ def _pattern(given: Sequence[Any], results: Sequence[Any], start: int) -> Patter
     if any((id(root), 0) not in places for root in roots):
         return None
     edges = [places[id(r._node), r._slot] if r._node is not None else None for r in results]
-    apart = all(edge is None or edge[0] >= 0 for edge in edges)
-    return Pattern(drawn, [*zip([r._data for r in results], edges, strict=True)], apart, {})
+    return Pattern(drawn, [*zip([r._data for r in results], edges, strict=True)], {})
 
 
 def _draw(pattern: Pattern, given: Sequence[Any], seen: Sequence[int], ages: Iterator[float]) -> list[Meta]:
