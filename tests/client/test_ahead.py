@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import socket
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -96,40 +97,59 @@ def test_who_looks_at_each_step_has_it_in_one_message_and_who_does_not_need_not_
         assert w.tolist() == pytest.approx([1 - 0.8**28] * 8)
 
 
+def sent_together(session: tg.Session, rows: int) -> Callable[[int], list[int]]:
+    """Takes so many steps, each of which uploads so many rows of 2 KB, then looks: how many steps each message had."""
+    w = tg.zeros(500, 500, requires_grad=True)
+    optimizer = tg.optim.SGD([w], lr=0.1)
+    x, images = tg.ones(500, 500), np.ones((rows, 500), np.float32)
+
+    def steps(count: int) -> list[int]:
+        ended = [0]
+        for step in range(count):
+            before = session.requests
+            optimizer.zero_grad()
+            loss = ((tg.tensor(images) if rows else x) @ w).mean()
+            if step and session.requests > before:
+                ended.append(step)
+            loss.backward()
+            optimizer.step()
+        loss.item()
+        return [int(n) for n in np.diff([*ended, count])]
+
+    return steps
+
+
 @pytest.mark.parametrize(
-    ("rows", "sent"),
+    ("rows", "count", "sent"),
     [
-        (0, [1, 2, 4, 4, 2]),
-        (100, [1, 2, 4, 4, 2]),  # 200 KB a step
-        (150, [1, 2, 3, 3, 3, 1]),  # 300 KB, of which a server's event loop does not take four
-        (600, [1] * 13),
+        (0, 13, [1, 2, 4, 4, 2]),
+        (0, 3, [3]),
+        (100, 13, [1, 2, 4, 4, 2]),
+        (100, 3, [1, 2]),
+        (150, 13, [1, 2, 3, 3, 3, 1]),  # 300 KB, of which a server's event loop does not take four
+        (600, 13, [1] * 13),
     ],
-    ids=["no uploads", "short", "long", "very long"],
 )
-def test_a_server_is_sent_one_step_and_then_several_together(server: str, rows: int, sent: list[int]) -> None:
+def test_a_server_is_sent_one_step_and_then_several(server: str, rows: int, count: int, sent: list[int]) -> None:
     """Always as many, whatever the server has done meanwhile, so that there are few programs to plan."""
     with tg.connect(server) as session:
-        w = tg.zeros(500, 500, requires_grad=True)
-        optimizer = tg.optim.SGD([w], lr=0.1)
-        x, images = tg.ones(500, 500), np.ones((rows, 500), np.float32)
-        ended: list[int] = []
+        steps = sent_together(session, rows)
+        for _ in range(3):
+            steps(count)
+        assert steps(count) == sent
 
-        def steps(count: int) -> None:
-            for step in range(count):
-                before = session.requests
-                optimizer.zero_grad()
-                loss = ((tg.tensor(images) if rows else x) @ w).mean()
-                if session.requests > before:
-                    ended.append(step)
-                loss.backward()
-                optimizer.step()
-            loss.item()
-            ended.append(count)
 
+def test_whatever_was_sent_before_a_loop_it_begins_with_one_step(server: str) -> None:
+    with tg.connect(server) as session:
+        steps = sent_together(session, rows=100)
+        steps(2)
         for _ in range(4):
-            ended.clear()
-            steps(13)
-        assert np.diff([0, *ended]).tolist() == sent
+            tg.ones(2).tolist()
+        before = session.requests
+        kept = [tg.tensor(batch) for batch in BATCHES]
+        assert session.requests > before + 2
+        assert steps(7) == [1, 2, 4]
+        assert len(kept) == STEPS
 
 
 def test_who_has_trained_is_sent_ahead_all_the_same(server: str) -> None:
