@@ -148,6 +148,20 @@ def test_a_server_is_not_kept_waiting_by_a_slow_client(server: str, rows: int) -
         assert mode(tuple(steps(5)) for _ in range(4)) == (1,) * 5
 
 
+def test_a_slow_step_is_not_torn(server: str) -> None:
+    with tg.connect(server) as session:
+        layer = tg.nn.Linear(512, 5)
+        optimizer = tg.optim.SGD(layer.parameters(), lr=0.1)
+        for images in BATCHES[:5]:
+            x = tg.tensor(images)
+            time.sleep(0.1)
+            optimizer.zero_grad()
+            tg.nn.functional.cross_entropy(layer(x), tg.tensor(LABELS)).backward()
+            optimizer.step()
+        session.flush()
+        assert session.requests <= 5
+
+
 def test_whatever_was_sent_before_a_loop_it_begins_with_one_step(server: str) -> None:
     with tg.connect(server) as session:
         steps = sent_together(session, rows=100)
