@@ -22,7 +22,7 @@ MOST_OF_RESULT = 1200
 LONG = 256
 """Such rows and columns are to be so long to gain by it."""
 EVEN = 8
-"""Rows of a piece are a multiple of this: the kernels take so many together."""
+"""Rows of a piece are a multiple of this where they can be: 9 take longer than 8."""
 
 
 def rows_at_a_time(a: Any, b: Any) -> int:
