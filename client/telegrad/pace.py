@@ -21,8 +21,8 @@ AHEAD_S = 2.0
 """What was recorded so long ago is sent when the next instruction is recorded. Without a thread: one that woke up
 between two instructions would tear steps apart, and who records nothing more has nothing to gain."""
 LEAD_STEPS = 4
-"""After a wait one training step is sent, so that the server begins, then two, then so many: the next are recorded while
-it runs those before. Always as many, for each number of them is a program of its own to the server."""
+"""After a wait one training step is sent, so that the server begins, then two, then so many: the next are recorded
+while it runs those before. Always as many, for each number of them is a program of its own to the server."""
 STEPS_S = 0.05
 """What took longer to record is sent where a step ends, however many that are, unless the server is busy."""
 MOST_BYTES = 2**20 - 2**16
