@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -137,21 +135,3 @@ def test_a_planned_step_is_the_eager_one_to_the_last_bit_and_torch_s(monkeypatch
     for a, b, theirs in zip(eager, planned, whole, strict=True):
         assert np.array_equal(a, b)
         np.testing.assert_allclose(a, theirs, rtol=1e-4, atol=1e-6)
-
-
-ASKING = """
-from threadpoolctl import threadpool_info
-from telegrad_engine.backends import NUMPY, pieces
-from telegrad_service.tuning import tune
-tune({threads})
-print(NUMPY.dot is pieces.dot, any(library.get("architecture") in pieces.KERNELS for library in threadpool_info()))
-"""
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-def test_a_server_does_so_where_blas_has_one_thread_and_such_kernels(threads: int) -> None:
-    told = subprocess.run(
-        [sys.executable, "-c", ASKING.format(threads=threads)], capture_output=True, text=True, check=True
-    )
-    in_pieces, such_kernels = (word == "True" for word in told.stdout.split())
-    assert in_pieces == (such_kernels and threads == 1)

@@ -1,0 +1,24 @@
+"""What a server makes of its process when it begins."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+ASKING = """
+from threadpoolctl import threadpool_info
+from telegrad_engine.backends import NUMPY, pieces
+from telegrad_service.tuning import tune
+tune({threads})
+print(NUMPY.dot is pieces.dot, any(library.get("architecture") in pieces.KERNELS for library in threadpool_info()))
+"""
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_products_are_taken_in_pieces_where_blas_has_one_thread_and_such_kernels(threads: int) -> None:
+    asking = [sys.executable, "-c", ASKING.format(threads=threads)]
+    told = subprocess.run(asking, capture_output=True, text=True, check=True).stdout
+    in_pieces, such_kernels = (word == "True" for word in told.split())
+    assert in_pieces == (such_kernels and threads == 1)
