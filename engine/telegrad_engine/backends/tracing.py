@@ -63,6 +63,10 @@ class TracingBackend(JaxBackend):
         )
         return isinstance(error, kinds)
 
+    def trace(self, function: Callable[..., Any], specs: Sequence[Any]) -> Any:
+        """``function``, as JAX knows it, of arrays of these shapes and dtypes."""
+        return self._jax.jit(function).trace(*[self._jax.ShapeDtypeStruct(spec.shape, spec.dtype) for spec in specs])
+
     def compile(
         self, function: Callable[..., Any], specs: Sequence[Any], where: Backend
     ) -> tuple[Callable[..., Any], list[int]]:
@@ -70,9 +74,8 @@ class TracingBackend(JaxBackend):
 
         And which of the arrays it reads. Raises Untraceable where JAX does not find that.
         """
-        shapes = [self._jax.ShapeDtypeStruct(spec.shape, spec.dtype) for spec in specs]
         with self._jax.default_device(where.jax_device(self._jax)):
-            traced = self._jax.jit(function).trace(*shapes)
+            traced = self.trace(function, specs)
             compiled: Callable[..., Any] = traced.lower().compile()
         jaxpr = traced.jaxpr.jaxpr
         read = {id(x) for x in [*jaxpr.outvars, *[x for step in jaxpr.eqns for x in step.invars]]}

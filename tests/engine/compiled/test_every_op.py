@@ -1,4 +1,7 @@
-"""Every op of the catalogue, forward and backward, in a program that is planned: the very numbers of the eager run."""
+"""Every op of the catalogue, forward and backward, in a program that is planned: the very numbers of the eager run.
+
+And in one that is compiled: JAX has all of it for GPUs, too, which can be told where there is none.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ import telegrad as tg
 from telegrad.tensor import functions
 from telegrad_engine import CATALOGUE
 from telegrad_engine.errors import TelegradError
-from telegrad_engine.program.compiled import Compiler
+from telegrad_engine.program.compiled import COMPILED, Compiler
 from telegrad_engine.registry import Case, Op
 
 from .. import oracle
@@ -31,6 +34,8 @@ NOT_PLANNED = (
     "held against the eager run first",  # a NaN among the values, which is not usual
 )
 """Why an op may stay as it is."""
+HARDLY_COMPILED = frozenset(["ctc_loss.lengths", "floor_divide", "heaviside", "unravel_index"])
+"""Ops whose cases, in float32 with gradients, raise an error, depend on values or are another program each time."""
 
 
 def layout(array: np.ndarray) -> list[int]:
@@ -80,3 +85,22 @@ def test_planned_it_comes_to_the_very_same(op: Op) -> None:
                     assert own[1] == wanted[1]
         reasons = [report.reason for report in planned.reports if report.runs == RUNS and report.instructions > 3]
         assert all(reason is None or reason.endswith(NOT_PLANNED) for reason in reasons), reasons
+
+
+@pytest.mark.parametrize("op", OPS, ids=lambda op: op.key)
+def test_jax_has_all_that_it_is_compiled_to_for_a_gpu(op: Op, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("jax")
+    from telegrad_engine.backends.tracing import TracingBackend
+
+    traces: list[Any] = []
+    trace = TracingBackend.trace
+    monkeypatch.setattr(TracingBackend, "trace", lambda *args: traces.append(trace(*args)) or traces[-1])
+    for case in op.cases:
+        session = connect(Compiler(after=2, choose=False, way=COMPILED))
+        for seed in range(3):
+            run(session, op, case, seed)
+        if traces:
+            break
+    assert traces or op.key in HARDLY_COMPILED, [report.reason for report in session.reports]
+    for each in traces:
+        each.lower(lowering_platforms=("cuda",))
