@@ -63,8 +63,8 @@ class TracingBackend(JaxBackend):
         )
         return isinstance(error, kinds)
 
-    def trace(self, function: Callable[..., Any], specs: Sequence[Any]) -> Any:
-        """``function``, as JAX knows it, of arrays of these shapes and dtypes."""
+    def staged(self, function: Callable[..., Any], specs: Sequence[Any]) -> Any:
+        """``function``, as JAX knows it once it is traced on arrays of these shapes and dtypes."""
         return self._jax.jit(function).trace(*[self._jax.ShapeDtypeStruct(spec.shape, spec.dtype) for spec in specs])
 
     def compile(
@@ -75,7 +75,7 @@ class TracingBackend(JaxBackend):
         And which of the arrays it reads. Raises Untraceable where JAX does not find that.
         """
         with self._jax.default_device(where.jax_device(self._jax)):
-            traced = self.trace(function, specs)
+            traced = self.staged(function, specs)
             compiled: Callable[..., Any] = traced.lower().compile()
         jaxpr = traced.jaxpr.jaxpr
         read = {id(x) for x in [*jaxpr.outvars, *[x for step in jaxpr.eqns for x in step.invars]]}
