@@ -20,6 +20,8 @@ class Recording:
 
     def __init__(self, write: Callable[[], Written], nbytes: int = 0) -> None:
         self._write, self.nbytes = write, nbytes
+        self.sent_at = 0.0
+        """When it was sent, by the monotonic clock."""
 
     @cached_property
     def _written(self) -> Written:

@@ -40,8 +40,8 @@ class Stream:
     With ``compressed``, programs and answers are zstd frames where that is worth it.
     """
 
-    room = 4
-    """How many programs may be under way."""
+    room = 32
+    """How many programs may be under way. A server remembers the answers to 64, for a connection that breaks."""
 
     def __init__(self, session_url: str, headers: Mapping[str, str], timeout: float, compressed: bool = False) -> None:
         self._url, self._headers, self._timeout = f"{session_url}/stream", headers, timeout

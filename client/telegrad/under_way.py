@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from time import monotonic
 
 from telegrad_engine.answer import Answer
 from telegrad_engine.errors import TelegradError
@@ -13,6 +14,11 @@ from .transports import Transport
 
 AHEAD_PROGRAMS = 2
 """With one program that runs and one behind it a server is busy: it gains nothing by more, but by longer ones."""
+FIRST_ROOM = 4
+"""How many there may be at first, before one that is longer or further away than others has to wait."""
+SOON_S = 0.25
+"""Where answers come so soon there may be more: a server that is far away would stand still. Nobody's work goes further
+ahead of a server than that, which it would do in vain once something is wrong."""
 
 
 class UnderWay:
@@ -26,12 +32,14 @@ class UnderWay:
         self.error: TelegradError | None = None
         self._transport = transport
         self._sent: deque[Recording] = deque()
+        self._room = min(FIRST_ROOM, transport.room)
 
     def __len__(self) -> int:
         return len(self._sent)
 
     def send(self, recording: Recording, packed: object) -> None:
         """Send a program, packed by the transport."""
+        recording.sent_at = monotonic()
         self._sent.append(recording)
         try:
             self._transport.send(packed)
@@ -44,7 +52,10 @@ class UnderWay:
     def make_room(self, nbytes: int) -> bool:
         """Wait until a program that uploads so many bytes may be sent. False if one before it failed."""
         while self._sent and self.error is None and self._is_full(nbytes):
+            sent_at = self._sent[0].sent_at
             self._settle()
+            room = self._room + 1 if monotonic() - sent_at < SOON_S else self._room // 2
+            self._room = min(max(room, FIRST_ROOM), self._transport.room)
         return self.error is None
 
     def is_welcome(self, nbytes: int) -> bool:
@@ -75,7 +86,7 @@ class UnderWay:
     def _is_full(self, nbytes: int) -> bool:
         """Whether so much is under way that what is recorded has to wait."""
         sent = sum(recording.nbytes for recording in self._sent)
-        return len(self._sent) >= self._transport.room or sent + nbytes > FULL_BYTES
+        return len(self._sent) >= self._room or sent + nbytes > FULL_BYTES
 
     def _note_answers(self) -> None:
         while self._sent and self.error is None and self._transport.answered:

@@ -1,4 +1,4 @@
-"""A TCP proxy that cuts connections at a given byte, or refuses what it is told to."""
+"""A TCP proxy that cuts connections at a given byte, refuses what it is told to, or is far away."""
 
 from __future__ import annotations
 
@@ -32,6 +32,8 @@ class Cutter:
         """Whether new connections are closed at once."""
         self.to_upgrades: bytes | None = None
         """What who wants a WebSocket is answered, before the connection is closed."""
+        self.delay_s = 0.0
+        """Seconds that everything takes to get through, however much it is."""
         self._left: dict[str, int] = {}
 
     def __enter__(self) -> Self:
@@ -96,8 +98,11 @@ class Cutter:
                     self.passed[way] += len(part)
                     if way == UP:
                         self.sent += part
-                    writer.write(part)
-                    await writer.drain()
+                    if self.delay_s:
+                        self._loop.call_later(self.delay_s, writer.write, part)
+                    else:
+                        writer.write(part)
+                        await writer.drain()
                     if left is not None:
                         self._left[way] = left - len(part)
                 if left is not None and left <= len(data):
@@ -108,4 +113,4 @@ class Cutter:
                 data = await reader.read(2**16)
                 if not data:
                     break
-        writer.close()
+        self._loop.call_later(self.delay_s, writer.close)
