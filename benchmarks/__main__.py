@@ -19,10 +19,10 @@ from threadpoolctl import threadpool_info
 
 import telegrad as tg
 
-from . import chain, chain_http, gradient_http, memory, mlp_http, nets, peers, recording, transfers
+from . import chain, chain_http, far_http, gradient_http, memory, mlp_http, nets, peers, recording, transfers
 from .timing import Comparison, Result
 
-MODULES = (chain, nets, memory, mlp_http, chain_http, gradient_http, transfers, recording)
+MODULES = (chain, nets, memory, mlp_http, far_http, chain_http, gradient_http, transfers, recording)
 RESULTS = Path(__file__).parent / "results.json"
 
 
