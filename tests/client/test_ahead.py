@@ -183,9 +183,9 @@ def test_more_is_under_way_to_a_server_that_is_far_but_not_to_one_that_takes_lon
         proxy.kill()  # however much there was, nothing is lost
         assert w.tolist() == pytest.approx([0.998**2000] * 8, rel=1e-4)
         proxy.delay_s = 0.15
-        under_way(200)
+        under_way(500)
         assert under_way(100) == FIRST_ROOM
-        assert w.tolist() == pytest.approx([0.998**2300] * 8, rel=1e-4)
+        assert w.tolist() == pytest.approx([0.998**2600] * 8, rel=1e-4)
 
 
 @pytest.mark.parametrize("rows", [0, 100])
