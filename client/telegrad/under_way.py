@@ -15,10 +15,10 @@ from .transports import Transport
 AHEAD_PROGRAMS = 2
 """With one program that runs and one behind it a server is busy: it gains nothing by more, but by longer ones."""
 FIRST_ROOM = 4
-"""How many there may be at first, before one that is longer or further away than others has to wait."""
+"""How many there may be at first, and where answers take long."""
 SOON_S = 0.25
-"""Where answers come so soon there may be more: a server that is far away would stand still. Nobody's work goes further
-ahead of a server than that, which it would do in vain once something is wrong."""
+"""Where answers come so soon there may be more, or a server that is far away would stand still. Nobody is to be much
+further ahead of a server than that: it would be in vain once something is wrong."""
 
 
 class UnderWay:
