@@ -118,4 +118,4 @@ def main(wanted: str = "") -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:2]))
+    sys.exit(main(" ".join(sys.argv[1:])))
