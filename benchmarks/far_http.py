@@ -21,6 +21,7 @@ from .mlp_http import WHAT, loop, network, resident_ours
 from .timing import Call, Side, Timed
 
 WAY_S, READ_EVERY = 0.01, 100
+"""Seconds to the server, and as many back, and after how many steps the loss is read."""
 
 
 @contextmanager
