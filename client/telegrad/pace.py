@@ -20,11 +20,9 @@ AHEAD_STEPS = 4
 AHEAD_S = 2.0
 """What was recorded so long ago is sent when the next instruction is recorded. Without a thread: one that woke up
 between two instructions would tear steps apart, and who records nothing more has nothing to gain."""
-LEAD_STEPS = 8
-"""After a wait one training step is sent, so that the server begins, then two, four, and so many: the next are recorded
-while it runs those before. Hardly ever other numbers, for each is a program of its own to the server."""
-IDLE_STEPS = 4
-"""So many go to a server that has nothing else to do: it is quicker than its client, and more would have it wait."""
+LEAD_STEPS = 4
+"""After a wait one training step is sent, so that the server begins, then two, then so many: the next are recorded
+while it runs those before. Always as many, for each number of them is a program of its own to the server."""
 STEPS_S = 0.05
 """What took longer to record is sent where a step ends, however many that are, unless the server is busy."""
 MOST_BYTES = 2**20 - 2**16
@@ -90,7 +88,7 @@ class Pace:
         if under_way.error is not None:
             return False  # nothing more runs until somebody has heard of it
         stepped = not self.enough and (nbytes >= AHEAD_BYTES or max(self._steps, self._stride) >= AHEAD_STEPS)
-        if is_full(length, nbytes) or (stepped and self._is_lead(nbytes, under_way)):
+        if is_full(length, nbytes) or (stepped and self._is_lead(nbytes)):
             return True
         if self._messages >= TRAINING and nbytes >= LEAD_BYTES:
             return True
@@ -98,11 +96,9 @@ class Pace:
         worthwhile = length >= AHEAD_INSTRUCTIONS or monotonic() > due
         return worthwhile and under_way.is_welcome(nbytes)
 
-    def _is_lead(self, nbytes: int, under_way: UnderWay) -> bool:
+    def _is_lead(self, nbytes: int) -> bool:
         """Whether as many steps have gathered as are sent together."""
-        if self._gathered >= self._lead or nbytes + nbytes // self._gathered > MOST_BYTES:
-            return True
-        return self._gathered == IDLE_STEPS and under_way.is_over()
+        return self._gathered >= self._lead or nbytes + nbytes // self._gathered > MOST_BYTES
 
 
 def is_full(length: int, nbytes: int) -> bool:

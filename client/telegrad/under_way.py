@@ -63,11 +63,6 @@ class UnderWay:
         self._note_answers()
         return self.error is None and len(self._sent) < AHEAD_PROGRAMS and not self._is_full(nbytes)
 
-    def is_over(self) -> bool:
-        """Whether the server has answered everything, as far as is known here without a wait."""
-        self._note_answers()
-        return not self._sent
-
     def land(self) -> tuple[Recording, Answer] | None:
         """Wait for all answers, up to the first that failed: the last program and what it brings back, if it has."""
         last = None

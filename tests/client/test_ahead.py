@@ -127,11 +127,11 @@ def sent_together(session: tg.Session, rows: int, pause_s: float = 0) -> Callabl
 @pytest.mark.parametrize(
     ("rows", "count", "sent"),
     [
-        (0, 17, [1, 2, 4, 8, 2]),
+        (0, 13, [1, 2, 4, 4, 2]),
         (0, 3, [3]),
-        (100, 13, [1, 2, 4, 4, 2]),  # 200 KB, of which a server's event loop takes four
+        (100, 13, [1, 2, 4, 4, 2]),
         (100, 3, [1, 2]),
-        (150, 13, [1, 2, 3, 3, 3, 1]),  # 300 KB, of which it does not
+        (150, 13, [1, 2, 3, 3, 3, 1]),  # 300 KB, of which a server's event loop does not take four
         (600, 13, [1] * 13),
     ],
 )
@@ -141,25 +141,6 @@ def test_a_server_is_sent_one_step_and_then_several(server: str, rows: int, coun
         steps = sent_together(session, rows)
         # Most of the times: the client may be kept from its core for long.
         assert mode(tuple(steps(count)) for _ in range(7)) == tuple(sent)
-
-
-def test_a_server_that_has_run_all_that_it_was_sent_is_not_kept_waiting_for_a_long_message(server: str) -> None:
-    """Where a step takes it less than its client, eight would have it stand still for longer than four."""
-    with tg.connect(server) as session:
-        w = tg.zeros(8, requires_grad=True)
-        optimizer = tg.optim.SGD([w], lr=0.1)
-
-        def steps(count: int) -> int:
-            before = session.requests
-            for _ in range(count):
-                optimizer.zero_grad()
-                (w * w).sum().backward()
-                optimizer.step()
-                time.sleep(2e-3)
-            w.tolist()
-            return session.requests - before
-
-        assert mode(steps(17) for _ in range(7)) == len([1, 2, 4, 4, 4, 2])
 
 
 def test_more_is_under_way_to_a_server_that_is_far_but_not_to_one_that_takes_long(server: str) -> None:
@@ -183,9 +164,9 @@ def test_more_is_under_way_to_a_server_that_is_far_but_not_to_one_that_takes_lon
         proxy.kill()  # however much there was, nothing is lost
         assert w.tolist() == pytest.approx([0.998**2000] * 8, rel=1e-4)
         proxy.delay_s = 0.15
-        under_way(500)
+        under_way(250)
         assert under_way(100) == FIRST_ROOM
-        assert w.tolist() == pytest.approx([0.998**2600] * 8, rel=1e-4)
+        assert w.tolist() == pytest.approx([0.998**2350] * 8, rel=1e-4)
 
 
 @pytest.mark.parametrize("rows", [0, 100])
