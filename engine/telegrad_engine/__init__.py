@@ -3,6 +3,8 @@
 import warnings
 
 from . import amp, autograd, dtypes, errors, ops, saved, shortcuts, utils
+from . import optim_adaptive as optim_adaptive  # importing them enters their algorithms
+from . import optim_muon as optim_muon
 from .amp import autocast, get_autocast_dtype, is_autocast_enabled
 from .anomaly import is_anomaly_check_nan_enabled, is_anomaly_enabled
 from .modes import (

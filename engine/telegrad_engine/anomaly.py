@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from . import graph, stepwise
 from .errors import InvalidOperation, TelegradError
 from .graph import Node
-from .modes import state
+from .modes import AnomalyMode, state
 from .shadow_pass import ShadowPass
 
 HERE = os.path.dirname(__file__) + os.sep
@@ -84,7 +84,7 @@ def is_anomaly_check_nan_enabled() -> bool:
     return state.anomaly_check_nan
 
 
-def _switch(anomaly: Anomaly | None, check_nan: bool) -> tuple[Anomaly | None, bool]:
+def _switch(anomaly: AnomalyMode | None, check_nan: bool) -> tuple[AnomalyMode | None, bool]:
     """Set this thread's mode; returns the one before."""
     before = state.anomaly, state.anomaly_check_nan
     state.anomaly, state.anomaly_check_nan = anomaly, check_nan
@@ -101,7 +101,7 @@ def located(check_nan: bool) -> Anomaly:
 
 
 @contextmanager
-def under(anomaly: Anomaly | None) -> Iterator[None]:
+def under(anomaly: AnomalyMode | None) -> Iterator[None]:
     """Within, passes run in this mode; where nodes come from is not noted."""
     before, state.anomaly = state.anomaly, anomaly
     try:

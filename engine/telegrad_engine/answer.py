@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .errors import TooLarge
+from .modes import state
 from .program.instructions import Instruction
 from .tensor import Tensor
 
@@ -55,6 +56,8 @@ def fetch(
             fetched = sum(v.array.nbytes for v in values.values() if v.array is not None)
             if fetched + tensor._data.nbytes > most:
                 raise TooLarge(f"the values that the program fetches take more than {most} bytes")
+            if state.memory is not None:
+                state.memory.check_process(tensor._data.nbytes)
         values[name] = Value(describe(name, tensor), tensor._host(copy) if with_values else None)
 
 

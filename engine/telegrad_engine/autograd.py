@@ -10,13 +10,14 @@ from . import stepwise
 from .anomaly import detect_anomaly as detect_anomaly
 from .anomaly import set_detect_anomaly as set_detect_anomaly
 from .backward import run
-from .errors import DTypeMismatch, GradRequired, InvalidOperation, InvalidValue, ShapeMismatch
+from .errors import GradRequired, InvalidOperation, InvalidValue, ShapeMismatch
 from .function import Function as Function
 from .graph import walk
 from .modes import enable_grad as enable_grad
 from .modes import inference_mode as inference_mode
 from .modes import no_grad as no_grad
 from .modes import set_grad_enabled as set_grad_enabled
+from .specs import torch_size
 
 Place = tuple[Any, int]
 """Where a gradient arrives: a node and which output of it, or a leaf and 0."""
@@ -226,15 +227,11 @@ def _check_gradient(tensor: Any, gradient: Any, index: int) -> Any:
         raise TypeError(f"gradients can be either Tensors or None, but got {type(gradient).__name__}")
     if gradient._data.shape != tensor._data.shape:
         raise ShapeMismatch(
-            f"Mismatch in shape: grad_output[{index}] has a shape of {gradient.shape} and "
-            f"output[{index}] has a shape of {tensor.shape}."
+            f"Mismatch in shape: grad_output[{index}] has a shape of {torch_size(gradient.shape)} and "
+            f"output[{index}] has a shape of {torch_size(tensor.shape)}."
         )
     if not gradient.is_floating_point():
-        raise DTypeMismatch(
-            "For complex Tensors, both grad_output and output are required to have the same dtype. "
-            f"Mismatch in dtype: grad_output[{index}] has a dtype of {gradient.dtype} and output[{index}] "
-            f"has a dtype of {tensor.dtype}."
-        )
+        return gradient.to(dtype=tensor.dtype)
     return gradient
 
 

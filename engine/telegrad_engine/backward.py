@@ -15,6 +15,8 @@ from contextlib import AbstractContextManager, nullcontext
 from operator import attrgetter
 from typing import Any
 
+from .admission import LARGE, bytes_of, reserved
+from .cancellation import check_cancelled
 from .errors import GraphFreed
 from .graph import FREED, Node
 from .hooks import run_stored
@@ -24,6 +26,8 @@ from .stale import FREED_TEXT, free, modified_since
 Target = Any
 """Where a gradient goes: a Node (with a slot) or a leaf tensor."""
 
+BACKWARD = 1
+"""What the derivatives of a node take, as a multiple of the gradient and what the node saved."""
 by_age = attrgetter("sequence")
 
 
@@ -181,6 +185,7 @@ class _Pass:
         for target, slot, grad in self.roots:
             self.send(target, slot, grad, private=False)
         for node in self.order:
+            check_cancelled()
             self.visit(node, self.pending.pop(node, None))
         self.finish()
         return self.captured
@@ -210,15 +215,24 @@ class _Pass:
         for _, cell, version in node.versions:
             if cell[0] != version:
                 raise modified_since(node)
-        values, needed = self.values, self.needed
-        F, raw = values.F, values.raw
-        targets, slots = node.next, node.slots
+        values, raw = self.values, self.values.raw
         if node.many:
             if node.evaluate is not None:
                 node.evaluate(self, grad)
                 return
             grad = tuple(grad)
         saved = node.saved if raw else values.unpack(node)
+        if state.memory is None or not raw:
+            self._send_results(node, grad, saved)
+        else:
+            with reserved(BACKWARD * bytes_of((grad, *node.saved))):
+                self._send_results(node, grad, saved)
+        if node.plan.holds_tensors and not self.keep_graph:
+            free(node)
+
+    def _send_results(self, node: Node, grad: Any, saved: Sequence[Any]) -> None:
+        """Run the node's rules and pass on what they give."""
+        F, needed, targets, slots = self.values.F, self.needed, node.next, node.slots
         for edges, rule, arguments, many in node.plan.steps:
             if many:
                 if needed is None or any(targets[e] in needed for e in edges):
@@ -234,8 +248,6 @@ class _Pass:
                 continue
             result = rule(F, grad, *[saved[i] for i in arguments])
             self.send(target, slots[edge] if slots else 0, result, result is not grad)
-        if node.plan.holds_tensors and not self.keep_graph:
-            free(node)
 
     def send(self, target: Target, slot: int, grad: Any, private: bool) -> None:
         """Add a gradient to what ``target`` waits for. ``private``: the rule made it and gave it to nobody else."""
@@ -248,6 +260,8 @@ class _Pass:
         data = grad if values.raw else values.data(grad)
         if data.shape != shape or data.dtype is not dtype:
             grad = values.fit(grad, shape, dtype)
+        if values.raw and state.memory is not None and getattr(grad, "nbytes", 0) > LARGE:
+            state.memory.count(grad)
         pending = self.pending
         if not target.is_sink and target.many:
             grads = pending.setdefault(target, [None] * target.width)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -11,18 +12,26 @@ from .errors import DTypeMismatch, InvalidArgument, InvalidOperation, InvalidVal
 from .registry import default_float
 
 ndarray = np.ndarray
+_PYTHON = {bool, int, float}
 
 
 def as_array(data: Any, dtype: Any = None, copy: bool = True) -> Any:
-    """``data`` as a new array of ``dtype``, or of the dtype that torch would infer; an array itself if need not be."""
+    """``data`` as a new array of ``dtype``, or of the dtype that torch would infer, in row-major order.
+
+    Without ``copy``, an array that is all that already is returned itself.
+    """
     wanted = None if dtype is None else dtypes.parse(dtype).numpy
     if hasattr(data, "_host"):
         data = data._host()
+    elif (
+        hasattr(data, "__array__") and not isinstance(data, (ndarray, np.generic, type)) and not hasattr(data, "_data")
+    ):
+        data = np.asarray(data)  # a pandas Series, for example
     if isinstance(data, (ndarray, np.generic)):
         dtypes.from_numpy(data.dtype)
-        return np.array(data, wanted, copy=copy or None)
+        return np.array(data, wanted, copy=copy or None, order="C")
     data = _numbers(data)
-    check_regular(data)
+    leaves = check_regular(data)
     try:
         array = np.array(data)
     except OverflowError:
@@ -32,9 +41,7 @@ def as_array(data: Any, dtype: Any = None, copy: bool = True) -> Any:
     if array.dtype.kind == "c":
         raise DTypeMismatch(dtypes.COMPLEX_TEXT)
     if wanted is None:
-        wanted = default_float() if array.dtype.kind == "f" else array.dtype
-        if array.dtype.kind == "f" and _holds_numpy(data):
-            wanted = array.dtype
+        wanted = _common_dtype(leaves) or (default_float() if array.dtype.kind == "f" else array.dtype)
     if wanted.kind in "iu" and array.dtype.kind == "i" and array.size:
         limits = np.iinfo(wanted)
         if array.max() > limits.max or array.min() < min(limits.min, -limits.max):
@@ -62,8 +69,17 @@ def _first(data: Any) -> Any:
     return data
 
 
-def _holds_numpy(data: Any) -> bool:
-    return isinstance(_first(data), (ndarray, np.generic))
+def _common_dtype(leaves: list[Any]) -> Any:
+    """The dtype of numbers of which some are NumPy's: theirs count as they are, Python's as torch's defaults."""
+    if set(map(type, leaves)) <= _PYTHON:
+        return None
+    kinds = {(type(x), x.dtype) if hasattr(x, "dtype") else (type(x), None) for x in leaves}
+    found = [
+        dtypes.scalar_dtype(kind(), default_float()) if dtype is None else dtypes.from_numpy(dtype).numpy
+        for kind, dtype in kinds
+        if dtype is not None or kind in _PYTHON
+    ]
+    return functools.reduce(dtypes.promote_types, found) if found else None
 
 
 def _refuse(data: Any) -> None:
@@ -80,8 +96,8 @@ def _refuse(data: Any) -> None:
     raise InvalidValue("Overflow when unpacking long long")
 
 
-def check_regular(data: Any) -> None:
-    """Raise torch's error for data whose rows differ in length, without recursion."""
+def check_regular(data: Any) -> list[Any]:
+    """What the innermost rows hold. Raises torch's error for data whose rows differ in length; without recursion."""
     level, dim = [data], 0
     while level and any(isinstance(x, (list, tuple)) for x in level):
         size = len(level[0]) if isinstance(level[0], (list, tuple)) else -1
@@ -98,6 +114,7 @@ def check_regular(data: Any) -> None:
         if dim > 63:
             raise InvalidValue(f"too many dimensions: more than {dim} levels of nesting")
         level, dim = following, dim + 1
+    return level
 
 
 def _mixed(x: Any, size: int) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from .errors import DTypeMismatch, InvalidArgument
+from .errors import DTypeMismatch, InvalidArgument, InvalidOperation
 
 
 class DType:
@@ -29,7 +29,7 @@ class DType:
         self.is_floating_point = rank >= 100
 
     def __repr__(self) -> str:
-        return f"torch.{self.name}"
+        return f"telegrad.{self.name}"
 
     def __reduce__(self) -> Any:
         return (parse, (self.name,))
@@ -43,6 +43,17 @@ class DType:
     def is_complex(self) -> bool:
         """Always False: complex dtypes are not supported yet."""
         return False
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether there are negative numbers of this type."""
+        return self.numpy.kind not in "bu"
+
+    def to_real(self) -> DType:
+        """The type of the real part: itself. Raises RuntimeError, as torch does, unless it is floating."""
+        if not self.is_floating_point:
+            raise InvalidOperation("Expected a floating point or complex dtype but got torch." + self.name)
+        return self
 
 
 bool_ = DType("bool", np.bool_, "Bool", 0)
@@ -67,6 +78,7 @@ _C_NAMES = {
     "int8": "signed char",
     "uint8": "unsigned char",
 }
+_FIXED_NAMES = {"uint8": "uint8_t", "int8": "int8_t", "int16": "int16_t", "int32": "int", "int64": "int64_t"}
 ALL = (bool_, uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64)
 ALIASES = {"float": float32, "double": float64, "half": float16, "int": int32, "long": int64, "short": int16}
 _BY_NAME = {dtype.name: dtype for dtype in ALL} | ALIASES
@@ -74,6 +86,22 @@ _BY_NUMPY = {dtype.numpy: dtype for dtype in ALL}
 _BY_PYTHON = {bool: bool_, int: int64, float: float32}
 
 COMPLEX_TEXT = "complex dtypes are not supported yet; use a pair of real tensors instead"
+
+
+def element(number: Any, dtype: np.dtype[Any]) -> Any:
+    """A Python number as torch converts it to ``dtype``.
+
+    For whole numbers the fraction is dropped, and a negative number wraps around in uint8. Raises InvalidOperation for
+    what has no place in the dtype.
+    """
+    if dtype.kind not in "iu" or isinstance(number, bool):
+        return number
+    limits = np.iinfo(dtype)
+    lowest = -limits.max if dtype.kind == "u" else limits.min
+    if not lowest <= number <= limits.max:  # NaN is in no range either
+        name = _FIXED_NAMES[_BY_NUMPY[dtype].name]
+        raise InvalidOperation(f"value cannot be converted to type {name} without overflow")
+    return int(number) % (limits.max + 1) if dtype.kind == "u" else int(number)
 
 
 def parse(value: Any) -> DType:
@@ -109,7 +137,7 @@ def from_numpy(dtype: np.dtype[Any]) -> DType:
         if dtype.kind == "c":
             raise DTypeMismatch(COMPLEX_TEXT) from None
         raise DTypeMismatch(
-            f"can't convert np.ndarray of type {dtype}. The only supported types are: "
+            f"can't convert np.ndarray of type numpy.{dtype.type.__name__}. The only supported types are: "
             f"{', '.join(d.name for d in reversed(ALL))}."
         ) from None
 

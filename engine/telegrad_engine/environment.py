@@ -10,7 +10,7 @@ import numpy as np
 from .devices import Device
 from .dtypes import DType
 from .errors import InvalidArgument
-from .modes import state
+from .modes import Grantor, state
 
 
 class Environment:
@@ -26,8 +26,9 @@ class Environment:
         self._generator = generator
 
     @contextmanager
-    def entered(self, largest: int) -> Iterator[None]:
-        """Within, this thread computes here; a view may stand for ``largest`` bytes."""
+    def entered(self, largest: int, memory: Grantor | None = None) -> Iterator[None]:
+        """Within, this thread computes here, with ``memory`` of a session; a view may stand for ``largest`` bytes."""
+        outer_memory, state.memory = state.memory, memory
         saved = state.grad_enabled, state.default_dtype, state.generator, state.room, state.largest
         device, state.device = state.device, self.device
         # In this process the recorder's own modes hold too; what they ask for is in the program already.
@@ -41,7 +42,7 @@ class Environment:
         finally:
             self._generator = state.generator or self._generator
             state.grad_enabled, state.default_dtype, state.generator, state.room, state.largest = saved
-            state.device = device
+            state.device, state.memory = device, outer_memory
             state.autocast, state.inference, state.anomaly = outer
 
     @property

@@ -253,6 +253,30 @@ class MethodNotAllowed(TelegradError):
     slug, status, title = "method-not-allowed", 405, "Method not allowed"
 
 
+class ForbiddenOrigin(TelegradError):
+    """A web page of another origin made a request that the server does not allow it to make."""
+
+    slug, status, title = "forbidden-origin", 403, "Forbidden origin"
+
+
+class UnknownHost(TelegradError):
+    """A request's Host header does not name the server."""
+
+    slug, status, title = "unknown-host", 421, "Unknown host"
+
+
+class RequestTimeout(TelegradError):
+    """A client did not send a request in time."""
+
+    slug, status, title = "request-timeout", 408, "Request timeout"
+
+
+class HeadersTooLarge(TelegradError):
+    """A request's line or headers are larger than the server reads."""
+
+    slug, status, title = "headers-too-large", 431, "Headers too large"
+
+
 class NotAcceptable(TelegradError):
     """None of the media types in Accept can be served."""
 
@@ -281,6 +305,18 @@ class TooLarge(TelegradError, RuntimeError):
     """More bytes or elements than the limits allow."""
 
     slug, status, title = "too-large", 413, "Too large"
+
+
+class TimeLimitExceeded(TelegradError, TimeoutError):
+    """A program ran for longer than the server lets one run."""
+
+    slug, status, title = "time-limit-exceeded", 422, "The time limit was exceeded"
+
+
+class Cancelled(TelegradError, RuntimeError):
+    """A program was stopped: its session ended, its client went away, or the server is about to stop."""
+
+    slug, status, title = "cancelled", 409, "Cancelled"
 
 
 class UnsupportedMediaType(TelegradError):

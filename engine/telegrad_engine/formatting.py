@@ -64,11 +64,11 @@ def indices_shown(shape: Sequence[int]) -> list[list[int] | None]:
     return [[*range(ends), *range(size - ends, size)] if size > 2 * ends else None for size in shape]
 
 
-def format_tensor(tensor: Any, array: Any, shape: Sequence[int] | None = None) -> str:
+def format_tensor(tensor: Any, array: Any, shape: Sequence[int] | None = None, tangent: Any = None) -> str:
     """The text of ``tensor``, whose value is ``array``.
 
     With a ``shape``, which is the tensor's, ``array`` has only what ``indices_shown`` names. Of ``tensor`` only
-    ``dtype``, ``grad_fn``, ``requires_grad`` and its tangent are read.
+    ``dtype``, ``grad_fn``, ``requires_grad`` and, if it is not given, the tangent are read.
     """
     array = np.asarray(array)
     indices = indices_shown(array.shape if shape is None else shape)
@@ -86,12 +86,12 @@ def format_tensor(tensor: Any, array: Any, shape: Sequence[int] | None = None) -
         body = _format_block(array, _formatter(array), _INDENT, [chosen is not None for chosen in indices])
         implied = _IMPLIED
     if tensor.dtype not in implied:
-        suffixes.append(f"dtype=torch.{tensor.dtype.name}")
+        suffixes.append(f"dtype={tensor.dtype!r}")
     if tensor.grad_fn is not None:
         suffixes.append(f"grad_fn={tensor.grad_fn!r}")
     elif tensor.requires_grad:
         suffixes.append("requires_grad=True")
-    tangent = tangent_of(tensor)
+    tangent = tangent_of(tensor) if tangent is None else tangent
     if tangent is not None:
         suffixes.append(f"tangent={tangent!r}")
     return _with_suffixes(_PREFIX + body, suffixes)

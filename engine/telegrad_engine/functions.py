@@ -9,7 +9,8 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from .errors import LinAlgError
+from . import strides
+from .errors import InvalidOperation, LinAlgError
 from .registry import CATALOGUE, FUNCTIONAL, NO_ATTRS, PREFIXES, Op, unknown_op
 
 Apply = Callable[[Op, tuple[Any, ...], Mapping[str, Any]], Any]
@@ -55,7 +56,7 @@ class Linalg:
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name not in public_names("torch.linalg"):
-            raise AttributeError(f"module 'torch.linalg' has no attribute {name!r}")
+            raise AttributeError(f"module 'telegrad.linalg' has no attribute {name!r}")
         function: Callable[..., Any] = getattr(self._functions, PREFIXES["torch.linalg"] + name)
         setattr(self, name, function)
         return function
@@ -113,13 +114,27 @@ def _answering(function: Callable[..., Any]) -> Callable[..., bool]:
 
 
 def _factory(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that makes tensors also takes where, and whether to track gradients, as torch's do."""
+    """A function that makes tensors also takes where, how, and whether to track gradients, as torch's do."""
 
     @functools.wraps(function)
-    def make(*args: Any, requires_grad: bool = False, device: Any = None, **kwargs: Any) -> Any:
+    def make(
+        *args: Any,
+        requires_grad: bool = False,
+        device: Any = None,
+        layout: Any = None,
+        pin_memory: bool = False,
+        memory_format: Any = None,
+        **kwargs: Any,
+    ) -> Any:
+        if pin_memory:
+            raise InvalidOperation("Cannot access accelerator device when none is available.")
+        for given, kind in ((layout, strides.layout), (memory_format, strides.memory_format)):
+            strides.check_option(given, kind)
         result = function(*args, **kwargs)
         if device is not None:
             result = result.to(str(device))
+        if memory_format in strides.ORDERS:
+            result = result.contiguous(memory_format=memory_format)
         return result.requires_grad_() if requires_grad else result
 
     return make

@@ -31,7 +31,7 @@ def change_geometry(tensor: Changeable, op: Op, attrs: Any) -> None:
     back = _way_back(op, attrs, tensor._data.shape)
     tensor._show_as(op, attrs)
     tensor._cell[0] += 1
-    tensor._chain = (*tensor._chain, (op, attrs, 0))
+    tensor._chain, tensor._plain = (*tensor._chain, (op, attrs, 0)), False
     if tensor._base is None:
         tensor._undo = (back, *tensor._undo)
     elif tracked or not tensor._base._requires_grad:

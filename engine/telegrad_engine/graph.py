@@ -8,10 +8,12 @@ refers to the tensor it made, so a graph never forms a cycle.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count, islice
 from threading import Lock
 from typing import TYPE_CHECKING, Any
+
+from numpy import ndarray
 
 from .dtypes import FLOATING, from_numpy
 from .hooks import Handle, around, around_leaf
@@ -20,6 +22,7 @@ from .registry import NO_ATTRS, Op
 
 if TYPE_CHECKING:
     from .in_place import Changeable
+    from .modes import Grantor
 
 _sequence = count()
 next_sequence = _sequence.__next__
@@ -276,6 +279,21 @@ def fact(value: Any, which: str) -> Any:
     if data is None:
         return () if which == "shape" else None
     return data.shape if which == "shape" else from_numpy(data.dtype)
+
+
+def count_saved(memory: Grantor, outputs: Iterable[Any], begun: int) -> None:
+    """Count the arrays that the nodes behind these tensors have saved, as far as they are no older than ``begun``."""
+    waiting = [node for output in outputs if (node := getattr(output, "_node", None)) is not None]
+    seen: set[Any] = set()
+    while waiting:
+        node = waiting.pop()
+        if node in seen or node.is_sink or node.sequence < begun:
+            continue
+        seen.add(node)
+        waiting.extend([target for target in node.next if target is not None])
+        for value in node.saved:
+            if type(value) is ndarray:
+                memory.count(value)
 
 
 def walk(*roots: Node) -> Iterator[Node]:

@@ -38,10 +38,13 @@ class Handle:
 class Hooks(dict[int, Any]):
     """Hooks by registration order."""
 
-    def add(self, hook: Any) -> Handle:
-        """Append a hook."""
+    def add(self, hook: Any, prepend: bool = False) -> Handle:
+        """Append a hook, or put it before the others."""
+        earlier = list(self) if prepend else ()
         key = max(self, default=-1) + 1
         self[key] = hook
+        for other in earlier:
+            self[other] = self.pop(other)
         return Handle(self, key)
 
     def __bool__(self) -> bool:

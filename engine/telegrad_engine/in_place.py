@@ -46,6 +46,13 @@ class Changeable(TensorMethods):
     _chain: tuple[tuple[Op, Any, int], ...] = ()
     _undo: tuple[tuple[Op, Any, int], ...] = ()
     """For a base whose geometry was changed in place: the way back to the one that its views' chains begin at."""
+    _layout: Any = None
+    """Of a tensor that is no view, or of a base before its geometry was changed in place: an array that lies in memory
+    as it does, if that is not in row-major order."""
+    _plain: bool = True
+    """Whether this is no view and has always been in row-major order; elementwise ops ask nothing else then."""
+    _memory_owner: list[int] | None = None
+    """Of a tensor with a version counter of its own over another's memory, as ``.data``: that one's counter."""
     _seen: int = 0
     """For a view: the version of its base that ``_node`` belongs to."""
     _sealed: str | None = None
@@ -63,8 +70,9 @@ class Changeable(TensorMethods):
         """Make this output of a view op share the version of ``source`` and remember how it came about."""
         if inference.is_marked(source):
             self._cell = source._cell  # with no history, there is none to rewrite
+            self._lie_as(self._strided_as(source, op, attrs, index))
             return
-        self._base = source if source._base is None else source._base
+        self._become_view(source)
         self._chain = (*source._chain, (op, attrs, index))
         self._cell = source._cell
         self._seen = source._cell[0]
@@ -72,6 +80,14 @@ class Changeable(TensorMethods):
             self._sealed = source._sealed
         elif not state.grad_enabled:
             self._sealed = IN_INFERENCE if state.inference else IN_NO_GRAD
+
+    def _become_view(self, source: Changeable) -> None:
+        """Have the same base as ``source``, or ``source`` itself for one."""
+        self._base, self._plain = (source if source._base is None else source._base), False
+
+    def _lie_as(self, strided: Any) -> None:
+        """Note how this tensor, which is no view, lies in memory; None is row-major."""
+        self._layout, self._plain = strided, strided is None
 
     def _refresh(self) -> None:
         """Rebuild a view's history if its base was modified since: the base's new history leads to it."""
@@ -104,6 +120,10 @@ class Changeable(TensorMethods):
 
     def _show_as(self, op: Op, attrs: Any) -> None:
         """Show this tensor's own memory as the view op ``op`` does."""
+        raise NotImplementedError
+
+    def _strided_as(self, source: Changeable, op: Op, attrs: Any, index: int) -> Any:
+        """How this output of a view op lies in memory, as ``_layout`` says it."""
         raise NotImplementedError
 
     def _copy_value(self) -> Any:
@@ -160,8 +180,8 @@ class Changeable(TensorMethods):
 
     def _outdate_saved(self, inputs: tuple[Any, ...]) -> None:
         """Make the new node see that other inputs over this memory were overwritten, as in ``y.mul_(y)``."""
-        if any(isinstance(x, Changeable) and x._cell is self._cell for x in inputs[1:]):
-            node: Any = self._node
+        node: Any = self._node  # none for whole numbers, whatever was written into them
+        if node is not None and any(isinstance(x, Changeable) and x._cell is self._cell for x in inputs[1:]):
             node.versions = tuple(
                 [
                     (at, cell, version - (cell is self._cell and node.plan.saves[at].source == "input"))

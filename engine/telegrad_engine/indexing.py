@@ -9,7 +9,8 @@ import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .dtypes import bool_
+from .convert import as_array
+from .dtypes import bool_, int64
 from .errors import IndexOutOfRange, InvalidArgument, InvalidValue
 from .registry import CATALOGUE, Op
 from .specs import expanded_shape
@@ -48,6 +49,9 @@ def setitem(tensor: Any, index: Any, value: Any) -> None:
         return
     if value.dtype != tensor.dtype:
         value = value.to(dtype=tensor.dtype)
+    first = next((i for i, n in enumerate(value.shape) if n != 1), value.dim())
+    if first:  # torch drops leading dimensions of size 1
+        value = value.reshape(tuple(value.shape[first:]))
     view._inplace(CATALOGUE.get("index_put"), (view, picks, value), {})
 
 
@@ -138,9 +142,12 @@ def _convert(tensor: Any, item: Any) -> Any:
         return item
     if hasattr(item, "_data"):
         whole = not item.dim() and item.dtype is not bool_ and not item.is_floating_point()
-        return operator.index(item) if whole and hasattr(item, "__index__") else item
+        one_number = hasattr(item, "__index__") and not getattr(item, "_differs_by_sample", False)
+        return operator.index(item) if whole and one_number else item
     if isinstance(item, (list, range)) or hasattr(item, "__array__"):
-        return tensor.new_tensor(list(item) if isinstance(item, range) else item)
+        items = list(item) if isinstance(item, range) else item
+        array = as_array(items, int64 if isinstance(items, list) and not items else None)
+        return tensor.new_tensor(array, dtype=array.dtype)
     if isinstance(item, str):
         raise InvalidArgument("new(): invalid data type 'str'")
     try:
@@ -181,4 +188,4 @@ def _columns(tensor: Any, item: Any, dim: int) -> list[Any]:
             "indexed "
             f"tensor {list(tensor.shape)} at index {dim + axis}"
         )
-    return list(item.nonzero().unbind(1))
+    return item._places_of_true()  # type: ignore[no-any-return]

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from .abstract_layout import is_view
+from .execution import run_composite
 from .functions import Functions
 from .graph import record
 from .inference import mark
@@ -34,6 +36,7 @@ class Meta(Tracked):
         # An edge of the stand-in for a leaf must lead to the leaf itself.
         meta._node = tensor if tensor._requires_grad and tensor._node is None else tensor._node  # type: ignore[assignment]
         meta._slot = tensor._slot
+        meta._lie_as(tensor._strided())
         return meta
 
     def __repr__(self) -> str:
@@ -66,7 +69,7 @@ def apply_spec(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any], make: 
     if state.autocast is not None:
         op, inputs, attrs = state.autocast.cast(op, inputs, attrs)
     if op.composite:
-        return op.kernel(composites, *inputs, **attrs)
+        return run_composite(op, composites, inputs, attrs)
     datas, needs = unwrap(inputs)
     specs = op.rule(*datas, **attrs)
     if not isinstance(specs, list):
@@ -86,8 +89,14 @@ def enter(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any], outputs: An
         hidden = () if op.hidden_rule is None else op.hidden_rule(*datas, **attrs)
         record(op, inputs, attrs, outputs, hidden)
     if op.view:
+        view_of(inputs[0], op, attrs, outputs)
+
+
+def view_of(source: Any, op: Op, attrs: Mapping[str, Any], outputs: Sequence[Any]) -> None:
+    """Make the outputs of a view op views of ``source``, unless they are copies."""
+    if is_view(source, op, attrs):
         for index, output in enumerate(outputs):
-            output._view_of(inputs[0], op, attrs, index)
+            output._view_of(source, op, attrs, index)
 
 
 def unwrap(inputs: tuple[Any, ...]) -> tuple[list[Any], bool]:
@@ -135,8 +144,7 @@ def without_values(producing: Callable[[Call], Produce]) -> Callable[[Call], Rea
             elif state.inference:
                 mark(outputs)
             if view:
-                for index, output in enumerate(outputs):
-                    output._view_of(inputs[0], op, attrs, index)
+                view_of(inputs[0], op, attrs, outputs)
             return outputs[0] if only else op.bundle(outputs)
 
         return run

@@ -6,13 +6,15 @@ named methods, in-place forms included, come from the catalogue (``install_metho
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .dtypes import COMPLEX_TEXT, FLOATING, DType, from_numpy
-from .errors import DTypeMismatch, InvalidArgument
+from .attributes import TensorAttributes
+from .dtypes import COMPLEX_TEXT, FLOATING, DType, float64, from_numpy
+from .errors import DTypeMismatch, InvalidArgument, InvalidOperation
 from .functions import make_function
 from .indexing import getitem, setitem
 from .params import OperandKind
@@ -25,7 +27,7 @@ else:
     OpMethods = object
 
 
-class TensorMethods(OpMethods):
+class TensorMethods(TensorAttributes, OpMethods):
     """Operators and methods of a tensor, over ``_apply(op, inputs, attrs)`` and ``_inplace``.
 
     ``_data`` is anything with a shape and a NumPy dtype: an array, or a Spec.
@@ -85,6 +87,10 @@ class TensorMethods(OpMethods):
         """Bytes an element."""
         return self.dtype.itemsize
 
+    def _places_of_true(self) -> list[Any]:
+        """What a mask is as an index: for each dimension the indices of its true elements."""
+        return list(self.nonzero().unbind(1))
+
     def where(self, condition: Any, other: Any) -> Any:
         """This tensor where the condition holds, else ``other``; as a function, the condition comes first."""
         op = CATALOGUE.get("where")
@@ -111,29 +117,61 @@ class TensorMethods(OpMethods):
         """Bytes the value takes."""
         return self.numel() * self.dtype.itemsize
 
-    def float(self) -> Any:
+    def float(self, memory_format: Any = None) -> Any:
         """The tensor as float32."""
-        return self.to(dtype="float32")
+        return self._as("float32", memory_format)
 
-    def double(self) -> Any:
+    def double(self, memory_format: Any = None) -> Any:
         """The tensor as float64."""
-        return self.to(dtype="float64")
+        return self._as("float64", memory_format)
 
-    def half(self) -> Any:
+    def half(self, memory_format: Any = None) -> Any:
         """The tensor as float16."""
-        return self.to(dtype="float16")
+        return self._as("float16", memory_format)
 
-    def long(self) -> Any:
+    def long(self, memory_format: Any = None) -> Any:
         """The tensor as int64."""
-        return self.to(dtype="int64")
+        return self._as("int64", memory_format)
 
-    def int(self) -> Any:
+    def int(self, memory_format: Any = None) -> Any:
         """The tensor as int32."""
-        return self.to(dtype="int32")
+        return self._as("int32", memory_format)
 
-    def bool(self) -> Any:
+    def bool(self, memory_format: Any = None) -> Any:
         """The tensor as bool."""
-        return self.to(dtype="bool")
+        return self._as("bool", memory_format)
+
+    def is_nonzero(self) -> builtins.bool:
+        """The truth of a tensor of one element. Raises RuntimeError for any other."""
+        return builtins.bool(self)
+
+    def new_empty(self, *size: Any, **options: Any) -> Any:
+        """As ``new_zeros``: memory that was another's is never shown."""
+        return self.new_zeros(*size, **options)
+
+    def new_empty_strided(self, size: Any, stride: Any, **options: Any) -> Any:
+        """Zeros of this shape whose neighbours along each dimension are ``stride`` elements apart."""
+        room = 1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True)) if 0 not in tuple(size) else 0
+        return self.new_zeros((room,), **options).as_strided(size, stride)
+
+    def polygamma(self, n: Any) -> Any:
+        """The derivative of order ``n`` of ``digamma``."""
+        op = CATALOGUE.get("polygamma")
+        inputs, attrs = op.bind((n, self), {})
+        return self._apply(op, inputs, attrs)
+
+    def polygamma_(self, n: Any) -> Any:
+        """``polygamma``, in place."""
+        return self.copy_(self.polygamma(n))
+
+    def float_power_(self, exponent: Any) -> Any:
+        """``float_power``, in place. Raises RuntimeError for any dtype but float64, which the result has."""
+        if self.dtype is not float64:
+            raise DTypeMismatch(
+                f"the base given to float_power_ has dtype {self.dtype.kernel_name} but the operation's result "
+                "requires dtype Double"
+            )
+        return self.pow_(exponent)
 
     def type_as(self, other: Any) -> Any:
         """The tensor in the dtype of ``other``."""
@@ -143,6 +181,7 @@ class TensorMethods(OpMethods):
 BINARY = {
     "add": "add", "sub": "sub", "mul": "mul", "truediv": "div", "floordiv": "floor_divide", "mod": "remainder",
     "pow": "pow", "matmul": "matmul", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor",
+    "lshift": "bitwise_left_shift", "rshift": "bitwise_right_shift",
 }  # fmt: skip
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 SORTING: list[str] = []
@@ -155,6 +194,7 @@ def install_methods() -> None:
     setattr(TensorMethods, "__getitem__", getitem)  # noqa: B010 - a plain assignment would declare it again
     setattr(TensorMethods, "__setitem__", setitem)  # noqa: B010
     setattr(TensorMethods, "__iter__", _iterate)  # noqa: B010
+    setattr(TensorMethods, "__contains__", _contains)  # noqa: B010
     for dunder, name in BINARY.items():
         op = CATALOGUE.get(name)
         setattr(TensorMethods, f"__{dunder}__", _binary(op))
@@ -197,6 +237,12 @@ def _iterate(self: Any) -> Iterator[Any]:
     return iter(self.unbind(0))
 
 
+def _contains(self: Any, element: Any) -> bool:
+    if hasattr(element, "_data") or isinstance(element, (bool, int, float, np.generic)):
+        return bool((self == element).any())
+    raise InvalidOperation(f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a {type(element)}.")
+
+
 def _operand(tensor: Any, value: Any) -> Any:
     """What an operator on ``tensor`` makes of its other side: NumPy's numbers and arrays count, as in torch."""
     if hasattr(value, "_data") or isinstance(value, (bool, int, float)):
@@ -205,12 +251,25 @@ def _operand(tensor: Any, value: Any) -> Any:
         return value.item()
     if isinstance(value, complex):
         raise DTypeMismatch(COMPLEX_TEXT)
-    return tensor.new_tensor(value) if isinstance(value, np.ndarray) else NotImplemented
+    _refuse_foreign(tensor, value)
+    return tensor.new_tensor(value, dtype=value.dtype) if isinstance(value, np.ndarray) else NotImplemented
+
+
+def _refuse_foreign(tensor: Any, value: Any) -> None:
+    """Raise TypeError for torch's tensor on the other side of an operator."""
+    if type(value).__module__.partition(".")[0] == "torch" and hasattr(value, "detach"):
+        raise InvalidArgument(
+            f"unsupported operand types: telegrad.{type(tensor).__name__} and torch.{type(value).__name__} are tensors "
+            "of two libraries; telegrad.from_torch(t) makes one of Telegrad's of the other, t.numpy() an array"
+        )
 
 
 def _between_tensors(op: Op) -> Callable[[Any, Any], Any]:
     def operator(self: Any, other: Any) -> Any:
-        return self._apply(op, (self, other)) if hasattr(other, "_data") else NotImplemented
+        if hasattr(other, "_data"):
+            return self._apply(op, (self, other))
+        _refuse_foreign(self, other)
+        return NotImplemented
 
     operator.__doc__ = op.doc
     return operator

@@ -9,23 +9,79 @@ import functools
 import inspect
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from .amp.autocast import Autocast
-    from .anomaly import Anomaly
-    from .devices import Device
-
 _F = TypeVar("_F", bound=Callable[..., Any])
+
+
+# What modes hold is declared by its use: the classes are in modules that build on this one.
+
+
+class Grantor(Protocol):
+    """What grants memory: a session's accounts."""
+
+    def reserve(self, nbytes: int) -> None:
+        """Set bytes aside. Raises TooLarge if there is no room for them."""
+
+    def release(self, nbytes: int) -> None:
+        """Give back what was reserved."""
+
+    def check_process(self, nbytes: int) -> None:
+        """Raise TooLarge if the process, whatever the session has, has no room for so many bytes."""
+
+    def count(self, array: Any) -> None:
+        """Count an array for as long as it lives."""
+
+
+class AutocastMode(Protocol):
+    """What casts the inputs of ops: ``amp.autocast.Autocast``."""
+
+    settings: Any
+    casts: Any
+    caching: bool
+
+    def cast(self, op: Any, inputs: tuple[Any, ...], attrs: Any) -> tuple[Any, tuple[Any, ...], Any]:
+        """The op and its arguments in the precision that it is to run in."""
+
+
+class AnomalyMode(Protocol):
+    """What anomaly mode checks: ``anomaly.Anomaly``."""
+
+    @property
+    def check_nan(self) -> bool:
+        """Whether a derivative that gives a NaN raises."""
+
+    @property
+    def parent(self) -> Any:
+        """The node that is being differentiated, if one is."""
+
+    @property
+    def explain(self) -> Callable[[Any, Any, Exception], None]:
+        """What is done about an error at a node of a pass."""
+
+    def _replace(self, *, parent: Any) -> Self: ...
+
+
+class ActiveDevice(Protocol):
+    """Where ops run that are not NumPy's: ``devices.Device``."""
+
+    backend: Any
+    Tensor: type[Any]
+
+    def apply(self, op: Any, inputs: tuple[Any, ...], attrs: Any = ...) -> Any:
+        """Execute an op there."""
+
+    def upload(self, array: Any) -> Any:
+        """A tensor there with the values of a NumPy array."""
 
 
 class _State(threading.local):
     grad_enabled: bool = True
     default_dtype: np.dtype[Any] = np.dtype(np.float32)
     generator: np.random.Generator | None = None
-    anomaly: Anomaly | None = None
+    anomaly: AnomalyMode | None = None
     """What anomaly mode checks, while it is on."""
     anomaly_check_nan: bool = True
     saved_hooks: tuple[Callable[[Any], Any], Callable[[Any], Any]] | None = None
@@ -36,10 +92,12 @@ class _State(threading.local):
     """Whether inference mode is on: nothing is recorded, and what is made is an inference tensor."""
     grad_inside: bool = False
     """In inference mode, what is_grad_enabled answers, though nothing is recorded there in any case."""
-    autocast: Autocast | None = None
+    autocast: AutocastMode | None = None
     """The precision that ops are to run in, while autocast is on."""
-    device: Device | None = None
+    device: ActiveDevice | None = None
     """Where tensors are made and ops run; None is NumPy, in this process."""
+    memory: Grantor | None = None
+    """What grants the memory that ops need; None outside of sessions."""
     room: int = 2**48
     """Bytes that one result may take: what a session has left of its limit."""
     largest: int = 2**48

@@ -4,7 +4,8 @@ Each algorithm is declared once: its state tensors, its settings, and the update
 weight decay, which is the same for all. An update works by augmented assignments, which write in place where arrays
 can be written to and otherwise make new ones, and returns the parameter and its states, whichever they are.
 ``t`` is the number of steps so far, this one included; it is kept on the server as a state tensor,
-so that every step of a loop is the same instruction. SGD and Adam are here, the others in optim_adaptive.py.
+so that every step of a loop is the same instruction. SGD and Adam are here, the others in optim_adaptive.py and
+optim_muon.py.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .backends.numpy import NUMPY
 from .backends.unknown import Number
 from .errors import InvalidArgument, InvalidValue, UnknownOp
 from .modes import state
@@ -29,8 +31,23 @@ Update = Callable[..., Moved]
 Betas = tuple[float, float]
 """How much of the averages of gradients and of their squares a step keeps."""
 
-SCALARS = ("t", "mu_product")
+SCALARS = ("t", "mu_product", "eta", "mu")
 """States that are one number, whatever the parameter's shape."""
+REDUCED = {"row_var": -1, "col_var": -2}
+"""States in which one dimension of the parameter's shape is 1, and which."""
+SIGNED = ("ns_coefficients", "beta2_decay")
+"""Settings that may be negative."""
+
+
+def state_shape(label: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of a state of a parameter of this shape."""
+    if label in SCALARS:
+        return ()
+    if label not in REDUCED or len(shape) < 2:
+        return shape
+    sizes = list(shape)
+    sizes[REDUCED[label]] = 1
+    return tuple(sizes)
 
 
 class Optimizer(NamedTuple):
@@ -38,6 +55,7 @@ class Optimizer(NamedTuple):
 
     ``optional`` are states, after the others, that exist only where the setting they are mapped to is not zero.
     ``decoupled`` says whether weight decay shrinks the parameter; where a setting of this name does, it is None.
+    ``own_decay`` is true of an update that has a setting ``weight_decay`` and applies it itself.
     """
 
     name: str
@@ -46,6 +64,7 @@ class Optimizer(NamedTuple):
     update: Update
     optional: Mapping[str, str]
     decoupled: bool | None
+    own_decay: bool
 
     def states_for(self, settings: Mapping[str, Any]) -> tuple[str, ...]:
         """The names of the states that a step with these settings takes."""
@@ -81,10 +100,11 @@ def optimizer(
     def declare(update: Update) -> Update:
         parameters = inspect.signature(update).parameters.values()
         defaults = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
-        defaults |= {"weight_decay": weight_decay, "maximize": False}
+        own_decay = "weight_decay" in defaults
+        defaults = {"weight_decay": weight_decay, **defaults, "maximize": False}
         if decoupled is None:
             defaults["decoupled"] = False
-        OPTIMIZERS[name] = Optimizer(name, states, defaults, update, optional, decoupled)
+        OPTIMIZERS[name] = Optimizer(name, states, defaults, update, optional, decoupled, own_decay)
         return update
 
     return declare
@@ -108,7 +128,7 @@ def _parse(algorithm: str, name: str, value: Any, default: Any) -> Any:
 
 
 def _check_number(name: str, value: float) -> None:
-    if not (math.isfinite(value) and value >= 0):
+    if not (math.isfinite(value) and (value >= 0 or name in SIGNED)):
         raise InvalidValue(f"Invalid {name} value: {value}")
 
 
@@ -133,8 +153,9 @@ def scheduled(name: str, names: Sequence[str], array: Any) -> dict[str, Any]:
         raise InvalidArgument(f"{name}: {', '.join(names)} are {sum(sizes)} numbers of float64, one after the other")
     # Of what stands for a number while a program is traced, nobody can ask whether it is zero.
     if not holds(((array > 0) & (array < math.inf)).all(), True):
-        for value in array.tolist():
-            _check_number(", ".join(names), value)
+        labels = itertools.chain(*[[key] * size for key, size in zip(names, sizes, strict=True)])
+        for key, value in zip(labels, array.tolist(), strict=True):
+            _check_number(key, value)
     values = iter([number(array[i]) for i in range(sum(sizes))])
     taken = zip(names, kinds, sizes, strict=True)
     return {key: next(values) if kind is float else tuple(itertools.islice(values, size)) for key, kind, size in taken}
@@ -150,7 +171,7 @@ def step(name: str, params: Sequence[Any], states: Sequence[Sequence[Any]], give
             f"{name} needs {len(labels)} lists of state ({', '.join(labels)}), "
             f"each as long as the {len(params)} parameters"
         )
-    weight_decay, maximize = settings.pop("weight_decay"), settings.pop("maximize")
+    weight_decay, maximize = 0.0 if algorithm.own_decay else settings.pop("weight_decay"), settings.pop("maximize")
     decoupled = settings.pop("decoupled", algorithm.decoupled)
     update = algorithm.update
     for i, param in enumerate(params):
@@ -162,7 +183,10 @@ def step(name: str, params: Sequence[Any], states: Sequence[Sequence[Any]], give
         p, g = param._data, param._grad._data
         if weight_decay or maximize:
             p, g = decayed(p, g, settings["lr"], weight_decay, decoupled, maximize)
-        moved = update(p, g, *[s._data for s in own], **settings)
+        try:
+            moved = update(p, g, *[s._data for s in own], **settings)
+        except ArithmeticError as error:  # of a state or a setting that no training comes to
+            raise InvalidValue(f"{name}: its states or settings are out of range: {error}") from None
         for tensor, value in zip((param, *own), moved, strict=True):
             if value is not tensor._data:
                 tensor._store(value)
@@ -171,7 +195,7 @@ def step(name: str, params: Sequence[Any], states: Sequence[Sequence[Any]], give
 
 def _check_states(name: str, labels: Sequence[str], own: Sequence[Any], param: Any) -> None:
     for label, tensor in zip(labels, own, strict=True):
-        if label not in SCALARS and tensor._data.shape != param._data.shape:
+        if label not in SCALARS and tensor._data.shape != state_shape(label, param._data.shape):
             raise InvalidArgument(
                 f"{name}: state {label!r} has shape {tuple(tensor.shape)}, its parameter {tuple(param.shape)}"
             )
@@ -204,6 +228,11 @@ def holds(condition: Any, usually: bool) -> bool:
     return bool(condition) if state.device is None else state.device.backend.holds(condition, usually)
 
 
+def namespace() -> Any:
+    """The functions of the library that the arrays of this thread are of."""
+    return NUMPY if state.device is None else state.device.backend
+
+
 @optimizer("sgd")
 def sgd(p: Any, g: Any, *, lr: float = 1e-3) -> Moved:
     """``p -= lr * g``."""
@@ -234,6 +263,41 @@ def sgd_momentum(
     return p, buffer, t
 
 
+def _with_number(array: Any, value: Any) -> Any:
+    """A state of one number with another value."""
+    array *= 0
+    array += value
+    return array
+
+
+@optimizer("asgd", "ax", "eta", "mu", "t")
+def asgd(
+    p: Any,
+    g: Any,
+    ax: Any,
+    eta: Any,
+    mu: Any,
+    t: Any,
+    *,
+    lr: float = 1e-2,
+    lambd: float = 1e-4,
+    alpha: float = 0.75,
+    t0: float = 1e6,
+) -> Moved:
+    """Averaged SGD: Polyak and Juditsky 1992, with the rates of Bottou 2010, section 4.2; ``ax`` is the average.
+
+    ``eta``, the rate, is ``lr`` before the first step, and ``mu``, the weight of the average, one.
+    """
+    t += 1
+    count, rate = number(t), number(eta)
+    p *= 1 - lambd * rate
+    p -= rate * g
+    ax = p.copy() if holds(mu == 1, True) else ax + (p - ax) * number(mu)
+    eta = _with_number(eta, lr / (1 + lambd * lr * count) ** alpha)
+    mu = _with_number(mu, 1.0 / (count - t0) if holds(t > t0 + 1, False) else 1.0)
+    return p, ax, eta, mu, t
+
+
 @optimizer("adam", "exp_avg", "exp_avg_sq", "t")
 @optimizer("adamw", "exp_avg", "exp_avg_sq", "t", weight_decay=1e-2, decoupled=True)
 def adam(
@@ -258,6 +322,3 @@ def adam(
     change *= lr * corrected / (1 - beta1**count)
     p -= change
     return p, m, v, t
-
-
-from . import optim_adaptive  # noqa: E402, F401  (declares its algorithms with what is above)

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from .optim import Betas, Moved, holds, number, optimizer
+import ml_dtypes
+
+from .dtypes import DType
+from .optim import Betas, Moved, holds, namespace, number, optimizer
 
 
 def _blend(average: Any, value: Any, weight: float) -> Any:
@@ -166,3 +169,118 @@ def radam(
         change = change * ((shrink * correction) ** 0.5 / (v**0.5 + eps))
     p -= change
     return p, m, v, t
+
+
+@optimizer("rprop", "prev", "step_size", "t")
+def rprop(
+    p: Any,
+    g: Any,
+    prev: Any,
+    step_size: Any,
+    t: Any,
+    *,
+    etas: tuple[float, float] = (0.5, 1.2),
+    step_sizes: tuple[float, float] = (1e-6, 50.0),
+    lr: float = 1e-2,
+) -> Moved:
+    """Rprop without weight backtracking: Riedmiller and Braun 1993; ``step_size`` is ``lr`` before the first step.
+
+    Where the gradient's sign turned, there is no step, and the next one is taken as the first.
+    """
+    xp = namespace()
+    t += 1
+    agreement = g * prev
+    turned = agreement < 0
+    one = p.dtype.type(1)
+    factor = xp.where(turned, one * etas[0], xp.where(agreement > 0, one * etas[1], one))
+    step_size *= factor.astype(p.dtype)
+    step_size = step_size.clip(*step_sizes)
+    g = xp.where(turned, p.dtype.type(0), g)
+    p -= step_size * xp.sign(g)
+    return p, g, step_size, t
+
+
+def epsilon(dtype: DType) -> float:
+    """The distance from 1 to the next number of a floating dtype: Adafactor's least variance, unless given."""
+    return float(ml_dtypes.finfo(dtype.numpy).eps)  # type: ignore[no-untyped-call]
+
+
+def _root_mean_square(array: Any) -> Any:
+    return (array * array).mean() ** 0.5
+
+
+def _adafactor_step(
+    p: Any,
+    g: Any,
+    variance: Any,
+    t: Any,
+    *,
+    lr: float,
+    eps: tuple[float, float],
+    d: float,
+    weight_decay: float,
+    scale: Any,
+) -> Any:
+    """Shrink the parameter, then move it against ``g``, divided by the root of its ``variance`` and clipped."""
+    if p.size == 0:
+        return p
+    count = number(t)
+    rate = count**-0.5 if holds(count * lr * lr > 1, False) else lr
+    if weight_decay:
+        p *= 1 - lr * weight_decay
+    change = g / variance.clip(eps[0] * eps[0]) ** 0.5
+    length = _root_mean_square(change) / d
+    change = change * (scale * rate / length.clip(1.0))
+    p -= change.astype(p.dtype)
+    return p
+
+
+@optimizer("adafactor", "row_var", "col_var", "t")
+def adafactor(
+    p: Any,
+    g: Any,
+    row_var: Any,
+    col_var: Any,
+    t: Any,
+    *,
+    lr: float = 1e-2,
+    beta2_decay: float = -0.8,
+    eps: tuple[float, float] = (1.2e-7, 1e-3),
+    d: float = 1.0,
+    weight_decay: float = 0.0,
+) -> Moved:
+    """Adafactor: Shazeer and Stern 2018, algorithm 4, with relative steps; of matrices, their last two dimensions.
+
+    The average of squares is kept as the averages of its rows and columns.
+    """
+    t += 1
+    weight = number(t) ** beta2_decay
+    scale = _root_mean_square(p).clip(eps[1]) if p.size else p
+    square = g * g
+    row_var = _blend(row_var, square.mean(-1, keepdims=True), weight)
+    col_var = _blend(col_var, square.mean(-2, keepdims=True), weight)
+    variance = row_var * col_var / row_var.mean(-2, keepdims=True).clip(eps[0])
+    p = _adafactor_step(p, g, variance, t, lr=lr, eps=eps, d=d, weight_decay=weight_decay, scale=scale)
+    return p, row_var, col_var, t
+
+
+@optimizer("adafactor_vector", "variance", "t")
+def adafactor_vector(
+    p: Any,
+    g: Any,
+    variance: Any,
+    t: Any,
+    *,
+    lr: float = 1e-2,
+    beta2_decay: float = -0.8,
+    eps: tuple[float, float] = (1.2e-7, 1e-3),
+    d: float = 1.0,
+    weight_decay: float = 0.0,
+) -> Moved:
+    """Adafactor of a vector, whose average of squares is kept whole."""
+    t += 1
+    weight = number(t) ** beta2_decay
+    scale = _root_mean_square(p).clip(eps[1]) if p.size else p
+    variance = _blend(variance, g * g, weight)
+    p = _adafactor_step(p, g, variance, t, lr=lr, eps=eps, d=d, weight_decay=weight_decay, scale=scale)
+    return p, variance, t

@@ -18,12 +18,12 @@ def find_op(name: str, inputs: int | None = None, attrs: Mapping[str, Any] = NO_
     ``attrs``; without a number of inputs the one that has the name as its key. Raises UnknownOp, and
     InvalidArgument if no overload fits.
     """
-    op = CATALOGUE.ops.get(name)
+    op = _public(name)
     family: Sequence[Op] = CATALOGUE.overloads.get(name, ())
     in_place = False
     if op is None and not family and name.endswith("_"):
         in_place = True
-        op = CATALOGUE.ops.get(name[:-1])
+        op = _public(name[:-1])
         op = op if op is not None and op.inplace else None
         family = [other for other in CATALOGUE.overloads.get(name[:-1], ()) if other.inplace]
     if len(family) > 1 and inputs is not None:
@@ -31,8 +31,14 @@ def find_op(name: str, inputs: int | None = None, attrs: Mapping[str, Any] = NO_
     if op is None and family:
         op = family[0]
     if op is None:
-        raise unknown_op(name, {**CATALOGUE.ops, **VERBS})
+        raise unknown_op(name, {**{op.key: op for op in CATALOGUE if not op.private}, **VERBS})
     return op, in_place
+
+
+def _public(key: str) -> Op | None:
+    """The op of this key, if a program may name it."""
+    op = CATALOGUE.ops.get(key)
+    return None if op is None or op.private else op
 
 
 def _overload(name: str, family: Sequence[Op], inputs: int, attrs: Mapping[str, Any]) -> Op:

@@ -15,7 +15,8 @@ from typing import Annotated, Any
 import numpy as np
 
 from . import dtypes
-from .errors import InvalidValue, NumberTooLarge
+from .errors import IndexOutOfRange, InvalidArgument, InvalidValue, NumberTooLarge
+from .strides import MEMORY_FORMATS, memory_format
 
 
 class Misfit(TypeError):
@@ -97,6 +98,16 @@ class IndicesKind(TensorListKind):
     """A list of index tensors; None leaves a dimension whole."""
 
     gaps = True
+
+
+class PlacesKind(IndicesKind):
+    """A list of index tensors, none of them a mask: those have an overload of their own."""
+
+    def parse(self, value: Any) -> tuple[Any, ...]:
+        parsed = super().parse(value)
+        if any(x is not None and x._data.dtype == bool for x in parsed):
+            raise TypeError
+        return parsed
 
 
 class TensorsKind(TensorListKind):
@@ -239,6 +250,21 @@ class IntOrIntsKind(IntsKind):
         return value if isinstance(value, int) else list(value)
 
 
+class SizesKind(IntOrIntsKind):
+    """One whole number or several, some of which may be None: the input's own, in adaptive pooling."""
+
+    stub = "int | Sequence[int | None]"
+    schema = {
+        "anyOf": [
+            {"type": "integer"},
+            {"type": "array", "items": {"anyOf": [{"type": "integer"}, {"type": "null"}]}},
+        ]
+    }
+
+    def _element(self, i: int, value: Any) -> Any:
+        return None if value is None else super()._element(i, value)
+
+
 class IntsOrStrKind(IntOrIntsKind):
     """One whole number or several, or a word that stands for them: a convolution's padding "same"."""
 
@@ -250,6 +276,36 @@ class IntsOrStrKind(IntOrIntsKind):
 
     def encode(self, value: Any) -> Any:
         return value if isinstance(value, str) else super().encode(value)
+
+
+class NumberOrNumbersKind(NumberKind):
+    """A number or several: gradient's spacing."""
+
+    word, stub = "Number or tuple of Numbers", "float | Sequence[float]"
+    schema = {"anyOf": [NumberKind.schema, {"type": "array", "items": NumberKind.schema}]}
+
+    def parse(self, value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return tuple([super(NumberOrNumbersKind, self).parse(v) for v in value])
+        return super().parse(value)
+
+    def encode(self, value: Any) -> Any:
+        return [encode_number(v) for v in value] if isinstance(value, tuple) else encode_number(value)
+
+
+class NumbersKind(NumberKind):
+    """Several numbers: a histogram's range."""
+
+    word, stub = "tuple of floats", "Sequence[float]"
+    schema = {"type": "array", "items": NumberKind.schema}
+
+    def parse(self, value: Any) -> Any:
+        if not isinstance(value, (list, tuple)):
+            raise TypeError
+        return tuple([super(NumbersKind, self).parse(v) for v in value])
+
+    def encode(self, value: Any) -> Any:
+        return [encode_number(v) for v in value]
 
 
 class DTypeKind(Kind):
@@ -297,6 +353,25 @@ class DeviceKind(StrKind):
         return super().parse(str(value) if hasattr(value, "type") and hasattr(value, "index") else value)
 
 
+class MemoryFormatKind(Kind):
+    """A memory format or its name."""
+
+    word = "torch.memory_format"
+    schema = {"type": "string", "enum": [*MEMORY_FORMATS]}
+    deferrable = False
+
+    def parse(self, value: Any) -> memory_format:
+        if isinstance(value, str) and value in MEMORY_FORMATS:
+            return MEMORY_FORMATS[value]
+        if not isinstance(value, memory_format):
+            raise TypeError
+        return value
+
+    def encode(self, value: Any) -> str:
+        name: str = value.name
+        return name
+
+
 class NoneKind(Kind):
     """Only None: an argument that selects another overload when given."""
 
@@ -322,6 +397,38 @@ class ListKind(Kind):
         return [self.encode(v) if isinstance(v, tuple) else v for v in value]
 
 
+class IndexKind(ListKind):
+    """A basic index: ints, None, "..." and ("slice", start, stop, step), whose parts are ints or None."""
+
+    word = "index"
+
+    def parse(self, value: Any) -> tuple[Any, ...]:
+        index = super().parse(value)
+        for item in index:
+            if isinstance(item, tuple):
+                _check_slice(item)
+            elif item is not None and item != "..." and (not isinstance(item, int) or isinstance(item, bool)):
+                raise Misfit(f'{{function}}(): an index has ints, null, "..." and slices, not {_plain(item)}')
+        if sum(item == "..." for item in index) > 1:
+            raise IndexOutOfRange("an index can only have a single ellipsis ('...')")
+        return index
+
+
+def _check_slice(item: tuple[Any, ...]) -> None:
+    bounds = item[1:]
+    if item[:1] != ("slice",) or len(bounds) != 3 or any(isinstance(b, bool) for b in bounds):
+        raise Misfit(f'{{function}}(): a slice is ["slice", start, stop, step], not {_plain(item)}')
+    if not all(b is None or isinstance(b, int) for b in bounds):
+        raise InvalidArgument("slice indices must be integers or None or have an __index__ method")
+    if bounds[2] == 0:
+        raise InvalidValue("slice step cannot be zero")
+
+
+def _plain(value: Any) -> str:
+    """The value in an error's text, which is filled in with ``format``."""
+    return f"{value!r:.80}".replace("{", "{{").replace("}", "}}")
+
+
 def _freeze(value: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(_freeze(v) if isinstance(v, (list, tuple)) else v for v in value)
 
@@ -330,18 +437,23 @@ Array = Annotated[Any, TensorKind()]
 Operand = Annotated[Any, OperandKind()]
 Arrays = Annotated[Any, TensorListKind()]
 Indices = Annotated[Any, IndicesKind()]
+Places = Annotated[Any, PlacesKind()]
 ManyArrays = Annotated[Any, TensorsKind()]
 Int = Annotated[int, IntKind()]
 Number = Annotated[float, NumberKind()]
 Bool = Annotated[bool, BoolKind()]
 Ints = Annotated[tuple[int, ...], IntsKind()]
 IntOrInts = Annotated[Any, IntOrIntsKind()]
+Sizes = Annotated[Any, SizesKind()]
 IntsOrStr = Annotated[Any, IntsOrStrKind()]
 DTypeArg = Annotated[dtypes.DType, DTypeKind()]
 Str = Annotated[str, StrKind()]
 Reduction = Annotated[str, ReductionKind()]
+Index = Annotated[tuple[Any, ...], IndexKind()]
 Items = Annotated[tuple[Any, ...], ListKind()]
 
+OptionalNumbers = Annotated[Any, NumbersKind()]
+NumberOrNumbers = Annotated[Any, NumberOrNumbersKind()]
 NoneOnly = Annotated[None, NoneKind()]
 NumberOrStr = Annotated[Any, NumberOrStrKind()]
 OptionalInt = Annotated[int | None, IntKind()]
@@ -351,4 +463,5 @@ OptionalInts = Annotated[tuple[int, ...] | None, IntsKind()]
 OptionalDType = Annotated[dtypes.DType | None, DTypeKind()]
 OptionalItems = Annotated[tuple[Any, ...] | None, ListKind()]
 OptionalDevice = Annotated[str | None, DeviceKind()]
+OptionalMemoryFormat = Annotated[memory_format | None, MemoryFormatKind()]
 OptionalStr = Annotated[str | None, StrKind()]

@@ -41,7 +41,7 @@ class Plan(NamedTuple):
     holds_tensors: bool  # whether freeing the graph loses something
     saves_self: bool  # whether the first input's value is needed: an in-place op must keep a copy
     takes: tuple[Any, ...] | None  # the saves where attributes have their defaults; see _takes
-    direct: tuple[tuple[int, Rule, tuple[int, ...]], ...] | None  # the steps, if each feeds one edge
+    direct: tuple[tuple[int, Rule, tuple[int, ...]], ...] | None  # the steps, if each gives one edge a gradient
 
 
 def make_plan(op: Op, needs: tuple[Any, ...]) -> Plan:
@@ -74,13 +74,15 @@ def make_plan(op: Op, needs: tuple[Any, ...]) -> Plan:
                 True,
             )
         ]
+    # What feeds several edges, or may come to no gradient at all, is for the pass that knows every case.
+    plain = op.ungraded is None and not any(s.many for s in steps)
     return Plan(
         tuple(saves),
         tuple(steps),
         any(s.source in ("input", "output", "hidden") for s in saves),
         Save("input", 0) in saves,
         _takes(saves, op),
-        None if any(s.many for s in steps) else tuple((s.edges[0], s.rule, s.arguments) for s in steps),
+        tuple((s.edges[0], s.rule, s.arguments) for s in steps) if plain else None,
     )
 
 

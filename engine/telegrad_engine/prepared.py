@@ -7,24 +7,45 @@ from typing import Any
 
 import numpy as np
 
+from .admission import scratch_of
 from .backends import NUMPY
-from .execution import conform, promote, shows
+from .execution import conform, is_own, own, promote, shows
 from .inference import mark
 from .modes import state
 from .repeated import Call, Ready, entering, gathered
+from .specs import Spec
 from .tensor import Tensor
 
 ndarray = np.ndarray
 _new = object.__new__
 ROOM = 1 << 20
 """Bytes of a result from which on a call is not remembered: there may not be room for it the next time."""
+SCRATCH_ROOM = 1 << 24
+"""Likewise of what the kernel takes while it runs."""
 
 
 def on_arrays(call: Call) -> Ready | None:
     """The function that applies the op to tensors like the call's."""
-    if any(spec.nbytes > ROOM for spec in call.specs):
+    if any(spec.nbytes > ROOM for spec in call.specs) or _scratch(call) > SCRATCH_ROOM:
         return None
     return _several(call) if call.many else _single(call)
+
+
+def _scratch(call: Call) -> int:
+    """The bytes that the kernel may take beside its results."""
+    if call.op.view:
+        return 0
+    datas = [Spec(x._data.shape, x._data.dtype) if hasattr(x, "_data") else x for x in call.inputs]
+    return scratch_of(call.op, datas, call.attrs, sum(spec.nbytes for spec in call.specs))
+
+
+def count_hidden(arrays: Any) -> None:
+    """Count what a kernel gives for the graph alone."""
+    memory = state.memory
+    if memory is not None:
+        for array in arrays:
+            if type(array) is ndarray:
+                memory.count(array)
 
 
 def _gathering(call: Call) -> Any:
@@ -48,12 +69,16 @@ def _single(call: Call) -> Ready:
 
     def run(tensors: list[Any]) -> Any:
         inputs = tensors if gather is None else gather(tensors)
-        out = kernel(*[x._data if type(x) is Tensor else x for x in inputs])
+        datas = [x._data if type(x) is Tensor else x for x in inputs]
+        out = kernel(*datas)
         hidden: Any = ()
         if has_hidden:
             out, *hidden = out
+            count_hidden(hidden)
         if type(out) is not ndarray or out.dtype is not dtype:
             out = conform(out, dtype, NUMPY)
+        if not view and not is_own(out, datas):
+            out = own(out, datas, NUMPY)
         tensor = _new(Tensor)
         tensor._data = out
         tensor._cell = [0]
@@ -77,15 +102,19 @@ def _several(call: Call) -> Ready:
 
     def run(tensors: list[Any]) -> Any:
         inputs = tensors if gather is None else gather(tensors)
-        outs = kernel(*[x._data if type(x) is Tensor else x for x in inputs])
+        datas = [x._data if type(x) is Tensor else x for x in inputs]
+        outs = kernel(*datas)
         hidden: Any = ()
         if has_hidden:
             hidden = outs[count:]
             outs = outs[0] if count == 1 else outs[:count]
+            count_hidden(hidden)
         outputs = []
         for out, dtype in zip(outs, dtypes, strict=True):
             if type(out) is not ndarray or out.dtype is not dtype:
                 out = conform(out, dtype, NUMPY)
+            if not view and not is_own(out, datas):
+                out = own(out, datas, NUMPY)
             tensor = _new(Tensor)
             tensor._data = out
             tensor._cell = [0]

@@ -27,6 +27,8 @@ _new = object.__new__
 # The dtypes in which NumPy and torch agree on what an operation with a Python number gives. NumPy has one object for
 # each, so that they can be told by identity.
 _FLOAT, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
+MOST_ELEMENTS = 2**20
+"""Of more, the memory has to be granted first."""
 _NUMBERS = frozenset({float, int})
 _OUTPUT, _OTHER, _BOTH = (-1,), (1,), (1, 0)
 """What the commonest plans take."""
@@ -49,15 +51,16 @@ def _unary(op: Op, cls: type[Any], otherwise: Callable[..., Any]) -> Callable[..
 
     def call(input: Any, *rest: Any) -> Any:
         nonlocal plan
-        if type(input) is not cls or rest or (input._base is not None and _is_stale(input)):
+        plain = input._plain if type(input) is cls else None
+        if plain is None or rest or (not plain and _is_stale(input)):
             return otherwise(input, *rest)
         x = input._data
         dtype = x.dtype
-        if dtype is not _FLOAT and dtype is not _DOUBLE:
+        if (dtype is not _FLOAT and dtype is not _DOUBLE) or x.size > MOST_ELEMENTS:
             return otherwise(input)
         out = kernel(x)
         tensor = _new(cls)
-        tensor._data = out if type(out) is ndarray else np.asarray(out)
+        tensor._data = out if plain and type(out) is ndarray else np.asarray(out, order="C")
         cell = tensor._cell = [0]
         if not state.grad_enabled:
             if state.inference:
@@ -100,16 +103,21 @@ def _binary(op: Op, cls: type[Any], otherwise: Callable[..., Any]) -> Callable[.
     plans: list[Any] = [None] * 4
 
     def call(input: Any, other: Any) -> Any:
-        if type(input) is not cls or (input._base is not None and _is_stale(input)):
+        plain = input._plain if type(input) is cls else None
+        if plain is None or (not plain and _is_stale(input)):
             return otherwise(input, other)
         x = input._data
         dtype, shape = x.dtype, x.shape
-        if dtype is not _FLOAT and dtype is not _DOUBLE:
+        if (dtype is not _FLOAT and dtype is not _DOUBLE) or x.size > MOST_ELEMENTS:
             return otherwise(input, other)
         if type(other) is cls:
             y = other._data
-            if y.dtype is not dtype or y.shape != shape or (other._base is not None and _is_stale(other)):
+            if y.dtype is not dtype or y.shape != shape:
                 return otherwise(input, other)
+            if not other._plain:
+                if _is_stale(other):
+                    return otherwise(input, other)
+                plain = False
             number, second = False, other._requires_grad
         elif type(other) in _NUMBERS:
             y, number, second = other, True, False
@@ -117,7 +125,7 @@ def _binary(op: Op, cls: type[Any], otherwise: Callable[..., Any]) -> Callable[.
             return otherwise(input, other)
         out = kernel(x, y)
         tensor = _new(cls)
-        tensor._data = out if type(out) is ndarray else np.asarray(out)
+        tensor._data = out if plain and type(out) is ndarray else np.asarray(out, order="C")
         tensor._cell = [0]
         if not state.grad_enabled:
             if state.inference:
@@ -188,9 +196,9 @@ def _taken(take: Any, inputs: tuple[Any, ...], output: Any) -> Any:
     return inputs[take] if take >= 0 else output
 
 
-def _is_stale(view: Any) -> bool:
+def _is_stale(tensor: Any) -> bool:
     """Whether a view's base was modified since the view was made, so that its history has to be rebuilt."""
-    return bool(view._seen != view._cell[0])
+    return tensor._base is not None and bool(tensor._seen != tensor._cell[0])
 
 
 def _kernel(op: Op) -> Callable[..., Any]:

@@ -11,9 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from .admission import LARGE
 from .backward import Target, _Pass
+from .cancellation import running
 from .errors import GraphFreed
 from .graph import FREED, ManyNode, Node
+from .modes import state
 from .stale import FREED_TEXT, modified_since
 
 ndarray = np.ndarray
@@ -29,8 +32,10 @@ class QuickPass(_Pass):
         for target, slot, grad in self.roots:
             self.send(target, slot, grad, private=False)
         pending, owned, keep = self.pending, self.owned, self.keep_graph
-        F, take = self.values.F, pending.pop
+        F, take, token, memory = self.values.F, pending.pop, running.token, state.memory
         for node in self.order:
+            if token is not None:
+                token.check()
             grad = take(node, None)
             plan = node.plan
             if grad is None or plan.direct is None or not node.plain or node.evaluate is not None:
@@ -38,6 +43,9 @@ class QuickPass(_Pass):
                 continue
             if node.many:
                 grad = tuple(grad)
+            elif memory is not None and grad.nbytes > LARGE:
+                self.visit(node, grad)
+                continue
             holds = plan.holds_tensors
             if holds:
                 if node.saved is FREED:

@@ -24,6 +24,8 @@ from .plans import Plan, Rule, make_plan
 from .signature import Signature, given, read_params
 from .specs import Spec
 
+SCRATCH = 0.75
+"""What a kernel allocates beside its results, as a multiple of its inputs and results, where its op does not say."""
 NO_ATTRS: Mapping[str, Any] = {}
 
 PREFIXES = {"torch.linalg": "linalg_"}
@@ -67,6 +69,8 @@ class Op(Signature):
         method: bool | None = None,
         inplace: bool = False,
         view: bool = False,
+        may_copy: bool = False,
+        may_alias: bool = False,
         random: bool = False,
         factory: bool = False,
         aliases: Sequence[str] = (),
@@ -75,10 +79,13 @@ class Op(Signature):
         keeps_dtype: bool = False,
         lists_outputs: bool = False,
         internal: bool = False,
+        private: bool = False,
         truth: bool = False,
         constants: Sequence[str] = (),
         composite: bool = False,
         ungraded: Callable[..., Sequence[str]] | None = None,
+        scratch: float | Callable[..., int] = SCRATCH,
+        blocked: bool = False,
         cases: Sequence[Case] = (),
     ) -> None:
         prefix = PREFIXES.get(namespace, "")
@@ -101,6 +108,10 @@ class Op(Signature):
         self.method = bool(self.tensor_params) and namespace == "torch" if method is None else method
         self.inplace = inplace
         self.view = view
+        self.may_copy = may_copy
+        """Whether a view op copies where the strides of its input allow no view."""
+        self.may_alias = may_alias
+        """Whether a composite may return an input, or a view of one, as it is; else such a result is copied."""
         self.random = random
         self.factory = factory
         self.aliases = tuple(aliases)
@@ -108,22 +119,34 @@ class Op(Signature):
         self.unpromoted = unpromoted
         self.keeps_dtype = keeps_dtype
         self.lists_outputs = lists_outputs
-        self.internal = internal
+        self.internal = internal or private
+        """Whether it is a part of other ops, or of the tensor's methods, and no function of torch's."""
+        self.private = private
+        """Whether only derivatives and changes in place use it: no program, function or template may name it."""
         self.truth = truth
         """Whether functions and methods answer with a Python bool instead of the 0-dim tensor."""
         self.constants = frozenset(self.outputs.index(name) for name in constants)
         """The floating outputs that have no derivative, by position."""
         self.ungraded = ungraded
         """``ungraded(**attrs)`` names the inputs whose gradient is None then, as in torch; else there always is one."""
+        self.scratch = _by_position(scratch, self, False, leading=0) if callable(scratch) else scratch
+        """What the kernel allocates beside its results: a multiple of inputs and results, or
+        ``scratch(*inputs, **attrs)`` in bytes, for inputs that have a shape and a dtype."""
+        self.blocked = blocked
+        """Whether the kernel reduces large inputs in blocks: then ``scratch`` is a multiple of a block and results."""
         self.composite = composite
         self.cases = list(cases)
+        self.value_check: Rule | None = None
+        """``value_check(xp, *inputs, **attrs)`` raises what the kernel raises because of the values of the inputs at
+        the positions ``checked``; of the others it needs shapes alone."""
+        self.checked: tuple[int, ...] = ()
         self.rules: dict[str, Rule] = {}
         self.joint_rule: Rule | None = None
         self.differentiable = composite
         """Whether any input has a derivative."""
         self.plans: dict[Any, Plan] = {}
         self.has_lists = any(p.is_list for p in self.tensor_params)
-        self._bundle = namedtuple(self.name, self.outputs) if len(self.outputs) > 1 else None
+        self._bundle = _named_results(self.name, self.outputs) if len(self.outputs) > 1 else None
 
     def __repr__(self) -> str:
         return f"<op {self.signature}>"
@@ -154,6 +177,16 @@ class Op(Signature):
         self.differentiable = True
         return rule
 
+    def checks(self, *names: str) -> Callable[[Rule], Rule]:
+        """Declare what the kernel refuses because of these inputs' values, for whoever knows them before it runs."""
+        positions = tuple([i for i, p in enumerate(self.tensor_params) if p.name in names])
+
+        def declare(check: Rule) -> Rule:
+            self.value_check, self.checked = check, positions
+            return check
+
+        return declare
+
     # Recording ---------------------------------------------------------------------------
 
     def plan(self, needs: tuple[Any, ...]) -> Plan:
@@ -173,10 +206,27 @@ class Op(Signature):
         return [i for i, p in enumerate(self.tensor_params) if p.name in names]
 
 
+class _Results:
+    """Has a named tuple of outputs print as torch's ``return_types`` do."""
+
+    _fields: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        parts = ",\n".join([f"{field}={getattr(self, field)!r}" for field in self._fields])
+        return f"telegrad.return_types.{type(self).__name__}(\n{parts})"
+
+
+def _named_results(name: str, outputs: Sequence[str]) -> Any:
+    """The type of an op's outputs."""
+    make: Any = namedtuple  # a checker wants names that it can read
+    fields = make("fields", outputs)
+    return type(name, (_Results, fields), {"__slots__": (), "__module__": "telegrad.return_types"})
+
+
 def _by_position(function: Callable[..., Any], op: Op, random: bool, leading: int = 1) -> Callable[..., Any]:
-    """``function`` taking its tensors by position even where torch's order puts attributes between."""
+    """``function`` taking its tensors by position, also where torch's has attributes between, or keywords alone."""
     tensors_seen_last = max((i for i, p in enumerate(op.params) if p.kind.is_tensor), default=-1)
-    if tensors_seen_last == len(op.tensor_params) - 1:
+    if tensors_seen_last == len(op.tensor_params) - 1 and not any(p.keyword_only for p in op.tensor_params):
         return function
     names = [p.name for p in op.tensor_params]
     lead = leading + random
@@ -188,7 +238,7 @@ def _by_position(function: Callable[..., Any], op: Op, random: bool, leading: in
 
 
 class Catalogue:
-    """All ops: by key, and by public name with the overloads in declared order."""
+    """All ops: by key, and those that may be named from outside by public name, overloads in declared order."""
 
     def __init__(self) -> None:
         self.ops: dict[str, Op] = {}
@@ -199,6 +249,8 @@ class Catalogue:
         if op.key in self.ops:
             raise ValueError(f"op {op.key} is declared twice")
         self.ops[op.key] = op
+        if op.private:
+            return op
         for name in (op.name, *op.aliases):
             family = self.overloads.setdefault(name, [])
             # What has no function of its own, such as normal_'s op beside normal's, must not be taken for one.

@@ -75,6 +75,11 @@ class Packed:
             raise InvalidOperation(IN_PLACE)
         self._unpack = unpack
 
+    @property
+    def kept(self) -> Any:
+        """What the pack hook returned."""
+        return self._kept
+
     def unpack(self) -> Any:
         """The saved tensor's value."""
         with no_grad():

@@ -14,8 +14,9 @@ from weakref import WeakSet
 import numpy as np
 
 from . import dtypes
-from .accounts import Accounts
+from .accounts import Accounts, ProcessMemory
 from .answer import Answer, Value, fetch, last_change
+from .cancellation import CancellationToken, check_cancelled, running
 from .checkpoint.section import Sections
 from .custom import SHARED, Library, SessionLibrary
 from .devices import device as device_of
@@ -62,7 +63,8 @@ class Session:
     InvalidOperation with what is missing. ``dtype`` is the default floating dtype, ``seed`` starts the
     generator, ``max_bytes`` bounds the memory of the tensors that ops and uploads make. ``library`` has the
     registered functions and ``memory`` the programs that it shares with other sessions; ``compiler``, if there is
-    one, runs those of them that it can as single executables.
+    one, runs those of them that it can as single executables. ``max_program_s`` bounds how long one program runs,
+    ``process`` the memory of several sessions together.
     """
 
     def __init__(
@@ -75,14 +77,19 @@ class Session:
         library: Library = SHARED,
         memory: Memory = MEMORY,
         compiler: Compiler | None = None,
+        max_program_s: float = math.inf,
+        process: ProcessMemory | None = None,
     ) -> None:
         self.tensors: dict[str, Tensor] = {}
         self.device = device
         self.environment = Environment(device_of(device), dtype, np.random.default_rng(seed))
-        self.accounts = Accounts(max_bytes)
+        self.accounts = Accounts(max_bytes, self.tensors, process)
         self.functions = SessionLibrary(library)
         self.memory = memory
         self.compiler = compiler
+        self.max_program_s = max_program_s
+        self._token = CancellationToken()
+        """Has the deadline of programs for which this thread has no token."""
         self.last_s = math.inf
         """How many seconds the last program took as an executable; infinity if it was none."""
         self.programs = 0
@@ -109,15 +116,27 @@ class Session:
         """Run the instructions in order.
 
         A failing instruction raises its TelegradError with ``instruction``, ``op``, ``ids`` and
-        ``shapes`` in the context; those before it stand, those after it did not run.
+        ``shapes`` in the context; those before it stand, those after it did not run. Raises TimeLimitExceeded after
+        ``max_program_s``, and Cancelled if this thread's cancellation token is cancelled.
         """
         self.finish()
         for answer in [*self.lent]:  # whoever still has one is to have what was
             answer.settle()
         self.lent.clear()
-        if self.compiler is not None and isinstance(program, Bound):
-            return self.compiler.run(self, self.inliner.written_out(program))
-        return self.run_instructions(program)
+        outer = token = running.token
+        if self.max_program_s < math.inf:
+            if token is None:
+                running.token = token = self._token
+                token.reset()
+            token.limit(self.max_program_s)
+        if token is not None:
+            token.check()
+        try:
+            if self.compiler is not None and isinstance(program, Bound):
+                return self.compiler.run(self, self.inliner.written_out(program))
+            return self.run_instructions(program)
+        finally:
+            running.token = outer
 
     def run_at_once(self, program: Sequence[Instruction], within: float) -> Answer:
         """``run``, for who can wait ``within`` seconds: if the program is an executable, and took no more before.
@@ -144,7 +163,7 @@ class Session:
         """``run``, one instruction at a time whatever the program."""
         self.programs += 1
         self.last_s = math.inf
-        with self.environment.entered(self.accounts.max_bytes):
+        with self.environment.entered(self.accounts.max_bytes, self.accounts):
             if self.profile is not None:
                 self.profile.start()
             try:
@@ -177,6 +196,7 @@ class Session:
     # One instruction -----------------------------------------------------------------------
 
     def _execute(self, instruction: Instruction) -> None:
+        check_cancelled()
         previous = state.grad_enabled
         if instruction.grad_mode is not None:
             state.grad_enabled = instruction.grad_mode == "enable_grad"
@@ -207,7 +227,7 @@ class Session:
         else:
             op, in_place = find_op(instruction.op, len(inputs), instruction.attrs)
             attrs = op.check_attrs(instruction.attrs)
-        arguments = op.check_inputs(inputs)
+        arguments = op.check_inputs(inputs, in_place)
         if in_place:
             target = arguments[0]
             target._inplace(op, arguments, attrs)
@@ -247,7 +267,8 @@ class Session:
                 continue  # an unused input's gradient: its name stays free
             self.accounts.count(tensor._data)
             # Ops on equal shapes skip the check before they run: their result is no larger than an input.
-            self.accounts.check_room(0)
+            if self.accounts.room < 0:
+                self.accounts.check_room(0)
             self.tensors[name] = tensor
 
     # When one fails -----------------------------------------------------------------------

@@ -9,12 +9,13 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 from . import meta, repeated, tensor
+from .backends import NUMPY
 from .functions import Functions, resolver
 from .indexing import getitem, resolve_getitem
 from .methods import SORTING, TensorMethods, plain_methods
 from .prepared import on_arrays
-from .quick import is_quick, quick
-from .registry import CATALOGUE, NO_ATTRS, Op
+from .quick import handed_to, is_quick, quick
+from .registry import CATALOGUE, NO_ATTRS, SCRATCH, Op
 from .repeated import Prepare, preparing, remembering
 from .tensor import Tensor, apply, execute_and_record, functions
 
@@ -61,6 +62,8 @@ def install() -> None:
     remember(Tensor, functions, prepare, KINDS)
     remember(meta.Meta, meta.functions, meta.prepare, meta.KINDS)
     for op in CATALOGUE:
+        if op.pointwise and op.scratch is SCRATCH and handed_to(op, NUMPY) is not None:
+            op.scratch = 0.0  # one call, which writes the result
         if is_quick(op):
             tensor.quick_functions[op] = quick(op, Tensor, lambda *inputs, op=op: execute_and_record(op, inputs))
     for name, op in plain_methods():

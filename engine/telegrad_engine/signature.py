@@ -121,8 +121,11 @@ class Signature:
                 raise InvalidArgument(f"{self.name}() missing required attribute {param.name!r}")
         return checked
 
-    def check_inputs(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
-        """Check inputs that came by position, as over the wire, and fill in those left out."""
+    def check_inputs(self, inputs: Sequence[Any], writes: bool = False) -> tuple[Any, ...]:
+        """Check inputs that came by position, as over the wire, and fill in those left out.
+
+        An op in place ``writes`` to the first one, which cannot be a number then.
+        """
         params = self.tensor_params
         if len(inputs) > len(params):
             raise InvalidArgument(f"{self.name}() takes at most {len(params)} inputs, but {len(inputs)} were given")
@@ -131,6 +134,10 @@ class Signature:
             if param.default is REQUIRED:
                 raise InvalidArgument(f"{self.name}() missing required input {param.name!r}")
             checked.append(param.default)
+        if writes and not hasattr(checked[0], "_inplace"):
+            raise InvalidArgument(
+                f"{self.name}_(): argument '{params[0].name}' must be Tensor, not {type(checked[0]).__name__}"
+            )
         return tuple(checked)
 
     def encode_attrs(self, attrs: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from . import dtypes
-from .errors import IndexOutOfRange, InvalidArgument, ShapeMismatch, TooLarge
+from .errors import IndexOutOfRange, InvalidArgument, InvalidOperation, ShapeMismatch, TooLarge
 from .modes import state
 
 Shape = tuple[int, ...]
@@ -53,18 +53,47 @@ def is_array(value: Any) -> bool:
     return hasattr(value, "shape")
 
 
-def check_size(shape: Shape, dtype: np.dtype[Any], view: bool = False) -> None:
-    """Refuse a result that there is no room for, before it is allocated.
+def check_size(shape: Shape, dtype: np.dtype[Any], view: bool = False) -> int:
+    """The bytes of a result, or TooLarge if there is no room for it, before it is allocated.
 
     A view takes no memory, but what reads it takes time; it may be as large as the largest tensor could.
     """
     nbytes = math.prod(shape) * dtype.itemsize
-    if not nbytes and math.prod([n or 1 for n in shape]) * dtype.itemsize >= 2**63:
+    if not nbytes and math.prod([n or 1 for n in shape]) * 8 >= 2**63:  # kernels count elements in int64
         raise TooLarge("Stride calculation overflowed")
     if nbytes > (room := state.largest if view else state.room):
         raise TooLarge(
             f"can't allocate memory: you tried to allocate {nbytes} bytes for a tensor of shape {list(shape)}; "
             f"there is room for {room}."
+        )
+    return nbytes
+
+
+def strided_extent(size: Sequence[int], stride: Sequence[int], offset: int) -> int:
+    """How many elements memory must have for a view with these sizes and strides; 0 for a view of nothing.
+
+    Raises InvalidOperation for negative strides and offsets, ShapeMismatch for negative sizes or lengths that differ.
+    """
+    if len(size) != len(stride):
+        raise ShapeMismatch("mismatch in length of strides and shape")
+    if any(n < 0 for n in stride):
+        raise InvalidOperation(
+            f"as_strided: Negative strides are not supported at the moment, got strides: {list(stride)}"
+        )
+    if any(n < 0 for n in size):
+        raise ShapeMismatch(f"Storage size calculation overflowed with sizes={list(size)} and strides={list(stride)}")
+    if offset < 0:
+        raise InvalidOperation(f"Tensor: invalid storage offset {offset}")
+    return 0 if 0 in size else 1 + offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+
+
+def check_strided(shape: Shape, itemsize: int, size: Sequence[int], stride: Sequence[int], offset: int) -> None:
+    """Refuse a strided view that would leave the memory of a contiguous array of this shape."""
+    needed, room = strided_extent(size, stride, offset), math.prod(shape)
+    if needed > room:
+        raise ShapeMismatch(
+            f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {offset}, and itemsize {itemsize} "
+            f"requiring a storage size of {needed * itemsize} are out of bounds for storage of size {room * itemsize}"
         )
 
 
@@ -77,6 +106,12 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
         if shape != result:
             result = _broadcast_pair(result, shape)
     return result
+
+
+def broadcast_axes(shape: Shape, result: Shape) -> tuple[int, ...]:
+    """The dimensions of ``result`` along which a value of ``shape`` was repeated to broadcast to it."""
+    lead = len(result) - len(shape)
+    return (*range(lead), *[lead + d for d, n in enumerate(shape) if n == 1 and result[lead + d] != 1])
 
 
 def check_keeps_shape(shape: Shape, other: Shape) -> None:
@@ -211,13 +246,31 @@ def expanded_shape(shape: Shape, dtype: np.dtype[Any], target: Sequence[int]) ->
     return tuple(out)
 
 
+def torch_size(shape: Sequence[int]) -> str:
+    """What torch's texts call a shape."""
+    return f"torch.Size({list(shape)})"
+
+
 class Size(tuple[int, ...]):
-    """A shape: a tuple of ints that prints as torch's Size."""
+    """A shape: a tuple of ints that prints as ``telegrad.Size([2, 3])``."""
 
     __slots__ = ()
 
     def __repr__(self) -> str:
-        return f"torch.Size({list(self)})"
+        return f"telegrad.Size({list(self)})"
+
+    def __getitem__(self, index: Any) -> Any:
+        found = tuple.__getitem__(self, index)
+        return Size(found) if type(index) is slice else found
+
+    def __add__(self, other: Any) -> Any:
+        return Size(tuple.__add__(self, other)) if isinstance(other, tuple) else NotImplemented
+
+    def __radd__(self, other: Any) -> Any:
+        return Size(tuple.__add__(other, self)) if isinstance(other, tuple) else NotImplemented
+
+    def __mul__(self, times: Any) -> Any:
+        return Size(tuple.__mul__(self, times))
 
     def numel(self) -> int:
         """Number of elements of a tensor of this shape."""

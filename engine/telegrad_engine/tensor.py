@@ -15,10 +15,10 @@ from .backward import Values
 from .convert import as_array
 from .dtypes import FLOATING
 from .errors import InvalidOperation, InvalidValue
-from .execution import execute, shows
+from .execution import execute, run_composite, shows
 from .functions import Functions
-from .graph import record
-from .in_place import OVERLAPPING
+from .graph import count_saved, next_sequence, record
+from .in_place import OVERLAPPING, Changeable
 from .inference import mark
 from .modes import state
 from .registry import NO_ATTRS, Op
@@ -107,7 +107,13 @@ def execute_and_record(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]
 
 def compose(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:
     """Run an op that is written in other ops, each of which is executed and recorded on its own."""
-    return op.kernel(functions, *inputs, **attrs)
+    memory = state.memory
+    if memory is None or not state.grad_enabled:
+        return run_composite(op, functions, inputs, attrs)
+    begun = next_sequence()
+    result = run_composite(op, functions, inputs, attrs)
+    count_saved(memory, result if isinstance(result, (list, tuple)) else (result,), begun)
+    return result
 
 
 def _unwrap(value: Any) -> Any:
@@ -136,6 +142,8 @@ class Tensor(Tracked):
     def __init__(self, array: Any) -> None:
         self._data = array
         self._cell = [0]
+        if not array.flags.c_contiguous:
+            self._lie_as(array)
 
     @property
     def device(self) -> str:
@@ -186,8 +194,8 @@ class Tensor(Tracked):
         return np.array(self.numpy(), dtype=dtype, copy=copy)
 
     def new_tensor(self, data: Any, *, dtype: Any = None, requires_grad: bool = False) -> Tensor:
-        """A new tensor from ``data`` where this one is."""
-        return tensor(data, dtype=dtype, requires_grad=requires_grad)
+        """A new tensor from ``data`` where this one is, in its dtype unless told."""
+        return tensor(data, dtype=self.dtype if dtype is None else dtype, requires_grad=requires_grad)
 
     # What Tracked leaves to the class with the value ----------------------------------------
 
@@ -206,6 +214,18 @@ class Tensor(Tracked):
     def _share(self, source: Tensor) -> None:
         """Show the memory of ``source`` from now on, outside the graph."""
         self._data, self._cell = source._data, source._cell
+        self._lie_as(self._strided())
+
+    def _strided(self) -> Any:
+        data = self._data
+        return None if data.flags.c_contiguous else data
+
+    def _strided_as(self, source: Changeable, op: Op, attrs: Any, index: int) -> Any:
+        return self._strided()
+
+    @property
+    def _is_contiguous(self) -> bool:
+        return bool(NUMPY.is_contiguous(self._data))
 
     def _copy_value(self) -> Any:
         return self._data.copy()

@@ -11,11 +11,14 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 from . import autograd, hooks, inference
+from .abstract_layout import follow, is_contiguous, layout
 from .dtypes import FLOATING
 from .errors import DTypeMismatch, GradRequired, InvalidOperation, ShapeMismatch
 from .graph import Node
 from .in_place import Changeable, c_name
 from .modes import state
+from .registry import Op
+from .strides import memory_of, offset_of
 
 ONLY_FLOATING = "only Tensors of floating point dtype can require gradients"
 ONLY_LEAVES = (
@@ -126,6 +129,10 @@ class Tracked(Changeable):
                 )
         self._grad = value
 
+    @grad.deleter
+    def grad(self) -> None:
+        self.grad = None
+
     # Gradients ---------------------------------------------------------------------------
 
     def backward(
@@ -177,7 +184,30 @@ class Tracked(Changeable):
         result = self._alias()
         result._node, result._slot, result._requires_grad = None, 0, False
         result._base, result._chain, result._undo, result._sealed = None, (), (), None
+        result._lie_as(self._strided())
         return result
+
+    def _data_alone(self) -> Self:
+        """As :meth:`detach`, with a version of its own: changes in place through it go unnoticed."""
+        result = self.detach()
+        if not inference.is_marked(self):
+            result._cell, result._memory_owner = [0], memory_of(self)
+        return result
+
+    def _strided(self) -> Any:
+        """An array, not to be read, that lies in memory as this tensor; None for all of a row-major tensor."""
+        if self._base is None and self._layout is None and not self._chain:
+            return None
+        array = layout(self)
+        return None if array.flags.c_contiguous and not offset_of(array) else array
+
+    def _strided_as(self, source: Changeable, op: Op, attrs: Any, index: int) -> Any:
+        return follow(layout(source), op, attrs, index)
+
+    @property
+    def _is_contiguous(self) -> bool:
+        """Whether the elements lie in row-major order, without gaps."""
+        return is_contiguous(self)
 
     def _apart(self) -> Self:
         """Another tensor object over the same value that does not know its place in the graph, and so holds none."""

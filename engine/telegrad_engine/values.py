@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from .admission import bytes_of, reserved, scratch_of
 from .backends import NUMPY
 from .backward import Values, _Pass
 from .dtypes import FLOATING
@@ -17,10 +18,13 @@ from .modes import state
 from .quick import handed_to
 from .quick_pass import QuickPass
 from .registry import CATALOGUE, Op
+from .specs import broadcast_axes
 from .tensor import Tensor
 from .tracked import Tracked
 
 ndarray = np.ndarray
+COUNTED = 2**16
+"""Bytes of a gradient that is counted before it has a name."""
 _new = object.__new__
 
 
@@ -45,7 +49,22 @@ def _bare(op: Op, functions: RawFunctions) -> Any:
     if op.composite:
         return partial(op.kernel, functions)
     handed = None if op.attr_params or op.random else handed_to(op, functions.xp)
+    if handed is None and callable(op.scratch) and not op.view and functions.xp is NUMPY:
+        return partial(_admitted, op)
     return handed or partial(op.raw, functions.xp)
+
+
+def _admitted(op: Op, *args: Any, **kwargs: Any) -> Any:
+    """The bare kernel of an op whose scratch is a formula, once the memory is granted."""
+    if state.memory is None:
+        return op.raw(NUMPY, *args, **kwargs)
+    given = {p.name: value for p, value in zip(op.params, args, strict=False)} | kwargs
+    inputs = [given.get(p.name, p.default) for p in op.tensor_params]
+    attrs = {p.name: given[p.name] for p in op.attr_params if p.name in given}
+    specs = op.rule(*inputs, **attrs)
+    results = bytes_of(specs if isinstance(specs, list) else [specs])
+    with reserved(results + scratch_of(op, inputs, attrs, results)):
+        return op.raw(NUMPY, *args, **kwargs)
 
 
 RAW = RawFunctions(NUMPY)
@@ -95,10 +114,11 @@ class ArrayValues(Values):
     def wrap(self, grad: Any) -> Tensor:
         """A gradient as a tensor that nobody else writes to."""
         array = np.asarray(grad)
-        return Tensor(array if array.flags.owndata and array.flags.writeable else array.copy())
+        flags = array.flags
+        return Tensor(array if flags.owndata and flags.writeable and flags.c_contiguous else array.copy())
 
     def to_tensor(self, grad: Any) -> Tensor:
-        return Tensor(np.asarray(grad))
+        return Tensor(np.asarray(grad, order="C"))
 
     def from_tensor(self, tensor: Any) -> Any:
         return tensor._data
@@ -116,8 +136,10 @@ class ArrayValues(Values):
             np.add(present._data, grad, out=present._data, casting="unsafe")
             present._cell[0] += 1
         else:
-            steal = private and type(grad) is ndarray and grad.flags.owndata
-            tensor._grad = Tensor(grad if steal else np.array(grad))
+            steal = private and type(grad) is ndarray and grad.flags.owndata and grad.flags.c_contiguous
+            tensor._grad = Tensor(grad if steal else np.array(grad, order="C"))
+            if grad.nbytes > COUNTED and state.memory is not None:
+                state.memory.count(tensor._grad._data)
 
 
 ARRAYS = ArrayValues()
@@ -125,9 +147,7 @@ ARRAYS = ArrayValues()
 
 def _sum_to(grad: Any, shape: tuple[int, ...]) -> Any:
     """Undo broadcasting: sum ``grad`` over the dimensions that ``shape`` does not have."""
-    lead = grad.ndim - len(shape)
-    axes = tuple(range(lead)) + tuple(i + lead for i, n in enumerate(shape) if n == 1 and grad.shape[i + lead] != 1)
-    return grad.sum(axis=axes, keepdims=True).reshape(shape)
+    return grad.sum(axis=broadcast_axes(shape, grad.shape), keepdims=True).reshape(shape)
 
 
 class GraphValues(Values):
@@ -160,11 +180,7 @@ class GraphValues(Values):
 
     def fit(self, grad: Any, shape: tuple[int, ...], dtype: Any) -> Any:
         if grad._data.shape != shape:
-            lead = grad.ndim - len(shape)
-            axes = tuple(range(lead)) + tuple(
-                i + lead for i, n in enumerate(shape) if n == 1 and grad._data.shape[i + lead] != 1
-            )
-            grad = self.F.reshape(self.F.sum(grad, axes, True), shape)
+            grad = self.F.reshape(self.F.sum(grad, broadcast_axes(shape, grad._data.shape), True), shape)
         return grad if grad._data.dtype == dtype else grad.to(dtype=dtype)
 
     def unpack(self, node: Node) -> list[Any]:
@@ -194,6 +210,8 @@ class GraphValues(Values):
     def _restore(self, data: Any, cell: list[int], place: Any, slot: int) -> Any:
         tensor = _new(self.cls)
         tensor._data, tensor._cell = data, cell
+        if type(data) is ndarray and not data.flags.c_contiguous:
+            tensor._lie_as(data)
         if place is not None and data.dtype in FLOATING:
             tensor._node, tensor._slot, tensor._requires_grad = place, slot, True
         return tensor

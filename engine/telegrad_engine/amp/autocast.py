@@ -17,7 +17,7 @@ import numpy as np
 from .. import dtypes
 from ..dtypes import FLOATING, DType
 from ..errors import InvalidOperation, InvalidValue
-from ..modes import state
+from ..modes import AutocastMode, state
 from ..registry import Op
 from .policies import POLICIES, Policy
 
@@ -182,7 +182,7 @@ class autocast:
         self.fast_dtype = get_autocast_dtype(device_type) if dtype is None else dtypes.parse(dtype)
         self._enabled = enabled
         self._cache_enabled = is_autocast_cache_enabled() if cache_enabled is None else cache_enabled
-        self._outer: list[Autocast | None] = []
+        self._outer: list[AutocastMode | None] = []
         if enabled and self.fast_dtype not in _LOWER:
             name = self.device.upper()
             warnings.warn(

@@ -42,7 +42,8 @@ _CPU = {
     + """
         adaptive_avg_pool3d adaptive_max_pool3d avg_pool3d binary_cross_entropy cholesky cholesky_inverse
         cholesky_solve cross_entropy ctc_loss grid_sample inverse linalg_cholesky linalg_cond linalg_eigh
-        linalg_eigvalsh linalg_inv linalg_lstsq linalg_matrix_rank linalg_matrix_rank.tol linalg_qr linalg_solve
+        linalg_eigvalsh linalg_inv linalg_lstsq linalg_matrix_rank linalg_matrix_rank.tensor linalg_matrix_rank.tol
+        linalg_matrix_rank.tol_tensor linalg_qr linalg_solve
         linalg_svd linalg_svdvals lu_solve max_pool3d max_unpool1d max_unpool2d max_unpool3d nanquantile pinverse prod
         prod.dim qr quantile svd trace triangular_solve
     """,

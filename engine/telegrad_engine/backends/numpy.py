@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InvalidOperation
+from ..specs import check_strided
 from . import pieces
 from .base import Backend
 
@@ -68,8 +69,13 @@ class NumpyBackend(Backend):
         return np.lib.stride_tricks.sliding_window_view(array, size, axis=axis, writeable=True)
 
     def as_strided(self, array: Any, size: Any, stride: Any, offset: int) -> Any:
-        """A view of the elements from ``offset`` on, ``stride`` elements apart along each dimension."""
-        steps = [n * array.itemsize for n in stride]
+        """A view of the elements from ``offset`` on, ``stride`` elements apart along each dimension.
+
+        Raises ShapeMismatch for what is not in the array's memory: NumPy would read, and write, whatever lies there.
+        """
+        check_strided(array.shape, array.itemsize, size, stride, offset)
+        # A dimension of one element is never stepped along, and its stride need not fit an int64.
+        steps = [step * array.itemsize if n > 1 else 0 for n, step in zip(size, stride, strict=True)]
         return np.lib.stride_tricks.as_strided(array.reshape(-1)[offset:], size, steps)
 
     def padded(self, array: Any, padding: Any) -> Any:

@@ -60,6 +60,7 @@ class Kept:
         if self.packed is not None:
             tensor = object.__new__(self.like)
             tensor._data, tensor._cell = self.packed.unpack(), [0]
+            tensor._lie_as(tensor._strided())
             return tensor.requires_grad_(self.requires_grad)
         if self.is_tensor and self.value._version != self.version:
             value = self.value

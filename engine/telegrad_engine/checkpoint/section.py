@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import InvalidOperation, NotSupported
+from ..overloads import find_op
 from ..program.instructions import Instruction, check_id
+from ..program.verbs import VERBS
+from ..saved import saved_tensors_hooks
 from ..suspension.waiting import Suspended
 from .frame import Frame
+from .saved_results import SavedResults, can_save
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -24,6 +28,7 @@ MOST_STEPS, MOST_OPEN = 100_000, 100
 """So many instructions a checkpoint may have, and so many may be open inside each other."""
 ONCE = frozenset({"fetch", "free", "client_hook", "client_node_hook", "remove_client_hook", "register_function"})
 """What does not belong to the function, though it came between its instructions."""
+SAVE = "save_results"
 
 
 class Section:
@@ -32,8 +37,10 @@ class Section:
     Its frame holds it, and it does not hold its frame: both are gone with the last node that needs them.
     """
 
-    def __init__(self, sections: Sections, inputs: Sequence[Any]) -> None:
+    def __init__(self, sections: Sections, inputs: Sequence[Any], selective: bool) -> None:
         self._sections = sections
+        self.selective = selective
+        """Whether the client may ask to save the results of some instructions."""
         self._inputs: Sequence[Any] = inputs
         """The function's arguments, until it ends: they are the frame's to keep."""
         self._arguments: dict[str, int] = {}
@@ -44,6 +51,8 @@ class Section:
         self._steps: list[Instruction] = []
         self._last_uses: list[list[str]] = []
         """After each step, the names that no later one takes."""
+        self._saved: dict[int, SavedResults] = {}
+        """The results of steps that are not computed again, by the step's position."""
 
     def keep(self, instruction: Instruction, tensors: dict[str, Any]) -> None:
         """Take up an instruction that has just run."""
@@ -56,6 +65,15 @@ class Section:
                 self._note_outside(name, tensors[name])
         self._made.update(instruction.outputs or ())
         self._steps.append(instruction)
+
+    def save_results(self, tensors: Sequence[Any], packed: dict[int, Any], allow_mutation: bool) -> None:
+        """Keep the outputs of the last step, if it is an op whose results can be saved."""
+        instruction = self._steps[-1] if self._steps else None
+        if instruction is None or instruction.op in VERBS or not tensors:
+            return
+        op, in_place = find_op(instruction.op)
+        if not in_place and can_save(op) and len(tensors) == len(instruction.outputs or ()):
+            self._saved[len(self._steps) - 1] = SavedResults(op, tensors, packed, allow_mutation)
 
     def _note_outside(self, name: str, tensor: Any) -> None:
         for place, argument in enumerate(self._inputs):
@@ -79,9 +97,10 @@ class Section:
         names = {**self._outside, **{name: inputs[place] for name, place in self._arguments.items()}}
         last_uses = self._last_uses or [[]] * len(self._steps)
         with self._sections.elsewhere(names) as session:
-            for instruction, unused in zip(self._steps, last_uses, strict=True):
+            for step, (instruction, unused) in enumerate(zip(self._steps, last_uses, strict=True)):
+                saved = self._saved.get(step)
                 try:
-                    session._execute(instruction)
+                    session._execute(instruction if saved is None else saved.replayed(instruction))
                 except Suspended:
                     raise NotSupported(
                         "a checkpoint whose function differentiates what the client evaluates cannot be recomputed"
@@ -107,8 +126,10 @@ class Sections:
     def __init__(self, session: Session) -> None:
         self._session = weakref.ref(session)
         self._open: list[Open] = []
+        self._packed: dict[int, Any] = {}
+        """The values that the last instruction's node saved, by number, where a checkpoint is selective."""
 
-    def begin(self, name: str, inputs: Sequence[Any], **options: Any) -> None:
+    def begin(self, name: str, inputs: Sequence[Any], selective: bool = False, **options: Any) -> None:
         """Have what runs from now on be a checkpoint, with ``inputs`` as the arguments of its function.
 
         One of its name that is open ends: its end was in a program that failed before.
@@ -116,7 +137,7 @@ class Sections:
         self.end(name)
         if len(self._open) == MOST_OPEN:
             raise InvalidOperation(f"at most {MOST_OPEN} checkpoints can be open inside each other")
-        section = Section(self, inputs)
+        section = Section(self, inputs, selective)
         frame = Frame(section.run, tuple(inputs), {}, around=nullcontext(), log=None, **options)
         self._open.append(Open(check_id(name), section, frame))
         vars(self._owner())["_execute"] = self._execute
@@ -127,20 +148,43 @@ class Sections:
             while self._close() != name:
                 pass
 
+    def save_results(self, name: str, tensors: Sequence[Any], allow_mutation: bool) -> None:
+        """Have a checkpoint keep the outputs of the last instruction; nothing if it has ended."""
+        for entered in self._open:
+            if entered.name == name:
+                entered.section.save_results(tensors, self._packed, allow_mutation)
+
+    def _numbering(self) -> AbstractContextManager[None]:
+        """Within, the innermost checkpoint numbers what would be saved, and the values are at hand until the next."""
+        frame = self._open[-1].frame
+        if not any(entered.section.selective for entered in self._open):
+            return frame.numbering()
+        packed = self._packed = {}
+
+        def number(tensor: Any) -> int:
+            found = frame._number(tensor)
+            packed[found] = tensor._data
+            return found
+
+        return saved_tensors_hooks(number, frame._recall)
+
     def _close(self) -> str:
         ended = self._open.pop()
         ended.section.close()
         if not self._open:
             del vars(self._owner())["_execute"]
+            self._packed = {}
         return ended.name
 
     def _execute(self, instruction: Instruction) -> None:
         """What the session does with an instruction, in all checkpoints that are open."""
         session, before = self._owner(), list(self._open)
         try:
-            with before[-1].frame.numbering():
+            with nullcontext() if instruction.op == SAVE else self._numbering():
                 type(session)._execute(session, instruction)
             for entered in before[: len(self._open)]:  # what began or ended just now is no part of itself
+                if instruction.op == SAVE and instruction.attrs["checkpoint"] == entered.name:
+                    break  # done, for this one; those around it run it again
                 entered.section.keep(instruction, session.tensors)
         except BaseException:
             while self._open:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..cancellation import running
 from ..errors import TelegradError
 from .budget import Budget
 from .expressions import evaluate
@@ -93,7 +94,10 @@ class Block:
         What the steps make counts against the room that a result has, for as long as it lives.
         """
         scope.budget.spend(1 + len(self.steps))
+        token = running.token
         for step, done in zip(self.steps, self.done, strict=True):
+            if token is not None:
+                token.check()
             self._step(step, scope)
             for name in done:
                 scope.tensors.pop(name, None)

@@ -69,7 +69,7 @@ class OpStep(Step):
             attrs = {name: scope.number(value) for name, value in attrs.items()}
             op = find_op(self.op, len(inputs), attrs)[0]
             attrs = op.check_attrs(attrs)
-        arguments = op.check_inputs(inputs)
+        arguments = op.check_inputs(inputs, self.writes)
         if self.writes:
             check_writable(arguments[0], scope)
             arguments[0]._inplace(op, arguments, attrs)

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import Any, ClassVar
 
+import numpy as np
+
 from ..backends import Backend, make_backend
 from ..backward import Values
 from ..errors import InvalidOperation
@@ -106,6 +108,17 @@ class DeviceTensor(Tensor):
         with self._on.active():
             return super().new_tensor(data, dtype=dtype, requires_grad=requires_grad)
 
+    def __init__(self, array: Any) -> None:
+        self._data = array
+        self._cell = [0]
+        self._lie_as(self._strided())
+
+    def _strided(self) -> Any:
+        if self._is_contiguous:
+            return None
+        steps = [step // self._data.itemsize for step in self._data.strides]
+        return np.lib.stride_tricks.as_strided(np.empty(1, np.int8), self._data.shape, steps)
+
     def _host(self, copy: bool = False) -> Any:
         array = self._on.backend.download(self._data)
         return array.copy() if copy else array
@@ -158,11 +171,15 @@ class DeviceValues(ArrayValues):
 
     def wrap(self, grad: Any) -> Tensor:
         """A gradient as a tensor that nobody else writes to."""
-        return self._device.Tensor(self._device.backend.array(grad))
+        return self._device.Tensor(self._device.backend.array(self._row_major(grad)))
+
+    def _row_major(self, grad: Any) -> Any:
+        backend = self._device.backend
+        return grad if backend.is_contiguous(grad) else backend.ascontiguousarray(grad)
 
     def to_tensor(self, grad: Any) -> Tensor:
         """The tensor that a Function's backward is given."""
-        return self._device.Tensor(grad)
+        return self._device.Tensor(self._row_major(grad))
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> Tensor:
         """The tensor that a Function's backward is given where no gradient arrived."""

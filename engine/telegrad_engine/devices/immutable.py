@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from ..backends import NUMPY
+from ..abstract_layout import follow, row_major
 from ..errors import InvalidOperation
+from ..execution import shows
 from ..in_place import OVERLAPPING
 from ..registry import CATALOGUE, Op
 from ..tensor import Tensor
@@ -40,7 +39,7 @@ class ImmutableTensor(DeviceTensor):
     """A view's own array, as of ``_shown_at`` writes."""
     _shown_at: int = 0
     _strides: Any = None
-    """A NumPy array of the shape and strides that this tensor would have in memory; None is row-major."""
+    """A NumPy array that lies as this tensor would (abstract_layout.py), an element a byte; None is row-major."""
 
     @property
     def _data(self) -> Any:
@@ -59,6 +58,9 @@ class ImmutableTensor(DeviceTensor):
     @property
     def _is_contiguous(self) -> bool:
         return self._strides is None or bool(self._strides.flags.c_contiguous)
+
+    def _strided(self) -> Any:
+        return None if self._is_contiguous else self._strides
 
     def _follow(self, array: Any) -> Any:
         for op, attrs, index in self._path:
@@ -86,27 +88,25 @@ class ImmutableTensor(DeviceTensor):
     def _show(self, source: Tracked, op: Op, attrs: Any, index: int) -> None:
         """Become a view of ``source``, if this output of ``op`` would show its memory.
 
-        Whether a reshape does depends on strides. NumPy knows: the op is run on an array of the same
-        strides, of which no element is ever read or written, so that the system gives it no memory.
+        Whether a reshape does depends on strides (abstract_layout.py).
         """
         assert isinstance(source, ImmutableTensor)
-        before = source._layout()
-        after = op.kernel(NUMPY, before, **attrs)
-        after = after[index] if isinstance(after, (tuple, list)) else after
-        if not np.may_share_memory(before, after):
+        before = source._stand_in()
+        after = follow(before, op, attrs, index)
+        if not shows(after, before):
             return
         shown = self._data
         self._view_of(source, op, attrs, index)
         self._memory, self._path = source._memory, (*source._path, (op, attrs, index))
         self._shown, self._shown_at, self._strides = shown, source._memory.writes, after
 
-    def _layout(self) -> Any:
+    def _stand_in(self) -> Any:
         """A NumPy array of this tensor's shape and strides, not to be read."""
-        return np.empty(self._data.shape, self._data.dtype) if self._strides is None else self._strides
+        return row_major(tuple(self._data.shape)) if self._strides is None else self._strides
 
     def _show_as(self, op: Op, attrs: Any) -> None:
         (shown,), _ = ENGINE.execute(op, [self._data], attrs, self._on.backend)
-        self._strides = op.kernel(NUMPY, self._layout(), **attrs)
+        self._strides = follow(self._stand_in(), op, attrs, 0)
         self._path = (*self._path, (op, attrs, 0))
         self._shown, self._shown_at = shown, self._memory.writes
 

@@ -7,18 +7,12 @@ Function's ``jvp`` (:mod:`.push`). Outside of a level none of this is there. doc
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
-from ..errors import InvalidArgument, InvalidOperation, InvalidValue
+from ..errors import InvalidOperation
 from ..modes import Mode
+from .dual import UnpackedDualTensor, check_exit, make, unpack
 from .level import Level, active, tangent_of
-
-
-class UnpackedDualTensor(NamedTuple):
-    """What a dual tensor is made of; ``tangent`` is None where there is none."""
-
-    primal: Any
-    tangent: Any
 
 
 def enter_dual_level() -> int:
@@ -34,21 +28,14 @@ def enter_dual_level() -> int:
 
 def exit_dual_level(*, level: int | None = None) -> None:
     """End forward mode: all tangents are gone. Raises InvalidOperation where no level was entered."""
-    if level is not None and level != _entered():
-        raise InvalidOperation(
-            "Trying to exit a forward AD level that was not the last one that was created. This is not supported."
-        )
-    if active.level is None:
-        raise InvalidOperation("Dual level must be a positive number.")
+    entered = active.level
+    check_exit(level, entered)
+    assert entered is not None, "it was checked"
     from .install import uninstall
 
-    active.level.end()
+    entered.end()
     active.level = None
     uninstall()
-
-
-def _entered() -> int:
-    return -1 if active.level is None else 0
 
 
 class dual_level(Mode):
@@ -67,51 +54,15 @@ def make_dual(tensor: Any, tangent: Any, *, level: int | None = None) -> Any:
     Raises InvalidOperation outside of a level or where there is a tangent already, InvalidValue for dtypes that
     have no derivative, ShapeMismatch for another shape.
     """
-    entered = active.level
-    if level is None and entered is None:
-        raise InvalidOperation(
-            "Trying to create a dual Tensor for forward AD but no level exists, make sure to enter_dual_level() first."
-        )
-    for what, value in (("primal", tensor), ("tangent", tangent)):
-        if not value.is_floating_point():
-            raise InvalidValue(f"Expected {what} to be floating point or complex, but got: {value.dtype}")
-    if level not in (None, 0) or entered is None:
-        raise InvalidOperation("Invalid level given to _make_dual")
-    if not entered.enabled:
-        return _view(tensor)
-    if entered.of(tensor) is not None:
-        raise InvalidOperation(
-            "Making a dual Tensor based on a Tensor that already has a forward gradient at the same level 0 is not "
-            "supported."
-        )
-    if entered.of(tangent) is not None:
-        raise InvalidOperation(
-            "Setting a forward grad that itself has a forward gradient at the same level0 is not supported."
-        )
-    with entered.suspended():
-        dual = _view(tensor)
-    entered.give(dual, tangent)
-    return dual
+    return make(tensor, tangent, level, active.level)
 
 
 def unpack_dual(tensor: Any, *, level: int | None = None) -> UnpackedDualTensor:
-    """The value of ``tensor`` without its tangent, and its tangent or None."""
-    if not hasattr(tensor, "_data"):
-        raise InvalidArgument(
-            f"_unpack_dual(): argument 'dual' (position 1) must be Tensor, not {type(tensor).__name__}"
-        )
-    entered = active.level
-    if entered is None:
-        return UnpackedDualTensor(tensor, None)
-    tangent = None if level not in (None, 0) else tangent_of(tensor)
-    with entered.suspended():
-        primal = _view(tensor)
-    entered.strip(primal)
-    return UnpackedDualTensor(primal, tangent)
+    """The value of ``tensor`` without its tangent, and its tangent or None.
 
-
-def _view(tensor: Any) -> Any:
-    return tensor.view(tuple(tensor.shape))
+    Raises InvalidArgument within a level for what is not a tensor.
+    """
+    return unpack(tensor, level, active.level)
 
 
 class _set_fwd_grad_enabled(Mode):

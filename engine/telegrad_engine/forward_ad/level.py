@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ..errors import ShapeMismatch
 from ..function.ctx import is_tensor
 from ..graph import Node
 from ..modes import state
+from .dual import check_size
 
 
 class _Active(threading.local):
@@ -74,12 +74,7 @@ class Level:
 
     def give(self, tensor: Any, tangent: Any) -> None:
         """Give a tensor its tangent."""
-        if tangent.shape != tensor.shape:
-            raise ShapeMismatch(
-                "Trying to set a forward gradient that has a different size than that of the original Tensor, this is "
-                f"not supported. Tensor is of size {list(tensor.shape)} while the given forward gradient is of size "
-                f"{list(tangent.shape)}."
-            )
+        check_size(tensor, tangent)
         self._put(tensor, tangent)
 
     def strip(self, tensor: Any) -> None:

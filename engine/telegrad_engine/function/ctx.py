@@ -67,6 +67,7 @@ class PackedSaved:
         """The tensor as the hooks give it back, at its place in the graph."""
         tensor = object.__new__(self.cls)
         tensor._data, tensor._cell = self.packed.unpack(), [0]
+        tensor._lie_as(tensor._strided())
         if self.requires_grad:
             place = node if self.place is None else self.place
             tensor._node, tensor._slot, tensor._requires_grad = place, self.slot, True

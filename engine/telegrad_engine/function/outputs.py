@@ -159,7 +159,7 @@ def _marked(tensors: tuple[Any, ...], text: str) -> tuple[Any, ...]:
 def _view_as_self(tensor: Any) -> Any:
     """Another tensor object that is a view of all of ``tensor``."""
     view = tensor.detach()
-    view._base = tensor if tensor._base is None else tensor._base
+    view._become_view(tensor)
     view._chain = tensor._chain
     view._seen = view._cell[0]
     return view

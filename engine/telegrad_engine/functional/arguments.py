@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import GradRequired, IndexOutOfRange, InvalidArgument, InvalidOperation, NotSupported, ShapeMismatch
+from ..specs import torch_size
 
 Tensors = tuple[Any, ...]
 OUTPUTS = "outputs of the user-provided function"
@@ -48,7 +49,9 @@ def vector_like(v: Any, name: str, like: Tensors, several: bool, create_graph: b
     for i, (given, other) in enumerate(zip(vectors, like, strict=True)):
         if given.shape != other.shape:
             which = f"Entry {i} in " if several else ""
-            raise ShapeMismatch(f"{which}v has invalid size: should be {other.shape} but got {given.shape}.")
+            raise ShapeMismatch(
+                f"{which}v has invalid size: should be {torch_size(other.shape)} but got {torch_size(given.shape)}."
+            )
     return vectors
 
 

@@ -14,7 +14,7 @@ from ..errors import GradRequired, IndexOutOfRange, InvalidValue, ShapeMismatch
 from ..functions import Functions
 from ..graph import Node, walk
 from ..modes import state
-from ..specs import Size
+from ..specs import torch_size
 from ..tensor import Tensor
 from ..values import ARRAYS
 from .rows import BatchedValues
@@ -36,7 +36,7 @@ def grad(
 
     Raises torch's errors where that dimension is missing or differs between them.
     """
-    count = _check_rows(outputs, grad_outputs)
+    count = check_rows(outputs, grad_outputs)
     keep = create_graph if retain_graph is None else retain_graph
     if create_graph or not _serves(outputs, inputs):
         results = _one_by_one(outputs, inputs, grad_outputs, count, keep, create_graph)
@@ -81,7 +81,7 @@ def _nodes(outputs: Sequence[Any]) -> set[Node]:
     return {node for root in roots if root is not None for node in walk(root)}
 
 
-def _check_rows(outputs: Sequence[Any], grad_outputs: Sequence[Any]) -> int:
+def check_rows(outputs: Sequence[Any], grad_outputs: Sequence[Any]) -> int:
     """The number of rows that all gradients have."""
     sizes = []
     for index, (output, gradient) in enumerate(zip(outputs, grad_outputs, strict=True)):
@@ -96,9 +96,9 @@ def _check_rows(outputs: Sequence[Any], grad_outputs: Sequence[Any]) -> int:
             raise ShapeMismatch(
                 "If `is_grads_batched=True`, we interpret the first dimension of each grad_output as the batch "
                 "dimension. The sizes of the remaining dimensions are expected to match the shape of corresponding "
-                f"output, but a mismatch was detected: grad_output[{index}] has a shape of {Size(gradient.shape[2:])} "
-                f"and output[{index}] has a shape of {output.shape}. If you only want some tensors in `grad_output` "
-                "to be considered batched, consider using vmap."
+                f"output, but a mismatch was detected: grad_output[{index}] has a shape of "
+                f"{torch_size(gradient.shape[2:])} and output[{index}] has a shape of {torch_size(output.shape)}. If "
+                "you only want some tensors in `grad_output` to be considered batched, consider using vmap."
             )
         sizes.append(gradient.shape[0])
     if len(set(sizes)) > 1:

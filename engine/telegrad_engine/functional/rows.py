@@ -147,6 +147,8 @@ def _lifted(node: Node, step: Step, rows: int) -> list[Any] | None:
         if source in ("input", "output"):
             value = np.broadcast_to(value, (rows, *value.shape)) if hasattr(value, "shape") else value
         elif source == "shape":
+            if (0,) in value:
+                return None  # cat skips a vector of nothing, and would not skip its rows
             value = _lifted_shape(node, value, rows)
         elif key in ("dim", "dims", "dim0", "dim1"):
             if not ndim:

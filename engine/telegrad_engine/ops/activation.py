@@ -175,7 +175,7 @@ def _elu_grad(F: Any, grad: Any, input: Any, alpha: float, scale: float) -> Any:
     return F.where(input > 0, grad * scale, grad * F.exp(below) * (alpha * scale))
 
 
-@_activation(floats_only("elu_cpu"), takes_inplace=True, cases=[*SMOOTH, case(T(2, 3), 0.7)])
+@_activation(floats_only("elu_cpu"), takes_inplace=True, cases=[*SMOOTH, case(T(2, 3), 0.7)], scratch=1.25)
 def elu(xp: Any, input: Array, alpha: Number = 1.0) -> Any:
     """The input where positive, else ``alpha * (exp(input) - 1)``."""
     return _elu(xp, input, alpha, 1.0)
@@ -192,6 +192,7 @@ elu.derivative(input=lambda F, grad, input, alpha: _elu_grad(F, grad, input, alp
     takes_inplace=True,
     node="EluBackward0",
     cases=SMOOTH,
+    scratch=1.25,
 )
 def selu(xp: Any, input: Array) -> Any:
     """elu, scaled so that layers keep mean 0 and variance 1 (Klambauer et al. 2017)."""
@@ -218,6 +219,7 @@ silu.derivative(input=_silu_grad)
 @_activation(
     floats_only("softplus_cpu"),
     cases=[*SMOOTH, case(T(2, 3), 2.0, 1.0), case(T(3, values=[-1.0, 1.0, 2.0]), beta=2, threshold=2)],
+    scratch=1.25,
 )
 def softplus(xp: Any, input: Array, beta: Number = 1, threshold: Number = 20) -> Any:
     """``log(1 + exp(beta * input)) / beta``; the input itself where ``beta * input`` is above ``threshold``."""
@@ -248,7 +250,7 @@ def _mish_grad(F: Any, grad: Any, input: Any) -> Any:
 mish.derivative(input=_mish_grad)
 
 
-@_activation(floats_only("log_sigmoid_cpu"), node="LogSigmoidBackward0", cases=SMOOTH)
+@_activation(floats_only("log_sigmoid_cpu"), node="LogSigmoidBackward0", cases=SMOOTH, scratch=1.25)
 def logsigmoid(xp: Any, input: Array) -> Any:
     """The logarithm of the sigmoid, without overflow."""
     return xp.minimum(input, 0) - xp.log1p(xp.exp(-xp.absolute(input)))

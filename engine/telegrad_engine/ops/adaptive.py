@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ..admission import elements
 from ..cases import T, case
 from ..dtypes import from_numpy, is_floating
 from ..errors import InvalidOperation, InvalidValue, NotImplementedForDType, ShapeMismatch
-from ..params import Array, IntOrInts
+from ..params import Array, IntOrInts, Ints, Sizes
 from ..registry import composite, op
 from ..specs import Spec, wrap_dims
 from .pooling_windows import check_signal, single
@@ -16,6 +17,8 @@ from .pooling_windows import check_signal, single
 
 def _adaptive_rule(input: Any, output_size: Any) -> Spec:
     shape = list(input.shape)
+    if len(output_size) != 2:
+        raise ShapeMismatch(f"adaptive_avg_pool2d: output_size must be 2 numbers, but got {list(output_size)}")
     if min(output_size) < 0:
         received = ", ".join(map(str, output_size))
         raise InvalidOperation(
@@ -38,6 +41,13 @@ def _adaptive_rule(input: Any, output_size: Any) -> Spec:
 
 def _adaptive_hidden(input: Any, output_size: Any) -> list[Spec]:
     return [Spec((o, n), input.dtype) for o, n in zip(output_size, input.shape[-2:], strict=True)]
+
+
+def _adaptive_scratch(input: Any, output_size: Any) -> int:
+    """The bytes of a mask and its shares for each dimension, of a mean for each window, and of copies."""
+    masks = sum(o * (24 * n + 400) for o, n in zip(output_size, input.shape[-2:], strict=True))
+    between = math.prod(input.shape[:-1]) * output_size[1]
+    return int(masks + 12 * between + 12 * elements(input) + 12 * math.prod(input.shape[:-2]) * math.prod(output_size))
 
 
 def _shares(xp: Any, n: int, count: int, dtype: Any) -> Any:
@@ -66,9 +76,10 @@ def _averages(xp: Any, input: Any, count: int) -> Any:
     node="AdaptiveAvgPool2DBackward0",
     hidden=("rows", "columns"),
     hidden_rule=_adaptive_hidden,
+    scratch=_adaptive_scratch,
     cases=[case(T(2, 3, 5, 7), (2, 3)), case(T(2, 4, 6), (2, 3)), case(T(1, 2, 3, 3), (5, 4))],
 )
-def _adaptive_avg_pool2d(xp: Any, input: Array, output_size: IntOrInts) -> Any:
+def _adaptive_avg_pool2d(xp: Any, input: Array, output_size: Ints) -> Any:
     """The averages of a grid of windows that cover an image."""
     rows, columns = (_shares(xp, n, count, input.dtype) for n, count in zip(input.shape[-2:], output_size, strict=True))
     across = xp.swapaxes(_averages(xp, input, output_size[1]), -1, -2)
@@ -80,10 +91,23 @@ _adaptive_avg_pool2d.derivative(
 )
 
 
+def sizes_of(input: Any, output_size: Any, ndim: int) -> tuple[int, ...]:
+    """The size of each dimension of the result, the input's for None, or one number for all. Raises as torch does."""
+    if isinstance(output_size, int):
+        return (output_size,) * ndim
+    if len(input.shape) <= len(output_size):
+        raise InvalidValue(f"Input dimension should be at least {len(output_size) + 1}")
+    own = input.shape[len(input.shape) - len(output_size) :]
+    return tuple(n if size is None else size for size, n in zip(output_size, own, strict=True))
+
+
 @composite(
     namespace="torch.nn.functional",
     cases=[
         case(T(2, 3, 5, 7), (2, 3)),
+        case(T(2, 3, 5, 7), (None, 3)),
+        case(T(3, 4, 5), [2, None]),
+        case(T(3, 4, 5), (None, None, 2)),
         case(T(2, 3, 6, 6), 3),
         case(T(2, 3, 5), 1),
         case(T(2, 2, 3), (5, 4)),
@@ -96,11 +120,9 @@ _adaptive_avg_pool2d.derivative(
         case(T(3, 3), 2),
     ],
 )
-def adaptive_avg_pool2d(F: Any, input: Array, output_size: IntOrInts) -> Any:
+def adaptive_avg_pool2d(F: Any, input: Array, output_size: Sizes) -> Any:
     """The averages of a grid of ``output_size`` windows that cover each of (N, C, H, W) or (C, H, W)."""
-    sizes = (output_size,) * 2 if isinstance(output_size, int) else tuple(output_size)
-    if not isinstance(output_size, int) and len(input.shape) <= len(sizes):
-        raise InvalidValue(f"Input dimension should be at least {len(sizes) + 1}")
+    sizes = sizes_of(input, output_size, 2)
     if len(sizes) != 2:
         raise ShapeMismatch("adaptive_avg_pool2d: output_size must be 2")
     return F.mean(input, (-1, -2), True) if sizes == (1, 1) else F._adaptive_avg_pool2d(input, sizes)
@@ -129,6 +151,7 @@ def adaptive_avg_pool1d(F: Any, input: Array, output_size: IntOrInts) -> Any:
     namespace="torch.nn.functional",
     cases=[
         case(T(1, 2, 3, 4, 5), (2, 3, 2)),
+        case(T(1, 2, 3, 4, 5), (None, 2, None)),
         case(T(2, 3, 3, 3), 1),
         case(T(2, 2, 3, 3), 4),
         case(T(1, 3, 3, 3, constant=True), 0),
@@ -138,11 +161,12 @@ def adaptive_avg_pool1d(F: Any, input: Array, output_size: IntOrInts) -> Any:
         case(T(3, 3, 3), 2),
     ],
 )
-def adaptive_avg_pool3d(F: Any, input: Array, output_size: IntOrInts) -> Any:
+def adaptive_avg_pool3d(F: Any, input: Array, output_size: Sizes) -> Any:
     """The averages of a grid of ``output_size`` windows that cover each of (N, C, D, H, W) or (C, D, H, W)."""
-    sizes = (output_size,) * 3 if isinstance(output_size, int) else tuple(output_size)
+    sizes = sizes_of(input, output_size, 3)
     shape = tuple(input.shape)
-    _check_dimensions(len(shape), output_size)
+    if output_size == 1:  # the mean of all that there is
+        wrap_dims((-1, -2, -3), len(shape))
     _check_volumes(input, shape, sizes)
     if sizes == (1, 1, 1):
         return F.mean(input, (-1, -2, -3), True)
@@ -152,14 +176,6 @@ def adaptive_avg_pool3d(F: Any, input: Array, output_size: IntOrInts) -> Any:
     columns = F.reshape(flat, (*flat.shape[:2], sizes[1] * sizes[2]))
     deep = F._adaptive_avg_pool2d(columns, (sizes[0], columns.shape[-1])) if columns.shape[-1] else columns
     return F.reshape(deep, (*shape[:-3], *sizes))
-
-
-def _check_dimensions(ndim: int, output_size: Any) -> None:
-    """Raise for too few dimensions as torch does, which looks up a size for each of several numbers."""
-    if not isinstance(output_size, int) and ndim <= len(output_size):
-        raise InvalidValue(f"Input dimension should be at least {len(output_size) + 1}")
-    if output_size == 1:  # the mean of all that there is
-        wrap_dims((-1, -2, -3), ndim)
 
 
 def _check_volumes(input: Any, shape: tuple[int, ...], sizes: tuple[int, ...]) -> None:

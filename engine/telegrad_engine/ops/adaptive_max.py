@@ -7,10 +7,11 @@ from typing import Any
 
 from ..cases import T, case
 from ..dtypes import from_numpy, int64, is_floating
-from ..errors import InvalidOperation, InvalidValue, NotImplementedForDType, ShapeMismatch
-from ..params import Array, Bool, IntOrInts, Ints
+from ..errors import InvalidOperation, NotImplementedForDType, ShapeMismatch
+from ..params import Array, Bool, IntOrInts, Ints, Sizes
 from ..registry import composite, op
 from ..specs import Shape, Spec
+from .adaptive import sizes_of
 from .pooling_windows import check_signal, planes_of, single
 
 KERNELS = {2: "adaptive_max_pool2d", 3: "adaptive_max_pool3d_cpu"}
@@ -18,6 +19,8 @@ KERNELS = {2: "adaptive_max_pool2d", 3: "adaptive_max_pool3d_cpu"}
 
 def _largest_rule(input: Any, output_size: Any) -> list[Spec]:
     ndim, shape = len(output_size), list(input.shape)
+    if ndim not in KERNELS:
+        raise ShapeMismatch(f"adaptive_max_pool: output_size must be 1 to 3 numbers, but got {list(output_size)}")
     name = f"adaptive_max_pool{ndim}d()"
     if len(shape) not in (ndim + 1, ndim + 2):
         raise ShapeMismatch(f"{name}: Expected {ndim + 1}D or {ndim + 2}D tensor, but got: {shape}")
@@ -50,6 +53,7 @@ def _members(xp: Any, n: int, count: int) -> Any:
     method=False,
     outputs=("result", "indices"),
     node=lambda node: f"AdaptiveMaxPool{len(node.attrs['output_size'])}DBackward0",
+    scratch=8.0,
 )
 def adaptive_largest(xp: Any, input: Array, output_size: Ints) -> Any:
     """The largest element of each window, the first of equals or the last NaN, and its place in its flattened plane."""
@@ -89,13 +93,10 @@ adaptive_largest.derivative(input=_largest_grad)
 
 
 def _counts(name: str, ndim: int, input: Any, output_size: Any) -> Shape:
-    if isinstance(output_size, int):
-        return (output_size,) * ndim
-    if len(input.shape) <= len(output_size):
-        raise InvalidValue(f"Input dimension should be at least {len(output_size) + 1}")
-    if len(output_size) != ndim:
+    sizes = sizes_of(input, output_size, ndim)
+    if len(sizes) != ndim:
         raise ShapeMismatch(f"{name}(): internal error: output_size.size() must be {ndim}")
-    return tuple(output_size)
+    return sizes
 
 
 @composite(
@@ -131,6 +132,7 @@ def adaptive_max_pool1d(F: Any, input: Array, output_size: IntOrInts, return_ind
     namespace="torch.nn.functional",
     cases=[
         case(T(2, 3, 5, 7), (2, 3)),
+        case(T(2, 3, 5, 7), (None, 3)),
         case(T(2, 6, 6), 4, True),
         case(T(1, 2, 3, values=[[[1.0, math.nan, 1.0], [math.nan, 1.0, 1.0]]]), (1, 2), True),
         case(T(0, 3, 3, 3), 2),
@@ -142,7 +144,7 @@ def adaptive_max_pool1d(F: Any, input: Array, output_size: IntOrInts, return_ind
         case(T(3, 3), 2),
     ],
 )
-def adaptive_max_pool2d(F: Any, input: Array, output_size: IntOrInts, return_indices: Bool = False) -> Any:
+def adaptive_max_pool2d(F: Any, input: Array, output_size: Sizes, return_indices: Bool = False) -> Any:
     """The largest elements of a grid of ``output_size`` windows that cover each of (N, C, H, W) or (C, H, W).
 
     With ``return_indices`` a pair: also each one's place in its flattened image.
@@ -155,6 +157,7 @@ def adaptive_max_pool2d(F: Any, input: Array, output_size: IntOrInts, return_ind
     namespace="torch.nn.functional",
     cases=[
         case(T(1, 2, 3, 4, 5), (2, 3, 2)),
+        case(T(1, 2, 3, 4, 5), (2, None, 2), True),
         case(T(2, 3, 3, 3), 2, True),
         case(T(1, 3, 3, 3, constant=True), 0),
         case(T(1, 3, 3, 3), (2, 2)),
@@ -162,7 +165,7 @@ def adaptive_max_pool2d(F: Any, input: Array, output_size: IntOrInts, return_ind
         case(T(3, 3, 3), 2),
     ],
 )
-def adaptive_max_pool3d(F: Any, input: Array, output_size: IntOrInts, return_indices: Bool = False) -> Any:
+def adaptive_max_pool3d(F: Any, input: Array, output_size: Sizes, return_indices: Bool = False) -> Any:
     """The largest elements of a grid of ``output_size`` windows that cover each of (N, C, D, H, W) or (C, D, H, W)."""
     pair = F.adaptive_largest(input, _counts("adaptive_max_pool3d", 3, input, output_size))
     return tuple(pair) if return_indices else pair[0]

@@ -70,6 +70,7 @@ def _addmm_rule(input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: flo
         case(T(3), T(2, 3), T(3, 4)),
         case(T(1, 2, 4), T(2, 3), T(3, 4)),
     ],
+    scratch=1.25,
 )
 def addmm(xp: Any, input: Array, mat1: Array, mat2: Array, *, beta: Number = 1, alpha: Number = 1) -> Any:
     """``beta * input + alpha * (mat1 @ mat2)``."""
@@ -109,6 +110,7 @@ def _addmv_rule(input: Any, mat: Any, vec: Any, *, beta: float = 1, alpha: float
         case(T(2), T(2, 3), T(4)),
         case(T(4), T(2, 3), T(3)),
     ],
+    scratch=1.25,
 )
 def addmv(xp: Any, input: Array, mat: Array, vec: Array, *, beta: Number = 1, alpha: Number = 1) -> Any:
     """``beta * input + alpha * (mat @ vec)``."""

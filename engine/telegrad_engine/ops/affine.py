@@ -10,7 +10,7 @@ from ..dtypes import from_numpy, is_floating
 from ..errors import InvalidValue, NotImplementedForDType, ShapeMismatch
 from ..params import Array, Ints, OptionalBool
 from ..registry import op
-from ..specs import Size, Spec
+from ..specs import Spec, torch_size
 
 
 def _grid_rule(theta: Any, size: Any, align_corners: bool | None = None) -> Spec:
@@ -25,7 +25,7 @@ def _grid_rule(theta: Any, size: Any, align_corners: bool | None = None) -> Spec
     if len(shape) != 3 or shape[1:] != [ndim, ndim + 1]:
         raise InvalidValue(
             f"Expected a batch of {ndim}D affine matrices of shape Nx{ndim}x{ndim + 1} for size {tuple(size)}. Got "
-            f"{Size(shape)!r}."
+            f"{torch_size(shape)}."
         )
     if min(size) <= 0:
         raise InvalidValue(f"Expected non-zero, positive output size. Got {tuple(size)}")
@@ -73,6 +73,7 @@ def _base(xp: Any, sizes: Any, aligned: bool, dtype: Any) -> Any:
         case(T(2, 2, 3), (2, 3, 4)),
         case(T(2, 2, 3), (2, 3, 0, 4)),
     ],
+    scratch=2.0,
 )
 def affine_grid(xp: Any, theta: Array, size: Ints, align_corners: OptionalBool = None) -> Any:
     """Where affine maps ``theta`` (N, 2, 3) send each element of images of ``size`` (N, C, H, W): (N, H, W, 2).

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from ..cases import T, binary, case, unary
-from ..dtypes import FLOATING, LOW, bool_, float64, widened
+from ..dtypes import FLOATING, LOW, bool_, element, float64, widened
 from ..errors import DTypeMismatch, InvalidOperation
 from ..naming import by_operand, by_operands
 from ..params import (
@@ -29,12 +29,14 @@ def _is_bool(value: Any) -> bool:
 
 def _scaled(xp: Any, other: Any, alpha: float) -> Any:
     if getattr(other, "dtype", None) not in LOW:
-        return other * alpha
+        return other * (element(alpha, other.dtype) if hasattr(other, "dtype") else alpha)
     return widened(other) * widened(xp.asarray(alpha, other.dtype))
 
 
 def _check_alpha(input: Any, other: Any, *, alpha: Any = 1) -> None:
     if type(alpha) is int:
+        if alpha != 1:
+            element(alpha, common_dtype((input, other)))
         return
     dtype = common_dtype((input, other))
     if isinstance(alpha, bool) and dtype != bool_.numpy:
@@ -217,7 +219,7 @@ def _no_bool_positive(input: Any) -> None:
         raise InvalidOperation("The `+` operator, on a bool tensor is not supported.")
 
 
-@composite(cases=[*unary(), case(T(2, dtype="bool"))])
+@composite(may_alias=True, cases=[*unary(), case(T(2, dtype="bool"))])
 def positive(F: Any, input: Array) -> Any:
     """``input`` itself."""
     _no_bool_positive(input._data)
@@ -284,7 +286,7 @@ def _pow_wrt_input(F: Any, grad: Any, input: Any, exponent: Any) -> Any:
 
 def _pow_wrt_exponent(F: Any, grad: Any, input: Any, exponent: Any, result: Any) -> Any:
     if isinstance(input, (int, float)):
-        slope = result * (math.log(input) if input else -math.inf)
+        slope = result * (math.log(input) if input > 0 else math.nan if input else -math.inf)
         return grad * (F.where(exponent >= 0, 0.0, slope) if input == 0 else slope)
     return grad * F.where(F.logical_and(input == 0, exponent >= 0), 0.0, result * F.log(input))
 

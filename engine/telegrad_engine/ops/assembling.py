@@ -41,8 +41,9 @@ def _at_least(least: int, widen: Callable[[Any, Any], Any], doc: str) -> tuple[O
 
     single.__name__ = each.__name__ = f"atleast_{least}d"
     single.__doc__, each.__doc__ = doc, f"Each of the tensors as ``atleast_{least}d`` gives it."
-    alone = composite(method=False, cases=[case(T(*shape)) for shape in SHAPES])(single)
-    return alone, composite(method=False, key=f"{each.__name__}.tensors", lists_outputs=True, cases=several)(each)
+    alone = composite(method=False, may_alias=True, cases=[case(T(*shape)) for shape in SHAPES])(single)
+    key = f"{each.__name__}.tensors"
+    return alone, composite(method=False, may_alias=True, key=key, lists_outputs=True, cases=several)(each)
 
 
 atleast_1d = _at_least(1, _one, "The tensor; a 0-dim one as (1,).")

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from itertools import repeat
 from typing import Any
 
+from ..admission import BLOCK, elements, reserved
 from ..cases import M, T, case
-from ..dtypes import bool_, widened
+from ..dtypes import FLOATING, bool_, widened
 from ..errors import DTypeMismatch, InvalidOperation, ShapeMismatch
 from ..params import Array, Bool, Number, OptionalNumber
 from ..registry import composite, op
 from ..specs import Spec, check_keeps_shape, wrap_dim
+from .blocks import blocks, map_in_blocks
 from .nn import row_sums
 
 
@@ -84,8 +88,12 @@ def scaled_dot_product_attention(
     if enable_gqa:
         key, value = (_each_head(F, x, query.shape[wrap_dim(-3, query.dim())]) for x in (key, value))
     factor = 1 / math.sqrt(max(query.shape[-1], 1)) if scale is None else scale
-    if attn_mask is None and not dropout_p and _is_regular(query, key, value):
-        return F.attend(query, key, value, factor, is_causal)
+    if not dropout_p and _is_regular(query, key, value):
+        large = _scores_bytes(query, key) > BLOCK
+        if attn_mask is None and not large:
+            return F.attend(query, key, value, factor, is_causal)
+        if large and (attn_mask is None or _is_constant_mask(query, key, attn_mask)):
+            return F.attend_in_blocks(query, key, value, factor, is_causal, attn_mask)
     scores = F.matmul(query * factor, F.transpose(key, -2, -1))
     if attn_mask is not None:
         check_keeps_shape(scores.shape, attn_mask.shape)
@@ -115,7 +123,7 @@ def _masked_softmax(F: Any, scores: Any, mask: Any) -> Any:
     return F.masked_fill(F.softmax(F.masked_fill(scores, unseen, 0.0), -1), unseen, 0.0)
 
 
-# The commonest, in one step ------------------------------------------------------------------------------
+# In one step ---------------------------------------------------------------------------------------------
 
 
 def _is_regular(query: Any, key: Any, value: Any) -> bool:
@@ -126,11 +134,34 @@ def _is_regular(query: Any, key: Any, value: Any) -> bool:
         batch == also
         and width == width_of_key
         and (*batch, length) == tuple(value.shape[:-1])
-        and 0 not in (*query.shape, length)
+        and 0 not in (*query.shape, length, value.shape[-1])
     )
 
 
+def _scores_bytes(query: Any, key: Any) -> int:
+    """The bytes of a score for each query and key, as they are computed."""
+    return int(math.prod(query.shape[:-1]) * key.shape[-2]) * _itemsize(query)
+
+
+def _itemsize(query: Any) -> int:
+    """The bytes of a score: float16 and bfloat16 are computed in float32."""
+    return max(int(query.dtype.itemsize), 4)
+
+
+def _is_constant_mask(query: Any, key: Any, mask: Any) -> bool:
+    """Whether a mask is one that ``attend_in_blocks`` takes: without a gradient, of bools or the queries' dtype."""
+    check_keeps_shape((*query.shape[:-1], key.shape[-2]), mask.shape)
+    return not getattr(mask, "requires_grad", False) and mask.dtype.name in ("bool", query.dtype.name)
+
+
 def _attend_rule(query: Any, key: Any, value: Any, scale: float, is_causal: bool) -> Spec:
+    if min(len(x.shape) for x in (query, key, value)) < 2 or not _is_regular(query, key, value):
+        shapes = ", ".join(str(list(x.shape)) for x in (query, key, value))
+        raise ShapeMismatch(
+            f"attend(): query, key and value must be of one batch shape and not empty, but got {shapes}"
+        )
+    if not query.dtype == key.dtype == value.dtype or query.dtype not in FLOATING:
+        raise DTypeMismatch("attend(): query, key and value must have one floating point dtype")
     return Spec((*query.shape[:-1], value.shape[-1]), query.dtype)
 
 
@@ -151,16 +182,29 @@ def _attend_node(node: Any) -> str:
     node=_attend_node,
     hidden=("weights",),
     hidden_rule=_weights_rule,
+    scratch=lambda query, key, value, scale, is_causal: (
+        5 * _scores_bytes(query, key) + 4 * elements(query, key, value) * 4
+    ),
 )
 def attend(xp: Any, query: Array, key: Array, value: Array, scale: Number, is_causal: Bool) -> Any:
     """``softmax(scale * query @ key.mT) @ value``, all of one batch shape; each query sees the keys up to its own."""
     query, key, value = widened(query), widened(key), widened(value)
-    scores = xp.affine(xp.matmul(query, xp.swapaxes(key, -1, -2)), scale)
-    if is_causal:
-        seen = xp.tril(xp.ones(scores.shape[-2:], bool_.numpy))
-        scores = xp.where(seen, scores, xp.asarray(-math.inf, scores.dtype))
-    weights = xp.softmax(scores, -1)
+    weights = _weights(xp, query, key, scale, 0 if is_causal else None)
     return xp.matmul_like(query, weights, value), weights
+
+
+def _weights(xp: Any, query: Any, key: Any, scale: float, start: int | None, mask: Any = None) -> Any:
+    """The softmax of the scores; 0 for keys after a query, the first of which is at ``start``, if that is known."""
+    scores = xp.affine(xp.matmul(query, xp.swapaxes(key, -1, -2)), scale)
+    unseen = xp.asarray(-math.inf, scores.dtype)
+    if start is not None:
+        scores = xp.where(xp.tril(xp.ones(scores.shape[-2:], bool_.numpy), start), scores, unseen)
+    if mask is None:
+        return xp.softmax(scores, -1)
+    scores = xp.where(mask, scores, unseen) if mask.dtype == bool_.numpy else scores + mask
+    blind = xp.max(scores, axis=-1, keepdims=True) == unseen  # the softmax of nothing would be 0 / 0
+    zero = xp.zero(scores)
+    return xp.where(blind, zero, xp.softmax(xp.where(blind, zero, scores), -1))
 
 
 @attend.joint_derivative
@@ -179,6 +223,13 @@ def _attend_grads(
         return _attend_fused(F.xp, widened(grad), widened(query), widened(key), widened(value), scale, weights)
     scores = F.matmul(query * scale, F.transpose(key, -2, -1))
     weights = F.softmax(_seen(F, scores) if is_causal else scores, -1)
+    return _recorded_grads(F, grad, needs, query, key, value, scale, weights)
+
+
+def _recorded_grads(
+    F: Any, grad: Any, needs: Any, query: Any, key: Any, value: Any, scale: float, weights: Any
+) -> tuple[Any, Any, Any]:
+    """The gradients as tensors that have a history."""
     by_weight = F.matmul(grad, F.transpose(value, -2, -1))
     slopes = weights * (by_weight - F.sum(by_weight * weights, (-1,), True)) * scale
     return (
@@ -196,3 +247,95 @@ def _attend_fused(xp: Any, grad: Any, query: Any, key: Any, value: Any, scale: f
         xp.matmul_like(key, xp.swapaxes(slopes, -1, -2), query),
         xp.matmul_like(value, xp.swapaxes(weights, -1, -2), grad),
     )
+
+
+# In blocks, of large ones --------------------------------------------------------------------------------
+
+
+def _blocks_rule(query: Any, key: Any, value: Any, scale: float, is_causal: bool, attn_mask: Any = None) -> Spec:
+    spec = _attend_rule(query, key, value, scale, is_causal)
+    if attn_mask is not None:
+        check_keeps_shape((*query.shape[:-1], key.shape[-2]), attn_mask.shape)
+        if attn_mask.dtype not in (bool_.numpy, query.dtype):
+            raise DTypeMismatch("attend_in_blocks(): the mask must be of bools or have the dtype of query")
+    return spec
+
+
+def _block_bytes(query: Any, key: Any) -> int:
+    """The bytes of the scores that are computed at once: those of a block, or of one query."""
+    row = int(key.shape[-2]) * _itemsize(query)
+    return min(_scores_bytes(query, key), max(BLOCK, row))
+
+
+def _blocks_scratch(query: Any, key: Any, value: Any, scale: float, is_causal: bool, attn_mask: Any = None) -> int:
+    return 6 * _block_bytes(query, key) + 4 * elements(query, key, value) * _itemsize(query)
+
+
+@op(_blocks_rule, internal=True, method=False, node=_attend_node, scratch=_blocks_scratch)
+def attend_in_blocks(
+    xp: Any, query: Array, key: Array, value: Array, scale: Number, is_causal: Bool, attn_mask: Array = None
+) -> Any:
+    """``attend`` a block of queries at a time, with a mask that has no gradient. The weights are not saved."""
+
+    def attended(query: Any, key: Any, value: Any, mask: Any = None) -> tuple[Any]:
+        rows = [
+            xp.matmul_like(part, _weights(xp, part, key, scale, start, part_of_mask), value)
+            for part, part_of_mask, start in _query_blocks(query, key, mask, is_causal)
+        ]
+        return (xp.concatenate(rows, axis=query.ndim - 2),)
+
+    arrays = [widened(query), widened(key), widened(value), *_full_masks(xp, query, key, attn_mask)]
+    return map_in_blocks(xp, attended, arrays, len(query.shape) - 2, _scores_bytes(query, key))[0]
+
+
+def _full_masks(xp: Any, query: Any, key: Any, mask: Any) -> list[Any]:
+    """The mask, if there is one, as a view of all scores."""
+    if mask is None:
+        return []
+    return [xp.broadcast_to(widened(mask), (*query.shape[:-1], key.shape[-2]))]
+
+
+def _query_blocks(query: Any, key: Any, mask: Any, is_causal: bool) -> Iterator[tuple[Any, Any, int | None]]:
+    """Blocks of queries, what the mask says of each, and at which query it starts if that matters."""
+    axis, nbytes = query.ndim - 2, _scores_bytes(query, key)
+    masks = repeat(None) if mask is None else blocks(mask, axis, nbytes)
+    start = 0
+    for part, part_of_mask in zip(blocks(query, axis, nbytes), masks, strict=False):
+        yield part, part_of_mask, start if is_causal else None
+        start += part.shape[axis]
+
+
+@attend_in_blocks.joint_derivative
+def _attend_in_blocks_grads(
+    F: Any,
+    grad: Any,
+    needs: Any,
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any,
+    scale: float,
+    is_causal: bool,
+) -> Any:
+    if F.xp is None:
+        scores = F.matmul(query * scale, F.transpose(key, -2, -1))
+        scores = _seen(F, scores) if is_causal else scores
+        weights = F.softmax(scores, -1) if attn_mask is None else _masked_softmax(F, scores, attn_mask)
+        return (*_recorded_grads(F, grad, needs, query, key, value, scale, weights), None)
+    xp = F.xp
+
+    def grads(grad: Any, query: Any, key: Any, value: Any, mask: Any = None) -> tuple[Any, Any, Any]:
+        by_query, by_key, by_value = [], 0, 0
+        axis, nbytes = query.ndim - 2, _scores_bytes(query, key)
+        parts = zip(blocks(grad, axis, nbytes), _query_blocks(query, key, mask, is_causal), strict=True)
+        for part_of_grad, (part, part_of_mask, start) in parts:
+            weights = _weights(xp, part, key, scale, start, part_of_mask)
+            slopes = _attend_fused(xp, part_of_grad, part, key, value, scale, weights)
+            by_query.append(slopes[0])
+            by_key, by_value = by_key + slopes[1], by_value + slopes[2]
+        return xp.concatenate(by_query, axis=axis), by_key, by_value
+
+    arrays = [widened(grad), widened(query), widened(key), widened(value), *_full_masks(xp, query, key, attn_mask)]
+    with reserved(6 * _block_bytes(query, key)):
+        slopes = map_in_blocks(xp, grads, arrays, len(query.shape) - 2, _scores_bytes(query, key))
+    return (*slopes, None)

@@ -58,6 +58,7 @@ def _sums(input: Any, axis: int, count: int, size: int, stride: int) -> Any:
     node=lambda node: f"AvgPool{len(node.attrs['kernel_size'])}DBackward0",
     hidden=("divisors",),
     hidden_rule=_divisors_rule,
+    scratch=2.0,
 )
 def average(
     xp: Any,

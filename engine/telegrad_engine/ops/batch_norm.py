@@ -10,7 +10,7 @@ from ..errors import GradRequired, InvalidOperation, InvalidValue, ShapeMismatch
 from ..modes import no_grad, state
 from ..params import Array, Bool, Number
 from ..registry import composite, op
-from ..specs import Size, Spec, size_at, wrap_dim
+from ..specs import Spec, size_at, torch_size, wrap_dim
 from .channels import but_channels, by_channel, per_channel
 from .normalization import (
     affine,
@@ -27,13 +27,27 @@ from .normalization import (
 # The batch -----------------------------------------------------------------------------------------------
 
 
+def _check_values(input: Any, training: bool) -> None:
+    shape = tuple(input.shape)
+    if training and shape[0] * math.prod(shape[2:]) == 1:
+        raise InvalidValue(f"Expected more than 1 value per channel when training, got input size {torch_size(shape)}")
+
+
+def _of_nothing(F: Any, input: Any, weight: Any, bias: Any) -> Any:
+    """The result where there are no elements; the running statistics stay as they are."""
+    result = F.clone(input)
+    for parameter, combine in ((weight, F.mul), (bias, F.add)):
+        if parameter is not None and math.prod(parameter.shape):
+            result = combine(result, parameter[0])
+    return result
+
+
 def _check_batch(input: Any, running_mean: Any, running_var: Any, weight: Any, bias: Any, training: bool) -> None:
     shape = tuple(input.shape)
     named = {"running_mean": running_mean, "running_var": running_var, "weight": weight, "bias": bias}
     if training:
         wrap_dim(1, len(shape))
-        if shape[0] * math.prod(shape[2:]) == 1:
-            raise InvalidValue(f"Expected more than 1 value per channel when training, got input size {Size(shape)!r}")
+        _check_values(input, training)
     if training and (running_mean is None) != (running_var is None):
         raise InvalidValue("running_mean and running_var must either both be None or neither be None")
     channels = shape[1] if len(shape) > 1 else 0
@@ -74,8 +88,9 @@ def _moments_of_channels(input: Any, *_: Any, **__: Any) -> list[Spec]:
     outputs=("result", "batch_mean", "batch_var"),
     hidden=("mean", "scale"),
     hidden_rule=_moments_of_channels,
+    scratch=2.0,
 )
-def native_batch_norm(
+def batch_norm_with_moments(
     xp: Any,
     input: Array,
     running_mean: Array = None,
@@ -99,7 +114,7 @@ def native_batch_norm(
     return xp.reshape(scaled_shifted(xp, standard, *parameters), input.shape), *batch, mean, scale
 
 
-@native_batch_norm.joint_derivative
+@batch_norm_with_moments.joint_derivative
 def _batch_grads(
     F: Any, grads: Any, needs: Any, input: Any, weight: Any, training: bool, eps: float, mean: Any, scale: Any
 ) -> Any:
@@ -143,7 +158,7 @@ def _check_constant(running_mean: Any, running_var: Any) -> None:
     for name, kept in (("running_mean", running_mean), ("running_var", running_var)):
         if kept is not None and kept.requires_grad and state.grad_enabled:
             raise GradRequired(
-                f"The function 'native_batch_norm' is not differentiable with respect to argument '{name}'. "
+                f"The function 'batch_norm_with_moments' is not differentiable with respect to argument '{name}'. "
                 "This input cannot have requires_grad True."
             )
 
@@ -207,7 +222,10 @@ def _normalized(
     eps: float,
 ) -> Any:
     _check_constant(running_mean, running_var)
-    result, mean, var = F.native_batch_norm(input, running_mean, running_var, weight, bias, training, eps)
+    if not math.prod(input.shape):
+        _check_values(input, training)
+        return _of_nothing(F, input, weight, bias)
+    result, mean, var = F.batch_norm_with_moments(input, running_mean, running_var, weight, bias, training, eps)
     if training and running_mean is not None:
         _take_up(running_mean, mean, momentum)
         _take_up(running_var, var, momentum)
@@ -244,7 +262,7 @@ def instance_norm(
     """Each channel of each sample brought to mean 0 and variance 1: ``batch_norm`` with a batch of one for each."""
     shape = tuple(input.shape)
     if use_input_stats and math.prod(shape[2:]) == 1:
-        raise InvalidValue(f"Expected more than 1 spatial element when training, got input size {Size(shape)!r}")
+        raise InvalidValue(f"Expected more than 1 spatial element when training, got input size {torch_size(shape)}")
     if not use_input_stats and (running_mean is None or running_var is None):
         raise InvalidOperation("Expected running_mean and running_var to be defined when use_input_stats is false")
     n, channels = size_at(shape, 0), size_at(shape, 1)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..cases import T, binary, case
-from ..dtypes import FLOATING, from_numpy
+from ..dtypes import FLOATING, element, from_numpy
 from ..errors import DTypeMismatch, InvalidOperation, NotImplementedForDType
 from ..naming import by_operand
 from ..params import Array, Number, Operand
@@ -125,6 +125,7 @@ def _check_lerp(input: Any, end: Any, weight: Any) -> None:
     ],
     node=by_operand("Lerp", at=2, tensor=1, number=0),
     guard=_check_lerp,
+    scratch=1.25,
 )
 def lerp(xp: Any, input: Array, end: Array, weight: Operand) -> Any:
     """``input + weight * (end - input)``, exact at both ends."""
@@ -143,7 +144,7 @@ lerp.derivative(
 
 def _scale(dtype: Any, value: Any) -> Any:
     """A factor as torch takes it: for whole numbers without its fraction."""
-    return value if dtype in FLOATING else int(value)
+    return value if dtype in FLOATING else element(value, dtype)
 
 
 THREE = [
@@ -190,5 +191,5 @@ def addcdiv(xp: Any, input: Array, tensor1: Array, tensor2: Array, *, value: Num
 addcdiv.derivative(
     input=lambda F, grad: grad,
     tensor1=lambda F, grad, tensor2, value: grad * (value / tensor2),
-    tensor2=lambda F, grad, tensor1, tensor2, value: -grad * (value * tensor1 / (tensor2 * tensor2)),
+    tensor2=lambda F, grad, tensor1, tensor2, value: -grad * (value * (tensor1 / (tensor2 * tensor2))),
 )

@@ -59,6 +59,8 @@ def _group_rule(input: Any, num_groups: int, weight: Any = None, bias: Any = Non
             "Expected number of channels in input to be divisible by num_groups, but got input of shape "
             f"{list(shape)} and num_groups={num_groups}"
         )
+    if shape[0] * num_groups >= 2**63:
+        raise ShapeMismatch(f"Storage size calculation overflowed with sizes={[shape[0], num_groups]}")
     for name, parameter in (("weight", weight), ("bias", bias)):
         if parameter is not None and parameter.shape != (shape[1],):
             raise ShapeMismatch(

@@ -51,10 +51,7 @@ def _padding_named(
         return input, (0,) * ndim  # the op itself says what is wrong
     total = tuple(span - 1 for span in spans(weight.shape, dilation))
     if any(n % 2 for n in total):
-        shape = tuple(input.shape)
-        lead = len(shape) - ndim
-        size = (*shape[:lead], *[n + t % 2 for n, t in zip(shape[lead:], total, strict=True)])
-        input = F.getitem_scatter(input, size, tuple(("slice", 0, n, 1) for n in shape))
+        input = F.pad(input, tuple(n for t in reversed(total) for n in (0, t % 2)))
     return input, tuple(n // 2 for n in total)
 
 
@@ -70,7 +67,7 @@ def _transpose(
     groups: int,
     dilation: Any,
 ) -> Any:
-    if 0 in weight.shape[1:] and input.shape[0]:
+    if 0 in weight.shape[1:] and input.shape and input.shape[0]:
         form, shape = "non-empty 2D or 4D weight tensor expected, but got:", list(weight.shape)
         if ndim == 1:
             shape.insert(2, 1)
@@ -187,3 +184,28 @@ conv3d = _declare_conv(3)
 conv_transpose1d = _declare_transpose(1)
 conv_transpose2d = _declare_transpose(2)
 conv_transpose3d = _declare_transpose(3)
+
+
+@composite(
+    method=False, functional=True, cases=[case(T(5, 2, 3), T(3, 3, 4), T(4)), case(T(5, 2, 3), T(2, 3, 4), T(4), 1)]
+)
+def conv_tbc(F: Any, input: Array, weight: Array, bias: Array, pad: Int = 0) -> Any:
+    """Convolution of sequences (L, N, C) with weights (K, C, D): (L', N, D)."""
+    if input.ndim != 3:
+        raise ShapeMismatch("Input must have 3 dims: time, batch, in_channel")
+    if weight.ndim != 3:
+        raise ShapeMismatch("Weight tensor must have 3 dims: kernel_width, in_channels, out_channels.")
+    if bias.ndim != 1:
+        raise ShapeMismatch("Bias must be 1-D")
+    if input.shape[2] != weight.shape[1]:
+        raise ShapeMismatch("Input dim 2 (input channels) is not == dim 1 in the weight tensor")
+    if bias.shape[0] != weight.shape[2]:
+        raise ShapeMismatch("Bias size must equal dim 2 in the weight tensor (output channels).")
+    length = input.shape[0] + 2 * pad - weight.shape[0] + 1
+    if length < 0:
+        shape = [length, input.shape[1], weight.shape[2]]
+        raise ShapeMismatch(f"Trying to create tensor with negative dimension {length}: {shape}")
+    if pad < 0:  # it takes away what others add
+        input, pad = F.narrow(input, 0, -pad, input.shape[0] + 2 * pad), 0
+    result = F.conv1d(F.permute(input, (1, 2, 0)), F.permute(weight, (2, 1, 0)), bias, padding=pad)
+    return F.permute(result, (2, 0, 1))

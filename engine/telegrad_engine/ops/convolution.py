@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 from ..cases import T, case
@@ -11,6 +12,10 @@ from ..errors import DTypeMismatch, InvalidOperation, NotImplementedForDType, Sh
 from ..params import Array, Bool, Int, Ints
 from ..registry import op
 from ..specs import Shape, Spec
+from .blocks import blocks
+
+COLUMNS = 2**26
+"""Bytes of windows that are copied to columns at a time."""
 
 # Checks --------------------------------------------------------------------------------------------------
 
@@ -142,14 +147,18 @@ def _rule(
     input: Any,
     weight: Any,
     bias: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
+    stride: Any = (),
+    padding: Any = (),
+    dilation: Any = (),
     transposed: bool = False,
     output_padding: Any = (),
     groups: int = 1,
 ) -> Spec:
     ndim = len(weight.shape) - 2
+    if not 1 <= ndim <= 3:
+        raise ShapeMismatch(
+            f"convolution: weight must have 3 to 5 dimensions, but got one of size {list(weight.shape)}"
+        )
     numbers = {"stride": stride, "padding": padding, "dilation": dilation, "output_padding": output_padding}
     numbers = {name: per_dim(name, value, ndim) for name, value in numbers.items()}
     stride, padding, dilation, output_padding = numbers.values()
@@ -203,9 +212,37 @@ def _too_small(batch: int, channels: int, sizes: Shape, out: Shape) -> str:
 # The op --------------------------------------------------------------------------------------------------
 
 
+def _scratch(
+    input: Any,
+    weight: Any,
+    bias: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    transposed: bool = False,
+    output_padding: Any = (),
+    groups: int = 1,
+) -> int:
+    """The bytes of a padded input, of the columns of a block, and of copies of the result."""
+    ndim = len(weight.shape) - 2
+    result = _rule(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups).shape
+    itemsize, taps = max(input.dtype.itemsize, 4), math.prod(weight.shape[2:])
+    copies = 3 * math.prod(result) + math.prod(input.shape) + math.prod(weight.shape)
+    if transposed:
+        full = [n + 2 * p for n, p in zip(result[2:], per_dim("", padding, ndim), strict=True)]
+        laid = result[0] * result[1] * math.prod(full)
+        return int(itemsize * (copies + laid + result[0] * result[1] * taps * math.prod(input.shape[2:])))
+    padded = [n + 2 * p for n, p in zip(input.shape[2:], per_dim("", padding, ndim), strict=True)]
+    sample = input.shape[1] * taps * math.prod(result[2:])
+    slices = result[0] if result[0] > 1 else result[2]
+    columns = min(itemsize * sample * result[0], max(COLUMNS, itemsize * sample * result[0] // max(slices, 1)))
+    return int(2 * columns + itemsize * (copies + input.shape[0] * input.shape[1] * math.prod(padded)))
+
+
 @op(
     _rule,
     method=False,
+    scratch=_scratch,
     cases=[
         case(T(2, 4, 5, 6), T(6, 2, 3, 2), T(6), (2, 1), (1, 0), (1, 2), False, (0, 0), 2),
         case(T(2, 4, 3, 4), T(4, 3, 3, 2), T(6), (2, 3), (1, 0), (1, 2), True, (1, 2), 2),
@@ -241,16 +278,41 @@ def _gather(xp: Any, input: Any, weight: Any, stride: Shape, padding: Shape, dil
     ndim = len(kernel)
     sizes = split.shape[3 : 3 + ndim]
     taps, places = math.prod(kernel), math.prod(sizes)
-    rows = weight.shape[1] * taps
-    matrix = xp.reshape(weight, (groups, outputs // groups, rows))
-    if taps <= places:
+    matrix = xp.reshape(weight, (groups, outputs // groups, weight.shape[1] * taps))
+    products = [
+        _joined(xp, [_product(xp, matrix, part, ndim, taps <= places) for part in _row_blocks(block)], -1)
+        for block in _sample_blocks(split)
+    ]
+    return xp.reshape(_joined(xp, products, 0), (n, outputs, *sizes))
+
+
+def _joined(xp: Any, parts: list[Any], axis: int) -> Any:
+    return parts[0] if len(parts) == 1 else xp.concatenate(parts, axis=axis)
+
+
+def _product(xp: Any, matrix: Any, split: Any, ndim: int, by_sample: bool) -> Any:
+    """The matrix times windows as columns: (N, groups, O / groups, places)."""
+    if by_sample:
         # A matrix product per sample leaves the result in place; copied runs are rows of the output.
-        return xp.reshape(xp.matmul(matrix, _columns(xp, split, ndim)), (n, outputs, *sizes))
+        return xp.matmul(matrix, _columns(xp, split, ndim))
     # A kernel larger than the output, as for a weight's gradient: one product, copied runs are rows of the kernel.
+    n, groups, _, *shape = split.shape
+    places, rows = math.prod(shape[:ndim]), matrix.shape[-1]
     at, within = range(3, 3 + ndim), range(3 + ndim, 3 + 2 * ndim)
     columns = xp.reshape(xp.transpose(split, (1, 0, *at, 2, *within)), (groups, n * places, rows))
-    product = xp.reshape(xp.matmul(matrix, xp.swapaxes(columns, 1, 2)), (outputs, n, *sizes))
-    return xp.ascontiguousarray(xp.swapaxes(product, 0, 1))
+    product = xp.reshape(xp.matmul(matrix, xp.swapaxes(columns, 1, 2)), (groups, matrix.shape[1], n, places))
+    return xp.ascontiguousarray(xp.transpose(product, (2, 0, 1, 3)))
+
+
+def _sample_blocks(split: Any) -> Iterator[Any]:
+    """Windows (N, …) in parts of so many samples that the columns of one take some COLUMNS bytes."""
+    return blocks(split, 0, math.prod(split.shape) * split.dtype.itemsize, COLUMNS)
+
+
+def _row_blocks(split: Any) -> Iterator[Any]:
+    """Windows (N, groups, C / groups, *places, …) in parts by their first place, as far as one sample is too many."""
+    nbytes = math.prod(split.shape) * split.dtype.itemsize if split.shape[0] == 1 else 0
+    return blocks(split, 3, nbytes, COLUMNS)
 
 
 def _windows(xp: Any, input: Any, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, groups: int) -> Any:
@@ -362,10 +424,15 @@ def _weight_grad_by_columns(
     split = _windows(xp, input, weight_shape[2:], stride, padding, dilation, groups)
     # A larger stride or an output padding leaves windows that no element of the gradient belongs to.
     split = split[(slice(None), slice(None), slice(None), *[slice(size) for size in places])]
-    columns = _columns(xp, widened(split), ndim)
     rows = xp.reshape(widened(grad), (n, groups, outputs // groups, math.prod(places)))
-    products = xp.matmul(rows, xp.swapaxes(columns, -1, -2))
-    return xp.reshape(xp.column_sums(xp.reshape(products, (n, math.prod(weight_shape)))), tuple(weight_shape))
+    products, done = [], 0
+    for block in _sample_blocks(split):
+        columns = _columns(xp, widened(block), ndim)
+        here = rows if len(block) == n else rows[done : done + len(block)]
+        products.append(xp.matmul(here, xp.swapaxes(columns, -1, -2)))
+        done += len(block)
+    rows = xp.reshape(_joined(xp, products, 0), (n, math.prod(weight_shape)))
+    return xp.reshape(xp.column_sums(rows), tuple(weight_shape))
 
 
 def _bias_grad(F: Any, grad: Any) -> Any:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+import numpy as np
+
+from ..admission import BLOCK
+from ..cancellation import check_cancelled
 from ..cases import T, case
 from ..dtypes import float32, float64, from_numpy, int64
 from ..errors import DataDependentShape, IndexOutOfRange, InvalidOperation, NotImplementedForDType, ShapeMismatch
 from ..params import Array, Bool, Int, OptionalInt
 from ..registry import composite, op
 from ..specs import Spec, check_nonnegative, size_at, wrap_dim
+from .blocks import flat_blocks
 
 # Repeating -----------------------------------------------------------------------------------------------
 
@@ -104,6 +110,7 @@ def _counts_rule(repeats: Any, *, output_size: Any = None) -> Spec:
         case(T(1, 1, values=[[2]], dtype="int64")),
         case(T(1, values=[1], dtype="float64", constant=True)),
     ],
+    scratch=2.0,
 )
 def repeat_interleave_counts(xp: Any, repeats: Array, *, output_size: OptionalInt = None) -> Any:
     """Each position in ``repeats`` as often as the number there says."""
@@ -130,6 +137,15 @@ def _unique2_rule(
     ]
 
 
+def _unique2_scratch(input: Any, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False) -> int:
+    """The bytes of sorted elements, their order and their numbers; in blocks, of one block and of all joined."""
+    size, itemsize = math.prod(input.shape), input.dtype.itemsize
+    if size * itemsize <= BLOCK:
+        return int(size * (4 * itemsize + 48))
+    of_block = BLOCK // itemsize * (4 * itemsize + 16 * return_inverse + 32 * return_counts)
+    return int(of_block + size * (4 * itemsize + 16 * return_counts))
+
+
 @op(
     _unique2_rule,
     method=False,
@@ -140,11 +156,14 @@ def _unique2_rule(
         case(T(5, values=[3, 1, 3, 2, 1], constant=True), True, True, True),
         case(T(3, values=[1, float("nan"), float("nan")], constant=True), return_counts=True),
     ],
+    scratch=_unique2_scratch,
 )
 def _unique2(
     xp: Any, input: Array, sorted: Bool = True, return_inverse: Bool = False, return_counts: Bool = False
 ) -> Any:
     """The different elements in ascending order, where each element is among them, and how often each occurs."""
+    if input.nbytes > BLOCK:
+        return _unique_in_blocks(xp, input, return_inverse, return_counts)
     values, inverse, counts = xp.unique(
         xp.reshape(input, (-1,)), return_inverse=True, return_counts=True, equal_nan=False
     )
@@ -153,6 +172,31 @@ def _unique2(
         xp.reshape(inverse, input.shape) if return_inverse else inverse[:0],
         counts[: counts.size * return_counts],
     )
+
+
+def _unique_in_blocks(xp: Any, input: Any, return_inverse: bool, return_counts: bool) -> tuple[Any, Any, Any]:
+    """The same from the different elements of each block."""
+    found = [xp.unique(part, return_counts=return_counts, equal_nan=False) for part in flat_blocks(input)]
+    parts = [part[0] for part in found] if return_counts else found
+    values = xp.unique(xp.concatenate(parts), equal_nan=False)
+    numbers = values.size - int(xp.sum(values != values))  # NaNs, each of its own, come last
+    counts = xp.ones((values.size * return_counts,), int64.numpy)
+    if return_counts:
+        counts[:numbers] = 0
+        for part, part_counts in found:
+            known = part == part
+            counts[xp.searchsorted(values[:numbers], part[known])] += part_counts[known]
+    inverse = xp.empty((input.size * return_inverse,), int64.numpy)
+    if return_inverse:
+        start, next_nan = 0, numbers
+        for part in flat_blocks(input):
+            places = xp.searchsorted(values[:numbers], part)
+            nans = xp.flatnonzero(part != part)
+            places[nans] = xp.arange(next_nan, next_nan + nans.size)
+            inverse[start : start + part.size] = places
+            start, next_nan = start + part.size, next_nan + nans.size
+        inverse = xp.reshape(inverse, input.shape)
+    return values, inverse, counts
 
 
 def _unique_dim_rule(
@@ -179,6 +223,7 @@ ROWS = T(4, 2, values=[[1, 2], [0, 5], [1, 2], [0, 2]], constant=True)
     internal=True,
     outputs=("values", "inverse", "counts"),
     cases=[case(ROWS, 0, True, True, True), case(ROWS, 1, return_inverse=True, return_counts=True)],
+    scratch=4.0,
 )
 def unique_dim(
     xp: Any,
@@ -192,8 +237,32 @@ def unique_dim(
     if not input.size:
         empty = xp.zeros((input.shape[dim],), int64.numpy)
         return input, empty, empty
+    if isinstance(input, np.ndarray) and input.dtype.kind in "biuf":
+        return _unique_slices(input, dim)
     values, inverse, counts = xp.unique(input, return_inverse=True, return_counts=True, axis=dim)
     return values, xp.reshape(inverse, (-1,)), counts
+
+
+def _unique_slices(input: Any, dim: int) -> tuple[Any, Any, Any]:
+    """The same on NumPy, which would sort the slices as records while no other thread runs.
+
+    The slices are told apart by one column after the other, until no two are alike.
+    """
+    n = input.shape[dim]
+    rows = np.moveaxis(input, dim, 0).reshape(n, -1)
+    labels, order = np.zeros(n, np.int64), np.arange(n)
+    for column in rows.T:
+        check_cancelled()
+        order = np.lexsort((column, labels))
+        sorted_labels, sorted_column = labels[order], column[order]
+        starts = np.ones(n, bool)
+        starts[1:] = (sorted_labels[1:] != sorted_labels[:-1]) | (sorted_column[1:] != sorted_column[:-1])
+        labels[order] = np.cumsum(starts) - 1
+        if starts.all():
+            break
+    sorted_labels = labels[order]
+    first = np.flatnonzero(np.append(True, sorted_labels[1:] != sorted_labels[:-1]))
+    return np.take(input, order[first], axis=dim), labels, np.diff(np.append(first, n))
 
 
 @composite(
@@ -261,6 +330,7 @@ def _bincount_rule(input: Any, weights: Any = None, minlength: int = 0) -> Spec:
         case(T(3, values=[2, 0, 2], dtype="int64"), T(2, constant=True)),
         case(T(2, dtype="bool")),
     ],
+    scratch=4.0,
 )
 def bincount(xp: Any, input: Array, weights: Array = None, minlength: Int = 0) -> Any:
     """How often each whole number from 0 occurs, or the sums of the weights where it does."""

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from ..cases import T, case
-from ..dtypes import bool_, from_numpy, int64
+from ..dtypes import bool_, element, from_numpy, int64
 from ..errors import InvalidOperation, NotImplementedForDType, ShapeMismatch
 from ..naming import by_operand
 from ..params import (
@@ -20,10 +20,12 @@ from ..params import (
     OptionalDevice,
     OptionalDType,
     OptionalInt,
+    OptionalMemoryFormat,
     OptionalNumber,
 )
 from ..registry import composite, default_float, op
 from ..specs import Spec, broadcast_shapes
+from ..strides import ORDERS, preserve_format
 
 # From sizes -------------------------------------------------------------------------------------------
 
@@ -46,19 +48,19 @@ def sized(name: str, size: Any, dtype: Any) -> Spec:
 SIZES = [case((2, 3)), case(()), case((0, 2)), case((2,), dtype="int64")]
 
 
-@op(lambda size, *, dtype=None: sized("zeros", size, dtype), factory=True, cases=SIZES)
+@op(lambda size, *, dtype=None: sized("zeros", size, dtype), factory=True, cases=SIZES, scratch=0.0)
 def zeros(xp: Any, size: Ints, *, dtype: OptionalDType = None) -> Any:
     """A tensor of zeros."""
     return xp.zeros(size, default_float() if dtype is None else dtype.numpy)
 
 
-@op(lambda size, *, dtype=None: sized("ones", size, dtype), factory=True, cases=SIZES)
+@op(lambda size, *, dtype=None: sized("ones", size, dtype), factory=True, cases=SIZES, scratch=0.0)
 def ones(xp: Any, size: Ints, *, dtype: OptionalDType = None) -> Any:
     """A tensor of ones."""
     return xp.ones(size, default_float() if dtype is None else dtype.numpy)
 
 
-@op(lambda size, *, dtype=None: sized("empty", size, dtype), factory=True, cases=[])
+@op(lambda size, *, dtype=None: sized("empty", size, dtype), factory=True, cases=[], scratch=0.0)
 def empty(xp: Any, size: Ints, *, dtype: OptionalDType = None) -> Any:
     """A tensor whose values mean nothing; on a shared server they are zeros."""
     # Uninitialised memory could hold another session's values.
@@ -79,10 +81,15 @@ def _full_dtype(fill_value: Any, dtype: Any) -> Any:
     lambda size, fill_value, *, dtype=None: sized("full", size, _full_dtype(fill_value, dtype)),
     factory=True,
     cases=[case((2, 3), 1.5), case((2,), 3), case((), True), case((2,), 1, dtype="float32")],
+    scratch=0.0,
 )
 def full(xp: Any, size: Ints, fill_value: Number, *, dtype: OptionalDType = None) -> Any:
     """A tensor filled with one number."""
-    return xp.full(size, fill_value, _full_dtype(fill_value, dtype).numpy)
+    return _filled(xp, size, fill_value, _full_dtype(fill_value, dtype).numpy)
+
+
+def _filled(xp: Any, size: Any, fill_value: Any, dtype: Any) -> Any:
+    return xp.full(size, element(fill_value, dtype), dtype)
 
 
 # In the likeness of another -----------------------------------------------------------------------------
@@ -95,13 +102,13 @@ def _like(input: Any, *, dtype: Any = None) -> Spec:
 LIKES = [case(T(2, 3)), case(T()), case(T(0, 2)), case(T(2), dtype="int64")]
 
 
-@op(_like, method=False, factory=True, cases=LIKES)
+@op(_like, method=False, factory=True, cases=LIKES, scratch=0.0)
 def zeros_like(xp: Any, input: Array, *, dtype: OptionalDType = None) -> Any:
     """Zeros of the same shape and dtype."""
     return xp.zeros(input.shape, input.dtype if dtype is None else dtype.numpy)
 
 
-@op(_like, method=False, factory=True, cases=LIKES)
+@op(_like, method=False, factory=True, cases=LIKES, scratch=0.0)
 def ones_like(xp: Any, input: Array, *, dtype: OptionalDType = None) -> Any:
     """Ones of the same shape and dtype."""
     return xp.ones(input.shape, input.dtype if dtype is None else dtype.numpy)
@@ -118,10 +125,11 @@ def empty_like(xp: Any, input: Array, *, dtype: OptionalDType = None) -> Any:
     method=False,
     factory=True,
     cases=[case(T(2, 3), 1.5), case(T(0), 1.0), case(T(), 2.0)],
+    scratch=0.0,
 )
 def full_like(xp: Any, input: Array, fill_value: Number, *, dtype: OptionalDType = None) -> Any:
     """The same shape and dtype, filled with one number."""
-    return xp.full(input.shape, fill_value, input.dtype if dtype is None else dtype.numpy)
+    return _filled(xp, input.shape, fill_value, input.dtype if dtype is None else dtype.numpy)
 
 
 def _new(name: str) -> Any:
@@ -131,22 +139,22 @@ def _new(name: str) -> Any:
     return rule
 
 
-@op(_new("new_zeros"), factory=True, cases=[case(T(2), (3, 2)), case(T(2), ())])
+@op(_new("new_zeros"), factory=True, cases=[case(T(2), (3, 2)), case(T(2), ())], scratch=0.0)
 def new_zeros(xp: Any, input: Array, size: Ints, *, dtype: OptionalDType = None) -> Any:
     """Zeros of another shape in the same dtype."""
     return xp.zeros(size, input.dtype if dtype is None else dtype.numpy)
 
 
-@op(_new("new_ones"), factory=True, cases=[case(T(2), (3, 2))])
+@op(_new("new_ones"), factory=True, cases=[case(T(2), (3, 2))], scratch=0.0)
 def new_ones(xp: Any, input: Array, size: Ints, *, dtype: OptionalDType = None) -> Any:
     """Ones of another shape in the same dtype."""
     return xp.ones(size, input.dtype if dtype is None else dtype.numpy)
 
 
-@op(_new("new_full"), factory=True, cases=[case(T(2), (3, 2), 1.5)])
+@op(_new("new_full"), factory=True, cases=[case(T(2), (3, 2), 1.5)], scratch=0.0)
 def new_full(xp: Any, input: Array, size: Ints, fill_value: Number, *, dtype: OptionalDType = None) -> Any:
     """Another shape in the same dtype, filled with one number."""
-    return xp.full(size, fill_value, input.dtype if dtype is None else dtype.numpy)
+    return _filled(xp, size, fill_value, input.dtype if dtype is None else dtype.numpy)
 
 
 # Sequences ------------------------------------------------------------------------------------------------
@@ -204,6 +212,7 @@ def _linspace_rule(start: Any, end: Any, steps: int, *, dtype: Any = None) -> Sp
     _linspace_rule,
     factory=True,
     cases=[case(0, 1, 5), case(-2.0, 3.0, 4), case(0.0, 1.0, 1), case(0.0, 1.0, 0)],
+    scratch=3.0,
 )
 def linspace(xp: Any, start: Number, end: Number, steps: Int, *, dtype: OptionalDType = None) -> Any:
     """``steps`` numbers from ``start`` to ``end``, both included, evenly apart."""
@@ -226,13 +235,33 @@ def eye(xp: Any, n: Int, m: OptionalInt = None, *, dtype: OptionalDType = None) 
 # Copies and conversions -----------------------------------------------------------------------------------
 
 
-@op(lambda input: Spec(input.shape, input.dtype), cases=[case(T(2, 3)), case(T()), case(T(0))])
+@op(lambda input: Spec(input.shape, input.dtype), cases=[case(T(2, 3)), case(T()), case(T(0))], scratch=0.0)
 def clone(xp: Any, input: Array) -> Any:
     """A copy that gradients flow through."""
     return xp.array(input)
 
 
 clone.derivative(input=lambda F, grad: grad)
+
+
+@composite(
+    key="clone.memory_format",
+    cases=[
+        case(T(2, 3, 2, 4), memory_format="channels_last"),
+        case(T(1, 2, 3, 2, 2), memory_format="channels_last_3d"),
+        case(T(2, 3), memory_format="contiguous_format"),
+        case(T(2, 3), memory_format="preserve_format"),
+        case(T(2, 3), memory_format="channels_last"),
+    ],
+)
+def clone_formatted(F: Any, input: Array, *, memory_format: OptionalMemoryFormat = None) -> Any:
+    """A copy that gradients flow through, with the dimensions in the order of a memory format."""
+    if memory_format not in ORDERS:
+        return F.clone(input)
+    order = ORDERS[memory_format]
+    if len(input.shape) != len(order):
+        raise InvalidOperation(f"required rank {len(order)} tensor to use {memory_format.name} format")
+    return F.permute(F.clone(F.permute(input, order)), tuple(sorted(range(len(order)), key=order.__getitem__)))
 
 
 def _to_rule(input: Any, dtype: Any) -> Spec:
@@ -245,6 +274,7 @@ def _to_rule(input: Any, dtype: Any) -> Spec:
     method=False,
     node="ToCopyBackward0",
     cases=[case(T(2, 3), "float64"), case(T(2, 3), "int64"), case(T(2, 3), "bool"), case(T(0), "float32")],
+    scratch=0.0,
 )
 def cast(xp: Any, input: Array, dtype: DTypeArg) -> Any:
     """The values in another dtype."""
@@ -255,6 +285,7 @@ cast.derivative(input=lambda F, grad, input_dtype: F.cast(grad, input_dtype))
 
 
 @composite(
+    may_alias=True,
     key="to",
     cases=[case(T(2, 3), dtype="float64"), case(T(2, 3), dtype="float32"), case(T(2), dtype="int64")],
 )
@@ -265,14 +296,19 @@ def to(
     dtype: OptionalDType = None,
     non_blocking: Bool = False,
     copy: Bool = False,
+    *,
+    memory_format: OptionalMemoryFormat = None,
 ) -> Any:
-    """The tensor in another dtype or on another device; itself if nothing changes."""
+    """The tensor in another dtype, on another device or in another memory format; itself if nothing changes."""
     if device is not None:
         _check_device(device, str(getattr(input, "device", "cpu")))
     data: Any = getattr(input, "_data", input)
-    if dtype is None or data.dtype == dtype.numpy:
-        return F.clone(input) if copy else input
-    return F.cast(input, dtype)
+    result = input
+    if dtype is not None and data.dtype != dtype.numpy:
+        result = F.cast(input, dtype)
+    elif copy:
+        result = F.clone(input)
+    return F.contiguous(result, memory_format=memory_format) if memory_format in ORDERS else result
 
 
 def _check_device(wanted: str, present: str) -> None:
@@ -281,26 +317,48 @@ def _check_device(wanted: str, present: str) -> None:
         raise InvalidOperation(f"device {wanted!r} is not available; available: {present}")
 
 
-@composite(key="to.dtype", cases=[case(T(2, 3), "float64"), case(T(2, 3), "float32", copy=True)])
-def to_dtype(F: Any, input: Array, dtype: DTypeArg, non_blocking: Bool = False, copy: Bool = False) -> Any:
+@composite(may_alias=True, key="to.dtype", cases=[case(T(2, 3), "float64"), case(T(2, 3), "float32", copy=True)])
+def to_dtype(
+    F: Any,
+    input: Array,
+    dtype: DTypeArg,
+    non_blocking: Bool = False,
+    copy: Bool = False,
+    *,
+    memory_format: OptionalMemoryFormat = None,
+) -> Any:
     """The tensor in another dtype."""
-    return F.to(input, None, dtype, non_blocking, copy)
+    return F.to(input, None, dtype, non_blocking, copy, memory_format=memory_format)
 
 
-@composite(key="to.other", cases=[case(T(2, 3), T(3, dtype="float64")), case(T(2, 3), T(3, dtype="int64"))])
-def to_other(F: Any, input: Array, other: Array, non_blocking: Bool = False, copy: Bool = False) -> Any:
+@composite(
+    may_alias=True, key="to.other", cases=[case(T(2, 3), T(3, dtype="float64")), case(T(2, 3), T(3, dtype="int64"))]
+)
+def to_other(
+    F: Any,
+    input: Array,
+    other: Array,
+    non_blocking: Bool = False,
+    copy: Bool = False,
+    *,
+    memory_format: OptionalMemoryFormat = None,
+) -> Any:
     """The tensor in the dtype of another."""
     data: Any = getattr(other, "_data", other)
-    return F.to(input, None, from_numpy(data.dtype), non_blocking, copy)
+    return F.to(input, None, from_numpy(data.dtype), non_blocking, copy, memory_format=memory_format)
 
 
-@composite(cases=[case(T(2, 3))])
-def contiguous(F: Any, input: Array) -> Any:
-    """The tensor in row-major memory: itself where it is already, else a copy."""
-    data: Any = getattr(input, "_data", input)
-    # Where there is no value there is no layout either, and a copy is right in any case.
-    in_order = getattr(input, "_is_contiguous", hasattr(data, "flags") and data.flags.c_contiguous)
-    return input if in_order else F.clone(input)
+@composite(may_alias=True, cases=[case(T(2, 3)), case(T(2, 3, 2, 4), memory_format="channels_last")])
+def contiguous(F: Any, input: Array, *, memory_format: OptionalMemoryFormat = None) -> Any:
+    """The tensor in row-major order or that of a memory format: itself if it is so already, else a copy."""
+    if memory_format in ORDERS:
+        in_format = F.xp is None and input.is_contiguous(memory_format=memory_format)
+        return input if in_format else F.clone(input, memory_format=memory_format)
+    if input._is_contiguous if F.xp is None else F.xp.is_contiguous(input):
+        return input
+    if memory_format is preserve_format:
+        raise InvalidOperation("preserve memory format is unsupported by the contiguous operator")
+    return F.clone(input)
 
 
 def _copy_rule(input: Any, src: Any) -> Spec:
@@ -318,6 +376,7 @@ def _copy_rule(input: Any, src: Any) -> Spec:
     internal=True,
     node="torch::autograd::CopyBackwards",
     cases=[case(T(2, 3), T(2, 3)), case(T(2, 3), T(3)), case(T(2, 3), T()), case(T(0, 3), T(3))],
+    scratch=0.0,
 )
 def copy(xp: Any, input: Array, src: Operand) -> Any:
     """The values of ``src``, broadcast, in the shape and dtype of ``input``; ``copy_`` writes them."""
@@ -341,6 +400,7 @@ copy.derivative(input=lambda F, grad: F.zeros_like(grad), src=lambda F, grad: gr
     internal=True,
     node=by_operand("Fill", tensor=1, number=0),
     cases=[case(T(2, 3), 1.5), case(T(2, 3), T()), case(T(0), 2)],
+    scratch=0.0,
 )
 def fill(xp: Any, input: Array, value: Operand) -> Any:
     """One number everywhere; ``fill_`` writes it."""
@@ -355,6 +415,7 @@ fill.derivative(input=lambda F, grad: F.zeros_like(grad), value=lambda F, grad: 
     inplace=True,
     internal=True,
     cases=[case(T(2, 3)), case(T())],
+    scratch=0.0,
 )
 def zero(xp: Any, input: Array) -> Any:
     """Zeros; ``zero_`` writes them."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ..cancellation import check_cancelled
 from ..cases import T, case
 from ..dtypes import float32, float64, from_numpy, int64
 from ..errors import InvalidOperation, NotImplementedForDType, ShapeMismatch
@@ -105,6 +106,7 @@ def _forward(xp: Any, emitted: Any, skips: Any) -> Any:
     first = xp.arange(emitted.shape[2]) < 2
     steps = [xp.where(first, emitted[0], -math.inf)]
     for now in emitted[1:]:
+        check_cancelled()
         before = steps[-1]
         stay = xp.logaddexp(before, _shifted(xp, before, 1))
         steps.append(now + xp.logaddexp(stay, xp.where(skips, _shifted(xp, before, 2), -math.inf)))
@@ -137,7 +139,13 @@ def _loss_rule(
     return Spec((log_probs.shape[1],), log_probs.dtype)
 
 
-@op(_loss_rule, internal=True, method=False, node="CtcLossBackward0")
+def _scratch(log_probs: Any, targets: Any, *lengths: Any, **attrs: Any) -> int:
+    """The bytes of alpha, of its steps and of what they are made of, for the longest target that there may be."""
+    lattice = math.prod(log_probs.shape[:2]) * (2 * targets.shape[-1] + 1)
+    return int(48 * lattice + 4 * log_probs.nbytes)
+
+
+@op(_loss_rule, internal=True, method=False, node="CtcLossBackward0", scratch=_scratch)
 def ctc_losses(
     xp: Any,
     log_probs: Array,
@@ -164,7 +172,12 @@ def _backward_rule(grad: Any, log_probs: Any, *args: Any, **attrs: Any) -> Spec:
     return Spec(log_probs.shape, log_probs.dtype)
 
 
-@op(_backward_rule, internal=True, method=False)
+@op(
+    _backward_rule,
+    private=True,
+    method=False,
+    scratch=lambda grad, *inputs, **attrs: 2 * _scratch(*inputs, **attrs),
+)
 def ctc_losses_backward(
     xp: Any,
     grad: Array,

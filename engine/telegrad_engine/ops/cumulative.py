@@ -105,6 +105,7 @@ def _prod_rule(input: Any, dim: int, keepdim: bool = False, *, dtype: Any = None
         case(T(0, 3), 1),
         case(T(3), 1),
     ],
+    scratch=1.25,
 )
 def prod_dim(xp: Any, input: Array, dim: Int, keepdim: Bool = False, *, dtype: OptionalDType = None) -> Any:
     """The product along ``dim``."""

@@ -50,6 +50,7 @@ def _cholesky_rule(input: Any, *, upper: bool = False) -> Spec:
         case(T(2, 3)),
         case(T(3)),
     ],
+    scratch=4.0,
 )
 def cholesky(xp: Any, input: Array, *, upper: Bool = False) -> Any:
     """The triangular L with ``L @ L.mT == input``, or its transpose; of ``input`` one triangle is read."""
@@ -140,6 +141,7 @@ def _qr_rule(A: Any, mode: str = "reduced") -> list[Spec]:
         case(T(2, 3), "full"),
         case(T(3)),
     ],
+    scratch=4.0,
 )
 def qr(xp: Any, A: Array, mode: Str = "reduced") -> Any:
     """Q with orthonormal columns and R, upper triangular, with ``Q @ R == A``; mode "r" leaves Q empty."""
@@ -201,12 +203,7 @@ SYMMETRIC = [
 ]
 
 
-@op(
-    _eigh_rule,
-    outputs=("eigenvalues", "eigenvectors"),
-    namespace="torch.linalg",
-    cases=SYMMETRIC,
-)
+@op(_eigh_rule, outputs=("eigenvalues", "eigenvectors"), namespace="torch.linalg", cases=SYMMETRIC, scratch=4.0)
 def eigh(xp: Any, input: Array, UPLO: Str = "L") -> Any:
     """The eigenvalues of symmetric matrices, ascending, and the eigenvectors; of ``input`` one triangle is read."""
     try:
@@ -270,6 +267,7 @@ def _svd_rule(A: Any, full_matrices: bool = True, *, driver: str | None = None) 
         case(T(2, 2), driver="gesvd"),
         case(T(3)),
     ],
+    scratch=4.0,
 )
 def svd(xp: Any, A: Array, full_matrices: Bool = True, *, driver: OptionalStr = None) -> Any:
     """U, the singular values S, descending, and Vh with ``U @ diag(S) @ Vh == A``."""

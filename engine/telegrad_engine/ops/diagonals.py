@@ -58,6 +58,7 @@ diagonal.derivative(
 
 
 @composite(
+    may_alias=True,
     key="diagonal",
     namespace="torch.linalg",
     cases=[case(T(2, 3, 4)), case(T(2, 3, 4), offset=1, dim1=0, dim2=-1), case(T(3))],
@@ -86,6 +87,7 @@ def _diagonal_scatter_rule(input: Any, src: Any, offset: int = 0, dim1: int = 0,
         case(T(2, 3), T(0), 5),
         case(T(2, 3), T(3)),
     ],
+    scratch=1.25,
 )
 def diagonal_scatter(xp: Any, input: Array, src: Array, offset: Int = 0, dim1: Int = 0, dim2: Int = 1) -> Any:
     """``input`` with ``src`` in place of the diagonal of its matrices."""

@@ -7,7 +7,7 @@ from typing import Any
 from ..cases import T, case
 from ..dtypes import bool_
 from ..errors import InvalidOperation, ShapeMismatch
-from ..params import Array, Int, Number
+from ..params import Array, Arrays, Int, Number, NumberOrNumbers, OptionalInts
 from ..registry import composite
 from ..specs import size_at, wrap_dim
 
@@ -75,3 +75,122 @@ def trapezoid(F: Any, y: Array, x: Array, *, dim: Int = -1) -> Any:
         raise InvalidOperation("trapezoid: received a bool input for `x` or `y`, but bool is not supported")
     axis = wrap_dim(dim, y.ndim)
     return F.sum(_areas(F, y, _widths(F, y, x, axis), axis), axis)
+
+
+@composite(
+    method=False,
+    lists_outputs=True,
+    cases=[
+        case(T(5)),
+        case(T(3, 4)),
+        case(T(5), spacing=2.0),
+        case(T(5), edge_order=2),
+        case(T(3, 4), dim=0),
+        case(T(3, 4), dim=(1, 0), spacing=(2.0, 0.5)),
+        case(T(5), edge_order=3),
+        case(T(1)),
+        case(T(3), dim=5),
+    ],
+)
+def gradient(
+    F: Any, input: Array, *, spacing: NumberOrNumbers = None, dim: OptionalInts = None, edge_order: Int = 1
+) -> Any:
+    """The slopes along each of ``dim``, all by default: central differences, one-sided ones at the edges.
+
+    Edges of order 2 take three elements. Formulas: Fornberg, "Generation of finite difference formulas on arbitrarily
+    spaced grids" (1988).
+    """
+    if edge_order not in (1, 2):
+        raise InvalidOperation("torch.gradient only supports edge_order=1 and edge_order=2.")
+    axes = [wrap_dim(d, input.ndim) for d in (range(input.ndim) if dim is None else dim)]
+    widths = spacing if isinstance(spacing, tuple) else (1 if spacing is None else spacing,) * len(axes)
+    if len(widths) != len(axes):
+        raise InvalidOperation(
+            f"torch.gradient expected spacing to be unspecified, a scalar or a list of length {len(axes)}, but got a "
+            f"list of length {len(widths)}"
+        )
+    if any(input.shape[axis] <= edge_order for axis in axes):
+        raise InvalidOperation("torch.gradient expected each dimension size to be at least edge_order+1")
+    return tuple([_slopes(F, input, axis, width, edge_order) for axis, width in zip(axes, widths, strict=True)])
+
+
+def _slopes(F: Any, x: Any, axis: int, width: float, edge_order: int) -> Any:
+    n = x.shape[axis]
+
+    def at(start: int, length: int = 1) -> Any:
+        return F.narrow(x, axis, start, length)
+
+    if edge_order == 1:
+        first, last = at(1) - at(0), at(n - 1) - at(n - 2)
+    else:
+        first = at(1) * 2 - at(0) * 1.5 - at(2) * 0.5
+        last = at(n - 1) * 1.5 - at(n - 2) * 2 + at(n - 3) * 0.5
+    middle = (at(2, n - 2) - at(0, n - 2)) / 2
+    return F.cat([first / width, middle / width, last / width], axis)
+
+
+@composite(
+    key="gradient.tensorarray",
+    method=False,
+    lists_outputs=True,
+    cases=[
+        case(T(5), spacing=[T(values=[0.0, 1.0, 3.0, 3.5, 5.0])]),
+        case(T(3, 4), spacing=[T(values=[0.0, 1.0, 3.0]), T(values=[0.0, 1.0, 2.0, 4.0])], edge_order=2),
+        case(T(3, 4), spacing=[T(values=[0.0, 1.0, 3.0, 4.5])], dim=1),
+        case(T(3, 4), spacing=[T(values=[0.0, 1.0, 3.0])]),
+        case(T(3, 4), spacing=[T(values=[0.0, 1.0, 3.0])], dim=(0, 1)),
+        case(T(3), spacing=[T(3, 1)]),
+    ],
+)
+def gradient_tensorarray(
+    F: Any, input: Array, *, spacing: Arrays, dim: OptionalInts = None, edge_order: Int = 1
+) -> Any:
+    """The slopes along each of ``dim``, all by default, where ``spacing`` has the coordinates along each.
+
+    ``spacing`` is a list of 1-D tensors. Formulas and errors are those of ``gradient``.
+    """
+    if edge_order not in (1, 2):
+        raise InvalidOperation("torch.gradient only supports edge_order=1 and edge_order=2.")
+    if dim is None and len(spacing) != input.ndim:
+        raise InvalidOperation(
+            "torch.gradient expected spacing to be unspecified, a scalar, or a list of length equal to 'self.dim() = "
+            f"{input.ndim}', since dim argument was not given, but got a list of length {len(spacing)}"
+        )
+    axes = [wrap_dim(d, input.ndim) for d in (range(input.ndim) if dim is None else dim)]
+    if len(spacing) != len(axes):
+        raise InvalidOperation(
+            "torch.gradient expected spacing to be unspecified, a scalar or it's spacing and dim arguments to have the "
+            f"same length, but got a spacing argument of length {len(spacing)} and a dim argument of length "
+            f"{len(axes)}."
+        )
+    for coordinates in spacing:
+        if coordinates.ndim != 1:
+            raise InvalidOperation(
+                "torch.gradient expected each element of spacing to have one dimension, but got an element with "
+                f"{coordinates.ndim} dimensions!"
+            )
+    if any(input.shape[axis] <= edge_order for axis in axes):
+        raise InvalidOperation("torch.gradient expected each dimension size to be at least edge_order+1")
+    return tuple([_slopes_at(F, input, axis, x, edge_order) for axis, x in zip(axes, spacing, strict=True)])
+
+
+def _slopes_at(F: Any, x: Any, axis: int, coordinates: Any, edge_order: int) -> Any:
+    n = x.shape[axis]
+    widths = F.reshape(F.diff(coordinates), [-1 if d == axis else 1 for d in range(x.ndim)])
+
+    def at(start: int, length: int = 1) -> Any:
+        return F.narrow(x, axis, start, length)
+
+    def width(start: int, length: int = 1) -> Any:
+        return F.narrow(widths, axis, start, length)
+
+    if edge_order == 1:
+        first, last = (at(1) - at(0)) / width(0), (at(n - 1) - at(n - 2)) / width(n - 2)
+    else:
+        a, b = width(0), width(1)
+        first = (at(1) - at(0)) / a * ((a * 2 + b) / (a + b)) - (at(2) - at(1)) / b * (a / (a + b))
+        a, b = width(n - 3), width(n - 2)
+        last = (at(n - 1) - at(n - 2)) / b * ((a + b * 2) / (a + b)) - (at(n - 2) - at(n - 3)) / a * (b / (a + b))
+    a, b = width(0, n - 2), width(1, n - 2)
+    middle = ((at(1, n - 2) - at(0, n - 2)) / a * b + (at(2, n - 2) - at(1, n - 2)) / b * a) / (a + b)
+    return F.cat([first, middle, last], axis)

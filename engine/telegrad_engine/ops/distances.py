@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+from ..admission import BLOCK, reserved
 from ..cases import T, case
+from ..dtypes import is_floating, widened
 from ..errors import DTypeMismatch, InvalidOperation, ShapeMismatch
 from ..params import Array, Number, Str
-from ..registry import composite
+from ..registry import composite, op
+from ..specs import Spec, broadcast_axes, broadcast_shapes
+from .blocks import reduce_in_blocks
+from .norms import norm_of, vector_norm_grad
 
 MODES = (
     "use_mm_for_euclid_dist_if_necessary",
@@ -23,6 +29,7 @@ MODES = (
         case(T(2, 3, 2), T(1, 4, 2), p=1.0),
         case(T(3, 2), T(4, 2), 3.0, "donot_use_mm_for_euclid_dist"),
         case(T(3, 2), T(4, 2), float("inf")),
+        case(T(2, 1, 3, 2), T(3, 4, 2)),
         case(T(3, 2), T(4, 2), -1.0),
         case(T(3, 2), T(4, 3)),
         case(T(3), T(3)),
@@ -47,7 +54,73 @@ def cdist(F: Any, x1: Array, x2: Array, p: Number = 2.0, compute_mode: Str = MOD
         raise InvalidOperation(f"{compute_mode} is not a valid value for compute_mode")
     if x1.dtype is not x2.dtype:
         raise DTypeMismatch(f"expected scalar type {x1.dtype.kernel_name} but found {x2.dtype.kernel_name}")
+    if _differences(x1, x2) * x1.dtype.itemsize > BLOCK:
+        return F.cdist_in_blocks(x1, x2, p)
     return F.linalg_vector_norm(F.unsqueeze(x1, -2) - F.unsqueeze(x2, -3), p, (-1,))
+
+
+def _differences(x1: Any, x2: Any) -> int:
+    """How many numbers all pairs of rows differ by."""
+    batch = broadcast_shapes(tuple(x1.shape[:-2]), tuple(x2.shape[:-2]))
+    return math.prod((*batch, x1.shape[-2], x2.shape[-2], x1.shape[-1]))
+
+
+def _pairs_rule(x1: Any, x2: Any, p: float) -> Spec:
+    if min(len(x1.shape), len(x2.shape)) < 2 or x1.shape[-1] != x2.shape[-1] or not x1.shape[-1]:
+        shapes = f"{list(x1.shape)} and {list(x2.shape)}"
+        raise ShapeMismatch(f"cdist_in_blocks(): rows must be of one length, and not empty, but got {shapes}")
+    if x1.dtype != x2.dtype or not is_floating(x1.dtype):
+        raise DTypeMismatch("cdist_in_blocks(): both inputs must have one floating point dtype")
+    batch = broadcast_shapes(tuple(x1.shape[:-2]), tuple(x2.shape[:-2]))
+    return Spec((*batch, x1.shape[-2], x2.shape[-2]), x1.dtype)
+
+
+def _block_bytes(x1: Any, x2: Any) -> int:
+    """The bytes of the differences that are computed at once: those of a block, or of one pair."""
+    itemsize = max(x1.dtype.itemsize, 4)
+    return int(itemsize * min(_differences(x1, x2), max(BLOCK // itemsize, x1.shape[-1])))
+
+
+def _pairs_scratch(x1: Any, x2: Any, p: float) -> int:
+    return int(4 * _block_bytes(x1, x2) + 3 * _pairs_rule(x1, x2, p).size * max(x1.dtype.itemsize, 4))
+
+
+@op(_pairs_rule, internal=True, method=False, node="CdistBackward0", scratch=_pairs_scratch)
+def cdist_in_blocks(xp: Any, x1: Array, x2: Array, p: Number) -> Any:
+    """``cdist`` of so many rows that not all differences are computed at once."""
+    rows, columns = x1[..., None, :], x2[..., None, :, :]
+    return norm_of(xp, lambda x, y: widened(x - y), (rows, columns), p, (max(rows.ndim, columns.ndim) - 1,))
+
+
+@cdist_in_blocks.joint_derivative
+def _pairs_grads(F: Any, grad: Any, needs: Any, x1: Any, x2: Any, result: Any, p: float) -> Any:
+    """The slopes of the norms of the differences, summed where a row was repeated."""
+    arrays = [F.unsqueeze(x, dim) for x, dim in ((x1, -2), (x2, -3), (grad, -1), (result, -1))]
+    repeated = [broadcast_axes(tuple(x.shape), (*result.shape, x1.shape[-1])) for x in arrays[:2]]
+    if p == 0:
+        sums = [F.zeros_like(x) for x in arrays[:2]]
+    elif F.xp is None:
+        slopes = vector_norm_grad(F, arrays[2], arrays[0] - arrays[1], arrays[3], p, (-1,), True)
+        sums = [F.sum(slopes, axis, True) if axis else slopes for axis in repeated]
+    else:
+        with reserved(4 * _block_bytes(x1, x2)):
+            sums = [
+                _sum_slopes(F, arrays, p, axis) if need else None for axis, need in zip(repeated, needs, strict=True)
+            ]
+    by_row, by_column = sums
+    return (
+        F.reshape(by_row, tuple(x1.shape)) if needs[0] else None,
+        -F.reshape(by_column, tuple(x2.shape)) if needs[1] else None,
+    )
+
+
+def _sum_slopes(F: Any, arrays: Any, p: float, axis: tuple[int, ...]) -> Any:
+    """The slopes of the norms for each difference, summed over ``axis`` in blocks."""
+
+    def slopes(x: Any, y: Any, grad: Any, norm: Any) -> Any:
+        return vector_norm_grad(F, grad[..., :1], x - y, norm[..., :1], p, (-1,), True)
+
+    return reduce_in_blocks(F.xp, F.xp.sum, slopes, arrays, axis, True, whole=1)
 
 
 @composite(

@@ -21,7 +21,9 @@ def _written(rule: Rule, key: str) -> Callable[[Callable[..., Any]], Op]:
     """Declare an op that fills its input; nothing of what was there remains, so the gradient is 0."""
 
     def declare(kernel: Callable[..., Any]) -> Op:
-        declared = op(rule, key=key, random=True, inplace=True, internal=True, method=True, cases=[])(kernel)
+        declared = op(rule, key=key, random=True, inplace=True, internal=True, method=True, scratch=4.0, cases=[])(
+            kernel
+        )
         return declared.derivative(input=lambda F, grad: F.zeros_like(grad))
 
     return declare
@@ -100,6 +102,47 @@ def _exponential_rule(input: Any, lambd: float = 1.0) -> Spec:
 def exponential(xp: Any, rng: Any, input: Array, lambd: Number = 1.0) -> Any:
     """Exponential numbers of this rate."""
     return xp.asarray(rng.standard_exponential(input.shape) / lambd).astype(input.dtype)
+
+
+def _cauchy_rule(input: Any, median: float = 0.0, sigma: float = 1.0) -> Spec:
+    if input.dtype not in FLOATING:
+        raise InvalidOperation(
+            "Cauchy distribution is a continuous probability distribution. dtype must be a floating point but you "
+            f"specified {from_numpy(input.dtype).c_name}"
+        )
+    if not sigma > 0:
+        raise InvalidOperation(f"cauchy_ expects sigma > 0.0, but found sigma={sigma:g}")
+    return _same(input)
+
+
+@_written(_cauchy_rule, "cauchy")
+def cauchy(xp: Any, rng: Any, input: Array, median: Number = 0.0, sigma: Number = 1.0) -> Any:
+    """Numbers of Cauchy's distribution around ``median``."""
+    return xp.asarray(median + sigma * rng.standard_cauchy(input.shape)).astype(input.dtype)
+
+
+def _log_normal_rule(input: Any, mean: float = 1.0, std: float = 2.0) -> Spec:
+    if not std > 0:
+        raise InvalidOperation(f"log_normal_ expects std > 0.0, but found std={std:g}")
+    return _same(input, "log_normal_cpu")
+
+
+@_written(_log_normal_rule, "log_normal")
+def log_normal(xp: Any, rng: Any, input: Array, mean: Number = 1.0, std: Number = 2.0) -> Any:
+    """Numbers whose logarithms are normal, of this mean and deviation."""
+    return xp.asarray(rng.lognormal(mean, std, input.shape)).astype(input.dtype)
+
+
+def _geometric_rule(input: Any, p: float) -> Spec:
+    if not 0 < p < 1:
+        raise InvalidOperation(f"geometric_ expects p to be in (0, 1), but got p={p:g}")
+    return _same(input)
+
+
+@_written(_geometric_rule, "geometric")
+def geometric(xp: Any, rng: Any, input: Array, p: Number) -> Any:
+    """How many trials of probability ``p`` it takes until one succeeds."""
+    return xp.asarray(rng.geometric(p, input.shape)).astype(input.dtype)
 
 
 def _limit(input: Any) -> int:

@@ -6,8 +6,9 @@ import math
 from typing import Any
 
 from ..cases import T, case
-from ..errors import InvalidOperation, InvalidValue
-from ..params import Array, Bool, Number
+from ..dtypes import bool_
+from ..errors import DTypeMismatch, InvalidOperation, InvalidValue
+from ..params import Array, Bool, Number, OptionalBool
 from ..registry import composite
 from .activation import SELU_ALPHA, SELU_SCALE
 
@@ -35,7 +36,12 @@ def _cases(*shape: int) -> list[Any]:
     return [case(T(*shape), 0.0), case(T(*shape), 1.0), case(T(*shape), 0.5, False), case(T(*shape), 1.5)]
 
 
-@composite(namespace="torch.nn.functional", takes_inplace=True, cases=[*_cases(2, 3, 4), case(T(2, 3, 4, 5), 0.5)])
+@composite(
+    may_alias=True,
+    namespace="torch.nn.functional",
+    takes_inplace=True,
+    cases=[*_cases(2, 3, 4), case(T(2, 3, 4, 5), 0.5)],
+)
 def dropout1d(F: Any, input: Array, p: Number = 0.5, training: Bool = True) -> Any:
     """Whole channels of (N, C, L) or (C, L) zeroed with probability ``p``, the rest scaled by 1 / (1 - p)."""
     _check_chance(p)
@@ -48,14 +54,14 @@ def dropout1d(F: Any, input: Array, p: Number = 0.5, training: Bool = True) -> A
     return _by_channel(F, input, p, training, input.dim() == 3)
 
 
-@composite(namespace="torch.nn.functional", takes_inplace=True, cases=_cases(2, 3, 4, 5))
+@composite(may_alias=True, namespace="torch.nn.functional", takes_inplace=True, cases=_cases(2, 3, 4, 5))
 def dropout2d(F: Any, input: Array, p: Number = 0.5, training: Bool = True) -> Any:
     """Whole channels of (N, C, …) zeroed with probability ``p``, the rest scaled by 1 / (1 - p)."""
     _check_chance(p)
     return _by_channel(F, input, p, training, True)
 
 
-@composite(namespace="torch.nn.functional", takes_inplace=True, cases=_cases(2, 3, 2, 2, 2))
+@composite(may_alias=True, namespace="torch.nn.functional", takes_inplace=True, cases=_cases(2, 3, 2, 2, 2))
 def dropout3d(F: Any, input: Array, p: Number = 0.5, training: Bool = True) -> Any:
     """Whole channels of (N, C, D, H, W) or (C, D, H, W) zeroed with probability ``p``, the rest scaled."""
     _check_chance(p)
@@ -63,7 +69,11 @@ def dropout3d(F: Any, input: Array, p: Number = 0.5, training: Bool = True) -> A
 
 
 @composite(
-    functional=True, method=False, takes_inplace=True, cases=[case(T(2, 3), 0.0, True), case(T(2, 3), 0.5, False)]
+    may_alias=True,
+    functional=True,
+    method=False,
+    takes_inplace=True,
+    cases=[case(T(2, 3), 0.0, True), case(T(2, 3), 0.5, False)],
 )
 def alpha_dropout(F: Any, input: Array, p: Number = 0.5, training: Bool = False) -> Any:
     """Elements set, with probability ``p``, to what selu tends to below, and all brought back to mean 0, variance 1.
@@ -87,7 +97,10 @@ def _set_low(input: Any, drawn: Any, p: float) -> Any:
 
 
 @composite(
-    namespace="torch.nn.functional", takes_inplace=True, cases=[*_cases(2, 3, 4), case(T(3), 0.5, True), case(T(), 0.0)]
+    may_alias=True,
+    namespace="torch.nn.functional",
+    takes_inplace=True,
+    cases=[*_cases(2, 3, 4), case(T(3), 0.5, True), case(T(), 0.0)],
 )
 def feature_alpha_dropout(F: Any, input: Array, p: Number = 0.5, training: Bool = False) -> Any:
     """As ``alpha_dropout``, for whole channels of (N, C, …)."""
@@ -100,3 +113,37 @@ def feature_alpha_dropout(F: Any, input: Array, p: Number = 0.5, training: Bool 
         raise InvalidOperation("Feature dropout requires at least 2 dimensions in the input")
     channels = (*input.shape[:2], *(1,) * (input.dim() - 2))
     return _set_low(input, F.drop(F.new_ones(input, channels), p), p)
+
+
+@composite(
+    may_alias=True,
+    method=False,
+    cases=[case(T(2, 3, 4), 0.0, True), case(T(2, 3), 0.5, False), case(T(2, 3), 1.0, True), case(T(2), 0.5, True)],
+)
+def feature_dropout(F: Any, input: Array, p: Number, train: Bool) -> Any:
+    """Whole channels of (N, C, …) zeroed with probability ``p``, the rest scaled by 1 / (1 - p)."""
+    if not 0 <= p <= 1:
+        raise InvalidOperation(f"dropout probability has to be between 0 and 1, but got {p}")
+    if train and p and input.numel() and input.dim() < 2:
+        raise InvalidOperation("Feature dropout requires at least 2 dimensions in the input")
+    return _by_channel(F, input, p, train, True)
+
+
+@composite(
+    method=False, lists_outputs=True, cases=[case(T(4), 0.0, True), case(T(4), 0.5, False), case(T(4), 1.0, True)]
+)
+def native_dropout(F: Any, input: Array, p: Number, train: OptionalBool) -> Any:
+    """``nn.functional.dropout``, and what it keeps."""
+    if train is False:
+        return F.clone(input), F.ones_like(input, dtype=bool_)
+    if not input.dtype.is_floating_point:
+        kind = input.dtype.kernel_name
+        raise DTypeMismatch(f"result type Float can't be cast to the desired output type {kind}")
+    if not 0 <= p <= 1:
+        raise InvalidOperation(f"bernoulli_ expects p to be in [0, 1], but got p={1 - p:g}")
+    if not p:
+        return F.clone(input), F.ones_like(input, dtype=bool_)
+    if p == 1:
+        return input * 0, F.zeros_like(input, dtype=bool_)
+    scaled = F.drop(F.ones_like(input), p)
+    return input * scaled, F.ne(scaled, 0)

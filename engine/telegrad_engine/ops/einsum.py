@@ -78,6 +78,7 @@ def _subscript_sizes(terms: list[str], shapes: list[Any]) -> dict[str, int]:
 
 
 @composite(
+    may_alias=True,
     method=False,
     cases=[
         case("ij,jk->ik", [T(2, 3), T(3, 4)]),

@@ -124,7 +124,7 @@ def tanh(xp: Any, input: Array) -> Any:
 tanh.derivative(input=lambda F, grad, result: F.tanh_backward(grad, result))
 
 
-@elementwise(internal=True, inplace=False, cases=GRADIENTS)
+@elementwise(private=True, inplace=False, cases=GRADIENTS)
 def tanh_backward(xp: Any, grad_output: Array, output: Array) -> Any:
     """The gradient of tanh where its value is ``output``: ``grad_output * (1 - output**2)``."""
     return xp.tanh_slope(grad_output, output)
@@ -145,7 +145,7 @@ def sigmoid(xp: Any, input: Array) -> Any:
 sigmoid.derivative(input=lambda F, grad, result: F.sigmoid_backward(grad, result))
 
 
-@elementwise(internal=True, inplace=False, cases=GRADIENTS)
+@elementwise(private=True, inplace=False, cases=GRADIENTS)
 def sigmoid_backward(xp: Any, grad_output: Array, output: Array) -> Any:
     """The gradient of sigmoid where its value is ``output``: ``grad_output * (1 - output) * output``."""
     return xp.sigmoid_slope(grad_output, output)
@@ -172,7 +172,7 @@ def ceil(xp: Any, input: Array) -> Any:
     return xp.ceil(input)
 
 
-@elementwise(cases=unary(), guard=no_bools("trunc_vml_cpu"))
+@elementwise(cases=unary(), guard=no_bools("trunc_vml_cpu"), aliases=("fix",))
 def trunc(xp: Any, input: Array) -> Any:
     """The whole number next towards zero."""
     return xp.trunc(input)

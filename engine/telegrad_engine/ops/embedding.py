@@ -21,15 +21,22 @@ def _rows_rule(input: Any, weight: Any, padding_idx: int, scale_grad_by_freq: bo
             "Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but got "
             f"torch.{from_numpy(input.dtype).kernel_name}Tensor instead (while checking arguments for embedding)"
         )
+    if len(weight.shape) != 2:
+        raise ShapeMismatch("'weight' must be 2-D")
     return Spec((*input.shape, weight.shape[1]), weight.dtype)
 
 
-@op(_rows_rule, internal=True, method=False, node="EmbeddingBackward0")
+@op(_rows_rule, internal=True, method=False, node="EmbeddingBackward0", scratch=2.0)
 def embedded(xp: Any, input: Array, weight: Array, padding_idx: Int, scale_grad_by_freq: Bool) -> Any:
     """The rows of ``weight`` that ``input`` numbers."""
+    _check_rows(xp, input, weight)
+    return weight[input]
+
+
+@embedded.checks("input")
+def _check_rows(xp: Any, input: Any, weight: Any, **_: Any) -> None:
     if any_outside(xp, input, 0, weight.shape[0]):
         raise IndexOutOfRange("index out of range in self")
-    return weight[input]
 
 
 def _rows_grad(F: Any, grad: Any, input: Any, weight_shape: Any, padding_idx: int, scale_grad_by_freq: bool) -> Any:

@@ -13,10 +13,11 @@ from ..errors import (
     InvalidOperation,
     InvalidValue,
     NotImplementedForDType,
+    ShapeMismatch,
 )
 from ..params import Array, Bool, Int, Number, OptionalInt, OptionalNumber, Str
 from ..registry import composite, op
-from ..specs import Size, Spec
+from ..specs import Spec, torch_size
 from .embedding import shorten
 
 MODES = ("sum", "mean", "max")
@@ -27,8 +28,8 @@ def _check(
 ) -> None:
     if weights is not None and tuple(weights.shape) != tuple(input.shape):
         raise InvalidValue(
-            f"embedding_bag: If per_sample_weights ({Size(weights.shape)!r}) is not None, then it must have the same "
-            f"shape as the input ({Size(input.shape)!r})"
+            f"embedding_bag: If per_sample_weights ({torch_size(weights.shape)}) is not None, then it must have the "
+            f"same shape as the input ({torch_size(input.shape)})"
         )
     if weight.dim() != 2:
         raise InvalidValue(f"weight has to be a 2D Tensor, but got Tensor of dimension {weight.dim()}")
@@ -89,22 +90,26 @@ def _row_number(weight: Any, padding_idx: int | None) -> int | None:
 
 
 def _places_rule(numbers: Any, offsets: Any = None, bags: int = 0, rows: int = 0) -> Spec:
+    whole = int64.numpy, int32.numpy
+    if not numbers.shape or numbers.dtype not in whole:
+        raise ShapeMismatch("bag_places(): numbers must be vectors of int64 or int32")
+    if offsets is not None and (len(offsets.shape) != 1 or offsets.dtype not in whole):
+        raise ShapeMismatch("bag_places(): offsets must be a vector of int64 or int32")
     return Spec(numbers.shape, int64.numpy)
 
 
-@op(_places_rule, internal=True, method=False)
+@op(_places_rule, internal=True, method=False, scratch=2.0)
 def bag_places(xp: Any, numbers: Array, offsets: Array = None, bags: Int = 0, rows: Int = 0) -> Any:
     """Which bag each of the numbers is in, by where each bag starts or, without ``offsets``, in bags of one size.
 
-    Raises for offsets that do not start at 0 or that end beyond the numbers; their order is not looked at.
+    Leading dimensions of ``numbers`` are vectors that share the offsets. Raises for offsets that do not start at 0 or
+    that end beyond the numbers; their order is not looked at.
     """
-    count = numbers.shape[0]
-    if count and not 0 <= int(numbers.min()) <= int(numbers.max()) < rows:
-        wrong = int(numbers.max()) if int(numbers.max()) >= rows else int(numbers.min())
-        raise IndexOutOfBounds(f"embedding_bag: Expected idx >= 0 && idx < num_embeddings but found idx to be {wrong}")
+    count = numbers.shape[-1]
+    _check_numbers(xp, numbers, rows=rows)
     order = xp.arange(count)
     if offsets is None:
-        return order // max(count // max(bags, 1), 1)
+        return xp.broadcast_to(order // max(count // max(bags, 1), 1), numbers.shape)
     if offsets.size and int(offsets[0]):
         raise InvalidOperation(
             "offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from position 0. However, "
@@ -114,7 +119,15 @@ def bag_places(xp: Any, numbers: Array, offsets: Array = None, bags: Int = 0, ro
         raise InvalidOperation(
             f"offsets[-1] can not be greater than input's length {count} but got offsets[-1] of {int(offsets[-1])}"
         )
-    return xp.searchsorted(offsets[:bags].astype(int64.numpy), order, side="right") - 1
+    places = xp.searchsorted(offsets[:bags].astype(int64.numpy), order, side="right") - 1
+    return xp.broadcast_to(places, numbers.shape)
+
+
+@bag_places.checks("numbers")
+def _check_numbers(xp: Any, numbers: Any, _offsets: Any = None, *, rows: int = 0, **_: Any) -> None:
+    if numbers.size and not 0 <= int(numbers.min()) <= int(numbers.max()) < rows:
+        wrong = int(numbers.max()) if int(numbers.max()) >= rows else int(numbers.min())
+        raise IndexOutOfBounds(f"embedding_bag: Expected idx >= 0 && idx < num_embeddings but found idx to be {wrong}")
 
 
 NUMBERS = T(4, values=[0, 1, 4, 2], dtype="int64")

@@ -68,6 +68,7 @@ def _solve_rule(A: Any, B: Any, *, left: bool = True) -> Spec:
         case(T(3, 2, 2), T(4, 2, 4)),
         case(T(2, 2), T()),
     ],
+    scratch=2.0,
 )
 def solve(xp: Any, A: Array, B: Array, *, left: Bool = True) -> Any:
     """The solution of ``A @ X = B``, or of ``X @ A = B`` where not ``left``; B may be vectors."""
@@ -127,6 +128,7 @@ def _triangular_rule(input: Any, B: Any, *, upper: bool, left: bool = True, unit
         case(T(2, 2), T(2), upper=True),
         case(T(2, 3), T(3, 3), upper=True),
     ],
+    scratch=3.0,
 )
 def solve_triangular(
     xp: Any, input: Array, B: Array, *, upper: Bool, left: Bool = True, unitriangular: Bool = False

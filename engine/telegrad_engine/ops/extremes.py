@@ -104,13 +104,13 @@ def _by_argument(xp: Any, find: Any, input: Any, dim: int, keepdim: bool) -> Any
     return (values, indices) if keepdim else (xp.squeeze(values, dim), xp.squeeze(indices, dim))
 
 
-@op(_along("max"), key="max.dim", outputs=("values", "indices"), cases=ALONG)
+@op(_along("max"), key="max.dim", outputs=("values", "indices"), cases=ALONG, scratch=1.25)
 def max_dim(xp: Any, input: Array, dim: Int, keepdim: Bool = False) -> Any:
     """The largest elements along ``dim`` and their indices; the gradient goes to the index."""
     return _by_argument(xp, xp.argmax, input, dim, keepdim)
 
 
-@op(_along("min"), key="min.dim", outputs=("values", "indices"), cases=ALONG)
+@op(_along("min"), key="min.dim", outputs=("values", "indices"), cases=ALONG, scratch=1.25)
 def min_dim(xp: Any, input: Array, dim: Int, keepdim: Bool = False) -> Any:
     """The smallest elements along ``dim`` and their indices; the gradient goes to the index."""
     return _by_argument(xp, xp.argmin, input, dim, keepdim)
@@ -153,13 +153,13 @@ def _extreme_rule(name: str) -> Callable[..., Spec]:
 EXTREMES = [*reduction()[:-1], case(T(2, 3, values=[[1.0, 2.0, 2.0], [5.0, 5.0, 0.0]]), dim=1)]
 
 
-@op(_extreme_rule("amax"), cases=EXTREMES)
+@op(_extreme_rule("amax"), cases=EXTREMES, scratch=0.0)
 def amax(xp: Any, input: Array, dim: OptionalInts = None, keepdim: Bool = False) -> Any:
     """The largest elements over ``dim``; ties share the gradient evenly."""
     return xp.max(input, axis=axes(dim, input.ndim), keepdims=keepdim)
 
 
-@op(_extreme_rule("amin"), cases=EXTREMES)
+@op(_extreme_rule("amin"), cases=EXTREMES, scratch=0.0)
 def amin(xp: Any, input: Array, dim: OptionalInts = None, keepdim: Bool = False) -> Any:
     """The smallest elements over ``dim``; ties share the gradient evenly."""
     return xp.min(input, axis=axes(dim, input.ndim), keepdims=keepdim)
@@ -194,13 +194,13 @@ def _arg_rule(name: str) -> Callable[..., Spec]:
 ARGUMENTS = [case(T(2, 3)), case(T(2, 3), 1), case(T(2, 3), dim=0, keepdim=True), case(T()), case(T(0, 3), 1)]
 
 
-@op(_arg_rule("argmax"), cases=ARGUMENTS)
+@op(_arg_rule("argmax"), cases=ARGUMENTS, scratch=1.25)
 def argmax(xp: Any, input: Array, dim: OptionalInt = None, keepdim: Bool = False) -> Any:
     """The index of the largest element, of the flattened input unless ``dim`` is given."""
     return xp.argmax(input, axis=dim if input.ndim else None, keepdims=keepdim)
 
 
-@op(_arg_rule("argmin"), cases=ARGUMENTS)
+@op(_arg_rule("argmin"), cases=ARGUMENTS, scratch=1.25)
 def argmin(xp: Any, input: Array, dim: OptionalInt = None, keepdim: Bool = False) -> Any:
     """The index of the smallest element, of the flattened input unless ``dim`` is given."""
     return xp.argmin(input, axis=dim if input.ndim else None, keepdims=keepdim)

@@ -15,7 +15,7 @@ from ..specs import Spec, broadcast_shapes
 from .guards import divisible, refuse_zero
 
 
-@elementwise(cases=[*unary(), case(T(4, values=[0.0, -3.0, 2.0, math.nan])), case(T(3, dtype="bool"))])
+@elementwise(cases=[*unary(), case(T(4, values=[0.0, -3.0, 2.0, math.nan])), case(T(3, dtype="bool"))], scratch=1.25)
 def sgn(xp: Any, input: Array) -> Any:
     """-1, 0 or 1: of real numbers the same as ``sign``; 0 of NaN."""
     if input.dtype == bool_.numpy:
@@ -98,6 +98,7 @@ ODD = [math.nan, math.inf, -math.inf, 1.5]
         case(T(3, dtype="bool")),
     ],
     widens=False,
+    scratch=1.25,
 )
 def nan_to_num(
     xp: Any,
@@ -147,6 +148,7 @@ def _check_closeness(input: Any, other: Any, rtol: Any = 0, atol: Any = 0, equal
         case(T(0, 3), T()),
     ],
     guard=_check_closeness,
+    scratch=2.0,
 )
 def isclose(
     xp: Any, input: Array, other: Array, rtol: Number = 1e-05, atol: Number = 1e-08, equal_nan: Bool = False
@@ -190,6 +192,7 @@ def _closeness_rule(input: Any, other: Any, rtol: Any = 0, atol: Any = 0, equal_
         case(T(3), T(3, dtype="bool")),
         case(T(0, 3), T()),
     ],
+    scratch=10.0,
 )
 def allclose(
     xp: Any, input: Array, other: Array, rtol: Number = 1e-05, atol: Number = 1e-08, equal_nan: Bool = False

@@ -184,6 +184,7 @@ def _fold_rule(
             for name, bad in (("stride", 0), ("dilation", 0), ("padding", -1))
         ],
     ],
+    scratch=1.25,
 )
 def fold(
     xp: Any,

@@ -108,6 +108,7 @@ def _check_lambd(input: Any, lambd: float = 0.5) -> None:
     namespace="torch.nn.functional",
     inplace=False,
     cases=[*unary(), EDGES, case(T(2, 3), 1.0), case(T(2, 3), -1.0)],
+    scratch=2.0,
 )
 def softshrink(xp: Any, input: Array, lambd: Number = 0.5) -> Any:
     """The input brought nearer to 0 by ``lambd``."""

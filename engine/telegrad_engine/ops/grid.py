@@ -9,7 +9,7 @@ from typing import Any
 from ..cases import T, case
 from ..dtypes import int64
 from ..errors import DTypeMismatch, InvalidOperation, InvalidValue, NotImplementedForDType, ShapeMismatch
-from ..params import Array, OptionalBool, Str
+from ..params import Array, Bool, Int, OptionalBool, Str
 from ..registry import composite
 from ..specs import size_at
 
@@ -204,3 +204,32 @@ def grid_sample(
         return _cubic(F, elements, at, padding_mode, corners)
     at = [_brought_inside(F, place, n, padding_mode, corners) for place, n in zip(at, sizes, strict=True)]
     return _nearest(F, elements, at) if mode == "nearest" else _linear(F, elements, at)
+
+
+MODES = ("bilinear", "nearest", "bicubic")
+PADDINGS = ("zeros", "border", "reflection")
+
+
+def _words(mode: int, padding: int) -> tuple[str, str]:
+    """The words for the numbers of modes. Raises RuntimeError for other numbers, for which torch reads anywhere."""
+    if mode not in range(len(MODES)) or padding not in range(len(PADDINGS)):
+        raise InvalidOperation(f"grid_sampler(): there is no interpolation mode {mode} with padding mode {padding}")
+    return MODES[mode], PADDINGS[padding]
+
+
+@composite(
+    method=False, aliases=("grid_sampler_2d",), cases=[case(T(1, 2, 3, 4), T(1, 2, 2, 2, low=-1, high=1), 0, 0, False)]
+)
+def grid_sampler(
+    F: Any, input: Array, grid: Array, interpolation_mode: Int, padding_mode: Int, align_corners: Bool
+) -> Any:
+    """``nn.functional.grid_sample``, with its modes as numbers."""
+    return F.grid_sample(input, grid, *_words(interpolation_mode, padding_mode), align_corners)
+
+
+@composite(method=False, cases=[case(T(1, 2, 2, 3, 4), T(1, 2, 2, 2, 3, low=-1, high=1), 0, 1, True)])
+def grid_sampler_3d(
+    F: Any, input: Array, grid: Array, interpolation_mode: Int, padding_mode: Int, align_corners: Bool
+) -> Any:
+    """``nn.functional.grid_sample`` of volumes, with its modes as numbers."""
+    return F.grid_sample(input, grid, *_words(interpolation_mode, padding_mode), align_corners)

@@ -33,7 +33,7 @@ def divisible(kernel: str) -> Callable[..., None]:
     def guard(input: Any, other: Any) -> None:
         refuse_bools(input, other)
         by_zero = not hasattr(other, "dtype") and other == 0 and is_whole(input) and is_whole(other)
-        if by_zero and math.prod(input.shape):
+        if by_zero and math.prod(getattr(input, "shape", ())):
             raise InvalidOperation("ZeroDivisionError")
 
     return guard

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..cases import I, M, T, case
-from ..dtypes import bool_, can_cast, from_numpy, int32, int64
+from ..dtypes import bool_, can_cast, element, from_numpy, int32, int64
 from ..errors import (
     DataDependentShape,
     DTypeMismatch,
@@ -17,15 +17,18 @@ from ..naming import by_operand
 from ..params import (
     Array,
     Bool,
+    Index,
     Indices,
     Int,
     Items,
     Operand,
+    Places,
 )
-from ..registry import op
+from ..registry import composite, op
 from ..specs import (
     Spec,
     broadcast_shapes,
+    check_keeps_shape,
     expands_to,
     wrap_dim,
 )
@@ -90,7 +93,7 @@ SLICED = [
 
 
 @op(_getitem_rule, view=True, method=False, node=_getitem_node, cases=SLICED)
-def getitem(xp: Any, input: Array, index: Items) -> Any:
+def getitem(xp: Any, input: Array, index: Index) -> Any:
     """``input[index]`` for ints, slices, None and ellipsis: a view.
 
     On the wire an index is a list of ints, null, "..." and ["slice", start, stop, step].
@@ -102,11 +105,13 @@ getitem.derivative(input=lambda F, grad, input_shape, index: F.getitem_scatter(g
 
 
 def _getitem_scatter_rule(input: Any, size: Any, index: Any) -> Spec:
-    return Spec(size, input.dtype)
+    result = Spec(tuple(size), input.dtype)
+    check_keeps_shape(_getitem_rule(result, index).shape, input.shape)
+    return result
 
 
-@op(_getitem_scatter_rule, internal=True, method=False)
-def getitem_scatter(xp: Any, input: Array, size: Items, index: Items) -> Any:
+@op(_getitem_scatter_rule, private=True, method=False, scratch=2.0)
+def getitem_scatter(xp: Any, input: Array, size: Items, index: Index) -> Any:
     """Zeros of shape ``size`` with ``input`` at ``index``: what ``getitem`` does to a gradient."""
     return xp.index_set(xp.zeros(size, input.dtype), as_index(index), input)
 
@@ -150,10 +155,19 @@ def _index_rule(input: Any, indices: Any) -> Spec:
 
 
 def _full_index(xp: Any, input: Any, indices: Any) -> tuple[Any, ...]:
+    _check_places(xp, input, indices)
+    return tuple(slice(None) if x is None else x for x in indices)
+
+
+def _check_places(xp: Any, input: Any, indices: Any, *_values: Any, **_: Any) -> None:
     for dim, x in enumerate(indices):
         if x is not None:
             _check_bounds(xp, x, input.shape[dim], dim, IndexOutOfRange)
-    return tuple(slice(None) if x is None else x for x in indices)
+
+
+def _check_read(xp: Any, input: Any, indices: Any, *_values: Any, **_: Any) -> None:
+    if 0 not in _index_rule(input, indices).shape:
+        _check_places(xp, input, indices)
 
 
 INDEXED = [
@@ -174,6 +188,7 @@ def index(xp: Any, input: Array, indices: Indices) -> Any:
     return input[_full_index(xp, input, indices)]
 
 
+index.checks("indices")(_check_read)
 index.derivative(
     input=lambda F, grad, input_shape, indices: F.index_put(F.new_zeros(grad, input_shape), indices, grad, True)
 )
@@ -205,21 +220,42 @@ PLACED = [
 ]
 
 
-@op(_index_put_rule, inplace=True, cases=PLACED)
-def index_put(xp: Any, input: Array, indices: Indices, values: Operand, accumulate: Bool = False) -> Any:
+@op(_index_put_rule, inplace=True, cases=PLACED, scratch=2.0)
+def index_put(xp: Any, input: Array, indices: Places, values: Operand, accumulate: Bool = False) -> Any:
     """``input`` with ``values`` put, or added if ``accumulate``, at index tensors."""
     if 0 in _index_rule(input, indices).shape:
         return xp.array(input)
     place = _full_index(xp, input, indices)
+    if not hasattr(values, "dtype"):
+        values = element(values, input.dtype)
     return xp.index_add(input, place, values) if accumulate else xp.index_set(input, place, values)
 
 
+index_put.checks("indices")(_check_read)
 index_put.derivative(
     input=lambda F, grad, indices, accumulate: (
         grad if accumulate else F.index_put(grad, indices, F.new_zeros(grad, ()))
     ),
     values=lambda F, grad, indices: F.index(grad, indices),
 )
+
+
+@composite(
+    key="index_put.masks",
+    inplace=True,
+    cases=[
+        case(T(5, 3), [M(5)], T()),
+        case(T(5, 3), [M(5, 3)], T(), True),
+        case(T(2, 3), [T(2, values=[True, False], dtype="bool")], T(3)),
+    ],
+)
+def index_put_masks(F: Any, input: Array, indices: Indices, values: Operand, accumulate: Bool = False) -> Any:
+    """``index_put`` where masks stand for the places of their true elements."""
+    found: list[Any] = []
+    for index in indices:
+        masked = index is not None and index.dtype is bool_
+        found.extend(F.unbind(F.nonzero(index), 1) if masked else [index])
+    return F.index_put(input, found, values, accumulate)
 
 
 def _index_select_rule(input: Any, dim: int, index: Any) -> Spec:
@@ -237,13 +273,18 @@ def _index_select_rule(input: Any, dim: int, index: Any) -> Spec:
 @op(
     _index_select_rule,
     cases=[case(T(3, 4), 0, I(5, high=3)), case(T(3, 4), -1, I(2, high=4)), case(T(3), 0, I(0, high=3))],
+    scratch=0.0,
 )
 def index_select(xp: Any, input: Array, dim: Int, index: Array) -> Any:
     """The slices along ``dim`` that ``index`` names."""
-    size = input.shape[dim] if input.ndim else 1
-    if any_outside(xp, index, 0, size):
-        raise IndexOutOfRange("index out of range in self")
+    _check_selected(xp, input, index, dim=dim)
     return xp.take(input, xp.reshape(index, (-1,)), axis=dim) if input.ndim else input
+
+
+@index_select.checks("index")
+def _check_selected(xp: Any, input: Any, index: Any, *, dim: int) -> None:
+    if any_outside(xp, index, 0, input.shape[dim] if input.shape else 1):
+        raise IndexOutOfRange("index out of range in self")
 
 
 def _index_select_grad(F: Any, grad: Any, input_shape: Any, dim: int, index: Any) -> Any:
@@ -301,7 +342,7 @@ def _nonzero_rule(input: Any) -> Spec:
     return Spec((int((input != 0).sum()), len(input.shape)), int64.numpy)
 
 
-@op(_nonzero_rule, cases=[case(T(2, 3, dtype="bool")), case(T(2, 3)), case(T(0, 3)), case(T())])
+@op(_nonzero_rule, cases=[case(T(2, 3, dtype="bool")), case(T(2, 3)), case(T(0, 3)), case(T())], scratch=1.25)
 def nonzero(xp: Any, input: Array) -> Any:
     """The indices of the elements that are not zero, a row each: (n, ndim), int64."""
     return xp.argwhere(input)

@@ -56,12 +56,18 @@ _ROWS = (T(3, 4), 0, T(3, values=[2, 0, 2], dtype="int64"), T(3, 4))
         *[case(*_ROWS, reduce, include_self=False) for reduce in REDUCTIONS],
         case(T(3, 4), -1, T(2, values=[1, 3], dtype="int64"), T(3, 2), "amax"),
         case(T(3), 0, I(2, high=3), T(2), "sum"),
+        case(T(), 0, T(1, values=[0], dtype="int64"), T(), "mean"),
+        case(T(), 0, T(values=0, dtype="int64"), T(), "amax"),
     ],
 )
 def index_reduce(
     F: Any, input: Array, dim: Int, index: Array, source: Array, reduce: Str, *, include_self: Bool = True
 ) -> Any:
     """``input`` with the slices of ``source`` reduced into it along ``dim`` at ``index``."""
+    if not input.ndim and not source.ndim:
+        wrap_dim(dim, 0)
+        rows = F.reshape(source, (1,))
+        return F.reshape(F.index_reduce(F.reshape(input, (1,)), 0, index, rows, reduce, include_self=include_self), ())
     axis = wrap_dim(dim, len(input.shape))
     _check(input, axis, index, source, reduce)
     along = F.reshape(index, tuple(-1 if d == axis else 1 for d in range(len(source.shape))))

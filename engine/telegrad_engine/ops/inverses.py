@@ -78,7 +78,7 @@ INVERTED = [
 SINGULAR = [case(T(values=ONES, constant=True)), case(T(values=[[[2.0, 1.0], [1.0, 2.0]], ONES], constant=True))]
 
 
-@op(square_rule("linalg.inv"), namespace="torch.linalg", node="LinalgInvExBackward0", cases=INVERTED)
+@op(square_rule("linalg.inv"), namespace="torch.linalg", node="LinalgInvExBackward0", cases=INVERTED, scratch=4.0)
 def inv(xp: Any, A: Array) -> Any:
     """The inverse of each matrix."""
     try:
@@ -130,6 +130,7 @@ def matrix_power(F: Any, input: Array, n: Int) -> Any:
     square_rule("linalg.det", kernel="lu_cpu", outputs=1),
     namespace="torch.linalg",
     cases=[*INVERTED, *SINGULAR, case(T(values=[[2.0]]))],
+    scratch=4.0,
 )
 def det(xp: Any, A: Array) -> Any:
     """The determinant of each matrix."""
@@ -168,6 +169,7 @@ det.derivative(A=lambda F, grad, A, result: F.reshape(grad, (*grad.shape, 1, 1))
     namespace="torch.linalg",
     outputs=("sign", "logabsdet"),
     cases=[*INVERTED, *SINGULAR],
+    scratch=4.0,
 )
 def slogdet(xp: Any, A: Array) -> Any:
     """The sign of each determinant and the logarithm of its magnitude; 0 and -inf for a singular matrix."""

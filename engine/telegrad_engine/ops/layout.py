@@ -14,6 +14,7 @@ from ..specs import Spec, broadcast_shapes, infer_reshape, wrap_dim
 
 
 @composite(
+    may_alias=True,
     cases=[
         case(T(2, 6), 1, (2, 3)),
         case(T(6, 2), -2, (3, -1)),
@@ -21,7 +22,7 @@ from ..specs import Spec, broadcast_shapes, infer_reshape, wrap_dim
         case(T(2, 3), 1, (-1, -1)),
         case(T(), 0, (1,)),
         case(T(2, 3), 1, ()),
-    ]
+    ],
 )
 def unflatten(F: Any, input: Array, dim: Int, sizes: Ints) -> Any:
     """Dimension ``dim`` as several of ``sizes``, one of which may be -1."""
@@ -48,6 +49,7 @@ def _several(value: Any) -> tuple[int, ...]:
 
 
 @composite(
+    may_alias=True,
     aliases=("moveaxis",),
     cases=[
         case(T(2, 3, 4), 0, 2),
@@ -115,7 +117,8 @@ def rot90(F: Any, input: Array, k: Int = 1, dims: Ints = (0, 1)) -> Any:
 
 
 @composite(
-    cases=[case(T(3, 1), T(3, 4)), case(T(3), T(2, 3)), case(T(), T(2, 2)), case(T(1, 3), T(0, 3)), case(T(2), T(3))]
+    may_alias=True,
+    cases=[case(T(3, 1), T(3, 4)), case(T(3), T(2, 3)), case(T(), T(2, 2)), case(T(1, 3), T(0, 3)), case(T(2), T(3))],
 )
 def expand_as(F: Any, input: Array, other: Array) -> Any:
     """Dimensions of size 1 repeated, without copying, to the shape of ``other``."""
@@ -141,11 +144,16 @@ REPEATS = [case(T(2, 3), (2, 3)), case(T(3), (2, 1, 2)), case(T(), (2,)), case(T
 @op(_repeat_rule, cases=[*REPEATS, case(T(), ()), case(T(2, 3), (2,)), case(T(2), (-1,))])
 def repeat(xp: Any, input: Array, repeats: Ints) -> Any:
     """Copies of the tensor side by side: ``repeats`` along each dimension, new ones in front."""
+    if 0 in input.shape:  # NumPy takes no number of copies of nothing that an array could not have
+        shape = _repeat_rule(input, repeats).shape
+        return xp.zeros(shape, input.dtype)
     return xp.tile(input, repeats)
 
 
 def _repeat_grad(F: Any, grad: Any, input_shape: Any, repeats: Any) -> Any:
     sizes = (1,) * (len(repeats) - len(input_shape)) + input_shape
+    if 0 in sizes:
+        return F.new_zeros(grad, input_shape)
     blocks = F.reshape(grad, tuple(n for pair in zip(repeats, sizes, strict=True) for n in pair))
     return F.reshape(F.sum(blocks, tuple(range(0, 2 * len(sizes), 2))), input_shape)
 
@@ -189,6 +197,7 @@ def _roll_rule(input: Any, shifts: Any, dims: Any = ()) -> Spec:
         case(T(2, 3), (1, 2)),
         case(T(2, 3), 1, 2),
     ],
+    scratch=0.0,
 )
 def roll(xp: Any, input: Array, shifts: IntOrInts, dims: IntOrInts = ()) -> Any:
     """Moved by ``shifts`` along ``dims``, what leaves coming in at the other end; flattened if without ``dims``."""
@@ -257,6 +266,7 @@ def column_stack(F: Any, tensors: Arrays) -> Any:
 
 
 @composite(
+    may_alias=True,
     method=False,
     lists_outputs=True,
     cases=[case(T(2, 1), T(3)), case(T(2, 3), T(3)), case(T(), T(2), T(0, 1)), case(T(2)), case(T(2), T(3))],
@@ -268,6 +278,7 @@ def broadcast_tensors(F: Any, tensors: ManyArrays) -> Any:
 
 
 @composite(
+    may_alias=True,
     method=False,
     lists_outputs=True,
     cases=[

@@ -43,7 +43,7 @@ def poisson_nll_loss(
     return reduce_loss(F, losses, reduction)
 
 
-@op(lambda var: Spec(var.shape, var.dtype), internal=True, method=False)
+@op(lambda var: Spec(var.shape, var.dtype), internal=True, method=False, scratch=2.0)
 def checked_variance(xp: Any, var: Array) -> Any:
     """``var`` itself, if nothing in it is negative."""
     if xp.holds(xp.any(var < 0), False):
@@ -52,6 +52,12 @@ def checked_variance(xp: Any, var: Array) -> Any:
 
 
 checked_variance.derivative(var=lambda F, grad: grad)
+
+
+def _is_shared(sizes: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    """Whether a variance is one along a single dimension and there is one for each place in the others."""
+    differing = [n for n, m in zip(sizes, shape, strict=False) if n != m]
+    return len(sizes) == len(shape) and differing == [1]
 
 
 @composite(
@@ -85,7 +91,7 @@ def gaussian_nll_loss(
     if tuple(var.shape) != shape:
         if tuple(var.shape) == shape[:-1]:
             var = F.unsqueeze(var, -1)
-        elif tuple(var.shape)[:-1] != shape[:-1] or var.shape[-1] != 1:
+        elif not _is_shared(tuple(var.shape), shape):
             raise InvalidValue("var is of incorrect size")
     if not var.is_floating_point():
         raise DTypeMismatch(f"result type Float can't be cast to the desired output type {var.dtype.c_name}")

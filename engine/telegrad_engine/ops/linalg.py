@@ -117,6 +117,7 @@ def _matmul_node(node: Any) -> str:
         case(T(0, 3), T(3, 2)),
         case(T(2, 0), T(0, 3)),
     ],
+    scratch=0.0,
 )
 def matmul(xp: Any, input: Array, other: Array) -> Any:
     """The matrix product, with torch's rules for vectors and batches."""
@@ -151,7 +152,7 @@ def _mm_rule(input: Any, mat2: Any) -> Spec:
     return _matmul_rule(input, mat2)
 
 
-@op(_mm_rule, cases=[case(T(2, 3), T(3, 4)), case(T(0, 3), T(3, 4))])
+@op(_mm_rule, cases=[case(T(2, 3), T(3, 4)), case(T(0, 3), T(3, 4))], scratch=0.0)
 def mm(xp: Any, input: Array, mat2: Array) -> Any:
     """The product of two matrices."""
     return product(xp, input, mat2)
@@ -175,7 +176,7 @@ def _bmm_rule(input: Any, mat2: Any) -> Spec:
     return _matmul_rule(input, mat2)
 
 
-@op(_bmm_rule, cases=[case(T(5, 2, 3), T(5, 3, 4)), case(T(0, 2, 3), T(0, 3, 4))])
+@op(_bmm_rule, cases=[case(T(5, 2, 3), T(5, 3, 4)), case(T(0, 2, 3), T(0, 3, 4))], scratch=0.0)
 def bmm(xp: Any, input: Array, mat2: Array) -> Any:
     """The products of two batches of matrices."""
     return product(xp, input, mat2)

@@ -50,25 +50,6 @@ def weighted(F: Any, losses: Any, input: Any, weight: Any, reduction: str) -> An
     return F.sum(losses) / F.sum(weight) if reduction == "mean" else reduce_loss(F, losses, reduction)
 
 
-@composite(
-    namespace="torch.nn.functional",
-    cases=[
-        case(T(2, 3), T(2, 3)),
-        case(T(2, 3), T(2, 3), reduction="sum"),
-        case(T(3), T(3), reduction="none"),
-        case(T(), T()),
-        *[case(T(2, 3), T(2, 3), reduction=how, weight=T(2, 3, low=0.5)) for how in REDUCTIONS],
-        case(T(2, 3), T(2, 3), weight=T(2, 1)),
-    ],
-)
-def mse_loss(F: Any, input: Array, target: Array, *, reduction: Reduction = "mean", weight: Array = None) -> Any:
-    """The squared differences: their mean, weighted if there is a ``weight``, or as ``reduction`` says."""
-    if weight is None and not input.is_floating_point() and not target.is_floating_point():
-        raise NotImplementedForDType(f"\"mse_cpu\" not implemented for '{input.dtype.kernel_name}'")
-    losses = F.square(input - target)
-    return reduce_loss(F, losses, reduction) if weight is None else weighted(F, losses, input, weight, reduction)
-
-
 def _class_dim(ndim: int) -> int:
     return 0 if ndim == 1 else 1
 
@@ -126,14 +107,20 @@ CLASSES = [
 ]
 
 
-def _weights(xp: Any, input: Any, target: Any, weight: Any, ignore_index: int) -> tuple[Any, Any]:
-    """Targets safe to index with, and each one's weight, 0 where ignored."""
+def _kept_targets(xp: Any, input: Any, target: Any, ignore_index: int) -> tuple[Any, Any]:
+    """Which targets are not ignored, and all of them with 0 for the others. Raises for what is no class."""
     kept = target != ignore_index
     safe = xp.where(kept, target, 0)
     classes = input.shape[_class_dim(len(input.shape))]
     if any_outside(xp, safe, 0, classes):
-        wrong = int(safe.max()) if int(safe.max()) >= classes else int(safe.min())
+        wrong = next(int(i) for i in safe.reshape(-1).tolist() if not 0 <= i < classes)
         raise IndexOutOfRange(f"Target {wrong} is out of bounds.")
+    return kept, safe
+
+
+def _weights(xp: Any, input: Any, target: Any, weight: Any, ignore_index: int) -> tuple[Any, Any]:
+    """Targets safe to index with, and each one's weight, 0 where ignored."""
+    kept, safe = _kept_targets(xp, input, target, ignore_index)
     scale = kept.astype(input.dtype)
     return safe, scale if weight is None else scale * weight[safe]
 
@@ -142,7 +129,7 @@ def _is_plain(xp: Any, target: Any, input: Any, ignore_index: int) -> bool:
     """Whether every target is a class, and none can be the ignored one."""
     if not target.size:
         return False
-    least, most, classes = target.min(), target.max(), input.shape[_class_dim(input.ndim)]
+    least, most, classes = target.min(), target.max(), input.shape[_class_dim(len(input.shape))]
     plain = (least >= 0) & (most < classes)
     if 0 <= ignore_index < classes:
         plain = plain & ((least > ignore_index) | (most < ignore_index))
@@ -193,18 +180,31 @@ def nll_loss(
     total = xp.sum(losses)
     if reduction == "mean":
         weights = xp.sum(scale)
-        return total / weights, safe, scale / weights
+        # A mean over nothing is NaN, and its gradient 0, as in torch.
+        return total / weights, safe, scale / xp.where(weights == 0, xp.ones_like(weights), weights)
     return total, safe, scale
 
 
 def _nll_grad(F: Any, grad: Any, input_shape: Any, safe: Any, scale: Any) -> Any:
-    """Minus each target's weight at its class; ``scale`` holds the mean's division already."""
+    """Minus each target's weight at its class; ``scale`` holds the mean's division already.
+
+    A target that does not count has gradient 0, also where the incoming one is NaN, as after a mean over nothing.
+    """
     axis = _class_dim(len(input_shape))
+    share = F.where(scale == 0, 0.0, -grad * scale)
     if F.xp is not None:
         zeros = F.xp.zeros(input_shape, grad.dtype)
-        return F.xp.index_set(zeros, _at_class(F.xp, safe, len(input_shape)), -grad * scale)
-    spread = F.unsqueeze(-grad * scale, axis)
+        return F.xp.index_set(zeros, _at_class(F.xp, safe, len(input_shape)), share)
+    spread = F.unsqueeze(share, axis)
     return F.scatter(F.new_zeros(spread, input_shape), axis, F.unsqueeze(safe, axis), spread)
+
+
+@nll_loss.checks("target")
+def _check_targets(
+    xp: Any, input: Any, target: Any, _weight: Any = None, *, ignore_index: int = -100, **_: Any
+) -> None:
+    if not _is_plain(xp, target, input, ignore_index):
+        _kept_targets(xp, input, target, ignore_index)
 
 
 nll_loss.derivative(input=_nll_grad)
@@ -284,14 +284,17 @@ def _soft_cross_entropy(
             f"weight tensor of shape: {list(weight.shape)}"
         )
     if smoothing:
-        target = target * (1 - smoothing) + smoothing / classes
+        target = target * (1 - smoothing) + smoothing / max(classes, 1)
     losses = F.log_softmax(input, axis) * target
     if weight is not None:
         losses = losses * _along(F, weight, axis, len(input.shape))
     if reduction == "none":
         return -F.sum(losses, (axis,))
-    batch = max(math.prod(input.shape) // classes, 1) if reduction == "mean" else 1
-    return -F.sum(losses) / batch
+    if reduction == "sum":
+        return -F.sum(losses)
+    # No rows, or no classes: 0 / 0 as in torch.
+    rows = math.prod(n for d, n in enumerate(input.shape) if d != axis) if classes else 0
+    return -F.sum(losses) / rows
 
 
 def _along(F: Any, weight: Any, axis: int, ndim: int) -> Any:

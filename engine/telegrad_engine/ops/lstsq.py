@@ -85,6 +85,7 @@ def _rule(input: Any, b: Any, rcond: float | None = None, *, driver: str | None 
         case(T(values=TALL), T(3, 1, dtype="float16", constant=True)),
         case(T(3), T(3)),
     ],
+    scratch=4.0,
 )
 def lstsq(xp: Any, input: Array, b: Array, rcond: OptionalNumber = None, *, driver: OptionalStr = None) -> Any:
     """The X of smallest norm that minimises the norm of ``input @ X - b``.

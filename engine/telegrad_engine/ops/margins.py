@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from ..cases import I, T, case
-from ..dtypes import int64
+from ..dtypes import from_numpy, int64
 from ..errors import DTypeMismatch, InvalidOperation, InvalidValue, NotImplementedForDType, ShapeMismatch
 from ..params import Array, Bool, Int, Number, Reduction
 from ..registry import composite, op
-from ..specs import Size, Spec, check_keeps_shape, size_at
+from ..specs import Spec, check_keeps_shape, size_at, torch_size
 from .loss import check_reduction, reduce_loss
 
 # Distance ------------------------------------------------------------------------------------------------
@@ -67,7 +67,7 @@ def margin_ranking_loss(
     """What the difference, in the direction that ``target`` gives, lacks of ``margin``."""
     check_reduction(reduction)
     if not input1.dim() == input2.dim() == target.dim():
-        sizes = [repr(Size(x.shape)) for x in (input1, input2, target)]
+        sizes = [torch_size(x.shape) for x in (input1, input2, target)]
         raise ShapeMismatch(
             "margin_ranking_loss : All input tensors should have same dimension but got sizes: input1: "
             f"{sizes[0]}, input2: {sizes[1]}, target: {sizes[2]} "
@@ -125,8 +125,9 @@ def _check_classes(input: Any, target: Any, p: int, weight: Any) -> None:
     if not input.is_floating_point():
         kind = input.dtype.kernel_name
         raise NotImplementedForDType(f"\"multi_margin_loss_cpu_kernel\" not implemented for '{kind}'")
-    if weight is not None and weight.numel() != input.shape[-1]:
-        raise ShapeMismatch(f"inconsistent weight size, expected {input.shape[-1]} but got {list(weight.shape)}")
+    classes = input.shape[-1] if input.dim() else 1
+    if weight is not None and weight.numel() != classes:
+        raise ShapeMismatch(f"inconsistent weight size, expected {classes} but got {list(weight.shape)}")
     for x, expected in ((target, int64), (weight, input.dtype)):
         if x is not None and x.dtype is not expected:
             raise DTypeMismatch(f"expected scalar type {expected.kernel_name} but found {x.dtype.kernel_name}")
@@ -138,6 +139,8 @@ def _check_classes(input: Any, target: Any, p: int, weight: Any) -> None:
         *[case(T(4, 3), I(4, high=3), reduction=how) for how in REDUCTIONS],
         case(T(4, 3), I(4, high=3), 2, 0.5, T(3, low=0.5, constant=True)),
         case(T(3), T(values=1, dtype="int64")),
+        case(T(), T(values=0, dtype="int64")),
+        case(T(), T(1, values=[0], dtype="int64"), reduction="none"),
         case(T(4, 3), I(3, high=3)),
         case(T(4, 3), I(4, high=3), 3),
     ],
@@ -155,14 +158,14 @@ def multi_margin_loss(
     """What each other class comes nearer to the target's than ``margin``, to the power ``p``, over all classes."""
     check_reduction(reduction)
     _check_classes(input, target, p, weight)
-    rows = input if input.dim() == 2 else F.unsqueeze(input, 0)
+    rows = input if input.dim() == 2 else F.reshape(input, (1, -1))
     places = F.reshape(target, (-1, 1))
     lacking = F.clamp(margin - F.gather(rows, 1, places) + rows, min=0)
     lacking = lacking if p == 1 else lacking * lacking
     if weight is not None:
         lacking = lacking * F.unsqueeze(F.index_select(weight, 0, F.reshape(target, (-1,))), 1)
     losses = F.sum(F.scatter(lacking, 1, places, 0.0), (1,)) / rows.shape[1]
-    return reduce_loss(F, losses if input.dim() == 2 and target.dim() else F.squeeze(losses, 0), reduction)
+    return reduce_loss(F, losses if target.dim() else F.squeeze(losses, 0), reduction)
 
 
 def _check_labels(input: Any, target: Any) -> None:
@@ -179,10 +182,12 @@ def _check_labels(input: Any, target: Any) -> None:
 
 
 def _listed_rule(target: Any, classes: int) -> Spec:
+    if target.dtype != int64.numpy:
+        raise DTypeMismatch(f"expected scalar type Long but found {from_numpy(target.dtype).kernel_name}")
     return Spec(target.shape, int64.numpy)
 
 
-@op(_listed_rule, internal=True, method=False)
+@op(_listed_rule, internal=True, method=False, scratch=2.0)
 def listed(xp: Any, target: Array, classes: Int) -> Any:
     """1 for each of the classes that rows list before their first -1, else 0. Raises for what is no class."""
     if target.size and not -1 <= int(target.min()) <= int(target.max()) < classes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from typing import Any
 
@@ -11,7 +10,7 @@ from ..dtypes import bool_, int64
 from ..errors import DataDependentShape, InvalidOperation, ShapeMismatch
 from ..params import Array, Bool, Int, ManyArrays, Operand, OptionalInt
 from ..registry import composite, op
-from ..specs import Spec, check_size, size_at, wrap_dim
+from ..specs import Spec, size_at, wrap_dim
 
 
 @composite(
@@ -55,7 +54,11 @@ def bucketize(F: Any, input: Operand, boundaries: Array, *, out_int32: Bool = Fa
     return F.searchsorted(boundaries, input, out_int32=out_int32, right=right)
 
 
-@composite(method=False, cases=[case(T(2), T(3)), case(T(3)), case(T(2), T(0)), case(T(2), T(1), T(2)), case(T(2, 2))])
+@composite(
+    may_alias=True,
+    method=False,
+    cases=[case(T(2), T(3)), case(T(3)), case(T(2), T(0)), case(T(2), T(1), T(2)), case(T(2, 2))],
+)
 def cartesian_prod(F: Any, tensors: ManyArrays) -> Any:
     """A row for every way of taking one element of each vector."""
     for x in tensors:
@@ -73,7 +76,8 @@ def cartesian_prod(F: Any, tensors: ManyArrays) -> Any:
         case(T(4), 3),
         case(T(3), 2, True),
         case(T(3), r=1),
-        case(T(2, constant=True), 3),
+        case(T(2), 3),
+        case(T(0)),
         case(T(2, 2)),
         case(T(3), -1),
     ],
@@ -87,14 +91,10 @@ def combinations(F: Any, input: Array, r: Int = 2, with_replacement: Bool = Fals
     if not r:
         return F.new_zeros(input, (0,))
     n = input.shape[0]
-    count = math.comb(n + r - 1, r) if with_replacement and n else math.comb(n, r)
-    check_size((count, r), input._data.dtype)
-    if not count:
-        return F.new_zeros(input, (0, r))
-    choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
-    rows = list(choose(range(n), r))
-    taken = [F.cat([F.narrow(input, 0, row[i], 1) for row in rows]) for i in range(r)]
-    return F.stack(taken, 1)
+    if not n or (r > n and not with_replacement):
+        return F.reshape(F.index_select(input, 0, F.arange(0)), (0, r))
+    columns = F.unbind(F.combination_indices(n, r, with_replacement), 1)
+    return F.stack([F.index_select(input, 0, column) for column in columns], 1)
 
 
 @composite(cases=[case(T(2, 3, dtype="bool")), case(T(0, 3))])
@@ -114,6 +114,39 @@ def nonzero_as_tuple(F: Any, input: Array, *, as_tuple: Bool) -> Any:
     return F.unbind(places, 1) if as_tuple else places
 
 
+@composite(
+    key="where.condition",
+    method=False,
+    lists_outputs=True,
+    cases=[case(T(2, 3, dtype="bool")), case(T(2, 3)), case(T())],
+)
+def where_condition(F: Any, condition: Array) -> Any:
+    """The indices of the elements that are not zero, a vector a dimension."""
+    return F.nonzero(condition, as_tuple=True)
+
+
+def _nonzero_static_rule(input: Any, *, size: int, fill_value: int = -1) -> Spec:
+    if size < 0:
+        raise InvalidOperation("nonzero_static: 'size' must be an non-negative integer")
+    return Spec((size, len(input.shape)), int64.numpy)
+
+
+@op(
+    _nonzero_static_rule,
+    cases=[
+        case(T(3, values=[0, 1, 1], dtype="int64"), size=4),
+        case(T(3, values=[0, 1, 1], dtype="int64"), size=1, fill_value=7),
+        case(T(2, 2, values=[[0, 1], [1, 0]], dtype="int64"), size=3),
+        case(T(2), size=-1),
+    ],
+)
+def nonzero_static(xp: Any, input: Array, *, size: Int, fill_value: Int = -1) -> Any:
+    """The first ``size`` indices of elements that are not zero, a row each, and rows of ``fill_value`` after them."""
+    places = xp.argwhere(input)[:size]
+    rest = xp.full((size - places.shape[0], input.ndim), fill_value)
+    return xp.concatenate([places, rest], axis=0).astype(int64.numpy)
+
+
 def _runs_rule(input: Any, dim: int = 0) -> list[Spec]:
     if isinstance(input, Spec):
         raise DataDependentShape("the shape of unique_consecutive's result depends on the input's values")
@@ -121,7 +154,7 @@ def _runs_rule(input: Any, dim: int = 0) -> list[Spec]:
     return [Spec(input.shape, input.dtype), Spec((n,), int64.numpy), Spec((n,), int64.numpy)]
 
 
-@op(_runs_rule, method=False, internal=True, outputs=("values", "inverse", "counts"))
+@op(_runs_rule, method=False, internal=True, outputs=("values", "inverse", "counts"), scratch=4.0)
 def _runs(xp: Any, input: Array, dim: Int = 0) -> Any:
     """The slices along ``dim``, of equal neighbours one; the run that each belongs to; and how long each run is."""
     n = input.shape[dim]

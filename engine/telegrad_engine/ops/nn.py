@@ -19,7 +19,13 @@ def _no_bool(input: Any) -> None:
         raise InvalidOperation("Boolean inputs not supported for relu")
 
 
-@elementwise(functional=True, takes_inplace=True, guard=_no_bool, cases=[*unary(), case(T(3, values=[-1.0, 0.0, 2.0]))])
+@elementwise(
+    functional=True,
+    takes_inplace=True,
+    guard=_no_bool,
+    cases=[*unary(), case(T(3, values=[-1.0, 0.0, 2.0]))],
+    scratch=0.0,
+)
 def relu(xp: Any, input: Array) -> Any:
     """The input where positive, else 0; its slope at 0 is 0."""
     return xp.maximum(input, xp.zero(input))
@@ -28,7 +34,7 @@ def relu(xp: Any, input: Array) -> Any:
 relu.derivative(input=lambda F, grad, result: F.relu_backward(grad, result))
 
 
-@elementwise(internal=True, inplace=False, node="ThresholdBackwardBackward0", cases=[case(T(2, 3), T(2, 3))])
+@elementwise(private=True, inplace=False, node="ThresholdBackwardBackward0", cases=[case(T(2, 3), T(2, 3))])
 def relu_backward(xp: Any, grad_output: Array, result: Array) -> Any:
     """The gradient where relu let its input pass. An op, so that it requires grad when torch's does."""
     return grad_output * (result > xp.zero(result))

@@ -31,6 +31,7 @@ def _slopes_rule(input: Any, lower: float, upper: float) -> Spec:
     hidden=("slopes",),
     hidden_rule=lambda input, lower, upper: (Spec(input.shape, input.dtype),),
     node="RreluWithNoiseBackward0",
+    scratch=2.0,
 )
 def leaky_drawn(xp: Any, rng: Any, input: Array, lower: Number, upper: Number) -> Any:
     """The input where positive, else times a slope drawn for each element between ``lower`` and ``upper``."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from ..cases import T, case, reduction
@@ -11,6 +13,7 @@ from ..errors import DTypeMismatch, InvalidOperation, ShapeMismatch
 from ..params import Array, Bool, Number, NumberOrStr, OptionalDType, OptionalInts, OptionalNumber, Str
 from ..registry import composite, op
 from ..specs import Spec, reduced_shape, wrap_dims
+from .blocks import reduce_in_blocks
 from .reduce import accumulated_dtype, axes, reduced, restore, sum_rule
 
 # Norms ---------------------------------------------------------------------------------------------------
@@ -75,6 +78,8 @@ def _ungraded(ord: Any = 2, **_: Any) -> tuple[str, ...]:
         case(T(2, 3), dtype="int64"),
         case(T(2, 3), 2, (0, 0)),
     ],
+    scratch=2.0,
+    blocked=True,
 )
 def vector_norm(
     xp: Any,
@@ -86,20 +91,32 @@ def vector_norm(
     dtype: OptionalDType = None,
 ) -> Any:
     """The ``ord``-norm over ``dim``, or of all elements: ``sum(abs(input) ** ord) ** (1 / ord)``."""
-    input = widened(input if dtype is None else input.astype(dtype.numpy))
-    where = {"axis": axes(dim, input.ndim), "keepdims": keepdim}
+    kind = None if dtype is None else dtype.numpy
+    return norm_of(
+        xp, lambda x: widened(x if kind is None else x.astype(kind)), (input,), ord, axes(dim, input.ndim), keepdim
+    )
+
+
+def norm_of(
+    xp: Any, term: Callable[..., Any], arrays: Sequence[Any], ord: float, axis: tuple[int, ...], keepdim: bool = False
+) -> Any:
+    """The ``ord``-norm of ``term(*arrays)`` over ``axis``; large arrays are taken in blocks."""
+
+    def reduced(reduction: Any, size: Callable[[Any], Any]) -> Any:
+        return reduce_in_blocks(xp, reduction, lambda *parts: size(term(*parts)), arrays, axis, keepdim)
+
     if ord == 2:
-        return xp.sqrt(xp.sum(input * input, **where))
+        return xp.sqrt(reduced(xp.sum, lambda x: x * x))
     if ord == 0:
-        return xp.sum(input != 0, **where).astype(input.dtype)
+        return reduced(xp.sum, lambda x: (x != 0).astype(x.dtype))
     if math.isinf(ord):
-        return (xp.max if ord > 0 else xp.min)(xp.abs(input), **where)
+        return reduced(xp.max if ord > 0 else xp.min, xp.abs)
     if ord == 1:
-        return xp.sum(xp.abs(input), **where)
-    return xp.sum(xp.abs(input) ** float(ord), **where) ** (1 / ord)
+        return reduced(xp.sum, xp.abs)
+    return reduced(xp.sum, lambda x: xp.abs(x) ** float(ord)) ** (1 / ord)
 
 
-def _vector_norm_grad(F: Any, grad: Any, input: Any, result: Any, ord: float, dim: Any, keepdim: bool) -> Any:
+def vector_norm_grad(F: Any, grad: Any, input: Any, result: Any, ord: float, dim: Any, keepdim: bool) -> Any:
     """sgn(x) (abs(x) / norm) ** (ord - 1), and 0 where that is undefined."""
     if _ungraded(ord):
         return None
@@ -119,7 +136,7 @@ def _vector_norm_grad(F: Any, grad: Any, input: Any, result: Any, ord: float, di
     return powers * F.where(norm == 0, 0.0, grad / F.pow(norm, ord - 1))
 
 
-vector_norm.derivative(input=_vector_norm_grad)
+vector_norm.derivative(input=vector_norm_grad)
 
 
 @composite(
@@ -244,14 +261,19 @@ def _nansum_rule(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: A
         case(T(2, 3, dtype="bool")),
         case(T(2, 3), ()),
     ],
+    scratch=3.0,
+    blocked=True,
 )
 def nansum(
     xp: Any, input: Array, dim: OptionalInts = None, keepdim: Bool = False, *, dtype: OptionalDType = None
 ) -> Any:
     """The sum over ``dim``, or over everything, NaN counting as 0."""
-    present = xp.where(input == input, input, xp.zeros((), input.dtype)).astype(accumulated_dtype(input, dtype))
-    present = widened(present)
-    return xp.sum(present, axis=axes(dim, input.ndim), keepdims=keepdim)
+    kind = accumulated_dtype(input, dtype)
+
+    def present(x: Any) -> Any:
+        return widened(xp.where(x == x, x, xp.zeros((), x.dtype)).astype(kind))
+
+    return reduce_in_blocks(xp, xp.sum, present, (input,), axes(dim, input.ndim), keepdim)
 
 
 nansum.derivative(
@@ -293,7 +315,10 @@ def nanmean(
         case(T(3), 1),
         case(T(3), (0, 0)),
     ],
+    scratch=2.0,
+    blocked=True,
 )
 def count_nonzero(xp: Any, input: Array, dim: OptionalInts = None) -> Any:
     """How many elements are not zero over ``dim``, or in all."""
-    return xp.sum(input != 0, axis=axes(dim, input.ndim), dtype=int64.numpy)
+    count = partial(xp.sum, dtype=int64.numpy)
+    return reduce_in_blocks(xp, count, lambda x: x != 0, (input,), axes(dim, input.ndim))

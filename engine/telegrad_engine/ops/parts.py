@@ -42,16 +42,25 @@ def _join(join: Any, tensors: Any, dim: int) -> Any:
         return join([x.astype(dtype) for x in tensors], axis=dim)
 
 
+def _is_skipped(shape: Any) -> bool:
+    """Whether ``cat`` leaves out a tensor: a vector without elements goes with tensors of any dimensions."""
+    return tuple(shape) == (0,)
+
+
 def _cat_rule(tensors: Any, dim: int = 0) -> Spec:
     if not tensors:
         raise InvalidValue("torch.cat(): expected a non-empty list of Tensors")
     for i, x in enumerate(tensors):
         if not x.shape:
             raise ShapeMismatch(f"zero-dimensional tensor (at position {i}) cannot be concatenated")
-    first = tensors[0].shape
+    given = [i for i, x in enumerate(tensors) if not _is_skipped(x.shape)]
+    if not given:
+        return Spec((0,), _joined_dtype(tensors))
+    first = tensors[given[0]].shape
     axis = wrap_dim(dim, len(first))
     total = 0
-    for i, x in enumerate(tensors):
+    for i in given:
+        x = tensors[i]
         if len(x.shape) != len(first):
             raise ShapeMismatch(f"Tensors must have same number of dimensions: got {len(first)} and {len(x.shape)}")
         for d, (a, b) in enumerate(zip(first, x.shape, strict=True)):
@@ -73,17 +82,30 @@ def _cat_rule(tensors: Any, dim: int = 0) -> Spec:
         case([T(2, 3), T(2, 1), T(2, 2)], dim=-1),
         case([T(0, 3), T(2, 3)]),
         case([T(3)]),
+        case([T(0), T(2, 3)], 1),
+        case([T(2, 3), T(0), T(1, 3)]),
+        case([T(0), T(0)], dim=1),
+        case([T(0), T(3, dtype="float64")]),
+        case([T(0, 0), T(1, 2)], 1),
     ],
     aliases=("concat", "concatenate"),
+    scratch=0.0,
 )
 def cat(xp: Any, tensors: Arrays, dim: Int = 0) -> Any:
     """The tensors joined along ``dim``."""
-    return _join(xp.concatenate, tensors, dim)
+    given = [x for x in tensors if x.shape != (0,)]
+    if len(given) == len(tensors):
+        return _join(xp.concatenate, tensors, dim)
+    dtype = _joined_dtype(tensors)
+    return _join(xp.concatenate, given, dim).astype(dtype, copy=False) if given else xp.zeros((0,), dtype)
 
 
 def _cat_grad(F: Any, grad: Any, tensors_shape: Any, dim: int) -> list[Any]:
     parts, start = [], 0
     for shape in tensors_shape:
+        if _is_skipped(shape):
+            parts.append(F.new_zeros(grad, (0,)))
+            continue
         size = shape[dim]
         parts.append(F.narrow(grad, dim, start, size))
         start += size
@@ -111,6 +133,7 @@ def _stack_rule(tensors: Any, dim: int = 0) -> Spec:
     _stack_rule,
     method=False,
     cases=[case([T(2, 3), T(2, 3)]), case([T(2), T(2), T(2)], dim=-1), case([T(), T()]), case([T(0)])],
+    scratch=0.0,
 )
 def stack(xp: Any, tensors: Arrays, dim: Int = 0) -> Any:
     """The tensors, all of one shape, along a new dimension."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
+from ..cancellation import check_cancelled
 from ..cases import I, T, case
 from ..dtypes import from_numpy, int32, int64, is_floating
 from ..errors import (
@@ -43,6 +45,7 @@ def _logspace_rule(start: Any, end: Any, steps: int, base: float = 10.0, *, dtyp
         case(0, 2, 4, 0.0),
         case(0, 2, -3),
     ],
+    scratch=4.0,
 )
 def logspace(
     xp: Any, start: Number, end: Number, steps: Int, base: Number = 10.0, *, dtype: OptionalDType = None
@@ -72,10 +75,34 @@ def _triangle(name: str, lower: bool) -> Any:
     return rule
 
 
-def _runs(rows: Any, starts: Any, counts: Any) -> Any:
+BLOCK = 2**20
+"""Elements that are written at a time: other threads run in between, and nothing else of that size is in memory."""
+
+
+def _runs(rows: Any, starts: Any, counts: Any, dtype: Any) -> Any:
     """The rows and columns of so many neighbours in each row: (2, n), without a mask of all elements."""
-    columns = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts - starts, counts)
-    return np.stack((np.repeat(rows, counts), columns))
+    ends = np.cumsum(counts)
+    total = int(ends[-1]) if len(ends) else 0
+    result = np.empty((2, total), dtype)
+    first = 0
+    for last in _block_ends(ends):
+        check_cancelled()
+        block = slice(first, last)
+        start, end = int(ends[first] - counts[first]), int(ends[last - 1])
+        here = counts[block]
+        result[0, start:end] = np.repeat(rows[block], here)
+        result[1, start:end] = np.arange(start, end) - np.repeat(ends[block] - here - starts[block], here)
+        first = last
+    return result
+
+
+def _block_ends(ends: Any) -> Iterator[int]:
+    """Where to cut rows that end at these positions, so that each part has some BLOCK elements."""
+    first = before = 0
+    while first < len(ends):
+        last = max(int(np.searchsorted(ends, before + BLOCK, side="right")), first + 1)
+        yield last
+        first, before = last, int(ends[last - 1])
 
 
 INDICES = [
@@ -93,17 +120,53 @@ INDICES = [
 @op(_triangle("tril_indices", True), factory=True, cases=INDICES)
 def tril_indices(xp: Any, row: Int, col: Int, offset: Int = 0, *, dtype: OptionalDType = None) -> Any:
     """The rows and columns of the elements of a lower triangle: (2, n)."""
-    rows = np.arange(min(max(-offset, 0), row), row)
+    offset = min(max(offset, -row), col)  # beyond, an offset changes nothing, and might not fit an int64
+    rows = np.arange(min(max(-offset, 0), row), row if col else 0)
     counts = np.minimum(rows + offset + 1, col)
-    return xp.asarray(_runs(rows, np.zeros_like(rows), counts)).astype(int64.numpy if dtype is None else dtype.numpy)
+    return xp.asarray(_runs(rows, np.zeros_like(rows), counts, int64.numpy if dtype is None else dtype.numpy))
 
 
 @op(_triangle("triu_indices", False), factory=True, cases=INDICES)
 def triu_indices(xp: Any, row: Int, col: Int, offset: Int = 0, *, dtype: OptionalDType = None) -> Any:
     """The rows and columns of the elements of an upper triangle: (2, n)."""
-    rows = np.arange(max(min(row, col - offset), 0))
+    offset = min(max(offset, -row), col)
+    rows = np.arange(max(min(row, col - offset), 0) if col else 0)
     starts = np.maximum(rows + offset, 0)
-    return xp.asarray(_runs(rows, starts, col - starts)).astype(int64.numpy if dtype is None else dtype.numpy)
+    return xp.asarray(_runs(rows, starts, col - starts, int64.numpy if dtype is None else dtype.numpy))
+
+
+def _choices(n: int, r: int, with_replacement: bool) -> int:
+    """How many ways there are to choose ``r`` of ``n``, or a number that is larger than any size."""
+    total = n + r - 1 if with_replacement else n
+    fewer = min(r, total - r)
+    return math.comb(total, r) if fewer < 64 or not n else 2**63
+
+
+def _combinations_rule(n: int, r: int, with_replacement: bool) -> Spec:
+    if n < 0 or r < 1:
+        raise InvalidOperation(f"combinations: Expect a non-negative number, but got {min(n, r)}")
+    return sized("combinations", (_choices(n, r, with_replacement), r), int64)
+
+
+@op(
+    _combinations_rule,
+    internal=True,
+    factory=True,
+    method=False,
+    scratch=lambda n, r, with_replacement: 8 * _choices(n, r, with_replacement) * (r + 6),
+    cases=[],
+)
+def combination_indices(xp: Any, n: Int, r: Int, with_replacement: Bool) -> Any:
+    """The positions of each choice of ``r`` of ``n`` elements, a row a choice, in lexicographic order."""
+    if not _choices(n, r, with_replacement):
+        return xp.zeros((0, r), int64.numpy)
+    chosen = np.arange(n)[:, None]
+    for _ in range(1, r):
+        # Each row goes on with every position after its last one, or from that one on.
+        starts = chosen[:, -1] + (not with_replacement)
+        earlier, last = _runs(np.arange(len(chosen)), starts, n - starts, int64.numpy)
+        chosen = np.concatenate([chosen[earlier], last[:, None]], axis=1)
+    return xp.asarray(chosen)
 
 
 def _one_hot_rule(input: Any, num_classes: int = -1) -> Spec:
@@ -138,13 +201,18 @@ def _one_hot_rule(input: Any, num_classes: int = -1) -> Spec:
 def one_hot(xp: Any, input: Array, num_classes: Int = -1) -> Any:
     """A 1 in the place that each class names, among zeros, in a new last dimension."""
     n = _one_hot_rule(input, num_classes).shape[-1]
-    if input.size and int(input.min()) < 0:
-        raise InvalidOperation("Class values must be non-negative.")
-    if input.size and int(input.max()) >= n:
-        raise InvalidOperation("Class values must be smaller than num_classes.")
+    _check_classes(xp, input, num_classes=n)
     if not input.size:
         return xp.zeros((*input.shape, n), int64.numpy)
     return (xp.expand_dims(input, -1) == xp.arange(n)).astype(int64.numpy)
+
+
+@one_hot.checks("input")
+def _check_classes(xp: Any, input: Any, *, num_classes: int = -1) -> None:
+    if input.size and int(input.min()) < 0:
+        raise InvalidOperation("Class values must be non-negative.")
+    if input.size and num_classes >= 0 and int(input.max()) >= num_classes:
+        raise InvalidOperation("Class values must be smaller than num_classes.")
 
 
 # Draws ---------------------------------------------------------------------------------------------------
@@ -167,7 +235,7 @@ def _normal_size_rule(mean: float, std: float, size: Any, *, dtype: Any = None) 
     return spec
 
 
-@op(_normal_size_rule, key="normal.size", random=True, factory=True, cases=[])
+@op(_normal_size_rule, key="normal.size", random=True, factory=True, cases=[], scratch=4.0)
 def normal_size(xp: Any, rng: Any, mean: Number, std: Number, size: Ints, *, dtype: OptionalDType = None) -> Any:
     """Normal numbers of one mean and deviation."""
     return (mean + std * rng.standard_normal(size)).astype(default_float() if dtype is None else dtype.numpy)
@@ -182,7 +250,7 @@ def _normal_rule(mean: Any, std: Any = 1.0) -> Spec:
     return Spec(broadcast_shapes(*[x.shape for x in given]), given[0].dtype)
 
 
-@op(_normal_rule, random=True, method=False, cases=[])
+@op(_normal_rule, random=True, method=False, cases=[], scratch=4.0)
 def normal(xp: Any, rng: Any, mean: Operand, std: Operand = 1.0) -> Any:
     """Normal numbers, each of its own mean or deviation."""
     if is_array(std) and std.size and float(std.min()) < 0:
@@ -212,7 +280,7 @@ def _multinomial_rule(input: Any, num_samples: int, replacement: bool = False) -
     return Spec((*input.shape[:-1], num_samples), int64.numpy)
 
 
-@op(_multinomial_rule, random=True, cases=[])
+@op(_multinomial_rule, random=True, cases=[], scratch=14.0)
 def multinomial(xp: Any, rng: Any, input: Array, num_samples: Int, replacement: Bool = False) -> Any:
     """Positions in each row, drawn with the probabilities that it is proportional to."""
     weights = input.astype("float64")

@@ -10,8 +10,8 @@ from ..dtypes import from_numpy, int64
 from ..errors import DTypeMismatch, IndexOutOfRange, InvalidOperation, ShapeMismatch
 from ..params import Array, Bool, Int, OptionalInt, Str
 from ..registry import composite, op
-from ..specs import Spec, broadcast_shapes, wrap_dim
-from .places import any_outside, check_within, padded_to, places, source
+from ..specs import Spec, broadcast_shapes, size_at, wrap_dim
+from .places import any_outside, check_along, padded_to, places, source
 from .scatter import scatter
 
 
@@ -43,11 +43,16 @@ def _take_rule(input: Any, index: Any) -> Spec:
 )
 def take(xp: Any, input: Array, index: Array) -> Any:
     """The elements at ``index``, as if ``input`` were a vector."""
-    size = input.size
+    _check_taken(xp, input, index)
+    return xp.reshape(input, (-1,))[index]
+
+
+@take.checks("index")
+def _check_taken(xp: Any, input: Any, index: Any) -> None:
+    size = math.prod(input.shape)
     if any_outside(xp, index, -size, size):
         wrong = int(index.max()) if int(index.max()) >= size else int(index.min())
         raise IndexOutOfRange(f"out of range: tried to access index {wrong} on a tensor of {size} elements.")
-    return xp.reshape(input, (-1,))[index]
 
 
 take.derivative(
@@ -83,6 +88,7 @@ def take_along_dim(F: Any, input: Array, indices: Array, dim: OptionalInt = None
             f"{ndim} dimensions for input, and {len(indices.shape)} dimensions for indices"
         )
     axis = wrap_dim(dim, ndim)
+    size_at(input.shape, dim)
     lone = tuple(1 if d == axis else n for d, n in enumerate(input.shape))
     shape = broadcast_shapes(lone, tuple(1 if d == axis else n for d, n in enumerate(indices.shape)))
     sizes = [(*shape[:axis], x.shape[axis], *shape[axis + 1 :]) for x in (input, indices)]
@@ -136,13 +142,14 @@ _PLACES = [
         case(T(2, 3), 0, T(1, 2, values=[[1, 0]], dtype="int64"), T(2, 3), "sum"),
         case(T(3), 0, I(2, high=3), T(2, dtype="bool"), "sum"),
     ],
+    scratch=3.0,
 )
 def scatter_reduce(
     xp: Any, input: Array, dim: Int, index: Array, src: Array, reduce: Str, *, include_self: Bool = True
 ) -> Any:
     """``input`` with ``src`` reduced into it along ``dim`` where ``index`` says."""
     axis = dim % max(input.ndim, 1)
-    check_within(xp, index, input.shape[axis] if input.ndim else 1, axis)
+    check_along(xp, input, index, dim=dim)
     if not index.size:
         return xp.copy(input)
     at = places(xp, index, axis)
@@ -153,6 +160,9 @@ def scatter_reduce(
     counts = xp.index_add(xp.full(input.shape, int(include_self)), at, 1)
     counts = xp.maximum(counts, 1)
     return result // counts if input.dtype.kind in "iu" else (result / counts).astype(input.dtype)
+
+
+scatter_reduce.checks("index")(lambda xp, input, index, src, **attrs: check_along(xp, input, index, **attrs))
 
 
 @scatter_reduce.joint_derivative

@@ -19,6 +19,12 @@ def check_within(xp: Any, index: Any, size: int, axis: int) -> None:
         raise IndexOutOfBounds(f"index {wrong} is out of bounds for dimension {axis} with size {size}")
 
 
+def check_along(xp: Any, input: Any, index: Any, *, dim: int, **_: Any) -> None:
+    """Raise unless every index is within ``input`` along ``dim``."""
+    axis = dim % max(len(input.shape), 1)
+    check_within(xp, index, input.shape[axis] if input.shape else 1, axis)
+
+
 def places(xp: Any, index: Any, axis: int) -> tuple[Any, ...]:
     """The index arrays that name where each element of ``index`` goes."""
     grids = []
@@ -38,4 +44,6 @@ def padded_to(F: Any, grad: Any, shape: tuple[int, ...]) -> Any:
     """Zeros for the elements of a source larger than its index."""
     if tuple(grad.shape) == shape:
         return grad
+    if 0 in grad.shape:  # of an index without elements, whose dimensions need not be the source's
+        return F.new_zeros(grad, shape)
     return F.getitem_scatter(grad, shape, tuple(("slice", 0, n, 1) for n in grad.shape))

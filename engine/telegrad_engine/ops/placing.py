@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..cases import I, T, case
-from ..dtypes import from_numpy, int32, int64
+from ..dtypes import element, from_numpy, int32, int64
 from ..errors import (
     DTypeMismatch,
     IndexOutOfBounds,
@@ -31,6 +31,12 @@ def _check_bounds(
     if any_outside(xp, index, least, size):
         wrong = int(index.max()) if int(index.max()) >= size else int(index.min())
         raise error(f"{name}index {wrong} is out of bounds for dimension {dim} with size {size}")
+
+
+def _extent(input: Any, dim: int) -> tuple[int, int]:
+    """The size of ``input``, as a vector if it has no dimensions, along ``dim``, and that dimension from the first."""
+    shape = input.shape or (1,)
+    return shape[dim], dim % len(shape)
 
 
 def _along(xp: Any, input: Any, dim: int, index: Any) -> tuple[Any, Any]:
@@ -98,17 +104,24 @@ def _index_add_rule(input: Any, dim: int, index: Any, source: Any, *, alpha: Any
         case(T(3), 0, I(1, 2, high=3), T(2)),
         case(T(3), 0, I(1, high=3), T(1, dtype="bool")),
     ],
+    scratch=2.0,
 )
 def index_add(xp: Any, input: Array, dim: Int, index: Array, source: Array, *, alpha: Number = 1) -> Any:
     """``input`` with ``alpha`` times the slices of ``source`` added along ``dim`` at ``index``."""
     whole, place = _along(xp, input, dim, index)
-    if whole.ndim == 1 and any_outside(xp, index, 0, whole.shape[0]):
-        raise IndexOutOfRange("index out of range in self")
-    _check_bounds(xp, index, whole.shape[dim], dim % whole.ndim, IndexOutOfBounds)
+    _check_added(xp, input, index, source, dim=dim)
     added = source if source.ndim else xp.reshape(source, (1,))
     if alpha != 1:
         added = (added * alpha).astype(input.dtype)
     return xp.reshape(xp.index_add(whole, place, added), input.shape)
+
+
+@index_add.checks("index")
+def _check_added(xp: Any, input: Any, index: Any, _source: Any, *, dim: int, **_: Any) -> None:
+    size, axis = _extent(input, dim)
+    if len(input.shape) < 2 and any_outside(xp, index, 0, size):
+        raise IndexOutOfRange("index out of range in self")
+    _check_bounds(xp, index, size, axis, IndexOutOfBounds)
 
 
 index_add.derivative(
@@ -168,8 +181,14 @@ def _index_copy_rule(input: Any, dim: int, index: Any, source: Any) -> Spec:
 def index_copy(xp: Any, input: Array, dim: Int, index: Array, source: Array) -> Any:
     """``input`` with the slices of ``source`` written along ``dim`` at ``index``."""
     whole, place = _along(xp, input, dim, index)
-    _check_bounds(xp, index, whole.shape[dim], dim % whole.ndim, IndexOutOfRange, "index_copy_(): ")
+    _check_copied(xp, input, index, source, dim=dim)
     return xp.reshape(xp.index_set(whole, place, source), input.shape)
+
+
+@index_copy.checks("index")
+def _check_copied(xp: Any, input: Any, index: Any, _source: Any, *, dim: int) -> None:
+    size, axis = _extent(input, dim)
+    _check_bounds(xp, index, size, axis, IndexOutOfRange, "index_copy_(): ")
 
 
 index_copy.derivative(
@@ -209,8 +228,16 @@ def _index_fill_rule(input: Any, dim: int, index: Any, value: Any) -> Spec:
 def index_fill(xp: Any, input: Array, dim: Int, index: Array, value: Operand) -> Any:
     """``input`` with ``value`` in the slices along ``dim`` at ``index``."""
     whole, place = _along(xp, input, dim, index)
-    _check_bounds(xp, index, whole.shape[dim], dim % whole.ndim, IndexOutOfRange, least=-whole.shape[dim])
+    _check_filled(xp, input, index, value, dim=dim)
+    if not hasattr(value, "dtype"):
+        value = element(value, input.dtype)
     return xp.reshape(xp.index_set(whole, place, value), input.shape)
+
+
+@index_fill.checks("index")
+def _check_filled(xp: Any, input: Any, index: Any, _value: Any, *, dim: int) -> None:
+    size, axis = _extent(input, dim)
+    _check_bounds(xp, index, size, axis, IndexOutOfRange, least=-size)
 
 
 def _index_filled(F: Any, grad: Any, dim: int, index: Any) -> Any:

@@ -6,6 +6,7 @@ import itertools
 import math
 from typing import Any
 
+from ..cancellation import check_cancelled
 from ..cases import T, case
 from ..dtypes import int64, is_floating, uint8
 from ..errors import InvalidOperation, NotImplementedForDType, ShapeMismatch
@@ -42,8 +43,18 @@ def _first_inside(xp: Any, windows: Windows, counts: Shape) -> Any:
     return number
 
 
+def _largest_scratch(input: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> int:
+    """The bytes of a padded input, and of what a comparison of all windows makes."""
+    padded = zip(input.shape[-len(kernel_size) :], kernel_size, padding, dilation, strict=True)
+    sizes = [n + 2 * p + d * k for n, k, p, d in padded]
+    result, taps = _largest_rule(input, kernel_size, stride, padding, dilation, ceil_mode)
+    planes = planes_of(input.shape, len(kernel_size))
+    return int(planes * math.prod(sizes) * input.dtype.itemsize + 4 * result.nbytes + 4 * taps.nbytes)
+
+
 @op(
     _largest_rule,
+    scratch=_largest_scratch,
     internal=True,
     method=False,
     outputs=("result", "taps"),
@@ -73,6 +84,7 @@ def _compared(xp: Any, views: Any, kernel: Shape, first: Any, nans: bool) -> tup
     for number, at in enumerate(itertools.product(*map(range, kernel))):
         if not number:
             continue
+        check_cancelled()
         value = xp.ascontiguousarray(views[(..., *at)])
         better = value > result
         if nans:
@@ -122,14 +134,15 @@ largest.derivative(input=_largest_grad)
 
 
 def _places_rule(taps: Any, sizes: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any) -> Spec:
+    ndim = len(sizes)
+    if len(taps.shape) < ndim or any(len(numbers) != ndim for numbers in (kernel_size, stride, padding, dilation)):
+        raise ShapeMismatch("window_places(): there must be one number for each of the last dimensions")
+    if min((*kernel_size, 1)) < 1 or taps.dtype.kind not in "iu":
+        raise ShapeMismatch("window_places(): windows must have elements, and their numbers must be integers")
     return Spec(taps.shape, int64.numpy)
 
 
-@op(
-    _places_rule,
-    internal=True,
-    method=False,
-)
+@op(_places_rule, internal=True, method=False, scratch=2.0)
 def window_places(
     xp: Any, taps: Array, sizes: Ints, kernel_size: Ints, stride: Ints, padding: Ints, dilation: Ints
 ) -> Any:

@@ -128,6 +128,8 @@ def _check_windows(windows: Windows) -> None:
 def pooled(name: str, input: Any, windows: Windows) -> Spec:
     """The spec of what is pooled, once all is checked; the texts are PyTorch's."""
     shape, ndim = list(input.shape), len(windows.kernel)
+    if ndim not in NUMBERS or any(len(numbers) != ndim for numbers in windows[:4]):
+        raise ShapeMismatch(f"{name}: windows must have as many sizes, strides, paddings and dilations: 1 to 3")
     _check_windows(windows)
     _check_shape(name, shape, ndim)
     counts = windows.counts(shape[-ndim:])

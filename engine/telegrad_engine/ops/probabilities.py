@@ -9,7 +9,7 @@ from ..dtypes import bool_, from_numpy, is_floating
 from ..errors import DTypeMismatch, InvalidOperation, InvalidValue, NotImplementedForDType, ShapeMismatch
 from ..params import Array, Bool, Int, Number, Reduction
 from ..registry import composite, op
-from ..specs import Size, Spec, broadcast_shapes, check_keeps_shape
+from ..specs import Spec, broadcast_shapes, check_keeps_shape, torch_size
 from .arithmetic import BOOL_SUBTRACTED
 from .loss import check_reduction, reduce_loss
 from .regression import reduce_losses, share
@@ -26,8 +26,8 @@ def _binary_rule(input: Any, target: Any, weight: Any = None, *, reduction: str 
     check_reduction(reduction)
     if input.shape != target.shape:
         raise InvalidValue(
-            f"Using a target size ({Size(target.shape)!r}) that is different to the input size "
-            f"({Size(input.shape)!r}) is deprecated. Please ensure they have the same size."
+            f"Using a target size ({torch_size(target.shape)}) that is different to the input size "
+            f"({torch_size(input.shape)}) is deprecated. Please ensure they have the same size."
         )
     if weight is not None:
         broadcast_shapes(input.shape, weight.shape)
@@ -61,6 +61,7 @@ def _chances(*shape: int) -> T:
         case(_chances(2, 3), _chances(2, 3), T(2, constant=True)),
         case(_chances(2, 3), _chances(2, 3), T(3)),
     ],
+    scratch=2.0,
 )
 def binary_cross_entropy(
     xp: Any, input: Array, target: Array, weight: Array = None, *, reduction: Reduction = "mean"
@@ -95,7 +96,7 @@ def _logits_rule(
     check_reduction(reduction)
     if input.shape != target.shape:
         raise InvalidValue(
-            f"Target size ({Size(target.shape)!r}) must be the same as input size ({Size(input.shape)!r})"
+            f"Target size ({torch_size(target.shape)}) must be the same as input size ({torch_size(input.shape)})"
         )
     if not is_floating(input.dtype):
         raise NotImplementedForDType(f"\"log_sigmoid_cpu\" not implemented for '{_kind(input)}'")
@@ -128,6 +129,7 @@ def _logits_rule(
         case(T(2, 3), _chances(2, 3), pos_weight=T(2, constant=True)),
         case(T(2, 3), _chances(2, 3), T(3)),
     ],
+    scratch=3.0,
 )
 def binary_cross_entropy_with_logits(
     xp: Any,

@@ -151,6 +151,7 @@ def _cross_rule(input: Any, other: Any, *, dim: int = -1) -> Spec:
         case(T(2, 3), T(3)),
         case(T(2, 3), T(2, 3), dim=2),
     ],
+    scratch=1.25,
 )
 def linalg_cross(xp: Any, input: Array, other: Array, *, dim: Int = -1) -> Any:
     """The cross product of vectors of three along ``dim``."""
@@ -269,7 +270,11 @@ def _trace_rule(input: Any) -> Spec:
     return Spec((), input.dtype if input.dtype in FLOATING else int64.numpy)
 
 
-@op(_trace_rule, cases=[case(T(3, 3)), case(T(2, 3)), case(T(0, 3)), case(T(2, 2, dtype="int32")), case(T(3))])
+@op(
+    _trace_rule,
+    cases=[case(T(3, 3)), case(T(2, 3)), case(T(0, 3)), case(T(2, 2, dtype="int32")), case(T(3))],
+    scratch=3.0,
+)
 def trace(xp: Any, input: Array) -> Any:
     """The sum of the diagonal of a matrix."""
     return xp.asarray(xp.trace(widened(input.astype(_trace_rule(input).dtype))))

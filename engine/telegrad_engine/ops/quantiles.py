@@ -85,6 +85,7 @@ def _ungraded(interpolation: str = "linear", **_: Any) -> tuple[str, ...]:
         case(T(3), T(1, 1)),
         case(T(3, dtype="float32"), T(2, dtype="float64", low=0.0, high=1.0)),
     ],
+    scratch=4.0,
 )
 def quantile(
     xp: Any,
@@ -193,6 +194,7 @@ GAPS = T(2, 4, values=[[math.nan, 1.0, 3.0, 2.0], [4.0, math.nan, 7.0, math.nan]
         case(T(0, 3), 0.5),
         case(T(3), 1.5),
     ],
+    scratch=4.0,
 )
 def nanquantile(
     xp: Any,

@@ -31,13 +31,13 @@ def uniform_numbers(xp: Any, rng: Any, size: Any, dtype: Any) -> Any:
     return xp.asarray(rng.integers(0, steps, size) / steps).astype(dtype)
 
 
-@op(_floating_size("rand", "check_uniform_bounds"), random=True, factory=True, cases=[])
+@op(_floating_size("rand", "check_uniform_bounds"), random=True, factory=True, cases=[], scratch=4.0)
 def rand(xp: Any, rng: Any, size: Ints, *, dtype: OptionalDType = None) -> Any:
     """Uniform numbers from [0, 1)."""
     return uniform_numbers(xp, rng, size, default_float() if dtype is None else dtype.numpy)
 
 
-@op(_floating_size("randn", "normal_kernel_cpu"), random=True, factory=True, cases=[])
+@op(_floating_size("randn", "normal_kernel_cpu"), random=True, factory=True, cases=[], scratch=4.0)
 def randn(xp: Any, rng: Any, size: Ints, *, dtype: OptionalDType = None) -> Any:
     """Normal numbers of mean 0 and deviation 1."""
     return xp.asarray(rng.standard_normal(size)).astype(default_float() if dtype is None else dtype.numpy)
@@ -50,13 +50,13 @@ def _like_rule(input: Any, *, dtype: Any = None) -> Spec:
     return Spec(input.shape, wanted.numpy)
 
 
-@op(_like_rule, random=True, method=False, factory=True, cases=[])
+@op(_like_rule, random=True, method=False, factory=True, cases=[], scratch=4.0)
 def rand_like(xp: Any, rng: Any, input: Array, *, dtype: OptionalDType = None) -> Any:
     """Uniform numbers from [0, 1) in the shape of another tensor."""
     return uniform_numbers(xp, rng, input.shape, input.dtype if dtype is None else dtype.numpy)
 
 
-@op(_like_rule, random=True, method=False, factory=True, cases=[])
+@op(_like_rule, random=True, method=False, factory=True, cases=[], scratch=4.0)
 def randn_like(xp: Any, rng: Any, input: Array, *, dtype: OptionalDType = None) -> Any:
     """Normal numbers in the shape of another tensor."""
     return xp.asarray(rng.standard_normal(input.shape)).astype(input.dtype if dtype is None else dtype.numpy)
@@ -68,7 +68,7 @@ def _randint_rule(low: int, high: int, size: Any, *, dtype: Any = None) -> Spec:
     return sized("randint", size, int64 if dtype is None else dtype)
 
 
-@op(_randint_rule, random=True, factory=True, cases=[], method=False)
+@op(_randint_rule, random=True, factory=True, cases=[], method=False, scratch=4.0)
 def randint(xp: Any, rng: Any, low: Int, high: Int, size: Ints, *, dtype: OptionalDType = None) -> Any:
     """Whole numbers from ``low`` up to but without ``high``."""
     return xp.asarray(rng.integers(low, high, size)).astype(int64.numpy if dtype is None else dtype.numpy)
@@ -80,17 +80,64 @@ def randint(xp: Any, rng: Any, low: Int, high: Int, size: Ints, *, dtype: Option
     random=True,
     factory=True,
     cases=[],
+    scratch=4.0,
 )
 def randint_high(xp: Any, rng: Any, high: Int, size: Ints, *, dtype: OptionalDType = None) -> Any:
     """Whole numbers from 0 up to but without ``high``."""
     return xp.asarray(rng.integers(0, high, size)).astype(int64.numpy if dtype is None else dtype.numpy)
 
 
+def _randint_like_rule(input: Any, low: int, high: int, *, dtype: Any = None) -> Spec:
+    return _randint_rule(low, high, input.shape, dtype=from_numpy(input.dtype) if dtype is None else dtype)
+
+
+@op(_randint_like_rule, key="randint_like.low", random=True, method=False, factory=True, cases=[])
+def randint_like_low(xp: Any, rng: Any, input: Array, low: Int, high: Int, *, dtype: OptionalDType = None) -> Any:
+    """Whole numbers from ``low`` up to but without ``high``, in the shape of another tensor."""
+    return xp.asarray(rng.integers(low, high, input.shape)).astype(input.dtype if dtype is None else dtype.numpy)
+
+
+@op(
+    lambda input, high, *, dtype=None: _randint_like_rule(input, 0, high, dtype=dtype),
+    random=True,
+    method=False,
+    factory=True,
+    cases=[],
+)
+def randint_like(xp: Any, rng: Any, input: Array, high: Int, *, dtype: OptionalDType = None) -> Any:
+    """Whole numbers from 0 up to but without ``high``, in the shape of another tensor."""
+    return xp.asarray(rng.integers(0, high, input.shape)).astype(input.dtype if dtype is None else dtype.numpy)
+
+
+def _poisson_rule(input: Any) -> Spec:
+    if not is_floating(input.dtype):
+        kind = from_numpy(input.dtype).kernel_name
+        raise NotImplementedForDType(f"\"poisson_cpu\" not implemented for '{kind}'")
+    return Spec(input.shape, input.dtype)
+
+
+MAX_RATE = 9e18
+"""The rate up to which numbers of events fit an int64."""
+
+
+@op(_poisson_rule, random=True, method=False, cases=[])
+def poisson(xp: Any, rng: Any, input: Array) -> Any:
+    """Numbers of events whose expected number ``input`` gives for each element."""
+    if input.size and float(input.min()) < 0:
+        raise InvalidOperation("invalid Poisson rate, expected rate to be non-negative")
+    if input.size and not float(input.max()) < MAX_RATE:
+        raise InvalidOperation(f"poisson: the expected number of events must be below {MAX_RATE:.0e}")
+    return xp.asarray(rng.poisson(xp.download(input) if hasattr(xp, "download") else input)).astype(input.dtype)
+
+
+poisson.derivative(input=lambda F, grad: F.zeros_like(grad))
+
+
 def _randperm_rule(n: int) -> Spec:
     return sized("randperm", (n,), int64)
 
 
-@op(_randperm_rule, random=True, factory=True, cases=[])
+@op(_randperm_rule, random=True, factory=True, cases=[], scratch=4.0)
 def randperm(xp: Any, rng: Any, n: Int) -> Any:
     """The numbers 0 to n - 1 in random order."""
     return xp.asarray(rng.permutation(n)).astype(int64.numpy)
@@ -103,7 +150,7 @@ def _bernoulli_rule(input: Any) -> Spec:
     return Spec(input.shape, input.dtype)
 
 
-@op(_bernoulli_rule, random=True, cases=[])
+@op(_bernoulli_rule, random=True, cases=[], scratch=4.0)
 def bernoulli(xp: Any, rng: Any, input: Array) -> Any:
     """Ones with the probability that ``input`` gives for each element, else zeros."""
     if input.size and (float(input.min()) < 0 or float(input.max()) > 1):
@@ -132,6 +179,7 @@ def _drop_rule(input: Any, p: float) -> Spec:
     hidden=("mask",),
     hidden_rule=lambda input, p: (Spec(input.shape, input.dtype),),
     node="MulBackward0",
+    scratch=4.0,
 )
 def drop(xp: Any, rng: Any, input: Array, p: Number) -> Any:
     """Each element zeroed with probability ``p``, the rest scaled by 1 / (1 - p)."""
@@ -144,6 +192,7 @@ drop.derivative(input=lambda F, grad, mask: grad * mask)
 
 
 @composite(
+    may_alias=True,
     namespace="torch.nn.functional",
     takes_inplace=True,
     cases=[

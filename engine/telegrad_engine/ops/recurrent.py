@@ -85,6 +85,8 @@ def _stacked(
         if dropout and train and number < num_layers - 1:
             output = F.dropout(output, dropout, True)
     finals = tuple(F.stack(states, 0) for states in zip(*ends, strict=True))
+    if not bidirectional and len(hx) == 1:
+        output = F.clone(output)  # may be modified in place: the layer saved its own; torch's LSTM saves its output
     return (F.transpose(output, 0, 1) if batch_first else output, *finals)
 
 

@@ -48,6 +48,14 @@ def _step(
     return tuple(after)
 
 
+def _apart(F: Any, states: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The states with the first, of which the layer keeps the memory for its derivative, in memory of its own.
+
+    It may then be modified in place, as torch's; an Elman network's may not, there as here.
+    """
+    return (F.clone(states[0]), *states[1:])
+
+
 @composite(
     method=False,
     outputs=("h", "c"),
@@ -69,7 +77,7 @@ def lstm_cell(
     _check_input(input, w_ih)
     _check_weights(4, w_ih, w_hh)
     _check_states(input, hx, w_hh)
-    return _step(F, lstm_direction(F), input, tuple(hx), Direction(w_ih, w_hh, b_ih, b_hh))
+    return _apart(F, _step(F, lstm_direction(F), input, tuple(hx), Direction(w_ih, w_hh, b_ih, b_hh)))
 
 
 @composite(
@@ -85,7 +93,7 @@ def gru_cell(F: Any, input: Array, hx: Array, w_ih: Array, w_hh: Array, b_ih: Ar
     _check_input(input, w_ih)
     _check_states(input, (hx,), w_hh)
     _check_weights(3, w_ih, w_hh)
-    return _step(F, gru_direction(F), input, (hx,), Direction(w_ih, w_hh, b_ih, b_hh))[0]
+    return _apart(F, _step(F, gru_direction(F), input, (hx,), Direction(w_ih, w_hh, b_ih, b_hh)))[0]
 
 
 def _elman(F: Any, nonlinearity: str, input: Any, hx: Any, own: Direction) -> Any:

@@ -29,7 +29,7 @@ def _rnn_rule(
     return Spec((*projected.shape[:2], weight.shape[1]), projected.dtype)
 
 
-@op(_rnn_rule, internal=True, method=False, node="RnnLayerBackward0")
+@op(_rnn_rule, internal=True, method=False, node="RnnLayerBackward0", scratch=2.0)
 def rnn_layer(
     xp: Any,
     projected: Array,
@@ -85,6 +85,7 @@ def _gru_hidden(projected: Any, hidden: Any, weight: Any, bias: Any = None, reve
     node="GruLayerBackward0",
     hidden=("gates", "recalled"),
     hidden_rule=_gru_hidden,
+    scratch=2.0,
 )
 def gru_layer(
     xp: Any, projected: Array, hidden: Array, weight: Array, bias: Array = None, reverse: Bool = False
@@ -179,6 +180,7 @@ def _lstm_hidden(
     outputs=("result", "last"),
     hidden=("gates", "cells"),
     hidden_rule=_lstm_hidden,
+    scratch=2.0,
 )
 def lstm_layer(
     xp: Any,

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
+from ..cancellation import check_cancelled
 from ..dtypes import FLOATING, from_numpy
 from ..errors import DTypeMismatch, InvalidOperation, ShapeMismatch
 from ..specs import expanded_shape
 from .linalg import linear_rule
 
 
-def steps_of(length: int, reverse: bool) -> range:
-    """The places in the order of the steps."""
-    return range(length - 1, -1, -1) if reverse else range(length)
+def steps_of(length: int, reverse: bool) -> Iterator[int]:
+    """The places in the order of the steps, each unless the program is cancelled."""
+    for place in range(length - 1, -1, -1) if reverse else range(length):
+        check_cancelled()
+        yield place
 
 
 def by_place(steps: list[Any], reverse: bool) -> list[Any]:
@@ -22,6 +26,8 @@ def by_place(steps: list[Any], reverse: bool) -> list[Any]:
 
 def check_layer(gates: int, projected: Any, hidden: Any, weight: Any, bias: Any, whole: bool = False) -> None:
     """Refuse what does not fit together; whole numbers too unless ``whole``."""
+    if len(projected.shape) != 3 or len(hidden.shape) != 2 or len(weight.shape) != 2:
+        raise ShapeMismatch("a layer takes gates (T, N, G), a state (N, H) and a weight (G, H)")
     if not projected.shape[0]:
         raise InvalidOperation("Expected sequence length to be larger than 0 in RNN")
     if projected.dtype not in FLOATING and not whole:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..cases import T, case, reduction
-from ..dtypes import bool_, float32, from_numpy, int64, is_floating, widened
+from ..dtypes import LOW, bool_, float32, from_numpy, int64, is_floating, widened
 from ..errors import (
     DTypeMismatch,
     NotImplementedForDType,
@@ -27,6 +27,7 @@ from ..specs import (
     wrap_dim,
     wrap_dims,
 )
+from .blocks import reduce_in_blocks
 
 # How sizes and dtypes come about -------------------------------------------------------------------------
 
@@ -96,14 +97,19 @@ def _by_dim(name: str) -> Callable[[Any], str]:
         case(T(2, 3), dtype="float64"),
         case(T(2, 3, 4), dim=()),
     ],
+    scratch=0.0,
 )
 def sum_(xp: Any, input: Array, dim: OptionalInts = None, keepdim: Bool = False, *, dtype: OptionalDType = None) -> Any:
     """The sum over ``dim``, or over everything. Integers and bools sum in int64."""
-    if dtype is not None:
-        input = input.astype(dtype.numpy)
-    elif input.dtype.kind in "biu":
-        input = input.astype(int64.numpy)
-    return xp.sum(widened(input), axis=axes(dim, input.ndim), keepdims=keepdim)
+    return _sum(xp, input, dim, keepdim, accumulated_dtype(input, dtype))
+
+
+def _sum(xp: Any, input: Any, dim: Any, keepdim: bool, kind: Any) -> Any:
+    """The sum in the dtype ``kind``, one of LOW in float32. What has to be cast is cast a block at a time."""
+    axis = axes(dim, input.ndim)
+    if input.dtype == kind and kind not in LOW:
+        return xp.sum(input, axis=axis, keepdims=keepdim)
+    return reduce_in_blocks(xp, xp.sum, lambda x: widened(x.astype(kind)), (input,), axis, keepdim)
 
 
 sum_.derivative(input=lambda F, grad, input_shape, dim, keepdim: restore(F, grad, input_shape, dim, keepdim))
@@ -132,9 +138,7 @@ def _over(grad: Any, n: int) -> Any:
 @op(_mean_rule, node=_by_dim("Mean"), cases=[*reduction(), case(T(2, 3, dtype="int64"), dtype="float32")])
 def mean(xp: Any, input: Array, dim: OptionalInts = None, keepdim: Bool = False, *, dtype: OptionalDType = None) -> Any:
     """The mean over ``dim``, or over everything."""
-    if dtype is not None:
-        input = input.astype(dtype.numpy)
-    total = xp.sum(widened(input), axis=axes(dim, input.ndim), keepdims=keepdim)
+    total = _sum(xp, input, dim, keepdim, input.dtype if dtype is None else dtype.numpy)
     return xp.true_divide(total, count(input.shape, dim), dtype=total.dtype)
 
 
@@ -156,11 +160,13 @@ mean.derivative(
         case(T(7)),
         case(T(5, values=[0.0, 1.0, 2.0, 0.0, 3.0])),
     ],
+    scratch=1.25,
+    blocked=True,
 )
 def prod(xp: Any, input: Array, *, dtype: OptionalDType = None) -> Any:
     """The product of all elements."""
     wanted = accumulated_dtype(input, dtype)
-    return xp.prod(widened(input.astype(wanted)))
+    return reduce_in_blocks(xp, xp.prod, lambda x: widened(x.astype(wanted)), (input,))
 
 
 def _products_of_others(F: Any, x: Any) -> Any:
@@ -260,17 +266,24 @@ def _logsumexp_rule(input: Any, dim: Any, keepdim: bool = False) -> Spec:
         case(T(2, 2, values=[[-math.inf, -math.inf], [-math.inf, 1.0]]), 1),
         case(T(3, values=[1000.0, 1000.0, -1000.0]), 0),
     ],
+    scratch=3.0,
+    blocked=True,
 )
 def logsumexp(xp: Any, input: Array, dim: Ints, keepdim: Bool = False) -> Any:
     """``log(sum(exp(input)))`` over ``dim`` without overflow; -inf where all elements are."""
-    input = widened(input) if is_floating(input.dtype) else input.astype(float32.numpy)
-    axis = axes(dim, input.ndim)
-    top = xp.zero(input)
+    axis, wide = axes(dim, input.ndim), _computed
+    top = xp.zeros((), float32.numpy)
     if math.prod(input.shape):  # else there is no largest
-        top = xp.max(input, axis=axis, keepdims=True)
+        top = wide(xp.max(input, axis=axis, keepdims=True))
         top = xp.where(xp.isfinite(top), top, xp.zero(top))
-    result = xp.log(xp.sum(xp.exp(input - top), axis=axis, keepdims=True)) + top
+    total = reduce_in_blocks(xp, xp.sum, lambda x, top: xp.exp(wide(x) - top), (input, top), axis, True)
+    result = xp.log(total) + top
     return result if keepdim else xp.squeeze(result, axis)
+
+
+def _computed(x: Any) -> Any:
+    """What exponentials are computed of: whole numbers and dtypes of LOW precision as float32."""
+    return widened(x) if is_floating(x.dtype) else x.astype(float32.numpy)
 
 
 def _logsumexp_grad(F: Any, grad: Any, input: Any, result: Any, dim: Any, keepdim: bool) -> Any:

@@ -6,12 +6,14 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from ..admission import BLOCK
 from ..cases import T, case
-from ..dtypes import from_numpy, is_floating
-from ..errors import DTypeMismatch, InvalidOperation, NotImplementedForDType
+from ..dtypes import from_numpy, is_floating, widened
+from ..errors import DTypeMismatch, InvalidOperation, InvalidValue, NotImplementedForDType
 from ..params import Array, Number, Reduction
 from ..registry import common_dtype, composite, op
-from ..specs import Spec, broadcast_shapes
+from ..specs import Spec, broadcast_axes, broadcast_shapes
+from .blocks import reduce_in_blocks
 from .loss import check_reduction, check_weighted, reduce_loss, weighted
 
 
@@ -20,6 +22,14 @@ def reduce_losses(xp: Any, losses: Any, reduction: str) -> Any:
     if reduction == "none":
         return losses
     return xp.sum(losses) / losses.size if reduction == "mean" else xp.sum(losses)
+
+
+def _reduce_pairs(xp: Any, losses: Callable[[Any, Any], Any], input: Any, target: Any, reduction: str) -> Any:
+    """The array ``losses(input, target)`` as it is, its mean or its sum, which are taken in blocks."""
+    if reduction == "none":
+        return losses(input, target)
+    total = reduce_in_blocks(xp, xp.sum, losses, (input, target))
+    return total / math.prod(broadcast_shapes(input.shape, target.shape)) if reduction == "mean" else total
 
 
 def share(grad: Any, losses_shape: Any, reduction: str) -> Any:
@@ -51,6 +61,75 @@ def l1_loss(F: Any, input: Array, target: Array, *, reduction: Reduction = "mean
     """The absolute differences: their mean, weighted if there is a ``weight``, or as ``reduction`` says."""
     losses = F.abs(input - target)
     return reduce_loss(F, losses, reduction) if weight is None else weighted(F, losses, input, weight, reduction)
+
+
+@composite(
+    namespace="torch.nn.functional",
+    cases=[
+        case(T(2, 3), T(2, 3)),
+        case(T(2, 3), T(2, 3), reduction="sum"),
+        case(T(3), T(3), reduction="none"),
+        case(T(), T()),
+        *WEIGHED,
+    ],
+)
+def mse_loss(F: Any, input: Array, target: Array, *, reduction: Reduction = "mean", weight: Array = None) -> Any:
+    """The squared differences: their mean, weighted if there is a ``weight``, or as ``reduction`` says."""
+    if weight is None and not input.is_floating_point() and not target.is_floating_point():
+        raise NotImplementedForDType(f"\"mse_cpu\" not implemented for '{input.dtype.kernel_name}'")
+    if weight is None and reduction in ("mean", "sum") and input.dtype is target.dtype and _is_large(input, target):
+        return F.squared_errors(input, target, reduction=reduction)
+    losses = F.square(input - target)
+    return reduce_loss(F, losses, reduction) if weight is None else weighted(F, losses, input, weight, reduction)
+
+
+def _is_large(input: Any, target: Any) -> bool:
+    """Whether there are too many differences for a block."""
+    return math.prod(broadcast_shapes(input.shape, target.shape)) * int(input.dtype.itemsize) > BLOCK
+
+
+def _squared_errors_rule(input: Any, target: Any, *, reduction: str = "mean") -> Spec:
+    broadcast_shapes(input.shape, target.shape)
+    if reduction not in ("mean", "sum"):
+        raise InvalidValue(f"{reduction} is not a valid value for reduction")
+    if not is_floating(input.dtype) or input.dtype != target.dtype:
+        raise DTypeMismatch("squared_errors(): input and target must have one floating point dtype")
+    return Spec((), input.dtype)
+
+
+@op(
+    _squared_errors_rule,
+    internal=True,
+    method=False,
+    node="MseLossBackward0",
+    scratch=2.0,
+    blocked=True,
+)
+def squared_errors(xp: Any, input: Array, target: Array, *, reduction: Reduction = "mean") -> Any:
+    """The mean or the sum of the squared differences of large tensors, in blocks."""
+
+    def squares(input: Any, target: Any) -> Any:
+        gaps = widened(input) - widened(target)
+        return gaps * gaps
+
+    return _reduce_pairs(xp, squares, input, target, reduction)
+
+
+def _squared_errors_grad(F: Any, grad: Any, input: Any, target: Any, reduction: str) -> Any:
+    """Twice the differences; for an input that was broadcast they are summed in blocks."""
+    shape = broadcast_shapes(input.shape, target.shape)
+    factor = share(2 * grad, shape, reduction)
+    if F.xp is None or shape == input.shape:
+        return (input - target) * factor
+    axis = broadcast_axes(input.shape, shape)
+    gaps = reduce_in_blocks(F.xp, F.xp.sum, lambda x, y: widened(x) - widened(y), (input, target), axis, True)
+    return F.xp.reshape(gaps, input.shape) * factor
+
+
+squared_errors.derivative(
+    input=_squared_errors_grad,
+    target=lambda F, grad, input, target, reduction: _squared_errors_grad(F, grad, target, input, reduction),
+)
 
 
 def _pair_rule(kernel: str, check: Callable[[float], None], promotes: bool) -> Callable[..., Spec]:
@@ -87,13 +166,17 @@ def _check_beta(beta: float = 1.0) -> None:
         case(T(3), T(3, values=[0.5, 0.0, -3.0]), beta=0.0),
         case(T(2), T(2), beta=-1.0),
     ],
+    scratch=3.0,
+    blocked=True,
 )
 def smooth_l1_loss(xp: Any, input: Array, target: Array, *, reduction: Reduction = "mean", beta: Number = 1.0) -> Any:
     """Half the squared differences over ``beta`` where they are below ``beta``, else the absolute ones less a half."""
-    sizes = xp.absolute(input - target)
-    if beta:
-        sizes = xp.where(sizes < beta, 0.5 * sizes * sizes / beta, sizes - 0.5 * beta)
-    return reduce_losses(xp, sizes, reduction)
+
+    def losses(input: Any, target: Any) -> Any:
+        sizes = xp.absolute(input - target)
+        return xp.where(sizes < beta, 0.5 * sizes * sizes / beta, sizes - 0.5 * beta) if beta else sizes
+
+    return _reduce_pairs(xp, losses, input, target, reduction)
 
 
 def _smooth_grad(F: Any, grad: Any, input: Any, target: Any, reduction: str, beta: float) -> Any:
@@ -119,11 +202,17 @@ def _check_delta(delta: float = 1.0) -> None:
     method=False,
     node="HuberLossBackward0",
     common=common_dtype,
+    scratch=2.0,
+    blocked=True,
 )
 def huber_losses(xp: Any, input: Array, target: Array, *, reduction: Reduction = "mean", delta: Number = 1.0) -> Any:
     """Half the squared differences up to ``delta``, from there on linear (Huber 1964)."""
-    sizes = xp.absolute(input - target)
-    return reduce_losses(xp, xp.where(sizes <= delta, 0.5 * sizes * sizes, delta * (sizes - 0.5 * delta)), reduction)
+
+    def losses(input: Any, target: Any) -> Any:
+        sizes = xp.absolute(input - target)
+        return xp.where(sizes <= delta, 0.5 * sizes * sizes, delta * (sizes - 0.5 * delta))
+
+    return _reduce_pairs(xp, losses, input, target, reduction)
 
 
 def _huber_grad(F: Any, grad: Any, input: Any, target: Any, reduction: str, delta: float) -> Any:

@@ -63,6 +63,7 @@ def lp_pool3d(
 
 
 @composite(
+    may_alias=True,
     namespace="torch.nn.functional",
     cases=[
         case(T(2, 5, 3, dtype="float32"), 3),

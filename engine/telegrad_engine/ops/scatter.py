@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from ..cases import I, T, case
-from ..dtypes import int32, int64
+from ..dtypes import element, int32, int64
 from ..errors import (
     DTypeMismatch,
     InvalidOperation,
@@ -23,11 +23,11 @@ from ..specs import (
     Spec,
     wrap_dim,
 )
-from .places import check_within, padded_to, places, source
+from .places import check_along, padded_to, places, source
 
 
 def _check_index(name: str, what: str, shape: Any, index: Any) -> None:
-    if index.dtype != int64.numpy and index.dtype != int32.numpy:
+    if math.prod(index.shape) and index.dtype != int64.numpy and index.dtype != int32.numpy:
         raise DTypeMismatch(f"{name}(): Expected dtype int32/int64 for index")
     if math.prod(index.shape) and len(index.shape) != len(shape) and (shape or len(index.shape) > 1):
         raise ShapeMismatch(f"Index tensor must have the same number of dimensions as {what} tensor")
@@ -60,12 +60,16 @@ def _corner(xp: Any, array: Any, shape: Any, axis: int) -> Any:
         case(T(3, 4), 0, I(2, 3, high=3)),
         case(T(3), -1, I(5, high=3)),
         case(T(3, 4), 1, I(0, 2, high=4)),
+        case(T(5), 0, T(0, dtype="bool")),
+        case(T(5), 0, T(2, 0, dtype="int64")),
+        case(T(), 0, I(1, high=0)),
+        case(T(), 0, I(high=0)),
     ],
 )
 def gather(xp: Any, input: Array, dim: Int, index: Array, *, sparse_grad: Bool = False) -> Any:
     """Along ``dim``, the elements that ``index`` names."""
     axis = dim % max(input.ndim, 1)
-    check_within(xp, index, input.shape[axis] if input.ndim else 1, axis)
+    check_along(xp, input, index, dim=dim)
     if not input.ndim:
         return xp.broadcast_to(input, index.shape)
     if not index.size:
@@ -73,6 +77,7 @@ def gather(xp: Any, input: Array, dim: Int, index: Array, *, sparse_grad: Bool =
     return xp.take_along_axis(_corner(xp, input, index.shape, axis), index, axis=axis)
 
 
+gather.checks("index")(check_along)
 gather.derivative(
     input=lambda F, grad, input_shape, dim, index: F.scatter_add(F.new_zeros(grad, input_shape), dim, index, grad)
 )
@@ -98,10 +103,19 @@ def _scatter_rule(input: Any, dim: int, index: Any, src: Any) -> Spec:
     return Spec(input.shape, input.dtype)
 
 
+def _as_vectors(xp: Any, input: Any, *others: Any) -> tuple[Any, ...]:
+    """The arrays; as vectors where ``input`` has no dimensions, or where one of the others has none."""
+    if input.ndim and all(x.ndim for x in others):
+        return input, *others
+    return tuple(xp.reshape(x, (-1,)) for x in (input, *others))
+
+
 SCATTERS = [
     case(T(3, 4), 1, T(3, 2, values=[[0, 3], [1, 2], [2, 0]], dtype="int64"), T(3, 2)),
     case(T(3, 4), 0, T(1, 4, values=[[0, 2, 1, 0]], dtype="int64"), T(2, 4)),
     case(T(5), -1, T(3, values=[4, 0, 2], dtype="int64"), T(3)),
+    case(T(), 0, T(1, values=[0], dtype="int64"), T(1)),
+    case(T(), 0, T(values=0, dtype="int64"), T()),
 ]
 
 
@@ -109,12 +123,14 @@ SCATTERS = [
 def scatter(xp: Any, input: Array, dim: Int, index: Array, src: Array) -> Any:
     """``input`` with ``src`` written along ``dim`` where ``index`` says."""
     axis = dim % max(input.ndim, 1)
-    check_within(xp, index, input.shape[axis] if input.ndim else 1, axis)
+    check_along(xp, input, index, dim=dim)
     if not index.size:
         return xp.copy(input)
-    return xp.index_set(input, places(xp, index, axis), source(src, index))
+    flat, index, src = _as_vectors(xp, input, index, src)
+    return xp.reshape(xp.index_set(flat, places(xp, index, axis), source(src, index)), input.shape)
 
 
+scatter.checks("index")(lambda xp, input, index, src, **attrs: check_along(xp, input, index, **attrs))
 scatter.derivative(
     input=lambda F, grad, dim, index: F.scatter_value(grad, dim, index, 0.0),
     src=lambda F, grad, dim, index, src_shape: padded_to(F, F.gather(grad, dim, index), src_shape),
@@ -131,25 +147,30 @@ scatter.derivative(
 def scatter_value(xp: Any, input: Array, dim: Int, index: Array, value: Number) -> Any:
     """``input`` with a number written along ``dim`` where ``index`` says."""
     axis = dim % max(input.ndim, 1)
-    check_within(xp, index, input.shape[axis] if input.ndim else 1, axis)
+    check_along(xp, input, index, dim=dim)
     if not index.size:
         return xp.copy(input)
-    return xp.index_set(input, places(xp, index, axis), value)
+    flat, index = _as_vectors(xp, input, index)
+    value = element(value, input.dtype)
+    return xp.reshape(xp.index_set(flat, places(xp, index, axis), value), input.shape)
 
 
+scatter_value.checks("index")(check_along)
 scatter_value.derivative(input=lambda F, grad, dim, index: F.scatter_value(grad, dim, index, 0.0))
 
 
-@op(_scatter_rule, inplace=True, cases=[*SCATTERS, case(T(3, 4), 1, I(3, 6, high=4), T(3, 6))])
+@op(_scatter_rule, inplace=True, cases=[*SCATTERS, case(T(3, 4), 1, I(3, 6, high=4), T(3, 6))], scratch=1.25)
 def scatter_add(xp: Any, input: Array, dim: Int, index: Array, src: Array) -> Any:
     """``input`` with ``src`` added along ``dim`` where ``index`` says; repeated indices add up."""
     axis = dim % max(input.ndim, 1)
-    check_within(xp, index, input.shape[axis] if input.ndim else 1, axis)
+    check_along(xp, input, index, dim=dim)
     if not index.size:
         return xp.copy(input)
-    return xp.index_add(input, places(xp, index, axis), source(src, index))
+    flat, index, src = _as_vectors(xp, input, index, src)
+    return xp.reshape(xp.index_add(flat, places(xp, index, axis), source(src, index)), input.shape)
 
 
+scatter_add.checks("index")(lambda xp, input, index, src, **attrs: check_along(xp, input, index, **attrs))
 scatter_add.derivative(
     input=lambda F, grad: grad,
     src=lambda F, grad, dim, index, src_shape: padded_to(F, F.gather(grad, dim, index), src_shape),

@@ -82,6 +82,7 @@ STEPS = T(4, values=[1.0, 3.0, 3.0, 7.0])
         case(T(0), T(2)),
         case(STEPS, T(0)),
     ],
+    scratch=5.0,
 )
 def searchsorted(
     xp: Any,

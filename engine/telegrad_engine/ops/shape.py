@@ -43,7 +43,13 @@ RESHAPES = [
 ]
 
 
-@op(_reshape_rule, view=True, node="ViewBackward0", cases=RESHAPES)
+def _copied(input: Any, shape: Any) -> int:
+    """The bytes of a copy, where the layout may not allow a view."""
+    flags = getattr(input, "flags", None)
+    return 0 if flags is None or flags.c_contiguous else int(input.nbytes)
+
+
+@op(_reshape_rule, view=True, may_copy=True, node="ViewBackward0", scratch=_copied, cases=RESHAPES)
 def reshape(xp: Any, input: Array, shape: Ints) -> Any:
     """The same elements in another shape; one size may be -1. A view where the layout allows."""
     return xp.reshape(input, shape)
@@ -67,13 +73,14 @@ for _reshaping in (reshape, view):
 
 
 @composite(
+    may_alias=True,
     cases=[
         case(T(2, 3, 4)),
         case(T(2, 3, 4), 1),
         case(T(2, 3, 4), start_dim=0, end_dim=1),
         case(T()),
         case(T(0, 3)),
-    ]
+    ],
 )
 def flatten(F: Any, input: Array, start_dim: Int = 0, end_dim: Int = -1) -> Any:
     """The dimensions from ``start_dim`` to ``end_dim`` as one."""
@@ -252,7 +259,7 @@ def _flip_rule(input: Any, dims: Any) -> Spec:
     return Spec(input.shape, input.dtype)
 
 
-@op(_flip_rule, cases=[case(T(2, 3), (0,)), case(T(2, 3), (0, -1)), case(T(0, 3), (0,))])
+@op(_flip_rule, cases=[case(T(2, 3), (0,)), case(T(2, 3), (0, -1)), case(T(0, 3), (0,))], scratch=0.0)
 def flip(xp: Any, input: Array, dims: Ints) -> Any:
     """The order along ``dims`` reversed."""
     return xp.flip(input, dims if input.ndim else ()).copy()
@@ -276,13 +283,19 @@ TRIANGLES = [case(T(3, 3)), case(T(2, 3), 1), case(T(2, 3, 4), diagonal=-1), cas
 @op(_tri_rule("tril"), inplace=True, cases=[*TRIANGLES, case(T(3))])
 def tril(xp: Any, input: Array, diagonal: Int = 0) -> Any:
     """The lower triangle of each matrix, the rest zeros."""
-    return xp.tril(input, diagonal)
+    return xp.tril(input, _reach(input, diagonal))
 
 
 @op(_tri_rule("triu"), inplace=True, cases=[*TRIANGLES, case(T(3))])
 def triu(xp: Any, input: Array, diagonal: Int = 0) -> Any:
     """The upper triangle of each matrix, the rest zeros."""
-    return xp.triu(input, diagonal)
+    return xp.triu(input, _reach(input, diagonal))
+
+
+def _reach(input: Any, diagonal: int) -> int:
+    """The diagonal, or the first one outside of the matrix: a number beyond might not fit an int64."""
+    rows, columns = input.shape[-2:]
+    return int(min(max(diagonal, -rows), columns))
 
 
 tril.derivative(input=lambda F, grad, diagonal: F.tril(grad, diagonal))

@@ -103,3 +103,9 @@ def channel_shuffle(F: Any, input: Array, groups: Int) -> Any:
         )
     split = F.reshape(input, (shape[0], groups, shape[1] // groups, *shape[2:]))
     return F.reshape(F.transpose(split, 1, 2), shape)
+
+
+@composite(method=False, functional=True, cases=[case(T(1, 4, 2, 2, constant=True), 2)])
+def native_channel_shuffle(F: Any, input: Array, groups: Int) -> Any:
+    """``channel_shuffle``."""
+    return F.channel_shuffle(input, groups)

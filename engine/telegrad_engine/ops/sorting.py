@@ -90,19 +90,19 @@ def sort(xp: Any, input: Array, dim: Int = -1, descending: Bool = False) -> Any:
     return _take(xp, input, order, dim), order
 
 
-@op(_sort_rule, key="sort.stable", outputs=("values", "indices"), node="SortBackward1", cases=STABLE)
+@op(_sort_rule, key="sort.stable", outputs=("values", "indices"), node="SortBackward1", cases=STABLE, scratch=2.0)
 def sort_stable(xp: Any, input: Array, *, stable: OptionalBool, dim: Int = -1, descending: Bool = False) -> Any:
     """``sort``, which is always stable."""
     return sort.raw(xp, input, dim, descending)
 
 
-@op(_argsort_rule, cases=SORTS)
+@op(_argsort_rule, cases=SORTS, scratch=1.25)
 def argsort(xp: Any, input: Array, dim: Int = -1, descending: Bool = False) -> Any:
     """The indices that sort along ``dim``; equals keep their order, NaN is above all."""
     return _order(xp, input, dim, descending)
 
 
-@op(_argsort_rule, key="argsort.stable", cases=STABLE)
+@op(_argsort_rule, key="argsort.stable", cases=STABLE, scratch=2.0)
 def argsort_stable(xp: Any, input: Array, *, stable: Bool, dim: Int = -1, descending: Bool = False) -> Any:
     """``argsort``, which is always stable."""
     return _order(xp, input, dim, descending)
@@ -136,6 +136,7 @@ def _topk_rule(input: Any, k: int, dim: int = -1, largest: bool = True, sorted: 
         case(T(3), 4),
         case(T(3), -1),
     ],
+    scratch=2.0,
 )
 def topk(xp: Any, input: Array, k: Int, dim: Int = -1, largest: Bool = True, sorted: Bool = True) -> Any:
     """The ``k`` largest (or smallest) elements along ``dim`` in order, and their indices; NaN is above all."""
@@ -195,6 +196,7 @@ def _pick(xp: Any, input: Any, order: Any, place: Any, dim: int, keepdim: bool) 
         case(T(3), 0),
         case(T(3, dtype="bool"), 1),
     ],
+    scratch=2.0,
 )
 def kthvalue(xp: Any, input: Array, k: Int, dim: Int = -1, keepdim: Bool = False) -> Any:
     """The ``k``-th smallest element along ``dim``, counted from 1, and its index."""
@@ -220,6 +222,7 @@ def _median_rule(input: Any) -> Spec:
         case(NANS),
         case(T(3, dtype="bool")),
     ],
+    scratch=1.25,
 )
 def median(xp: Any, input: Array) -> Any:
     """The middle element, the lower of two, or NaN if there is any; ties share the gradient evenly."""
@@ -256,6 +259,7 @@ ROWS = [
     outputs=("values", "indices"),
     node="MedianBackward1",
     cases=[*ROWS, case(NANS, 0)],
+    scratch=4.0,
 )
 def median_dim(xp: Any, input: Array, dim: Int, keepdim: Bool = False) -> Any:
     """The middle element along ``dim``, the lower of two, and its index; the first NaN if there is any."""
@@ -267,7 +271,7 @@ def median_dim(xp: Any, input: Array, dim: Int, keepdim: Bool = False) -> Any:
     return _pick(xp, input, order, xp.where(nans > 0, n - nans, (n - 1) // 2), dim, keepdim)
 
 
-@op(_pick_rule("mode"), outputs=("values", "indices"), cases=[*ROWS, case(TIED), case(T())])
+@op(_pick_rule("mode"), outputs=("values", "indices"), cases=[*ROWS, case(TIED), case(T())], scratch=10.0)
 def mode(xp: Any, input: Array, dim: Int = -1, keepdim: Bool = False) -> Any:
     """The most frequent element along ``dim``, the smallest of several, and the last index where it is."""
     order = _order(xp, input, dim)

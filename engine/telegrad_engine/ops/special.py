@@ -6,11 +6,11 @@ import math
 from typing import Any
 
 from ..cases import T, binary, case, unary
-from ..dtypes import FLOATING, from_numpy
+from ..dtypes import FLOATING, bool_, from_numpy
 from ..errors import InvalidOperation, NotImplementedForDType
 from ..naming import by_operands
 from ..params import Array, Int, Operand, OptionalNumber
-from ..registry import common_dtype, common_float, elementwise, op
+from ..registry import common_dtype, common_float, composite, elementwise, op
 from ..specs import Spec
 
 # Powers of 2, logarithms ---------------------------------------------------------------------------------
@@ -91,6 +91,7 @@ logaddexp2.derivative(
         case(T(2, values=[0.0, 1.0]), 2),
     ],
     node=by_operands("Xlogy", tensors=0, number_first=1, number_second=2),
+    scratch=1.25,
 )
 def xlogy(xp: Any, input: Operand, other: Operand) -> Any:
     """``input * log(other)``, and 0 where ``input`` is 0 unless ``other`` is NaN."""
@@ -137,7 +138,7 @@ logit.derivative(input=_logit_grad)
 # The error integral --------------------------------------------------------------------------------------
 
 
-@elementwise(floats=True, cases=unary())
+@elementwise(floats=True, cases=unary(), scratch=3.0)
 def erf(xp: Any, input: Array) -> Any:
     """The error function: the integral of ``2 / sqrt(pi) * exp(-t * t)`` from 0 to ``input``."""
     return xp.erf(input)
@@ -173,7 +174,7 @@ GAMMA = [
 ]
 
 
-@elementwise(floats=True, cases=[*GAMMA, case(T(2, values=[1.0, 2.0]))])
+@elementwise(floats=True, cases=[*GAMMA, case(T(2, values=[1.0, 2.0]))], scratch=2.5)
 def lgamma(xp: Any, input: Array) -> Any:
     """The logarithm of the gamma function's magnitude."""
     return xp.lgamma(input)
@@ -202,6 +203,7 @@ def _polygamma_rule(n: int, input: Any) -> Spec:
     cases=[case(n, T(3, low=0.4, high=4.0)) for n in (0, 1, 2, 5, -1)] + [case(1, T()), case(2, T(0, 3))],
     common=common_float,
     method=False,  # torch's method has the order last
+    scratch=3.0,
 )
 def polygamma(xp: Any, n: Int, input: Array) -> Any:
     """The derivative of order ``n`` of ``digamma``."""
@@ -209,3 +211,25 @@ def polygamma(xp: Any, n: Int, input: Array) -> Any:
 
 
 polygamma.derivative(input=lambda F, grad, n, input: grad * F.polygamma(n + 1, input))
+
+
+@composite(
+    inplace=True,
+    cases=[
+        case(T(3, low=2.0, high=4.0), 2),
+        case(T(2, 2, low=3.0, high=4.0), 3),
+        case(T(2, low=1.0, high=2.0), 1),
+        case(T(2), 0),
+    ],
+)
+def mvlgamma(F: Any, input: Array, p: Int) -> Any:
+    """The logarithm of the multivariate gamma function of dimension ``p``."""
+    if p < 1:
+        raise InvalidOperation("p has to be greater than or equal to 1")
+    if input.dtype is bool_:
+        raise InvalidOperation("The input tensor may not be a boolean tensor.")
+    shifts = F.arange(1 - p, 1) * 0.5
+    if input.is_floating_point():
+        shifts = F.to(shifts, dtype=input.dtype)
+    terms = F.lgamma(F.unsqueeze(input, -1) + shifts)
+    return F.sum(terms, -1) + p * (p - 1) / 4 * math.log(math.pi)

@@ -52,6 +52,7 @@ PSEUDO = [
         case(T(values=[[1.0, 9.0], [2.0, 4.0]], constant=True), hermitian=True),
         case(T(2, 3), hermitian=True),
     ],
+    scratch=4.0,
 )
 def pinv(
     xp: Any, input: Array, *, atol: OptionalNumber = None, rtol: OptionalNumber = None, hermitian: Bool = False
@@ -212,6 +213,11 @@ def matrix_rank(
 ) -> Any:
     """How many singular values of each matrix exceed ``max(atol, rtol * largest)``; of a ``hermitian`` one its
     eigenvalues' magnitudes count."""
+    return _rank(F, input, atol, rtol, hermitian)
+
+
+def _rank(F: Any, input: Any, atol: Any, rtol: Any, hermitian: bool) -> Any:
+    """``matrix_rank`` by tolerances that are numbers, or tensors with one for each matrix."""
     if input.ndim < 2:
         raise ShapeMismatch("torch.linalg.matrix_rank: The input tensor input must have at least 2 dimensions.")
     if input.dtype.name not in EPSILON:
@@ -219,10 +225,42 @@ def matrix_rank(
     if 0 in input.shape[-2:]:
         return F.new_zeros(input, tuple(input.shape[:-2]), dtype="int64")
     sizes = F.abs(F.linalg_eigvalsh(input)) if hermitian else F.linalg_svdvals(input)
+    usual = max(input.shape[-2:]) * EPSILON[input.dtype.name]
     if rtol is None:
-        rtol = 0.0 if atol else max(input.shape[-2:]) * EPSILON[input.dtype.name]
-    least = F.clamp_min(F.amax(sizes, (-1,), True) * rtol, atol or 0.0)
+        rtol = F.where(F.gt(atol, 0.0), 0.0, usual) if hasattr(atol, "_data") else 0.0 if atol else usual
+    relative, absolute = (
+        F.unsqueeze(x, -1) if hasattr(x, "_data") else x for x in (rtol, 0.0 if atol is None else atol)
+    )
+    largest = F.amax(sizes, (-1,), True)
+    if hasattr(absolute, "_data"):
+        least = F.maximum(largest * relative, absolute)
+    else:
+        least = F.clamp_min(largest * relative, absolute)
     return F.sum(F.gt(sizes, least), (-1,))
+
+
+@composite(
+    key="matrix_rank.tol_tensor",
+    namespace="torch.linalg",
+    cases=[case(T(values=[SQUARE, POSITIVE]), T(2, values=[1.2, 0.1], constant=True))],
+)
+def matrix_rank_tol_tensor(F: Any, input: Array, tol: Array, hermitian: Bool = False) -> Any:
+    """How many singular values of each matrix exceed its ``tol``."""
+    return _rank(F, input, tol, 0.0, hermitian)
+
+
+@composite(
+    key="matrix_rank.tensor",
+    namespace="torch.linalg",
+    cases=[
+        case(T(values=[SQUARE, POSITIVE]), atol=T(2, values=[1.2, 0.0], constant=True)),
+        case(T(values=[SQUARE, POSITIVE]), rtol=T(2, values=[0.5, 0.1], constant=True)),
+        case(T(values=SQUARE), atol=T(values=0.0, constant=True), rtol=T(values=0.5, constant=True)),
+    ],
+)
+def matrix_rank_tensor(F: Any, input: Array, *, atol: Array = None, rtol: Array = None, hermitian: Bool = False) -> Any:
+    """``matrix_rank`` by tolerances that are tensors, with one for each matrix."""
+    return _rank(F, input, atol, rtol, hermitian)
 
 
 EPSILON = {"float32": 2.0**-23, "float64": 2.0**-52}

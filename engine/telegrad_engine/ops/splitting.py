@@ -7,13 +7,14 @@ from typing import Any
 
 from ..cases import T, case
 from ..dtypes import int64
-from ..errors import InvalidOperation, ShapeMismatch
+from ..errors import DataDependentShape, DTypeMismatch, InvalidOperation, ShapeMismatch
 from ..params import Array, Int, IntOrInts
 from ..registry import composite
 from ..specs import check_size, wrap_dim
 
 
 @composite(
+    may_alias=True,
     lists_outputs=True,
     cases=[
         case(T(7, 2), 3),
@@ -43,6 +44,35 @@ def tensor_split(F: Any, input: Array, indices_or_sections: IntOrInts, dim: Int 
     return tuple([F.narrow(input, dim, start, max(end - start, 0)) for start, end in itertools.pairwise(bounds)])
 
 
+@composite(
+    key="tensor_split.tensor",
+    may_alias=True,
+    lists_outputs=True,
+    cases=[
+        case(T(7, 2), T(values=3, dtype="int64")),
+        case(T(7), T(2, values=[1, 4], dtype="int64")),
+        case(T(2, 5), T(values=2, dtype="int64"), 1),
+        case(T(4), T(1, values=[1.0], dtype="float32", constant=True)),
+        case(T(4), T(1, 1, values=[[1]], dtype="int64")),
+    ],
+)
+def tensor_split_tensor(F: Any, input: Array, tensor_indices_or_sections: Array, dim: Int = 0) -> Any:
+    """``tensor_split`` by a tensor of int64: a number of parts, or the indices between them."""
+    given = tensor_indices_or_sections
+    if given.dtype is not int64:
+        raise DTypeMismatch(
+            f"tensor_split expected tensor_indices_or_sections to have dtype of long, but got {given.dtype.kernel_name}"
+        )
+    if given.ndim > 1:
+        raise ShapeMismatch(
+            "tensor_split expected tensor_indices_or_sections to be a zero-dimensional or one-dimensional tensor, but "
+            f"got a tensor with {given.ndim} dims"
+        )
+    if not hasattr(given, "tolist"):
+        raise DataDependentShape("the shape of tensor_split's results depends on the values of the indices")
+    return F.tensor_split(input, given.tolist(), dim)
+
+
 def _split(F: Any, name: str, input: Any, indices_or_sections: Any, dim: int, least: int) -> Any:
     if input.ndim < least:
         raise ShapeMismatch(
@@ -58,20 +88,24 @@ def _split(F: Any, name: str, input: Any, indices_or_sections: Any, dim: int, le
 
 
 @composite(
-    lists_outputs=True, cases=[case(T(2, 4), 2), case(T(5), (1, 3)), case(T(4), 2), case(T(2, 3), 2), case(T(), 1)]
+    may_alias=True,
+    lists_outputs=True,
+    cases=[case(T(2, 4), 2), case(T(5), (1, 3)), case(T(4), 2), case(T(2, 3), 2), case(T(), 1)],
 )
 def hsplit(F: Any, input: Array, indices_or_sections: IntOrInts) -> Any:
     """``tensor_split`` into equal parts side by side: along dimension 1, or 0 of a vector."""
     return _split(F, "hsplit", input, indices_or_sections, min(input.ndim - 1, 1) if input.ndim else 0, 1)
 
 
-@composite(lists_outputs=True, cases=[case(T(4, 2), 2), case(T(4, 2), (1, 3)), case(T(3, 2), 2), case(T(4), 2)])
+@composite(
+    may_alias=True, lists_outputs=True, cases=[case(T(4, 2), 2), case(T(4, 2), (1, 3)), case(T(3, 2), 2), case(T(4), 2)]
+)
 def vsplit(F: Any, input: Array, indices_or_sections: IntOrInts) -> Any:
     """``tensor_split`` into equal parts one above the other: along dimension 0."""
     return _split(F, "vsplit", input, indices_or_sections, 0, 2)
 
 
-@composite(lists_outputs=True, cases=[case(T(1, 2, 4), 2), case(T(1, 2, 4), (1, 3)), case(T(2, 4), 2)])
+@composite(may_alias=True, lists_outputs=True, cases=[case(T(1, 2, 4), 2), case(T(1, 2, 4), (1, 3)), case(T(2, 4), 2)])
 def dsplit(F: Any, input: Array, indices_or_sections: IntOrInts) -> Any:
     """``tensor_split`` into equal parts one behind the other: along dimension 2."""
     return _split(F, "dsplit", input, indices_or_sections, 2, 3)
@@ -93,7 +127,7 @@ def flipud(F: Any, input: Array) -> Any:
     return F.flip(input, (0,))
 
 
-@composite(cases=[case(T(2, 3)), case(T()), case(T(0, 2))])
+@composite(may_alias=True, cases=[case(T(2, 3)), case(T()), case(T(0, 2))])
 def ravel(F: Any, input: Array) -> Any:
     """All elements in one dimension."""
     return F.reshape(input, (-1,))

@@ -11,6 +11,7 @@ from ..errors import DTypeMismatch
 from ..params import Array, Bool, OptionalBool, OptionalInts, OptionalNumber
 from ..registry import composite, op
 from ..specs import Spec, wrap_dims
+from .blocks import reduce_in_blocks
 from .reduce import axes, count, reduced, restore
 
 
@@ -41,7 +42,7 @@ VARIANCES = [
 ]
 
 
-@op(_var_rule, cases=VARIANCES)
+@op(_var_rule, cases=VARIANCES, scratch=3.0, blocked=True)
 def var(
     xp: Any,
     input: Array,
@@ -52,12 +53,17 @@ def var(
     correction: OptionalNumber = None,
 ) -> Any:
     """The variance over ``dim``, divided by n - correction (1 unless told)."""
-    axis, input = axes(dim, input.ndim), widened(input)
+    axis = axes(dim, input.ndim)
     n = count(input.shape, dim) - _correction(unbiased, correction)
-    total = xp.sum(input, axis=axis, keepdims=True)
-    centred = input - xp.true_divide(total, count(input.shape, dim), dtype=total.dtype)
-    total = xp.sum(centred * centred, axis=axis, keepdims=keepdim)
-    return total / max(n, 0.0) if n > 0 else total / xp.zeros((), input.dtype)
+    total = reduce_in_blocks(xp, xp.sum, widened, (input,), axis, True)
+    mean = xp.true_divide(total, count(input.shape, dim), dtype=total.dtype)
+    total = reduce_in_blocks(xp, xp.sum, _squared_gaps, (input, mean), axis, keepdim)
+    return total / max(n, 0.0) if n > 0 else total / xp.zeros((), total.dtype)
+
+
+def _squared_gaps(input: Any, mean: Any) -> Any:
+    gaps = widened(input) - mean
+    return gaps * gaps
 
 
 def _centred(F: Any, input: Any, dim: Any) -> Any:
@@ -73,7 +79,7 @@ def _var_grad(F: Any, grad: Any, input: Any, dim: Any, unbiased: Any, keepdim: A
 var.derivative(input=_var_grad)
 
 
-@op(_var_rule, cases=VARIANCES)
+@op(_var_rule, cases=VARIANCES, scratch=3.0, blocked=True)
 def std(
     xp: Any,
     input: Array,
@@ -134,3 +140,30 @@ def std_mean(
 ) -> Any:
     """The standard deviation over ``dim``, as ``var_mean`` the variance, and the mean."""
     return F.std(input, dim, unbiased, keepdim, correction=correction), F.mean(input, dim, keepdim)
+
+
+UNBIASED = [case(T(2, 3), False), case(T(2, 3), True), case(T(4), unbiased=False), case(T(), False), case(T(0), True)]
+
+
+@composite(key="var.unbiased", cases=UNBIASED)
+def var_unbiased(F: Any, input: Array, unbiased: Bool) -> Any:
+    """The variance over all dimensions, divided by n - 1 if ``unbiased``, else by n."""
+    return F.var(input, None, unbiased)
+
+
+@composite(key="std.unbiased", cases=UNBIASED)
+def std_unbiased(F: Any, input: Array, unbiased: Bool) -> Any:
+    """The standard deviation over all dimensions, as ``var`` divides."""
+    return F.std(input, None, unbiased)
+
+
+@composite(key="var_mean.unbiased", method=False, lists_outputs=True, cases=UNBIASED)
+def var_mean_unbiased(F: Any, input: Array, unbiased: Bool) -> Any:
+    """The variance over all dimensions, as ``var`` divides, and the mean."""
+    return F.var_mean(input, None, unbiased)
+
+
+@composite(key="std_mean.unbiased", method=False, lists_outputs=True, cases=UNBIASED)
+def std_mean_unbiased(F: Any, input: Array, unbiased: Bool) -> Any:
+    """The standard deviation over all dimensions, as ``var`` divides, and the mean."""
+    return F.std_mean(input, None, unbiased)

@@ -7,30 +7,13 @@ from typing import Any
 
 from ..cases import T, case
 from ..errors import InvalidOperation, ShapeMismatch
-from ..params import Array, Ints, OptionalInt
-from ..registry import op
-from ..specs import Spec
+from ..params import Array, Ints, OptionalDType, OptionalInt
+from ..registry import composite, op
+from ..specs import Spec, check_strided
 
 
 def _as_strided_rule(input: Any, size: Any, stride: Any, storage_offset: int | None = None) -> Spec:
-    if len(size) != len(stride):
-        raise ShapeMismatch("mismatch in length of strides and shape")
-    if any(n < 0 for n in stride):
-        raise InvalidOperation(
-            f"as_strided: Negative strides are not supported at the moment, got strides: {list(stride)}"
-        )
-    if any(n < 0 for n in size):
-        raise ShapeMismatch(f"Storage size calculation overflowed with sizes={list(size)} and strides={list(stride)}")
-    offset = storage_offset or 0
-    if offset < 0:
-        raise InvalidOperation(f"Tensor: invalid storage offset {offset}")
-    width, room = input.dtype.itemsize, math.prod(input.shape)
-    needed = 0 if 0 in size else 1 + offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
-    if needed > room:
-        raise ShapeMismatch(
-            f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {offset}, and itemsize {width} "
-            f"requiring a storage size of {needed * width} are out of bounds for storage of size {room * width}"
-        )
+    check_strided(input.shape, input.dtype.itemsize, size, stride, storage_offset or 0)
     return Spec(tuple(size), input.dtype)
 
 
@@ -74,10 +57,13 @@ as_strided.derivative(input=_as_strided_grad)
 
 
 def _unstrided_rule(input: Any, shape: Any, stride: Any, storage_offset: int | None = None) -> Spec:
+    if any(n < 0 for n in shape):
+        raise ShapeMismatch(f"a shape has no negative sizes, but this one is {list(shape)}")
+    check_strided(shape, input.dtype.itemsize, input.shape, stride, storage_offset or 0)
     return Spec(tuple(shape), input.dtype)
 
 
-@op(_unstrided_rule, internal=True, method=False)
+@op(_unstrided_rule, private=True, method=False)
 def unstrided(xp: Any, input: Array, shape: Ints, stride: Ints, storage_offset: OptionalInt = None) -> Any:
     """A tensor of ``shape`` of which ``input`` is what ``as_strided`` shows; zero where it shows nothing."""
     room = math.prod(shape)
@@ -90,3 +76,41 @@ unstrided.derivative(
         F.contiguous(grad), input_shape, stride, storage_offset
     )
 )
+
+
+def _room(size: tuple[int, ...], stride: tuple[int, ...]) -> int:
+    """How many elements of memory a tensor of these sizes and strides takes."""
+    if len(size) != len(stride):
+        raise ShapeMismatch(
+            f"dimensionality of sizes ({len(size)}) must match dimensionality of strides ({len(stride)})"
+        )
+    if any(n < 0 for n in (*size, *stride)):
+        raise ShapeMismatch(f"Storage size calculation overflowed with sizes={list(size)} and strides={list(stride)}")
+    return 0 if 0 in size else 1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+
+
+@composite(factory=True, cases=[case((2, 3), (1,)), case((2, 3), (1, -2))])
+def empty_strided(F: Any, size: Ints, stride: Ints, *, dtype: OptionalDType = None) -> Any:
+    """A tensor of these sizes and strides whose values mean nothing; here, zeros."""
+    return F.as_strided(F.empty((_room(size, stride),), dtype=dtype), size, stride)
+
+
+@composite(factory=True, cases=[case((2, 3), (0,)), case((2, 3), (0, 0))])
+def empty_permuted(F: Any, size: Ints, physical_layout: Ints, *, dtype: OptionalDType = None) -> Any:
+    """A tensor whose dimensions lie in memory in the order ``physical_layout``; its values mean nothing."""
+    if len(size) != len(physical_layout):
+        raise ShapeMismatch(
+            "Number of dimensions in size does not match the length of the physical_layout; i.e. len(size) = "
+            f"{len(size)} is not equal to len(physical_layout) = {len(physical_layout)}"
+        )
+    for d in physical_layout:
+        if not 0 <= d < len(size):
+            raise ShapeMismatch(
+                "Dimension out of range (expected to be between 0 and "
+                f"{len(size) - 1}, but got {d} at index {physical_layout.index(d)}).  NB: negative dims not currently "
+                "supported; file an issue if you want it."
+            )
+    if len(set(physical_layout)) != len(physical_layout):
+        raise ShapeMismatch("Duplicate dim not allowed")
+    made = F.empty(tuple([size[d] for d in physical_layout]), dtype=dtype)
+    return F.permute(made, tuple([physical_layout.index(d) for d in range(len(size))]))

@@ -93,7 +93,7 @@ def atanh(xp: Any, input: Array) -> Any:
 atanh.derivative(input=lambda F, grad, input: grad / (1 - input * input))
 
 
-@elementwise(floats=True, cases=[*unary(0.2, 1.8), case(T(3, values=[0.0, 0.5, 1.0]))])
+@elementwise(floats=True, cases=[*unary(0.2, 1.8), case(T(3, values=[0.0, 0.5, 1.0]))], scratch=2.0)
 def sinc(xp: Any, input: Array) -> Any:
     """``sin(pi * input) / (pi * input)``, and 1 at 0."""
     return xp.sinc(input)

@@ -25,6 +25,8 @@ KERNELS = {2: "max_unpool2d", 3: "max_unpooling3d"}
 
 def _unpooled_rule(input: Any, indices: Any, sizes: Any) -> Spec:
     ndim, shape = len(sizes), list(input.shape)
+    if ndim not in KERNELS:
+        raise ShapeMismatch(f"max_unpooling: output_size must be 2 or 3 numbers, but got {list(sizes)}")
     if len(shape) not in (ndim + 1, ndim + 2):
         raise ShapeMismatch(
             f"Input to max_unpooling{ndim}d should be a {ndim + 1}d or {ndim + 2}d Tensor, but got a tensor with "
@@ -56,6 +58,7 @@ def _unpooled_rule(input: Any, indices: Any, sizes: Any) -> Spec:
     internal=True,
     method=False,
     node=lambda node: f"MaxUnpool{len(node.attrs['sizes'])}DBackward0",
+    scratch=2.0,
 )
 def unpooled(xp: Any, input: Array, indices: Array, sizes: Ints) -> Any:
     """Zeros of ``sizes`` with the elements of each plane where ``indices`` say."""

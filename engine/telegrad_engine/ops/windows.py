@@ -57,6 +57,7 @@ def _pad_rule(input: Any, pad: Any, value: float = 0) -> Spec:
         case(T(2, 3), (1,)),
         case(T(2), (1, 1, 1, 1)),
     ],
+    scratch=0.0,
 )
 def constant_pad_nd(xp: Any, input: Array, pad: Ints, value: Number = 0) -> Any:
     """With ``value`` added before and after the last dimensions, or elements taken away where ``pad`` is negative."""

@@ -6,9 +6,10 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from ..errors import InvalidArgument
 from ..params import Array, Items
 from ..registry import CATALOGUE, Op, op
-from ..specs import Spec
+from ..specs import Spec, check_keeps_shape
 
 
 def _steps(chain: Any) -> Iterator[tuple[Op, Any, int]]:
@@ -29,10 +30,16 @@ def _follow(F: Any, x: Any, chain: Any) -> Any:
 
 
 def _view_scatter_rule(input: Any, src: Any, chain: Any) -> Spec:
+    if not all(isinstance(link, tuple) and len(link) == 3 and isinstance(link[0], Op) for link in chain):
+        raise InvalidArgument("view_scatter(): argument 'chain' must be a chain of views")
+    part = Spec(input.shape, input.dtype)
+    for step, attrs, index in _steps(chain):
+        part = _part(step.rule(part, **attrs), index)
+    check_keeps_shape(part.shape, src.shape)
     return Spec(input.shape, input.dtype)
 
 
-@op(_view_scatter_rule, method=False, internal=True)
+@op(_view_scatter_rule, method=False, private=True, scratch=2.0)
 def view_scatter(xp: Any, input: Array, src: Array, chain: Items) -> Any:
     """``input`` with the part that ``chain`` of views leads to replaced by ``src``."""
     size = math.prod(input.shape)

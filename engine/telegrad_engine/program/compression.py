@@ -78,6 +78,16 @@ def decompress(frame: Body, most: int = 2**40) -> memoryview:
     Raises TooLarge if it is longer than that, and MalformedRequest for what is not one whole frame and nothing else.
     """
     zstd = _library()
+    size = size_of(frame, most)
+    try:
+        return _filled(_pieces(zstd, frame), size)
+    except zstd.ZstdError:
+        raise _damaged() from None
+
+
+def size_of(frame: Body, most: int = 2**40) -> int:
+    """How many bytes are in a frame, by its header or by counting them. Raises as :func:`decompress`."""
+    zstd = _library()
     if not is_frame(frame):
         raise MalformedRequest("zstd: the body does not begin as a frame does")
     try:
@@ -86,9 +96,13 @@ def decompress(frame: Body, most: int = 2**40) -> memoryview:
             size = 0
             for piece in _pieces(zstd, frame):
                 size = _checked(size + len(piece), most)
-        return _filled(_pieces(zstd, frame), _checked(size, most))
+        return _checked(size, most)
     except zstd.ZstdError:
-        raise MalformedRequest("zstd: the frame is damaged, or needs a dictionary or too large a window") from None
+        raise _damaged() from None
+
+
+def _damaged() -> MalformedRequest:
+    return MalformedRequest("zstd: the frame is damaged, or needs a dictionary or too large a window")
 
 
 def _checked(size: int, most: int) -> int:

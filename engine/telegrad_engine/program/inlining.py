@@ -27,6 +27,7 @@ class WrittenOut(Remembered):
         self.first = self._ids = program._ids
         """The number of the first id that is none of the program's own."""
         self.steps = []
+        self.outlines = {}
         for place, step in enumerate(program.steps):
             self.steps += [step] if place not in called else self._written(step.instruction, called[place])
 

@@ -25,8 +25,10 @@ from .instructions import Instruction, check_all, parse_program
 from .uploads import keep_apart
 from .verbs import VERBS
 
-MOST_PROGRAMS, MOST_BYTES = 512, 32 * 2**20
-"""How many programs are remembered, and how long their texts are together; the least recently used are forgotten."""
+MOST_PROGRAMS, MOST_BYTES = 512, 256 * 2**20
+"""How many programs are remembered, and how many bytes they take together; the least recently used are forgotten."""
+STEP_BYTES, TEXT_FACTOR = 4096, 4
+"""What a program takes: bytes for each instruction, with the calls that it remembers, and for each byte of its text."""
 
 
 class Step(NamedTuple):
@@ -44,8 +46,10 @@ class Remembered:
 
     def __init__(self, text: str, max_depth: int) -> None:
         self.digest = digest(text)
-        self.size = len(text)
+        self.outlines: dict[Any, Any] = {}
+        """What each compiler knows of the program: it is forgotten with it."""
         self.steps = [checked_step(i) for i in parse_program(json_codec.loads(text.encode(), max_depth))]
+        self.size = STEP_BYTES * len(self.steps) + TEXT_FACTOR * len(text)
         names = [x for s in self.steps for x in _names((s.instruction.inputs, s.instruction.outputs))]
         self._ids = max((_number(name) + 1 for name in names), default=0)
         self._uploads = {step.data for step in self.steps if step.data is not None}

@@ -22,17 +22,29 @@ def checkpoint(
     preserve_rng_state: Bool = True,
     determinism_check: Bool = True,
     early_stop: Bool = True,
+    selective: Bool = False,
 ) -> None:
     """Save nothing for backward of what runs up to ``end_checkpoint``, but run it again when backward needs it.
 
     ``checkpoint`` is the client's own id of it; one of this id that is open ends. ``inputs`` must not be modified in
     place until then; other tensors may. The second run has the random numbers of the first with
     ``preserve_rng_state``, is over as soon as nothing is missing with ``early_stop``, and raises CheckpointError with
-    ``determinism_check`` if shapes or dtypes differ.
+    ``determinism_check`` if shapes or dtypes differ. A ``selective`` one takes ``save_results``.
     """
-    session.checkpoints.begin(
-        checkpoint, inputs, preserve=preserve_rng_state, compare=determinism_check, early_stop=early_stop
-    )
+    options = {"preserve": preserve_rng_state, "compare": determinism_check, "early_stop": early_stop}
+    session.checkpoints.begin(checkpoint, inputs, selective, **options)
+
+
+@verb
+def save_results(
+    session: Any, out: Sequence[str], tensors: Arrays, *, checkpoint: Str, allow_mutation: Bool = False
+) -> None:
+    """Have a selective checkpoint save ``tensors``, all outputs of the last instruction, rather than recompute them.
+
+    If they are modified in place, backward raises an error, or with ``allow_mutation`` recomputes them. Views and
+    random draws are always recomputed. Nothing happens if the checkpoint has ended.
+    """
+    session.checkpoints.save_results(checkpoint, tensors, allow_mutation)
 
 
 @verb

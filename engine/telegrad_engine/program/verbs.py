@@ -18,7 +18,7 @@ from ..amp.autocast import autocast_to
 from ..anomaly import located, under
 from ..convert import as_array
 from ..dtypes import FLOATING, from_numpy
-from ..errors import DTypeMismatch, InvalidArgument, InvalidValue
+from ..errors import DTypeMismatch, InvalidArgument, InvalidValue, NotSupported
 from ..modes import generator
 from ..params import (
     Array,
@@ -31,6 +31,7 @@ from ..params import (
     OptionalItems,
     Str,
 )
+from ..registry import default_float
 from ..signature import Signature, read_params
 from ..suspension.derivation import Derivation
 from ..tensor import upload
@@ -71,8 +72,15 @@ def tensor(
     dtype: OptionalDType = None,
     requires_grad: Bool = False,
 ) -> Sequence[Any]:
-    """A tensor from data: nested lists, or the container's array of the output's id (or of a given name)."""
-    result = uploaded(data if hasattr(data, "dtype") else from_lists(data), dtype, session.accounts)
+    """A tensor from data: nested lists, or the container's array of the output's id (or of a given name).
+
+    Whole numbers in lists are of the default dtype if the tensor requires grad, since many languages write 2.0 as 2.
+    """
+    if not hasattr(data, "dtype"):
+        data = from_lists(data)
+        if requires_grad and dtype is None and as_array(data).dtype == np.int64:
+            dtype = from_numpy(default_float())
+    result = uploaded(data, dtype, session.accounts)
     if requires_grad:
         result.requires_grad_()
     return [result]
@@ -118,9 +126,13 @@ def refresh(session: Any, out: Sequence[str], input: Array) -> None:
 
 
 @verb
-def detach(session: Any, out: Sequence[str], input: Array) -> Sequence[Any]:
-    """A tensor over the same memory outside the graph."""
-    return [input.detach()]
+def detach(session: Any, out: Sequence[str], input: Array, *, shares_version: Bool = True) -> Sequence[Any]:
+    """A tensor over the same memory outside the graph.
+
+    Changes in place through it are noticed by what saved ``input``, unless it has a version of its own
+    (``shares_version`` false), as torch's ``tensor.data``.
+    """
+    return [input.detach() if shares_version else input._data_alone()]
 
 
 @verb
@@ -248,15 +260,21 @@ def grad(
     create_graph: Bool = False,
     allow_unused: OptionalBool = None,
     materialize_grads: Bool = False,
+    is_grads_batched: Bool = False,
     detect_anomaly: Bool = False,
     check_nan: Bool = True,
 ) -> Sequence[Any]:
     """The gradients of ``outputs`` with respect to ``inputs``, one an input, leaving ``.grad`` alone.
 
-    ``detect_anomaly`` and ``check_nan`` are as in ``backward``.
+    With ``is_grads_batched`` the ``grad_outputs`` have a leading dimension of rows, and so have the results; no
+    function and no hook of the client may be on the way. ``detect_anomaly`` and ``check_nan`` are as in ``backward``.
     """
     arguments = outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused, materialize_grads
     with under(located(check_nan)) if detect_anomaly else nullcontext():
+        if is_grads_batched:
+            if session.suspensions.expected:
+                raise NotSupported("grad with is_grads_batched does not stop for functions and hooks of the client")
+            return autograd.grad(*arguments, is_grads_batched=True)
         if session.suspensions.expected:
             found: Sequence[Any] = session.suspensions.differentiate(session, Derivation.of_grad(*arguments), out)
             return found

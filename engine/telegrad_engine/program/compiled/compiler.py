@@ -63,7 +63,6 @@ class Compiler:
     ) -> None:
         self.after = way.after if after is None else after
         self._way, self._beneath, self._most, self._choose = way, beneath, most, choose
-        self._outlines: OrderedDict[str, Outline] = OrderedDict()
         self._entries: OrderedDict[tuple[str, str, Kinds], Entry] = OrderedDict()
         self._ledger = Ledger(most)
         self._waiting: list[tuple[Entry, Outline, Kinds, DType]] = []
@@ -141,7 +140,7 @@ class Compiler:
     def _attempt(self, session: Session, program: Bound, found: Found, entry: Entry) -> Answer:
         """Run the executable. Raises Untraceable, with nothing done, where that cannot be this time."""
         executable = entry.executable
-        if executable is None or executable.outcome.needs > session.accounts.room:
+        if executable is None or not session.accounts.fits(executable.outcome.needs):
             raise Untraceable(ROOM)
         started = perf_counter()
         run = self._call(executable, found, entry, session.environment.generator)
@@ -195,7 +194,6 @@ class Compiler:
             if difference is not None:
                 entry.differ(difference)
             else:
-                trial.adopt_layouts(session)
                 entry.tried, entry.reason = True, None
         return answer
 
@@ -260,10 +258,10 @@ class Compiler:
 
     def _outline(self, program: Bound) -> Outline:
         with self._lock:
-            outline = self._outlines.get(program.digest)
+            outlines = program.remembered.outlines
+            outline: Outline | None = outlines.get(self)
             if outline is None:
-                outline = self._outlines[program.digest] = Outline(program.remembered)
-                _forget(self._outlines, 8 * self._most)
+                outline = outlines[self] = Outline(program.remembered)
             return outline
 
     def _entry(self, digest: str, dtype: DType, kinds: Kinds) -> Entry:

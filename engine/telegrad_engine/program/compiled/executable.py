@@ -10,9 +10,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ...errors import Cancelled, TimeLimitExceeded
 from .facts import Input
 from .ground import Elsewhere
-from .outcome import Order, Outcome, Run, Source
+from .outcome import Outcome, Run, Source
 from .plan import Plan
 from .shown import Room, behind, is_alone, moved, showing
 
@@ -107,11 +108,11 @@ class _CompiledRun:
         self._taken = taken
         """The addresses of memory that somebody has."""
 
-    def array(self, source: Source, order: Order | None = None) -> Any:
+    def array(self, source: Source) -> Any:
         if not source.is_output:
-            return _copy(self.called_with[source.position], order)
-        own = self._own(source) if order is None else None
-        return _copy(np.asarray(self._outs[source.position]), order) if own is None else own
+            return _copy(self.called_with[source.position])
+        own = self._own(source)
+        return _copy(np.asarray(self._outs[source.position])) if own is None else own
 
     def write(self, source: Source, target: Any) -> Callable[[], None]:
         own = self._own(source) if source.is_output and is_alone(target) else None
@@ -163,7 +164,7 @@ class _ElsewhereRun:
     def __init__(self, ground: Elsewhere, called_with: Sequence[Any], outs: Sequence[Any]) -> None:
         self._ground, self.called_with, self._outs = ground, called_with, outs
 
-    def array(self, source: Source, order: Order | None = None) -> Any:
+    def array(self, source: Source) -> Any:
         if source.is_output:
             return self._ground.own(self._outs[source.position])
         return self._ground.own_copy(self.called_with[source.position])
@@ -196,6 +197,10 @@ class Planned:
         try:
             with np.errstate(all="ignore"):
                 places = self._plan.run((*arrays, generator))
+        except (Cancelled, TimeLimitExceeded):
+            if before is not None:
+                bits.state = before
+            raise
         except Exception:
             logger.debug("a planned program failed", exc_info=True)
         if places is not None:
@@ -215,13 +220,13 @@ class _PlannedRun:
         self._given: set[int] = set()
         """Outputs whose arrays somebody has, as they are."""
 
-    def array(self, source: Source, order: Order | None = None) -> Any:
+    def array(self, source: Source) -> Any:
         if not source.is_output:
-            return _copy(self.called_with[source.position], order)
+            return _copy(self.called_with[source.position])
         output = self._plan.outputs[source.position]
         array = self._places[output.place]
-        if not output.own or source.position in self._given or order is not None:
-            return _copy(array, order)
+        if not output.own or source.position in self._given:
+            return _copy(array)
         self._given.add(source.position)
         return array
 
@@ -235,12 +240,10 @@ class _PlannedRun:
         return ()
 
 
-def _copy(array: Any, order: Order | None) -> Any:
-    """A copy in this layout, or in the array's own."""
-    if order is not None:
-        return np.ascontiguousarray(array.transpose(order)).transpose(np.argsort(order))
+def _copy(array: Any) -> Any:
+    """A copy in row-major order."""
     if 0 in array.strides and array.size > 1:
         # What is spread out stays so: it may be far larger than its memory.
         first = tuple([slice(0, 1) if step == 0 else slice(None) for step in array.strides])
         return np.broadcast_to(np.array(array[first]), array.shape)
-    return np.array(array)
+    return np.array(array, order="C")

@@ -97,7 +97,7 @@ def _gathered(names: Mapping[str, Tensor], ids: Sequence[str], outline: Outline,
         if tensor is None:
             return None
         gathered.order.append(gathered.place(tensor, ids[i]))
-    if len({id(tensor._cell) for tensor in gathered.tensors}) < len(gathered.tensors):
+    if not _apart(gathered.tensors, ground):
         raise Untraceable("two of the tensors that it takes share their memory")
     return gathered
 
@@ -116,17 +116,25 @@ def _as_before(kinds: Kinds, taken: Sequence[Any], ground: Ground) -> list[Tenso
             continue
         at: int | None = place
         while at is not None and at == len(found):
-            if not _is(tensor, expected[at], at == place, ground):
+            if not _is(tensor, expected[at], ground):
                 return None
             found.append(tensor)
             at, tensor = expected[at].grad, tensor._grad
         if (tensor is None) != (at is None) or (at is not None and found[at] is not tensor):
             return None
-    return found if len({id(tensor._cell) for tensor in found}) == len(found) == len(expected) else None
+    return found if len(found) == len(expected) and _apart(found, ground) else None
 
 
-def _is(tensor: Any, kind: Input, layout: bool, ground: Ground) -> bool:
-    """Whether this can be taken for a tensor of the kind; of a gradient the layout is of no account."""
+def _apart(tensors: Sequence[Tensor], ground: Ground) -> bool:
+    """Whether no two of the tensors share their version or their memory."""
+    count = len(tensors)
+    if len({id(tensor._cell) for tensor in tensors}) < count:
+        return False
+    return len({id(ground.owner(tensor)) for tensor in tensors}) == count
+
+
+def _is(tensor: Any, kind: Input, ground: Ground) -> bool:
+    """Whether this can be taken for a tensor of the kind."""
     if (
         type(tensor) is not ground.Tensor
         or tensor._node is not None
@@ -140,8 +148,8 @@ def _is(tensor: Any, kind: Input, layout: bool, ground: Ground) -> bool:
         data.shape == kind.shape
         and data.dtype == kind.dtype
         and tensor._requires_grad is kind.requires_grad
+        and flags.c_contiguous == kind.contiguous
         and (flags.c_contiguous or flags.f_contiguous)
-        and (flags.c_contiguous == kind.contiguous or not layout)
         and not is_marked(tensor)
         and tensor._sealed is None
     )
@@ -168,9 +176,6 @@ class _Gathered:
             grad = tensor._grad
             at = None if grad is None else self.place(grad, f"the gradient of {name}")
             self.kinds[place] = _kind(tensor, name, at, self._ground)
-            if at is not None:
-                # Eager and compiled runs lay gradients out in different ways, and each comes after the other.
-                self.kinds[at] = self.kinds[at]._replace(contiguous=True)
         return place
 
 

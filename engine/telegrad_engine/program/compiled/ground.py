@@ -51,6 +51,13 @@ class Ground:
 
     # What tensors show ---------------------------------------------------------------------
 
+    def owner(self, tensor: Any) -> Any:
+        """What has the memory that a tensor shows: one object for all tensors that show parts of it."""
+        owner = tensor._data
+        while (base := getattr(owner, "base", None)) is not None:
+            owner = base
+        return owner
+
     def memory(self, tensor: Any) -> Any:
         """What a tensor shows, to be shown by others."""
         return tensor._data
@@ -118,6 +125,10 @@ class Immutable(Elsewhere):
         return array
 
     def memory(self, tensor: Any) -> Any:
+        """What stands for memory."""
+        return tensor._memory
+
+    def owner(self, tensor: Any) -> Any:
         """What stands for memory."""
         return tensor._memory
 

@@ -74,7 +74,6 @@ class Harvest:
             graph=graph,
             fetched=[self._fetched(*fetch) for fetch in trace.fetches],
             needs=trace.accounts.used_bytes,
-            orders={},
         )
 
     def _number(self, tensor: Any) -> int | None:

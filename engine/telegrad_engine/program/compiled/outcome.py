@@ -10,19 +10,16 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
-import numpy as np
-
 from ...answer import Answer, Value
 from ...session import Session
 from ...tensor import Tensor
+from ...values import COUNTED
 from .ground import Ground, Path
 from .outline import Outline
 from .spent import Spent, SpentGraph
 
 SAME = -1
 """In place of a number: as it was."""
-Order = tuple[int, ...]
-"""The layout of an array: its dimensions, largest step first."""
 
 
 class Source(NamedTuple):
@@ -39,8 +36,8 @@ class Run(Protocol):
     replaces: bool
     """Whether tensors that are written to may get other arrays."""
 
-    def array(self, source: Source, order: Order | None = None) -> Any:
-        """The array from there, to be kept, in this layout: nobody else has it or writes to it."""
+    def array(self, source: Source) -> Any:
+        """The array from there, to be kept, in row-major order: nobody else has it or writes to it."""
 
     def write(self, source: Source, target: Any) -> Callable[[], None]:
         """What puts the array from there into a tensor. All such are made before the first is called."""
@@ -112,8 +109,6 @@ class Outcome(NamedTuple):
     fetched: list[Fetched]
     needs: int
     """Bytes that a session has to have left."""
-    orders: dict[int, Order]
-    """How eager execution lays out an array that it makes, where an executable would do so in another way."""
 
     def put(self, session: Session, ids: Sequence[str], taken: Sequence[Tensor], run: Run, ground: Ground) -> Answer:
         """Bring a session, of which the program took these tensors, to where it leaves it."""
@@ -148,6 +143,9 @@ class Outcome(NamedTuple):
                 cell[0] += step
         tensors = self._tensors(taken, made, cells, ground)
         self._enter(tensors, len(taken))
+        for array in made:  # what has no name is a gradient, or stays in the graph
+            if array.nbytes > COUNTED:
+                session.accounts.count(array)
         for i in self.outline.freed:
             session.tensors.pop(ids[i], None)
         for i, number in self.names:
@@ -162,24 +160,14 @@ class Outcome(NamedTuple):
     def _arrays(self, run: Run, taken: int, ground: Ground) -> list[Any]:
         """The arrays that it makes."""
         found, used = [], set()
-        for number, source in enumerate(self.arrays):
+        for source in self.arrays:
             uploaded = not source.is_output and source.position >= taken and source not in used
             used.add(source)
             if uploaded:
                 found.append(ground.keep(run.called_with[source.position]))
             else:
-                found.append(run.array(source, self.orders.get(number)))
+                found.append(run.array(source))
         return found
-
-    def adopt_layouts(self, session: Session, copy: Session, ids: Sequence[str], taken: int) -> None:
-        """Lay out arrays from now on as in a session that ran the program eagerly, and not as in one that did not."""
-        for i, number in self.names:
-            plan = self.made[number - taken] if number >= taken else None  # None: it was there before
-            if plan is None or plan.path or plan.array < taken:
-                continue
-            eager, own = session.tensors[ids[i]]._data, copy.tensors[ids[i]]._data
-            if own.strides != eager.strides and 0 not in eager.strides:
-                self.orders[plan.array - taken] = tuple(int(axis) for axis in np.argsort(eager.strides)[::-1])
 
     def _answer(
         self, ids: Sequence[str], taken: Sequence[Tensor], run: Run, made: Sequence[Any], ground: Ground
@@ -208,7 +196,7 @@ class Outcome(NamedTuple):
             tensors.append(tensor)
         for tensor, plan in zip(tensors[len(taken) :], self.made, strict=True):
             if plan.base is not None:
-                tensor._base = tensors[plan.base]
+                tensor._become_view(tensors[plan.base])
                 tensor._seen += cells[plan.cell][0] - self.cells[plan.cell] if tensor._seen >= 0 else 0
             if plan.grad is not None:
                 tensor._grad = tensors[plan.grad]

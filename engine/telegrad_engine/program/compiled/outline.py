@@ -95,6 +95,8 @@ class Outline:
 def _refusal(instruction: Instruction) -> str | None:
     verb = VERBS.get(instruction.op)
     if verb is not None:
+        if instruction.attrs.get("is_grads_batched"):
+            return "its rows are computed together"
         return None if instruction.op in TRACEABLE else "it does more than compute with tensors"
     try:
         find_op(instruction.op)

@@ -18,6 +18,7 @@ import numpy as np
 
 from ...backends.tape import Call, Kept, Ref, Tape, TapedArray
 from ...backends.unknown import Untraceable
+from ...cancellation import check_cancelled
 from .filled import Filled
 
 Step = tuple[Callable[..., Any], Callable[[list[Any]], Any] | None, int, int, int, int]
@@ -52,6 +53,10 @@ class Write(NamedTuple):
     arguments: Callable[[list[Any]], Any]
 
 
+BLOCK = 64
+"""How many steps of a plan run between two checks for cancellation."""
+
+
 class Plan:
     """Calls on numbered places, those of the inputs first. It changes nothing, and may run on several threads."""
 
@@ -64,7 +69,8 @@ class Plan:
         guards: Sequence[int],
         draws: bool,
     ) -> None:
-        self._places, self._steps, self._guards = places, steps, guards
+        self._places, self._guards = places, guards
+        self._blocks = [steps[start : start + BLOCK] for start in range(0, len(steps), BLOCK)]
         self.draws = draws
         """Whether it draws from the generator that is its last input."""
         self.outputs, self.writes = outputs, writes
@@ -74,11 +80,13 @@ class Plan:
         """What is in the places then; None where something taken for granted is not so."""
         places = self._places.copy()
         places[: len(inputs)] = inputs
-        for function, arguments, a, b, out, result in self._steps:
-            if arguments is None:
-                places[result] = function(places[a], places[b], places[out])
-            else:
-                places[result] = function(*arguments(places))
+        for steps in self._blocks:
+            check_cancelled()
+            for function, arguments, a, b, out, result in steps:
+                if arguments is None:
+                    places[result] = function(places[a], places[b], places[out])
+                else:
+                    places[result] = function(*arguments(places))
         if any(not places[guard].all() for guard in self._guards):
             return None
         if any(places[output.place].shape != output.shape for output in self.outputs.values()):
@@ -86,7 +94,7 @@ class Plan:
         return places
 
     def __len__(self) -> int:
-        return len(self._steps) + len(self.writes)
+        return sum(map(len, self._blocks)) + len(self.writes)
 
 
 class Planner:

@@ -13,7 +13,6 @@ from ...session import Session
 from ...tensor import Tensor
 from .executable import Executable
 from .facts import Found
-from .ground import HERE
 from .outcome import Run
 
 TOLERANCE = {"float64": 1e-9, "float32": 3e-5, "float16": 4e-3, "bfloat16": 3e-2}
@@ -35,7 +34,7 @@ class Trial:
         generator: np.random.Generator,
     ) -> None:
         self._generator = generator
-        self._outcome = outcome = executable.outcome
+        outcome = executable.outcome
         self._ids, self._outline, self._exact = ids, outcome.outline, executable.exact
         self._copy = Session(device=session.device, dtype=session.environment.dtype, max_bytes=2**62)
         self._ground = found.ground
@@ -64,11 +63,6 @@ class Trial:
             if a is not None and b is not None and (found := self._difference(a, b)):
                 return f"{found} of {self._ids[i]}"
         return None
-
-    def adopt_layouts(self, session: Session) -> None:
-        """Have arrays laid out from now on as the eager run did."""
-        if self._ground is HERE:
-            self._outcome.adopt_layouts(session, self._copy, self._ids, len(self._taken))
 
     def _difference(self, a: Tensor, b: Tensor) -> str | None:
         if describe("", a) != describe("", b):

@@ -1,0 +1,114 @@
+"""Batching rules of matrix products, and of linear algebra that takes vectors or matrices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .batched_call import BatchedCall, Lanes, shape_of
+from .families import decomposition, rule
+
+
+@rule("matmul", "mm", "bmm")
+def matmul(call: BatchedCall) -> Any:
+    """Vectors become matrices; the batch is one more of the dimensions that matmul broadcasts."""
+    F, (a, b) = call.F, call.inputs
+    if not isinstance(b, Lanes) and (len(shape_of(b)) == 2 or (len(shape_of(a)) > 1 and len(shape_of(b)) == 1)):
+        return F.matmul(a.value, b)  # one product: the batch is one more dimension of rows
+    ndim = max(len(shape_of(a)), len(shape_of(b)), 2)
+    return F.matmul(_as_matrices(call, a, ndim, -2), _as_matrices(call, b, ndim, -1))
+
+
+def _as_matrices(call: BatchedCall, value: Any, ndim: int, missing: int) -> Any:
+    """A vector as a matrix with one row (-2) or one column (-1), any other with the batch in front."""
+    if len(shape_of(value)) > 1:
+        return call.aligned(value, ndim)
+    if not isinstance(value, Lanes):
+        return call.F.unsqueeze(value, missing)
+    matrix = Lanes(call.F.unsqueeze(value.value, missing))
+    return call.aligned(matrix, ndim)
+
+
+@rule("linear")
+def linear(call: BatchedCall) -> Any:
+    """The batch is one more dimension of rows where the weight is the same for all samples."""
+    F, (x, weight, bias) = call.F, call.inputs
+    if not isinstance(weight, Lanes):
+        rows = x.value if isinstance(x, Lanes) else x
+        if not isinstance(bias, Lanes):
+            return F.linear(rows, weight, bias)
+        product = F.linear(rows, weight)
+    else:
+        turned = Lanes(F.transpose(weight.value, 1, -1))
+        product = matmul(BatchedCall(F, call.size, call.op, (x, turned), {}, call.specs))
+        product = F.reshape(product, (call.size, *call.specs[0].shape))
+    if bias is None:
+        return product
+    return product + call.aligned(bias, len(call.specs[0].shape))
+
+
+@decomposition("outer")
+def _outer(F: Any, input: Any, vec2: Any) -> Any:
+    return input.unsqueeze(-1) * vec2.unsqueeze(-2)
+
+
+@decomposition("addmm", "addmv", "baddbmm")
+def _addmm(F: Any, input: Any, a: Any, b: Any, beta: float = 1, alpha: float = 1) -> Any:
+    product = F.matmul(a, b)
+    product = product if alpha == 1 else product * alpha
+    return product if beta == 0 else product + (input if beta == 1 else input * beta)
+
+
+@decomposition("addbmm")
+def _addbmm(F: Any, input: Any, a: Any, b: Any, beta: float = 1, alpha: float = 1) -> Any:
+    product = F.matmul(a, b).sum(0)
+    product = product if alpha == 1 else product * alpha
+    return product if beta == 0 else product + (input if beta == 1 else input * beta)
+
+
+@rule("linalg_solve")
+def linalg_solve(call: BatchedCall) -> Any:
+    """Right sides that are vectors become matrices of one column, or with ``left=False`` of one row."""
+    F, (A, B), left = call.F, call.inputs, call.attrs["left"]
+    a, b = shape_of(A), shape_of(B)
+    ndim = max(len(a), len(b))
+    if len(b) == 1 or (len(b) == len(a) - 1 and b == a[:-1]):
+        B = Lanes(F.unsqueeze(B.value, -1)) if isinstance(B, Lanes) else F.unsqueeze(B, -1)
+        found = call.apply(call.lifted(A), call.aligned(Lanes(call.lifted(B)), len(a)), left=True)
+        return F.squeeze(found, (-1,))
+    return call.apply(call.aligned(Lanes(call.lifted(A)), ndim), call.aligned(Lanes(call.lifted(B)), ndim), left=left)
+
+
+@rule("linalg_solve_triangular")
+def linalg_solve_triangular(call: BatchedCall) -> Any:
+    """Both are matrices, and leading dimensions broadcast."""
+    ndim = max(len(shape_of(x)) for x in call.inputs)
+    return call.apply(*[call.aligned(Lanes(call.lifted(x)), ndim) for x in call.inputs], **call.attrs)
+
+
+@rule("linalg_cross")
+def linalg_cross(call: BatchedCall) -> Any:
+    """Samples broadcast; the dimension is counted from the end."""
+    ndim = max(len(shape_of(x)) for x in call.inputs)
+    dim = call.attrs["dim"]
+    inputs = [call.aligned(Lanes(call.lifted(x)), ndim) for x in call.inputs]
+    return call.apply(*inputs, dim=dim if dim < 0 else dim - ndim)
+
+
+@decomposition("trace")
+def _trace(F: Any, input: Any) -> Any:
+    return F.diagonal(input).sum()
+
+
+@rule("rms_norm", "layer_norm")
+def layer_norm(call: BatchedCall) -> Any:
+    """Over the last dimensions; parameters that differ between samples are applied afterwards."""
+    x, *parameters = call.inputs
+    attrs = {name: call.attrs[name] for name in ("normalized_shape", "eps")}
+    if isinstance(x, Lanes) and not any(isinstance(p, Lanes) for p in parameters):
+        return call.apply(x.value, *parameters, **attrs)
+    ndim = len(shape_of(x))
+    result = call.apply(call.lifted(x), *[None] * len(parameters), **attrs)
+    weight, bias = (*parameters, None)[:2]
+    if weight is not None:
+        result = result * call.aligned(weight, ndim)
+    return result if bias is None else result + call.aligned(bias, ndim)

@@ -1,0 +1,105 @@
+"""Kernels' loops over blocks of large arrays: a block's temporaries at a time, and a check for cancellation between.
+
+Whatever fits a block is computed at once, as if there were none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from ..admission import BLOCK
+from ..cancellation import check_cancelled
+from ..specs import broadcast_shapes
+
+WIDEST = 8
+"""The bytes of an element of the widest dtype."""
+
+
+def blocks(array: Any, axis: int, nbytes: int, largest: int = BLOCK) -> Iterator[Any]:
+    """Views of parts along ``axis``, each with at most ``largest`` of the array's ``nbytes``, or of one slice."""
+    n = array.shape[axis]
+    step = n if nbytes <= largest or not n else max(1, n * largest // nbytes)
+    for start in range(0, max(n, 1), max(step, 1)):
+        check_cancelled()
+        yield array if step >= n else array[(*(slice(None),) * axis, slice(start, start + step))]
+
+
+def flat_blocks(array: Any) -> Iterator[Any]:
+    """The elements in row-major order, as vectors of at most BLOCK bytes; of a view no more is copied at a time."""
+    for part in blocks(array, 0, array.nbytes):
+        if part.nbytes <= BLOCK:
+            yield part.reshape(-1)
+        else:
+            yield from flat_blocks(part[0])
+
+
+def map_in_blocks(
+    xp: Any, function: Callable[..., tuple[Any, ...]], arrays: Sequence[Any], dims: int, nbytes: int
+) -> tuple[Any, ...]:
+    """``function(*arrays)``, which treats each index of the first ``dims`` dimensions alone, in parts of these.
+
+    All arrays and results have these dimensions. ``nbytes`` are those of what the function computes at once.
+    """
+    dim = next((d for d in range(dims) if arrays[0].shape[d] > 1), None)
+    if nbytes <= BLOCK or dim is None:
+        return function(*arrays)
+    parts = []
+    for part in zip(*[blocks(x, dim, nbytes) for x in arrays], strict=True):
+        share = nbytes // arrays[0].shape[dim] * part[0].shape[dim]
+        parts.append(map_in_blocks(xp, function, part, dims, share))
+    return tuple([xp.concatenate(results, axis=dim) for results in zip(*parts, strict=True)])
+
+
+def reduce_in_blocks(
+    xp: Any,
+    reduction: Callable[..., Any],
+    term: Callable[..., Any],
+    arrays: Sequence[Any],
+    axis: tuple[int, ...] | None = None,
+    keepdims: bool = False,
+    whole: int = 0,
+) -> Any:
+    """``reduction(term(*arrays), axis=axis, keepdims=keepdims)`` for an elementwise ``term`` of arrays that broadcast.
+
+    The reduction may also be taken of its own results: a sum, a product, a maximum. The last ``whole`` dimensions
+    stay in one block, for a term that looks along them.
+    """
+    if math.prod([x.size for x in arrays]) * WIDEST <= BLOCK:  # however they broadcast
+        return reduction(term(*arrays), axis=axis, keepdims=keepdims)
+    shape = broadcast_shapes(*[x.shape for x in arrays])
+    nbytes = math.prod(shape) * max([_computed_itemsize(x.dtype) for x in arrays])
+    if nbytes <= BLOCK:
+        return reduction(term(*arrays), axis=axis, keepdims=keepdims)
+    axis = tuple(range(len(shape))) if axis is None else axis
+    arrays = [xp.broadcast_to(x, shape) for x in arrays]
+    result = _reduce(xp, reduction, term, arrays, axis, len(shape) - whole, nbytes)
+    return result if keepdims else xp.squeeze(result, axis)
+
+
+def _computed_itemsize(dtype: Any) -> int:
+    """The bytes of an element as sums take it: whole numbers in int64, float16 and bfloat16 in float32."""
+    return WIDEST if dtype.kind in "biu" else max(dtype.itemsize, 4)
+
+
+def _reduce(
+    xp: Any,
+    reduction: Callable[..., Any],
+    term: Callable[..., Any],
+    arrays: Sequence[Any],
+    axis: tuple[int, ...],
+    dims: int,
+    nbytes: int,
+) -> Any:
+    """The reduction of arrays of one shape, cut along the first ``dims`` dimensions; the reduced ones stay, as 1."""
+    shape = arrays[0].shape
+    dim = next((d for d in range(dims) if shape[d] > 1), None)
+    if nbytes <= BLOCK or dim is None:
+        return reduction(term(*arrays), axis=axis, keepdims=True)
+    parts = []
+    for part in zip(*[blocks(x, dim, nbytes) for x in arrays], strict=True):
+        share = nbytes // shape[dim] * part[0].shape[dim]
+        parts.append(_reduce(xp, reduction, term, part, axis, dims, share))
+    joined = xp.concatenate(parts, axis=dim)
+    return reduction(joined, axis=(dim,), keepdims=True) if dim in axis else joined

@@ -1,0 +1,133 @@
+"""What tensors report of their memory: strides, offset and whose it is; and torch's layouts and memory formats.
+
+A tensor with an array has the array's strides. One without (the SDK's, whose value is in a session) has those of its
+stand-in (abstract_layout.py).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .errors import InvalidArgument
+
+
+class layout:
+    """How elements are stored: ``strided``, the only one here."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"telegrad.{self.name}"
+
+    def __reduce__(self) -> str:
+        return self.name
+
+
+class memory_format:
+    """The order of the dimensions in memory."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"telegrad.{self.name}"
+
+    def __reduce__(self) -> str:
+        return self.name
+
+
+strided = layout("strided")
+contiguous_format = memory_format("contiguous_format")
+preserve_format = memory_format("preserve_format")
+channels_last = memory_format("channels_last")
+channels_last_3d = memory_format("channels_last_3d")
+MEMORY_FORMATS = {each.name: each for each in (contiguous_format, preserve_format, channels_last, channels_last_3d)}
+ORDERS = {channels_last: (0, 2, 3, 1), channels_last_3d: (0, 2, 3, 4, 1)}
+"""The dimensions of images and volumes in memory, from the outermost to the innermost."""
+
+
+def check_option(value: Any, kind: type[Any]) -> None:
+    """Raise TypeError for a ``layout`` or a ``memory_format`` that is none."""
+    if value is not None and not isinstance(value, kind):
+        raise InvalidArgument(f"argument '{kind.__name__}' must be torch.{kind.__name__}, not {type(value).__name__}")
+
+
+class Geometry(NamedTuple):
+    """Sizes, strides in elements, and how many elements precede the first."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+
+
+def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides of elements in row-major order, as torch counts them: a size of 0 counts as 1."""
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+def geometry_of(tensor: Any) -> Geometry:
+    """Sizes, strides and offset of a tensor."""
+    data = tensor._data
+    shape = tuple(data.shape)
+    array = data if hasattr(data, "strides") else tensor._strided()
+    if array is None or not math.prod(shape):
+        return Geometry(shape, row_major(shape), 0)
+    return _measured(array)
+
+
+def offset_of(array: Any) -> int:
+    """How many bytes of the memory that an array shows precede its first element."""
+    base = array
+    while isinstance(base.base, np.ndarray):
+        base = base.base
+    shift: int = array.__array_interface__["data"][0] - base.__array_interface__["data"][0]
+    return max(shift, 0)
+
+
+def _measured(array: Any) -> Geometry:
+    width = array.dtype.itemsize
+    fixed = row_major(array.shape)
+    # The stride of a dimension of one element means nothing to NumPy, and torch counts it as if it were contiguous.
+    strides = tuple([s // width if n > 1 else f for n, s, f in zip(array.shape, array.strides, fixed, strict=True)])
+    return Geometry(tuple(array.shape), strides, offset_of(array) // width)
+
+
+def in_order(geometry: Geometry, order: Any) -> bool:
+    """Whether elements of this geometry lie in the order of a memory format without gaps."""
+    if not isinstance(order, memory_format):
+        raise InvalidArgument(
+            f"is_contiguous(): argument 'memory_format' must be torch.memory_format, not {type(order).__name__}"
+        )
+    shape, strides, _ = geometry
+    dims = ORDERS.get(order, tuple(range(len(shape))))
+    if len(dims) != len(shape):
+        return False
+    expected = 1
+    for d in reversed(dims):
+        if shape[d] != 1 and strides[d] != expected:
+            return not math.prod(shape) and order not in ORDERS
+        expected *= shape[d]
+    return True
+
+
+def memory_of(tensor: Any) -> Any:
+    """The object that stands for the memory that a tensor shows: the version counter of its owner."""
+    owner = tensor if tensor._base is None else tensor._base
+    return owner._cell if owner._memory_owner is None else owner._memory_owner
+
+
+def memory_id(tensor: Any) -> int:
+    """A number for the memory that a tensor shows, far enough from any other's for offsets to be added."""
+    return id(memory_of(tensor)) << 32
