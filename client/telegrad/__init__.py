@@ -7,6 +7,7 @@ Every op of the catalogue is a function here under torch's name.
 from __future__ import annotations
 
 import builtins
+from math import e, inf, nan, pi
 from typing import TYPE_CHECKING, Any
 
 from telegrad_engine.dtypes import (
@@ -24,7 +25,8 @@ from telegrad_engine.dtypes import (
     int64,
     uint8,
 )
-from telegrad_engine.errors import TelegradError, UnknownOp
+from telegrad_engine.errors import InvalidOperation, TelegradError, UnknownOp
+from telegrad_engine.errors import TooLarge as OutOfMemoryError
 from telegrad_engine.formatting import set_printoptions
 from telegrad_engine.modes import (
     enable_grad,
@@ -35,19 +37,80 @@ from telegrad_engine.modes import (
     set_grad_enabled,
 )
 from telegrad_engine.specs import Size
+from telegrad_engine.strides import (
+    channels_last,
+    channels_last_3d,
+    contiguous_format,
+    layout,
+    memory_format,
+    preserve_format,
+    strided,
+)
 
-from . import aio, amp, autograd, draws, linalg, nn, ops, optim, profiler, random, utils
+from . import (
+    aio,
+    amp,
+    autograd,
+    backends,
+    cuda,
+    draws,
+    func,
+    linalg,
+    method_functions,
+    nn,
+    ops,
+    optim,
+    out_arguments,
+    profiler,
+    random,
+    return_types,
+    testing,
+    utils,
+    version,
+)
 from .aio import aconnect
-from .amp import autocast
+from .amp import (
+    GradScaler,
+    autocast,
+    clear_autocast_cache,
+    get_autocast_dtype,
+    is_autocast_cache_enabled,
+    is_autocast_enabled,
+)
 from .autograd.anomaly_mode import is_anomaly_check_nan_enabled, is_anomaly_enabled
+from .autograd.anomaly_mode import set_detect_anomaly as set_anomaly_enabled
 from .compiled import compile
 from .debugging import debug
-from .defaults import get_default_dtype, set_default_dtype
-from .devices import cuda, device
+from .defaults import get_default_dtype, set_default_dtype, set_default_tensor_type
+from .devices import device
+from .dtype_functions import broadcast_shapes, can_cast, finfo, iinfo, promote_types, result_type
+from .exclusions import explain, missing_attribute
+from .func import vmap
 from .generators import Generator, default_generator, initial_seed, manual_seed
-from .interop import from_dlpack, from_numpy, from_torch
+from .global_settings import (
+    are_deterministic_algorithms_enabled,
+    get_default_device,
+    get_deterministic_debug_mode,
+    get_float32_matmul_precision,
+    get_num_interop_threads,
+    get_num_threads,
+    is_deterministic_algorithms_warn_only_enabled,
+    is_warn_always_enabled,
+    set_default_device,
+    set_deterministic_debug_mode,
+    set_float32_matmul_precision,
+    set_flush_denormal,
+    set_num_interop_threads,
+    set_num_threads,
+    set_warn_always,
+    use_deterministic_algorithms,
+)
+from .interop import asarray, from_dlpack, from_numpy, from_torch, frombuffer
+from .legacy_constructors import TYPED
+from .method_functions import is_storage, typename
 from .notebook import graph
 from .ops import register_function, remove_function
+from .publishing import publish
 from .random import get_rng_state, seed, set_rng_state
 from .serialization import load, save
 from .sessions import Session, connect, current
@@ -58,7 +121,9 @@ if TYPE_CHECKING:
     from ._functions import *  # noqa: F403
 
 draws.install()
-__version__ = "0.1.0"
+out_arguments.install()
+__version__ = version.__version__
+newaxis = None
 float = float32
 double = float64
 half = float16
@@ -68,11 +133,20 @@ short = int16
 bool = bool_
 
 
-def tensor(data: Any, *, dtype: Any = None, requires_grad: builtins.bool = False, device: Any = None) -> Tensor:
+def tensor(
+    data: Any,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: builtins.bool = False,
+    pin_memory: builtins.bool = False,
+) -> Tensor:
     """A new tensor with a copy of ``data``: numbers, nested lists, an array or another library's tensor.
 
-    Python floats become float32, ints int64. Raises ValueError for ragged data.
+    Python floats become float32, ints int64; NumPy numbers keep their dtype. Raises ValueError for ragged data.
     """
+    if pin_memory:
+        raise InvalidOperation("Cannot access accelerator device when none is available.")
     made = upload(current().recorder, data, dtype, requires_grad)
     return made if device is None else made.to(device)
 
@@ -89,19 +163,40 @@ def is_tensor(value: Any) -> builtins.bool:
     return isinstance(value, Tensor)
 
 
+globals().update(TYPED)
+globals().update(method_functions.METHODS)
+
+
 def __getattr__(name: str) -> Any:
     if name.startswith("_"):
         raise AttributeError(f"module 'telegrad' has no attribute {name!r}")
-    try:
-        function = getattr(functions, name)
-    except UnknownOp as error:
-        raise AttributeError(f"module 'telegrad' has no attribute {name!r}: {error}") from None
-    globals()[name] = function
-    return function
+    return publish(globals(), name, _function(name))
 
+
+def _function(name: str) -> Any:
+    """The op of this name, also under a name that torch has for it without ``nn.functional`` in front."""
+    missing = missing_attribute("telegrad", "", name)
+    if explain("", name):
+        raise missing
+    try:
+        return getattr(functions, name)
+    except UnknownOp as error:
+        if name.endswith(("_", "_with_indices")) and hasattr(nn.functional, name):
+            return getattr(nn.functional, name)
+        raise AttributeError(f"{missing}: {error}") from None
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *TYPED, *method_functions.METHODS, *OTHER_NAMES, *out_arguments.public_functions()})
+
+
+OTHER_NAMES = ("bool", "double", "float", "half", "int", "long", "short")
+"""The dtypes under names that Python has for its own types, which ``from telegrad import *`` must leave alone."""
 
 __all__ = [
     "Generator",
+    "GradScaler",
+    "OutOfMemoryError",
     "Session",
     "Size",
     "TelegradError",
@@ -109,28 +204,49 @@ __all__ = [
     "aconnect",
     "aio",
     "amp",
+    "are_deterministic_algorithms_enabled",
     "as_tensor",
+    "asarray",
     "autocast",
     "autograd",
+    "backends",
     "bfloat16",
+    "broadcast_shapes",
+    "can_cast",
+    "channels_last",
+    "channels_last_3d",
+    "clear_autocast_cache",
     "compile",
     "connect",
+    "contiguous_format",
     "cuda",
     "current",
     "debug",
     "default_generator",
     "device",
     "dtype",
+    "e",
     "enable_grad",
+    "finfo",
     "float16",
     "float32",
     "float64",
     "from_dlpack",
     "from_numpy",
     "from_torch",
+    "frombuffer",
+    "func",
+    "get_autocast_dtype",
+    "get_default_device",
     "get_default_dtype",
+    "get_deterministic_debug_mode",
+    "get_float32_matmul_precision",
+    "get_num_interop_threads",
+    "get_num_threads",
     "get_rng_state",
     "graph",
+    "iinfo",
+    "inf",
     "inference_mode",
     "initial_seed",
     "int8",
@@ -139,29 +255,58 @@ __all__ = [
     "int64",
     "is_anomaly_check_nan_enabled",
     "is_anomaly_enabled",
+    "is_autocast_cache_enabled",
+    "is_autocast_enabled",
+    "is_deterministic_algorithms_warn_only_enabled",
     "is_grad_enabled",
     "is_inference_mode_enabled",
+    "is_storage",
     "is_tensor",
+    "is_warn_always_enabled",
+    "layout",
     "linalg",
     "load",
     "manual_seed",
+    "memory_format",
+    "nan",
+    "newaxis",
     "nn",
     "no_grad",
     "ops",
     "optim",
+    "pi",
+    "preserve_format",
     "profiler",
+    "promote_types",
     "random",
     "register_function",
     "remove_function",
+    "result_type",
+    "return_types",
     "save",
     "scan",
     "seed",
+    "set_anomaly_enabled",
+    "set_default_device",
     "set_default_dtype",
+    "set_default_tensor_type",
+    "set_deterministic_debug_mode",
+    "set_float32_matmul_precision",
+    "set_flush_denormal",
     "set_grad_enabled",
+    "set_num_interop_threads",
+    "set_num_threads",
     "set_printoptions",
     "set_rng_state",
+    "set_warn_always",
+    "strided",
     "tensor",
+    "testing",
+    "typename",
     "uint8",
+    "use_deterministic_algorithms",
     "utils",
+    "version",
+    "vmap",
     "while_loop",
 ]

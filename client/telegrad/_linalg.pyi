@@ -17,6 +17,11 @@ class NativeBatchNormResult(NamedTuple):
     batch_var: Tensor
 
 
+class FrexpResult(NamedTuple):
+    mantissa: Tensor
+    exponent: Tensor
+
+
 class Unique2Result(NamedTuple):
     values: Tensor
     inverse: Tensor
@@ -129,6 +134,11 @@ class LargestResult(NamedTuple):
     taps: Tensor
 
 
+class TriangularSolveResult(NamedTuple):
+    solution: Tensor
+    cloned_coefficient: Tensor
+
+
 class LstmResult(NamedTuple):
     output: Tensor
     h_n: Tensor
@@ -160,6 +170,16 @@ class LstmLayerResult(NamedTuple):
     last: Tensor
 
 
+class HistogramResult(NamedTuple):
+    hist: Tensor
+    bin_edges: Tensor
+
+
+class NanmedianResult(NamedTuple):
+    values: Tensor
+    indices: Tensor
+
+
 class AminmaxResult(NamedTuple):
     min: Tensor
     max: Tensor
@@ -182,6 +202,10 @@ def matrix_norm(input: Tensor, ord: float, dim: int | Sequence[int] = (-2, -1), 
 def matrix_power(input: Tensor, n: int) -> Tensor: ...
 @overload
 def matrix_rank(input: Tensor, *, atol: float | None = None, rtol: float | None = None, hermitian: bool = False) -> Tensor: ...
+@overload
+def matrix_rank(input: Tensor, tol: Tensor, hermitian: bool = False) -> Tensor: ...
+@overload
+def matrix_rank(input: Tensor, *, atol: Tensor | None = None, rtol: Tensor | None = None, hermitian: bool = False) -> Tensor: ...
 @overload
 def matrix_rank(input: Tensor, tol: float, hermitian: bool = False) -> Tensor: ...
 def multi_dot(tensors: Sequence[Tensor]) -> Tensor: ...

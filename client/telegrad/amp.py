@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from telegrad_engine.amp import (
     GradScaler,
     autocast,
@@ -12,6 +14,20 @@ from telegrad_engine.amp import (
     is_autocast_cache_enabled,
     is_autocast_enabled,
 )
+from telegrad_engine.amp.autocast import DEFAULTS
+
+from .exclusions import attribute_of
+
+__getattr__ = attribute_of("amp")
+
+
+def is_autocast_available(device_type: Any) -> bool:
+    """Whether autocast knows this type of device. Raises TypeError for what is no text."""
+    if not isinstance(device_type, str):
+        kind = type(device_type).__name__
+        raise TypeError(f"is_autocast_available(): argument 'device_type' (position 1) must be str, not {kind}")
+    return device_type in DEFAULTS
+
 
 __all__ = [
     "GradScaler",
@@ -20,6 +36,7 @@ __all__ = [
     "custom_bwd",
     "custom_fwd",
     "get_autocast_dtype",
+    "is_autocast_available",
     "is_autocast_cache_enabled",
     "is_autocast_enabled",
 ]

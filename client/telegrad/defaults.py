@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from telegrad_engine import dtypes
+from telegrad_engine.attributes import dtype_of_type
 from telegrad_engine.errors import InvalidArgument
 
 from .sessions import current
@@ -23,3 +24,8 @@ def set_default_dtype(d: Any) -> None:
     recorder = current().recorder
     recorder.emit("set_default_dtype", (), (), {"dtype": dtype})
     recorder.default_dtype = dtype.numpy
+
+
+def set_default_tensor_type(t: Any) -> None:
+    """Set the current session's default dtype to that of a typed constructor, ``FloatTensor``, or of its name."""
+    set_default_dtype(dtype_of_type(t))

@@ -39,6 +39,13 @@ class device:
         made.type, made.index = _parse(str(type) if hasattr(type, "type") else type, index)
         return made
 
+    def __enter__(self) -> device:
+        """``with device("cpu"):`` makes tensors where the session computes, if that is this device."""
+        return check_device(self)
+
+    def __exit__(self, *exc: object) -> None:
+        pass
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, device):
             return NotImplemented
@@ -81,29 +88,13 @@ def require_cuda(present: str) -> None:
         raise InvalidChoice(NO_CUDA.format(present))
 
 
-class cuda:
-    """``telegrad.cuda``: whether the current session computes on a GPU."""
+def check_device(wanted: Any) -> device:
+    """The device of this name. Raises RuntimeError unless it is the current session's, or "cpu", which all have.
 
-    @staticmethod
-    def is_available() -> bool:
-        """Whether the current session's tensors are on a GPU."""
-        return current().recorder.transport.device.startswith("cuda")
-
-    @staticmethod
-    def device_count() -> int:
-        """The number of GPUs that the current session computes on: one or none."""
-        return int(cuda.is_available())
-
-    @staticmethod
-    def manual_seed_all(seed: int) -> None:
-        """As :func:`telegrad.manual_seed`: a session has one source of random numbers."""
-        from .generators import manual_seed
-
-        manual_seed(seed)
-
-    manual_seed = manual_seed_all
-
-    @staticmethod
-    def synchronize(device: Any = None) -> None:
-        """Wait until everything that was recorded has run."""
-        current().flush()
+    Values come to the host when asked for, so a session on a GPU takes "cpu" as well.
+    """
+    found = device(wanted) if not isinstance(wanted, int) else device("cuda", wanted)
+    present = device(current().recorder.transport.device)
+    if found.type not in ("cpu", present.type):
+        raise InvalidOperation(f"device {str(found)!r} is not available; available: {present}")
+    return found

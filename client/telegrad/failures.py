@@ -41,7 +41,7 @@ def explain(error: TelegradError, recording: Recording, procedures: Mapping[str,
     if not isinstance(index, int) or index >= len(program):
         return None
     if lines[index] is not None:
-        error.add_note(f"recorded at {lines[index]} as {program[index]!r:.200}")
+        error.add_note(f"recorded at {lines[index]} as {program[index]!r:.200}; tg.debug(True) raises it there")
     behind = procedures.get(error.context.get("procedure", ""))
     if behind is not None:
         error.add_note(f"there {error.context['step_op']} was recorded at {behind.lines[error.context['step']]}")

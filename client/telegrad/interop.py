@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from telegrad_engine.errors import InvalidArgument
+from telegrad_engine.dtypes import parse
+from telegrad_engine.errors import InvalidArgument, InvalidValue
 
+from .devices import check_device
 from .foreign import host_array
 from .sessions import current
 from .tensor import Tensor, upload
@@ -32,3 +34,69 @@ def from_dlpack(data: Any) -> Tensor:
     if isinstance(data, Tensor):
         return data.detach().clone()
     return upload(current().recorder, np.from_dlpack(data))
+
+
+def asarray(
+    obj: Any, *, dtype: Any = None, device: Any = None, copy: bool | None = None, requires_grad: bool = False
+) -> Tensor:
+    """``obj`` as a tensor: one that is a tensor of this dtype already is shared unless ``copy``, all else is copied.
+
+    Raises ValueError where a copy is needed and ``copy`` is False: for whatever is no tensor, since the memory of
+    tensors is the session's, and for a tensor of another dtype.
+    """
+    wanted = None if dtype is None else parse(dtype)
+    if device is not None:
+        check_device(device)
+    if not isinstance(obj, Tensor):
+        if copy is False:
+            raise InvalidValue("can't alias arbitrary sequence into a tensor.")
+        return upload(current().recorder, obj, wanted, requires_grad)
+    same = wanted is None or obj.dtype is wanted
+    if copy is False and not same and wanted is not None:
+        raise InvalidValue(
+            f"can't alias tensor with dtype '{obj.dtype.kernel_name}' into dtype '{wanted.kernel_name}'."
+        )
+    if same and not copy:
+        return obj if obj.requires_grad == requires_grad else obj.detach().requires_grad_(requires_grad)
+    made: Tensor = obj.detach().to(dtype=wanted or obj.dtype, copy=True)
+    return made.requires_grad_(requires_grad)
+
+
+def frombuffer(buffer: Any, *, dtype: Any, count: int = -1, offset: int = 0, requires_grad: bool = False) -> Tensor:
+    """A tensor with a copy of ``count`` numbers of a dtype from a buffer, from ``offset`` bytes on; all, if -1.
+
+    Raises ValueError for a buffer that has fewer bytes, or a part of a number too many.
+    """
+    kind = parse(dtype)
+    length = len(memoryview(buffer).cast("B"))
+    if not length or not count:
+        raise InvalidValue(f"both buffer length ({length}) and count ({count}) must not be 0")
+    if offset < 0 or offset >= length:
+        raise InvalidValue(
+            f"offset ({offset} bytes) must be non-negative and no greater than buffer length ({length} bytes) minus 1"
+        )
+    if count > 0 and offset + count * kind.itemsize > length:
+        raise InvalidValue(
+            f"requested buffer length ({count} * {kind.itemsize} bytes) after offset ({offset} bytes) must not be "
+            f"greater than actual buffer length ({length} bytes)"
+        )
+    if count < 0 and (length - offset) % kind.itemsize:
+        raise InvalidValue(
+            f"buffer length ({length - offset} bytes) after offset ({offset} bytes) must be a multiple of element size "
+            f"({kind.itemsize})"
+        )
+    return upload(current().recorder, np.frombuffer(buffer, kind.numpy, count, offset), None, requires_grad)
+
+
+def is_array(value: Any) -> bool:
+    """Whether ``value`` is a tensor, of this or another library, or a NumPy array."""
+    return isinstance(value, (Tensor, np.ndarray, np.generic)) or (hasattr(value, "detach") and hasattr(value, "numpy"))
+
+
+def in_session_of(tensor: Tensor, value: Any) -> Tensor:
+    """``value`` as a tensor in the session of ``tensor``; one that is elsewhere is fetched and uploaded."""
+    if isinstance(value, Tensor):
+        if value._recorder is tensor._recorder:
+            return value
+        value = value.detach().numpy()
+    return upload(tensor._recorder, value)

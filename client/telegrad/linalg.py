@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from telegrad_engine.errors import LinAlgError
 from telegrad_engine.functions import public_names
 
+from .exclusions import missing_attribute
+from .publishing import publish
 from .tensor import functions
 
 if TYPE_CHECKING:
@@ -18,10 +20,8 @@ if TYPE_CHECKING:
 
 def __getattr__(name: str) -> Any:
     if name not in public_names("torch.linalg"):
-        raise AttributeError(f"module 'telegrad.linalg' has no attribute {name!r}")
-    function = getattr(functions.linalg, name)
-    globals()[name] = function
-    return function
+        raise missing_attribute("telegrad.linalg", "linalg", name)
+    return publish(globals(), name, getattr(functions.linalg, name))
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,4 @@
-"""Functions of one's own: ``register_function``, and ``tg.ops.NAME(…)`` for what is registered.
+"""Functions of one's own: ``register_function``, and ``tg.ops.NAME(…)`` for what is registered; ``tg.ops.aten``.
 
 A registered function is data. What this process registers is traced once and sent to each session that uses it;
 what others registered, in any language, is asked of the session by name.
@@ -11,13 +11,16 @@ from typing import Any
 
 from telegrad_engine import custom
 from telegrad_engine.custom import Applicable, FunctionProgram
-from telegrad_engine.errors import InvalidValue, UnknownFunction
+from telegrad_engine.errors import FunctionExists, InvalidValue, UnknownFunction
+from telegrad_engine.registry import CATALOGUE
 
 from . import registered, sessions
+from .aten import aten as aten
 from .recorder import Recorder
 from .tensor import recorder_of
 from .tracing_recorder import Tracer, active
 from .tracing_variants import VARIANT, Variants
+from .transforms.stack import active as active_transforms
 
 _functions: dict[str, Variants] = {}
 """What this process registered, by name."""
@@ -48,20 +51,35 @@ def register_function(
         return lambda decorated: register_function(
             name, decorated, scope=scope, verify=verify, example=example, shapes=shapes
         )
+    if name in CATALOGUE.overloads:
+        raise FunctionExists(f"{name!r} is an op of the catalogue")
     if scope not in ("session", "server"):
         raise InvalidValue(f"a function's scope is session or server, not {scope!r:.40}")
     variants = Variants(name, function, scope, example)
     if verify:
         _verify(variants, shapes, example)
-    _functions[name] = variants
-    registered.forget(name)
-    if variants.first is not None:
-        if scope == "server":
-            _find(sessions.current().recorder, name)
-            sessions.current().flush()
-        elif (session := sessions.known()) is not None:
-            _find(session.recorder, name)
+    before = _functions.get(name)
+    _set(name, variants)
+    try:
+        if variants.first is not None:
+            if scope == "server":
+                _find(sessions.current().recorder, name)
+                sessions.current().flush()
+            elif (session := sessions.known()) is not None:
+                _find(session.recorder, name)
+    except BaseException:
+        _set(name, before)
+        raise
     return function
+
+
+def _set(name: str, variants: Variants | None) -> None:
+    """Have this function, or none, be what this process registered under a name."""
+    if variants is None:
+        _functions.pop(name, None)
+    else:
+        _functions[name] = variants
+    registered.forget(name)
 
 
 def remove_function(name: str, *, scope: str = "session") -> None:
@@ -123,8 +141,21 @@ def __getattr__(name: str) -> Registered:
     return Registered(name)
 
 
+def __dir__() -> list[str]:
+    """What users may call: the functions that this process or the current session knows, and what registers them."""
+    names = set(_functions)
+    if (session := sessions.known()) is not None:
+        names |= registered.names(session.recorder)
+    return sorted({*names, "aten", "register_function", "remove_function"})
+
+
 def _call(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
     """Apply the function of this name in the session of its arguments."""
+    for transform in reversed(active_transforms.stack):
+        made = transform.apply_registered(name, lambda *args, **kwargs: _call(name, args, kwargs), args, kwargs)
+        if made is not NotImplemented:
+            results: Sequence[Any] = made
+            return results
     recorder = recorder_of((*args, *kwargs.values()))
     variants = _functions.get(name)
     if variants is not None:

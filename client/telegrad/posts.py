@@ -6,6 +6,7 @@ Each has a number in its header, so one whose answer was lost is posted again an
 from __future__ import annotations
 
 import json
+import secrets
 import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -17,15 +18,17 @@ from .connection import TIMEOUTS, UNREACHABLE, Connection, Reply, failure
 from .stream import DELAYS_S
 
 HEADER = "telegrad-sequence"
+SENDER_HEADER = "telegrad-sender"
 
 
 class _Posted(NamedTuple):
+    sender: str
     number: int
     body: bytes | memoryview
 
     @property
     def headers(self) -> dict[str, str]:
-        headers = {HEADER: str(self.number)}
+        headers = {SENDER_HEADER: self.sender, HEADER: str(self.number)}
         if compression.is_frame(self.body):
             headers["content-encoding"] = compression.ENCODING
         return headers
@@ -43,6 +46,7 @@ class Posts:
 
     def __init__(self, url: str, connection: Connection, compressed: bool = False) -> None:
         self._url, self._connection, self._compressed = url, connection, compressed
+        self._sender = secrets.token_hex(8)
         self._done = 0
         """The last number that was used."""
         self._posted: _Posted | None = None
@@ -58,7 +62,7 @@ class Posts:
         if self._posted is not None:
             self.receive()  # nobody waited for it, but its number counts, if it has come to the server
         body = joined(pieces)
-        self._posted = _Posted(self._done + 1, compression.compress(body) if self._compressed else body)
+        self._posted = _Posted(self._sender, self._done + 1, compression.compress(body) if self._compressed else body)
         try:
             self._connection.send(self._posted.body, self._posted.headers)
         except UNREACHABLE as error:
@@ -74,13 +78,10 @@ class Posts:
             except UNREACHABLE as error:
                 self._again(error, tries)
                 tries += 1
-        self._posted = None
-        if reply.status < 400:
-            self._done += 1
         if self._compressed and compression.is_frame(reply.body):  # unless httpx has unpacked it
             reply = reply._replace(body=compression.decompress(reply.body))
-        if reply.status >= 400 and _used(reply):
-            self._done += 1
+        # In one go: a Ctrl-C between the two would use a number twice.
+        self._posted, self._done = None, self._done + (reply.status < 400 or _used(reply))
         return reply
 
     def _again(self, error: Exception, tries: int = 0) -> None:
@@ -98,6 +99,11 @@ class Posts:
 
     def forget(self) -> None:
         """Nobody waits for what is under way; it may still run, once."""
+
+    def abandon(self) -> None:
+        """In a forked child: close its copy of the socket; closing one says nothing."""
+        self._posted = None
+        self._connection.close()
 
     def close(self) -> None:
         """End the connection."""

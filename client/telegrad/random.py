@@ -16,6 +16,7 @@ import numpy as np
 from telegrad_engine.rng import SIZE
 from telegrad_engine.specs import Spec
 
+from .exclusions import attribute_of
 from .generators import Generator, default_generator, initial_seed, manual_seed
 from .recorder import Recorder
 from .sessions import current
@@ -71,5 +72,7 @@ def fork_rng(devices: Any = None, enabled: bool = True, **options: Any) -> Itera
     finally:
         set_rng_state(before)
 
+
+__getattr__ = attribute_of("random")
 
 __all__ = ["default_generator", "fork_rng", "get_rng_state", "initial_seed", "manual_seed", "seed", "set_rng_state"]

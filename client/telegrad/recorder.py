@@ -4,12 +4,13 @@ A tensor gets its id on the spot; its instruction waits here until somebody asks
 that Python drops free the server's tensors with the next program.
 
 To a server, what has gathered goes out without waiting when it is enough, or old enough (:mod:`.pace`). Several
-programs may be under way (:mod:`.under_way`); an error in one surfaces when the next value is asked for, and nothing
-recorded behind it has run (:mod:`.failures`).
+programs may be under way (:mod:`.under_way`); an error in one surfaces when the next value is asked for. Nothing
+recorded after it has run then; what does not depend on it is sent again (:mod:`.poisoning`).
 """
 
 from __future__ import annotations
 
+import os
 import threading
 import warnings
 import weakref
@@ -23,11 +24,13 @@ from telegrad_engine.errors import InternalError, InvalidOperation, TelegradErro
 from telegrad_engine.modes import state
 from telegrad_engine.program import Instruction
 
+from .effects import Affecting, Effect
 from .elision import free
 from .failures import Failed, explain
 from .foresight import Foresight, Notes, Round
 from .lines import Line, users_line
 from .pace import Pace, is_full
+from .poisoning import poisoned_by, undo
 from .recording import Defined, Recording, joined
 from .transports import Transport
 from .under_way import UnderWay
@@ -35,7 +38,11 @@ from .under_way import UnderWay
 STEP = "optim_step"
 NO_ATTRS: Mapping[str, Any] = {}
 VALUES, DESCRIPTIONS = {"values": True}, {"values": False}
-CLOSED_TEXT = "the session is closed, and its tensors are gone; tg.connect opens another"
+CLOSED_TEXT = "session {} is closed, and its tensors are gone; tg.connect opens another"
+INHERITED_TEXT = (
+    "session {} belongs to process {}, from which this one was forked, and so do its tensors; "
+    "tensors made from now on are in a session of this process's own"
+)
 
 
 class Recorder:
@@ -67,14 +74,21 @@ class Recorder:
         """Those that nobody will call any more. Finalizers note them, so nothing else happens here and now."""
         self.profiled = False
         """Whether a profile runs, which is to show all that was called."""
+        self.effect: Effect | None = None
+        """What the next instruction does to the shadow graph; set under the lock."""
+        self.received: list[tuple[Any, bool, list[int] | None]] = []
+        """Which tensors the pass that is being recorded gave gradients, as :class:`.effects.Received` has them."""
         self.requests = 0
         self.waits = 0
         """How many programs were sent, and how often somebody waited for an answer."""
         self.closed = False
+        self.parent: int | None = None
+        """In a forked child: the process that the session belongs to."""
         # The session lives as long as anything that refers to it: a Session or a tensor. A finalizer, not
         # __del__, and closed by hand at exit, where httpx must not be torn down yet.
-        self._end = weakref.finalize(self, transport.close)
+        self._end = weakref.finalize(self, transport.close, self.procedures)
         self._end.atexit = False
+        self._id_prefix = transport.id_prefix
         self._under_way = UnderWay(transport)
         self.pace = Pace()
         self._foresight = Foresight() if transport.remote else None
@@ -107,7 +121,7 @@ class Recorder:
 
     def new_id(self) -> str:
         """A fresh tensor id."""
-        return f"t{next(self._ids)}"
+        return f"{self._id_prefix}{next(self._ids)}"
 
     def emit(
         self,
@@ -119,8 +133,9 @@ class Recorder:
     ) -> None:
         """Record one instruction; its attributes are canonical already."""
         with self.lock:
+            effect, self.effect = self.effect, None
             if self.closed:
-                raise InvalidOperation(CLOSED_TEXT)
+                raise InvalidOperation(self._closed_text)
             if self.failed:
                 self.failed.check(inputs, outputs)
             pace, length = self.pace, self.waiting
@@ -129,7 +144,8 @@ class Recorder:
                 length = self.waiting
             if not length:
                 pace.begin()
-            self._record(op, inputs, outputs, attrs, None if state.grad_enabled else "no_grad", users_line())
+            line = users_line() if effect is None else Affecting(*users_line(), effect)
+            self._record(op, inputs, outputs, attrs, None if state.grad_enabled else "no_grad", line)
             if nbytes:
                 self._pending_bytes += nbytes
             if op == STEP:
@@ -160,6 +176,7 @@ class Recorder:
         with self.lock:
             ahead = self.ahead
             if ahead is not None and self._foresight is not None:
+                ahead.go_back()  # a Ctrl-C may have left ids of an instruction that was not recorded
                 ahead.close()
                 program, lines = ahead.unrolled()
                 self._pending, self._lines, self.ahead = program, lines, None  # at once: a Ctrl-C loses nothing
@@ -174,8 +191,13 @@ class Recorder:
         with self.lock:
             if self.failed:
                 self.failed.check(names)
-            self._add("fetch", [tuple(names)], VALUES if values else DESCRIPTIONS)
-            return self.flush()
+            while True:
+                self._add("fetch", [tuple(names)], VALUES if values else DESCRIPTIONS)
+                try:
+                    return self._flush()
+                except UnknownTensor as error:
+                    if not _is_of_no_account(error):
+                        raise
 
     def flush(self) -> dict[str, Value]:
         """Send what is recorded as one program, and wait for the answer: what it fetched.
@@ -183,11 +205,19 @@ class Recorder:
         Raises the error of what was sent before without waiting, if it failed.
         """
         with self.lock:
-            answer = self._exchange()
-            if answer.pending is not None:
-                self._cancel(answer.pending["call"])
-                raise InternalError(f"a pass waits where none was expected to: {answer.pending}")
-            return answer.values
+            while True:
+                try:
+                    return self._flush()
+                except UnknownTensor as error:
+                    if not _is_of_no_account(error):
+                        raise
+
+    def _flush(self) -> dict[str, Value]:
+        answer = self._exchange()
+        if answer.pending is not None:
+            self._cancel(answer.pending["call"])
+            raise InternalError(f"a pass waits where none was expected to: {answer.pending}")
+        return answer.values
 
     def advance(self) -> dict[str, Any] | None:
         """Send what is recorded, whose last instruction starts or resumes a pass: what that waits for, if it stops."""
@@ -199,7 +229,7 @@ class Recorder:
     def _exchange(self) -> Answer:
         """Send what is recorded, and wait for its answer and those before it."""
         if self.closed:
-            raise InvalidOperation(CLOSED_TEXT)
+            raise InvalidOperation(self._closed_text)
         self.free_dead()
         if not self.waiting:
             self._land()
@@ -287,18 +317,52 @@ class Recorder:
                     self._add("undefine", (), {"name": name})
 
     def close(self) -> None:
-        """Forget what is recorded and end the session; a second time does nothing."""
+        """Forget what is recorded and end the session; a second time does nothing.
+
+        Warns of an error in what was sent without waiting for it.
+        """
+        error: TelegradError | None = None
         with self.lock:
-            self._under_way.land()
-            error = self._under_way.error
-            if error is not None and not self.closed:
-                text = f"what was sent last failed, and no value was read after it: {error}"
-                warnings.warn(text, stacklevel=3)
-            self.closed = True
-            self._take()
-            self.dead.clear()
-            self.failed = Failed()
-            self._end()
+            try:
+                if not self.closed:
+                    self._under_way.land()
+                    error = self._under_way.error
+            finally:
+                self.end()
+                self._take()
+                self.dead.clear()
+                self.failed = Failed()
+        if error is not None and not _is_of_no_account(error):
+            warnings.warn(f"what was sent last failed, and no value was read after it: {error}", stacklevel=3)
+
+    def end(self) -> None:
+        """End the session at once, whatever is under way in it."""
+        self.closed = True
+        # Not by calling the finalizer: at exit, weakref's own hook comes first, and then finalizers do nothing.
+        if self._end.detach() is not None:
+            self.transport.close(self.procedures)
+
+    def leave_to_parent(self) -> None:
+        """In a process that was just forked: leave a remote session to the parent, which goes on with it.
+
+        Two processes that answer to one name on one connection would read each other's answers. A session in this
+        process was copied with it, and stays.
+        """
+        self.lock = threading.RLock()  # a thread that held it is not here to release it
+        if not self.transport.remote or self.closed:
+            return
+        self._end.detach()
+        self.transport.abandon()
+        self._under_way = UnderWay(self.transport)
+        self.parent, self.closed = os.getppid(), True
+        self._take()
+        self.dead.clear()
+        self.forgotten.clear()
+
+    @property
+    def _closed_text(self) -> str:
+        session = self.transport.session_id
+        return CLOSED_TEXT.format(session) if self.parent is None else INHERITED_TEXT.format(session, self.parent)
 
     # Failing -----------------------------------------------------------------------------
 
@@ -310,11 +374,24 @@ class Recorder:
             self.failed.refuse(names, error)
 
     def _undo(self, error: TelegradError, recording: Recording) -> None:
-        """Say which recorded instruction failed, and take back what was noted of it and those behind it."""
+        """Say which recorded instruction failed, and take back what was noted of it and of what depends on it.
+
+        What was recorded after it and does not depend on it is recorded once more.
+        """
         index = explain(error, recording, self.procedures)
+        if index is None:
+            return
         # Freed, but never made, for a Ctrl-C came between a handle and its instruction: once told is enough.
         unknown = error.context.get("ids", ()) if isinstance(error, UnknownTensor) else ()
-        for instruction in recording.program[index:] if index is not None else ():
+        program, lines = recording.program, recording.lines
+        outcome = poisoned_by(self, program, lines, index, "instruction" in error.context, self.dead)
+        undo(program, lines, outcome)
+        for tensor in outcome.unfinished:
+            self._add("set_grad", [tensor._id, None])
+        for i in outcome.spared:
+            self._record_again(program[i], lines[i])
+        lost = [*map(program.__getitem__, outcome.poisoned), *[each for each in program[index:] if each.op == "free"]]
+        for instruction in lost:
             self.refuse(instruction.outputs, error)
             if instruction.op == "resume":
                 self._cancel(instruction.attrs["call"])
@@ -327,6 +404,13 @@ class Recorder:
                 left = [name for name in instruction.inputs[0] if name not in unknown]
                 self.dead.extend(name for name in left if self.failed.pop(name, None) is None)
 
+    def _record_again(self, instruction: Instruction, line: Line | None) -> None:
+        """Record an instruction that has not run yet, because one before it failed."""
+        self.pending.append(instruction)
+        self._lines.append(line)
+        if instruction.op == "tensor":
+            self._pending_bytes += instruction.attrs["data"].nbytes
+
     def _cancel(self, call: str) -> None:
         """Leave no pass waiting for gradients that never came to be."""
         self._add("cancel", (), {"call": call})
@@ -334,6 +418,14 @@ class Recorder:
     def _add(self, op: str, inputs: Sequence[Any], attrs: Mapping[str, Any] = NO_ATTRS) -> None:
         """Record an instruction that no line of the user's asks for."""
         self._record(op, inputs, (), attrs, None, None)
+
+
+def _is_of_no_account(error: TelegradError) -> bool:
+    """Whether all that failed is to free a tensor that never was: a Ctrl-C came between its handle and its instruction.
+
+    Then all that was recorded before has run, what was after it is recorded again, and nobody needs to know.
+    """
+    return isinstance(error, UnknownTensor) and error.context.get("op") == "free"
 
 
 RECORD = Recorder.emit

@@ -34,6 +34,11 @@ def forget(name: str) -> None:
         found.pop(name, None)
 
 
+def names(recorder: Recorder) -> set[str]:
+    """The names of the functions that a session is known to have."""
+    return set(_known.get(recorder, ()))
+
+
 def find(recorder: Recorder, name: str, lookup: Lookup) -> Applicable:
     """The function of this name in a session; sent there, if this process registered it and the session lacks it.
 
@@ -52,21 +57,28 @@ def find(recorder: Recorder, name: str, lookup: Lookup) -> Applicable:
 
 def _send(recorder: Recorder, name: str, definition: Definition, scope: str, lookup: Lookup) -> Applicable:
     program = FunctionProgram(definition, lambda other: find(recorder, other, lookup))
+    sent = _sent.setdefault(recorder, set())
     if scope == "server":
         recorder.flush()
-        try:
-            present = recorder.transport.function(name)
-        except UnknownFunction:
-            present = None
+        present = _present(recorder, name)
         if present is not None and present.definition == definition:
             return program  # a session before this one, or another process, has registered it
-    sent = _sent.setdefault(recorder, set())
     if scope == "session" and name in sent:
         recorder.emit("remove_function", attrs={"name": name})
     recorder.emit("register_function", attrs={"definition": definition, "scope": scope})
-    if scope == "session":
+    if scope == "session" and name not in sent:
+        if not recorder.captured:
+            recorder.flush()  # another client of the session may have registered one of this name: it says so here
         sent.add(name)
     return program
+
+
+def _present(recorder: Recorder, name: str) -> Applicable | None:
+    """The function of this name that the session has, whoever registered it."""
+    try:
+        return recorder.transport.function(name)
+    except UnknownFunction:
+        return None
 
 
 def remove(recorder: Recorder, name: str, scope: str) -> None:

@@ -11,6 +11,8 @@ from telegrad_engine.meta import Produce, without_values
 from telegrad_engine.repeated import Call, Ready
 from telegrad_engine.specs import Spec
 
+from .value_checks import check
+
 
 def recording(make: Callable[[Any, Spec, str], Any], apply: Apply) -> Callable[[Call], Ready]:
     """What gives the function that records an op on tensors like a call's; ``make`` gives an output its handle."""
@@ -24,6 +26,8 @@ def recording(make: Callable[[Any, Spec, str], Any], apply: Apply) -> Callable[[
             for tensor in tensors:
                 if tensor._recorder is not recorder:
                     apply(op, tuple(inputs), attrs)  # which raises, and says what is wrong with that
+            if op.value_check is not None:
+                check(op, inputs, attrs)
             names = [recorder.new_id() for _ in specs]
             ids = [x._id for x in inputs] if order is None else [getattr(x, "_id", x) for x in inputs]
             try:

@@ -1,4 +1,4 @@
-"""``telegrad.save`` and ``telegrad.load``: safetensors files, never pickles.
+"""``telegrad.save`` and ``telegrad.load``: safetensors files; of torch's own files the data is read, nothing is run.
 
 A file is a plain safetensors container, so every library that reads those has the tensors: those of a state dict
 under its keys, nested ones under their path joined by dots. What safetensors cannot say (nesting, numbers,
@@ -6,40 +6,70 @@ texts, the order) is JSON in the metadata, under the key "telegrad": in it
 
 - numbers, texts, true, false, null and lists are themselves;
 - ``{"tensor": name, "requires_grad": …}`` is the container's tensor of this name;
+- ``{"array": name}`` is one of NumPy's arrays, and ``{"scalar": name}`` one of its scalars;
 - ``{"dict": [[key, value], …]}`` is a dict, with keys that are texts or numbers;
-- ``{"tuple": […]}`` is a tuple.
+- ``{"tuple": […]}`` is a tuple, ``{"set": […]}`` a set, ``{"bytes": text}`` bytes in base64, ``{"complex": [re, im]}``
+  a complex number, ``{"dtype": name}`` a dtype.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
+
+from telegrad_engine import dtypes
 from telegrad_engine.errors import InvalidArgument, InvalidValue, MalformedRequest
 from telegrad_engine.program.safetensors import decode, encode
 
+from . import torch_archive
+from .exclusions import attribute_of
+from .nn.parameter import Parameter
 from .sessions import current
 from .tensor import Tensor, upload
 
 Place = str | os.PathLike[str] | BinaryIO
 KEY = "telegrad"
 PLAIN = (str, int, float, bool, type(None))
+DTYPES = {dtype.numpy for dtype in dtypes.ALL}
+WRITTEN: dict[type, Callable[[Any], Any]] = {
+    bytes: lambda value: {"bytes": base64.b64encode(value).decode()},
+    complex: lambda value: {"complex": [value.real, value.imag]},
+    dtypes.DType: lambda value: {"dtype": value.name},
+}
+"""How what JSON does not have is written,"""
+READ: dict[str, Callable[[Any], Any]] = {
+    "bytes": base64.b64decode,
+    "complex": lambda parts: complex(*parts),
+    "dtype": dtypes.parse,
+}
+"""and read."""
 PICKLES = (b"PK\x03\x04", b"\x80")
 """How the files begin that torch.save writes, and pickles of protocol 2 and up."""
 PICKLE_TEXT = (
-    "this file is a pickle, as torch.save writes it, and reading one can run any code; telegrad reads safetensors. "
-    "Convert it where you trust it: safetensors.torch.save_file(torch.load(path), new_path)"
+    "this file is a pickle, of the form that torch wrote before version 1.6 or another one, and reading one can run "
+    "any code. Save it anew where you trust it: torch.save(torch.load(path), new_path)"
 )
 
 
-def save(obj: Any, f: Place) -> None:
-    """Write a tensor, a state dict, or tensors, numbers and texts in dicts, lists and tuples, to a safetensors file.
+def save(
+    obj: Any,
+    f: Place,
+    pickle_module: Any = None,
+    pickle_protocol: int = 2,
+    _use_new_zipfile_serialization: bool = True,
+    _disable_byteorder_record: bool = False,
+) -> None:
+    """Write tensors, NumPy arrays, numbers and texts, in dicts, lists, tuples and sets, to a safetensors file.
 
     ``f`` is a path or a file opened for writing bytes. The values are fetched with one message for each session
-    that they are in. Raises TypeError for anything else in ``obj``, and writes nothing then.
+    that they are in. Raises TypeError for anything else in ``obj``, and writes nothing then. torch's other options are
+    accepted and have no effect: nothing is pickled.
     """
     writer = _Writer()
     structure = writer.describe(obj, "")
@@ -53,12 +83,21 @@ def save(obj: Any, f: Place) -> None:
         raise AttributeError("expected 'f' to be string, path, or a file-like object with a 'write' attribute")
 
 
-def load(f: Place, map_location: Any = None, *, weights_only: bool = True) -> Any:
+def load(
+    f: Place,
+    map_location: Any = None,
+    pickle_module: Any = None,
+    *,
+    weights_only: bool | None = None,
+    mmap: bool | None = None,
+    **pickle_load_args: Any,
+) -> Any:
     """What :func:`save` wrote, with its tensors in the current session.
 
-    Of any other safetensors file, one of ``safetensors.torch`` for example, a dict of its tensors by name.
-    ``map_location`` and ``weights_only`` are accepted for torch's sake: tensors live where their session does, and
-    there is nothing but data in a file. Raises ValueError for a pickle and for a damaged file.
+    For other safetensors files, such as those of ``safetensors.torch``, the result is a dict of tensors by name. For
+    files of ``torch.save`` it is what was saved: their opcodes are read as data, and nothing is executed. The other
+    arguments are torch's and have no effect: tensors live where their session does, and only data is ever read.
+    Raises ValueError for files that name code, older pickles and damaged files.
     """
     if isinstance(f, (str, os.PathLike)):
         body = Path(f).read_bytes()
@@ -67,7 +106,9 @@ def load(f: Place, map_location: Any = None, *, weights_only: bool = True) -> An
     else:
         raise AttributeError("expected 'f' to be string, path, or a file-like object with a 'read' attribute")
     if body.startswith(PICKLES) and not _plausible(body):
-        raise InvalidValue(PICKLE_TEXT)
+        if not torch_archive.is_archive(body):
+            raise InvalidValue(PICKLE_TEXT)
+        return torch_archive.read(body, _uploaded)
     metadata, arrays = decode(body)
     if KEY not in metadata:
         return {name: upload(current().recorder, array) for name, array in arrays.items()}
@@ -77,19 +118,31 @@ def load(f: Place, map_location: Any = None, *, weights_only: bool = True) -> An
         raise MalformedRequest("the file's metadata does not describe what is in it") from None
 
 
+def _uploaded(saved: torch_archive.SavedTensor) -> Tensor:
+    """A tensor of torch's file, in the current session."""
+    tensor = upload(current().recorder, saved.array, None, saved.requires_grad and not saved.is_parameter)
+    return Parameter(tensor, saved.requires_grad) if saved.is_parameter else tensor
+
+
 class _Writer:
     """Describes an object as JSON, and gives each tensor in it a name."""
 
     def __init__(self) -> None:
-        self.tensors: dict[str, Tensor] = {}
+        self.tensors: dict[str, Any] = {}
 
     def describe(self, value: Any, path: str) -> Any:
         if isinstance(value, Tensor):
             name = self._name(path or "tensor")
             self.tensors[name] = value
             return {"tensor": name, "requires_grad": value.requires_grad}
+        if isinstance(value, (np.ndarray, np.generic)):
+            return self._describe_array(value, path)
         if isinstance(value, PLAIN):
             return value
+        if type(value) in WRITTEN:
+            return WRITTEN[type(value)](value)
+        if isinstance(value, (set, frozenset)):
+            return {"set": [self.describe(item, _join(path, i)) for i, item in enumerate(value)]}
         if isinstance(value, Mapping):
             return {"dict": [self._item(key, item, path) for key, item in value.items()]}
         if isinstance(value, (list, tuple)):
@@ -98,9 +151,16 @@ class _Writer:
         hint = "; save its state_dict()" if hasattr(value, "state_dict") else ""
         where = f" at {path!r}" if path else ""
         raise InvalidArgument(
-            "only tensors, numbers, texts, None, and dicts, lists and tuples of these can be saved, not "
+            "only tensors, arrays, numbers, texts, None, and dicts, lists, tuples and sets of these can be saved, not "
             f"{type(value).__name__}{where}{hint}"
         )
+
+    def _describe_array(self, value: Any, path: str) -> dict[str, str]:
+        if value.dtype not in DTYPES:
+            raise InvalidArgument(f"an array of {value.dtype} cannot be saved: safetensors has no such numbers")
+        name = self._name(path or "array")
+        self.tensors[name] = np.asarray(value)
+        return {"array" if isinstance(value, np.ndarray) else "scalar": name}
 
     def _item(self, key: Any, value: Any, path: str) -> list[Any]:
         if not isinstance(key, PLAIN):
@@ -120,14 +180,16 @@ def _join(path: str, key: Any) -> str:
     return f"{path}.{key}" if path else str(key)
 
 
-def _fetch(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    """The tensors' arrays by name."""
+def _fetch(values_by_name: Mapping[str, Any]) -> dict[str, Any]:
+    """The arrays by name, those of tensors fetched."""
+    tensors = {name: value for name, value in values_by_name.items() if isinstance(value, Tensor)}
     recorders = {id(t._recorder): t._recorder for t in tensors.values()}
     values: dict[tuple[int, str], Any] = {}
     for key, recorder in recorders.items():
         ids = list(dict.fromkeys(t._id for t in tensors.values() if t._recorder is recorder))
         values |= {(key, name): value.array for name, value in recorder.fetch(ids).items()}
-    return {name: values[id(t._recorder), t._id] for name, t in tensors.items()}
+    fetched = {name: values[id(t._recorder), t._id] for name, t in tensors.items()}
+    return {name: fetched.get(name, value) for name, value in values_by_name.items()}
 
 
 def _plausible(body: bytes) -> bool:
@@ -142,6 +204,18 @@ def _rebuild(value: Any, arrays: Mapping[str, Any]) -> Any:
         return value
     if "tensor" in value:
         return upload(current().recorder, arrays[value["tensor"]], requires_grad=value["requires_grad"])
+    if "array" in value:
+        return np.array(arrays[value["array"]])
+    if "scalar" in value:
+        return arrays[value["scalar"]][()]
+    for kind, read in READ.items():
+        if kind in value:
+            return read(value[kind])
     if "tuple" in value:
         return tuple([_rebuild(item, arrays) for item in value["tuple"]])
+    if "set" in value:
+        return {_rebuild(item, arrays) for item in value["set"]}
     return {key: _rebuild(item, arrays) for key, item in value["dict"]}
+
+
+__getattr__ = attribute_of("serialization")

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import threading
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from typing import Any
 
 from telegrad_engine import dtypes
-from telegrad_engine.errors import InvalidValue
+from telegrad_engine.errors import InvalidArgument, InvalidValue
 from telegrad_engine.program.compression import ENCODING
 
 from .recorder import Recorder
 from .transports import HTTPTransport, LocalTransport, Transport
 
+LOCKED_S = 1.0
+"""Seconds that the end of the process waits for a thread that uses a session."""
 _here: ContextVar[Session | None] = ContextVar("session", default=None)
 """The session of this thread or task, if it has connected or traces."""
 _shared: Session | None = None
@@ -25,7 +28,10 @@ _shared: Session | None = None
 
 
 class Session:
-    """A connection to one session. Use it with ``with``, or it ends with its last tensor or the process."""
+    """A connection to one session. Use it with ``with``, or it ends with its last tensor or the process.
+
+    A session that was attached to stays on its server when its connection ends.
+    """
 
     _previous: weakref.ref[Session] | None = None
     """The one that was current before."""
@@ -33,11 +39,17 @@ class Session:
     def __init__(self, transport: Transport) -> None:
         self.recorder = Recorder(transport)
         _open.add(self.recorder)
+        _end_with_the_worker()
 
     @property
     def url(self) -> str:
         """The server's address, or ``local://``."""
         return self.recorder.transport.url
+
+    @property
+    def id(self) -> str:
+        """The session's id on its server; who knows it may use the session: ``tg.connect(url, session=id)``."""
+        return self.recorder.transport.session_id
 
     @property
     def requests(self) -> int:
@@ -54,6 +66,10 @@ class Session:
         the session was opened with ``compile``, and why not the last time (docs/compiled.md).
         """
         return self.recorder.transport.compiled()
+
+    def another(self) -> Session:
+        """A new session of the same options, on the same server."""
+        return Session(self.recorder.transport.another())
 
     def flush(self) -> None:
         """Send what is recorded without asking for a value."""
@@ -75,7 +91,7 @@ class Session:
     def __repr__(self) -> str:
         waiting = self.recorder.waiting
         status = "closed" if self.closed else f"{self.requests} programs sent, {waiting} instructions waiting"
-        return f"<telegrad session at {self.url}: {status}>"
+        return f"<telegrad session {self.id} at {self.url}: {status}>"
 
 
 def _open_one(session: Session | None) -> Session | None:
@@ -95,13 +111,32 @@ def open_recorders() -> list[Recorder]:
 
 @atexit.register
 def _close_all() -> None:
-    for recorder in open_recorders():
-        recorder.close()
+    """End all sessions with the process: after an error in one, and without the lock of a thread that still waits."""
+    with ExitStack() as all_of_them:
+        for recorder in open_recorders():
+            all_of_them.callback(_close_at_exit, recorder)
+
+
+def _end_with_the_worker() -> None:
+    """Have the sessions end with a worker of multiprocessing, which skips what ``atexit`` knows."""
+    process, util = sys.modules.get("multiprocessing.process"), sys.modules.get("multiprocessing.util")
+    if process is not None and util is not None and process.parent_process() is not None:
+        util.Finalize(None, _close_all, exitpriority=0)
+
+
+def _close_at_exit(recorder: Recorder) -> None:
+    free = recorder.lock.acquire(timeout=LOCKED_S)
+    try:
+        recorder.close() if free else recorder.end()
+    finally:
+        if free:
+            recorder.lock.release()
 
 
 def connect(
     url: str | None = None,
     *,
+    session: str | None = None,
     device: str | None = None,
     seed: int | None = None,
     dtype: Any = None,
@@ -123,9 +158,14 @@ def connect(
 
     In a thread other than the main one it is the session of that thread; threads that have not connected share the
     main thread's. A task of asyncio has its own likewise; there, :func:`telegrad.aconnect` keeps nobody waiting.
-    Raises ConnectionFailed if no server answers.
+
+    ``session`` attaches to a live session of the server, by its id; seed, dtype, device and compile are as they are
+    there. Several clients may use a session, each with tensors of its own; it stays when one that has attached to it
+    closes it or ends.
+    Raises ConnectionFailed if no server answers; UnknownSession if a session to attach to has ended; InvalidOperation
+    if it belongs to a server of another version.
     """
-    ways: dict[str, Any] = {"stream": stream, "compile": compile, "compress": compress}
+    ways: dict[str, Any] = {"session": session, "stream": stream, "compile": compile, "compress": compress}
     return enter(Session(transport_to(url, device=device, seed=seed, dtype=dtype, **ways, **options)))
 
 
@@ -136,6 +176,7 @@ def transport_to(
     seed: int | None,
     dtype: Any,
     stream: bool | None,
+    session: str | None = None,
     compile: bool = False,
     compress: str | None = None,
     **options: Any,
@@ -149,11 +190,24 @@ def transport_to(
         settings["dtype"] = dtypes.parse(dtype)
     if compress not in (None, ENCODING):
         raise InvalidValue(f"cannot compress by {compress!r:.60}: it is {ENCODING!r}, or None for not at all")
+    if session is not None:
+        settings["session"] = session
+        _check_attaching(address, session, {**settings, "compile": compile or None})
     if address.startswith("local:"):
         return LocalTransport(**settings)
     if address.startswith(("http://", "https://")):
         return HTTPTransport(address, stream=stream, compress=compress, compile=compile or None, **settings)
     raise InvalidValue(f"cannot connect to {address!r}: an address starts with http://, https:// or local://")
+
+
+def _check_attaching(address: str, session: Any, settings: dict[str, Any]) -> None:
+    if not isinstance(session, str):
+        raise InvalidArgument(f"session is the id of a session, a string, not {type(session).__name__}")
+    if address.startswith("local:"):
+        raise InvalidValue("a session of this process cannot be attached to: use its Session, or tensors, directly")
+    given = [name for name in ("device", "seed", "dtype", "compile") if settings.get(name) is not None]
+    if given:
+        raise InvalidValue(f"{given[0]} is a matter of new sessions: leave it out to attach to session {session}")
 
 
 def enter(session: Session) -> Session:
@@ -169,13 +223,29 @@ def enter(session: Session) -> Session:
 
 def current() -> Session:
     """The session that new tensors live in; opened on first use."""
-    session = _here.get() or _shared
+    session = known()
     return session if session is not None else connect()
 
 
 def known() -> Session | None:
-    """The session that new tensors would live in, if there is one yet."""
-    return _here.get() or _shared
+    """The session that new tensors would live in, if there is one yet.
+
+    A forked child that finds its parent's opens one like it.
+    """
+    session = _here.get() or _shared
+    if session is not None and session.recorder.parent is not None:
+        return enter(session.another())
+    return session
+
+
+def _after_fork() -> None:
+    """Leave the sessions that this process was forked with to its parent."""
+    for recorder in open_recorders():
+        recorder.leave_to_parent()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 @contextmanager

@@ -8,6 +8,7 @@ it returned. That is one round trip a stop; after the last one nothing waits.
 from __future__ import annotations
 
 import operator
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -52,12 +53,21 @@ class PythonHooks(ClientHook):
         return list(run_after(hooks, grads, outer))
 
 
+class _Current(threading.local):
+    derivation: Derivation | None = None
+    """What is being differentiated, while user's code runs in a pass."""
+
+
+current = _Current()
+
+
 def run(recorder: Recorder, derivation: Derivation, begin: Callable[[], None]) -> tuple[Any, ...]:
     """Differentiate in the shadow and in the session; the results as the shadow has them.
 
     ``begin`` records the instruction. An error, be it the user's, leaves no pass waiting in the session.
     """
     dialogue = _Dialogue(recorder, derivation.values, begin)
+    outer, current.derivation = current.derivation, derivation
     try:
         # No other thread records while both passes stand at the same place.
         with recorder.lock, derivation.values:
@@ -72,6 +82,8 @@ def run(recorder: Recorder, derivation: Derivation, begin: Callable[[], None]) -
     except BaseException:
         dialogue.cancel()
         raise
+    finally:
+        current.derivation = outer
     return results
 
 

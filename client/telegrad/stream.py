@@ -44,15 +44,15 @@ class Stream:
     """How many programs may be under way. A server remembers the answers to 64, for a connection that breaks."""
 
     def __init__(self, session_url: str, headers: Mapping[str, str], timeout: float, compressed: bool = False) -> None:
-        self._url, self._headers, self._timeout = f"{session_url}/stream", headers, timeout
+        # Numbers are this connection's own: another client of the session, a forked child too, has another sender.
+        self._url = f"{session_url}/stream?sender={secrets.token_hex(8)}"
+        self._headers, self._timeout = headers, timeout
         self._compressed = compressed
         if compressed:
-            self._url += f"?compress={compression.ENCODING}"
+            self._url += f"&compress={compression.ENCODING}"
         self._sent: deque[_Sent] = deque()
         self._number = self._seen = 0
         """The numbers of the program that was sent last, and of the last whose answer was read."""
-        self._sender = secrets.token_hex(8)
-        """Under this name a number is that of one program, so nobody has to compare all of it to know it again."""
         self._tries = 0
         self._most = 0
         self._socket: WebSocket | None = None
@@ -61,7 +61,7 @@ class Stream:
     @property
     def labels(self) -> dict[str, str]:
         """What the metadata of the next program has to say."""
-        return {"sequence": str(self._number + 1), "seen": str(self._seen), "sender": self._sender}
+        return {"sequence": str(self._number + 1), "seen": str(self._seen)}
 
     @property
     def answered(self) -> bool:
@@ -81,15 +81,18 @@ class Stream:
             raise TooLarge(f"a program has at most {self._most} bytes here, this one has {size}")
         if self._compressed:
             body = [compression.compress(joined(body))]
-        self._number += 1
-        self._sent.append(_Sent(self._number, body))
+        number = self._number + 1
         try:
+            self._sent.append(_Sent(number, body))
+            self._number = number
             if self._socket is None or (len(self._sent) == 1 and self._socket.answered):
                 raise Closed  # nothing is asked, so what has arrived is the end
             self._socket.send(body)
         except OSError as error:
             self._resume(error)
         except BaseException:
+            if self._sent:
+                self._number = self._sent[-1].number  # a Ctrl-C between the two would skip a number
             self._drop()
             raise
 
@@ -124,6 +127,13 @@ class Stream:
         """End the connection."""
         self._sent.clear()
         self._drop()
+
+    def abandon(self) -> None:
+        """In a forked child: close its copy of the socket."""
+        self._sent.clear()
+        if self._socket is not None:
+            self._socket.abandon()
+            self._socket = None
 
     def _reply(self, frame: str | bytes | memoryview, number: int) -> Reply:
         if not isinstance(frame, str):
@@ -161,7 +171,13 @@ class Stream:
                 self._drop()
                 raise
         self._tries = 0
-        raise failure(self._url.partition("/v1/sessions/")[0], error) from None
+        server, _, session = self._url.partition("/v1/sessions/")
+        if getattr(error, "code", None) == TAKEN_OVER:
+            raise ConnectionFailed(
+                f"the stream of session {session.partition('/')[0]} at {server} was closed: its sender has connected "
+                f"once more ({TAKEN_OVER})"
+            ) from None
+        raise failure(server, error) from None
 
     def _send_again(self, last: int) -> None:
         """Send what is unanswered to a server that has done all up to ``last``."""

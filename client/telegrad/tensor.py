@@ -6,8 +6,10 @@ Shape, dtype, history and errors are known here and now; the value is elsewhere,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+from weakref import ref
 
 import numpy as np
 
@@ -18,16 +20,21 @@ from telegrad_engine.errors import DataDependentShape, DTypeMismatch, InvalidOpe
 from telegrad_engine.formatting import format_tensor
 from telegrad_engine.functions import Functions
 from telegrad_engine.graph import Node
+from telegrad_engine.inference import is_marked
 from telegrad_engine.meta import Meta, apply_spec, enter, unwrap
 from telegrad_engine.modes import state
 from telegrad_engine.registry import NO_ATTRS, Op
 from telegrad_engine.repeated import preparing
 from telegrad_engine.shortcuts import remember
 from telegrad_engine.specs import Spec
-from telegrad_engine.tensor import item, truth
+from telegrad_engine.strides import memory_of
+from telegrad_engine.tensor import item, one_number, truth
 from telegrad_engine.tracked import Tracked
 
-from .devices import device, require_cuda
+from .devices import check_device, device, require_cuda
+from .effects import Changed
+from .elementwise_python import ElementwisePython
+from .exclusions import explain
 from .foreign import host_array
 from .foresight.front import foreseeing
 from .foresight.undrawn import Undrawn
@@ -38,6 +45,9 @@ from .recorder import Recorder
 from .remembered import recording
 from .sessions import current
 from .shadow import RecordedGraphValues, ShadowValues
+from .transforms.stack import active, concerned, tangent_of
+from .transports import Transport
+from .value_checks import check
 
 _new = object.__new__
 
@@ -61,7 +71,15 @@ ONLY_FLOATING = "Only Tensors of floating point and complex dtype can require gr
 """As torch says it when a tensor is made; ``requires_grad_`` has a text of its own."""
 
 
-class Tensor(Tracked):
+NON_LEAF_GRAD = (
+    "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute won't be "
+    "populated during autograd.backward(). If you indeed want the .grad field to be populated for a non-leaf Tensor, "
+    "use .retain_grad() on the non-leaf Tensor. If you access the non-leaf Tensor by mistake, make sure you access the "
+    "leaf Tensor instead. See github.com/pytorch/pytorch/pull/30531 for more information."
+)
+
+
+class Tensor(ElementwisePython, Tracked):
     """A tensor in a session. Make one with :func:`telegrad.tensor` or by an op."""
 
     _id: str
@@ -71,8 +89,22 @@ class Tensor(Tracked):
     _grad_history: Tracked | None = None
     """Under create_graph: where in the graph that gradient stands."""
     _node: Node | None = _Place()  # type: ignore[assignment]
+    _given: tuple[Any, list[int]] | None = None
+    """Of a small tensor of integers that was uploaded: its values, as long as this is its version counter, at 0."""
+    _construct: ClassVar[Callable[..., Tensor]]
+    """The legacy constructor, which legacy_constructors.py sets: it is written with this class."""
     _drawing: Undrawn | None = None
     """What has the node, where it is not drawn yet (foresight/undrawn.py)."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Tensor:
+        """torch's legacy constructor: from a shape, values, or a tensor to share memory with; of the default dtype."""
+        return cls._construct(None, args, kwargs, cls)
+
+    def __getattr__(self, name: str) -> Any:
+        text = None if name.startswith("_") else explain("Tensor", name)
+        if text is not None:
+            raise AttributeError(f"'Tensor' object has no attribute {name!r}: {text}")
+        return object.__getattribute__(self, name)  # a property's own error, or that there is no such attribute
 
     def __del__(self) -> None:
         if self._recorder is not None:
@@ -111,10 +143,16 @@ class Tensor(Tracked):
         return truth(self._data if self.numel() != 1 else self._fetch())
 
     def __float__(self) -> float:
-        return float(self.item())
+        return float(self._one_number())
 
     def __int__(self) -> int:
-        return int(self.item())
+        return int(self._one_number())
+
+    def __complex__(self) -> complex:
+        return complex(self._one_number())
+
+    def _one_number(self) -> Any:
+        return one_number(self._data if self.numel() != 1 else self._fetch())
 
     def __index__(self) -> int:
         if self.numel() != 1 or self.dtype.is_floating_point:
@@ -129,6 +167,10 @@ class Tensor(Tracked):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         return np.asarray(self.numpy(), dtype=dtype)
 
+    def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Tensor:
+        """What NumPy's functions on tensors return: a tensor, of uint8 where NumPy answers bools, as in torch."""
+        return upload(self._recorder, array.astype(np.uint8) if array.dtype == bool else array)
+
     def __dlpack__(self, **options: Any) -> Any:
         """A copy of the value, for libraries that take DLPack."""
         return self.numpy().__dlpack__(**options)
@@ -137,12 +179,12 @@ class Tensor(Tracked):
         return (1, 0)  # the CPU: that is where the copy is
 
     def __repr__(self) -> str:
-        return format_tensor(self, show_values(self), self.shape)
+        return format_tensor(self, show_values(self), self.shape, tangent_of(self))
 
     def _repr_html_(self) -> str:
         return tensor_html(self)
 
-    def cpu(self) -> Tensor:
+    def cpu(self, memory_format: Any = None) -> Tensor:
         """The tensor itself: values are fetched when asked for."""
         return self
 
@@ -156,14 +198,44 @@ class Tensor(Tracked):
         """Whether the session computes on a GPU."""
         return self.device.type == "cuda"
 
-    def cuda(self, device: Any = None, non_blocking: bool = False) -> Tensor:
+    def cuda(self, device: Any = None, non_blocking: bool = False, memory_format: Any = None) -> Tensor:
         """The tensor itself, if its session computes on a GPU. Raises AssertionError otherwise."""
         require_cuda(self._recorder.transport.device)
         return self
 
-    def new_tensor(self, data: Any, *, dtype: Any = None, requires_grad: bool = False) -> Tensor:
-        """A new tensor from ``data`` in this tensor's session."""
-        return upload(self._recorder, data, dtype, requires_grad)
+    def new_tensor(self, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+        """A new tensor from ``data`` in this tensor's session, of its dtype unless told."""
+        if device is not None:
+            check_device(device)
+        return upload(self._recorder, data, self.dtype if dtype is None else dtype, requires_grad)
+
+    def new(self, *args: Any, **kwargs: Any) -> Tensor:
+        """As ``telegrad.Tensor(…)``, of this tensor's dtype."""
+        return self._construct(self.dtype, args, kwargs)
+
+    def as_subclass(self, cls: type[Any]) -> Any:
+        """This tensor, at the same place in the graph, as an object of a subclass of Tensor."""
+        if not (isinstance(cls, type) and issubclass(cls, Tensor)):
+            raise TypeError(f"as_subclass(): argument 'cls' (position 1) must be type, not {type(cls).__name__}")
+        result: Any = self.view(tuple(self.shape)) if self.requires_grad else self.detach()
+        result.__class__ = cls
+        return result
+
+    def get_device(self) -> int:
+        """The number of the GPU that the session computes on; -1 if it is none."""
+        place = self.device
+        return (place.index or 0) if place.type != "cpu" else -1
+
+    @property
+    def is_cpu(self) -> bool:
+        """Whether the session computes on the CPU."""
+        return self.device.type == "cpu"
+
+    def pin_memory(self, device: Any = None) -> Tensor:
+        """The tensor itself, if its session computes on a GPU. Raises RuntimeError otherwise."""
+        if not self.is_cuda:
+            raise InvalidOperation("Cannot access accelerator device when none is available.")
+        return self
 
     # Gradients ---------------------------------------------------------------------------
 
@@ -171,6 +243,8 @@ class Tensor(Tracked):
     def grad(self) -> Tensor | None:
         """The accumulated gradient, or None. Assign None or a tensor of the same shape and dtype."""
         if not self._has_grad:
+            if self._requires_grad and self._node is not None and not self.is_leaf and not self.retains_grad:
+                warnings.warn(NON_LEAF_GRAD, stacklevel=2)
             return None
         if self._grad is None:
             self._grad = handle(self._recorder, Spec(self._data.shape, self._data.dtype))
@@ -189,6 +263,10 @@ class Tensor(Tracked):
         self._has_grad = value is not None
         self._recorder.emit("set_grad", [self._id, None if value is None else value._id])
 
+    @grad.deleter
+    def grad(self) -> None:
+        self.grad = None
+
     @property
     def grad_fn(self) -> Any:
         """The node that made this tensor, or None for a leaf."""
@@ -197,12 +275,15 @@ class Tensor(Tracked):
 
     def _receive_grad(self) -> None:
         """Note that backward added to this tensor's gradient: in place, so the handle stays good."""
+        grad = self._grad
+        self._recorder.received.append((ref(self), self._has_grad, None if grad is None else grad._cell))
         if self._grad is not None:
             self._grad._cell[0] += 1
         self._has_grad = True
 
     def _replace_grad(self, grad: Meta | None = None) -> None:
         """Note that backward gave this tensor a new gradient: with this stand-in's history, or none."""
+        self._recorder.received.append((ref(self), self._has_grad, None))
         self._grad = None
         self._grad_history = grad if grad is not None and grad._requires_grad else None
         self._has_grad = True
@@ -254,14 +335,14 @@ class Tensor(Tracked):
     def detach(self) -> Tensor:
         """A tensor over the same memory that is outside the graph."""
         result = handle(self._recorder, self._data)
-        result._cell = self._cell
+        result._show_memory_of(self)
         self._recorder.emit("detach", [self._id], [result._id])
         return result
 
     def _apart(self) -> Tensor:
         # In the session it is the same tensor, in its place: only the shadow could form a cycle.
         result = handle(self._recorder, self._data)
-        result._cell = self._cell
+        result._show_memory_of(self)
         self._recorder.emit("alias", [self._id], [result._id])
         return result
 
@@ -273,16 +354,30 @@ class Tensor(Tracked):
 
     @property
     def data(self) -> Tensor:
-        """The tensor outside the graph, over the same memory; assigned, it makes this one show its memory."""
-        return self.detach()
+        """The tensor outside the graph, over the same memory; assigned, it makes this one show its memory.
+
+        It has a version of its own: changes in place through it go unnoticed by what was saved for backward.
+        """
+        result = handle(self._recorder, self._data)
+        if is_marked(self):
+            result._cell = self._cell
+        result._memory_owner = memory_of(self)
+        result._lie_as(self._strided())
+        self._recorder.emit("detach", [self._id], [result._id], {"shares_version": False})
+        return result
 
     @data.setter
     def data(self, value: Tensor) -> None:
         if not isinstance(value, Tensor):
-            raise TypeError(f"expected Tensor as element, but got {type(value).__name__}")
+            raise TypeError(f"Variable data has to be a tensor, but got {type(value).__name__}")
         self._check_new_data(value)
         recorder_of((self, value)).emit("share_data", [self._id, value._id])
-        self._data, self._cell = value._data, value._cell
+        self._data = value._data
+        self._show_memory_of(value)
+
+    def _show_memory_of(self, source: Tensor) -> None:
+        self._cell, self._memory_owner = source._cell, memory_of(source)
+        self._lie_as(source._strided())
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
         """A leaf of its own with a copy of the value and, if there is one, of the gradient."""
@@ -305,7 +400,16 @@ class Tensor(Tracked):
         return self.detach().requires_grad_(self.requires_grad)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        raise TypeError("a session's tensor cannot be pickled; take its value with tensor.detach().numpy()")
+        """By value: whoever unpickles it has a leaf with a copy in the current session."""
+        return from_pickle, (type(self), self._value_to_pickle(), self.requires_grad, vars(self).get("_is_buffer"))
+
+    def _value_to_pickle(self) -> Any:
+        try:
+            return np.array(self._fetch())
+        except TelegradError as error:
+            session = getattr(self._recorder.transport, "session_id", None)
+            where = self._recorder.transport.url if session is None else f"{self._recorder.transport.url} ({session})"
+            raise InvalidOperation(f"a tensor of the session at {where} cannot be pickled: {error}") from error
 
     # What Tracked leaves to the class with the value ----------------------------------------
 
@@ -322,12 +426,22 @@ class Tensor(Tracked):
     def _rebuilt(self) -> None:
         self._recorder.emit("refresh", [self._id])  # nodes are as old in the session as in the shadow
 
+    def _inplace(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Any:
+        if active.stack and (transform := concerned(op, inputs)) is not None:
+            return transform.apply_inplace(self, op, inputs, attrs)
+        return super()._inplace(op, inputs, attrs)
+
     def _write(self, op: Op, inputs: tuple[Any, ...], attrs: Any) -> None:
-        self._recorder.emit(f"{op.key}_", refs(inputs), (), attrs)
+        check(op, inputs, attrs)
+        with self._recorder.lock:
+            self._recorder.effect = Changed(self)
+            self._recorder.emit(f"{op.key}_", refs(inputs), (), attrs)
 
     def _show_as(self, op: Op, attrs: Any) -> None:
-        self._data = op.rule(self._data, **attrs)
-        self._recorder.emit(f"{op.key}_", [self._id], (), attrs)
+        with self._recorder.lock:
+            self._recorder.effect = Changed(self)
+            self._data = op.rule(self._data, **attrs)
+            self._recorder.emit(f"{op.key}_", [self._id], (), attrs)
 
     def _ones_like(self) -> Any:
         return Meta(self._data)
@@ -354,6 +468,20 @@ def handle(recorder: Recorder, spec: Any, name: str | None = None, cls: type[Ten
     return tensor
 
 
+def from_pickle(cls: type[Tensor], value: Any, requires_grad: bool, is_buffer: bool | None = None) -> Tensor:
+    """A tensor that was pickled, in the current session."""
+    uploaded = upload(current().recorder, value)
+    tensor = uploaded
+    if cls is not Tensor:
+        tensor = handle(uploaded._recorder, uploaded._data, cls=cls)
+        uploaded._recorder.emit("detach", [uploaded._id], [tensor._id])
+    if requires_grad:
+        tensor.requires_grad_()
+    if is_buffer:
+        vars(tensor)["_is_buffer"] = True
+    return tensor
+
+
 def upload(recorder: Recorder, data: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:
     """A new tensor from numbers, nested lists, an array or another library's tensor; a large one is sent at once."""
     if hasattr(data, "detach") and hasattr(data, "numpy"):
@@ -371,6 +499,8 @@ def upload(recorder: Recorder, data: Any, dtype: Any = None, requires_grad: bool
     recorder.emit("tensor", (), (name,), attrs, array.nbytes)
     tensor = handle(recorder, Spec(array.shape, array.dtype), name)
     tensor._requires_grad = requires_grad
+    if array.dtype.kind in "iu" and array.nbytes < FULL_BYTES:
+        tensor._given = array, tensor._cell
     if at_once:
         recorder.flush()  # the caller's own array: there before it can change
     return tensor
@@ -400,12 +530,20 @@ def recorder_of(inputs: Sequence[Any]) -> Recorder:
         else:
             continue
         if found is not None and recorder is not found:
-            raise InvalidOperation(
-                f"Expected all tensors to be in the same session, but found at least two: {found.transport.url} "
-                f"and {recorder.transport.url}"
-            )
+            raise _of_two_sessions(found.transport, recorder.transport)
         found = recorder
     return found if found is not None else current().recorder
+
+
+def _of_two_sessions(one: Transport, other: Transport) -> InvalidOperation:
+    names = [f"{transport.session_id} at {transport.url}" for transport in (one, other)]
+    if names[0] == names[1]:
+        return InvalidOperation(
+            f"Expected all tensors to be of the same client, but found two clients of session {names[0]}"
+        )
+    return InvalidOperation(
+        f"Expected all tensors to be in the same session, but found at least two: {names[0]} and {names[1]}"
+    )
 
 
 # Recording ------------------------------------------------------------------------------------
@@ -415,11 +553,14 @@ def apply(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) 
     """Record ``op``: check it, give its outputs ids, shapes and dtypes, and enter it into the shadow graph."""
     if state.autocast is not None:
         op, inputs, attrs = state.autocast.cast(op, inputs, attrs)
+    if active.stack and (transform := concerned(op, inputs)) is not None:
+        return transform.apply(op, inputs, attrs)
     recorder = recorder_of(inputs)
 
     made: list[Tensor] = []
 
     def make(specs: list[Spec]) -> list[Tensor]:
+        check(op, inputs, attrs)
         made.extend([handle(recorder, spec) for spec in specs])
         return made
 

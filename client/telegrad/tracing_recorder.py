@@ -39,8 +39,8 @@ class Tracer:
     ``decisions`` are the answers that it gets; where there are no more, it gets True.
     """
 
-    ahead, learning = None, False
-    """Nothing is foreseen here."""
+    ahead, learning, parent, effect = None, False, None, None
+    """Nothing is foreseen here, no other process owns it, and nothing is undone."""
 
     def __init__(self, prefix: str, decisions: Sequence[bool]) -> None:
         self.segments: list[list[Data]] = [[]]
@@ -51,10 +51,12 @@ class Tracer:
         self.outer: Callable[[], Any] = sessions.current
         """The session that was current when the trace began."""
         self.default_dtype = np.dtype(np.float32)
+        self.received: list[Any] = []
         self.failed: Mapping[str, Any] = {}
         self.lock = nullcontext()
         self.transport = SimpleNamespace(
             url="a function that is being traced (it takes tensors as arguments only)",
+            session_id="a trace",
             device="cpu",
             remote=False,
             dtype=from_numpy(self.default_dtype),

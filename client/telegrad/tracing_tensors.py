@@ -66,6 +66,10 @@ def encode(op: Op, attrs: Mapping[str, Any]) -> Data:
 class Traced(Tensor):
     """A tensor of the program that is being written."""
 
+    def __new__(cls, *args: Any, **kwargs: Any) -> Traced:
+        """No tensor of a session: nothing is made there."""
+        return object.__new__(cls)
+
     def __init__(self, tracer: Tracer, name: str, meta: Meta | None) -> None:
         self._recorder = tracer  # type: ignore[assignment]
         self._id = name

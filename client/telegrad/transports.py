@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import secrets
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from itertools import count
 from typing import Any, NamedTuple, Protocol
+from urllib.parse import quote
 
 import httpx
 
-from telegrad_engine import errors
+from telegrad_engine import __version__, errors
 from telegrad_engine.answer import Answer
 from telegrad_engine.custom import Applicable, from_entry
 from telegrad_engine.dtypes import DType, parse
@@ -19,17 +22,26 @@ from telegrad_engine.session import Session
 
 from . import progress
 from .connection import CONNECT_S, connect, failure, is_proxied
+from .heartbeats import Heartbeats
 from .packing import Packed, Packer, Remembered, named
 from .posts import Posts
-from .problems import problem_to_error
+from .problems import not_telegrad, problem_to_error
 from .stream import Stream
 from .websocket import Refused
+
+ID_PREFIX = "t"
+LEAVE_S = 5.0
+"""Seconds that the server gets to answer a client that leaves."""
 
 
 class Transport(Protocol):
     """A session somewhere that runs programs."""
 
     url: str
+    session_id: str
+    """The session's id on its server; in this process, a name for people."""
+    id_prefix: str
+    """What the ids of this client's tensors begin with: a prefix of its own in a session that others made."""
     device: str
     """Where the session's tensors live."""
     dtype: DType
@@ -76,8 +88,16 @@ class Transport(Protocol):
         """How the session's programs ran that recur: those that are compiled, and why the others are not."""
         ...
 
-    def close(self) -> None:
-        """End the session."""
+    def another(self) -> Transport:
+        """A new session of the same options, in the same place."""
+        ...
+
+    def abandon(self) -> None:
+        """In a forked child: let go of what the parent process goes on using, without a word to the server."""
+        ...
+
+    def close(self, procedures: Collection[str] = ()) -> None:
+        """End the session. If it goes on without this client, free the client's tensors and these procedures."""
         ...
 
 
@@ -85,10 +105,14 @@ class LocalTransport:
     """A session in this process."""
 
     url = "local://"
+    id_prefix = ID_PREFIX
     remote = False
     room = 1
+    _numbers = count(1)
 
     def __init__(self, **options: Any) -> None:
+        self.session_id = f"local-{next(self._numbers)}"
+        self._options = options
         self.session = Session(**options)
         self.device, self.dtype = self.session.device, self.session.environment.dtype
 
@@ -124,7 +148,14 @@ class LocalTransport:
         """Nothing: in this process no program is compiled."""
         return []
 
-    def close(self) -> None:
+    def another(self) -> LocalTransport:
+        """A new session of the same options in this process."""
+        return LocalTransport(**self._options)
+
+    def abandon(self) -> None:
+        """Nothing: a forked child has a copy of the session."""
+
+    def close(self, procedures: Collection[str] = ()) -> None:
         """Drop the session's tensors."""
         self.session.suspensions.waiting.clear()
         self.session.tensors.clear()
@@ -146,6 +177,8 @@ class Message(NamedTuple):
 class HTTPTransport:
     """A session on a server: programs by its stream, or by requests where there is none; all else over HTTP.
 
+    With ``session``, the session of this id, which stays when this transport is closed. Otherwise a new one, which
+    ends with it, or soon after this process (:mod:`.heartbeats`).
     ``stream`` says that it must be the stream, or must not. With ``compress``, programs and answers are compressed
     where that is worth it; raises InvalidOperation, naming the extra, where the library for it is missing.
     """
@@ -156,27 +189,40 @@ class HTTPTransport:
         self,
         url: str,
         *,
+        session: str | None = None,
         timeout: float = 300.0,
         stream: bool | None = None,
         compress: str | None = None,
         **options: Any,
     ) -> None:
         self.url = url.rstrip("/")
+        self._options = {"session": session, "timeout": timeout, "stream": stream, "compress": compress, **options}
         self._compressed = compress is not None
         if self._compressed and not compression.available():
             raise errors.InvalidOperation(
                 "compress='zstd' needs a library that is not installed here: pip install 'telegrad[zstd]'"
             )
         self._client = httpx.Client(base_url=self.url, timeout=httpx.Timeout(timeout, connect=CONNECT_S))
+        self._attached = session is not None
         body = {k: v.name if isinstance(v, DType) else v for k, v in options.items() if v is not None}
-        created = self._create(body)
-        self.session_id: str = created["id"]
-        self.device: str = created["device"]
-        self.dtype = parse(created["dtype"])
+        try:
+            found = self._create({**body, "heartbeats": True}) if session is None else self._find(session)
+            self.session_id: str = found["id"]
+            self.device: str = found["device"]
+            self.dtype = parse(found["dtype"])
+            ttl_s: float | None = found["heartbeat_ttl_s"]
+        except KeyError as missing:
+            self._client.close()
+            raise not_telegrad(self.url, f"its session has no {missing}") from None
+        except BaseException:
+            self._client.close()
+            raise
+        self.id_prefix = ID_PREFIX if session is None else f"{ID_PREFIX}{secrets.token_hex(4)}_"
         self._packer = Packer()
         self._unanswered: deque[Packed] = deque()
         self._programs = self._channel(stream, timeout)
         self.room = self._programs.room
+        self._heartbeats = None if ttl_s is None else Heartbeats(self._client, self.session_id, ttl_s)
 
     def _channel(self, stream: bool | None, timeout: float) -> Stream | Posts:
         """The way that programs go."""
@@ -257,34 +303,85 @@ class HTTPTransport:
         items: list[dict[str, Any]] = self._get("compiled")["items"]
         return items
 
-    def close(self) -> None:
-        """End the session on the server, as well as can be: it may be gone already."""
-        self._programs.close()
-        self._leave()
+    def another(self) -> HTTPTransport:
+        """A new session of the same options on the same server."""
+        return HTTPTransport(self.url, **self._options)
 
-    def _leave(self) -> None:
+    def abandon(self) -> None:
+        """Close this process's copies of the sockets; the parent's stay open."""
+        self._programs.abandon()
+
+    def close(self, procedures: Collection[str] = ()) -> None:
+        """End the session on the server, if it is still there. An attached one goes on, without what is ours in it."""
+        try:
+            if self._heartbeats is not None:
+                self._heartbeats.stop()
+            self._programs.close()
+        finally:
+            self._leave(procedures)
+
+    def _leave(self, procedures: Collection[str] = ()) -> None:
+        path = f"/v1/sessions/{self.session_id}"
         with contextlib.suppress(httpx.HTTPError):
-            self._client.delete(f"/v1/sessions/{self.session_id}", timeout=5.0)
+            if self._attached:
+                forget = [{"op": "undefine", "attrs": {"name": name}} for name in procedures]
+                program = [{"op": "free", "in": [self._own_tensors(path)]}, *forget]
+                self._client.post(f"{path}/programs", json={"instructions": program}, timeout=LEAVE_S)
+            else:
+                self._client.delete(path, timeout=LEAVE_S)
         self._client.close()
+
+    def _own_tensors(self, path: str) -> list[str]:
+        """The ids of this client's tensors, which the session lists one after another."""
+        found: list[str] = []
+        cursor: str | None = self.id_prefix
+        while cursor is not None:
+            query = httpx.QueryParams(cursor=cursor, limit=1000)
+            page = self._client.get(f"{path}/tensors", params=query, timeout=LEAVE_S).raise_for_status().json()
+            own = [item["id"] for item in page["items"] if item["id"].startswith(self.id_prefix)]
+            found += own
+            cursor = page["next_cursor"] if len(own) == len(page["items"]) else None
+        return found
 
     def _get(self, path: str) -> Any:
         """What the session has under a path, as JSON data."""
-        try:
-            response = self._client.get(f"/v1/sessions/{self.session_id}/{path}")
-        except httpx.HTTPError as error:
-            raise failure(self.url, error) from None
-        if response.is_error:
-            raise problem_to_error(self.url, response.status_code, response.content)
-        return response.json()
+        return self._request("GET", f"/v1/sessions/{self.session_id}/{path}")
 
     def _create(self, body: dict[str, Any]) -> Any:
+        with progress.waiting(f"connecting to {self.url}"):
+            return self._request("POST", "/v1/sessions", json=body)
+
+    def _find(self, session: str) -> Any:
+        """The session of this id, which is to be attached to."""
+        with progress.waiting(f"connecting to {self.url}"):
+            try:
+                found = self._request("GET", f"/v1/sessions/{quote(session, safe='')}")
+            except (errors.UnknownSession, errors.UnknownResource):
+                raise errors.UnknownSession(
+                    f"session {session} is not at {self.url}: it has ended, or is another server's"
+                ) from None
+        if found.get("version") != __version__:
+            theirs = found.get("version", "of an unknown version")
+            raise errors.InvalidOperation(
+                f"session {session} is on a server with Telegrad {theirs}, and this SDK is {__version__}: "
+                "attaching to a session needs the same version"
+            )
+        return found
+
+    def _request(self, method: str, path: str, **content: Any) -> Any:
+        """The answer to a request, as JSON data."""
         try:
-            with progress.waiting(f"connecting to {self.url}"):
-                response = self._client.post("/v1/sessions", json=body)
+            response = self._client.request(method, path, **content)
         except httpx.InvalidURL as error:
             raise errors.ConnectionFailed(f"{self.url!r} is not an address: {error}") from None
         except httpx.HTTPError as error:
             raise failure(self.url, error) from None
         if response.is_error:
             raise problem_to_error(self.url, response.status_code, response.content)
-        return response.json()
+        try:
+            found = response.json()
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise not_telegrad(self.url, f"its answer {response.status_code} is not a JSON object")
+        return found

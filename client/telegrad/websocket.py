@@ -300,6 +300,10 @@ class WebSocket:
             self._send(CLOSE, [(1000).to_bytes(2, "big")], 2)
         except OSError:
             pass
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Close this process's descriptors, without a word to the server."""
         self._selector.close()
         self._socket.close()
 

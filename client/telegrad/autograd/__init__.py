@@ -4,27 +4,38 @@ from __future__ import annotations
 
 from telegrad_engine.modes import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 
-from . import anomaly_mode, function, functional, profiler
+from ..exclusions import attribute_of
+from . import anomaly_mode, forward_ad, function, functional, grad_mode, graph, profiler
 from .anomaly_mode import detect_anomaly, set_detect_anomaly
 from .differentiation import backward, grad
 from .function import Function
+from .grad_mode import is_multithreading_enabled, set_multithreading_enabled
 from .gradcheck import gradcheck, gradgradcheck
+from .variable import Variable
+
+__getattr__ = attribute_of("autograd")
 
 __all__ = [
     "Function",
+    "Variable",
     "anomaly_mode",
     "backward",
     "detect_anomaly",
     "enable_grad",
+    "forward_ad",
     "function",
     "functional",
     "grad",
+    "grad_mode",
     "gradcheck",
     "gradgradcheck",
+    "graph",
     "inference_mode",
     "is_grad_enabled",
+    "is_multithreading_enabled",
     "no_grad",
     "profiler",
     "set_detect_anomaly",
     "set_grad_enabled",
+    "set_multithreading_enabled",
 ]

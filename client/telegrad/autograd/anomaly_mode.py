@@ -12,7 +12,6 @@ from typing import Any
 
 from telegrad_engine.anomaly import (
     POSITION,
-    Anomaly,
     detect_anomaly,
     is_anomaly_check_nan_enabled,
     is_anomaly_enabled,
@@ -21,12 +20,13 @@ from telegrad_engine.anomaly import (
 )
 from telegrad_engine.errors import TelegradError
 from telegrad_engine.graph import walk
+from telegrad_engine.modes import AnomalyMode
 
 from ..recorder import Recorder
 from ..tensor import Tensor
 
 
-def attributes(anomaly: Anomaly) -> dict[str, Any]:
+def attributes(anomaly: AnomalyMode) -> dict[str, Any]:
     """What an instruction that starts a pass says of the mode."""
     return {"detect_anomaly": True} if anomaly.check_nan else {"detect_anomaly": True, "check_nan": False}
 

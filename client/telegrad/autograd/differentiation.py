@@ -12,14 +12,18 @@ from typing import Any
 
 from telegrad_engine import autograd as engine_autograd
 from telegrad_engine.autograd import listed
+from telegrad_engine.functional.batched import check_rows
+from telegrad_engine.meta import Meta
 from telegrad_engine.modes import state
 from telegrad_engine.specs import Spec
 from telegrad_engine.suspension import Derivation
 
 from .. import stops, whole_passes
+from ..effects import Received
 from ..foresight.undrawn import pass_over
 from ..recorder import Recorder
-from ..tensor import Tensor, handle, recorder_of, refs
+from ..tensor import Tensor, functions, handle, recorder_of, refs
+from ..transforms.stack import active
 from . import anomaly_mode
 
 
@@ -34,8 +38,8 @@ def backward(
 
     ``grad_tensors`` has one tensor (or None for a tensor of one element) per tensor.
     """
-    tensors, inputs = listed(tensors), None if inputs is None else listed(inputs)
-    gradients = None if grad_tensors is None else listed(grad_tensors)
+    tensors, inputs = tensors_of(tensors), None if inputs is None else tensors_of(inputs)
+    gradients = None if grad_tensors is None else _seeds(tensors, grad_tensors)
     if not tensors and inputs != []:
         return  # and torch says nothing, either
     recorder = recorder_of(tuple(tensors))
@@ -48,8 +52,12 @@ def backward(
             names.append(None if gradients is None else refs(gradients))
         if inputs is not None:
             names.append(refs(inputs))
-        recorder.emit("backward", names, (), _options(retain_graph=retain_graph, create_graph=create_graph or None))
+        options = _options(retain_graph=retain_graph, create_graph=create_graph or None)
+        with recorder.lock:
+            recorder.effect, recorder.received = Received(recorder.received), []
+            recorder.emit("backward", names, (), options)
 
+    recorder.received = []
     arguments = tensors, gradients, retain_graph, create_graph, inputs
     with nullcontext() if state.anomaly is None else anomaly_mode.explained(recorder, tensors):
         if recorder.stops:
@@ -66,15 +74,36 @@ def grad(
     grad_outputs: Any = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
+    only_inputs: bool = True,
     allow_unused: bool | None = None,
+    is_grads_batched: bool = False,
     materialize_grads: bool = False,
-) -> tuple[Any, ...]:
+) -> Any:
     """The gradients of ``outputs`` with respect to ``inputs``, leaving ``.grad`` alone.
 
     One tensor per input, of its shape and dtype; None for an input that was not used, if
-    ``allow_unused``, or zeros, if ``materialize_grads``.
+    ``allow_unused``, or zeros, if ``materialize_grads``. With ``is_grads_batched`` the ``grad_outputs`` have a
+    leading dimension of their own, and so have the results: a row for each. Of a dict of inputs, a dict.
     """
-    outs, ins = listed(outputs), listed(inputs)
+    if isinstance(inputs, dict):
+        rest = only_inputs, allow_unused, is_grads_batched, materialize_grads
+        by_name = grad(outputs, list(inputs.values()), grad_outputs, retain_graph, create_graph, *rest)
+        return dict(zip(inputs, by_name, strict=True))
+    outs, ins = tensors_of(outputs), tensors_of(inputs)
+    grad_outputs = None if grad_outputs is None else _seeds(outs, grad_outputs)
+    for transform in reversed(active.stack):
+        options = {
+            "retain_graph": retain_graph,
+            "create_graph": create_graph,
+            "allow_unused": allow_unused,
+            "is_grads_batched": is_grads_batched,
+            "materialize_grads": materialize_grads,
+        }
+        result = transform.grad(grad, outs, ins, grad_outputs, options)
+        if result is not NotImplemented:
+            return result
+    if is_grads_batched:
+        return _grad_rows(outs, ins, grad_outputs, retain_graph, create_graph, allow_unused, materialize_grads)
     recorder = recorder_of(outs or ins)
     if recorder.whole:
         whole_passes.check(recorder, outs, ins)
@@ -101,6 +130,68 @@ def grad(
             stand_ins = tuple(ins) if _went_over(outs, ins, *arguments[2:]) else engine_autograd.grad(*arguments)
             record()
     return tuple([_result(recorder, name, found, create_graph) for name, found in zip(names, stand_ins, strict=True)])
+
+
+def _grad_rows(
+    outs: list[Any],
+    ins: list[Any],
+    grad_outputs: Any,
+    retain_graph: bool | None,
+    create_graph: bool,
+    allow_unused: bool | None,
+    materialize_grads: bool,
+) -> tuple[Any, ...]:
+    """``grad`` for rows of gradients: one instruction, unless the results have a history of their own."""
+    recorder = recorder_of(outs or ins)
+    gradients: list[Any] = [None] * len(outs) if grad_outputs is None else listed(grad_outputs)
+    count = check_rows(outs, gradients)
+    if create_graph or recorder.stops or recorder.whole or state.anomaly is not None:
+        keep = create_graph if retain_graph is None else retain_graph
+        rows = [
+            grad(
+                outs,
+                ins,
+                [g[i] for g in gradients],
+                keep or i + 1 < count,
+                create_graph,
+                allow_unused=allow_unused,
+                materialize_grads=materialize_grads,
+            )
+            for i in range(count)
+        ]
+        return tuple([None if r[0] is None else functions.stack(list(r)) for r in zip(*rows, strict=True)])
+    one = [Meta(Spec(g._data.shape[1:], g._data.dtype)) for g in gradients]
+    found = engine_autograd.grad(outs, ins, one, retain_graph, False, allow_unused, materialize_grads)
+    names = [recorder.new_id() for _ in ins]
+    options = _options(
+        retain_graph=retain_graph,
+        allow_unused=allow_unused,
+        materialize_grads=materialize_grads or None,
+        is_grads_batched=True,
+    )
+    recorder.emit("grad", [refs(outs), refs(ins), refs(gradients)], names, options)
+    return tuple(
+        [
+            None if row is None else handle(recorder, Spec((count, *row._data.shape), row._data.dtype), name=name)
+            for name, row in zip(names, found, strict=True)
+        ]
+    )
+
+
+def _seeds(outputs: Sequence[Any], gradients: Any) -> list[Any]:
+    """The gradients that a pass starts with: whole numbers and bools in the dtypes of the outputs."""
+    seeds = listed(gradients)
+    for i, (output, seed) in enumerate(zip(outputs, seeds, strict=False)):
+        if isinstance(seed, Tensor) and not seed.is_floating_point() and output.is_floating_point():
+            seeds[i] = seed.to(dtype=output.dtype)
+    return seeds
+
+
+def tensors_of(value: Any) -> list[Any]:
+    """One tensor, or several, as a list; a gradient edge stands for its tensor."""
+    if not isinstance(value, Tensor) and hasattr(value, "_tensor"):
+        return [value._tensor]
+    return [x if isinstance(x, Tensor) else getattr(x, "_tensor", x) for x in listed(value)]
 
 
 def _went_over(tensors: Sequence[Any], inputs: Sequence[Any] | None, *options: Any) -> bool:

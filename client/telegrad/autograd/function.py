@@ -17,6 +17,7 @@ from telegrad_engine.suspension import ClientNode
 
 from ..ops import register_function
 from ..tensor import Tensor, recorder_of, refs
+from ..transforms.stack import active
 
 
 class RecordedOutputs(Outputs):
@@ -60,6 +61,48 @@ class Function(EngineFunction):
     """
 
     _outputs_cls = RecordedOutputs
+    generate_vmap_rule = False
+    """Whether ``vmap`` may apply the Function to one sample after another."""
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:
+        """What ``tg.vmap`` makes of it: from arguments with a batch at ``in_dims`` the outputs, and where theirs is.
+
+        ``info`` has ``batch_size`` and ``randomness``. To be overridden, unless ``generate_vmap_rule`` is set.
+        """
+        raise NotImplementedError("To use autograd.Function with vmap, you must override the vmap staticmethod")
+
+    @classmethod
+    def _has_vmap(cls) -> bool:
+        return cls.vmap is not Function.vmap
+
+    @classmethod
+    def _has_setup_context(cls) -> bool:
+        return cls.setup_context is not Function.setup_context
+
+    @classmethod
+    def apply(cls, *args: Any, **kwargs: Any) -> Any:
+        """Run forward and record it as one node, if gradients are recorded and an argument requires grad.
+
+        Only tensors that are arguments themselves are differentiated, not those in lists. Raises InplaceOnLeaf or
+        InvalidOperation where ``ctx.mark_dirty`` was used wrongly, and whatever forward raises.
+        """
+        for transform in reversed(active.stack):
+            result = transform.apply_function(cls, args, kwargs)
+            if result is not NotImplemented:
+                return result
+        return super().apply(*args, **kwargs)
+
+    @classmethod
+    def _enter(cls, ctx: FunctionCtx, args: tuple[Any, ...], separate: bool) -> Outputs:
+        """Run forward, and enter what it returns into the graph; transforms that are active see to their part."""
+        enter = super()._enter
+        for transform in reversed(active.stack):
+            entry = transform.enter_function(lambda: enter(ctx, args, separate), args)
+            if entry is not NotImplemented:
+                found: Outputs = entry
+                return found
+        return enter(ctx, args, separate)
 
 
 class Error(once.Error, Function):

@@ -5,11 +5,26 @@ The engine's, over this package's ``grad``: what is computed is recorded, and tr
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from telegrad_engine.functional import Functional
 
+from ..tensor import functions
 from .differentiation import grad
 
-_OURS = Functional(grad)
+
+def _rows(output: Any, inputs: Sequence[Any]) -> Sequence[Any]:
+    """For each input the gradients of every element of ``output``, by one instruction; None for an unused input."""
+    count = output.numel()
+    basis = functions.eye(count, dtype=output.dtype).reshape((count, *output.shape))
+    found: Sequence[Any] = grad(
+        (output,), inputs, (basis,), retain_graph=True, allow_unused=True, is_grads_batched=True
+    )
+    return found
+
+
+_OURS = Functional(grad, _rows)
 vjp, jvp, vhp, hvp = _OURS.vjp, _OURS.jvp, _OURS.vhp, _OURS.hvp
 jacobian, hessian = _OURS.jacobian, _OURS.hessian
 

@@ -40,4 +40,6 @@ def compile(
     return CompiledFunction(model, fullgraph)
 
 
+Module._compile = staticmethod(compile)
+
 __all__ = ["CompiledFunction", "OptimizedModule", "compile"]

@@ -19,6 +19,7 @@ from ..generators import default_generator
 from ..recorder import Recorder
 from ..sessions import current
 from ..tensor import Tensor
+from ..transforms.stack import active
 from .capture import Capture, is_capturing
 from .given import Before, Given, like
 from .graph import Unrepeatable
@@ -52,7 +53,13 @@ class CompiledFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function."""
-        if is_capturing() or state.anomaly is not None or state.saved_hooks is not None or is_debugging():
+        if (
+            active.stack
+            or is_capturing()
+            or state.anomaly is not None
+            or state.saved_hooks is not None
+            or is_debugging()
+        ):
             return self.function(*args, **kwargs)
         arguments = Arguments(args, kwargs)
         recorder: Any = arguments.tensors[0]._recorder if arguments.tensors else current().recorder

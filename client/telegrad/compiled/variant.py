@@ -65,7 +65,8 @@ class Variant:
 
     def __init__(self, trace: Trace, rebuild: Rebuild, results: list[Tensor]) -> None:
         self.recorder, self.around = trace.recorder, trace.around
-        self.name = f"compiled_{next(_names)}"
+        # Other clients of the session have procedures, too.
+        self.name = f"compiled_{self.recorder.transport.id_prefix}{next(_names)}"
         self.calls = 0
         self._pattern, self._likes = trace.pattern, trace.likes
         self._rebuild = rebuild

@@ -7,12 +7,13 @@ from typing import Any, NamedTuple
 
 from telegrad_engine import graph
 from telegrad_engine.inference import mark
-from telegrad_engine.meta import Produce, hidden_specs, without_values
+from telegrad_engine.meta import Produce, hidden_specs, view_of, without_values
 from telegrad_engine.modes import state
 from telegrad_engine.repeated import Call as Repeated
 from telegrad_engine.repeated import Enter, entering, gathered
 from telegrad_engine.specs import Spec
 
+from ..value_checks import check
 from .drawing import Draw
 
 Kind = tuple[Any, ...]
@@ -34,6 +35,8 @@ class Results(NamedTuple):
     """What that comes to where there is one result, which is no view and may have a history."""
     draw: Draw | None
     """How it is entered into the graph later on, if it can be."""
+    verify: Callable[[Sequence[Any]], None] | None
+    """Raises what the op will raise for the values of such tensors, as far as they are known here."""
 
 
 class Call:
@@ -67,7 +70,7 @@ class Call:
         """How far up the stack the user's line is."""
         self.draw = results.draw
         settled = not names and not checks and all(CONSTANT < place < width for place in places)
-        if settled and len(places) <= 2 and results.plain is not None:
+        if settled and len(places) <= 2 and results.plain is not None and results.verify is None:
             self.go_on = _quickly(places, grad, results.plain, kinds)
         else:
             self.go_on = _going(self, results, kinds)
@@ -93,7 +96,7 @@ def kind_of(tensor: Any) -> Kind | None:
 
 def _going(call: Call, results: Results, kinds: Container[type[Any]]) -> Going:
     """What goes on with calls like this one."""
-    make, draw = results.make, results.draw
+    make, draw, verify = results.make, results.draw, results.verify
     names, own, constants, checks, grad = call.names, call.places, call.constants, call.checks, call.grad
 
     def go_on(args: Sequence[Any], kwargs: Mapping[str, Any], recorder: Any, ahead: Any, step: Any) -> Any:
@@ -114,6 +117,8 @@ def _going(call: Call, results: Results, kinds: Container[type[Any]]) -> Going:
         for position, kind in checks:
             if kind_of(args[position]) != kind:
                 return None
+        if verify is not None:
+            verify(tensors)
         made = [recorder.new_id() for _ in step.outputs]
         for name in made:
             placed(name, ahead.places)
@@ -184,9 +189,16 @@ def repeating(make: Make) -> Callable[[Repeated], Any]:
 
         enter_later = None if call.many else entering(call, announced=False)  # who watches then watches other things
         draw = None if enter_later is None else Draw(make, specs[0], *_drawing(enter_later, call))
-        return Results(again, (make, specs[0], entering(call)) if plain else None, draw)
+        verify = None if op.value_check is None else _verifying(call)
+        return Results(again, (make, specs[0], entering(call)) if plain else None, draw, verify)
 
     return prepared
+
+
+def _verifying(call: Repeated) -> Callable[[Sequence[Any]], None]:
+    op, inputs, attrs, _, order = call
+    blank = [None if hasattr(x, "_data") else x for x in inputs]
+    return lambda tensors: check(op, tensors if order is None else gathered(blank, order, tensors), attrs)
 
 
 def _drawing(enter: Enter, call: Repeated) -> tuple[Callable[..., None], Callable[..., None] | None]:
@@ -199,6 +211,6 @@ def _drawing(enter: Enter, call: Repeated) -> tuple[Callable[..., None], Callabl
         enter(tensors if order is None else gathered(blank, order, tensors), (output,), hidden)
 
     def as_view(tensors: Sequence[Any], output: Any) -> None:
-        output._view_of(tensors[base], op, attrs, 0)
+        view_of(tensors[base], op, attrs, (output,))
 
     return enter_later, as_view if op.view else None

@@ -13,6 +13,7 @@ from telegrad_engine.modes import state
 from telegrad_engine.repeated import Prepare, preparing, remembering
 
 from ..lines import users_line
+from ..transforms.stack import active
 from .calls import Make, repeating
 from .learning import watch
 from .rounds import Round
@@ -29,6 +30,8 @@ def foreseeing(make: Make, apply: Apply, common: type[Any]) -> Callable[..., Cal
         call = remembering(otherwise, resolve, prepare, kinds)
 
         def front(*args: Any, **kwargs: Any) -> Any:
+            if active.stack:
+                return otherwise(*args, **kwargs)
             if not args or (type(args[0]) is not common and type(args[0]) not in kinds):
                 return call(*args, **kwargs)
             recorder = args[0]._recorder

@@ -14,6 +14,7 @@ from telegrad_engine.program.data import TAKES_DATA
 from telegrad_engine.registry import CATALOGUE
 from telegrad_engine.repeated import Prepare
 
+from ..effects import bare
 from ..lines import Line, depth_of_user
 from ..packing import Remembered
 from .calls import CONSTANT, Call, Kind, Results, kind_of, placed
@@ -158,7 +159,7 @@ class Foresight:
             instruction, noted = program[index], notes.calls.get(index)
             call = noted and noted.as_call(instruction.grad_mode is None, places, sure)
             step = self._kept(step, Step.of(step, instruction, call, places))
-            step.line = notes.lines[index]
+            step.line = bare(notes.lines[index])
             step.opening = sketch.follow(step)
             _settle(step, sure)
         found = places_of(dead, places)

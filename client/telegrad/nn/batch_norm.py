@@ -46,6 +46,14 @@ class _Norm(_Affine):
             self.register_buffer(name, buffer)
         self._add_parameters((num_features,), affine, affine and bias, device, dtype)
 
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        return dict.fromkeys(("weight", "bias", "running_mean", "running_var"), (self.num_features,))
+
+    def reset_parameters(self) -> None:
+        """Set the weight to 1 and the bias to 0, and forget the batches seen."""
+        self.reset_running_stats()
+        super().reset_parameters()
+
     def reset_running_stats(self) -> None:
         """Forget the batches seen: mean 0, variance 1."""
         if self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None:
@@ -65,7 +73,7 @@ class _Norm(_Affine):
         return f"{text}, bias={self.bias is not None}, {options(self, 'track_running_stats')}"
 
 
-class _BatchNorm(_Norm):
+class BatchNorm(_Norm):
     """Over the batch (Ioffe and Szegedy 2015): by its own moments while training, then by the running ones.
 
     ``momentum`` None averages over all batches.
@@ -113,19 +121,19 @@ class _BatchNorm(_Norm):
             var.lerp_(input.var(others).to(var.dtype), share)
 
 
-class BatchNorm1d(_BatchNorm):
+class BatchNorm1d(BatchNorm):
     """Of (N, C) or (N, C, L)."""
 
     dims = (2, 3)
 
 
-class BatchNorm2d(_BatchNorm):
+class BatchNorm2d(BatchNorm):
     """Of images (N, C, H, W)."""
 
     dims = (4,)
 
 
-class BatchNorm3d(_BatchNorm):
+class BatchNorm3d(BatchNorm):
     """Of volumes (N, C, D, H, W)."""
 
     dims = (5,)

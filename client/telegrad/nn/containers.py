@@ -11,6 +11,15 @@ from telegrad_engine.errors import IndexOutOfRange, InvalidChoice, InvalidValue
 from .module import Module
 
 
+class Container(Module):
+    """Modules by name, as keyword arguments; deprecated for as long as torch has it."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__()
+        for name, module in kwargs.items():
+            self.add_module(name, module)
+
+
 class _Numbered(Module):
     """What lists of modules share: each stands under its place in the list, so a state dict has no holes."""
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from telegrad_engine.errors import InvalidValue
-from telegrad_engine.specs import Size
+from telegrad_engine.specs import torch_size
 
 from ..tensor import Tensor, functions
 from . import functional as F
@@ -57,13 +57,19 @@ class _ConvNd(Module):
         self.dilation = expanded(dilation, self.dims)
         self.padding_mode = padding_mode
         self._check_padding()
-        ends = (in_channels, out_channels // groups) if self.transposed else (out_channels, in_channels // groups)
-        self.weight = Parameter(functions.empty((*ends, *self.kernel_size), dtype=dtype, device=device))
+        shapes = self._shapes()
+        self.weight = Parameter(functions.empty(shapes["weight"], dtype=dtype, device=device))
         if bias:
-            self.bias = Parameter(functions.empty((out_channels,), dtype=dtype, device=device))
+            self.bias = Parameter(functions.empty(shapes["bias"], dtype=dtype, device=device))
         else:
             self.register_parameter("bias", None)
         self.reset_parameters()
+
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        ends = (self.out_channels, self.in_channels // self.groups)
+        if self.transposed:
+            ends = (self.in_channels, self.out_channels // self.groups)
+        return {"weight": (*ends, *self.kernel_size), "bias": (self.out_channels,)}
 
     def _check_padding(self) -> None:
         if isinstance(self.padding, str):
@@ -218,7 +224,7 @@ class _ConvTranspose(_ConvNd):
         if any(not 0 <= e < stride for e, stride in zip(extra, self.stride, strict=True)):
             raise InvalidValue(
                 f"requested an output size of {output_size}, but valid sizes range from {smallest} to {largest} "
-                f"(for an input of {Size(space)!r})"
+                f"(for an input of {torch_size(space)})"
             )
         return extra
 

@@ -132,6 +132,31 @@ class EmbeddingBag(Module):
         self.weight = Parameter(functions.empty(size, dtype=dtype, device=device))
         self.reset_parameters()
 
+    @classmethod
+    def from_pretrained(
+        cls,
+        embeddings: Tensor,
+        freeze: bool = True,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        mode: str = "mean",
+        sparse: bool = False,
+        include_last_offset: bool = False,
+        padding_idx: int | None = None,
+    ) -> Self:
+        """An EmbeddingBag whose weight is ``embeddings`` (num, dim), which does not require grad if ``freeze``.
+
+        Raises AssertionError for other than 2 dimensions.
+        """
+        if embeddings.dim() != 2:
+            raise InvalidChoice("Embeddings parameter is expected to be 2-dimensional")
+        options = (max_norm, norm_type, scale_grad_by_freq, mode, sparse, embeddings, include_last_offset, padding_idx)
+        count, dim = embeddings.shape
+        bag = cls(count, dim, *options)
+        bag.weight.requires_grad = not freeze
+        return bag
+
     def reset_parameters(self) -> None:
         """Draw new values."""
         _draw(self.weight, self.padding_idx)

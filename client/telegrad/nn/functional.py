@@ -1,4 +1,4 @@
-"""``torch.nn.functional``: the catalogue's ops that torch has there, under the same names.
+"""``torch.nn.functional``: the catalogue's ops that torch has there, and functions written in ops.
 
 ``import telegrad.nn.functional as F``. Activations and dropout also take torch's ``inplace``.
 """
@@ -6,16 +6,75 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 from telegrad_engine.functions import functional_key, functional_names
 from telegrad_engine.registry import CATALOGUE
 
-from ..tensor import functions
+from ..exclusions import missing_attribute
+from ..publishing import publish
+from ..tensor import Tensor, functions
+from .attention_forward import multi_head_attention_forward as multi_head_attention_forward
+from .fractional_pooling import fractional_max_pool2d, fractional_max_pool3d
+from .loss_functions import linear_cross_entropy as linear_cross_entropy
+from .loss_functions import triplet_margin_with_distance_loss as triplet_margin_with_distance_loss
 
 if TYPE_CHECKING:
     from ._functional import *  # noqa: F403
+
+
+P = ParamSpec("P")
+WITH_INDICES = "_with_indices"
+MAX_POOLS = frozenset(f"{kind}max_pool{dims}d" for kind in ("", "adaptive_") for dims in (1, 2, 3))
+"""The poolings of the catalogue that also have a form that always returns the indices."""
+
+
+def upsample(
+    input: Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: bool | None = None
+) -> Tensor:
+    """Deprecated name of ``interpolate``."""
+    return _upsample("upsample", input, size, scale_factor, mode, align_corners)
+
+
+def upsample_nearest(input: Tensor, size: Any = None, scale_factor: Any = None) -> Tensor:
+    """Deprecated name of ``interpolate`` with ``mode="nearest"``."""
+    return _upsample("upsample_nearest", input, size, scale_factor, "nearest")
+
+
+def upsample_bilinear(input: Tensor, size: Any = None, scale_factor: Any = None) -> Tensor:
+    """Deprecated name of ``interpolate`` with ``mode="bilinear"`` and ``align_corners=True``."""
+    return _upsample("upsample_bilinear", input, size, scale_factor, "bilinear", True)
+
+
+def _upsample(name: str, *args: Any) -> Tensor:
+    text = f"`nn.functional.{name}` is deprecated. Use `nn.functional.interpolate` instead."
+    warnings.warn(text, UserWarning, stacklevel=3)
+    result: Tensor = functions.interpolate(*args)
+    return result
+
+
+def _with_indices(pool: Callable[P, Any], position: int) -> Callable[P, tuple[Tensor, Tensor]]:
+    """A max pooling function that always returns the indices; ``return_indices`` is its parameter at ``position``."""
+
+    function: Any = pool
+
+    @functools.wraps(pool)
+    def call(*args: P.args, **kwargs: P.kwargs) -> tuple[Tensor, Tensor]:
+        rest = {name: value for name, value in kwargs.items() if name != "return_indices"}
+        if len(args) > position:
+            both: tuple[Tensor, Tensor] = function(*args[:position], True, *args[position + 1 :], **rest)
+        else:
+            both = function(*args, return_indices=True, **rest)
+        return both
+
+    call.__name__ = call.__qualname__ = pool.__name__ + WITH_INDICES
+    return call
+
+
+fractional_max_pool2d_with_indices = _with_indices(fractional_max_pool2d, 4)
+fractional_max_pool3d_with_indices = _with_indices(fractional_max_pool3d, 4)
 
 
 def _with_inplace(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -44,18 +103,38 @@ def _with_inplace(name: str, function: Callable[..., Any]) -> Callable[..., Any]
 
 
 def __getattr__(name: str) -> Any:
+    return publish(globals(), name, _find(name))
+
+
+def _find(name: str) -> Any:
+    """The function of this name, made from an op of the catalogue."""
+    base = name.removesuffix(WITH_INDICES)
+    if base != name and base in MAX_POOLS:
+        return _with_indices(__getattr__(base), CATALOGUE.overloads[base][0].positions["return_indices"])
     plain = name.removesuffix("_")
     key = functional_key(plain)
     if plain not in functional_names() or (plain != name and not CATALOGUE.overloads[key][0].takes_inplace):
-        raise AttributeError(f"module 'telegrad.nn.functional' has no attribute {name!r}")
+        raise missing_attribute("telegrad.nn.functional", "nn.functional", name)
     if plain != name:  # relu_(x) is relu(x, inplace=True)
         return functools.partial(__getattr__(plain), inplace=True)
     function = getattr(functions, key)
-    if CATALOGUE.overloads[key][0].takes_inplace:
-        function = _with_inplace(name, function)
-    globals()[name] = function
-    return function
+    return _with_inplace(name, function) if CATALOGUE.overloads[key][0].takes_inplace else function
 
 
 def __dir__() -> list[str]:
-    return functional_names()
+    return sorted({*functional_names(), *(pool + WITH_INDICES for pool in MAX_POOLS), *WRITTEN_IN_OPS})
+
+
+WRITTEN_IN_OPS = (
+    "fractional_max_pool2d",
+    "fractional_max_pool2d_with_indices",
+    "fractional_max_pool3d",
+    "fractional_max_pool3d_with_indices",
+    "linear_cross_entropy",
+    "multi_head_attention_forward",
+    "triplet_margin_with_distance_loss",
+    "upsample",
+    "upsample_bilinear",
+    "upsample_nearest",
+)
+"""The functions that are no ops of the catalogue."""

@@ -45,7 +45,7 @@ class Called:
         With ``with_kwargs``, ``hook(module, args, kwargs)`` returns None or both. ``prepend`` puts it first.
         """
         self._pre_hooks = self._pre_hooks or Hooks()
-        return _add(self._pre_hooks, _Hook(hook, with_kwargs, False), prepend)
+        return self._pre_hooks.add(_Hook(hook, with_kwargs, False), prepend)
 
     def register_forward_hook(
         self,
@@ -61,7 +61,7 @@ class Called:
         ``forward`` raises. ``prepend`` puts it first.
         """
         self._hooks = self._hooks or Hooks()
-        return _add(self._hooks, _Hook(hook, with_kwargs, always_call), prepend)
+        return self._hooks.add(_Hook(hook, with_kwargs, always_call), prepend)
 
     def register_full_backward_hook(self, hook: Callable[..., Any], prepend: bool = False) -> Handle:
         """Call ``hook(module, grad_input, grad_output)`` when the gradients of the module's inputs are known.
@@ -69,12 +69,12 @@ class Called:
         Both are tuples; what it returns, if not None, takes the place of ``grad_input``.
         """
         self._backward_hooks = self._backward_hooks or Hooks()
-        return _add(self._backward_hooks, hook, prepend)
+        return self._backward_hooks.add(hook, prepend)
 
     def register_full_backward_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> Handle:
         """Call ``hook(module, grad_output)`` before the module's backward; a tuple it returns takes its place."""
         self._backward_pre_hooks = self._backward_pre_hooks or Hooks()
-        return _add(self._backward_pre_hooks, hook, prepend)
+        return self._backward_pre_hooks.add(hook, prepend)
 
     def register_backward_hook(self, hook: Callable[..., Any]) -> NoReturn:
         """Not available: torch gives it the gradients of the module's last operation, not of the module."""
@@ -141,12 +141,3 @@ class Called:
                 f"error was raised in forward: {error}",
                 stacklevel=4,
             )
-
-
-def _add(hooks: Hooks, hook: Any, prepend: bool) -> Handle:
-    earlier = list(hooks)
-    handle = hooks.add(hook)
-    if prepend:
-        for key in earlier:
-            hooks[key] = hooks.pop(key)
-    return handle

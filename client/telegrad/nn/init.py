@@ -1,35 +1,54 @@
-"""Filling tensors with their first values, as ``torch.nn.init``: in place, outside the graph, drawn in the session."""
+"""Initial values of parameters, as ``torch.nn.init``: in place, outside the graph, drawn in the session.
+
+Random ones come from the session's generator unless a ``generator`` is given.
+"""
 
 from __future__ import annotations
 
+import functools
 import math
 import warnings
+from collections.abc import Callable
+from typing import Any
 
 from telegrad_engine.errors import InvalidValue
 from telegrad_engine.modes import no_grad
 
+from ..generators import Generator
 from ..tensor import Tensor, functions
 
 _GAINS = {"sigmoid": 1.0, "relu": math.sqrt(2.0), "tanh": 5.0 / 3.0, "selu": 3.0 / 4.0}
 _LINEAR = {"linear", *(f"conv{kind}{n}d" for kind in ("", "_transpose") for n in (1, 2, 3))}
 
 
+def _draw(method: Callable[..., Any], *bounds: float, generator: Generator | None) -> None:
+    """Call a method that draws in place. The stubs are those of the engine, whose methods take no generator."""
+    method(*bounds, generator=generator)
+
+
 @no_grad()
-def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0) -> Tensor:
+def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None) -> Tensor:
     """Uniform numbers from [a, b)."""
-    tensor.uniform_(a, b)
+    _draw(tensor.uniform_, a, b, generator=generator)
     return tensor
 
 
 @no_grad()
-def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
+def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None) -> Tensor:
     """Normal numbers of the given mean and standard deviation."""
-    tensor.normal_(mean, std)
+    _draw(tensor.normal_, mean, std, generator=generator)
     return tensor
 
 
 @no_grad()
-def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0) -> Tensor:
+def trunc_normal_(
+    tensor: Tensor,
+    mean: float = 0.0,
+    std: float = 1.0,
+    a: float = -2.0,
+    b: float = 2.0,
+    generator: Generator | None = None,
+) -> Tensor:
     """Normal numbers of the given mean and standard deviation, but only such as lie in [a, b].
 
     By the inverse of the distribution function, of uniform numbers between its values at the bounds.
@@ -41,7 +60,7 @@ def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float 
             stacklevel=3,
         )
     low, high = (math.erf((bound - mean) / (std * math.sqrt(2.0))) for bound in (a, b))
-    tensor.uniform_(low, high)
+    _draw(tensor.uniform_, low, high, generator=generator)
     tensor.erfinv_().mul_(std * math.sqrt(2.0)).add_(mean).clamp_(a, b)
     return tensor
 
@@ -91,7 +110,7 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
 
 
 @no_grad()
-def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01) -> Tensor:
+def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Generator | None = None) -> Tensor:
     """Normal numbers of mean 0, a share of ``sparsity`` of each column's rows being 0 (Martens 2010).
 
     Raises ValueError for other than 2 dimensions.
@@ -99,14 +118,14 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01) -> Tensor:
     if tensor.dim() != 2:
         raise InvalidValue("Only tensors with 2 dimensions are supported")
     empty = math.ceil(sparsity * tensor.shape[0])
-    ranks = functions.rand_like(tensor).argsort(0).argsort(0)
-    tensor.normal_(0, std)
+    ranks = functions.rand_like(tensor, generator=generator).argsort(0).argsort(0)
+    _draw(tensor.normal_, 0, std, generator=generator)
     tensor.masked_fill_(ranks < empty, 0)
     return tensor
 
 
 @no_grad()
-def orthogonal_(tensor: Tensor, gain: float = 1) -> Tensor:
+def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = None) -> Tensor:
     """A (semi-)orthogonal matrix times ``gain``, the dimensions beyond the first counting as one (Saxe et al. 2013).
 
     The Q of the QR decomposition of normal numbers, its columns' signs such that R's diagonal is positive. Raises
@@ -117,7 +136,8 @@ def orthogonal_(tensor: Tensor, gain: float = 1) -> Tensor:
     if tensor.numel() == 0:
         return tensor
     rows, columns = tensor.shape[0], tensor.numel() // tensor.shape[0]
-    drawn = functions.randn(max(rows, columns), min(rows, columns), dtype=tensor.dtype)
+    drawn = tensor.new_empty((max(rows, columns), min(rows, columns)))
+    _draw(drawn.normal_, generator=generator)
     q, r = functions.linalg_qr(drawn)
     q = q * functions.diagonal(r).sign()
     matrix = functions.transpose(q, 0, 1) if rows < columns else q
@@ -158,7 +178,13 @@ def _kaiming_deviation(tensor: Tensor, a: float, mode: str, nonlinearity: str) -
     return calculate_gain(nonlinearity, a) / math.sqrt(fan)
 
 
-def kaiming_uniform_(tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu") -> Tensor:
+def kaiming_uniform_(
+    tensor: Tensor,
+    a: float = 0.0,
+    mode: str = "fan_in",
+    nonlinearity: str = "leaky_relu",
+    generator: Generator | None = None,
+) -> Tensor:
     """He et al. 2015: uniform numbers within ±gain·√(3 / fan), so that layers keep the variance.
 
     ``a`` is the negative slope of the leaky_relu that follows; ``mode`` is fan_in or fan_out.
@@ -167,21 +193,59 @@ def kaiming_uniform_(tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonli
     if deviation is None:
         return tensor
     bound = math.sqrt(3.0) * deviation
-    return uniform_(tensor, -bound, bound)
+    return uniform_(tensor, -bound, bound, generator)
 
 
-def kaiming_normal_(tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu") -> Tensor:
+def kaiming_normal_(
+    tensor: Tensor,
+    a: float = 0.0,
+    mode: str = "fan_in",
+    nonlinearity: str = "leaky_relu",
+    generator: Generator | None = None,
+) -> Tensor:
     """He et al. 2015: normal numbers of deviation gain / √fan, so that layers keep the variance."""
     deviation = _kaiming_deviation(tensor, a, mode, nonlinearity)
-    return tensor if deviation is None else normal_(tensor, 0.0, deviation)
+    return tensor if deviation is None else normal_(tensor, 0.0, deviation, generator)
 
 
-def xavier_uniform_(tensor: Tensor, gain: float = 1.0) -> Tensor:
+def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
     """Glorot and Bengio 2010: uniform numbers within ±gain·√(6 / (fan_in + fan_out))."""
     bound = gain * math.sqrt(6.0 / max(sum(fan_in_and_out(tensor)), 1))
-    return uniform_(tensor, -bound, bound)
+    return uniform_(tensor, -bound, bound, generator)
 
 
-def xavier_normal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
+def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
     """Glorot and Bengio 2010: normal numbers of deviation gain·√(2 / (fan_in + fan_out))."""
-    return normal_(tensor, 0.0, gain * math.sqrt(2.0 / max(sum(fan_in_and_out(tensor)), 1)))
+    deviation = gain * math.sqrt(2.0 / max(sum(fan_in_and_out(tensor)), 1))
+    return normal_(tensor, 0.0, deviation, generator)
+
+
+# Old names ------------------------------------------------------------------------------------
+
+
+def _deprecated(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """``function`` under its name without the underscore, with torch's warning."""
+    name = function.__name__
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Tensor:
+        warnings.warn(
+            f"`nn.init.{name[:-1]}` is now deprecated in favor of `nn.init.{name}`.", FutureWarning, stacklevel=2
+        )
+        return function(*args, **kwargs)
+
+    call.__name__ = call.__qualname__ = name[:-1]
+    return call
+
+
+uniform = _deprecated(uniform_)
+normal = _deprecated(normal_)
+constant = _deprecated(constant_)
+eye = _deprecated(eye_)
+dirac = _deprecated(dirac_)
+xavier_uniform = _deprecated(xavier_uniform_)
+xavier_normal = _deprecated(xavier_normal_)
+kaiming_uniform = _deprecated(kaiming_uniform_)
+kaiming_normal = _deprecated(kaiming_normal_)
+orthogonal = _deprecated(orthogonal_)
+sparse = _deprecated(sparse_)

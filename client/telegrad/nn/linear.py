@@ -29,12 +29,16 @@ class Linear(Module):
     ) -> None:
         super().__init__()
         self.in_features, self.out_features = in_features, out_features
-        self.weight = Parameter(functions.empty((out_features, in_features), dtype=dtype, device=device))
+        shapes = self._shapes()
+        self.weight = Parameter(functions.empty(shapes["weight"], dtype=dtype, device=device))
         if bias:
-            self.bias = Parameter(functions.empty((out_features,), dtype=dtype, device=device))
+            self.bias = Parameter(functions.empty(shapes["bias"], dtype=dtype, device=device))
         else:
             self.register_parameter("bias", None)
         self.reset_parameters()
+
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        return {"weight": (self.out_features, self.in_features), "bias": (self.out_features,)}
 
     def reset_parameters(self) -> None:
         """Draw new values."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from telegrad_engine.errors import InvalidValue
+from telegrad_engine.errors import InvalidOperation, InvalidValue
 
 from ..tensor import Tensor
 from . import functional as F
+from .linear import Linear
 from .loss import Loss, WeightedLoss
+from .loss_functions import LinearCrossEntropyOptions
 
 
 class CrossEntropyLoss(WeightedLoss):
@@ -175,3 +178,64 @@ class MultiLabelSoftMarginLoss(WeightedLoss):
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """The loss."""
         return F.multilabel_soft_margin_loss(input, target, self.weight, reduction=self.reduction)
+
+
+class NLLLoss2d(NLLLoss):
+    """``NLLLoss``, under an old name."""
+
+
+class LinearCrossEntropyLoss(WeightedLoss):
+    """A linear layer and the cross entropy of what it gives: input (N, in_features), target (N, *out_features).
+
+    ``options`` say how torch divides the work. Raises RuntimeError for weights and smoothing out of range.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        num_classes: int,
+        *,
+        out_features: tuple[int, ...] = (),
+        bias: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+        reduction: str = "mean",
+        weight: Tensor | None = None,
+        ignore_index: int | None = None,
+        label_smoothing: float = 0.0,
+        options: LinearCrossEntropyOptions | None = None,
+    ) -> None:
+        if weight is not None and tuple(weight.shape) != (num_classes,):
+            raise InvalidOperation(f"expected weight shape to be {(num_classes,)}, got {tuple(weight.shape)}")
+        if not 0 <= label_smoothing <= 1:
+            raise InvalidOperation(f"expected label_smoothing to be in range [0, 1], got {label_smoothing}")
+        super().__init__(weight, reduction=reduction)
+        self.num_classes, self.out_features = num_classes, out_features
+        self.ignore_index, self.label_smoothing, self.options = ignore_index, label_smoothing, options
+        width = math.prod(out_features, start=num_classes)
+        self.linear = Linear(in_features, width, bias=bias, device=device, dtype=dtype)
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """The loss."""
+        shape = (self.num_classes, *self.out_features)
+        bias = None if self.linear.bias is None else self.linear.bias.reshape(shape)
+        loss: Tensor = F.linear_cross_entropy(
+            input,
+            self.linear.weight.reshape(*shape, self.linear.in_features),
+            target,
+            linear_bias=bias,
+            weight=self.weight,
+            reduction=self.reduction,
+            ignore_index=self.ignore_index,
+            label_smoothing=self.label_smoothing,
+            options=self.options,
+        )
+        return loss
+
+    def extra_repr(self) -> str:
+        """The sizes and the options."""
+        return (
+            f"in_features={self.linear.in_features}, num_classes={self.num_classes}, "
+            f"out_features={self.out_features}, bias={self.linear.bias is not None}, reduction={self.reduction}, "
+            f"ignore_index={self.ignore_index}, label_smoothing={self.label_smoothing}, options={self.options}"
+        )

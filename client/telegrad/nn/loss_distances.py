@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from telegrad_engine.errors import InvalidValue
 
@@ -130,8 +131,8 @@ class TripletMarginWithDistanceLoss(Module):
 
     def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
         """The loss."""
-        near, far = self.distance_function(anchor, positive), self.distance_function(anchor, negative)
-        if self.swap:
-            far = far.minimum(self.distance_function(positive, negative))
-        # The negative is to rank above the positive, by the margin.
-        return F.margin_ranking_loss(far, near, near.new_ones(near.shape), self.margin, reduction=self.reduction)
+        kind: Any = {"margin": self.margin, "swap": self.swap, "reduction": self.reduction}
+        loss: Tensor = F.triplet_margin_with_distance_loss(
+            anchor, positive, negative, distance_function=self.distance_function, **kind
+        )
+        return loss

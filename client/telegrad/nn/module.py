@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn, Self
+from typing import Any, ClassVar, NoReturn, Self
 
 from telegrad_engine import dtypes
+from telegrad_engine.attributes import dtype_of_type
 from telegrad_engine.errors import InvalidArgument
 from telegrad_engine.signature import given
 
-from ..tensor import Tensor
+from ..devices import check_device, device
+from ..tensor import Tensor, functions
 from .hooks import Called
-from .parameter import Parameter, type_name, zero_grads
-from .state_dict import IncompatibleKeys, load, save
+from .parameter import Buffer, Parameter, type_name, zero_grads
+from .state_dict import Saved
 from .tree import Tree
 
 MISSING: Any = object()
@@ -22,17 +24,33 @@ def _missing_forward(self: Any, *args: Any) -> NoReturn:
     raise NotImplementedError(f'Module [{type(self).__name__}] is missing the required "forward" function')
 
 
-class Module(Tree, Called):
+class Module(Tree, Called, Saved):
     """Base of all models. A subclass assigns parameters and modules to attributes and defines ``forward``."""
 
     training: bool = True
     _transient: set[str]
     """Names of buffers that are not part of the state dict."""
+    dump_patches = False
+    call_super_init = False
+    """Whether the other bases of a subclass are initialized too, with the arguments that are given."""
     forward: Callable[..., Any] = _missing_forward
+    _compile: ClassVar[Callable[..., Any]]
+    """``telegrad.compile``, which sets this itself: it is written with modules."""
 
-    def __init__(self) -> None:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if not self.call_super_init:
+            if kwargs:
+                raise TypeError(
+                    f"{type(self).__name__}.__init__() got an unexpected keyword argument '{next(iter(kwargs))}'"
+                )
+            if args:
+                raise TypeError(
+                    f"{type(self).__name__}.__init__() takes 1 positional argument but {len(args) + 1} were given"
+                )
         # Past __setattr__, which needs them.
         self.__dict__.update(_parameters={}, _buffers={}, _modules={}, _transient=set(), training=True)
+        if self.call_super_init:
+            super().__init__(*args, **kwargs)
 
     # Attributes --------------------------------------------------------------------------
 
@@ -54,6 +72,10 @@ class Module(Tree, Called):
                 self._buffers[name] = value
             else:
                 self._assign(self._buffers, name, value, "buffer", "torch.Tensor")
+        elif isinstance(value, Buffer):
+            self._need_init("buffers")
+            self._clear_name(name, self._parameters, self._modules)
+            self.register_buffer(name, value, value.persistent)
         else:
             object.__setattr__(self, name, value)
 
@@ -171,33 +193,29 @@ class Module(Tree, Called):
         zero_grads(self.parameters(), set_to_none)
 
     def to(self, *args: Any, **kwargs: Any) -> Self:
-        """Move parameters and buffers to a dtype (floating ones only), a device or the like of a tensor."""
-        target: dict[str, Any] = dict(kwargs)
-        for value in args:
-            if isinstance(value, Tensor):
-                target["dtype"] = value.dtype
-            elif isinstance(value, str):
-                target["device"] = value
-            elif isinstance(value, dtypes.DType):
-                target["dtype"] = value
-            elif value is not None and not isinstance(value, bool):
-                raise InvalidArgument(
-                    f"to() received an invalid combination of arguments - got ({given(args, kwargs)})"
-                )
+        """Move parameters and buffers to a device, a dtype (floating ones only) or the like of a tensor.
+
+        Raises TypeError for a dtype that is not floating, and RuntimeError for a device that the session lacks.
+        """
+        target = _target(args, kwargs)
         dtype = target.pop("dtype", None)
         if dtype is not None and not dtype.is_floating_point:
             raise TypeError(
                 f"nn.Module.to only accepts floating point or complex dtypes, but got desired dtype=torch.{dtype.name}"
             )
+        return self._replace(lambda tensor: _moved(tensor, dtype, target))
+
+    def _replace(self, change: Callable[[Tensor], Tensor]) -> Self:
+        """Give every parameter, its gradient and every buffer the value that ``change`` makes of it."""
         for tensor in self.parameters():
             grad = tensor.grad
-            tensor.data = _moved(tensor, dtype, target)
+            tensor.data = change(tensor)
             if grad is not None:
-                tensor.grad = _moved(grad, dtype, target)
+                tensor.grad = change(grad)
         for module in self.modules():
             for name, buffer in module._buffers.items():
                 if buffer is not None:
-                    module._buffers[name] = _moved(buffer, dtype, target)
+                    module._buffers[name] = change(buffer)
         return self
 
     def float(self) -> Self:
@@ -216,27 +234,36 @@ class Module(Tree, Called):
         """Parameters and floating buffers as bfloat16."""
         return self.to(dtypes.bfloat16)
 
+    def to_empty(self, *, device: Any, recurse: bool = True) -> Self:
+        """Give parameters and buffers new memory on ``device``, with values that mean nothing."""
+        for tensor in self.parameters(recurse):
+            tensor.data = functions.empty_like(tensor.detach(), device=device)
+        for module in self.modules() if recurse else [self]:
+            for name, buffer in module._buffers.items():
+                if buffer is not None:
+                    module._buffers[name] = functions.empty_like(buffer, device=device)
+        return self
+
+    def share_memory(self) -> Self:
+        """The module itself: its tensors are in the session, which threads share."""
+        return self
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Compile ``forward`` from the next call on. The arguments are those of ``telegrad.compile``."""
+        self.forward = self._compile(self.forward, *args, **kwargs)
+
     def type(self, dst_type: Any) -> Self:
-        """Parameters and floating buffers as ``dst_type``."""
-        return self.to(dst_type)
+        """Parameters and all buffers as ``dst_type``: a dtype, a typed constructor or its name."""
+        dtype = dtype_of_type(dst_type)
+        return self._replace(lambda tensor: tensor.detach().to(dtype=dtype))
 
     def cpu(self) -> Self:
         """The module itself: values are fetched when asked for."""
         return self
 
-    # The state dict ----------------------------------------------------------------------
-
-    def state_dict(self, *, prefix: str = "", keep_vars: bool = False) -> dict[str, Tensor]:
-        """Parameters and persistent buffers by dotted name: live values, detached unless ``keep_vars``."""
-        return save(self, prefix, keep_vars)
-
-    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> IncompatibleKeys:
-        """Copy values in place: tensors, NumPy arrays or another library's tensors, by dotted name.
-
-        Raises RuntimeError, after copying what fits, for shapes that do not match and, if ``strict``,
-        for missing and unexpected keys; otherwise those are what it returns.
-        """
-        return load(self, state_dict, strict)
+    def cuda(self, device: Any = None) -> Self:
+        """The module itself, if its session computes on a GPU. Raises AssertionError otherwise."""
+        return self._replace(lambda tensor: tensor.detach().cuda(device))
 
     # Printing ----------------------------------------------------------------------------
 
@@ -251,6 +278,29 @@ class Module(Tree, Called):
         if len(lines) <= 1 and not children:
             return f"{type(self).__name__}({extra})"
         return f"{type(self).__name__}(" + "".join(f"\n  {line}" for line in lines + children) + "\n)"
+
+
+def _target(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """What the arguments of ``to`` mean: ``device``, ``dtype`` and ``non_blocking``, those that are given."""
+    target = {name: value for name, value in kwargs.items() if name != "memory_format"}
+    for position, value in enumerate(args):
+        if isinstance(value, Tensor):
+            target["dtype"] = value.dtype
+        elif isinstance(value, dtypes.DType):
+            target["dtype"] = value
+        elif position == 0 and (isinstance(value, (str, device)) or _is_index(value)):
+            target["device"] = value
+        elif isinstance(value, bool) and position:
+            target["non_blocking"] = value
+        elif value is not None:
+            raise InvalidArgument(f"to() received an invalid combination of arguments - got ({given(args, kwargs)})")
+    if target.get("device") is not None:
+        target["device"] = str(check_device(target["device"]))
+    return target
+
+
+def _is_index(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _moved(tensor: Tensor, dtype: Any, target: Mapping[str, Any]) -> Tensor:

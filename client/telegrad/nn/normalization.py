@@ -132,3 +132,32 @@ class LocalResponseNorm(Module):
     def extra_repr(self) -> str:
         """The options."""
         return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"
+
+
+class CrossMapLRN2d(Module):
+    """Local response normalization of images (N, C, H, W), in the form of the first Torch; see LocalResponseNorm.
+
+    As in torch, the first channel counts in every window that does not begin before it.
+    """
+
+    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1) -> None:
+        super().__init__()
+        self.size, self.alpha, self.beta, self.k = size, alpha, beta, k
+
+    def forward(self, input: Tensor) -> Tensor:
+        """``input / (k + alpha / size * sum of squares) ** beta``. Raises ValueError for other than 4 dimensions."""
+        if input.dim() != 4:
+            raise InvalidValue(f"CrossMapLRN2d: Expected input to be 4D, got {input.dim()}D instead.")
+        channels = input.shape[1]
+        reach = int((self.size - 1) / 2 + 1)
+        square = input * input
+        sums = [square[:, max(c - reach + 1, 0) : c + reach].sum(1, keepdim=True) for c in range(channels)]
+        for c in range(reach, channels):
+            sums[c] = sums[c] + square[:, :1]
+        scale = functions.cat(sums, 1) * (self.alpha / self.size) + self.k
+        result: Tensor = input * scale**-self.beta
+        return result
+
+    def extra_repr(self) -> str:
+        """The options."""
+        return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"

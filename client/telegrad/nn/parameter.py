@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, cast
 
 from telegrad_engine.dtypes import FLOATING
-from telegrad_engine.errors import DTypeMismatch
+from telegrad_engine.errors import DTypeMismatch, InvalidOperation
 
 from ..tensor import KINDS, ONLY_FLOATING, Tensor, functions, handle, recorder_of
 
@@ -25,7 +25,7 @@ class Parameter(Tensor):
         if requires_grad and source._data.dtype not in FLOATING:
             raise DTypeMismatch(ONLY_FLOATING)
         parameter = cast(Parameter, handle(source._recorder, source._data, cls=cls))
-        parameter._cell = source._cell
+        parameter._show_memory_of(source)
         parameter._recorder.emit("detach", [source._id], [parameter._id])
         if requires_grad:
             parameter.requires_grad_()
@@ -38,7 +38,106 @@ class Parameter(Tensor):
         return "Parameter containing:\n" + super().__repr__()
 
 
+class _BufferType(type(Tensor)):  # type: ignore[misc]
+    """Makes ``isinstance(tensor, Buffer)`` true of tensors that were made as buffers."""
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, Tensor) and getattr(instance, "_is_buffer", False)
+
+
+class Buffer(Tensor, metaclass=_BufferType):
+    """A tensor that a Module takes as one of its buffers when it is assigned to an attribute.
+
+    ``data`` is a tensor (an empty one by default); with ``persistent`` it is part of the state dict.
+    """
+
+    def __new__(cls, data: Tensor | None = None, *, persistent: bool = True) -> Any:
+        """A plain tensor over the memory of ``data``, marked as a buffer."""
+        source: Tensor = functions.empty((0,)) if data is None else data
+        buffer: Any = source.detach().requires_grad_(source.requires_grad)
+        buffer.persistent, buffer._is_buffer = persistent, True
+        return buffer
+
+    def __init__(self, data: Tensor | None = None, *, persistent: bool = True) -> None:
+        pass
+
+
+class UninitializedTensorMixin:
+    """A tensor whose shape is not known yet; ``materialize`` gives it one."""
+
+    cls_to_become: type[Tensor]
+
+    def materialize(self, shape: Any, device: Any = None, dtype: Any = None) -> None:
+        """Become a parameter or buffer of this shape, with values that mean nothing."""
+        tensor: Any = self
+        made = functions.empty(tuple(shape), dtype=tensor.dtype if dtype is None else dtype, device=device)
+        recorder_of((tensor, made)).emit("share_data", [tensor._id, made._id])
+        tensor._data, tensor._cell = made._data, made._cell
+        tensor.__class__ = self.cls_to_become
+
+    @property
+    def shape(self) -> Any:
+        """Unknown. Raises RuntimeError."""
+        raise InvalidOperation(
+            "Can't access the shape of an uninitialized parameter or buffer. This error usually happens in "
+            "`load_state_dict` when trying to load an uninitialized parameter into an initialized one. Call `forward` "
+            "to initialize the parameters before accessing their attributes."
+        )
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"
+
+
+class UninitializedParameter(UninitializedTensorMixin, Parameter):
+    """A parameter of a module that learns its sizes from the first input."""
+
+    cls_to_become = Parameter
+
+    def __new__(cls, requires_grad: bool = True, device: Any = None, dtype: Any = None) -> Any:
+        """One without elements."""
+        return super().__new__(cls, functions.empty((0,), device=device, dtype=dtype), requires_grad)
+
+    def __init__(self, requires_grad: bool = True, device: Any = None, dtype: Any = None) -> None:
+        pass
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        memo[id(self)] = copied = type(self)(self.requires_grad, dtype=self.dtype)
+        return copied
+
+
+class UninitializedBuffer(UninitializedTensorMixin, Tensor):
+    """A buffer of a module that learns its sizes from the first input."""
+
+    cls_to_become = Tensor
+    _is_buffer = True
+    persistent = True
+
+    def __new__(
+        cls, requires_grad: bool = False, device: Any = None, dtype: Any = None, persistent: bool = True
+    ) -> Any:
+        """One without elements."""
+        source = functions.empty((0,), device=device, dtype=dtype)
+        buffer = handle(source._recorder, source._data, cls=cls)
+        buffer._recorder.emit("detach", [source._id], [buffer._id])
+        buffer.__dict__["persistent"] = persistent
+        return buffer
+
+    def __init__(
+        self, requires_grad: bool = False, device: Any = None, dtype: Any = None, persistent: bool = True
+    ) -> None:
+        pass
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        memo[id(self)] = copied = type(self)(dtype=self.dtype, persistent=self.persistent)
+        return copied
+
+
 KINDS.add(Parameter)
+
+
+def is_lazy(param: Any) -> bool:
+    """Whether a parameter or buffer has no shape yet."""
+    return isinstance(param, UninitializedTensorMixin)
 
 
 def zero_grads(tensors: Iterable[Tensor], set_to_none: bool = True) -> None:

@@ -146,6 +146,10 @@ class ParameterDict(_Holder):
         """The values."""
         return [self[name] for name in self._names]
 
+    def fromkeys(self, keys: Iterable[str], default: Any = None) -> ParameterDict:
+        """A dict with these names, each with the value ``default``."""
+        return ParameterDict((key, default) for key in keys)
+
     def get(self, key: str, default: Any = None) -> Any:
         """The value of a name, or ``default``."""
         return getattr(self, key) if key in self._names else default

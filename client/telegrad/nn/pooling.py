@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from telegrad_engine.errors import InvalidValue
+
 from ..tensor import Tensor
 from . import functional as F
 from .described import expanded, options
@@ -167,5 +169,50 @@ class LPPool2d(_LPPool):
 
 class LPPool3d(_LPPool):
     """The ``norm_type``-norm of each window of volumes (N, C, D, H, W) or (C, D, H, W)."""
+
+    dims = 3
+
+
+class _FractionalMaxPool(Module):
+    """Windows at random places: Graham 2014. Raises ValueError without a size or a ratio, or with both."""
+
+    dims: ClassVar[int]
+    _random_samples: Tensor | None
+
+    def __init__(
+        self,
+        kernel_size: Sizes,
+        output_size: Sizes | None = None,
+        output_ratio: float | Sequence[float] | None = None,
+        return_indices: bool = False,
+        _random_samples: Tensor | None = None,
+    ) -> None:
+        super().__init__()
+        self.kernel_size, self.return_indices = expanded(kernel_size, self.dims), return_indices
+        self.register_buffer("_random_samples", _random_samples)
+        self.output_size = None if output_size is None else expanded(output_size, self.dims)
+        self.output_ratio = None if output_ratio is None else expanded(output_ratio, self.dims)
+        if output_size is None and output_ratio is None:
+            raise InvalidValue(f"{type(self).__name__} requires specifying either an output size, or a pooling ratio")
+        if output_size is not None and output_ratio is not None:
+            raise InvalidValue("only one of output_size and output_ratio may be specified")
+        if self.output_ratio is not None and not all(0 < ratio < 1 for ratio in self.output_ratio):
+            raise InvalidValue(f"output_ratio must be between 0 and 1 (got {output_ratio})")
+
+    def forward(self, input: Tensor) -> Any:
+        """The maxima; with ``return_indices`` also where they were found."""
+        pool = getattr(F, f"fractional_max_pool{self.dims}d")
+        size = (self.kernel_size, self.output_size, self.output_ratio)
+        return pool(input, *size, self.return_indices, _random_samples=self._random_samples)
+
+
+class FractionalMaxPool2d(_FractionalMaxPool):
+    """Of images (N, C, H, W) or (C, H, W)."""
+
+    dims = 2
+
+
+class FractionalMaxPool3d(_FractionalMaxPool):
+    """Of volumes (N, C, D, H, W) or (C, D, H, W)."""
 
     dims = 3

@@ -21,7 +21,7 @@ def reset_uniformly(module: Module, hidden_size: int) -> None:
         init.uniform_(parameter, -bound, bound)
 
 
-class _Cell(Module):
+class RNNCellBase(Module):
     """Weights (G·H, I) and (G·H, H) and biases (G·H) of G gates; all start uniform within ±1/√H."""
 
     gates: ClassVar[int]
@@ -31,9 +31,17 @@ class _Cell(Module):
     bias_hh: Parameter | None
 
     def __init__(
-        self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        num_chunks: int | None = None,
+        device: Any = None,
+        dtype: Any = None,
     ) -> None:
         super().__init__()
+        if num_chunks is not None:
+            self.gates = num_chunks  # type: ignore[misc]  # of a cell that is made of this class alone
         self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
         wide = self.gates * hidden_size
         shapes = {"weight_ih": (wide, input_size), "weight_hh": (wide, hidden_size), "bias_ih": (wide,)}
@@ -73,7 +81,7 @@ class _Cell(Module):
         return f"{self.input_size}, {self.hidden_size}" + ("" if self.bias else f", bias={self.bias}")
 
 
-class RNNCell(_Cell):
+class RNNCell(RNNCellBase):
     """``h = tanh(W_ih x + b_ih + W_hh h + b_hh)``, or its positive part for the nonlinearity "relu" (Elman 1990)."""
 
     gates = 1
@@ -87,7 +95,7 @@ class RNNCell(_Cell):
         device: Any = None,
         dtype: Any = None,
     ) -> None:
-        super().__init__(input_size, hidden_size, bias, device, dtype)
+        super().__init__(input_size, hidden_size, bias, 1, device, dtype)
         self.nonlinearity = nonlinearity
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
@@ -102,7 +110,7 @@ class RNNCell(_Cell):
         return super().extra_repr() + ("" if self.nonlinearity == "tanh" else f", nonlinearity={self.nonlinearity}")
 
 
-class GRUCell(_Cell):
+class GRUCell(RNNCellBase):
     """A gated recurrent unit (Cho et al. 2014), its gates in the order reset, update, new."""
 
     gates = 3
@@ -112,7 +120,7 @@ class GRUCell(_Cell):
         return self._step_of_one_state(functions.gru_cell, input, hx)
 
 
-class LSTMCell(_Cell):
+class LSTMCell(RNNCellBase):
     """Long short-term memory (Hochreiter and Schmidhuber 1997), its gates in the order input, forget, new, output."""
 
     gates = 4

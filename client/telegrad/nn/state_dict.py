@@ -1,20 +1,26 @@
-"""Saving a module's state by name, and loading it."""
+"""Saving a module's state by name, and loading it: torch's protocol, which modules and hooks may change."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
-from telegrad_engine.errors import InvalidOperation
+from telegrad_engine.errors import InvalidChoice, InvalidOperation
+from telegrad_engine.hooks import Handle, Hooks
 from telegrad_engine.modes import no_grad
-from telegrad_engine.specs import Size
+from telegrad_engine.specs import torch_size
 
-from ..tensor import Tensor, upload
+from ..interop import in_session_of, is_array
+from ..tensor import Tensor
+from .parameter import Parameter, is_lazy
 
 if TYPE_CHECKING:
     from .module import Module
+
+EXTRA = "_extra_state"
+"""Under which name what ``get_extra_state`` gives is saved."""
+HOOKS = ("before_save", "after_save", "before_load", "after_load")
 
 
 class IncompatibleKeys(NamedTuple):
@@ -29,47 +35,205 @@ class IncompatibleKeys(NamedTuple):
         return f"_IncompatibleKeys(missing_keys={self.missing_keys!r}, unexpected_keys={self.unexpected_keys!r})"
 
 
-def save(module: Module, prefix: str, keep_vars: bool) -> dict[str, Tensor]:
-    """Parameters and persistent buffers by dotted name."""
-    return {name: t if keep_vars else t.detach() for name, t in _members(module, prefix)}
+class Saved:
+    """What has a state dict: parameters, persistent buffers and extra state, of itself and what is below it."""
 
+    _version = 1
+    """Of the format of the class's own part of a state dict."""
+    _state_hooks: dict[str, Hooks] = {}  # replaced, never written to
+    _parameters: dict[str, Parameter | None]
+    _buffers: dict[str, Tensor | None]
+    _modules: dict[str, Module | None]
+    _transient: set[str]
 
-def _members(module: Module, prefix: str) -> Iterator[tuple[str, Tensor]]:
-    """What is saved, a shared tensor under each of its names."""
-    for path, part in module.named_modules(prefix=prefix.removesuffix("."), remove_duplicate=False):
-        persistent = {name: b for name, b in part._buffers.items() if name not in part._transient}
-        for name, tensor in {**part._parameters, **persistent}.items():
-            if tensor is not None:
-                yield f"{path}.{name}" if path else name, tensor
+    # Extra state -------------------------------------------------------------------------
 
-
-@no_grad()
-def load(module: Module, state_dict: Mapping[str, Any], strict: bool) -> IncompatibleKeys:
-    """Copy the values of ``state_dict`` into the module's tensors."""
-    if not isinstance(state_dict, Mapping):
-        raise TypeError(f"Expected state_dict to be dict-like, got {type(state_dict)}.")
-    members = dict(_members(module, ""))
-    keys = IncompatibleKeys(
-        [name for name in members if name not in state_dict],
-        [name for name in state_dict if name not in members],
-    )
-    problems = []
-    if strict:
-        for title, names in (("Missing", keys.missing_keys), ("Unexpected", keys.unexpected_keys)):
-            if names:
-                problems.append(f"{title} key(s) in state_dict: " + ", ".join(f'"{n}"' for n in names) + ". ")
-    for name, tensor in members.items():
-        if name in state_dict:
-            problem = _misfit(name, tensor, state_dict[name])
-            if problem is None:
-                tensor.copy_(in_session_of(tensor, state_dict[name]))
-            else:
-                problems.append(problem)
-    if problems:
+    def get_extra_state(self) -> Any:
+        """What else belongs to the module's state; a subclass that has some defines this and ``set_extra_state``."""
         raise InvalidOperation(
-            f"Error(s) in loading state_dict for {type(module).__name__}:\n\t" + "\n\t".join(problems)
+            "Reached a code path in Module.get_extra_state() that should never be called. Please file an issue at "
+            "https://github.com/pytorch/pytorch/issues/new?template=bug-report.yml to report this bug."
         )
-    return keys
+
+    def set_extra_state(self, state: Any) -> None:
+        """Take over what ``get_extra_state`` gave."""
+        raise InvalidOperation(
+            "Reached a code path in Module.set_extra_state() that should never be called. Please file an issue at "
+            "https://github.com/pytorch/pytorch/issues/new?template=bug-report.yml to report this bug."
+        )
+
+    # Hooks -------------------------------------------------------------------------------
+
+    def register_state_dict_pre_hook(self, hook: Callable[..., Any]) -> Handle:
+        """Call ``hook(module, prefix, keep_vars)`` before the module's state is saved."""
+        return self._register_state_hook("before_save", hook)
+
+    def register_state_dict_post_hook(self, hook: Callable[..., Any]) -> Handle:
+        """Call ``hook(module, state_dict, prefix, local_metadata)`` when the module and those below it are saved."""
+        return self._register_state_hook("after_save", hook)
+
+    def register_load_state_dict_pre_hook(self, hook: Callable[..., Any]) -> Handle:
+        """Call ``hook(module, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, errors)``
+
+        before the module's own part is loaded; the hook may change the dict and the lists.
+        """
+        return self._register_state_hook("before_load", hook)
+
+    def register_load_state_dict_post_hook(self, hook: Callable[..., Any]) -> Handle:
+        """Call ``hook(module, incompatible_keys)`` when the module is loaded; the hook may change the lists."""
+        return self._register_state_hook("after_load", hook)
+
+    def _register_state_hook(self, place: str, hook: Callable[..., Any]) -> Handle:
+        if not self._state_hooks:
+            self.__dict__["_state_hooks"] = {name: Hooks() for name in HOOKS}
+        return self._state_hooks[place].add(hook)
+
+    def _state_hooks_at(self, place: str) -> list[Callable[..., Any]]:
+        return list(self._state_hooks[place].values()) if self._state_hooks else []
+
+    # Saving ------------------------------------------------------------------------------
+
+    def state_dict(self, *args: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False) -> Any:
+        """Parameters and persistent buffers by dotted name: live values, detached unless ``keep_vars``.
+
+        They are added to ``destination``, if given, and with ``prefix`` before their names.
+        """
+        if args:
+            given = dict(zip(("destination", "prefix", "keep_vars"), args, strict=False))
+            return self.state_dict(**{"destination": destination, "prefix": prefix, "keep_vars": keep_vars, **given})
+        if destination is None:
+            destination = OrderedDict()
+            destination._metadata = OrderedDict()
+        metadata = {"version": self._version}
+        if hasattr(destination, "_metadata"):
+            destination._metadata[prefix[:-1]] = metadata
+        for hook in self._state_hooks_at("before_save"):
+            hook(self, prefix, keep_vars)
+        self._save_to_state_dict(destination, prefix, keep_vars)
+        for name, module in self._modules.items():
+            if module is not None:
+                module.state_dict(destination=destination, prefix=f"{prefix}{name}.", keep_vars=keep_vars)
+        for hook in self._state_hooks_at("after_save"):
+            replaced = hook(self, destination, prefix, metadata)
+            if replaced is not None:
+                raise InvalidOperation("state_dict post-hook must return None")
+        return destination
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        """Add the module's own part, without what is below it."""
+        for name, tensor in self._saved().items():
+            destination[prefix + name] = tensor if keep_vars or is_lazy(tensor) else tensor.detach()
+        if type(self).get_extra_state is not Saved.get_extra_state:
+            destination[prefix + EXTRA] = self.get_extra_state()
+
+    def _saved(self) -> dict[str, Tensor]:
+        """The module's own parameters and persistent buffers."""
+        persistent = {name: b for name, b in self._buffers.items() if name not in self._transient}
+        return {name: t for name, t in {**self._parameters, **persistent}.items() if t is not None}
+
+    # Loading -----------------------------------------------------------------------------
+
+    @no_grad()
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> IncompatibleKeys:
+        """Copy values in place: tensors, NumPy arrays or another library's tensors, by dotted name.
+
+        With ``assign`` the tensors take the place of the module's own. Raises RuntimeError, after copying what fits,
+        for shapes that do not match and, if ``strict``, for missing and unexpected keys; otherwise those are what it
+        returns.
+        """
+        if not isinstance(state_dict, Mapping):
+            raise TypeError(f"Expected state_dict to be dict-like, got {type(state_dict)}.")
+        keys, errors = IncompatibleKeys([], []), list[str]()
+        metadata = getattr(state_dict, "_metadata", None) or {}
+        self._load(OrderedDict(state_dict), "", metadata, strict, assign, keys, errors)
+        problems = []
+        if strict:
+            for title, names in (("Missing", keys.missing_keys), ("Unexpected", keys.unexpected_keys)):
+                if names:
+                    problems.append(f"{title} key(s) in state_dict: " + ", ".join(f'"{n}"' for n in names) + ". ")
+        if problems or errors:
+            raise InvalidOperation(
+                f"Error(s) in loading state_dict for {type(self).__name__}:\n\t" + "\n\t".join([*problems, *errors])
+            )
+        return keys
+
+    def _load(
+        self,
+        state_dict: Any,
+        prefix: str,
+        metadata: Mapping[str, Any],
+        strict: bool,
+        assign: bool,
+        keys: IncompatibleKeys,
+        errors: list[str],
+    ) -> None:
+        """Load the module and what is below it."""
+        own = dict(metadata.get(prefix[:-1], {}))
+        if assign:
+            own["assign_to_params_buffers"] = True
+        self._load_from_state_dict(state_dict, prefix, own, True, keys.missing_keys, keys.unexpected_keys, errors)
+        for name, module in self._modules.items():
+            if module is not None:
+                below = f"{prefix}{name}."
+                part = OrderedDict((key, value) for key, value in state_dict.items() if key.startswith(below))
+                module._load(part, below, metadata, strict, assign, keys, errors)
+        for hook in self._state_hooks_at("after_load"):
+            if hook(self, keys) is not None:
+                raise InvalidChoice(
+                    "Hooks registered with ``register_load_state_dict_post_hook`` are not expected to return new "
+                    "values, if incompatible_keys need to be modified, it should be done inplace."
+                )
+
+    def _load_from_state_dict(
+        self,
+        state_dict: Any,
+        prefix: str,
+        local_metadata: dict[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        """Load the module's own part, without what is below it, and note the keys and values that do not fit."""
+        for hook in self._state_hooks_at("before_load"):
+            hook(self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
+        assign = local_metadata.get("assign_to_params_buffers", False)
+        members = self._saved()
+        for name, tensor in members.items():
+            key = prefix + name
+            if key not in state_dict:
+                missing_keys.append(key)
+                continue
+            value = state_dict[key]
+            problem = _misfit(key, tensor, value)
+            if problem is not None:
+                error_msgs.append(problem)
+            elif not assign:
+                tensor.copy_(in_session_of(tensor, value))
+            else:
+                setattr(self, name, _assigned(tensor, in_session_of(tensor, value)))
+        extra = prefix + EXTRA
+        if type(self).set_extra_state is not Saved.set_extra_state:
+            if extra in state_dict:
+                self.set_extra_state(state_dict[extra])
+            else:
+                missing_keys.append(extra)
+        elif extra in state_dict:
+            unexpected_keys.append(extra)
+        for key in state_dict:
+            if key.startswith(prefix) and key != extra:
+                name, dot, _ = key[len(prefix) :].partition(".")
+                if name not in (self._modules if dot else members):
+                    unexpected_keys.append(key)
+
+
+def _assigned(tensor: Tensor, value: Tensor) -> Tensor:
+    """``value`` as what a module holds in place of ``tensor``."""
+    if isinstance(tensor, Parameter) and not isinstance(value, Parameter):
+        return Parameter(value, requires_grad=tensor.requires_grad)
+    return value.requires_grad_(tensor.requires_grad)
 
 
 def _misfit(name: str, tensor: Tensor, value: Any) -> str | None:
@@ -78,23 +242,9 @@ def _misfit(name: str, tensor: Tensor, value: Any) -> str | None:
             f'While copying the parameter named "{name}", expected torch.Tensor or Tensor-like object from '
             f"checkpoint but received {type(value)}"
         )
-    if tuple(value.shape) != tuple(tensor.shape):
+    if not is_lazy(tensor) and tuple(value.shape) != tuple(tensor.shape):
         return (
-            f"size mismatch for {name}: copying a param with shape {Size(value.shape)} from checkpoint, "
-            f"the shape in current model is {tensor.shape}."
+            f"size mismatch for {name}: copying a param with shape {torch_size(value.shape)} from checkpoint, "
+            f"the shape in current model is {torch_size(tensor.shape)}."
         )
     return None
-
-
-def is_array(value: Any) -> bool:
-    """Whether ``value`` is a tensor of ours or another library, or a NumPy array."""
-    return isinstance(value, (Tensor, np.ndarray, np.generic)) or (hasattr(value, "detach") and hasattr(value, "numpy"))
-
-
-def in_session_of(tensor: Tensor, value: Any) -> Tensor:
-    """``value`` as a tensor in the session of ``tensor``: what is elsewhere is fetched and uploaded."""
-    if isinstance(value, Tensor):
-        if value._recorder is tensor._recorder:
-            return value
-        value = value.detach().numpy()
-    return upload(tensor._recorder, value)

@@ -1,29 +1,38 @@
-"""The encoder of a transformer (Vaswani et al. 2017)."""
+"""Transformers (Vaswani et al. 2017): encoder, decoder, and both."""
 
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from telegrad_engine.errors import InvalidOperation
 
-from ..tensor import Tensor
+from ..tensor import Tensor, functions
 from . import functional as F
-from .attention import MultiheadAttention
+from . import init
 from .containers import ModuleList
 from .dropout import Dropout
 from .linear import Linear
 from .module import Module
+from .multihead_attention import MultiheadAttention
 from .normalization import LayerNorm
 
 
-class TransformerEncoderLayer(Module):
-    """Attention of a sequence to itself, then two linear layers, each added to its input and normalised.
+class _TransformerLayer(Module):
+    """Attention blocks and a feed-forward block, each with dropout, a residual connection and a norm of its own.
 
-    src is (L, N, d_model), or (N, L, d_model) with ``batch_first``, or (L, d_model); ``norm_first`` normalises before
-    instead of after; ``activation`` is "relu", "gelu" or a function.
+    The blocks are methods under torch's names, for subclasses that override them.
     """
+
+    attentions: ClassVar[tuple[str, ...]]
+    """The names of the attention modules."""
+    self_attn: MultiheadAttention
+    norm1: LayerNorm
+    norm2: LayerNorm
+    dropout1: Dropout
+    dropout2: Dropout
 
     def __init__(
         self,
@@ -41,15 +50,46 @@ class TransformerEncoderLayer(Module):
     ) -> None:
         super().__init__()
         kind = {"device": device, "dtype": dtype}
-        self.self_attn = MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first, **kind)
+        for name in self.attentions:
+            setattr(self, name, MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first, **kind))
         self.linear1 = Linear(d_model, dim_feedforward, bias, **kind)
         self.dropout = Dropout(dropout)
         self.linear2 = Linear(dim_feedforward, d_model, bias, **kind)
         self.norm_first = norm_first
-        self.norm1 = LayerNorm(d_model, layer_norm_eps, bias=bias, **kind)
-        self.norm2 = LayerNorm(d_model, layer_norm_eps, bias=bias, **kind)
-        self.dropout1, self.dropout2 = Dropout(dropout), Dropout(dropout)
+        blocks = range(1, len(self.attentions) + 2)
+        for i in blocks:
+            setattr(self, f"norm{i}", LayerNorm(d_model, layer_norm_eps, bias=bias, **kind))
+        for i in blocks:
+            setattr(self, f"dropout{i}", Dropout(dropout))
         self.activation = _activation(activation)
+
+    def _add(self, x: Tensor, norm: Module, block: Callable[..., Tensor], *args: Any) -> Tensor:
+        """A block and the residual connection around it, with the norm before or after."""
+        return x + block(norm(x), *args) if self.norm_first else norm(x + block(x, *args))
+
+    def _sa_block(
+        self, x: Tensor, attn_mask: Tensor | None, key_padding_mask: Tensor | None, is_causal: bool = False
+    ) -> Tensor:
+        """Self-attention."""
+        masks = {"attn_mask": attn_mask, "key_padding_mask": key_padding_mask, "is_causal": is_causal}
+        attended: Tensor = self.dropout1(self.self_attn(x, x, x, need_weights=False, **masks)[0])
+        return attended
+
+    def _ff_block(self, x: Tensor) -> Tensor:
+        """The feed-forward block."""
+        last_dropout = getattr(self, f"dropout{len(self.attentions) + 1}")
+        fed: Tensor = last_dropout(self.linear2(self.dropout(self.activation(self.linear1(x)))))
+        return fed
+
+
+class TransformerEncoderLayer(_TransformerLayer):
+    """Self-attention and a feed-forward block.
+
+    src is (L, N, d_model), or (N, L, d_model) with ``batch_first``, or (L, d_model). With ``norm_first`` each block
+    normalizes its input instead of its result; ``activation`` is "relu", "gelu" or a function.
+    """
+
+    attentions = ("self_attn",)
 
     def forward(
         self,
@@ -58,32 +98,16 @@ class TransformerEncoderLayer(Module):
         src_key_padding_mask: Tensor | None = None,
         is_causal: bool = False,
     ) -> Tensor:
-        """Of ``src``'s shape; the masks are those of MultiheadAttention."""
-
-        def attend(x: Tensor) -> Tensor:
-            seen = {"attn_mask": src_mask, "key_padding_mask": src_key_padding_mask, "is_causal": is_causal}
-            attended: Tensor = self.self_attn(x, x, x, need_weights=False, **seen)[0]
-            thinned: Tensor = self.dropout1(attended)
-            return thinned
-
-        if self.norm_first:
-            attended = src + attend(self.norm1(src))
-            result: Tensor = attended + self._feed_forward(self.norm2(attended))
-        else:
-            attended = self.norm1(src + attend(src))
-            result = self.norm2(attended + self._feed_forward(attended))
-        return result
-
-    def _feed_forward(self, x: Tensor) -> Tensor:
-        fed: Tensor = self.dropout2(self.linear2(self.dropout(self.activation(self.linear1(x)))))
-        return fed
+        """The encoded sequence, of ``src``'s shape; the masks are those of MultiheadAttention."""
+        x = self._add(src, self.norm1, self._sa_block, src_mask, src_key_padding_mask, is_causal)
+        return self._add(x, self.norm2, self._ff_block)
 
 
 class TransformerEncoder(Module):
-    """``num_layers`` copies of a layer one after the other, then ``norm`` if given.
+    """``num_layers`` copies of a layer in sequence, then ``norm`` if given.
 
-    ``enable_nested_tensor`` and ``mask_check`` are torch's, about a faster way for padded input that there is none of
-    here: the result at padded places is what the layers compute, not 0.
+    ``enable_nested_tensor`` and ``mask_check`` are accepted and have no effect: padded positions are computed like all
+    others, whereas torch's inference path returns 0 there.
     """
 
     def __init__(
@@ -106,10 +130,174 @@ class TransformerEncoder(Module):
         src_key_padding_mask: Tensor | None = None,
         is_causal: bool | None = None,
     ) -> Tensor:
-        """Of ``src``'s shape; the masks are those of MultiheadAttention, for all layers."""
+        """The encoded sequence, of ``src``'s shape; all layers use the masks, which are MultiheadAttention's."""
         for layer in self.layers:
-            src = layer(src, mask, src_key_padding_mask, bool(is_causal))
+            src = layer(src, src_mask=mask, src_key_padding_mask=src_key_padding_mask, is_causal=bool(is_causal))
         return src if self.norm is None else self.norm(src)
+
+
+class TransformerDecoderLayer(_TransformerLayer):
+    """Self-attention, attention to ``memory`` and a feed-forward block.
+
+    tgt is (T, N, d_model) and memory (S, N, d_model), or with N first by ``batch_first``, or without N. The options
+    are those of :class:`TransformerEncoderLayer`.
+    """
+
+    attentions = ("self_attn", "multihead_attn")
+    multihead_attn: MultiheadAttention
+    norm3: LayerNorm
+
+    def forward(
+        self,
+        tgt: Tensor,
+        memory: Tensor,
+        tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None,
+        tgt_is_causal: bool = False,
+        memory_is_causal: bool = False,
+    ) -> Tensor:
+        """The decoded sequence, of ``tgt``'s shape; the masks are those of MultiheadAttention."""
+        x = self._add(tgt, self.norm1, self._sa_block, tgt_mask, tgt_key_padding_mask, tgt_is_causal)
+        x = self._add(x, self.norm2, self._mha_block, memory, memory_mask, memory_key_padding_mask, memory_is_causal)
+        return self._add(x, self.norm3, self._ff_block)
+
+    def _mha_block(
+        self,
+        x: Tensor,
+        mem: Tensor,
+        attn_mask: Tensor | None,
+        key_padding_mask: Tensor | None,
+        is_causal: bool = False,
+    ) -> Tensor:
+        """Attention to the encoder's result."""
+        masks = {"attn_mask": attn_mask, "key_padding_mask": key_padding_mask, "is_causal": is_causal}
+        attended: Tensor = self.dropout2(self.multihead_attn(x, mem, mem, need_weights=False, **masks)[0])
+        return attended
+
+
+class TransformerDecoder(Module):
+    """``num_layers`` copies of a layer in sequence, then ``norm`` if given."""
+
+    def __init__(self, decoder_layer: TransformerDecoderLayer, num_layers: int, norm: Module | None = None) -> None:
+        super().__init__()
+        self.layers = ModuleList([copy.deepcopy(decoder_layer) for _ in range(num_layers)])
+        self.num_layers, self.norm = num_layers, norm
+
+    def forward(
+        self,
+        tgt: Tensor,
+        memory: Tensor,
+        tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None,
+        tgt_is_causal: bool | None = None,
+        memory_is_causal: bool = False,
+    ) -> Tensor:
+        """The decoded sequence, of ``tgt``'s shape; all layers use the masks, which are MultiheadAttention's."""
+        for layer in self.layers:
+            tgt = layer(
+                tgt,
+                memory,
+                tgt_mask=tgt_mask,
+                memory_mask=memory_mask,
+                tgt_key_padding_mask=tgt_key_padding_mask,
+                memory_key_padding_mask=memory_key_padding_mask,
+                tgt_is_causal=bool(tgt_is_causal),
+                memory_is_causal=memory_is_causal,
+            )
+        return tgt if self.norm is None else self.norm(tgt)
+
+
+class Transformer(Module):
+    """An encoder for ``src`` and a decoder for ``tgt`` that attends to its result.
+
+    src is (S, N, d_model) and tgt (T, N, d_model), or with N first by ``batch_first``, or without N. Matrices are
+    initialized as in Glorot and Bengio 2010. ``custom_encoder`` and ``custom_decoder`` replace the standard ones.
+    """
+
+    def __init__(
+        self,
+        d_model: int = 512,
+        nhead: int = 8,
+        num_encoder_layers: int = 6,
+        num_decoder_layers: int = 6,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: str | Callable[[Tensor], Tensor] = "relu",
+        custom_encoder: Any = None,
+        custom_decoder: Any = None,
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,
+        norm_first: bool = False,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        kind = {"device": device, "dtype": dtype}
+        options: dict[str, Any] = {"dropout": dropout, "activation": activation, "layer_norm_eps": layer_norm_eps}
+        options |= {"batch_first": batch_first, "norm_first": norm_first, "bias": bias, **kind}
+        sizes = (d_model, nhead, dim_feedforward)
+        if custom_encoder is not None:
+            self.encoder = custom_encoder
+        else:
+            norm = LayerNorm(d_model, layer_norm_eps, bias=bias, **kind)
+            layer = TransformerEncoderLayer(*sizes, **options)
+            self.encoder = TransformerEncoder(layer, num_encoder_layers, norm)
+        if custom_decoder is not None:
+            self.decoder = custom_decoder
+        else:
+            norm = LayerNorm(d_model, layer_norm_eps, bias=bias, **kind)
+            self.decoder = TransformerDecoder(TransformerDecoderLayer(*sizes, **options), num_decoder_layers, norm)
+        self._reset_parameters()
+        self.d_model, self.nhead, self.batch_first = d_model, nhead, batch_first
+
+    def _reset_parameters(self) -> None:
+        for parameter in self.parameters():
+            if parameter.dim() > 1:
+                init.xavier_uniform_(parameter)
+
+    def forward(
+        self,
+        src: Tensor,
+        tgt: Tensor,
+        src_mask: Tensor | None = None,
+        tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None,
+        src_is_causal: bool | None = None,
+        tgt_is_causal: bool | None = None,
+        memory_is_causal: bool = False,
+    ) -> Tensor:
+        """The decoded sequence, of ``tgt``'s shape. Raises RuntimeError for batch or feature sizes that differ."""
+        batch = 0 if self.batch_first else 1
+        if src.dim() == 3 and src.shape[batch] != tgt.shape[batch]:
+            raise InvalidOperation("the batch number of src and tgt must be equal")
+        if src.shape[-1] != self.d_model or tgt.shape[-1] != self.d_model:
+            raise InvalidOperation("the feature number of src and tgt must be equal to d_model")
+        memory = self.encoder(src, mask=src_mask, src_key_padding_mask=src_key_padding_mask, is_causal=src_is_causal)
+        decoded: Tensor = self.decoder(
+            tgt,
+            memory,
+            tgt_mask=tgt_mask,
+            memory_mask=memory_mask,
+            tgt_key_padding_mask=tgt_key_padding_mask,
+            memory_key_padding_mask=memory_key_padding_mask,
+            tgt_is_causal=tgt_is_causal,
+            memory_is_causal=memory_is_causal,
+        )
+        return decoded
+
+    @staticmethod
+    def generate_square_subsequent_mask(sz: int, device: Any = None, dtype: Any = None) -> Tensor:
+        """The causal mask (sz, sz): minus infinity above the diagonal, 0 elsewhere."""
+        mask: Tensor = functions.full((sz, sz), -math.inf, dtype=dtype, device=device).triu(1)
+        return mask
 
 
 def _activation(activation: str | Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:

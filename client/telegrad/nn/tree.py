@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
+from telegrad_engine.errors import InvalidValue
+
 from ..tensor import Tensor
 from .parameter import Parameter
 
@@ -88,6 +90,26 @@ class Tree:
             if not isinstance(found, Module):
                 raise AttributeError(f"`{name}` is not an nn.Module")
         return cast(Module, found)
+
+    def set_submodule(self, target: str, module: Module, strict: bool = False) -> None:
+        """Put a module under a dotted name. Raises AttributeError if a module on the way, or with ``strict`` the
+        last one, is not there, and ValueError for an empty name or what is no module.
+        """
+        from .module import Module
+
+        if target == "":
+            raise InvalidValue("Cannot set the submodule without a target name!")
+        path, _, name = target.rpartition(".")
+        if not isinstance(module, Module):
+            raise InvalidValue(f"`module` is not an nn.Module, found {type(module)}")
+        parent: Any = self if not path else None
+        if parent is None:
+            parent = self.get_submodule(path)
+        if strict and not hasattr(parent, name):
+            raise AttributeError(f"{type(parent).__name__} has no attribute `{name}`")
+        if hasattr(parent, name) and not isinstance(getattr(parent, name), Module):
+            raise AttributeError(f"`{name}` is not an nn.Module")
+        setattr(parent, name, module)
 
     def get_parameter(self, target: str) -> Parameter:
         """The parameter of a dotted name. Raises AttributeError."""

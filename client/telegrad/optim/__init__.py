@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
-from . import lr_scheduler
+from ..exclusions import attribute_of
+from . import lr_scheduler, swa_utils
+from .adafactor import Adafactor
 from .adagrad import Adadelta, Adagrad
-from .adam import Adam, AdamW
-from .adam_kin import Adamax, NAdam, RAdam
+from .adam import Adam, Adamax, AdamW, NAdam, RAdam, SparseAdam
 from .lbfgs import LBFGS
+from .muon import Muon
 from .optimizer import Optimizer
-from .rmsprop import RMSprop
-from .sgd import SGD
+from .rprop import RMSprop, Rprop
+from .sgd import ASGD, SGD
+
+__getattr__ = attribute_of("optim")
 
 __all__ = [
+    "ASGD",
     "LBFGS",
     "SGD",
     "Adadelta",
+    "Adafactor",
     "Adagrad",
     "Adam",
     "AdamW",
     "Adamax",
+    "Muon",
     "NAdam",
     "Optimizer",
     "RAdam",
     "RMSprop",
+    "Rprop",
+    "SparseAdam",
     "lr_scheduler",
+    "swa_utils",
 ]

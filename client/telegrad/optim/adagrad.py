@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
-from .optimizer import Optimizer, settings_of
+from .optimizer import Optimizer
 from .options import options_in
 
 
 class Adagrad(Optimizer):
     """Divide by the root of the sum of all squared gradients: Duchi, Hazan and Singer 2011."""
+
+    algorithm_name = "adagrad"
 
     def __init__(
         self,
@@ -29,17 +31,16 @@ class Adagrad(Optimizer):
         super().__init__(params, options_in(locals()))
         self.initial = {"sum": float(initial_accumulator_value)}
         # As torch's: its state is there before the first step.
-        for param in self._params():
-            self._state(param, "t")
-            self._state(param, "sum")
-
-    def algorithm(self, group: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-        """``adagrad``."""
-        return settings_of("adagrad", group)
+        for group in self.param_groups:
+            for param in group["params"]:
+                self._state(param, "t", group)
+                self._state(param, "sum", group)
 
 
 class Adadelta(Optimizer):
     """Steps as long as the steps before, by the gradient's size: Zeiler 2012."""
+
+    algorithm_name = "adadelta"
 
     def __init__(
         self,
@@ -55,7 +56,3 @@ class Adadelta(Optimizer):
         differentiable: bool = False,
     ) -> None:
         super().__init__(params, options_in(locals()))
-
-    def algorithm(self, group: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-        """``adadelta``."""
-        return settings_of("adadelta", group)

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import copy
+import functools
 import warnings
 import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
 from typing import Any, ClassVar
 
 import numpy as np
 
+from telegrad_engine import dtypes
 from telegrad_engine import optim as algorithms
 from telegrad_engine.errors import InvalidArgument, InvalidOperation, InvalidValue, NotSupported
-from telegrad_engine.modes import enable_grad, no_grad
+from telegrad_engine.hooks import Handle, Hooks
+from telegrad_engine.modes import enable_grad, no_grad, state
 
+from ..effects import Stepped
+from ..interop import in_session_of, is_array
 from ..nn.parameter import type_name, zero_grads
-from ..nn.state_dict import in_session_of, is_array
-from ..tensor import Tensor, recorder_of, upload
+from ..tensor import Tensor, functions, recorder_of, upload
 
 STEP = "step"
 """The state that counts steps: a float32 tensor without dimensions, kept in the session as the rest."""
@@ -25,7 +30,7 @@ STEP = "step"
 
 SCHEDULED = (float, tuple)
 """The kinds of settings that a schedule may change without changing the program: numbers, and pairs of them."""
-_schedules: weakref.WeakKeyDictionary[Any, dict[int, tuple[Mapping[str, Any], frozenset[str]]]]
+_schedules: weakref.WeakKeyDictionary[Any, dict[str, tuple[Mapping[str, Any], frozenset[str]]]]
 _schedules = weakref.WeakKeyDictionary()
 """Of each optimizer's groups the settings of the last step, and which have ever changed. Not the optimizer's own, for
 tg.compile looks at what a function changes."""
@@ -38,6 +43,46 @@ def settings_of(name: str, group: Mapping[str, Any], **given: Any) -> tuple[str,
     return name, {key: given[key] if key in given else group[key] for key in algorithms.get(name).defaults}
 
 
+HOOKS = ("step_pre", "step_post", "state_dict_pre", "state_dict_post", "load_state_dict_pre", "load_state_dict_post")
+"""The places at which an optimizer calls hooks."""
+_of_all: dict[str, Hooks] = {"step_pre": Hooks(), "step_post": Hooks()}
+"""The hooks of all optimizers."""
+
+
+def register_optimizer_step_pre_hook(hook: Callable[..., Any]) -> Handle:
+    """Call ``hook(optimizer, args, kwargs)`` before each step of every optimizer; it may return both anew."""
+    return _of_all["step_pre"].add(hook)
+
+
+def register_optimizer_step_post_hook(hook: Callable[..., Any]) -> Handle:
+    """Call ``hook(optimizer, args, kwargs)`` after each step of every optimizer."""
+    return _of_all["step_post"].add(hook)
+
+
+def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
+    """A class's ``step`` with the hooks around it."""
+
+    @functools.wraps(step)
+    def hooked(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
+        # A step that calls the base class's is one step.
+        if type(self).step is not hooked or not (self._hooks or any(len(h) for h in _of_all.values())):
+            return step(self, *args, **kwargs)
+        for hook in [*_of_all["step_pre"].values(), *self._hooks_at("step_pre")]:
+            given = hook(self, (self, *args), kwargs)
+            if given is not None:
+                if not (isinstance(given, tuple) and len(given) == 2):
+                    raise InvalidOperation(
+                        f"{step} must return None or a tuple of (new_args, new_kwargs), but got {given}."
+                    )
+                (_, *args), kwargs = given
+        result = step(self, *args, **kwargs)
+        for hook in [*self._hooks_at("step_post"), *_of_all["step_post"].values()]:
+            hook(self, (self, *args), kwargs)
+        return result
+
+    return hooked
+
+
 class Optimizer:
     """Base of the optimizers: moves parameters by their gradients, in place.
 
@@ -47,10 +92,19 @@ class Optimizer:
 
     unsaved: ClassVar[tuple[str, ...]] = ()
     """State that torch's optimizer of this name does not have, and that the state dict leaves out."""
-    initial: Mapping[str, float] = {}
-    """What states of the algorithm hold before the first step, if not zeros."""
+    algorithm_name: ClassVar[str | None] = None
+    """The engine's algorithm, if the options are its settings as they are."""
+    initial: Mapping[str, float | str] = {}
+    """The initial values of states that do not start at 0: a number, or the name of an option."""
     _opt_called = False
     """Whether a step was made since a scheduler began to watch."""
+    _hooks: dict[str, Hooks] = {}  # replaced, never written to
+    """The hooks of this optimizer, by where they are called."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "step" in vars(cls):
+            cls.step = _with_hooks(cls.step)  # type: ignore[method-assign]
 
     def __init__(self, params: Iterable[Any], defaults: dict[str, Any]) -> None:
         _check_flags(defaults)
@@ -69,8 +123,10 @@ class Optimizer:
             self.add_param_group(group)
 
     def algorithm(self, group: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-        """The algorithm that the session runs for a group, and its settings."""
-        raise NotImplementedError
+        """The engine's algorithm for a group, and its settings."""
+        if self.algorithm_name is None:
+            raise NotImplementedError
+        return settings_of(self.algorithm_name, group)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Optimize more parameters, with options of their own: layers that are unfrozen, for example."""
@@ -83,6 +139,11 @@ class Optimizer:
                 "tensors in sets will change between runs. Please use a list instead."
             )
         params = [params] if isinstance(params, Tensor) else list(params)
+        param_names = [param[0] for param in params if isinstance(param, tuple)]
+        if param_names and len(param_names) != len(params):
+            raise InvalidValue("all optimizer params should be with/without names. Some param names are missing")
+        if param_names:
+            params = [param for _, param in params]
         for param in params:
             if not isinstance(param, Tensor):
                 raise InvalidArgument(
@@ -92,14 +153,22 @@ class Optimizer:
                 raise InvalidValue("can't optimize a non-leaf Tensor")
         if len(set(params)) != len(params):
             warnings.warn("optimizer contains a parameter group with duplicate parameters", stacklevel=3)
+        if any(("param_names" in group) != bool(param_names) for group in self.param_groups):
+            raise InvalidValue(
+                "all optimizer param groups should be with/without names. cannot add param group "
+                f"{'with' if param_names else 'without'} names to the optimizer"
+            )
         if any(not set(params).isdisjoint(group["params"]) for group in self.param_groups):
             raise InvalidValue("some parameters appear in more than one parameter group")
-        group = {**self.defaults, **param_group, "params": params}
+        names = {"param_names": param_names} if param_names else {}
+        group = {**param_group, "params": params, **names}
+        group |= {name: value for name, value in self.defaults.items() if name not in group}
         _check_flags(group)
         self.param_groups.append(group)
 
     # Stepping ----------------------------------------------------------------------------
 
+    @_with_hooks
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Move every parameter that has a gradient; nothing is sent.
 
@@ -109,58 +178,89 @@ class Optimizer:
         if closure is not None:
             with enable_grad():
                 loss = closure()
-        with no_grad():
+        before, state.grad_enabled = state.grad_enabled, False
+        try:  # not by no_grad(): a Ctrl-C on the way into its __exit__ would leave the mode on
             for index, group in enumerate(self.param_groups):
                 self._step(index, group)
+        finally:
+            state.grad_enabled = before
         return loss
 
-    def _step(self, index: int, group: Mapping[str, Any]) -> None:
+    def _step(self, index: int, group: dict[str, Any]) -> None:
         params: list[Tensor] = [p for p in group["params"] if p._has_grad]
-        if not params:
-            return
-        name, given = self.algorithm(group)
+        for part, portion in enumerate(self._portions(params)):
+            if portion:
+                self._emit_step(f"{index}.{part}", group, portion)
+
+    def _portions(self, params: list[Tensor]) -> list[list[Tensor]]:
+        """The parameters of a group, by those that one algorithm moves."""
+        return [params]
+
+    def _emit_step(self, place: str, group: dict[str, Any], params: list[Tensor]) -> None:
+        """Move parameters by one instruction."""
+        name, given = self._algorithm_of(group, params)
         algorithm = algorithms.get(name)
-        settings = algorithm.settings(given)
+        tensors = {key: value for key, value in given.items() if has_tensors(value)}
+        settings = algorithm.settings({key: value for key, value in given.items() if key not in tensors})
         # The count first: in torch's state dicts it is.
-        labels = algorithm.states_for(settings)
-        made = {label: [self._state(p, label) for p in params] for label in sorted(labels, key=_scalars_first)}
+        labels = algorithm.states_for({**settings, **tensors})
+        made = {label: [self._state(p, label, group) for p in params] for label in sorted(labels, key=_scalars_first)}
         states = [made[label] for label in labels]
-        ids = tuple([tuple([t._id for t in tensors]) for tensors in states])
+        ids = tuple([tuple([t._id for t in own]) for own in states])
         recorder = recorder_of(params)
         inputs: list[Any] = [tuple([p._id for p in params]), ids]
-        numbers, scheduled = self._take_scheduled(index, settings, recorder)
+        numbers, scheduled = self._take_scheduled(place, settings, tensors, recorder)
+        if numbers is not None:
+            inputs.append(numbers._id)
         attrs = {"algorithm": name, "settings": settings, **scheduled}
-        recorder.emit("optim_step", [*inputs, *numbers], (), attrs)
-        for tensors in (params, *states):
-            for tensor in tensors:
-                tensor._cell[0] += 1
+        changed = list(chain(params, *states))
+        with recorder.lock:
+            recorder.effect = Stepped(changed)
+            recorder.emit("optim_step", inputs, (), attrs)
+        for tensor in changed:
+            tensor._cell[0] += 1
 
-    def _take_scheduled(self, index: int, settings: dict[str, Any], recorder: Any) -> tuple[list[Any], dict[str, Any]]:
-        """What a schedule changes among the settings of a group, taken out of them, as an input and an attribute.
+    def _algorithm_of(self, group: dict[str, Any], params: list[Tensor]) -> tuple[str, dict[str, Any]]:
+        """The algorithm and settings for some parameters of a group."""
+        return self.algorithm(group)
 
-        So the program stays the same, whatever the schedule makes of them.
+    def _take_scheduled(
+        self, place: str, settings: dict[str, Any], tensors: Mapping[str, Any], recorder: Any
+    ) -> tuple[Tensor | None, dict[str, Any]]:
+        """The settings that a schedule changes, taken out of ``settings``, and those that are tensors.
+
+        They are an input of the instruction, and their names an attribute: so the program stays the same.
         """
-        if recorder.captured or not recorder.transport.remote:
-            return [], {}  # what tg.compile looks at has a way of its own for numbers that change
-        before, changed = _schedules.setdefault(self, {}).get(index, (settings, frozenset()))
-        changed |= {n for n, value in settings.items() if type(value) in SCHEDULED and value != before.get(n, value)}
-        _schedules[self][index] = {**settings}, changed
-        names = sorted(changed & settings.keys())
+        names = sorted(tensors)
+        # What tg.compile looks at has a way of its own for numbers that change.
+        if recorder.transport.remote and not recorder.captured:
+            known = _schedules.setdefault(self, {})
+            before, changed = known.get(place, (settings, frozenset()))
+            changed |= {n for n, v in settings.items() if type(v) in SCHEDULED and v != before.get(n, v)}
+            known[place] = {**settings}, changed
+            names = sorted(changed & settings.keys() | tensors.keys())
+        for name in tensors:
+            settings.pop(name)
         if not names:
-            return [], {}
-        numbers = np.hstack([np.float64(settings.pop(name)) for name in names])
-        return [upload(recorder, numbers)._id], {"scheduled": names}
+            return None, {}
+        values = [tensors[name] if name in tensors else settings.pop(name) for name in names]
+        return _as_numbers(values, recorder), {"scheduled": names}
 
-    def _state(self, param: Tensor, label: str) -> Tensor:
+    def _state(self, param: Tensor, label: str, group: Mapping[str, Any]) -> Tensor:
         """A state tensor of the algorithm, made before the first step."""
         own = self.state[param]
         name = STEP if label == "t" else label
         if name not in own:
-            start = self.initial.get(label, 0.0)
-            scalar = label in algorithms.SCALARS
-            own[name] = param.detach().new_full(
-                () if scalar else param.shape, start, dtype="float32" if scalar else param.dtype
-            )
+            start: Any = self.initial.get(label, 0.0)
+            if isinstance(start, str):
+                start = group[start]
+            shape = algorithms.state_shape(label, tuple(param.shape))
+            dtype = dtypes.float32 if label in algorithms.SCALARS else param.dtype
+            if isinstance(start, Tensor):
+                start = start.detach().to(dtype).reshape(()).expand(shape).clone()
+                own[name] = start
+            else:
+                own[name] = param.detach().new_full(shape, start, dtype=dtype)
         tensor: Tensor = own[name]
         return tensor
 
@@ -168,10 +268,53 @@ class Optimizer:
         """Clear the gradients of all parameters, or fill them with zeros."""
         zero_grads([p for group in self.param_groups for p in group["params"]], set_to_none)
 
+    # Hooks -------------------------------------------------------------------------------
+
+    def register_step_pre_hook(self, hook: Callable[..., Any]) -> Handle:
+        """Call ``hook(optimizer, args, kwargs)`` before each step; a pair that it returns takes their place."""
+        return self._register("step_pre", hook)
+
+    def register_step_post_hook(self, hook: Callable[..., Any]) -> Handle:
+        """Call ``hook(optimizer, args, kwargs)`` after each step."""
+        return self._register("step_post", hook)
+
+    def register_state_dict_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> Handle:
+        """Call ``hook(optimizer)`` before a state dict is made."""
+        return self._register("state_dict_pre", hook, prepend)
+
+    def register_state_dict_post_hook(self, hook: Callable[..., Any], prepend: bool = False) -> Handle:
+        """Call ``hook(optimizer, state_dict)`` on each state dict; what it returns, if not None, takes its place."""
+        return self._register("state_dict_post", hook, prepend)
+
+    def register_load_state_dict_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> Handle:
+        """Call ``hook(optimizer, state_dict)`` before one is loaded; what it returns, if not None, is loaded."""
+        return self._register("load_state_dict_pre", hook, prepend)
+
+    def register_load_state_dict_post_hook(self, hook: Callable[..., Any], prepend: bool = False) -> Handle:
+        """Call ``hook(optimizer)`` after a state dict was loaded."""
+        return self._register("load_state_dict_post", hook, prepend)
+
+    def _register(self, place: str, hook: Callable[..., Any], prepend: bool = False) -> Handle:
+        if not self._hooks:
+            self._hooks = {name: Hooks() for name in HOOKS}
+        return self._hooks[place].add(hook, prepend)
+
+    def _hooks_at(self, place: str) -> list[Callable[..., Any]]:
+        return list(self._hooks[place].values()) if self._hooks else []
+
     # Saving ------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
         """``{"state": {index: {name: tensor}}, "param_groups": […]}``, as torch's; the tensors are live."""
+        for hook in self._hooks_at("state_dict_pre"):
+            hook(self)
+        made = self._state_dict()
+        for hook in self._hooks_at("state_dict_post"):
+            replaced = hook(self, made)
+            made = made if replaced is None else replaced
+        return made
+
+    def _state_dict(self) -> dict[str, Any]:
         index = {param: i for i, param in enumerate(self._params())}
         state = {
             index[param]: {name: value for name, value in own.items() if name not in self.unsaved}
@@ -189,6 +332,10 @@ class Optimizer:
 
         Raises ValueError if the groups or their sizes differ.
         """
+        state_dict = dict(state_dict)
+        for hook in self._hooks_at("load_state_dict_pre"):
+            replaced = hook(self, state_dict)
+            state_dict = state_dict if replaced is None else replaced
         groups = state_dict["param_groups"]
         if len(groups) != len(self.param_groups):
             raise InvalidValue("loaded state dict has a different number of parameter groups")
@@ -201,7 +348,7 @@ class Optimizer:
         self.param_groups = [
             {
                 **own,
-                **copy.deepcopy({k: v for k, v in group.items() if k != "params"}),
+                **{k: _own_option(own["params"], v) for k, v in group.items() if k != "params"},
                 "params": own["params"],
             }
             for own, group in zip(self.param_groups, groups, strict=True)
@@ -212,10 +359,16 @@ class Optimizer:
                 self.state[params[name]] = {
                     label: _copied(params[name], label, value) for label, value in values.items() if value is not None
                 }
+        self._loaded()
+        for hook in self._hooks_at("load_state_dict_post"):
+            hook(self)
+
+    def _loaded(self) -> None:
+        """Complete a state that was loaded."""
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what a scheduler put there: a copy's ``step`` must move the copy."""
-        return {name: value for name, value in self.__dict__.items() if name not in ("step", "_opt_called")}
+        """Without hooks, and without what a scheduler put there: a copy's ``step`` must move the copy."""
+        return {name: value for name, value in self.__dict__.items() if name not in ("step", "_opt_called", "_hooks")}
 
     def _params(self) -> list[Tensor]:
         return [p for group in self.param_groups for p in group["params"]]
@@ -231,6 +384,31 @@ class Optimizer:
             for i, group in enumerate(self.param_groups)
         ]
         return f"{type(self).__name__} (\n" + "\n\n".join(groups) + "\n)"
+
+
+def has_tensors(value: Any) -> bool:
+    """Whether an option is a tensor, or a tuple with one."""
+    return isinstance(value, Tensor) or (isinstance(value, tuple) and any(isinstance(v, Tensor) for v in value))
+
+
+def _as_numbers(values: list[Any], recorder: Any) -> Tensor:
+    """Numbers, pairs of numbers, and tensors of one, one after the other in a tensor of float64."""
+    flat = [v for value in values for v in (value if isinstance(value, (tuple, list)) else (value,))]
+    if not any(isinstance(v, Tensor) for v in flat):
+        return upload(recorder, np.array(flat, np.float64))
+    parts = [
+        v.detach().reshape((1,)).to(dtypes.float64) if isinstance(v, Tensor) else upload(recorder, np.array([v]))
+        for v in flat
+    ]
+    joined: Tensor = functions.cat(parts) if len(parts) > 1 else parts[0]
+    return joined
+
+
+def _own_option(params: list[Tensor], value: Any) -> Any:
+    """An option of a loaded state dict; a tensor is copied into the session of the parameters."""
+    if is_array(value) and not isinstance(value, np.generic):
+        return in_session_of(params[0], value).detach().clone()
+    return copy.deepcopy(value)
 
 
 def _copied(param: Tensor, label: str, value: Any) -> Any:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from telegrad_engine.errors import InvalidValue, NotSupported
+from telegrad_engine.errors import InvalidValue
+
+from ..tensor import Tensor
 
 Check = Callable[[Any], None]
 """Raises ValueError for a value that the option of a name cannot have, whichever optimizer it is an option of."""
 
 
 def _learning_rate(lr: Any) -> None:
-    if hasattr(lr, "shape"):
-        raise NotSupported("a learning rate is a number; tensors are not supported")
+    if isinstance(lr, Tensor) and lr.numel() != 1:
+        raise InvalidValue("Tensor lr must be 1-element")
     if not lr >= 0.0:
         raise InvalidValue(f"Invalid learning rate: {lr}")
 
@@ -52,14 +54,26 @@ CHECKS: dict[str, Check] = {
 """In torch's order, of which Adagrad alone has another (eps last): of several mistakes the first is told."""
 
 
-def options_in(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The options in the ``locals()`` of a constructor that begins with this call, checked.
+def options_in(arguments: Mapping[str, Any], unchecked: Collection[str] = ()) -> dict[str, Any]:
+    """The options in the ``locals()`` of a constructor that begins with this call, checked but for ``unchecked``.
 
     All arguments but the parameters are options, so a constructor's signature is the one place that names them.
-    Raises ValueError for what torch does not take, and NotImplementedError for a learning rate that is a tensor.
+    Raises ValueError for what torch does not take; to check a tensor, its value is fetched.
     """
     options = {name: value for name, value in arguments.items() if name not in ("self", "params", "__class__")}
     for name, check in CHECKS.items():
-        if name in options:
+        if name in options and name not in unchecked:
             check(options[name])
     return options
+
+
+def require(condition: bool, text: str) -> None:
+    """Raise ValueError with ``text`` unless the condition holds."""
+    if not condition:
+        raise InvalidValue(text)
+
+
+def require_rate(lr: Any) -> None:
+    """Raise ValueError for a negative learning rate, in the words of torch's newer optimizers."""
+    require(not isinstance(lr, Tensor) or lr.numel() == 1, "Tensor lr must be 1-element")
+    require(bool(lr >= 0.0), f"Learning rate should be >= 0 but is: {lr}")

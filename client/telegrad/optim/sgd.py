@@ -1,4 +1,4 @@
-"""Stochastic gradient descent."""
+"""Stochastic gradient descent: SGD and, with averaging, ASGD."""
 
 from __future__ import annotations
 
@@ -40,9 +40,29 @@ class SGD(Optimizer):
         """``sgd``, or ``sgd_momentum`` for a group that has any."""
         return settings_of("sgd_momentum" if group["momentum"] else "sgd", group)
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Take over options and a copy of the state, from this library or from torch."""
-        super().load_state_dict(state_dict)
+    def _loaded(self) -> None:
         for param, own in self.state.items():
             if "momentum_buffer" in own:
                 own[STEP] = param.new_tensor(1.0, dtype="float32")
+
+
+class ASGD(Optimizer):
+    """Averaged stochastic gradient descent: Polyak and Juditsky 1992. The state ``ax`` is the average."""
+
+    algorithm_name = "asgd"
+    initial = {"mu": 1.0, "eta": "lr"}
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-2,
+        lambd: float = 1e-4,
+        alpha: float = 0.75,
+        t0: float = 1e6,
+        weight_decay: float = 0,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        differentiable: bool = False,
+        capturable: bool = False,
+    ) -> None:
+        super().__init__(params, options_in(locals(), unchecked=["alpha"]))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
-from . import checkpoint, data
+from ..exclusions import attribute_of
+from . import _pytree, checkpoint, data
 
-__all__ = ["checkpoint", "data"]
+__getattr__ = attribute_of("utils")
+
+__all__ = ["_pytree", "checkpoint", "data"]

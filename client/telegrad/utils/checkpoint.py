@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from telegrad_engine import graph
@@ -19,37 +20,64 @@ from telegrad_engine.checkpoint import (
     set_checkpoint_debug_enabled,
     set_checkpoint_early_stop,
 )
-from telegrad_engine.errors import NotSupported
+from telegrad_engine.errors import CheckpointError, NotSupported
 from telegrad_engine.modes import no_grad
 
+from ..exclusions import attribute_of
 from ..recorder import Recorder
 from ..tensor import Tensor, recorder_of, refs
 from ..tracing_recorder import active
+from ..transforms.stack import active as transforms
+from ..transforms.stack import entered
 from ..whole_passes import mark
+from .selective_checkpoint import (
+    CheckpointPolicy,
+    SavingPolicy,
+    Selection,
+    SelectiveCheckpointContext,
+    create_selective_checkpoint_contexts,
+)
 
 
 def _recomputed(call: Call) -> Any:
     """Run the function as a checkpoint of the session."""
-    if active() is not None:
-        return call.function(*call.args, **call.kwargs)  # a program of its own, which is data already
-    if call.around_again is not None and not isinstance(call.around_again, NOOP):
-        raise NotSupported("checkpoint: context_fn is not supported, for the recomputation runs in the session")
+    if active() is not None or not all(isinstance(transform, Selection) for transform in transforms.stack):
+        # A program of its own, which is data already; or ops that a transform makes of it, which are saved as any.
+        return call.function(*call.args, **call.kwargs)
+    policy = call.around_again
+    if not isinstance(policy, (NOOP, SavingPolicy)):
+        raise NotSupported(
+            "checkpoint: the recomputation runs in the session, so context_fn can only be that of "
+            "create_selective_checkpoint_contexts"
+        )
     tensors = tuple(a for a in (*call.args, *call.kwargs.values()) if isinstance(a, Tensor))
     recorder = recorder_of(tensors)
     options = {"preserve_rng_state": call.preserve, "determinism_check": call.compare, "early_stop": call.early_stop}
+    options = {name: False for name, value in options.items() if not value}
     # Named by how deep it is: a loop's programs are alike, and the session knows them again.
     attrs: dict[str, Any] = {"checkpoint": f"c{recorder.open_checkpoints}"}
+    selecting: AbstractContextManager[None] = nullcontext()
+    if isinstance(policy, SavingPolicy):
+        selecting, options["selective"] = entered(Selection(policy, attrs["checkpoint"])), True
     with recorder.lock:  # what other threads record is no part of it
-        return _marked(call, recorder, refs(tensors), attrs, options)
+        return _marked(call, recorder, refs(tensors), attrs, options, selecting)
 
 
-def _marked(call: Call, recorder: Recorder, inputs: Any, attrs: dict[str, Any], options: dict[str, bool]) -> Any:
+def _marked(
+    call: Call,
+    recorder: Recorder,
+    inputs: Any,
+    attrs: dict[str, Any],
+    options: dict[str, bool],
+    selecting: AbstractContextManager[None],
+) -> Any:
     """What the function returns, its instructions between the two that make a checkpoint of them."""
-    recorder.emit("checkpoint", [inputs], (), attrs | {k: False for k, v in options.items() if not v})
+    recorder.emit("checkpoint", [inputs], (), attrs | options)
     recorder.open_checkpoints += 1
     graph.watch(_unversioned)
     try:
-        return call.function(*call.args, **call.kwargs)
+        with selecting:
+            return call.function(*call.args, **call.kwargs)
     finally:
         graph.unwatch(_unversioned)
         recorder.open_checkpoints -= 1
@@ -81,9 +109,15 @@ def _reentrant(function: Callable[..., Any], preserve: bool, args: tuple[Any, ..
 _OURS = Checkpointing(_recomputed, _reentrant)
 checkpoint, checkpoint_sequential = _OURS.checkpoint, _OURS.checkpoint_sequential
 
+__getattr__ = attribute_of("utils.checkpoint")
+
 __all__ = [
+    "CheckpointError",
+    "CheckpointPolicy",
+    "SelectiveCheckpointContext",
     "checkpoint",
     "checkpoint_sequential",
+    "create_selective_checkpoint_contexts",
     "noop_context_fn",
     "set_checkpoint_debug_enabled",
     "set_checkpoint_early_stop",

@@ -71,9 +71,43 @@ class PackedSequence(_Fields):
         """With rows in float16."""
         return self.to(dtype="float16")
 
+    def long(self) -> Self:
+        """With rows in int64."""
+        return self.to(dtype="int64")
+
+    def int(self) -> Self:
+        """With rows in int32."""
+        return self.to(dtype="int32")
+
+    def short(self) -> Self:
+        """With rows in int16."""
+        return self.to(dtype="int16")
+
+    def char(self) -> Self:
+        """With rows in int8."""
+        return self.to(dtype="int8")
+
+    def byte(self) -> Self:
+        """With rows in uint8."""
+        return self.to(dtype="uint8")
+
     def cpu(self) -> Self:
         """The same: values are fetched when asked for."""
         return self
+
+    def cuda(self, device: Any = None) -> Self:
+        """The same, if the session computes on a GPU. Raises AssertionError otherwise."""
+        self.data.cuda(device)
+        return self
+
+    def pin_memory(self) -> Self:
+        """The same, if the session computes on a GPU. Raises RuntimeError otherwise."""
+        self.data.pin_memory()
+        return self
+
+    def is_pinned(self) -> bool:
+        """False: the rows are in the session's memory."""
+        return self.data.is_pinned()
 
     @property
     def is_cuda(self) -> bool:

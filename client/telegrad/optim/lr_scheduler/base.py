@@ -11,7 +11,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from telegrad_engine.errors import InvalidArgument, InvalidValue
+from telegrad_engine.modes import no_grad
 
+from ...tensor import Tensor
 from ..optimizer import Optimizer
 
 ORDER = "See more details at https://pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate"
@@ -38,7 +40,7 @@ class LRScheduler:
         self.optimizer = check_optimizer(optimizer)
         for i, group in enumerate(optimizer.param_groups):
             if last_epoch == -1:
-                group.setdefault("initial_lr", group["lr"])
+                group.setdefault("initial_lr", _copied(group["lr"]))
             elif "initial_lr" not in group:
                 raise KeyError(
                     f"param 'initial_lr' is not specified in param_groups[{i}] when resuming scheduler with "
@@ -46,7 +48,7 @@ class LRScheduler:
                     "checkpoint but haven't properly loaded the optimizer state\n2. You're using last_epoch >= 0 for "
                     "a fresh training run (not recommended)"
                 )
-        self.base_lrs: list[float] = [group["initial_lr"] for group in optimizer.param_groups]
+        self.base_lrs: list[float] = [_copied(group["initial_lr"]) for group in optimizer.param_groups]
         self.last_epoch = last_epoch
         _note_steps(optimizer)
         self._initial_step()
@@ -106,7 +108,7 @@ class LRScheduler:
 
     def _set(self, rates: Sequence[Any]) -> None:
         for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
-            group["lr"] = rate
+            set_rate(group, rate)
         self._last_lr: list[float] = rates_of(self.optimizer)
 
     @contextmanager
@@ -154,7 +156,25 @@ def check_optimizer(optimizer: Any) -> Optimizer:
 
 def rates_of(optimizer: Optimizer) -> list[float]:
     """The groups' rates."""
-    return [group["lr"] for group in optimizer.param_groups]
+    return [_copied(group["lr"]) for group in optimizer.param_groups]
+
+
+def set_rate(group: dict[str, Any], rate: Any) -> None:
+    """Set a group's rate; one that is a tensor is filled in place."""
+    known = group["lr"]
+    if not isinstance(known, Tensor):
+        group["lr"] = rate
+        return
+    with no_grad():
+        if isinstance(rate, Tensor):
+            known.copy_(rate.reshape(known.shape))
+        else:
+            known.fill_(rate)
+
+
+def _copied(rate: Any) -> Any:
+    """A rate that stays as it is, whatever becomes of the group's."""
+    return rate.detach().clone() if isinstance(rate, Tensor) else rate
 
 
 def one_per_group(name: str, optimizer: Optimizer, value: Any) -> list[Any]:

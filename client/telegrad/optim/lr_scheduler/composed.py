@@ -9,7 +9,7 @@ from typing import Any
 from telegrad_engine.errors import InvalidArgument, InvalidValue
 
 from ..optimizer import Optimizer
-from .base import LRScheduler, rates_of
+from .base import LRScheduler, rates_of, set_rate
 from .plateau import ReduceLROnPlateau
 
 
@@ -68,7 +68,7 @@ class SequentialLR(_Composed):
         self.last_epoch = last_epoch + 1
         # All of them have made their first step by now: only the first one's counts.
         for group in optimizer.param_groups:
-            group["lr"] = group["initial_lr"]
+            set_rate(group, group["initial_lr"])
         _undo(self)
         first = schedulers[bisect_right(milestones, 0)]
         first._initial_step()

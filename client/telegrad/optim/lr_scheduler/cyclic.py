@@ -9,7 +9,7 @@ from typing import Any
 from telegrad_engine.errors import InvalidValue
 
 from ..optimizer import Optimizer
-from .base import LRScheduler, check_optimizer, one_per_group, saved_callable
+from .base import LRScheduler, check_optimizer, one_per_group, saved_callable, set_rate
 
 
 class _WithMomentum(LRScheduler):
@@ -68,7 +68,7 @@ class CyclicLR(_WithMomentum):
         base_lrs = one_per_group("base_lr", optimizer, base_lr)
         if last_epoch == -1:
             for group, rate in zip(optimizer.param_groups, base_lrs, strict=True):
-                group["lr"] = rate
+                set_rate(group, rate)
         self.max_lrs = one_per_group("max_lr", optimizer, max_lr)
         up = float(step_size_up)
         self.total_size = up + (up if step_size_down is None else float(step_size_down))
@@ -103,7 +103,8 @@ class CyclicLR(_WithMomentum):
             largest = self.max_momentums[index]
             momentum = largest - (largest - self.base_momentums[index]) * height * scale
             self._set_momentum(self.optimizer.param_groups[index], momentum)
-        return float(base + (self.max_lrs[index] - base) * height * scale)
+        rate: float = base + (self.max_lrs[index] - base) * height * scale
+        return rate
 
     def state_dict(self) -> dict[str, Any]:
         """The state; of a ``scale_fn`` that is a function nothing, of an object what it holds."""

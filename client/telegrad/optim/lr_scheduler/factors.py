@@ -149,7 +149,8 @@ class ExponentialLR(LRScheduler):
         return lr if self._is_initial else lr * self.gamma
 
     def _closed_rate(self, base: float) -> float:
-        return float(base * self.gamma**self.last_epoch)
+        rate: float = base * self.gamma**self.last_epoch
+        return rate
 
 
 class PolynomialLR(LRScheduler):
@@ -163,7 +164,9 @@ class PolynomialLR(LRScheduler):
         if self._is_initial or self.last_epoch > self.total_iters:
             return lr
         left, before = [1.0 - epoch / self.total_iters for epoch in (self.last_epoch, self.last_epoch - 1)]
-        return float(lr * (left / before) ** self.power)
+        rate: float = lr * (left / before) ** self.power
+        return rate
 
     def _closed_rate(self, base: float) -> float:
-        return float(base * (1.0 - min(self.total_iters, self.last_epoch) / self.total_iters) ** self.power)
+        rate: float = base * (1.0 - min(self.total_iters, self.last_epoch) / self.total_iters) ** self.power
+        return rate

@@ -10,7 +10,7 @@ from typing import Any
 from telegrad_engine.errors import InvalidOperation, InvalidValue
 
 from ..optimizer import Optimizer
-from .base import EPOCH_GIVEN, LRScheduler, check_optimizer, rates_of
+from .base import EPOCH_GIVEN, LRScheduler, check_optimizer, rates_of, set_rate
 
 
 class ReduceLROnPlateau(LRScheduler):
@@ -90,7 +90,7 @@ class ReduceLROnPlateau(LRScheduler):
         for group, lowest in zip(groups, self.min_lrs, strict=True):
             reduced = max(group["lr"] * self.factor, lowest)
             if group["lr"] - reduced > self.eps:
-                group["lr"] = reduced
+                set_rate(group, reduced)
 
     @property
     def in_cooldown(self) -> bool:

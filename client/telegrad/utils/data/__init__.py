@@ -6,17 +6,19 @@ server, and nothing is fetched.
 
 from __future__ import annotations
 
+from ...exclusions import attribute_of
 from .collate import default_collate, default_convert
 from .dataset import (
     ChainDataset,
     ConcatDataset,
     Dataset,
     IterableDataset,
+    StackDataset,
     Subset,
     TensorDataset,
     random_split,
 )
-from .loader import DataLoader
+from .loader import DataLoader, get_worker_info
 from .sampler import (
     BatchSampler,
     RandomSampler,
@@ -25,6 +27,8 @@ from .sampler import (
     SubsetRandomSampler,
     WeightedRandomSampler,
 )
+
+__getattr__ = attribute_of("utils.data")
 
 __all__ = [
     "BatchSampler",
@@ -36,11 +40,13 @@ __all__ = [
     "RandomSampler",
     "Sampler",
     "SequentialSampler",
+    "StackDataset",
     "Subset",
     "SubsetRandomSampler",
     "TensorDataset",
     "WeightedRandomSampler",
     "default_collate",
     "default_convert",
+    "get_worker_info",
     "random_split",
 ]

@@ -59,6 +59,53 @@ class TensorDataset(Dataset[tuple[Any, ...]]):
         return int(self.tensors[0].shape[0])
 
 
+class StackDataset(Dataset[Any]):
+    """The samples of several datasets side by side: as tuples, or by name as dicts.
+
+    Raises ValueError for datasets that are not equally long, for none, and for both kinds of arguments.
+    """
+
+    datasets: tuple[Any, ...] | dict[str, Any]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if args and kwargs:
+            raise InvalidValue(
+                "Supported either ``tuple``- (via ``args``) or``dict``- (via ``kwargs``) like input/output, but both "
+                "types are given."
+            )
+        self.datasets = args or kwargs
+        if not self.datasets:
+            raise InvalidValue("At least one dataset should be passed")
+        lengths = {len(dataset) for dataset in args or kwargs.values()}
+        if len(lengths) > 1:
+            raise InvalidValue("Size mismatch between datasets")
+        self._length = lengths.pop()
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(self.datasets, dict):
+            return {name: dataset[index] for name, dataset in self.datasets.items()}
+        return tuple(dataset[index] for dataset in self.datasets)
+
+    def __getitems__(self, indices: list[Any]) -> list[Any]:
+        """Many samples at once; a dataset that has this method too is asked once."""
+        if isinstance(self.datasets, dict):
+            columns = {name: _many(dataset, indices) for name, dataset in self.datasets.items()}
+            return [{name: column[i] for name, column in columns.items()} for i in range(len(indices))]
+        return list(zip(*[_many(dataset, indices) for dataset in self.datasets], strict=True))
+
+    def __len__(self) -> int:
+        return self._length
+
+
+def _many(dataset: Any, indices: list[Any]) -> Any:
+    if not callable(getattr(dataset, "__getitems__", None)):
+        return [dataset[index] for index in indices]
+    items = dataset.__getitems__(indices)
+    if len(items) != len(indices):
+        raise InvalidValue(f"Nested dataset's output size mismatch. Expected {len(indices)}, got {len(items)}")
+    return items
+
+
 class Subset(Dataset[T_co]):
     """The samples of a dataset at the given indices."""
 

@@ -13,6 +13,11 @@ from .dataset import IterableDataset, rows_of_session
 from .sampler import BatchSampler, RandomSampler, SequentialSampler
 
 
+def get_worker_info() -> None:
+    """None, as in torch's main process: there are no others."""
+    return None
+
+
 class DataLoader:
     """Iterates over batches of ``dataset``, as torch's.
 

@@ -1,0 +1,213 @@
+"""``telegrad.autograd.graph``: nodes and edges of the graph, hooks on several tensors and on what is saved."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from telegrad_engine.autograd import place
+from telegrad_engine.errors import InvalidChoice, InvalidOperation, InvalidValue
+from telegrad_engine.graph import AccumulateGrad, walk
+from telegrad_engine.graph import Node as EngineNode
+
+from .. import stops
+from ..exclusions import attribute_of
+from ..tensor import Tensor
+from .saved_tensors import (
+    allow_mutation_on_saved_tensors,
+    disable_saved_tensors_hooks,
+    save_on_cpu,
+    saved_tensors_hooks,
+)
+
+
+class Node(ABC):
+    """What ``grad_fn`` is: one recorded operation. All nodes are instances; none is made by hand."""
+
+    @abstractmethod
+    def name(self) -> str:
+        """The name, as in ``grad_fn=<MulBackward0>``."""
+
+    @property
+    @abstractmethod
+    def next_functions(self) -> tuple[tuple[Node | None, int], ...]:
+        """The nodes that gradients flow on to, each with the output that it is."""
+
+    @property
+    @abstractmethod
+    def metadata(self) -> dict[Any, Any]:
+        """A dictionary for whatever a user wants to keep with the node."""
+
+    @abstractmethod
+    def register_hook(self, fn: Callable[..., Any]) -> Any:
+        """Call ``fn(grad_inputs, grad_outputs)`` after the node's derivatives."""
+
+    @abstractmethod
+    def register_prehook(self, fn: Callable[..., Any]) -> Any:
+        """Call ``fn(grad_outputs)`` before the node's derivatives."""
+
+
+Node.register(EngineNode)
+Node.register(AccumulateGrad)
+
+
+class _Edge(NamedTuple):
+    node: Any
+    output_nr: int
+    ownership_token: Any = None
+
+
+class GradientEdge(_Edge):
+    """A place in the graph where a gradient arrives: a node and the number of its output.
+
+    One from :func:`get_gradient_edge` can stand for its tensor in ``grad`` and ``backward``.
+    """
+
+    _tensor: Tensor
+
+
+def get_gradient_edge(tensor: Any) -> GradientEdge:
+    """The edge at which the gradient of ``tensor`` arrives. Raises RuntimeError if it does not require grad."""
+    if not tensor.requires_grad:
+        raise InvalidOperation(
+            "It is not possible to get the gradient edge for a Tensor that does not require gradients"
+        )
+    node = tensor.grad_fn
+    edge = GradientEdge(AccumulateGrad(tensor) if node is None else node, tensor.output_nr)
+    edge._tensor = tensor
+    return edge
+
+
+def increment_version(tensor: Any) -> None:
+    """Count a modification of a tensor, or of several, that autograd has not seen.
+
+    Raises RuntimeError for what is neither a tensor nor an iterable of tensors.
+    """
+    tensors = (tensor,) if isinstance(tensor, Tensor) else tensor
+    if not isinstance(tensors, Iterable):
+        raise InvalidOperation("increment_version expect a Iterable[Tensor] as input")
+    for t in tensors:
+        if not isinstance(t, Tensor):
+            raise InvalidOperation("increment_version expects each element of the iterable to be a tensor")
+        if not t.is_inference():  # such a tensor counts none
+            t._cell[0] += 1
+
+
+# Hooks on several tensors ----------------------------------------------------------------------------
+
+
+class MultiHandle:
+    """What registering a hook on several tensors returns; ``remove()`` takes the hook away."""
+
+    def __init__(self, handles: Sequence[Any]) -> None:
+        self._handles = handles
+
+    def remove(self) -> None:
+        """Remove the hook; a second time does nothing."""
+        for handle in self._handles:
+            handle.remove()
+
+    def __enter__(self) -> MultiHandle:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.remove()
+
+
+def register_multi_grad_hook(tensors: Sequence[Any], fn: Callable[[Any], None], *, mode: str = "all") -> MultiHandle:
+    """Call ``fn`` once a pass has the gradients of these tensors.
+
+    With the mode "all" it is called with a list of them when the last that the pass computes is there, None for one
+    that it does not compute; with "any", with the first of them. Hooks run here, so a pass waits for the session at
+    each of the tensors. Raises ValueError for another mode, and AssertionError for a tensor that does not require
+    grad, which "any" passes over.
+    """
+    if mode not in ("all", "any"):
+        raise InvalidValue(f"Expects mode to be one of ('all', 'any') but got {mode}")
+    if mode == "any":
+        tensors = [tensor for tensor in tensors if tensor.requires_grad]
+    if not all(tensor.requires_grad for tensor in tensors):
+        raise InvalidChoice("Expected gradient function to be set")
+    hooks = _All(tensors, fn) if mode == "all" else _Any(fn)
+    return MultiHandle([tensor.register_hook(hooks.of(i)) for i, tensor in enumerate(tensors)])
+
+
+class _Any:
+    """Calls a hook with the first gradient of a pass."""
+
+    def __init__(self, fn: Callable[[Any], None]) -> None:
+        self.fn = fn
+        self.derivation: Any = None
+
+    def of(self, index: int) -> Callable[[Any], None]:
+        """The hook on one tensor."""
+
+        def hook(grad: Any) -> None:
+            if self.derivation is not stops.current.derivation:
+                self.derivation = stops.current.derivation
+                self.fn(grad)
+
+        return hook
+
+
+class _All:
+    """Calls a hook with all gradients that a pass computes."""
+
+    def __init__(self, tensors: Sequence[Any], fn: Callable[[Any], None]) -> None:
+        self.places = [place(tensor) for tensor in tensors]
+        self.fn = fn
+        self.derivation: Any = None
+        self.waiting: set[int] = set()
+        self.grads: list[Any] = []
+
+    def of(self, index: int) -> Callable[[Any], None]:
+        """The hook on one tensor."""
+
+        def hook(grad: Any) -> None:
+            if self.derivation is not stops.current.derivation:
+                self.derivation = stops.current.derivation
+                self.waiting = self._expected()
+                self.grads = [None] * len(self.places)
+            self.grads[index] = grad
+            self.waiting.discard(index)
+            if not self.waiting:
+                self.fn(list(self.grads))
+
+        return hook
+
+    def _expected(self) -> set[int]:
+        """Which tensors get a gradient in this pass."""
+        roots = [target for target, _, _ in self.derivation.roots]
+        reached = _reached(roots)
+        wanted = self.derivation.wanted
+        ends = None if wanted is None else {id(target) for target, _ in wanted}
+        return {
+            i
+            for i, (target, _) in enumerate(self.places)
+            if id(target) in reached and (ends is None or not ends.isdisjoint(_reached([target])))
+        }
+
+
+def _reached(targets: Sequence[Any]) -> set[int]:
+    """The nodes and leaves that gradients flow to from here, these included, by identity."""
+    found = {id(target) for target in targets}
+    for node in walk(*[target for target in targets if not target.is_sink]):
+        found.add(id(node))
+        found.update(id(target) for target in node.next if target is not None)
+    return found
+
+
+__getattr__ = attribute_of("autograd.graph")
+
+__all__ = [
+    "GradientEdge",
+    "Node",
+    "allow_mutation_on_saved_tensors",
+    "disable_saved_tensors_hooks",
+    "get_gradient_edge",
+    "increment_version",
+    "register_multi_grad_hook",
+    "save_on_cpu",
+    "saved_tensors_hooks",
+]

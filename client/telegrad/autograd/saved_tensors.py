@@ -1,0 +1,292 @@
+"""Hooks on what the graph saves for backward, and saving what is modified afterwards.
+
+The session keeps what its nodes save. An op recorded while hooks are in force becomes an operation that the client
+differentiates: it packs what the op's derivative asks for, and backward unpacks it and applies the same rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import cache
+from typing import Any
+
+from telegrad_engine import saved as engine_saved
+from telegrad_engine.dtypes import FLOATING
+from telegrad_engine.errors import GradRequired, InvalidArgument, InvalidOperation
+from telegrad_engine.functions import Functions
+from telegrad_engine.graph import camel, fact
+from telegrad_engine.modes import no_grad, state
+from telegrad_engine.plans import Plan
+from telegrad_engine.registry import NO_ATTRS, Op
+from telegrad_engine.values import GraphValues
+
+from ..tensor import Tensor, functions
+from ..transforms.stack import Transform, active, below, entered
+from .function import Function
+
+Hook = Callable[[Any], Any]
+
+
+def _placed(grad: Any, size: tuple[int, ...], index: tuple[Any, ...]) -> Any:
+    whole = functions.new_zeros(grad, size)
+    whole[tuple([slice(*item[1:]) if isinstance(item, tuple) else item for item in index])] = grad
+    return whole
+
+
+DERIVATIVES: dict[str, Callable[..., Any]] = {
+    "relu_backward": lambda grad, result: functions.where(result > 0, grad, 0.0),
+    "sigmoid_backward": lambda grad, output: grad * output * (1 - output),
+    "tanh_backward": lambda grad, output: grad * (1 - output * output),
+    "getitem_scatter": _placed,
+}
+"""What stands for ops that only derivatives use, which a program may not name."""
+NOT_PACKED = frozenset({"ctc_losses"})
+"""Ops whose derivative is such an op, and nothing else."""
+
+
+def _apply(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Any:
+    """Apply an op of a derivative."""
+    other = DERIVATIVES.get(op.key)
+    return functions._apply(op, inputs, attrs) if other is None else other(*inputs, **attrs)
+
+
+_rules = Functions(_apply)
+
+
+def _plan(op: Op, inputs: tuple[Any, ...]) -> Plan | None:
+    """The op's plan, if it is recorded and saves tensors of its inputs or results and of nothing else."""
+    if not state.grad_enabled or not op.differentiable or op.composite or op.key in NOT_PACKED:
+        return None
+    needs = tuple([tuple(map(_needs, x)) if isinstance(x, tuple) else _needs(x) for x in inputs])
+    if not any(any(n) if isinstance(n, tuple) else n for n in needs):
+        return None
+    try:
+        plan = op.plan(needs)
+    except GradRequired:
+        return None  # the op says so itself
+    kinds = {save.source for save in plan.saves}
+    return plan if kinds & {"input", "output"} and "hidden" not in kinds else None
+
+
+def _needs(value: Any) -> bool:
+    return type(value)._apply is Tensor._apply and value.requires_grad if isinstance(value, Tensor) else False
+
+
+class _Call:
+    """One op with its attributes and the inputs that are no tensors: what forward and backward share."""
+
+    def __init__(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any], plan: Plan, pair: Any) -> None:
+        self.op, self.attrs, self.plan, self.pair = op, attrs, plan, pair
+        flat = [x for value in inputs for x in (value if isinstance(value, tuple) else (value,))]
+        self.widths = [len(value) if isinstance(value, tuple) else None for value in inputs]
+        self.constants = [None if isinstance(x, Tensor) else x for x in flat]
+        self.places = [i for i, x in enumerate(flat) if isinstance(x, Tensor)]
+        self.tensors = [flat[i] for i in self.places]
+
+    def inputs(self, tensors: Sequence[Tensor]) -> tuple[Any, ...]:
+        """The op's inputs with these tensors."""
+        flat = list(self.constants)
+        for place, tensor in zip(self.places, tensors, strict=True):
+            flat[place] = tensor
+        rest = iter(flat)
+        return tuple([next(rest) if n is None else tuple([next(rest) for _ in range(n)]) for n in self.widths])
+
+
+class _Packed(Function):
+    """An op whose saved tensors are packed."""
+
+    @staticmethod
+    def forward(ctx: Any, call: _Call, *tensors: Any) -> Any:
+        inputs = call.inputs(tensors)
+        result = functions._apply(call.op, inputs, call.attrs)
+        outputs = tuple(result) if isinstance(result, tuple) else (result,)
+        fixed = [o for i, o in enumerate(outputs) if o._data.dtype not in FLOATING or i in call.op.constants]
+        ctx.mark_non_differentiable(*fixed)
+        ctx.kept = [_kept(call, save, inputs, outputs) for save in call.plan.saves]
+        ctx.call, ctx.specs = call, [t._data for t in tensors]
+        return outputs if isinstance(result, tuple) else result
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        call: _Call = ctx.call
+        saved = [_unpacked(kept) for kept in ctx.kept]
+        many = call.op.lists_outputs or len(call.op.outputs) > 1
+        found: list[Any] = [None] * len(call.constants)
+        for edges, rule, arguments, lists in call.plan.steps:
+            result = rule(_rules, grads if many else grads[0], *[saved[i] for i in arguments])
+            for edge, grad in zip(edges, result if lists else (result,), strict=True):
+                found[edge] = grad
+        fit = GraphValues(Tensor).fit
+        wanted = [(found[place], spec) for place, spec in zip(call.places, ctx.specs, strict=True)]
+        return None, *[None if g is None else fit(g, tuple(spec.shape), spec.dtype) for g, spec in wanted]
+
+
+@cache
+def _packed_as(name: str) -> type[_Packed]:
+    kind: Any = type(name, (_Packed,), {})
+    kind._backward_cls.__name__ = name
+    packed: type[_Packed] = kind
+    return packed
+
+
+class _Pack:
+    """What a pack hook returned for a saved tensor, and the hook that turns it back into one."""
+
+    def __init__(self, tensor: Tensor, pair: tuple[Hook, Hook]) -> None:
+        version = tensor._version
+        with no_grad():
+            self.kept = pair[0](tensor)
+        if tensor._version != version:
+            raise InvalidOperation(engine_saved.IN_PLACE)
+        self.unpack = pair[1]
+
+
+def _kept(call: _Call, save: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
+    """What is kept of a value that the derivative asks for."""
+    source, key = save
+    if source == "attr":
+        return call.attrs.get(key, call.op.defaults.get(key))
+    if source in ("shape", "dtype"):
+        return fact(inputs[key], source)
+    value = inputs[key] if source == "input" else outputs[key]
+    if isinstance(value, tuple):
+        return [_Pack(v, call.pair) if isinstance(v, Tensor) else v for v in value]
+    return _Pack(value, call.pair) if isinstance(value, Tensor) else value
+
+
+def _unpacked(kept: Any) -> Any:
+    if isinstance(kept, list):
+        return [_unpacked(k) for k in kept]
+    if not isinstance(kept, _Pack):
+        return kept
+    with no_grad():
+        tensor = kept.unpack(kept.kept)
+    if not isinstance(tensor, Tensor):
+        raise InvalidArgument(
+            f"Output of saved tensor unpack_hook expected to be a Tensor but got result of type {type(tensor).__name__}"
+        )
+    return tensor
+
+
+class _Hooks(Transform):
+    """Makes the ops that save tensors pack them."""
+
+    def __init__(self, pair: tuple[Hook, Hook]) -> None:
+        self.pair = pair
+
+    def concerns(self, op: Op, inputs: tuple[Any, ...]) -> bool:
+        """Whether the op saves tensors."""
+        return _plan(op, inputs) is not None
+
+    def apply(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Any:
+        """Apply the op as an operation that packs what it saves."""
+        plan = _plan(op, inputs)
+        assert plan is not None, "it was asked whether there is one"
+        call = _Call(op, inputs, attrs, plan, self.pair)
+        name = op.node if isinstance(op.node, str) else f"{camel(op.name)}Backward0"
+        with below(self):
+            result = _packed_as(name).apply(call, *call.tensors)
+        return op.bundle(list(result) if isinstance(result, tuple) else [result])
+
+    def apply_inplace(self, tensor: Any, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Any:
+        """Apply the in-place op as it is: what it saves is not packed."""
+        with below(self):
+            return tensor._inplace(op, inputs, attrs)
+
+
+class saved_tensors_hooks:
+    """Within the block, keep ``pack_hook(tensor)`` for each saved tensor; backward takes ``unpack_hook(kept)``.
+
+    ``unpack_hook`` must return a tensor of the same shape and dtype. The innermost pair counts. Both run here, so a
+    backward waits for the session at each op that was recorded within.
+    """
+
+    def __init__(self, pack_hook: Hook, unpack_hook: Hook) -> None:
+        self.pack_hook, self.unpack_hook = pack_hook, unpack_hook
+        self._exits: list[ExitStack] = []
+
+    def __enter__(self) -> None:
+        if state.saved_hooks_refused is not None:
+            raise InvalidOperation(state.saved_hooks_refused)
+        for hook in (self.pack_hook, self.unpack_hook):
+            if not callable(hook):
+                raise InvalidArgument(f"saved_tensors_hooks(): a hook must be callable, not {type(hook).__name__}")
+        self._exits.append(ExitStack())
+        self._exits[-1].enter_context(entered(_Hooks((self.pack_hook, self.unpack_hook))))
+
+    def __exit__(self, *exc: object) -> None:
+        self._exits.pop().close()
+
+
+class save_on_cpu(saved_tensors_hooks):
+    """Accepted and without effect: torch moves saved tensors to the host's memory, here they stay in the session."""
+
+    def __init__(self, pin_memory: bool = False, device_type: str = "cuda") -> None:
+        super().__init__(lambda tensor: tensor, lambda tensor: tensor)
+
+    def __enter__(self) -> None:
+        if state.saved_hooks_refused is not None:
+            raise InvalidOperation(state.saved_hooks_refused)
+
+    def __exit__(self, *exc: object) -> None:
+        """Nothing was changed."""
+
+
+@contextmanager
+def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
+    """Within the block, using :class:`saved_tensors_hooks` raises RuntimeError with this text."""
+    if any(isinstance(transform, _Hooks) for transform in active.stack):
+        raise InvalidOperation(error_message)
+    with engine_saved.disable_saved_tensors_hooks(error_message):
+        yield
+
+
+# Mutation ------------------------------------------------------------------------------------------------
+
+
+class _AllowMutationOnSavedContext(Transform):
+    """Makes ops save copies, so that their inputs and results may be modified afterwards."""
+
+    def concerns(self, op: Op, inputs: tuple[Any, ...]) -> bool:
+        """Whether the op saves tensors."""
+        return _plan(op, inputs) is not None
+
+    def apply(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Any:
+        """Apply the op to copies of what it saves."""
+        plan = _plan(op, inputs)
+        with below(self):
+            result = functions._apply(op, _copied(plan, inputs), attrs)
+            outputs = list(result) if isinstance(result, tuple) else [result]
+            saved = {save.key for save in plan.saves if save.source == "output"} if plan is not None else set()
+            return op.bundle([output.clone() if i in saved else output for i, output in enumerate(outputs)])
+
+    def apply_inplace(self, tensor: Any, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Any:
+        """Change the tensor by copies of the other inputs that are saved; its own old value is copied anyway."""
+        plan = _plan(op, inputs)
+        with below(self):
+            return tensor._inplace(op, (tensor, *_copied(plan, inputs)[1:]), attrs)
+
+    def clear(self) -> None:
+        """Nothing to drop: the copies belong to the graph."""
+
+
+def _copied(plan: Plan | None, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    saved = {save.key for save in plan.saves if save.source == "input"} if plan is not None else set()
+
+    def copy(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple([copy(v) for v in value])
+        return value.clone() if isinstance(value, Tensor) else value
+
+    return tuple([copy(x) if i in saved else x for i, x in enumerate(inputs)])
+
+
+@contextmanager
+def allow_mutation_on_saved_tensors() -> Iterator[_AllowMutationOnSavedContext]:
+    """Within the block, tensors that ops save for backward may be modified in place afterwards: copies are saved."""
+    if any(isinstance(transform, _AllowMutationOnSavedContext) for transform in active.stack):
+        raise InvalidOperation("allow_mutation_on_saved_tensors contexts cannot be nested")
+    context = _AllowMutationOnSavedContext()
+    with entered(context):
+        yield context

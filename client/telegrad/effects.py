@@ -1,0 +1,108 @@
+"""What instructions did to the shadow graph when they were recorded, to be undone for those that never ran.
+
+Tensors are referred to weakly: an instruction that is under way keeps no handle alive.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+from types import CodeType
+from typing import Any, Protocol
+
+from .lines import Line
+
+HISTORY = ("_data", "_node", "_slot", "_requires_grad", "_drawing", "_undo", "_seen")
+"""What an in-place change may change of a tensor, besides its version."""
+Reference = weakref.ref[Any]
+
+
+class Effect(Protocol):
+    """What one instruction did to the shadow graph."""
+
+    def undo(self) -> None:
+        """Restore the state before the instruction; all later effects on the same tensors were undone already."""
+        ...
+
+
+class Affecting(Line):
+    """The line behind an instruction that had an effect; equal to no other, so that it stays with its instruction."""
+
+    effect: Effect
+
+    def __new__(cls, code: CodeType, offset: int, effect: Effect) -> Affecting:
+        """A line with an effect."""
+        line = super().__new__(cls, code, offset)
+        line.effect = effect
+        return line
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __ne__(self, other: object) -> bool:
+        return self is not other
+
+    __hash__ = object.__hash__
+
+
+def effect_of(line: Line | None) -> Effect | None:
+    """What the instruction behind this line did to the shadow graph."""
+    return line.effect if isinstance(line, Affecting) else None
+
+
+def bare(line: Line | None) -> Line | None:
+    """The line alone."""
+    return Line(*line) if isinstance(line, Affecting) else line
+
+
+class Changed:
+    """An in-place change of a tensor, which also moves its base to another place in the graph."""
+
+    def __init__(self, tensor: Any) -> None:
+        self.cell = tensor._cell
+        self._version = self.cell[0]
+        both = (tensor,) if tensor._base is None else (tensor, tensor._base)
+        self._before = [(weakref.ref(x), {n: vars(x)[n] for n in HISTORY if n in vars(x)}) for x in both]
+
+    def undo(self) -> None:
+        """Restore the tensor's version and its place in the graph."""
+        self.cell[0] = self._version
+        for reference, before in self._before:
+            tensor = reference()
+            if tensor is not None:
+                for name in HISTORY:
+                    vars(tensor).pop(name, None)
+                vars(tensor).update(before)
+
+
+class Stepped:
+    """An optimizer's step: new versions of what it changed."""
+
+    def __init__(self, tensors: Iterable[Any]) -> None:
+        self._before = [(tensor._cell, tensor._cell[0]) for tensor in tensors]
+
+    def undo(self) -> None:
+        """Restore the versions."""
+        for cell, version in self._before:
+            cell[0] = version
+
+
+class Received:
+    """A backward pass: gradients of leaves, and of tensors that retain theirs.
+
+    Consists of tensors, whether each had a gradient before, and the version counter of that gradient's handle.
+    """
+
+    def __init__(self, noted: list[tuple[Reference, bool, list[int] | None]]) -> None:
+        self.noted = noted
+
+    def undo(self) -> None:
+        """Restore the versions of the gradients that it added to."""
+        for _, _, cell in self.noted:
+            if cell is not None:
+                cell[0] -= 1
+
+    @property
+    def tensors(self) -> list[tuple[Any, bool]]:
+        """The tensors, as far as they are alive, and whether each had a gradient before."""
+        return [(tensor, had) for reference, had, _ in self.noted if (tensor := reference()) is not None]

@@ -1,0 +1,211 @@
+"""``vmap``: a function of one sample, applied to all samples of a batch at once."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from telegrad_engine.errors import IndexOutOfRange, InvalidOperation, InvalidValue
+
+from ..tensor import Tensor, functions
+from ..transforms.batched_tensor import Batched, Level, outside
+from ..transforms.stack import entered
+from ..utils._pytree import TreeSpec, broadcast_prefix, described, tree_flatten, tree_unflatten
+
+RANDOMNESS = ("error", "different", "same")
+
+
+def vmap(
+    func: Callable[..., Any],
+    in_dims: Any = 0,
+    out_dims: Any = 0,
+    randomness: str = "error",
+    *,
+    chunk_size: int | None = None,
+) -> Callable[..., Any]:
+    """``func`` mapped over a dimension of its tensors: each call inside sees one sample, each op computes all of them.
+
+    ``in_dims`` says which dimension of each input is mapped, None for an input that all samples share: an int for
+    all, or a nest of ints like the inputs. ``out_dims`` says where the dimension appears in the outputs. Keyword
+    arguments are not mapped. Random ops raise, or draw ``"same"`` or ``"different"`` numbers for each
+    sample. ``chunk_size`` bounds the samples that are computed together. Raises ValueError for dimensions that do not
+    fit the inputs or outputs, RuntimeError for control flow that depends on a sample's value.
+    """
+    if chunk_size is not None and chunk_size <= 0:
+        raise InvalidValue(f"vmap: chunk_size should be None or greater than 0. (got {chunk_size})")
+    check_randomness(randomness)
+
+    @functools.wraps(func)
+    def mapped(*args: Any, **kwargs: Any) -> Any:
+        inputs = _Inputs(func, in_dims, args, kwargs)
+        if chunk_size is None or chunk_size >= inputs.size:
+            return _run(func, inputs, inputs.leaves, inputs.size, out_dims, randomness)
+        return _in_chunks(func, inputs, out_dims, randomness, chunk_size)
+
+    return mapped
+
+
+def check_randomness(randomness: Any) -> None:
+    """Raise InvalidOperation for what is no value of the argument ``randomness``."""
+    if randomness not in RANDOMNESS:
+        raise InvalidOperation(
+            f"Only allowed values for randomness are 'error', 'different', or 'same'. Got {randomness}"
+        )
+
+
+def name_of(func: Any) -> str:
+    """The name of a function, as texts about it have it."""
+    if isinstance(func, functools.partial):
+        return f"functools.partial({name_of(func.func)}, ...)"
+    return getattr(func, "__name__", None) or repr(func)
+
+
+class _Inputs:
+    """The arguments of a mapped call: their leaves, the mapped dimension of each, and the size of the batch."""
+
+    def __init__(self, func: Any, in_dims: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        call = f"vmap({name_of(func)}, in_dims={in_dims}, ...)(<inputs>)"
+        if not isinstance(in_dims, (int, tuple)) or isinstance(in_dims, bool):
+            raise InvalidValue(
+                f"{call}: expected `in_dims` to be int or a (potentially nested) tuple matching the structure of "
+                f"inputs, got: {type(in_dims)}."
+            )
+        positional, spec = tree_flatten(args)
+        if not positional:
+            raise InvalidValue(
+                f"vmap({name_of(func)})(<inputs>): got no inputs. Maybe you forgot to add inputs, or you are trying to "
+                "vmap over a function with no inputs. The latter is unsupported."
+            )
+        try:
+            dims = [in_dims] * len(positional) if isinstance(in_dims, int) else broadcast_prefix(in_dims, args)
+        except ValueError:
+            raise InvalidValue(
+                f"{call}: in_dims is not compatible with the structure of `inputs`. in_dims has structure "
+                f"{described(tree_flatten(in_dims)[1])} but inputs has structure {described(spec)}."
+            ) from None
+        self.kwargs = kwargs
+        self.leaves, self.spec = positional, spec
+        self.dims = [self._checked(call, leaf, dim) for leaf, dim in zip(positional, dims, strict=True)]
+        sizes = [x.shape[d] for x, d in zip(self.leaves, self.dims, strict=True) if d is not None]
+        if not sizes:
+            raise InvalidValue("vmap: Expected at least one Tensor to vmap over")
+        if len(set(sizes)) > 1:
+            raise InvalidValue(
+                f"vmap: Expected all tensors to have the same size in the mapped dimension, got sizes {sizes} for the "
+                "mapped dimension"
+            )
+        self.size: int = sizes[0]
+
+    def _checked(self, call: str, leaf: Any, dim: Any) -> int | None:
+        if dim is not None and not isinstance(dim, int):
+            raise InvalidValue(
+                f"{call}: Got in_dim={dim} for an input but in_dim must be either an integer dimension or None."
+            )
+        if dim is None:
+            return None
+        if not isinstance(leaf, Tensor):
+            raise InvalidValue(
+                f"{call}: Got in_dim={dim} for an input but the input is of type {type(leaf)}. We cannot vmap over "
+                "non-Tensor arguments, please use None as the respective in_dim"
+            )
+        if not -leaf.dim() <= dim < leaf.dim():
+            raise InvalidValue(
+                f"{call}: Got in_dim={dim} for some input, but that input is a Tensor of dimensionality {leaf.dim()} "
+                f"so expected in_dim to satisfy -{leaf.dim()} <= in_dim < {leaf.dim()}."
+            )
+        return dim % leaf.dim()
+
+    def chunk(self, start: int, length: int) -> list[Any]:
+        """The leaves with that part of their mapped dimension."""
+        return [
+            x if d is None else functions.narrow(x, d, start, length)
+            for x, d in zip(self.leaves, self.dims, strict=True)
+        ]
+
+
+def _run(
+    func: Callable[..., Any], inputs: _Inputs, leaves: Sequence[Any], size: int, out_dims: Any, randomness: str
+) -> Any:
+    values, dims, spec = _values(func, inputs, leaves, size, out_dims, randomness)
+    moved = [_moved(v, d) if isinstance(v, Tensor) else v for v, d in zip(values, dims, strict=True)]
+    return tree_unflatten(moved, spec)
+
+
+def _in_chunks(func: Callable[..., Any], inputs: _Inputs, out_dims: Any, randomness: str, chunk_size: int) -> Any:
+    """The batch in parts, one after the other."""
+    parts = []
+    for start in range(0, inputs.size, chunk_size):
+        length = min(chunk_size, inputs.size - start)
+        parts.append(_values(func, inputs, inputs.chunk(start, length), length, out_dims, randomness))
+    _, dims, spec = parts[0]
+    whole = [
+        _moved(functions.cat(list(column)), dim) if dim is not None else column[0]
+        for column, dim in zip(zip(*(values for values, _, _ in parts), strict=True), dims, strict=True)
+    ]
+    return tree_unflatten(whole, spec)
+
+
+def _values(
+    func: Callable[..., Any], inputs: _Inputs, leaves: Sequence[Any], size: int, out_dims: Any, randomness: str
+) -> tuple[list[Any], list[int | None], TreeSpec]:
+    """The outputs' leaves with the batch as dimension 0, where the batch belongs in each, and their structure."""
+    level = Level(size, randomness)
+    fronts = [
+        x if d is None else Batched(x if d == 0 else functions.movedim(x, d, 0), level)
+        for x, d in zip(leaves, inputs.dims, strict=True)
+    ]
+    args = tree_unflatten(fronts, inputs.spec)
+    with entered(level):
+        outputs = func(*args, **inputs.kwargs)
+        found, spec = tree_flatten(outputs)
+        dims = _out_dims(func, out_dims, outputs, found, spec)
+        for value, dim in zip(found, dims, strict=True):
+            _check_output(func, level, value, dim)
+    with outside((level,)):
+        values = [level.lift(v) if d is not None else v for v, d in zip(found, dims, strict=True)]
+    return values, dims, spec
+
+
+def _out_dims(func: Any, out_dims: Any, outputs: Any, found: Sequence[Any], spec: Any) -> list[int | None]:
+    name = name_of(func)
+    if not all(d is None or (isinstance(d, int) and not isinstance(d, bool)) for d in tree_flatten(out_dims)[0]):
+        raise InvalidValue(
+            f"vmap({name}, ..., out_dims={out_dims}): `out_dims` must be an int, None or a python collection of ints "
+            "representing where in the outputs the vmapped dimension should appear."
+        )
+    if isinstance(out_dims, int) or out_dims is None:
+        return [out_dims] * len(found)
+    if isinstance(out_dims, tuple) and len(out_dims) == 1 and isinstance(outputs, Tensor):
+        return [out_dims[0]]
+    try:
+        return broadcast_prefix(out_dims, outputs)
+    except ValueError:
+        raise InvalidValue(
+            f"vmap({name}, ..., out_dims={out_dims})(<inputs>): out_dims is not compatible with the structure of "
+            f"`outputs`. out_dims has structure {described(tree_flatten(out_dims)[1])} but outputs has structure "
+            f"{described(spec)}."
+        ) from None
+
+
+def _check_output(func: Any, level: Level, value: Any, dim: int | None) -> None:
+    name = name_of(func)
+    if dim is None and level.owns(value):
+        raise InvalidValue(f"vmap({name}, ...): `{name}` can not return a BatchedTensor when out_dim is None")
+    if dim is not None and not isinstance(value, Tensor):
+        raise InvalidValue(
+            f"vmap({name}, ...): `{name}` must only return Tensors, got type {type(value)}. Did you mean to set "
+            "out_dims= to None for output?"
+        )
+
+
+def _moved(value: Any, dim: int | None) -> Any:
+    """The tensor with dimension 0 at ``dim``."""
+    if not dim:
+        return value
+    ndim = value.dim()
+    if not -ndim <= dim < ndim:
+        raise IndexOutOfRange(
+            f"Dimension out of range (expected to be in range of [-{ndim}, {ndim - 1}], but got {dim})"
+        )
+    return functions.movedim(value, 0, dim)

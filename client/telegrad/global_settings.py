@@ -1,0 +1,151 @@
+"""torch's process-wide settings: threads, determinism, precision, the default device.
+
+The setters store their value for the getters and change nothing else: kernels are deterministic, and the server
+decides about threads and precision. Invalid values raise as in torch.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from typing import Any
+
+from telegrad_engine.errors import InvalidArgument, InvalidOperation
+
+from .devices import check_device, device
+from .sessions import current
+
+MODES = ("default", "warn", "error")
+"""The modes of ``set_deterministic_debug_mode``, at their numbers."""
+PRECISIONS = ("highest", "high", "medium")
+
+
+class _Settings:
+    threads = os.cpu_count() or 1
+    interop_threads = os.cpu_count() or 1
+    deterministic = 0
+    precision = "highest"
+    warn_always = False
+    device: device | None = None
+
+
+_settings = _Settings()
+
+
+def _threads(function: str, value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise InvalidOperation(f"{function} expects an int, but got {type(value).__name__}")
+    if value <= 0:
+        raise InvalidOperation(f"{function} expects a positive integer")
+    return value
+
+
+def set_num_threads(threads: int) -> None:
+    """Remember a number of threads for :func:`get_num_threads`; how many compute is the server's setting.
+
+    Raises RuntimeError for what is no positive int.
+    """
+    _settings.threads = _threads("set_num_threads", threads)
+
+
+def get_num_threads() -> int:
+    """The number that :func:`set_num_threads` was called with, at first that of this machine's cores."""
+    return _settings.threads
+
+
+def set_num_interop_threads(threads: int) -> None:
+    """As :func:`set_num_threads`, for :func:`get_num_interop_threads`."""
+    _settings.interop_threads = _threads("set_num_interop_threads", threads)
+
+
+def get_num_interop_threads() -> int:
+    """The number that :func:`set_num_interop_threads` was called with, at first that of this machine's cores."""
+    return _settings.interop_threads
+
+
+def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
+    """Ask for deterministic kernels, which all are. Raises TypeError for a mode that is no bool."""
+    if not isinstance(mode, bool):
+        raise InvalidArgument(
+            f"_set_deterministic_algorithms(): argument 'mode' (position 1) must be bool, not {type(mode).__name__}"
+        )
+    _settings.deterministic = 0 if not mode else 1 if warn_only else 2
+
+
+def are_deterministic_algorithms_enabled() -> bool:
+    """Whether :func:`use_deterministic_algorithms` asked for them."""
+    return _settings.deterministic > 0
+
+
+def is_deterministic_algorithms_warn_only_enabled() -> bool:
+    """Whether it asked for warnings only."""
+    return _settings.deterministic == 1
+
+
+def set_deterministic_debug_mode(debug_mode: int | str) -> None:
+    """``default`` (0), ``warn`` (1) or ``error`` (2). Raises RuntimeError for any other value."""
+    if not isinstance(debug_mode, (int, str)):
+        raise TypeError(f"debug_mode must be str or int, but got {type(debug_mode)}")
+    if isinstance(debug_mode, str):
+        if debug_mode not in MODES:
+            raise InvalidOperation(
+                f"invalid value of debug_mode, expected one of `default`, `warn`, `error`, but got {debug_mode}"
+            )
+        debug_mode = MODES.index(debug_mode)
+    if debug_mode not in range(len(MODES)):
+        raise InvalidOperation(f"invalid value of debug_mode, expected 0, 1, or 2, but got {debug_mode}")
+    _settings.deterministic = debug_mode
+
+
+def get_deterministic_debug_mode() -> int:
+    """0, 1 or 2, as :func:`set_deterministic_debug_mode` takes them."""
+    return _settings.deterministic
+
+
+def set_float32_matmul_precision(precision: str) -> None:
+    """Remember ``highest``, ``high`` or ``medium``; products are computed in float32 in any case."""
+    if precision not in PRECISIONS:
+        warnings.warn(
+            f"{precision} is not one of 'highest', 'high', or 'medium'; the currentsetFloat32MatmulPrecision call has "
+            "no effect.",
+            stacklevel=2,
+        )
+        return
+    _settings.precision = precision
+
+
+def get_float32_matmul_precision() -> str:
+    """What :func:`set_float32_matmul_precision` was called with."""
+    return _settings.precision
+
+
+def set_flush_denormal(mode: bool) -> bool:
+    """False: denormal numbers are never flushed to zero."""
+    if not isinstance(mode, bool):
+        raise InvalidOperation(f"flush_denormal expects a bool, but got {type(mode).__name__}")
+    return False
+
+
+def set_warn_always(b: bool, /) -> None:
+    """Remember whether warnings are to be repeated; Python's own filters decide that."""
+    if not isinstance(b, bool):
+        raise InvalidOperation(f"setWarnOnlyOnce expects a bool, but got {type(b).__name__}")
+    _settings.warn_always = b
+
+
+def is_warn_always_enabled() -> bool:
+    """What :func:`set_warn_always` was called with."""
+    return _settings.warn_always
+
+
+def set_default_device(device: Any) -> None:
+    """Name the device that tensors are made on: the session's own, for there is no other.
+
+    Raises RuntimeError for a device that the current session does not have. None takes the name back.
+    """
+    _settings.device = None if device is None else check_device(device)
+
+
+def get_default_device() -> device:
+    """The device that :func:`set_default_device` named, or the current session's."""
+    return _settings.device or device(current().recorder.transport.device)

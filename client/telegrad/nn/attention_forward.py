@@ -1,0 +1,212 @@
+"""Multi-head attention as a function of its weights: ``nn.functional.multi_head_attention_forward``."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from telegrad_engine.errors import InvalidChoice, InvalidOperation
+from telegrad_engine.specs import torch_size
+
+from ..tensor import Tensor, functions
+
+
+def multi_head_attention_forward(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    embed_dim_to_check: int,
+    num_heads: int,
+    in_proj_weight: Tensor | None,
+    in_proj_bias: Tensor | None,
+    bias_k: Tensor | None,
+    bias_v: Tensor | None,
+    add_zero_attn: bool,
+    dropout_p: float,
+    out_proj_weight: Tensor,
+    out_proj_bias: Tensor | None,
+    training: bool = True,
+    key_padding_mask: Tensor | None = None,
+    need_weights: bool = True,
+    attn_mask: Tensor | None = None,
+    use_separate_proj_weight: bool = False,
+    q_proj_weight: Tensor | None = None,
+    k_proj_weight: Tensor | None = None,
+    v_proj_weight: Tensor | None = None,
+    static_k: Tensor | None = None,
+    static_v: Tensor | None = None,
+    average_attn_weights: bool = True,
+    is_causal: bool = False,
+) -> tuple[Tensor, Tensor | None]:
+    """What each query (L, N, E) attends to, and the weights (N, L, S), as :class:`MultiheadAttention` has them.
+
+    ``static_k`` and ``static_v`` (N · heads, S, E / heads) take the place of projected keys and values. Raises
+    AssertionError and RuntimeError for shapes that do not fit.
+    """
+    batched = query.dim() == 3
+    _check_dims(query, key, value, key_padding_mask, attn_mask, num_heads)
+    if not batched:
+        alike = query is key and key is value
+        query = query.unsqueeze(1)
+        key, value = (query, query) if alike else (key.unsqueeze(1), value.unsqueeze(1))
+        key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
+    length, batch, embed_dim = query.shape
+    if is_causal and attn_mask is None:
+        raise InvalidOperation(
+            "Need attn_mask if specifying the is_causal hint. You may use the Transformer module method "
+            "`generate_square_subsequent_mask` to create this mask."
+        )
+    if embed_dim != embed_dim_to_check:
+        raise InvalidChoice(f"was expecting embedding dimension of {embed_dim_to_check}, but got {embed_dim}")
+    if embed_dim % num_heads:
+        raise InvalidChoice(f"embed_dim {embed_dim} not divisible by num_heads {num_heads}")
+    _check_sizes(query, key, value, key_padding_mask, attn_mask, num_heads, use_separate_proj_weight)
+    hint = is_causal and key_padding_mask is None and not need_weights
+    mask, padding = None if hint else _as_added(attn_mask, query), _as_added(key_padding_mask, query)
+    separate = (q_proj_weight, k_proj_weight, v_proj_weight) if use_separate_proj_weight else None
+    q, k, v = _projected(query, key, value, in_proj_weight, separate, in_proj_bias)
+    heads = [_by_head(x, num_heads) for x in (q, k, v)]
+    for place, static in ((1, static_k), (2, static_v)):
+        if static is not None:
+            heads[place] = _static(static, f"static_{' kv'[place]}", batch, num_heads, embed_dim // num_heads)
+    for extra in _extra_keys(bias_k, bias_v, add_zero_attn, heads[1], static_k, static_v):
+        heads[1:] = [functions.cat([x, more], 2) for x, more in zip(heads[1:], extra, strict=True)]
+        mask, padding = (None if x is None else functions.constant_pad_nd(x, (0, 1)) for x in (mask, padding))
+    p = dropout_p if training else 0.0
+    result, weights = _attended(heads[0], heads[1], heads[2], _merged(mask, padding, num_heads), p, need_weights, hint)
+    result = functions.linear(
+        result.permute(2, 0, 1, 3).reshape(length, batch, embed_dim), out_proj_weight, out_proj_bias
+    )
+    if weights is not None and average_attn_weights:
+        weights = weights.mean(1)
+    if batched:
+        return result, weights
+    return result.squeeze(1), None if weights is None else weights.squeeze(0)
+
+
+def _check_sizes(
+    query: Tensor, key: Tensor, value: Tensor, padding: Any, mask: Any, num_heads: int, separate: bool
+) -> None:
+    if not separate and tuple(key.shape) != tuple(value.shape):
+        raise InvalidChoice(f"key shape {torch_size(key.shape)} does not match value shape {torch_size(value.shape)}")
+    if separate and tuple(key.shape[:2]) != tuple(value.shape[:2]):
+        dims = [torch_size(x.shape[:2]) for x in (key, value)]
+        raise InvalidChoice(f"key's sequence and batch dims {dims[0]} do not match value's {dims[1]}")
+    length, batch, keys = query.shape[0], query.shape[1], key.shape[0]
+    for name, given in (("key_padding_mask", padding), ("attn_mask", mask)):
+        if given is not None and not (given.dtype.name == "bool" or given.is_floating_point()):
+            raise InvalidChoice(f"only bool and floating types of {name} are supported")
+    if mask is not None:
+        wanted = (length, keys) if mask.dim() == 2 else (batch * num_heads, length, keys)
+        if tuple(mask.shape) != wanted:
+            raise InvalidOperation(
+                f"The shape of the {mask.dim()}D attn_mask is {torch_size(mask.shape)}, but should be {wanted}."
+            )
+    for dim, size in enumerate((batch, keys) if padding is not None else ()):
+        if padding.shape[dim] != size:
+            raise InvalidChoice(f"Expected key_padded_mask.shape[{dim}] to be {size}, but got {padding.shape[dim]}")
+
+
+def _projected(query: Tensor, key: Tensor, value: Tensor, packed: Any, separate: Any, bias: Tensor | None) -> Any:
+    """Queries, keys and values; with one product where all three are of one tensor."""
+    if separate is None:
+        if packed is None:
+            raise InvalidChoice("use_separate_proj_weight is False but in_proj_weight is None")
+        if query is key and key is value:
+            return functions.linear(query, packed, bias).chunk(3, -1)
+        separate = packed.chunk(3)
+    for name, weight in zip("qkv", separate, strict=True):
+        if weight is None:
+            raise InvalidChoice(f"use_separate_proj_weight is True but {name}_proj_weight is None")
+    biases: Any = (None,) * 3 if bias is None else bias.chunk(3)
+    return [functions.linear(*each) for each in zip((query, key, value), separate, biases, strict=True)]
+
+
+def _by_head(x: Tensor, heads: int) -> Tensor:
+    """(L, N, E) as (N, heads, L, E / heads)."""
+    split: Tensor = x.reshape(x.shape[0], x.shape[1], heads, x.shape[2] // heads).permute(1, 2, 0, 3)
+    return split
+
+
+def _static(static: Tensor, name: str, batch: int, heads: int, size: int) -> Tensor:
+    for dim, wanted in ((0, batch * heads), (2, size)):
+        if static.shape[dim] != wanted:
+            raise InvalidChoice(f"expecting {name}.size({dim}) of {wanted}, but got {static.shape[dim]}")
+    split: Tensor = static.reshape(batch, heads, static.shape[1], size)
+    return split
+
+
+def _extra_keys(
+    bias_k: Tensor | None, bias_v: Tensor | None, zero: bool, k: Tensor, static_k: Any, static_v: Any
+) -> list[tuple[Tensor, Tensor]]:
+    """The learnt and the zero keys and values, which every query may see: (N, heads, 1, E / heads) each."""
+    batch, heads, _, size = k.shape
+    extra: list[tuple[Tensor, Tensor]] = []
+    if (bias_k is None) != (bias_v is None):
+        there, absent = ("bias_k", "bias_v") if bias_v is None else ("bias_v", "bias_k")
+        raise InvalidChoice(f"{there} is set but {absent} is None")
+    if bias_k is not None and bias_v is not None:
+        for name, static in (("key", static_k), ("value", static_v)):
+            if static is not None:
+                raise InvalidChoice(f"bias cannot be added to static {name}.")
+        both = [bias.reshape(1, heads, 1, size).expand(batch, heads, 1, size) for bias in (bias_k, bias_v)]
+        extra.append((both[0], both[1]))
+    if zero:
+        zeros = functions.zeros((batch, heads, 1, size), dtype=k.dtype)
+        extra.append((zeros, zeros))
+    return extra
+
+
+def _merged(mask: Tensor | None, padding: Tensor | None, heads: int) -> Tensor | None:
+    """Both masks as one that broadcasts with scores (N, heads, L, S)."""
+    if mask is not None and mask.dim() == 3:
+        mask = mask.reshape(-1, heads, *mask.shape[1:])
+    if padding is None:
+        return mask
+    padding = padding.reshape(padding.shape[0], 1, 1, padding.shape[1])
+    return padding if mask is None else mask + padding
+
+
+def _attended(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, p: float, need_weights: bool, causal: bool
+) -> tuple[Tensor, Tensor | None]:
+    if not need_weights:
+        return functions.scaled_dot_product_attention(q, k, v, mask, p, causal), None
+    scores = functions.matmul(q * math.sqrt(1.0 / q.shape[3]), k.transpose(-2, -1))
+    weights = functions.softmax(scores if mask is None else scores + mask, -1)
+    if p:
+        weights = functions.dropout(weights, p, True)
+    return functions.matmul(weights, v), weights
+
+
+def _as_added(mask: Tensor | None, like: Tensor) -> Tensor | None:
+    """A mask as what is added to the scores: minus infinity where a bool one is True."""
+    if mask is None or mask.dtype.name != "bool":
+        return mask
+    filled: Tensor = functions.zeros_like(mask, dtype=like.dtype).masked_fill(mask, -math.inf)
+    return filled
+
+
+def _check_dims(query: Tensor, key: Tensor, value: Tensor, padding: Any, mask: Any, heads: int) -> None:
+    if query.dim() not in (2, 3):
+        raise InvalidChoice(
+            f"query should be unbatched 2D or batched 3D tensor but received {query.dim()}-D query tensor"
+        )
+    dims = query.dim()
+    kind = f"For {'batched' if dims == 3 else 'unbatched'} ({dims}-D) `query`, expected"
+    if (key.dim(), value.dim()) != (dims, dims):
+        raise InvalidChoice(
+            f"{kind} `key` and `value` to be {dims}-D but found {key.dim()}-D and {value.dim()}-D tensors respectively"
+        )
+    if padding is not None and padding.dim() != dims - 1:
+        raise InvalidChoice(
+            f"{kind} `key_padding_mask` to be `None` or {dims - 1}-D but found {padding.dim()}-D tensor instead"
+        )
+    if mask is None:
+        return
+    if mask.dim() not in (2, 3):
+        raise InvalidChoice(f"{kind} `attn_mask` to be `None`, 2-D or 3-D but found {mask.dim()}-D tensor instead")
+    if dims == 2 and mask.dim() == 3:
+        wanted = (heads, query.shape[0], key.shape[0])
+        if tuple(mask.shape) != wanted:
+            raise InvalidChoice(f"Expected `attn_mask` shape to be {wanted} but got {torch_size(mask.shape)}")

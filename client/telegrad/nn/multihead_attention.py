@@ -1,0 +1,136 @@
+"""Multi-head attention (Vaswani et al. 2017)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from telegrad_engine.errors import InvalidChoice, InvalidValue
+
+from ..tensor import Tensor, functions
+from . import init
+from .attention_forward import multi_head_attention_forward
+from .linear import Linear
+from .module import Module
+from .parameter import Parameter
+
+
+class NonDynamicallyQuantizableLinear(Linear):
+    """A Linear under the name that torch prints for the output projection."""
+
+
+class MultiheadAttention(Module):
+    """``num_heads`` attentions side by side, each on ``embed_dim / num_heads`` features of projected inputs.
+
+    query (L, N, E), key (S, N, kdim), value (S, N, vdim), or (N, L, E) and so on with ``batch_first``, or without N.
+    ``add_bias_kv`` adds a learnt key and value to each sequence, ``add_zero_attn`` a zero one; ``dropout`` is of the
+    attention weights. Raises ValueError for sizes that are not positive, AssertionError where heads do not divide
+    ``embed_dim``.
+    """
+
+    in_proj_weight: Parameter | None
+    q_proj_weight: Parameter | None
+    k_proj_weight: Parameter | None
+    v_proj_weight: Parameter | None
+    in_proj_bias: Parameter | None
+    bias_k: Parameter | None
+    bias_v: Parameter | None
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        bias: bool = True,
+        add_bias_kv: bool = False,
+        add_zero_attn: bool = False,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        batch_first: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        if embed_dim <= 0 or num_heads <= 0:
+            raise InvalidValue(
+                f"embed_dim and num_heads must be greater than 0, got embed_dim={embed_dim} and "
+                f"num_heads={num_heads} instead"
+            )
+        if embed_dim % num_heads:
+            raise InvalidChoice("embed_dim must be divisible by num_heads")
+        self.embed_dim, self.num_heads, self.head_dim = embed_dim, num_heads, embed_dim // num_heads
+        self.kdim, self.vdim = embed_dim if kdim is None else kdim, embed_dim if vdim is None else vdim
+        self.dropout, self.batch_first, self.add_zero_attn = dropout, batch_first, add_zero_attn
+        self._qkv_same_embed_dim = self.kdim == embed_dim and self.vdim == embed_dim
+        kind = {"dtype": dtype, "device": device}
+
+        def new(wanted: bool, *shape: int) -> Parameter | None:
+            return Parameter(functions.empty(shape, **kind)) if wanted else None
+
+        self.register_parameter("in_proj_weight", new(self._qkv_same_embed_dim, 3 * embed_dim, embed_dim))
+        for name, size in (("q", embed_dim), ("k", self.kdim), ("v", self.vdim)):
+            self.register_parameter(f"{name}_proj_weight", new(not self._qkv_same_embed_dim, embed_dim, size))
+        self.register_parameter("in_proj_bias", new(bias, 3 * embed_dim))
+        self.out_proj = NonDynamicallyQuantizableLinear(embed_dim, embed_dim, bias=bias, **kind)
+        self.register_parameter("bias_k", new(add_bias_kv, 1, 1, embed_dim))
+        self.register_parameter("bias_v", new(add_bias_kv, 1, 1, embed_dim))
+        self._reset_parameters()
+
+    def _reset_parameters(self) -> None:
+        for name, parameter in self.named_parameters(recurse=False):
+            if name.endswith("proj_weight"):
+                init.xavier_uniform_(parameter)
+            elif name == "in_proj_bias":
+                init.constant_(parameter, 0.0)
+            else:
+                init.xavier_normal_(parameter)
+        if self.out_proj.bias is not None:
+            init.constant_(self.out_proj.bias, 0.0)
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """What each query attends to, of its shape, and the weights (N, L, S), their mean over the heads if averaged.
+
+        ``key_padding_mask`` (N, S) and ``attn_mask``, (L, S) or (N·heads, L, S), are True where a key must not be
+        seen, or are added to the scores. ``is_causal`` says that ``attn_mask`` is the causal one. Without
+        ``need_weights`` the second result is None.
+        """
+        batched = query.dim() == 3
+        inputs: tuple[Tensor, ...] = (query, key, value)
+        if batched and self.batch_first:
+            alike = query is key and key is value
+            inputs = (query.transpose(0, 1),) * 3 if alike else tuple(x.transpose(0, 1) for x in inputs)
+        result, weights = multi_head_attention_forward(
+            inputs[0],
+            inputs[1],
+            inputs[2],
+            self.embed_dim,
+            self.num_heads,
+            self.in_proj_weight,
+            self.in_proj_bias,
+            self.bias_k,
+            self.bias_v,
+            self.add_zero_attn,
+            self.dropout,
+            self.out_proj.weight,
+            self.out_proj.bias,
+            self.training,
+            key_padding_mask,
+            need_weights,
+            attn_mask,
+            use_separate_proj_weight=not self._qkv_same_embed_dim,
+            q_proj_weight=self.q_proj_weight,
+            k_proj_weight=self.k_proj_weight,
+            v_proj_weight=self.v_proj_weight,
+            average_attn_weights=average_attn_weights,
+            is_causal=is_causal,
+        )
+        return (result.transpose(0, 1) if batched and self.batch_first else result), weights

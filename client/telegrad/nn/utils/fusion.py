@@ -1,0 +1,97 @@
+"""A convolution or linear layer and the batch norm after it, as one layer for evaluation."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from typing import Any
+
+from telegrad_engine.errors import InvalidChoice, InvalidOperation
+
+from ...tensor import Tensor, functions
+from ..module import Module
+from ..parameter import Parameter
+
+Pair = tuple[Parameter, Parameter]
+
+
+def fuse_conv_bn_eval(conv: Any, bn: Any, transpose: bool = False) -> Any:
+    """A copy of ``conv`` with ``bn`` in it; both in evaluation mode, or AssertionError is raised."""
+    _check_modes(conv, bn)
+    fused = copy.deepcopy(conv)
+    fused.weight, fused.bias = fuse_conv_bn_weights(fused.weight, fused.bias, *_statistics(bn), transpose=transpose)
+    return fused
+
+
+def fuse_conv_bn_weights(
+    conv_w: Tensor,
+    conv_b: Tensor | None,
+    bn_rm: Tensor,
+    bn_rv: Tensor,
+    bn_eps: float,
+    bn_w: Tensor | None,
+    bn_b: Tensor | None,
+    transpose: bool = False,
+) -> Pair:
+    """The weight and bias of a convolution, transposed or not, that normalizes too."""
+    shape = [1] * conv_w.dim()
+    shape[1 if transpose else 0] = -1
+    return _fused(conv_w, conv_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b, shape)
+
+
+def fuse_linear_bn_eval(linear: Any, bn: Any) -> Any:
+    """A copy of ``linear`` with ``bn`` in it; both in evaluation mode, or AssertionError is raised."""
+    _check_modes(linear, bn)
+    if bn.num_features not in (1, linear.out_features):
+        raise InvalidChoice(
+            "To fuse, linear.out_features == bn.num_features or bn.num_features == 1, got "
+            f"linear.out_features={linear.out_features} and bn.num_features={bn.num_features}"
+        )
+    fused = copy.deepcopy(linear)
+    fused.weight, fused.bias = fuse_linear_bn_weights(fused.weight, fused.bias, *_statistics(bn))
+    return fused
+
+
+def fuse_linear_bn_weights(
+    linear_w: Tensor,
+    linear_b: Tensor | None,
+    bn_rm: Tensor,
+    bn_rv: Tensor,
+    bn_eps: float,
+    bn_w: Tensor | None,
+    bn_b: Tensor | None,
+) -> Pair:
+    """The weight and bias of a linear layer that normalizes too."""
+    return _fused(linear_w, linear_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b, [-1, 1])
+
+
+def _check_modes(layer: Module, bn: Module) -> None:
+    if layer.training or bn.training:
+        raise InvalidChoice("Fusion only for eval!")
+
+
+def _statistics(bn: Any) -> tuple[Any, Any, Any, Any, Any]:
+    if bn.running_mean is None or bn.running_var is None:
+        raise InvalidChoice("bn.running_mean and bn.running_var must not be None")
+    return bn.running_mean, bn.running_var, bn.eps, bn.weight, bn.bias
+
+
+def _fused(
+    w: Tensor, b: Tensor | None, mean: Tensor, var: Tensor, eps: float, scale: Any, shift: Any, shape: list[int]
+) -> Pair:
+    """Scaled by the norm's weight over the deviation; where it has no weight or bias, by 1 and 0."""
+    bias = functions.zeros_like(mean) if b is None else b
+    factor = (var + eps).rsqrt() if scale is None else scale * (var + eps).rsqrt()
+    moved = (bias - mean) * factor
+    new_b = (moved if shift is None else moved + shift).to(bias.dtype if b is not None else w.dtype)
+    new_w = (w * factor.reshape(shape)).to(w.dtype)
+    return Parameter(new_w, w.requires_grad), Parameter(new_b, bias.requires_grad)
+
+
+def skip_init(module_cls: Any, *args: Any, **kwargs: Any) -> Any:
+    """A module of this class, of whose parameters nobody may expect any values. Raises RuntimeError for others."""
+    if not issubclass(module_cls, Module):
+        raise InvalidOperation(f"Expected a Module; got {module_cls}")
+    if "device" not in inspect.signature(module_cls).parameters:
+        raise InvalidOperation("Module must support a 'device' arg to skip initialization")
+    return module_cls(*args, **kwargs)

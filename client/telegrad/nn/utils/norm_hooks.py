@@ -1,0 +1,148 @@
+"""The older ``weight_norm`` and ``spectral_norm``: hooks that compute a weight before each ``forward``."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from telegrad_engine.errors import InvalidOperation, InvalidValue
+from telegrad_engine.modes import no_grad
+
+from ...tensor import Tensor, functions
+from .. import functional as F
+from ..module import Module
+from ..parameter import Parameter
+from .parametrizations import norm_except, output_dim
+
+
+def _hooks_of(module: Module, kind: type) -> list[tuple[int, Any]]:
+    """The forward hooks of a kind, with their keys."""
+    return [(key, hook.call) for key, hook in (module._pre_hooks or {}).items() if isinstance(hook.call, kind)]
+
+
+def _check_first(module: Module, kind: type, name: str, what: str) -> None:
+    if any(hook.name == name for _, hook in _hooks_of(module, kind)):
+        raise InvalidOperation(f"Cannot register two {what} hooks on the same parameter {name}")
+
+
+def _remove(module: Any, kind: type, name: str, what: str) -> Any:
+    for key, hook in _hooks_of(module, kind):
+        if hook.name == name:
+            hook.remove(module)
+            del module._pre_hooks[key]
+            return module
+    raise InvalidValue(f"{what} of '{name}' not found in {module}")
+
+
+class WeightNorm:
+    """Computes a weight from the parameters of its lengths, ``NAME_g``, and of its directions, ``NAME_v``."""
+
+    def __init__(self, name: str, dim: int | None) -> None:
+        self.name, self.dim = name, -1 if dim is None else dim
+
+    def compute_weight(self, module: Module) -> Tensor:
+        """The weight."""
+        lengths, directions = getattr(module, f"{self.name}_g"), getattr(module, f"{self.name}_v")
+        weight: Tensor = directions * (lengths / norm_except(directions, self.dim))
+        return weight
+
+    def __call__(self, module: Module, inputs: Any) -> None:
+        """Give the module its weight."""
+        setattr(module, self.name, self.compute_weight(module))
+
+    def remove(self, module: Module) -> None:
+        """Make the weight a parameter again."""
+        weight = self.compute_weight(module).detach()
+        for name in (self.name, f"{self.name}_g", f"{self.name}_v"):
+            delattr(module, name)
+        setattr(module, self.name, Parameter(weight))
+
+
+def weight_norm(module: Any, name: str = "weight", dim: int | None = 0) -> Any:
+    """Salimans and Kingma 2016, by a hook. Deprecated: ``parametrizations.weight_norm`` does it better."""
+    warnings.warn(
+        "`torch.nn.utils.weight_norm` is deprecated in favor of `torch.nn.utils.parametrizations.weight_norm`.",
+        FutureWarning,
+        stacklevel=2,
+    )
+    _check_first(module, WeightNorm, name, "weight_norm")
+    hook = WeightNorm(name, dim)
+    weight = getattr(module, name).detach()
+    delattr(module, name)
+    module.register_parameter(f"{name}_g", Parameter(norm_except(weight, hook.dim)))
+    module.register_parameter(f"{name}_v", Parameter(weight))
+    setattr(module, name, hook.compute_weight(module))
+    module.register_forward_pre_hook(hook)
+    return module
+
+
+def remove_weight_norm(module: Any, name: str = "weight") -> Any:
+    """Make the weight a parameter again. Raises ValueError where it has no ``weight_norm``."""
+    return _remove(module, WeightNorm, name, "weight_norm")
+
+
+class SpectralNorm:
+    """Computes a weight from ``NAME_orig`` and its largest singular value, whose vectors are ``NAME_u`` and ``_v``."""
+
+    def __init__(self, name: str, n_power_iterations: int, dim: int, eps: float) -> None:
+        if n_power_iterations <= 0:
+            raise InvalidValue(
+                f"Expected n_power_iterations to be positive, but got n_power_iterations={n_power_iterations}"
+            )
+        self.name, self.n_power_iterations, self.dim, self.eps = name, n_power_iterations, dim, eps
+
+    def reshape_weight_to_matrix(self, weight: Tensor) -> Tensor:
+        """The weight with ``dim`` first, and the others as one."""
+        if self.dim != 0:
+            weight = weight.permute(self.dim, *[d for d in range(weight.dim()) if d != self.dim])
+        return weight.reshape(weight.shape[0], -1)
+
+    def compute_weight(self, module: Module, do_power_iteration: bool) -> Tensor:
+        """The weight; with ``do_power_iteration`` the vectors are made better first, in place."""
+        weight, u, v = (getattr(module, f"{self.name}_{part}") for part in ("orig", "u", "v"))
+        matrix = self.reshape_weight_to_matrix(weight)
+        if do_power_iteration:
+            with no_grad():
+                for _ in range(self.n_power_iterations):
+                    v.copy_(F.normalize(matrix.t().mv(u), dim=0, eps=self.eps))
+                    u.copy_(F.normalize(matrix.mv(v), dim=0, eps=self.eps))
+                u, v = u.clone(), v.clone()  # the next use changes them
+        scaled: Tensor = weight / u.dot(matrix.mv(v))
+        return scaled
+
+    def __call__(self, module: Module, inputs: Any) -> None:
+        """Give the module its weight."""
+        setattr(module, self.name, self.compute_weight(module, module.training))
+
+    def remove(self, module: Module) -> None:
+        """Make the weight a parameter again."""
+        with no_grad():
+            weight = self.compute_weight(module, False)
+        for name in (self.name, *[f"{self.name}_{part}" for part in ("u", "v", "orig")]):
+            delattr(module, name)
+        module.register_parameter(self.name, Parameter(weight.detach()))
+
+
+def spectral_norm(
+    module: Any, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12, dim: int | None = None
+) -> Any:
+    """Miyato et al. 2018, by a hook; ``parametrizations.spectral_norm`` is newer."""
+    _check_first(module, SpectralNorm, name, "spectral_norm")
+    hook = SpectralNorm(name, n_power_iterations, output_dim(module) if dim is None else dim, eps)
+    weight = module._parameters[name]
+    if weight is None:
+        raise InvalidValue(f"`SpectralNorm` cannot be applied as parameter `{name}` is None")
+    sizes = hook.reshape_weight_to_matrix(weight.detach()).shape
+    u, v = (F.normalize(functions.randn(size, dtype=weight.dtype), dim=0, eps=eps) for size in sizes)
+    delattr(module, name)
+    module.register_parameter(f"{name}_orig", weight)
+    setattr(module, name, weight.detach())
+    module.register_buffer(f"{name}_u", u)
+    module.register_buffer(f"{name}_v", v)
+    module.register_forward_pre_hook(hook)
+    return module
+
+
+def remove_spectral_norm(module: Any, name: str = "weight") -> Any:
+    """Make the weight a parameter again. Raises ValueError where it has no ``spectral_norm``."""
+    return _remove(module, SpectralNorm, name, "spectral_norm")

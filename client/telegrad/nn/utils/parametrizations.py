@@ -1,0 +1,279 @@
+"""Parametrizations that are often wanted: a weight in length and direction, of spectral norm 1, or orthogonal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from telegrad_engine import dtypes
+from telegrad_engine.errors import IndexOutOfRange, InvalidValue, NotSupported
+from telegrad_engine.modes import no_grad
+
+from ...tensor import Tensor, functions
+from .. import functional as F
+from ..conv import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
+from ..module import Module
+from .parametrize import register_parametrization
+
+
+def norm_except(tensor: Tensor, dim: int) -> Tensor:
+    """The Euclidean norms over all dims but one, which are kept with size 1; with -1 the norm of the whole."""
+    if dim == -1:
+        whole: Tensor = (tensor * tensor).sum().sqrt()
+        return whole
+    others = [d for d in range(tensor.dim()) if d != dim % tensor.dim()]
+    norms: Tensor = (tensor * tensor).sum(others, keepdim=True).sqrt() if others else tensor.abs()
+    return norms
+
+
+class _WeightNorm(Module):
+    """From lengths and directions: Salimans and Kingma 2016."""
+
+    def __init__(self, dim: int | None = 0) -> None:
+        super().__init__()
+        self.dim = -1 if dim is None else dim
+
+    def forward(self, weight_g: Tensor, weight_v: Tensor) -> Tensor:
+        """``weight_v`` of the lengths ``weight_g``."""
+        return weight_v * (weight_g / norm_except(weight_v, self.dim))
+
+    def right_inverse(self, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """The lengths and the weight itself."""
+        return norm_except(weight, self.dim), weight
+
+
+def weight_norm(module: Module, name: str = "weight", dim: int = 0) -> Module:
+    """Have the weight be computed from its lengths (``original0``) and directions (``original1``).
+
+    ``dim`` is the one in which each has a length of its own; None: the whole has one. State dicts of the older
+    ``weight_norm`` can be loaded.
+    """
+    register_parametrization(module, name, _WeightNorm(dim), unsafe=True)
+
+    def take_old_names(module: Any, state_dict: Any, prefix: str, *_: Any) -> None:
+        old = [f"{prefix}{name}_g", f"{prefix}{name}_v"]
+        if all(key in state_dict for key in old):
+            for i, key in enumerate(old):
+                state_dict[f"{prefix}parametrizations.{name}.original{i}"] = state_dict.pop(key)
+
+    module.register_load_state_dict_pre_hook(take_old_names)
+    return module
+
+
+class PowerMethod:
+    """The largest singular value of a weight as a matrix, and its vectors ``_u`` and ``_v``, better at each use."""
+
+    _u: Tensor
+    _v: Tensor
+    eps: float
+    dim: int
+
+    def as_matrix(self, weight: Tensor) -> Tensor:
+        """The weight with ``dim`` first, and the others as one."""
+        if self.dim != 0:
+            weight = weight.permute(self.dim, *[d for d in range(weight.dim()) if d != self.dim])
+        matrix: Tensor = weight.flatten(1)
+        return matrix
+
+    @no_grad()
+    def improve(self, matrix: Tensor, iterations: int) -> None:
+        """Iterate; in place, for the vectors are the module's buffers."""
+        for _ in range(iterations):
+            self._u.copy_(F.normalize(matrix.mv(self._v), dim=0, eps=self.eps))
+            self._v.copy_(F.normalize(matrix.t().mv(self._u), dim=0, eps=self.eps))
+
+    def norm(self, matrix: Tensor) -> Tensor:
+        """The singular value that the vectors give; they are copied, for the next use changes them."""
+        sigma: Tensor = self._u.clone().dot(matrix.mv(self._v.clone()))
+        return sigma
+
+
+class _SpectralNorm(PowerMethod, Module):
+    """The weight over its largest singular value: Miyato et al. 2018."""
+
+    def __init__(self, weight: Tensor, n_power_iterations: int = 1, dim: int = 0, eps: float = 1e-12) -> None:
+        super().__init__()
+        ndim = weight.dim()
+        if not -ndim <= dim < ndim:
+            raise IndexOutOfRange(
+                f"Dimension out of range (expected to be in range of [-{ndim}, {ndim - 1}] but got {dim})"
+            )
+        if n_power_iterations <= 0:
+            raise InvalidValue(
+                f"Expected n_power_iterations to be positive, but got n_power_iterations={n_power_iterations}"
+            )
+        self.dim, self.eps = dim % ndim, eps
+        if ndim > 1:
+            self.n_power_iterations = n_power_iterations
+            matrix = self.as_matrix(weight.detach())
+            for name, size in zip(("_u", "_v"), matrix.shape, strict=True):
+                drawn = functions.randn(size, dtype=weight.dtype)
+                self.register_buffer(name, F.normalize(drawn, dim=0, eps=eps))
+            self.improve(matrix, 15)
+
+    def forward(self, weight: Tensor) -> Tensor:
+        """The weight over its norm."""
+        if weight.dim() == 1:
+            scaled: Tensor = F.normalize(weight, dim=0, eps=self.eps)
+            return scaled
+        matrix = self.as_matrix(weight)
+        if self.training:
+            self.improve(matrix, self.n_power_iterations)
+        return weight / self.norm(matrix)
+
+    def right_inverse(self, value: Tensor) -> Tensor:
+        """The value itself."""
+        return value
+
+
+def weight_of(module: Module, name: str) -> Tensor:
+    """The tensor of this name. Raises ValueError."""
+    weight = getattr(module, name, None)
+    if not isinstance(weight, Tensor):
+        raise InvalidValue(f"Module '{module}' has no parameter or buffer with name '{name}'")
+    return weight
+
+
+def output_dim(module: Module) -> int:
+    """Which dim of a module's weight is that of its outputs."""
+    return int(isinstance(module, (ConvTranspose1d, ConvTranspose2d, ConvTranspose3d)))
+
+
+def spectral_norm(
+    module: Module, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12, dim: int | None = None
+) -> Module:
+    """Have the weight be divided by its largest singular value, which ``n_power_iterations`` a use approach."""
+    weight = weight_of(module, name)
+    own_dim = output_dim(module) if dim is None else dim
+    return register_parametrization(module, name, _SpectralNorm(weight, n_power_iterations, own_dim, eps))
+
+
+# Orthogonal matrices ----------------------------------------------------------------------------
+
+
+SQUARINGS, TERMS = 8, 13
+
+
+def matrix_exp(matrix: Tensor) -> Tensor:
+    """The exponential by scaling and squaring (Higham 2005), of a Taylor polynomial, in float64."""
+    x = matrix.to(dtypes.float64) / 2**SQUARINGS
+    identity = functions.eye(matrix.shape[-1], dtype=dtypes.float64)
+    power: Any = identity
+    for n in range(TERMS, 0, -1):
+        power = identity + x @ power / n
+    for _ in range(SQUARINGS):
+        power = power @ power
+    result: Tensor = power.to(matrix.dtype)
+    return result
+
+
+def _cayley(matrix: Tensor) -> Tensor:
+    identity = functions.eye(matrix.shape[-1], dtype=matrix.dtype)
+    result: Tensor = functions.linalg_solve(identity - matrix / 2, identity + matrix / 2)
+    return result
+
+
+def _product_of_reflections(vectors: Tensor) -> Tensor:
+    """The first columns of the product of Householder reflections by the columns, whose leading 1 is not stored.
+
+    In the compact form of Puglisi 1992: ``I - V inv(U) V'``, with ``U`` the upper half of ``V' V``.
+    """
+    n, k = vectors.shape[-2], vectors.shape[-1]
+    identity = functions.eye(n, k, dtype=vectors.dtype)
+    v = vectors + identity
+    gram = v.transpose(-2, -1) @ v
+    upper = gram.triu(1) + functions.diag_embed(gram.diagonal(0, -2, -1) / 2)
+    result: Tensor = identity - v @ functions.linalg_solve_triangular(upper, v.transpose(-2, -1)[..., :k], upper=True)
+    return result
+
+
+def _with_positive_diagonal(matrix: Tensor) -> Tensor:
+    """The Q of the QR decomposition in which R's diagonal is positive."""
+    q, r = functions.linalg_qr(matrix)
+    result: Tensor = q * r.diagonal(0, -2, -1).sgn().unsqueeze(-2)
+    return result
+
+
+class _Orthogonal(Module):
+    """From any matrix: Lezcano-Casado and Martínez-Rubio 2019; Mhammedi et al. 2017 for ``householder``."""
+
+    base: Tensor | None
+
+    def __init__(self, weight: Tensor, orthogonal_map: str, use_trivialization: bool = True) -> None:
+        super().__init__()
+        self.shape, self.orthogonal_map = weight.shape, orthogonal_map
+        self.use_trivialization = use_trivialization
+        if use_trivialization:
+            self.register_buffer("base", None)
+
+    def forward(self, X: Tensor) -> Tensor:
+        """A matrix with orthonormal columns, or rows if there are fewer of them."""
+        transposed = X.shape[-2] < X.shape[-1]
+        if transposed:
+            X = X.transpose(-2, -1)
+        n, k = X.shape[-2], X.shape[-1]
+        if self.orthogonal_map == "householder":
+            signs = X.diagonal(0, -2, -1).detach().trunc().unsqueeze(-2)
+            q = _product_of_reflections(X.tril(-1)) * signs
+        else:
+            X = X.tril()
+            if n != k:
+                X = functions.cat([X, X.new_zeros((*X.shape[:-1], n - k))], -1)
+            skew = X - X.transpose(-2, -1)
+            q = (matrix_exp(skew) if self.orthogonal_map == "matrix_exp" else _cayley(skew))[..., :k]
+        if self.use_trivialization and self.base is not None:
+            q = self.base @ q
+        result: Tensor = q.transpose(-2, -1) if transposed else q
+        return result
+
+    @no_grad()
+    def right_inverse(self, Q: Tensor) -> Tensor:
+        """What a matrix is computed from; one that is not orthogonal is made so first."""
+        if tuple(Q.shape) != tuple(self.shape):
+            raise InvalidValue(
+                f"Expected a matrix or batch of matrices of shape {self.shape}. Got a tensor of shape {Q.shape}."
+            )
+        if not self.use_trivialization:
+            if self.orthogonal_map != "householder":
+                raise NotImplementedError(
+                    "It is not possible to assign to the matrix exponential or the Cayley parametrizations when "
+                    "use_trivialization=False."
+                )
+            raise NotSupported("orthogonal: householder without trivialization needs geqrf, which is not in Telegrad")
+        start: Tensor = functions.zeros_like(Q)
+        start.diagonal(0, -2, -1).fill_(-1.0)
+        tall = Q.transpose(-2, -1) if Q.shape[-2] < Q.shape[-1] else Q
+        n, k = tall.shape[-2], tall.shape[-1]
+        if n != k:
+            rest = functions.randn(*tall.shape[:-1], n - k, dtype=tall.dtype)
+            self.base = _with_positive_diagonal(functions.cat([tall, rest], -1))
+        elif _is_orthogonal(tall):
+            self.base = tall.clone()
+        else:
+            self.base = _with_positive_diagonal(tall)
+        return start
+
+
+def _is_orthogonal(q: Tensor) -> bool:
+    identity = functions.eye(q.shape[-1], dtype=q.dtype)
+    eps = {"float64": 2.2e-16, "float32": 1.2e-7}.get(q.dtype.name, 1e-2)
+    return bool(functions.allclose(q.transpose(-2, -1) @ q, identity, atol=10.0 * q.shape[-2] * eps))
+
+
+def orthogonal(
+    module: Module, name: str = "weight", orthogonal_map: str | None = None, *, use_trivialization: bool = True
+) -> Module:
+    """Have the weight be a matrix with orthonormal columns, or rows if there are fewer of them.
+
+    ``orthogonal_map`` is "matrix_exp", "cayley" or "householder", which is the default of what is not square.
+    With ``use_trivialization`` the weight can be assigned to.
+    """
+    weight = weight_of(module, name)
+    if weight.dim() < 2:
+        raise InvalidValue(f"Expected a matrix or batch of matrices. Got a tensor of {weight.dim()} dimensions.")
+    if orthogonal_map is None:
+        orthogonal_map = "matrix_exp" if weight.shape[-2] == weight.shape[-1] else "householder"
+    if orthogonal_map not in ("matrix_exp", "cayley", "householder"):
+        raise InvalidValue(
+            f'orthogonal_map has to be one of "matrix_exp", "cayley", "householder". Got: {orthogonal_map}'
+        )
+    return register_parametrization(module, name, _Orthogonal(weight, orthogonal_map, use_trivialization), unsafe=True)

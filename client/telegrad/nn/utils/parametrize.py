@@ -1,0 +1,318 @@
+"""Parametrizations: a parameter or buffer that is computed from others whenever it is read, as torch has them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from telegrad_engine.errors import InvalidOperation, InvalidValue
+from telegrad_engine.modes import no_grad
+
+from ...tensor import Tensor
+from ..containers import ModuleDict, ModuleList
+from ..module import Module
+from ..parameter import Parameter
+
+_cache_enabled = 0
+_cache: dict[tuple[int, str], Tensor] = {}
+
+
+@contextmanager
+def cached() -> Iterator[None]:
+    """Within, a parametrized tensor is computed when it is read first, and then kept."""
+    global _cache_enabled
+    _cache_enabled += 1
+    try:
+        yield
+    finally:
+        _cache_enabled -= 1
+        if not _cache_enabled:
+            _cache.clear()
+
+
+class ParametrizationList(ModuleList):
+    """The parametrizations of one tensor, and what they compute it from: ``original``, or ``original0`` and so on.
+
+    ``modules`` are applied in order. Raises ValueError, unless ``unsafe``, where they change the dtype or the shape.
+    """
+
+    original: Tensor
+
+    def __init__(self, modules: Sequence[Module], original: Tensor, unsafe: bool = False) -> None:
+        if not modules:
+            raise InvalidValue("ParametrizationList requires one or more modules.")
+        super().__init__(modules)
+        self.unsafe = unsafe
+        shape, dtype = tuple(original.shape), original.dtype
+        new = self._inverted(original)
+        self.is_tensor = isinstance(new, Tensor)
+        self.ntensors = 1 if self.is_tensor else len(new)
+        if self.is_tensor:
+            if original.dtype != new.dtype:
+                raise InvalidValue(
+                    "When `right_inverse` outputs one tensor, it may not change the dtype.\n"
+                    f"original.dtype: {original.dtype}\nright_inverse(original).dtype: {new.dtype}"
+                )
+            _set(original, new)
+            _register(self, "original", original)
+        else:
+            for i, part in enumerate(new):
+                if not isinstance(part, Tensor):
+                    raise InvalidValue(
+                        "'right_inverse' must return a Tensor or a Sequence of tensors (list, tuple...). Got element "
+                        f"{i} of the sequence with type {type(part).__name__}."
+                    )
+                own = Parameter(part, original.requires_grad) if isinstance(original, Parameter) else part
+                _register(self, f"original{i}", own.requires_grad_(original.requires_grad))
+        if not unsafe:
+            _check(self(), shape, dtype, "unparametrized", "parametrized", "`unsafe`")
+
+    @no_grad()
+    def _inverted(self, value: Any) -> Any:
+        """What the tensor is computed from, where the parametrizations can tell; otherwise the tensor itself."""
+        for module in reversed(list(self)):
+            if hasattr(module, "right_inverse"):
+                with suppress(NotImplementedError):
+                    value = module.right_inverse(value)
+        if not isinstance(value, (Tensor, Sequence)):
+            raise InvalidValue(
+                "'right_inverse' must return a Tensor or a Sequence of tensors (list, tuple...). "
+                f"Got {type(value).__name__}"
+            )
+        return value
+
+    @no_grad()
+    def right_inverse(self, value: Any) -> None:
+        """Give what the tensor is computed from the values for which it becomes ``value``."""
+        for module in reversed(list(self)):
+            if not hasattr(module, "right_inverse"):
+                raise InvalidOperation(f"parametrization {type(module).__name__} does not implement right_inverse.")
+            value = module.right_inverse(value)
+        if self.is_tensor:
+            if not isinstance(value, Tensor):
+                raise InvalidValue(f"`right_inverse` should return a tensor. Got {type(value).__name__}")
+            if value.dtype != self.original.dtype:
+                raise InvalidValue(
+                    f"The tensor returned by `right_inverse` has dtype {value.dtype} while `original` has dtype "
+                    f"{self.original.dtype}"
+                )
+            _set(self.original, value)
+            return
+        if not isinstance(value, Sequence):
+            raise InvalidValue(f"'right_inverse' must return a sequence of tensors. Got {type(value).__name__}.")
+        if len(value) != self.ntensors:
+            raise InvalidValue(
+                f"'right_inverse' must return a sequence of tensors of length {self.ntensors}. Got a sequence of "
+                f"length {len(value)}."
+            )
+        for i, tensor in enumerate(value):
+            _set(getattr(self, f"original{i}"), tensor)
+
+    def forward(self) -> Any:
+        """The tensor."""
+        first, *rest = list(self)
+        names = ["original"] if self.is_tensor else [f"original{i}" for i in range(self.ntensors)]
+        value = first(*[getattr(self, name) for name in names])
+        for module in rest:
+            value = module(value)
+        return value
+
+
+def _set(tensor: Tensor, value: Tensor) -> None:
+    """Have ``tensor`` show ``value``, of whatever shape."""
+    if value is not tensor:
+        tensor.data = value.detach()
+
+
+def _register(module: Module, name: str, tensor: Tensor) -> None:
+    if isinstance(tensor, Parameter):
+        module.register_parameter(name, tensor)
+    else:
+        module.register_buffer(name, tensor)
+
+
+def _check(value: Any, shape: tuple[int, ...], dtype: Any, before: str, after: str, flag: str) -> None:
+    if not isinstance(value, Tensor):
+        raise InvalidValue(f"A parametrization must return a tensor. Got {type(value).__name__}.")
+    for what, was, now in (("dtype", dtype, value.dtype), ("shape", shape, tuple(value.shape))):
+        if was != now:
+            if what == "shape":
+                was, now = f"torch.Size({list(shape)})", value.shape
+            raise InvalidValue(
+                f"Registering a parametrization may not change the {what} of the tensor, unless {flag} flag is "
+                f"enabled.\n{before} {what}: {was}\n{after} {what}: {now}"
+            )
+
+
+def _get_state(self: Any) -> Any:
+    raise InvalidOperation(
+        "Serialization of parametrized modules is only supported through state_dict(). See:\n"
+        "https://pytorch.org/tutorials/beginner/saving_loading_models.html"
+        "#saving-loading-a-general-checkpoint-for-inference-and-or-resuming-training"
+    )
+
+
+def _deepcopy(self: Any, memo: dict[int, Any]) -> Any:
+    replica = memo[id(self)] = self.__new__(type(self))
+    replica.__dict__ = copy.deepcopy(self.__dict__, memo)
+    return replica
+
+
+def _subclass(module: Module) -> None:
+    """Give the module a class of its own, in which its parametrized tensors are properties."""
+    cls = type(module)
+    body: dict[str, Any] = {"__getstate__": _get_state, "__module__": cls.__module__}
+    if not hasattr(cls, "__deepcopy__"):
+        body["__deepcopy__"] = _deepcopy
+    module.__class__ = type(f"Parametrized{cls.__name__}", (cls,), body)
+
+
+def _add_property(module: Module, name: str) -> None:
+    def read(self: Any) -> Any:
+        computed = self.parametrizations[name]
+        if not _cache_enabled:
+            return computed()
+        key = (id(self), name)
+        if key not in _cache:
+            _cache[key] = computed()
+        return _cache[key]
+
+    def write(self: Any, value: Any) -> None:
+        self.parametrizations[name].right_inverse(value)
+
+    setattr(type(module), name, property(read, write))
+
+
+def register_parametrization(
+    module: Module, tensor_name: str, parametrization: Module, *, unsafe: bool = False
+) -> Module:
+    """Have ``module``'s tensor of this name be what ``parametrization`` makes of it; several are applied in order.
+
+    If ``parametrization`` has a ``right_inverse``, the tensor keeps its value, and can be assigned to. Raises
+    ValueError where there is no such tensor and, unless ``unsafe``, where its dtype or shape would change.
+    """
+    parametrization.train(module.training)
+    if is_parametrized(module, tensor_name):
+        if not unsafe:
+            _check_another(module, tensor_name, parametrization)
+        known: Any = module.parametrizations[tensor_name]
+        known.append(parametrization)
+        known.unsafe |= unsafe
+    elif tensor_name in module._buffers or tensor_name in module._parameters:
+        original = getattr(module, tensor_name)
+        parametrizations = ParametrizationList([parametrization], original, unsafe)
+        delattr(module, tensor_name)
+        if not is_parametrized(module):
+            _subclass(module)
+            module.parametrizations = ModuleDict()
+        _add_property(module, tensor_name)
+        module.parametrizations[tensor_name] = parametrizations
+    else:
+        raise InvalidValue(
+            f"Module '{module}' does not have a parameter, a buffer, or a parametrized element with name "
+            f"'{tensor_name}'"
+        )
+    return module
+
+
+def _check_another(module: Module, name: str, parametrization: Any) -> None:
+    """Raise ValueError if one more parametrization changes a tensor's dtype or shape."""
+    value = getattr(module, name)
+    made = parametrization(value)
+    if not isinstance(made, Tensor):
+        raise InvalidValue(f"A parametrization must return a tensor. Got {type(made).__name__}.")
+    before = f"module.{name}."
+    _check_same(
+        value,
+        made,
+        "Registering a parametrization may not change the {} of the tensor, unless the `unsafe` flag is enabled.",
+        (before, f"parametrization(module.{name})."),
+    )
+    if not hasattr(parametrization, "right_inverse"):
+        return
+    try:
+        back = parametrization.right_inverse(made)
+    except NotImplementedError:
+        return
+    if not isinstance(back, Tensor):
+        raise InvalidValue(f"parametrization.right_inverse must return a tensor. Got: {type(back).__name__}")
+    _check_same(
+        value,
+        back,
+        f"The tensor returned by parametrization.right_inverse must have the same {{}} as module.{name}, unless the "
+        "`unsafe` flag is enabled.",
+        (before, "returned "),
+    )
+
+
+def _check_same(value: Tensor, other: Tensor, text: str, labels: tuple[str, str]) -> None:
+    """Raise ValueError if the tensors differ in dtype or shape; ``text`` has a placeholder for which."""
+    for what in ("dtype", "shape"):
+        ours, theirs = getattr(value, what), getattr(other, what)
+        if ours != theirs:
+            raise InvalidValue(f"{text.format(what)}\n{labels[0]}{what}: {ours}\n{labels[1]}{what}: {theirs}")
+
+
+def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
+    """Whether a module has parametrizations, or one of the tensor of this name."""
+    known = getattr(module, "parametrizations", None)
+    if not isinstance(known, ModuleDict):
+        return False
+    return len(known) > 0 if tensor_name is None else tensor_name in known
+
+
+def remove_parametrizations(module: Module, tensor_name: str, leave_parametrized: bool = True) -> Module:
+    """Make the tensor an ordinary one again: with the value it has, or with its original one.
+
+    Raises ValueError where it is not parametrized, and where there is no single original tensor to leave.
+    """
+    if not is_parametrized(module, tensor_name):
+        raise InvalidValue(f"Module {module} does not have a parametrization on {tensor_name}")
+    known: Any = module.parametrizations[tensor_name]
+    if known.is_tensor:
+        tensor = known.original
+        if leave_parametrized:
+            with no_grad():
+                _set(tensor, getattr(module, tensor_name))
+    elif leave_parametrized:
+        value = getattr(module, tensor_name)
+        tensor = Parameter(value) if value.requires_grad else value
+    else:
+        raise InvalidValue(
+            "Cannot leave unparametrized (`leave_parametrized=False`) a tensor that is parametrized in terms of a "
+            "sequence of tensors."
+        )
+    delattr(type(module), tensor_name)
+    del module.parametrizations[tensor_name]
+    _register(module, tensor_name, tensor)
+    if not is_parametrized(module):
+        del module.parametrizations
+        module.__class__ = type(module).__bases__[0]
+    return module
+
+
+def type_before_parametrizations(module: Module) -> type:
+    """The module's class, or the one that it had before it was parametrized."""
+    return type(module).__bases__[0] if is_parametrized(module) else type(module)
+
+
+@no_grad()
+def transfer_parametrizations_and_params(
+    from_module: Module, to_module: Module, tensor_name: str | None = None
+) -> Module:
+    """Give a module the parametrizations of another, of one tensor or of all, and copies of what they compute from."""
+    if not is_parametrized(from_module):
+        return to_module
+    known: Any = from_module.parametrizations
+    for name in [tensor_name] if tensor_name is not None else list(known):
+        if not hasattr(to_module, name):
+            setattr(to_module, name, Parameter(getattr(from_module, name)))
+        for parametrization in known[name]:
+            register_parametrization(to_module, name, parametrization)
+        ours: Any = to_module.parametrizations[name]
+        names = ["original"] if known[name].is_tensor else [f"original{i}" for i in range(known[name].ntensors)]
+        for place in names:
+            setattr(ours, place, getattr(known[name], place))
+    return to_module

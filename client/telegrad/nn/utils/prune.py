@@ -1,0 +1,383 @@
+"""Pruning: parameters of which some elements are held at zero by a mask.
+
+A pruned parameter ``NAME`` is kept as ``NAME_orig``, its mask as the buffer ``NAME_mask``; their product is computed
+before each ``forward``. Methods are applied one after the other to what is left.
+"""
+
+from __future__ import annotations
+
+import numbers
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from telegrad_engine.errors import IndexOutOfRange, InvalidChoice, InvalidValue
+
+from ...tensor import Tensor, functions
+from ..module import Module
+from .convert_parameters import parameters_to_vector
+
+
+class BasePruningMethod(ABC):
+    """Base of the methods. A subclass has a ``PRUNING_TYPE`` and defines ``compute_mask``."""
+
+    PRUNING_TYPE: str
+    _tensor_name: str
+
+    def __call__(self, module: Module, inputs: Any) -> None:
+        """Give the module its pruned tensor."""
+        setattr(module, self._tensor_name, self.apply_mask(module))
+
+    @abstractmethod
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
+        """The new mask, of ``default_mask``'s shape, by what ``t`` says about the elements' importance."""
+
+    def apply_mask(self, module: Module) -> Tensor:
+        """The pruned tensor."""
+        mask, original = (getattr(module, f"{self._tensor_name}_{part}") for part in ("mask", "orig"))
+        pruned: Tensor = mask.to(original.dtype) * original
+        return pruned
+
+    @classmethod
+    def apply(
+        cls, module: Any, name: str, *args: Any, importance_scores: Tensor | None = None, **kwargs: Any
+    ) -> BasePruningMethod:
+        """Prune a module's parameter, by ``importance_scores`` instead of its elements if given."""
+        method: BasePruningMethod = cls(*args, **kwargs)
+        method._tensor_name = name
+        earlier = _hooks_of(module, name)
+        if len(earlier) > 1:
+            raise InvalidChoice(
+                f"Avoid adding multiple pruning hooks to the same tensor {name} of module {module}. Use a "
+                "PruningContainer."
+            )
+        for key, known in earlier:
+            del module._pre_hooks[key]
+            container = known if isinstance(known, PruningContainer) else PruningContainer(known)
+            container.add_pruning_method(method)
+            method = container
+        original = getattr(module, name)
+        scores = original if importance_scores is None else importance_scores
+        if tuple(scores.shape) != tuple(original.shape):
+            raise InvalidChoice(
+                f"importance_scores should have the same shape as parameter {name} of {module}, got "
+                f"{scores.shape} vs {original.shape}"
+            )
+        if earlier:
+            before = getattr(module, f"{name}_mask").detach().clone()
+            mask = method.compute_mask(scores.detach(), before)
+        else:
+            mask = method.compute_mask(scores.detach(), functions.ones_like(original.detach()))
+            module.register_parameter(f"{name}_orig", original)
+            del module._parameters[name]
+        module.register_buffer(f"{name}_mask", mask)
+        setattr(module, name, method.apply_mask(module))
+        module.register_forward_pre_hook(method)
+        return method
+
+    def prune(self, t: Tensor, default_mask: Tensor | None = None, importance_scores: Tensor | None = None) -> Tensor:
+        """A tensor times the mask that this method computes of it; no module is changed."""
+        scores = t if importance_scores is None else importance_scores
+        if tuple(scores.shape) != tuple(t.shape):
+            raise InvalidChoice(
+                f"importance_scores should have the same shape as tensor t, got {scores.shape} vs {t.shape}"
+            )
+        before = functions.ones_like(t.detach()) if default_mask is None else default_mask
+        return t * self.compute_mask(scores.detach(), before)
+
+    def remove(self, module: Any) -> None:
+        """Make the parameter an ordinary one, with zeros where it was pruned."""
+        weight = self.apply_mask(module).detach()
+        delattr(module, self._tensor_name)
+        original = module._parameters.pop(f"{self._tensor_name}_orig")
+        original.data = weight
+        delattr(module, f"{self._tensor_name}_mask")
+        setattr(module, self._tensor_name, original)
+
+
+def _hooks_of(module: Any, name: str | None = None) -> list[tuple[int, BasePruningMethod]]:
+    """The pruning hooks of a module, or of one of its parameters, with their keys."""
+    found = [(key, hook.call) for key, hook in (module._pre_hooks or {}).items()]
+    return [(k, h) for k, h in found if isinstance(h, BasePruningMethod) and name in (None, h._tensor_name)]
+
+
+class PruningContainer(BasePruningMethod):
+    """Several methods for one parameter; the last one prunes what the others have left."""
+
+    def __init__(self, *args: BasePruningMethod) -> None:
+        self._pruning_methods: tuple[Any, ...] = ()
+        if len(args) == 1:
+            self._tensor_name = args[0]._tensor_name
+        for method in args:
+            self.add_pruning_method(method)
+
+    def add_pruning_method(self, method: Any) -> None:
+        """Add one. Raises TypeError for what is none, ValueError for one of another parameter."""
+        if not isinstance(method, BasePruningMethod) and method is not None:
+            raise TypeError(f"{type(method)} is not a BasePruningMethod subclass")
+        if method is not None and self._tensor_name != method._tensor_name:
+            raise InvalidValue(
+                f"Can only add pruning methods acting on the parameter named '{self._tensor_name}' to "
+                f"PruningContainer {self}. Found '{method._tensor_name}'"
+            )
+        self._pruning_methods += (method,)
+
+    def __len__(self) -> int:
+        return len(self._pruning_methods)
+
+    def __iter__(self) -> Iterator[BasePruningMethod]:
+        return iter(self._pruning_methods)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._pruning_methods[index]
+
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
+        """The mask of the last method, which sees only what the mask before leaves."""
+        method: Any = self._pruning_methods[-1]
+        mask = default_mask
+        where: Any
+        if method.PRUNING_TYPE == "unstructured":
+            where = mask == 1
+        elif method.PRUNING_TYPE == "structured":
+            if not hasattr(method, "dim"):
+                raise AttributeError(
+                    'Pruning methods of PRUNING_TYPE "structured" need to have the attribute `dim` defined.'
+                )
+            dim = method.dim + t.dim() if method.dim < 0 else method.dim
+            if dim < 0:
+                raise IndexOutOfRange(f"Index is out of bounds for tensor with dimensions {t.dim()}")
+            kept = mask.sum([d for d in range(t.dim()) if d != dim]) != 0
+            where = tuple([kept if d == dim else slice(None) for d in range(t.dim())])
+        elif method.PRUNING_TYPE == "global":
+            where = tuple([slice(None)] * t.dim())
+        else:
+            raise InvalidValue(f"Unrecognized PRUNING_TYPE {method.PRUNING_TYPE}")
+        combined = mask.to(t.dtype).clone()
+        combined[where] = method.compute_mask(t[where], mask[where]).to(combined.dtype)
+        return combined
+
+
+class Identity(BasePruningMethod):
+    """Prunes nothing, but has the parameter kept with a mask."""
+
+    PRUNING_TYPE = "unstructured"
+
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
+        """The mask as it was."""
+        return default_mask
+
+
+class _ByAmount(BasePruningMethod):
+    """A method that prunes ``amount`` elements or channels: a number of them, or a share."""
+
+    amount: Any
+
+    def __init__(self, amount: Any) -> None:
+        if not isinstance(amount, numbers.Real):
+            raise TypeError(f"Invalid type for amount: {amount}. Must be int or float.")
+        if (isinstance(amount, numbers.Integral) and amount < 0) or (
+            not isinstance(amount, numbers.Integral) and not 0.0 <= float(amount) <= 1.0
+        ):
+            raise InvalidValue(
+                f"amount={amount} should either be a float in the range [0, 1] or a non-negative integer"
+            )
+        self.amount = amount
+
+    def _count(self, size: int) -> int:
+        """How many of ``size`` are pruned."""
+        count = int(self.amount) if isinstance(self.amount, numbers.Integral) else round(self.amount * size)
+        if isinstance(self.amount, numbers.Integral) and count > size:
+            raise InvalidValue(f"amount={count} should be smaller than the number of parameters to prune={size}")
+        return count
+
+
+def _without(mask: Tensor, places: Tensor) -> Tensor:
+    """A mask that is zero at places of its flattened form too."""
+    flat = mask.reshape(-1).index_fill(0, places, 0)
+    return flat.reshape(tuple(mask.shape))
+
+
+class RandomUnstructured(_ByAmount):
+    """Prunes elements at random."""
+
+    PRUNING_TYPE = "unstructured"
+
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
+        """The mask with as many zeros more."""
+        count = self._count(t.numel())
+        return _without(default_mask, functions.rand_like(t).reshape(-1).topk(count)[1]) if count else default_mask
+
+
+class L1Unstructured(_ByAmount):
+    """Prunes the elements of the least magnitude."""
+
+    PRUNING_TYPE = "unstructured"
+
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
+        """The mask with as many zeros more."""
+        count = self._count(t.numel())
+        return _without(default_mask, t.abs().reshape(-1).topk(count, largest=False)[1]) if count else default_mask
+
+    @classmethod
+    def apply(cls, module: Any, name: str, amount: float, importance_scores: Any = None) -> Any:  # type: ignore[override]
+        """Prune a module's parameter."""
+        return super().apply(module, name, amount=amount, importance_scores=importance_scores)
+
+
+class _Structured(_ByAmount):
+    """Prunes whole channels along ``dim``."""
+
+    PRUNING_TYPE = "structured"
+    dim: int
+
+    def _kept(self, t: Tensor, count: int) -> Tensor:
+        """The indices of the channels that stay."""
+        raise NotImplementedError
+
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
+        """The mask with as many channels of zeros more."""
+        if t.dim() <= 1:
+            raise InvalidValue(
+                "Structured pruning can only be applied to multidimensional tensors. Found tensor of shape "
+                f"{t.shape} with {t.dim()} dims"
+            )
+        if self.dim >= t.dim():
+            raise IndexOutOfRange(f"Invalid index {self.dim} for tensor of size {t.shape}")
+        size = t.shape[self.dim]
+        count = self._count(size)
+        if not count:
+            return default_mask
+        mask = functions.zeros_like(t).index_fill(self.dim, self._kept(t, size - count), 1)
+        masked: Tensor = mask * default_mask.to(mask.dtype)
+        return masked
+
+
+class RandomStructured(_Structured):
+    """Prunes channels at random."""
+
+    def __init__(self, amount: float, dim: int = -1) -> None:
+        super().__init__(amount)
+        self.dim = dim
+
+    def _kept(self, t: Tensor, count: int) -> Tensor:
+        kept: Tensor = functions.randperm(t.shape[self.dim])[:count]
+        return kept
+
+
+class LnStructured(_Structured):
+    """Prunes the channels of the least norm, of order ``n``."""
+
+    def __init__(self, amount: float, n: Any, dim: int = -1) -> None:
+        super().__init__(amount)
+        self.n, self.dim = n, dim
+
+    def _kept(self, t: Tensor, count: int) -> Tensor:
+        others = [d for d in range(t.dim()) if d != self.dim % t.dim()]
+        norms = t.norm(p=self.n, dim=others)
+        kept: Tensor = norms.topk(count)[1]
+        return kept
+
+    @classmethod
+    def apply(  # type: ignore[override]
+        cls, module: Any, name: str, amount: float, n: Any, dim: int, importance_scores: Any = None
+    ) -> Any:
+        """Prune a module's parameter."""
+        return super().apply(module, name, amount=amount, n=n, dim=dim, importance_scores=importance_scores)
+
+
+class CustomFromMask(BasePruningMethod):
+    """Prunes by a mask."""
+
+    PRUNING_TYPE = "global"
+
+    def __init__(self, mask: Tensor) -> None:
+        self.mask = mask
+
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
+        """Both masks together."""
+        if tuple(default_mask.shape) != tuple(self.mask.shape):
+            raise InvalidChoice(f"default_mask shape {default_mask.shape} must match self.mask shape {self.mask.shape}")
+        return default_mask * self.mask.to(default_mask.dtype)
+
+
+def identity(module: Any, name: str) -> Any:
+    """Have a parameter kept with a mask of ones."""
+    Identity.apply(module, name)
+    return module
+
+
+def random_unstructured(module: Any, name: str, amount: float) -> Any:
+    """Prune ``amount`` elements, or this share of them, at random."""
+    RandomUnstructured.apply(module, name, amount=amount)
+    return module
+
+
+def l1_unstructured(module: Any, name: str, amount: float, importance_scores: Tensor | None = None) -> Any:
+    """Prune the ``amount`` elements, or this share of them, of the least magnitude."""
+    L1Unstructured.apply(module, name, amount=amount, importance_scores=importance_scores)
+    return module
+
+
+def random_structured(module: Any, name: str, amount: float, dim: int) -> Any:
+    """Prune ``amount`` channels along ``dim``, or this share of them, at random."""
+    RandomStructured.apply(module, name, amount=amount, dim=dim)
+    return module
+
+
+def ln_structured(
+    module: Any, name: str, amount: float, n: Any, dim: int, importance_scores: Tensor | None = None
+) -> Any:
+    """Prune the ``amount`` channels along ``dim``, or this share of them, of the least norm of order ``n``."""
+    LnStructured.apply(module, name, amount=amount, n=n, dim=dim, importance_scores=importance_scores)
+    return module
+
+
+def global_unstructured(
+    parameters: Any, pruning_method: type[BasePruningMethod], importance_scores: Any = None, **kwargs: Any
+) -> None:
+    """Prune several parameters, pairs of modules and names, as if they were one."""
+    if not isinstance(parameters, Iterable):
+        raise TypeError("global_unstructured(): parameters is not an Iterable")
+    parameters = list(parameters)
+    scores = {} if importance_scores is None else importance_scores
+    if not isinstance(scores, dict):
+        raise TypeError("global_unstructured(): importance_scores must be of type dict")
+    container, method = PruningContainer(), pruning_method(**kwargs)
+    container._tensor_name = method._tensor_name = "temp"
+    if method.PRUNING_TYPE != "unstructured":
+        raise TypeError(
+            f'Only "unstructured" PRUNING_TYPE supported for the `pruning_method`. Found method {pruning_method} of '
+            f"type {method.PRUNING_TYPE}"
+        )
+    container.add_pruning_method(method)
+    values = [(module, name, getattr(module, name).detach()) for module, name in parameters]
+    importance = parameters_to_vector([scores.get((module, name), value) for module, name, value in values])
+    before = parameters_to_vector(
+        [getattr(module, f"{name}_mask", functions.ones_like(value)) for module, name, value in values]
+    )
+    mask = container.compute_mask(importance, before)
+    start = 0
+    for module, name, value in values:
+        part = mask[start : start + value.numel()].reshape(tuple(value.shape))
+        custom_from_mask(module, name, part)
+        start += value.numel()
+
+
+def custom_from_mask(module: Any, name: str, mask: Tensor) -> Any:
+    """Prune a parameter by a mask."""
+    CustomFromMask.apply(module, name, mask=mask)
+    return module
+
+
+def remove(module: Any, name: str) -> Any:
+    """Make a pruned parameter an ordinary one, with zeros where it was pruned. Raises ValueError if it is not."""
+    for key, hook in _hooks_of(module, name):
+        hook.remove(module)
+        del module._pre_hooks[key]
+        return module
+    raise InvalidValue(f"Parameter '{name}' of module {module} has to be pruned before pruning can be removed")
+
+
+def is_pruned(module: Module) -> bool:
+    """Whether a parameter of the module, or of one below it, is pruned."""
+    return any(_hooks_of(part) for part in module.modules())

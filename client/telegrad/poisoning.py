@@ -1,0 +1,212 @@
+"""What a failed instruction poisons: the later instructions that depend on it, through values, memory or gradients.
+
+No instruction recorded after it has run. Those that depend on nothing poisoned are sent again, in their order; the
+others never run, and their effects on the shadow graph are undone.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from telegrad_engine.in_place import Changeable
+from telegrad_engine.program import Instruction
+from telegrad_engine.registry import CATALOGUE
+
+from .effects import Received, effect_of
+from .lines import Line
+
+ALIASES = frozenset({"detach", "alias"})
+"""The verbs whose output shares its input's memory."""
+HARMLESS = ALIASES | {
+    "tensor", "clone", "grad_of", "set_grad", "zero_grad", "requires_grad_", "retain_grad", "detach_", "refresh",
+    "manual_seed", "set_rng_state", "get_rng_state", "set_default_dtype", "register_function", "remove_function",
+    "apply", "backward", "grad", "optim_step", "define", "undefine", "free", "fetch",
+}  # fmt: skip
+"""The verbs whose dependencies are known here. After another one nothing runs."""
+ONCE = frozenset({"fetch", "free"})
+"""The verbs that are not sent again: nobody waits for the values, and the next program frees what died."""
+
+
+class Outcome(NamedTuple):
+    """What becomes of a failed instruction and those after it, by index."""
+
+    poisoned: list[int]
+    spared: list[int]
+    unfinished: list[Any]
+    """The tensors whose gradients a failed pass may have left unfinished."""
+
+
+def poisoned_by(
+    recorder: object,
+    program: Sequence[Instruction],
+    lines: Sequence[Line | None],
+    index: int,
+    only: bool,
+    dead: Iterable[str],
+) -> Outcome:
+    """What becomes of a recorder's program if this instruction failed, and only it if ``only``; else nothing runs.
+
+    ``dead`` names tensors that nobody has a handle on.
+    """
+    rest = range(index, len(program))
+    if not only:
+        return Outcome([i for i in rest if program[i].op not in ONCE], [], [])
+    spread = _Spread(recorder, program[:index])
+    poisoned, spared = [], []
+    for i in rest:
+        instruction = program[i]
+        if instruction.op in ONCE:
+            continue
+        if i == index or spread.reaches(instruction):
+            poisoned.append(i)
+            spread.add(instruction, lines[i])
+        else:
+            spared.append(i)
+            spread.pass_by(instruction)
+    unneeded = _unneeded(program, spared, {*dead, *_names([x.inputs for x in program[index:] if x.op == "free"])})
+    poisoned, spared = sorted([*poisoned, *unneeded]), [i for i in spared if i not in unneeded]
+    failed = effect_of(lines[index])
+    unfinished = [tensor for tensor, had in failed.tensors if not had] if isinstance(failed, Received) else []
+    return Outcome(poisoned, spared, unfinished)
+
+
+def _unneeded(program: Sequence[Instruction], spared: Sequence[int], dead: set[str]) -> set[int]:
+    """The instructions whose results nobody can use: all that they could do is raise a statement's second error."""
+    used: set[str] = set()
+    found = set()
+    for i in reversed(spared):
+        op = CATALOGUE.ops.get(program[i].op)
+        outputs = program[i].outputs
+        if op is not None and not op.random and dead.issuperset(outputs) and used.isdisjoint(outputs):
+            found.add(i)
+        else:
+            used.update(_names(program[i].inputs))
+    return found
+
+
+def undo(program: Sequence[Instruction], lines: Sequence[Line | None], outcome: Outcome) -> None:
+    """Restore the shadow graph to what it would be without the poisoned instructions."""
+    had: dict[str, bool] = {}
+    leaves: dict[str, Any] = {}
+    for i in reversed(outcome.poisoned):
+        effect = effect_of(lines[i])
+        if effect is not None:
+            effect.undo()
+        if isinstance(effect, Received):
+            for tensor, before in effect.tensors:
+                leaves[tensor._id], had[tensor._id] = tensor, before
+    for i in outcome.spared:
+        op, effect = program[i].op, effect_of(lines[i])
+        if isinstance(effect, Received):
+            had.update((tensor._id, True) for tensor, _ in effect.tensors if tensor._id in had)
+        elif op in ("set_grad", "zero_grad") and not program[i].attrs:
+            given = op == "set_grad" and program[i].inputs[1] is not None
+            had.update((name, given) for name in _names(program[i].inputs) if name in had)
+    lost = {name for i in outcome.poisoned for name in program[i].outputs}
+    for name, tensor in leaves.items():
+        if not had[name] or (tensor._grad is not None and tensor._grad._id in lost):
+            tensor._grad, tensor._has_grad, tensor._grad_history = None, had[name], None
+
+
+class _Spread:
+    """What is poisoned so far."""
+
+    def __init__(self, recorder: object, before: Sequence[Instruction]) -> None:
+        self._recorder = recorder
+        self._lost: set[str] = set()
+        """Tensors that never came to be."""
+        self._memory: set[object] = set()
+        """Memory that was to be changed by what never ran; None is memory of which no handle is left."""
+        self._gradients: set[str] | None = set()
+        """Tensors whose gradients were to be; None for all."""
+        self._all = False
+        self._owners: dict[str, object] = {}
+        """Where the memory of tensors is, if they were made here."""
+        for instruction in before:
+            self._note(instruction)
+
+    def reaches(self, instruction: Instruction) -> bool:
+        """Whether an instruction depends on what is poisoned."""
+        op = instruction.op
+        if self._all or (op not in HARMLESS and not _is_op(op)):
+            self._all = True
+            return True
+        names = list(_names(instruction.inputs))
+        if op in ("set_grad", "zero_grad"):
+            names = names[1:] if op == "set_grad" else []  # it needs no value, but that of the new gradient
+            return any(map(self._is_poisoned, names)) or (
+                bool(instruction.attrs) and self._has_poisoned_gradient(_names(instruction.inputs))
+            )
+        if op in ("grad_of", "optim_step") and self._has_poisoned_gradient(names):
+            return True
+        return any(map(self._is_poisoned, names))
+
+    def add(self, instruction: Instruction, line: Line | None) -> None:
+        """Note that an instruction never runs."""
+        self._note(instruction)
+        op, inputs = instruction.op, instruction.inputs
+        self._lost.update(instruction.outputs)
+        if _is_in_place(op):
+            self._memory.add(self._owner(inputs[0]))
+        elif op == "optim_step":
+            self._memory.update(map(self._owner, _names(inputs)))
+        elif op == "backward":
+            effect = effect_of(line)
+            if not isinstance(effect, Received):
+                self._gradients = None
+            elif self._gradients is not None:
+                self._gradients.update(tensor._id for tensor, _ in effect.tensors)
+
+    def pass_by(self, instruction: Instruction) -> None:
+        """Note that an instruction runs."""
+        self._note(instruction)
+        if instruction.op in ("set_grad", "zero_grad") and self._gradients:
+            cleared = _names(instruction.inputs)
+            self._gradients.difference_update(cleared)
+
+    def _note(self, instruction: Instruction) -> None:
+        op = CATALOGUE.ops.get(instruction.op)
+        shared = instruction.op in ALIASES or (op is not None and op.view)
+        for name in instruction.outputs:
+            self._owners[name] = self._owners.get(instruction.inputs[0], instruction.inputs[0]) if shared else name
+
+    def _owner(self, name: str) -> object:
+        """What stands for a tensor's memory."""
+        source = self._owners.get(name, name)
+        return source if source in self._owners else self._cells.get(name) or self._cells.get(str(source))
+
+    @property
+    def _cells(self) -> dict[str, int]:
+        """The identity of the version counters, which views share, of all tensors with a handle."""
+        found: dict[str, int] | None = vars(self).get("_found")
+        if found is None:
+            own = self._recorder
+            tensors: Any = [x for x in gc.get_objects() if issubclass(type(x), Changeable)]
+            found = self._found = {x._id: id(x._cell) for x in tensors if getattr(x, "_recorder", None) is own}
+        return found
+
+    def _is_poisoned(self, name: str) -> bool:
+        if name in self._lost:
+            return True
+        return bool(self._memory) and (None in self._memory or self._owner(name) in {*self._memory, None})
+
+    def _has_poisoned_gradient(self, names: Any) -> bool:
+        return self._gradients is None or not self._gradients.isdisjoint(names)
+
+
+def _is_op(name: str) -> bool:
+    return name in CATALOGUE.ops or _is_in_place(name)
+
+
+def _is_in_place(name: str) -> bool:
+    return name.endswith("_") and name[:-1] in CATALOGUE.ops
+
+
+def _names(values: Sequence[Any]) -> Iterator[str]:
+    for x in values:
+        if isinstance(x, str):
+            yield x
+        elif isinstance(x, (tuple, list)):
+            yield from _names(x)

@@ -1,0 +1,1 @@
+"""The parts of function transforms: the stack of active transforms, batched tensors, and pullbacks."""

@@ -1,0 +1,459 @@
+"""Tensors with a hidden batch dimension, and the transform that applies ops to them by their batching rules."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple, NoReturn
+
+from telegrad_engine.batching import BatchedCall, Lanes, decomposition_of, finished, looped, rule_of
+from telegrad_engine.errors import DataDependentShape, GradRequired, InvalidOperation
+from telegrad_engine.registry import CATALOGUE, NO_ATTRS, Op
+from telegrad_engine.specs import Spec
+
+from ..tensor import Tensor, functions
+from ..utils._pytree import broadcast_prefix, described, tree_map, tree_structure, tree_unflatten
+from .stack import Transform, active, below, entered
+from .vmap_errors import (
+    BACKWARD,
+    CONTROL_FLOW,
+    ESCAPED,
+    ITEM,
+    NO_STORAGE,
+    RANDOM,
+    REFUSED,
+    REQUIRES_GRAD,
+    RETAIN_GRAD,
+    SAME_MEMORY,
+    SAME_RANDOM,
+    refuse_dynamic_shape,
+    refuse_mask,
+    refuse_to_write,
+)
+
+FILLS = frozenset({"bernoulli.fill", "cauchy", "exponential", "geometric", "log_normal", "normal.fill", "random",
+    "random.between", "uniform"})  # fmt: skip
+"""The random ops that read nothing of the tensor that they fill."""
+EXTENDING = "For more details, please see https://pytorch.org/docs/main/notes/extending.func.html"
+_looping: set[str] = set()
+"""The ops for which a warning was given."""
+
+
+class VmapInfo(NamedTuple):
+    """The first argument of a Function's ``vmap``: the size of the batch, and what random ops do."""
+
+    batch_size: int
+    randomness: str
+
+
+class Batched(Tensor):
+    """A tensor that stands for one sample of ``batch``, whose dimension 0 is the batch of a ``vmap`` level."""
+
+    batch: Tensor
+    level: Level
+    _differs_by_sample = True
+    """As an index, a 0-dim tensor is not one number here."""
+
+    def __new__(cls, value: Tensor, level: Level) -> Batched:
+        """One sample of ``batch``."""
+        tensor = object.__new__(cls)
+        tensor.level = level
+        tensor._show(value)
+        return tensor
+
+    def __init__(self, value: Tensor, level: Level) -> None:
+        pass
+
+    def _show(self, value: Tensor) -> None:
+        self.batch = value
+        self._recorder = value._recorder
+        self._data = Spec(tuple(value._data.shape[1:]), value._data.dtype)
+
+    def __del__(self) -> None:
+        """Free nothing: the session has no tensor for one sample."""
+
+    @property
+    def _id(self) -> str:  # type: ignore[override]
+        raise InvalidOperation(ESCAPED)
+
+    @property
+    def _cell(self) -> list[int]:  # type: ignore[override]
+        return self.batch._cell
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether gradients are computed for this tensor by a transform within the mapped function."""
+        return self.batch.requires_grad
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        self.requires_grad_(value)
+
+    @property
+    def _requires_grad(self) -> bool:  # type: ignore[override]
+        return self.batch._requires_grad
+
+    @property
+    def grad_fn(self) -> Any:
+        """The node that made this tensor's batch, or None."""
+        return self.batch.grad_fn
+
+    @property
+    def grad(self) -> Any:
+        """Always None: gradients inside a mapped function come from ``tg.func.grad``."""
+        return None
+
+    @grad.setter
+    def grad(self, value: Any) -> None:
+        raise InvalidOperation("the grad of a tensor cannot be set inside a mapped function")
+
+    def __repr__(self) -> str:
+        value = "\n".join(f"    {line}" for line in repr(self.batch).splitlines())
+        return f"BatchedTensor(lvl={self.level.number}, bdim=0, value=\n{value}\n)"
+
+    # Conversions that need the value of one sample -------------------------------------------------------
+
+    def _fetch(self) -> NoReturn:
+        raise InvalidOperation(NO_STORAGE)
+
+    def numpy(self) -> NoReturn:
+        """There is no value of one sample: raises InvalidOperation."""
+        raise InvalidOperation(NO_STORAGE)
+
+    def tolist(self) -> NoReturn:
+        """There is no value of one sample: raises InvalidOperation."""
+        raise InvalidOperation(NO_STORAGE)
+
+    def item(self) -> NoReturn:
+        """There is no value of one sample: raises InvalidOperation."""
+        raise InvalidOperation(ITEM)
+
+    def __float__(self) -> NoReturn:
+        raise InvalidOperation(ITEM)
+
+    def __int__(self) -> NoReturn:
+        raise InvalidOperation(ITEM)
+
+    def __index__(self) -> NoReturn:
+        raise InvalidOperation(ITEM)
+
+    def __bool__(self) -> NoReturn:
+        raise InvalidOperation(CONTROL_FLOW)
+
+    def _places_of_true(self) -> NoReturn:
+        refuse_mask(self.level.called)
+
+    # The graph --------------------------------------------------------------------------------
+
+    def detach(self) -> Batched:
+        """The tensor outside the graph."""
+        return Batched(self.batch.detach(), self.level)
+
+    @property
+    def data(self) -> Tensor:
+        """The tensor outside the graph, over the same memory."""
+        return self.detach()
+
+    @data.setter
+    def data(self, value: Tensor) -> None:
+        raise InvalidOperation("the data of a tensor cannot be set inside a mapped function")
+
+    def requires_grad_(self, requires_grad: bool = True) -> NoReturn:
+        """Not inside a mapped function: raises InvalidOperation."""
+        raise InvalidOperation(REQUIRES_GRAD)
+
+    def retain_grad(self) -> NoReturn:
+        """Not inside a mapped function: raises InvalidOperation."""
+        if not self.requires_grad:
+            raise InvalidOperation("can't retain_grad on Tensor that has requires_grad=False")
+        raise InvalidOperation(RETAIN_GRAD)
+
+    def backward(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Not inside a mapped function: raises InvalidOperation."""
+        raise InvalidOperation(BACKWARD)
+
+    def register_hook(self, hook: Any) -> Any:
+        """Call ``hook(grad)`` with the gradient of each sample, once for the batch."""
+
+        def wrapped(grad: Any) -> Any:
+            with entered(self.level):
+                replaced = hook(Batched(grad, self.level))
+            return replaced if replaced is None else self.level.lift(replaced)
+
+        return self.batch.register_hook(wrapped)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        copied: Tensor = self.clone()
+        memo[id(self)] = copied
+        return copied
+
+
+class Level(Transform):
+    """One ``vmap``: the size of its batch, and what random ops do."""
+
+    def __init__(self, size: int, randomness: str) -> None:
+        self.size = size
+        self.randomness = randomness
+        self.number = 1 + sum(isinstance(t, Level) for t in active.stack)
+        self.called: Op | None = None
+        """The op that the user called, while the parts that it consists of are applied."""
+
+    # Tensors ----------------------------------------------------------------------------------
+
+    def owns(self, value: Any) -> bool:
+        """Whether a value is batched by this level."""
+        return type(value) is Batched and value.level is self
+
+    def lanes(self, value: Any) -> Any:
+        """An input in the form that batching rules take: Lanes if this level batches it."""
+        if isinstance(value, tuple):
+            return tuple([self.lanes(v) for v in value])
+        return Lanes(value.batch) if self.owns(value) else value
+
+    def lift(self, tensor: Tensor) -> Tensor:
+        """The batch of a tensor, expanded if it is the same for all samples."""
+        if isinstance(tensor, Batched) and tensor.level is self:
+            return tensor.batch
+        with below(self):
+            expanded: Tensor = functions.expand(functions.unsqueeze(tensor, 0), (self.size, *tensor.shape))
+        return expanded
+
+    # Ops --------------------------------------------------------------------------------------
+
+    def concerns(self, op: Op, inputs: tuple[Any, ...]) -> bool:
+        """Whether this level batches one of the inputs, or the op is random."""
+        if op.random:
+            return True
+        return any(
+            any(map(self.owns, x)) if isinstance(x, tuple) else type(x) is Batched and x.level is self for x in inputs
+        )
+
+    def apply(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Any:
+        """Apply an op to the whole batch by its batching rule."""
+        if op.key in REFUSED:
+            raise InvalidOperation(REFUSED[op.key])
+        if op.composite:
+            return self._compose(op, op.kernel, inputs, attrs)
+        if op.random:
+            return self._draw(op, inputs, attrs)
+        return self._batch(op, inputs, attrs)
+
+    def _compose(self, op: Op, parts: Callable[..., Any], inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:
+        """Apply an op as the ops that it consists of."""
+        outer, self.called = self.called, self.called or op
+        try:
+            return parts(functions, *inputs, **attrs)
+        finally:
+            self.called = outer
+
+    def _batch(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:
+        specs = self._specs(op, inputs, attrs)
+        decomposition = decomposition_of(op)
+        if decomposition is not None:
+            return self._compose(op, decomposition, inputs, {**op.defaults, **attrs})
+        if specs is None:
+            refuse_dynamic_shape(self.called or op)
+        with below(self):
+            call = BatchedCall(functions, self.size, op, tuple([self.lanes(x) for x in inputs]), attrs, specs)
+            rule = rule_of(op)
+            results = NotImplemented if rule is None else rule(call)
+            if results is NotImplemented:
+                _say_that_it_loops((self.called or op).name)
+                results = looped(call, lambda value, i: value.select(0, i))
+            results = finished(call, results)
+        return op.bundle([Batched(result, self) for result in results])
+
+    def _specs(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Sequence[Spec] | None:
+        """What the op returns for one sample, None if that depends on values. Raises what it raises there."""
+        try:
+            specs = op.rule(*[_data(x) for x in inputs], **attrs)
+        except DataDependentShape:
+            return None
+        return specs if isinstance(specs, list) else [specs]
+
+    def _draw(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:
+        """Apply a random op: all samples get the same numbers, or each gets its own."""
+        if self.randomness == "error":
+            raise InvalidOperation(RANDOM)
+        batched = any(map(self.owns, inputs))
+        if self.randomness == "different":
+            return self._batch(op, inputs, attrs)
+        if not batched:
+            with below(self):
+                return functions._apply(op, inputs, attrs)
+        if op.key == "drop":
+            return inputs[0] * self._draw(op, (self._one_like(inputs[0], functions.ones),), attrs)
+        if op.factory or op.key in FILLS:
+            return self._draw(op, (self._one_like(inputs[0], functions.empty),), attrs)
+        raise InvalidOperation(SAME_RANDOM)
+
+    def _one_like(self, tensor: Tensor, make: Callable[..., Any]) -> Any:
+        """A tensor of one sample's shape and dtype that all samples share."""
+        with below(self):
+            return make(tuple(tensor.shape), dtype=tensor.dtype)
+
+    # Functions --------------------------------------------------------------------------------
+
+    def apply_function(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Apply a Function by its ``vmap`` method, or to one sample after another."""
+        if not any(map(self.owns, (*args, *kwargs.values()))):
+            return NotImplemented
+        name, own = function.__name__, function._has_vmap()
+        if own and function.generate_vmap_rule:
+            raise InvalidOperation(
+                f"You tried to vmap over {name}, but it has both generate_vmap_rule=True and an overridden vmap "
+                "staticmethod. Please set generate_vmap_rule=False or delete the overridden vmap staticmethod to avoid "
+                f"ambiguity. {EXTENDING}"
+            )
+        if not own and not function.generate_vmap_rule and not function._has_setup_context():
+            raise InvalidOperation(
+                "In order to use an autograd.Function with functorch transforms (vmap, grad, jvp, jacrev, ...), it "
+                f"must override the setup_context staticmethod. {EXTENDING}"
+            )
+        if not own and not function.generate_vmap_rule:
+            raise InvalidOperation(
+                f"You tried to vmap over {name}, but it does not have vmap support. Please override and implement the "
+                f"vmap staticmethod or set generate_vmap_rule=True. {EXTENDING}"
+            )
+        if function.generate_vmap_rule:
+            return self.loop(name, function.apply, args, kwargs)
+        in_dims = tuple([0 if self.owns(x) else None for x in args])
+        with below(self):
+            found = function.vmap(VmapInfo(self.size, self.randomness), in_dims, *map(self._batch_of, args))
+            if not (isinstance(found, tuple) and len(found) == 2):
+                raise InvalidOperation(
+                    "Expected the vmap staticmethod to have two returns, an output and out_dims with pytree structure "
+                    f"compatible with the output. Got a {type(found)} instead"
+                )
+            return tree_map(self._sample, found[0], self._dims_of(*found))
+
+    def apply_registered(self, name: str, call: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
+        """Apply a registered function to one sample after another."""
+        if not any(map(self.owns, (*args, *kwargs.values()))):
+            return NotImplemented
+        return self.loop(name, call, args, kwargs)
+
+    def _dims_of(self, output: Any, out_dims: Any) -> Any:
+        """Where the batch is in each tensor of a Function's output."""
+        structure = tree_structure(output)
+        try:
+            return tree_unflatten(broadcast_prefix(out_dims, output), structure)
+        except ValueError:
+            raise InvalidOperation(
+                "The autograd.Function's vmap staticmethod returned an incompatible (output, out_dims) tuple. Expected "
+                f"out_dims={out_dims} to be compatible with the structure of `output`. out_dims has structure "
+                f"{described(tree_structure(out_dims))} but output has structure {described(structure)}. {EXTENDING}"
+            ) from None
+
+    def _batch_of(self, value: Any) -> Any:
+        return value.batch if self.owns(value) else value
+
+    def _sample_at(self, value: Any, index: int) -> Any:
+        return value.batch.select(0, index) if self.owns(value) else value
+
+    def _sample(self, value: Any, dim: int | None) -> Any:
+        """One sample of a tensor with the batch at ``dim``; the value itself if all samples share it."""
+        return value if dim is None else Batched(functions.movedim(value, dim, 0) if dim else value, self)
+
+    def loop(self, name: str, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The stacked results of a call for one sample after another."""
+        _say_that_it_loops(name)
+        with below(self):
+            rows = []
+            for i in range(self.size):
+                named = {key: self._sample_at(x, i) for key, x in kwargs.items()}
+                rows.append(call(*[self._sample_at(x, i) for x in args], **named))
+            return tree_map(lambda *samples: Batched(functions.stack(list(samples)), self), *rows)
+
+    # Gradients --------------------------------------------------------------------------------
+
+    def grad(self, grad: Any, outputs: Any, inputs: Any, grad_outputs: Any, options: Mapping[str, Any]) -> Any:
+        """``autograd.grad`` of a graph that all samples share, for gradients of each: a row a sample."""
+        seeds = (
+            [] if grad_outputs is None else [grad_outputs] if isinstance(grad_outputs, Tensor) else list(grad_outputs)
+        )
+        if any(map(self.owns, outputs)) or any(map(self.owns, inputs)):
+            raise GradRequired("element 0 of tensors does not require grad and does not have a grad_fn")
+        if not any(map(self.owns, seeds)):
+            return NotImplemented
+        rows = [None if seed is None else self.lift(seed) for seed in seeds]
+        with below(self):
+            lead: tuple[int, ...] = (self.size,)
+            if options["is_grads_batched"]:
+                lead = (self.size, next(r.shape[1] for r in rows if r is not None))
+                rows = [None if r is None else r.flatten(0, 1) for r in rows]
+            found = grad(outputs, inputs, rows, **{**options, "is_grads_batched": True})
+            found = [None if f is None else f.reshape((*lead, *f.shape[1:])) for f in found]
+        return tuple([None if f is None else Batched(f, self) for f in found])
+
+    # In place ---------------------------------------------------------------------------------
+
+    def apply_inplace(self, tensor: Any, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Any:
+        """Write an op's result over the whole batch of ``tensor``."""
+        if not self.owns(tensor):
+            if not any(self.owns(x) or (isinstance(x, tuple) and any(map(self.owns, x))) for x in inputs):
+                if self.randomness != "same":
+                    raise InvalidOperation(RANDOM if self.randomness == "error" else SAME_MEMORY)
+                with below(self):
+                    return tensor._inplace(op, inputs, attrs)
+            refuse_to_write(op, self.called or op, tuple(tensor.shape), self.size, self.number)
+        if op.view:
+            with below(self):
+                tensor._show(self.apply(op, inputs, attrs).batch)
+            return tensor
+        result = self.apply(op, inputs, attrs)
+        tensor._check_result(result._data, attrs)
+        with below(self):
+            value = self.lift(result)
+            tensor.batch._inplace(CATALOGUE.get("copy"), (tensor.batch, value))
+        return tensor
+
+
+def _data(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple([_data(v) for v in value])
+    return value._data if hasattr(value, "_data") else value
+
+
+def _say_that_it_loops(name: str) -> None:
+    if name not in _looping:
+        _looping.add(name)
+        warnings.warn(
+            f"vmap has no batching rule for {name}: it is applied to one sample after another, which is slow for "
+            "large batches.",
+            UserWarning,
+            stacklevel=2,
+        )
+
+
+# Levels as a whole -------------------------------------------------------------------------------
+
+
+def levels() -> tuple[Level, ...]:
+    """The levels that are active, from the outermost to the innermost."""
+    return tuple([t for t in active.stack if isinstance(t, Level)])
+
+
+def unwrapped(tensor: Tensor, within: Sequence[Level]) -> Tensor:
+    """The batch of a tensor over all of these levels, which become its first dimensions in their order."""
+    for level in reversed(within):
+        tensor = level.lift(tensor)
+    return tensor
+
+
+def wrapped(tensor: Tensor, within: Sequence[Level]) -> Tensor:
+    """One sample of a tensor whose first dimensions are the batches of these levels."""
+    for level in within:
+        tensor = Batched(tensor, level)
+    return tensor
+
+
+@contextmanager
+def outside(within: Sequence[Level]) -> Iterator[None]:
+    """Within, ops see none of these levels, which are the innermost that are active."""
+    if not within:
+        yield
+        return
+    with below(within[0]):
+        yield

@@ -1,0 +1,240 @@
+"""A transformed function's graph, from new tensors in place of its arguments to its outputs, and its derivatives."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from telegrad_engine.dtypes import FLOATING
+from telegrad_engine.errors import DTypeMismatch, InvalidOperation, InvalidValue
+from telegrad_engine.graph import walk
+from telegrad_engine.modes import set_grad_enabled, state
+from telegrad_engine.tracked import ONLY_FLOATING
+
+from ..autograd.differentiation import grad
+from ..tensor import Tensor, functions
+from .batched_tensor import Batched, Level, levels, outside, unwrapped, wrapped
+
+
+class Arguments:
+    """New tensors in place of a function's arguments, so that only their uses in the function are differentiated.
+
+    They cover all active levels of ``vmap``. The gradients of one sample are independent of the others, so an argument
+    that all samples share is expanded. Raises ValueError for what is not a tensor, RuntimeError for other dtypes than
+    floating ones.
+    """
+
+    def __init__(self, tensors: Sequence[Any]) -> None:
+        for tensor in tensors:
+            if not isinstance(tensor, Tensor):
+                raise InvalidValue(f"Thing passed to transform API must be Tensor, got {type(tensor)}")
+            if tensor._data.dtype not in FLOATING:
+                raise DTypeMismatch(ONLY_FLOATING)
+        self.levels = levels()
+        self.recording = state.grad_enabled
+        """Whether what is computed from these arguments has a history outside of the transform."""
+        raws = [unwrapped(t, self.levels) for t in tensors]
+        with outside(self.levels):
+            self.raws = [self._anew(raw) for raw in raws]
+        self.connected = any(t.requires_grad for t in raws) and self.recording
+        self.tensors = [wrapped(raw, self.levels) for raw in self.raws]
+
+    def _anew(self, raw: Tensor) -> Tensor:
+        if raw.requires_grad and self.recording:
+            viewed: Tensor = raw.view(tuple(raw.shape))
+            return viewed
+        return raw.detach().requires_grad_()
+
+
+class Outputs:
+    """The results of a function of :class:`Arguments`, to be differentiated with respect to them."""
+
+    def __init__(self, arguments: Arguments, tensors: Sequence[Tensor]) -> None:
+        self.arguments = arguments
+        self.tensors = tensors
+        self.raws = [unwrapped(t, arguments.levels) for t in tensors]
+        self.connected = arguments.connected or (arguments.recording and self._uses_others())
+
+    def _uses_others(self) -> bool:
+        """Whether a gradient depends on tensors that require grad besides the arguments."""
+        own = {id(raw) for raw in self.arguments.raws}
+        nodes = [raw.grad_fn for raw in self.raws if raw.grad_fn is not None]
+        return any(
+            leaf is not None and leaf.is_sink and id(leaf) not in own for node in walk(*nodes) for leaf in node.next
+        )
+
+    def outward(self, value: Any) -> Any:
+        """A result as the transform returns it: with a history only if the history leads outside of the function."""
+        if not isinstance(value, Tensor):
+            raise InvalidOperation(f"Expected tensors, got unsupported type {type(value)}")
+        return value if self.connected or not value.requires_grad else value.detach()
+
+    def pull(self, cotangents: Sequence[Any] | None, retain: bool, create: bool = False) -> list[Tensor]:
+        """The gradients of the arguments, each zeros if it was not used.
+
+        ``cotangents`` are those of the outputs, one each; they may be batched by levels that were entered since.
+        """
+        own, arguments = self.arguments.levels, self.arguments
+        now = levels()
+        rows = tuple([level for level in now if level not in own and _is_batched(cotangents, level)])
+        seeds = None if cotangents is None else [unwrapped(c, (*own, *rows)) for c in cotangents]
+        create = create or self._needs_history(seeds)
+        with outside(now), set_grad_enabled(create):
+            if seeds is not None and rows:
+                seeds = [self._rows_in_front(seed, len(own), len(rows)) for seed in seeds]
+            chosen = [i for i, raw in enumerate(self.raws) if raw.requires_grad]
+            found: Sequence[Any] = [None] * len(arguments.raws)
+            if chosen:
+                roots = [self.raws[i] for i in chosen]
+                grads = [functions.ones_like(r) for r in roots] if seeds is None else [seeds[i] for i in chosen]
+                found = grad(
+                    roots,
+                    arguments.raws,
+                    grads,
+                    retain_graph=retain or create,
+                    create_graph=create,
+                    allow_unused=True,
+                    is_grads_batched=bool(rows),
+                )
+            whole = [
+                self._rows_behind(g, raw, own, rows) if g is not None else functions.zeros_like(raw.detach())
+                for g, raw in zip(found, arguments.raws, strict=True)
+            ]
+        return [wrapped(w, (*own, *rows) if g is not None else own) for w, g in zip(whole, found, strict=True)]
+
+    def _needs_history(self, seeds: Sequence[Tensor] | None) -> bool:
+        return state.grad_enabled and (self.connected or any(seed.requires_grad for seed in seeds or ()))
+
+    def _rows_in_front(self, seed: Tensor, own: int, rows: int) -> Tensor:
+        """A seed (own levels, rows, …) with all rows as one first dimension."""
+        ndim = seed.dim()
+        order = (*range(own, own + rows), *range(own), *range(own + rows, ndim))
+        turned: Tensor = seed.permute(order)
+        return turned.flatten(0, rows - 1)
+
+    def _rows_behind(self, gradient: Tensor, raw: Tensor, own: Sequence[Level], rows: Sequence[Level]) -> Tensor:
+        """A gradient with rows in front as (own levels, rows, …)."""
+        if not rows:
+            return gradient
+        split = gradient.reshape((*[level.size for level in rows], *raw.shape))
+        n, m = len(rows), len(own)
+        turned: Tensor = split.permute((*range(n, n + m), *range(n), *range(n + m, split.dim())))
+        return turned
+
+    def pull_basis(self, index: int, chunk: int | None, create: bool = False) -> list[Tensor]:
+        """For each argument the gradients of every element of one output, as rows (elements, *argument.shape)."""
+        raw, own = self.raws[index], len(self.arguments.levels)
+        shape = tuple(self.tensors[index].shape)
+        count = math.prod(shape)
+        create = create or self._needs_history(None)
+        with outside(levels()), set_grad_enabled(create):
+            if not raw.requires_grad or not count:
+                blocks = [functions.new_zeros(r.detach(), (count, *r.shape)) for r in self.arguments.raws]
+            else:
+                blocks = self._basis_rows(raw, own, shape, count, chunk or count, create)
+            moved = [b.permute((*range(1, own + 1), 0, *range(own + 1, b.dim()))) if own else b for b in blocks]
+        return [wrapped(b, self.arguments.levels) for b in moved]
+
+    def _basis_rows(
+        self, raw: Tensor, own: int, shape: tuple[int, ...], count: int, chunk: int, create: bool
+    ) -> list[Any]:
+        arguments = self.arguments.raws
+        options = {"retain_graph": True, "create_graph": create, "allow_unused": True}
+        if count == 1:
+            found = grad([raw], arguments, [functions.ones_like(raw)], **options)
+            return [
+                functions.zeros_like(r.detach()).unsqueeze(0) if g is None else g.unsqueeze(0)
+                for g, r in zip(found, arguments, strict=True)
+            ]
+        parts: list[list[Any]] = []
+        for start in range(0, count, chunk):
+            some = min(chunk, count - start)
+            eye = functions.eye(count, dtype=raw.dtype).narrow(0, start, some)
+            basis = eye.reshape((some, *(1,) * own, *shape)).expand((some, *raw.shape))
+            found = grad([raw], arguments, [basis], is_grads_batched=True, **options)
+            parts.append(
+                [
+                    functions.new_zeros(r.detach(), (some, *r.shape)) if g is None else g
+                    for g, r in zip(found, arguments, strict=True)
+                ]
+            )
+        return parts[0] if len(parts) == 1 else [functions.cat(list(p)) for p in zip(*parts, strict=True)]
+
+
+def _is_batched(values: Sequence[Any] | None, level: Level) -> bool:
+    return any(_batched_by(v, level) for v in values or ())
+
+
+def _batched_by(value: Any, level: Level) -> bool:
+    while isinstance(value, Batched):
+        if value.level is level:
+            return True
+        value = value.batch
+    return False
+
+
+@contextmanager
+def recorded() -> Iterator[None]:
+    """Within, operations are recorded: a transform differentiates them, whatever is the case outside."""
+    with set_grad_enabled(True):
+        yield
+
+
+class Pullback:
+    """The gradients of outputs as a linear function of their cotangents, to be differentiated by these.
+
+    A product with a Jacobian from the right is the derivative of the product from the left, which is linear: where it
+    is differentiated does not matter.
+    """
+
+    def __init__(self, outputs: Outputs) -> None:
+        self.outputs = outputs
+        within = outputs.arguments.levels
+        with outside(levels()), recorded():
+            self.chosen = chosen = [i for i, raw in enumerate(outputs.raws) if raw.requires_grad]
+            cotangents = [functions.zeros_like(outputs.raws[i].detach()).requires_grad_() for i in chosen]
+            found: Sequence[Any] = [None] * len(outputs.arguments.raws)
+            if chosen:
+                found = grad(
+                    [outputs.raws[i] for i in chosen],
+                    outputs.arguments.raws,
+                    cotangents,
+                    create_graph=True,
+                    allow_unused=True,
+                )
+        self.gradients = found
+        dual = Arguments.__new__(Arguments)
+        dual.levels, dual.recording = within, outputs.arguments.recording
+        dual.raws, dual.connected = cotangents, outputs.connected
+        dual.tensors = [wrapped(raw, within) for raw in cotangents]
+        self.used = [i for i, g in enumerate(found) if g is not None and g.requires_grad]
+        self.graph = Outputs.__new__(Outputs)
+        self.graph.arguments = dual
+        self.graph.raws = [found[i] for i in self.used]
+        self.graph.tensors = [wrapped(found[i], within) for i in self.used]
+        self.graph.connected = outputs.connected
+
+    def push(self, tangents: Sequence[Tensor], retain: bool) -> list[Tensor]:
+        """The outputs' tangents from the arguments'."""
+        pushed = self.graph.pull([tangents[i] for i in self.used], retain) if self.used else []
+        return self._whole(pushed, lambda i: functions.zeros_like(self.outputs.tensors[i].detach()))
+
+    def push_basis(self, index: int) -> list[Tensor] | None:
+        """For each output its derivatives by every element of one argument, as rows; None if it was not used."""
+        if index not in self.used:
+            return None
+        columns = self.graph.pull_basis(self.used.index(index), None)
+        count = columns[0].shape[0]
+
+        def zeros(i: int) -> Any:
+            output = self.outputs.tensors[i].detach()
+            return functions.new_zeros(output, (count, *output.shape))
+
+        return self._whole(columns, zeros)
+
+    def _whole(self, found: Sequence[Tensor], missing: Callable[[int], Tensor]) -> list[Tensor]:
+        """For each output what was found, or what stands for an output that does not depend on the arguments."""
+        known = dict(zip(self.chosen, found, strict=False))
+        return [known[i] if i in known else missing(i) for i in range(len(self.outputs.raws))]

@@ -1,0 +1,122 @@
+"""Selective checkpointing: a policy decides for each op whether its result is saved or computed again.
+
+The policy runs here, while the function is recorded; what it saves is kept in the session.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from telegrad_engine.checkpoint.saved_results import can_save
+from telegrad_engine.errors import InvalidArgument, InvalidValue
+from telegrad_engine.execution import run_composite
+from telegrad_engine.registry import Op
+
+from ..aten import OpOverload, OpOverloadPacket, overload_of
+from ..tensor import Tensor, apply, functions
+from ..transforms.stack import Transform, below
+
+
+class CheckpointPolicy(enum.Enum):
+    """What happens to the result of an op: with SAVE and CPU_OFFLOAD it is saved, with RECOMPUTE computed again.
+
+    MUST and PREFER mean the same here.
+    """
+
+    MUST_SAVE = 0
+    PREFER_SAVE = 1
+    MUST_RECOMPUTE = 2
+    PREFER_RECOMPUTE = 3
+    MUST_CPU_OFFLOAD = 4
+    PREFER_CPU_OFFLOAD = 5
+
+
+RECOMPUTED = (CheckpointPolicy.MUST_RECOMPUTE, CheckpointPolicy.PREFER_RECOMPUTE)
+
+
+class SelectiveCheckpointContext:
+    """The first argument of a policy. ``is_recompute`` is False: a policy is called in the forward pass only."""
+
+    def __init__(self, *, is_recompute: bool, op_output: Any = None) -> None:
+        self.is_recompute = is_recompute
+        self.op_output = op_output
+
+
+class SavingPolicy(nullcontext[None]):
+    """The context that stands for the recomputation; it has the policy."""
+
+    def __init__(self, policy: Callable[..., Any], allow_mutation: bool) -> None:
+        super().__init__()
+        self.policy, self.allow_mutation = policy, allow_mutation
+
+    def saves(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any], result: Any) -> bool:
+        """Whether the policy wants the result of an op saved."""
+        context = SelectiveCheckpointContext(is_recompute=False, op_output=result)
+        decision = self.policy(context, overload_of(op, inputs), *inputs, **attrs)
+        return decision if isinstance(decision, bool) else decision not in RECOMPUTED
+
+
+class Selection(Transform):
+    """Asks the policy about each op of one checkpoint, and marks the results that are to be saved."""
+
+    def __init__(self, policy: SavingPolicy, checkpoint: str) -> None:
+        self._policy = policy
+        self._attrs: dict[str, Any] = {"checkpoint": checkpoint}
+        if policy.allow_mutation:
+            self._attrs["allow_mutation"] = True
+
+    def concerns(self, op: Op, inputs: tuple[Any, ...]) -> bool:
+        """True: the policy is asked about all ops."""
+        return True
+
+    def apply(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:
+        """The op's result, which is marked if the policy saves it."""
+        if op.composite:
+            return run_composite(op, functions, inputs, attrs)
+        with below(self):
+            result = apply(op, inputs, attrs)
+            if self._policy.saves(op, inputs, attrs, result) and can_save(op):
+                outputs: list[Tensor] = list(result) if isinstance(result, tuple) else [result]
+                names = tuple([tensor._id for tensor in outputs])
+                outputs[0]._recorder.emit("save_results", [names], (), self._attrs)
+        return result
+
+    def apply_inplace(self, tensor: Any, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:
+        """Change ``tensor``. In-place ops are always run again."""
+        with below(self):
+            return tensor._inplace(op, inputs, attrs)
+
+
+def create_selective_checkpoint_contexts(
+    policy_fn_or_list: Any, allow_cache_entry_mutation: bool = False
+) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
+    """The contexts for ``checkpoint``'s ``context_fn``: results that the policy saves are not computed again.
+
+    The policy is ``policy(ctx, op, *args, **kwargs)``, which returns a CheckpointPolicy, or a list of ops to save, such
+    as ``telegrad.ops.aten.mm.default``. Views, in-place ops and random draws are computed again in any case. A saved
+    result that is modified in place raises RuntimeError in backward, unless ``allow_cache_entry_mutation``: then it is
+    computed again. Raises ValueError for anything but ops in a list, TypeError for anything but a policy.
+    """
+    if isinstance(policy_fn_or_list, list):
+        for op in policy_fn_or_list:
+            _check_op(op)
+        ops = set(policy_fn_or_list)
+        return nullcontext(), SavingPolicy(lambda ctx, op, *args, **kwargs: op in ops, allow_cache_entry_mutation)
+    if not callable(policy_fn_or_list):
+        raise InvalidArgument("policy_fn_or_list must be either a function or a list of ops.")
+    return nullcontext(), SavingPolicy(policy_fn_or_list, allow_cache_entry_mutation)
+
+
+def _check_op(op: Any) -> None:
+    if isinstance(op, OpOverload):
+        return
+    hint = ""
+    if isinstance(op, OpOverloadPacket):
+        hint = (
+            "Please update the OpOverloadPacket to a specific OpOverload.For example, if you have `torch.ops.aten.mm`, "
+            "change it to `torch.ops.aten.mm.default`."
+        )
+    raise InvalidValue(f"Expected op in `op_list` to be an OpOverload but got: {op} of type {type(op)}. {hint}")

@@ -1,0 +1,14 @@
+"""``telegrad.version``: this package's version. ``cuda``, ``hip`` and ``xpu`` are None: it has no compiled kernels."""
+
+from __future__ import annotations
+
+from .exclusions import attribute_of
+
+__version__ = "0.1.0"
+cuda: str | None = None
+hip: str | None = None
+xpu: str | None = None
+debug = False
+git_version: str | None = None
+
+__getattr__ = attribute_of("version")
