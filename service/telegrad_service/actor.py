@@ -13,7 +13,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from queue import SimpleQueue
+from threading import get_ident
+from time import monotonic
 from typing import Any, NamedTuple, TypeVar
+
+from telegrad_engine.cancellation import CancellationToken, cancelled_by
 
 T = TypeVar("T")
 Work = Callable[[], None]
@@ -32,8 +36,11 @@ class Workers:
         """The mailboxes of idle threads, that of the latest at the end."""
         self._backlog: deque[Work | None] = deque()
         self._count = count
-        for index in range(count):
-            threading.Thread(target=self._work, name=f"telegrad-{index}", daemon=True).start()
+        self._started: dict[int, float] = {}
+        """When each busy thread began what it runs, by the thread's id."""
+        self._threads = [threading.Thread(target=self._work, name=f"telegrad-{i}", daemon=True) for i in range(count)]
+        for thread in self._threads:
+            thread.start()
 
     def put(self, work: Work | None) -> None:
         """Have a free thread run ``work``, which must not raise; None ends it."""
@@ -54,14 +61,27 @@ class Workers:
         """Whether a thread has something to do."""
         return len(self._free) < self._count
 
+    def occupied(self, seconds: float) -> bool:
+        """Whether no thread is free, and each has run the same work for at least so many seconds."""
+        latest = monotonic() - seconds
+        with self._lock:
+            return not self._free and all(started <= latest for started in self._started.values())
+
     def stop(self) -> None:
         """End the threads, each after what it is running."""
         for _ in range(self._count):
             self.put(None)
 
+    def ended(self, seconds: float) -> bool:
+        """Whether all threads have ended after :meth:`stop`, for which each has so many seconds."""
+        for thread in self._threads:
+            thread.join(seconds)
+        return not any(thread.is_alive() for thread in self._threads)
+
     def _work(self) -> None:
         mailbox: SimpleQueue[Work | None] = SimpleQueue()
         while (work := self._next(mailbox)) is not None:
+            self._started[get_ident()] = monotonic()
             work()
             del work  # a waiting thread holds nobody's tensors
 
@@ -75,6 +95,7 @@ class Workers:
 
 class _Call(NamedTuple):
     future: asyncio.Future[Any]
+    token: CancellationToken
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
 
@@ -98,11 +119,14 @@ class Actor:
         """Whether a call runs, or waits for those before it."""
         return self._current is not None
 
-    async def call(self, function: Callable[..., T], *arguments: Any) -> T:
-        """``function(*arguments)``, after all calls before it. A caller that gives up does not stop it."""
+    async def call(self, function: Callable[..., T], *arguments: Any, token: CancellationToken | None = None) -> T:
+        """``function(*arguments)``, after all calls before it. It stops when ``token`` is cancelled.
+
+        A caller that gives up does not stop it.
+        """
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
-        call = _Call(self._loop.create_future(), function, arguments)
+        call = _Call(self._loop.create_future(), token or CancellationToken(), function, arguments)
         with self._lock:
             starts = self._current is None
             if starts:
@@ -114,10 +138,20 @@ class Actor:
         result: T = await call.future
         return result
 
-    def abandon(self, error: Exception) -> None:
-        """Answer all calls with ``error``. The one that runs cannot be stopped, but nobody waits for it."""
+    def cancel(self, reason: str) -> None:
+        """Cancel all calls: the one that runs stops soon, those that wait as soon as it is their turn."""
+        for call in self._calls():
+            call.token.cancel(reason)
+
+    def _calls(self) -> list[_Call]:
+        """The call that runs and those that wait."""
         with self._lock:
-            calls = [*self._mailbox] if self._current is None else [self._current, *self._mailbox]
+            return [*self._mailbox] if self._current is None else [self._current, *self._mailbox]
+
+    def abandon(self, error: Exception) -> None:
+        """Answer all calls with ``error``. The one that runs may not stop, but nobody waits for it."""
+        calls = self._calls()
+        with self._lock:
             self._mailbox.clear()
         for call in calls:
             if not call.future.done():
@@ -129,7 +163,8 @@ class Actor:
             result: Any = None
             error: BaseException | None = None
             try:
-                result = call.function(*call.arguments)
+                with cancelled_by(call.token):
+                    result = call.function(*call.arguments)
             except BaseException as caught:  # it belongs to the caller, whatever it is
                 error = caught
             following = self._next()

@@ -8,6 +8,10 @@ import logging
 from collections.abc import AsyncIterator
 
 from fastapi import FastAPI
+from fastapi.routing import APIRoute
+from fastapi_standalone_docs import StandaloneDocs
+from starlette.middleware.cors import CORSMiddleware
+from starlette.routing import WebSocketRoute
 
 from . import __version__, openapi, problems
 from .autograd import endpoints as autograd
@@ -17,7 +21,9 @@ from .functions import endpoints as functions
 from .graph import endpoints as graph
 from .health import endpoints as health
 from .host import InProcessHost, SessionHost
+from .landing import endpoints as landing
 from .ops import endpoints as ops
+from .origins import OriginCheck
 from .pending import endpoints as pending
 from .profile import endpoints as profile
 from .programs import endpoints as programs
@@ -27,9 +33,12 @@ from .tensors import endpoints as tensors
 
 logger = logging.getLogger(__name__)
 EXPIRY_PERIOD_S = 5.0
+EXPOSED = ("Location", "Retry-After", "Content-Encoding")
+"""Headers of answers that pages of other origins may read, beside those that every page may."""
 # Routes are tried in this order, and a training loop asks for programs alone.
 RESOURCES = (
     programs, sessions, tensors, ops, functions, autograd, pending, graph, profile, compiled, catalogue, health,
+    landing,
 )  # fmt: skip
 ROUTERS = [resource.router for resource in RESOURCES]
 
@@ -43,22 +52,42 @@ def create_app(settings: Settings | None = None, host: SessionHost | None = None
         summary="Gradients over the wire",
         description=openapi.DESCRIPTION,
         openapi_tags=openapi.TAGS,
+        license_info=openapi.LICENSE,
+        servers=openapi.SERVERS,
         redirect_slashes=False,
         lifespan=_lifespan,
     )
     app.state.settings = settings
     app.state.host = host or InProcessHost(settings)
+    app.state.routes = [route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)]
     problems.install(app)
     for router in ROUTERS:
         app.include_router(router)
     openapi.install(app, ROUTERS)
+    _check_origins(app, settings)
+    app.router.routes.append(WebSocketRoute("/{path:path}", problems.refuse_stream))
+    StandaloneDocs(app)  # /docs and /redoc with assets from the package, not from a CDN
     return app
+
+
+def _check_origins(app: FastAPI, settings: Settings) -> None:
+    """Refuse requests of unknown hosts and origins before anything else, and tell browsers which origins may ask."""
+    if settings.cors_origin:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.cors_origin,
+            allow_methods=["*"],
+            allow_headers=["*"],
+            expose_headers=EXPOSED,
+        )
+    app.add_middleware(OriginCheck, hosts=[*settings.allowed_host, settings.host], origins=settings.cors_origin)
 
 
 @contextlib.asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     host: SessionHost = app.state.host
-    period = min(EXPIRY_PERIOD_S, app.state.settings.pending_timeout_s)
+    settings: Settings = app.state.settings
+    period = min(EXPIRY_PERIOD_S, settings.pending_timeout_s, settings.heartbeat_ttl_s)
     expiry = asyncio.create_task(_expire_forever(host, period))
     try:
         yield

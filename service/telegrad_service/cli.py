@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
+import signal
 import sys
+import threading
 import urllib.request
+from contextlib import suppress
 
 from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, CliApp, CliSubCommand, SettingsConfigDict
@@ -16,13 +20,30 @@ from .settings import Address, Settings
 class Serve(Settings):
     """Serve sessions over HTTP, on loopback unless told otherwise."""
 
+    end_with_stdin: bool = Field(
+        default=False, description="stop when standard input ends, for a script that holds the other end of a pipe"
+    )
+
     def cli_cmd(self) -> None:
         """Run the server in the foreground."""
         from .app import create_app
         from .server import serve
 
-        logging.basicConfig(level=self.log_level.upper(), format="%(levelname)s %(name)s: %(message)s")
+        logging.basicConfig(level=self.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        if self.end_with_stdin:
+            threading.Thread(target=_stop_after, args=(sys.stdin.fileno(),), name="stdin", daemon=True).start()
         serve(create_app(self), self, _announce)
+
+
+def _stop_after(descriptor: int) -> None:
+    """Read a file to its end, then stop this process as SIGTERM does.
+
+    Not through ``sys.stdin``: the interpreter aborts if it ends while a thread holds that object's lock.
+    """
+    with suppress(OSError):
+        while os.read(descriptor, 2**16):
+            pass
+    signal.raise_signal(signal.SIGTERM)
 
 
 def _announce(url: str) -> None:
@@ -56,7 +77,11 @@ class Telegrad(BaseSettings):
     """Gradients over the wire."""
 
     model_config = SettingsConfigDict(
-        cli_prog_name="telegrad", cli_kebab_case=True, cli_enforce_required=False, cli_hide_none_type=True
+        cli_prog_name="telegrad",
+        cli_kebab_case=True,
+        cli_enforce_required=False,
+        cli_hide_none_type=True,
+        cli_use_class_docs_for_groups=True,  # each subcommand is listed with its docstring
     )
 
     serve: CliSubCommand[Serve]

@@ -10,6 +10,7 @@ from telegrad_engine.program.compression import Body
 
 from .host import SessionHandle, SessionHost
 from .routing import accepted, body_of
+from .schemas import SESSION_ID
 from .settings import Settings
 
 
@@ -29,7 +30,7 @@ Host = Annotated[SessionHost, Depends(get_host)]
 ServerSettings = Annotated[Settings, Depends(get_settings)]
 
 
-async def get_session(host: Host, session: Annotated[str, Path(description="id of the session")]) -> SessionHandle:
+async def get_session(host: Host, session: Annotated[str, Path(description=SESSION_ID)]) -> SessionHandle:
     """The session that the path names."""
     return host.find(session)
 
@@ -47,5 +48,13 @@ async def get_body(request: Request) -> tuple[Body, str]:
 CurrentSession = Annotated[SessionHandle, Depends(get_session)]
 Accepted = Annotated[str, Depends(get_accepted)]
 RawBody = Annotated[tuple[Body, str], Depends(get_body)]
-Limit = Annotated[int, Query(ge=1, le=1000, description="how many items a page has at most")]
-Cursor = Annotated[str | None, Query(description="`next_cursor` of the page before; none for the first page")]
+Limit = Annotated[int, Query(ge=1, le=1000, description="The most items that a page has.")]
+NumberCursor = Annotated[
+    str | None,
+    Query(
+        description="`next_cursor` of the previous page; absent for the first page.",
+        json_schema_extra={"pattern": "^[0-9]{1,18}$"},
+    ),
+]
+Cursor = Annotated[str | None, Query(description="`next_cursor` of the previous page; absent for the first page.")]
+WithData = Annotated[bool, Query(description="Whether `data` of the tensors in the response is filled.")]

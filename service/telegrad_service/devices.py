@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from typing import NamedTuple
 
 from telegrad_engine.backends import installed
 from telegrad_engine.errors import InvalidOperation, InvalidValue
 
+from .machine import usable_cores
 from .settings import Settings
 
 
@@ -20,7 +20,7 @@ class Device(NamedTuple):
 
 
 # By what is installed: the library of a device is imported with its first session, and says then if it can't run.
-DEVICES = {choice.device: Device(choice.device, choice.library, os.cpu_count() or 1) for choice in installed()}
+DEVICES = {choice.device: Device(choice.device, choice.library, usable_cores()) for choice in installed()}
 
 
 def check_device(name: str) -> Device:

@@ -8,7 +8,8 @@ from .kept import Kept
 
 TEXT, BINARY = 0x81, 0x82
 """The first byte of a message that is one frame."""
-CONTROL = (0x88, 0x89, 0x8A)
+CLOSE = 0x88
+CONTROL = (CLOSE, 0x89, 0x8A)
 """The first byte of a close, a ping, a pong."""
 _MASKED = 0x80
 SHORT = 2**19
@@ -36,6 +37,11 @@ class Arriving:
     def whole(self) -> bool:
         """Whether all of it is here."""
         return self._arrived == self._length
+
+    @property
+    def arrived(self) -> int:
+        """How many of its bytes are here."""
+        return self._arrived
 
     @property
     def message(self) -> memoryview:

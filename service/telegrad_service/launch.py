@@ -1,15 +1,36 @@
-"""A server of one's own for the length of a ``with`` block: for demos, benchmarks, tests and notebooks."""
+"""A server of one's own for the length of a ``with`` block: for demos, benchmarks, tests and notebooks.
+
+The server reads its standard input, a pipe whose other end only this process has. However this process ends, by SIGKILL
+too, the operating system closes that end, and the server stops.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 STOP_S = 15.0
 """Seconds that the server gets to end after SIGTERM."""
+
+
+_pipes: weakref.WeakSet[Any] = weakref.WeakSet()
+"""The standard inputs of the servers that run."""
+
+
+def _leave_pipes_to_parent() -> None:
+    """Close the pipes in a forked child, which may live longer than this process."""
+    for pipe in list(_pipes):
+        pipe.close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_pipes_to_parent)
 
 
 @contextmanager
@@ -17,11 +38,13 @@ def running_server(*flags: str, **settings: object) -> Iterator[str]:
     """Start ``telegrad serve`` on a free loopback port, yield its address, stop it at the end.
 
     ``settings`` are the server's, by name: ``running_server(max_sessions=4)``. Raises RuntimeError with
-    what the server printed if it ends before it listens.
+    what the server printed if it ends before it listens. The server ends with this process, however that ends.
     """
     given = [f"--{name.replace('_', '-')}={value}" for name, value in settings.items()]
     command = [sys.executable, "-m", "telegrad_service.cli", "serve", "--port=0", *given, *flags]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    command.append("--end-with-stdin=true")
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    _pipes.add(process.stdin)
     try:
         yield _address(process)
     finally:
@@ -31,8 +54,9 @@ def running_server(*flags: str, **settings: object) -> Iterator[str]:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-        if process.stdout is not None:
-            process.stdout.close()
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                pipe.close()
 
 
 def _address(process: subprocess.Popen[str]) -> str:

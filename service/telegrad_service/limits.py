@@ -6,18 +6,49 @@ import asyncio
 
 from starlette.requests import ClientDisconnect, Request
 
-from telegrad_engine.errors import MalformedRequest, TooLarge
+from telegrad_engine.accounts import Accounts
+from telegrad_engine.errors import MalformedRequest, ServerBusy, TooLarge
 from telegrad_engine.program import compression
 
 from .encodings import is_coded
 from .media import JSON
 from .settings import Settings
 
+FREE = 2**20
+"""Bytes of a body for which nothing is reserved."""
+STEP = 2**22
+"""Bytes that are reserved at a time."""
 
-async def read_body(request: Request, media_type: str, settings: Settings) -> compression.Body:
+
+class BodyReservation:
+    """The memory that one body or message takes, from its first byte until it is answered."""
+
+    def __init__(self, bodies: Accounts) -> None:
+        self._bodies = bodies
+        self._reserved = 0
+
+    def reserve(self, size: int) -> None:
+        """Reserve memory for a body of so many bytes so far. Raises ServerBusy if there is none left."""
+        if size > self._reserved and size > FREE:
+            more = size - self._reserved + STEP
+            try:
+                self._bodies.reserve(more)
+            except TooLarge:
+                raise ServerBusy("the server has no memory left for another body") from None
+            self._reserved += more
+
+    def release(self) -> None:
+        """Give it back."""
+        self._bodies.release(self._reserved)
+        self._reserved = 0
+
+
+async def read_body(
+    request: Request, media_type: str, settings: Settings, reservation: BodyReservation, packed: bool = False
+) -> compression.Body:
     """The body, counted while it arrives. Raises TooLarge as soon as it is certain to pass the limit.
 
-    One in a zstd frame is unpacked, and the limit holds for what is in it as well.
+    One in a zstd frame is unpacked, and the limit holds for what is in it as well; a ``packed`` one stays as it is.
     """
     limit = settings.max_body_bytes
     if media_type == JSON:
@@ -33,6 +64,7 @@ async def read_body(request: Request, media_type: str, settings: Settings) -> co
             size += len(chunk)
             if size > limit:
                 raise _too_large(limit, media_type)
+            reservation.reserve(size)
             chunks.append(chunk)
     except ClientDisconnect:
         raise MalformedRequest("the client went away before the end of the body") from None
@@ -41,6 +73,10 @@ async def read_body(request: Request, media_type: str, settings: Settings) -> co
     body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
     if not coded:
         return body
+    if packed:
+        request.scope["telegrad.coded"] = True
+        return body
+    reservation.reserve(size + await asyncio.to_thread(compression.size_of, body, limit))
     return await asyncio.to_thread(compression.decompress, body, limit)
 
 

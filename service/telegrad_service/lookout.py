@@ -11,16 +11,12 @@ import select
 from collections.abc import Callable
 from time import perf_counter
 
+from .machine import usable_cores
+
 LOOK_S = 1e-3
 """Seconds to look. For so long nothing else happens on the event loop."""
 
-
-def cores() -> int:
-    """How many this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-POSSIBLE = hasattr(select, "poll") and hasattr(os, "sched_yield") and cores() > 1
+POSSIBLE = hasattr(select, "poll") and hasattr(os, "sched_yield") and usable_cores() > 1
 """Whether this system lets a process look, and has a core for the client, which may be on this machine."""
 
 

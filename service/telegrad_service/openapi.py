@@ -1,7 +1,8 @@
 """The OpenAPI document, and ``python -m telegrad_service.openapi [--check]`` to write or compare it.
 
-FastAPI describes what routes read and answer. How they fail follows from what they are (has a body,
-lives in a session, …) and from the engine's table of errors, so it is filled in here, once.
+FastAPI describes the requests and responses of routes. The rest is added here, once for all routes: errors, which
+follow from a route's properties (has a body, is below a session, …) and from the engine's table of errors; examples of
+responses, which follow from their schemas; and the forms of schemas that client generators support.
 """
 
 from __future__ import annotations
@@ -19,47 +20,57 @@ from pydantic.json_schema import models_json_schema
 
 from telegrad_engine.errors import ERRORS
 
-from . import problems
+from . import json_schema, problems
+from .media import JSON
 from .programs.schemas import Program
 from .routing import Route
+from .settings import Settings
 
 FILE = Path("openapi/openapi.json")
 SCHEMA_REF = "#/components/schemas/{model}"
+LICENSE = {"name": "Apache License 2.0", "identifier": "Apache-2.0"}
+SERVERS = [{"url": "/", "description": "The server that serves this document."}]
+DESCRIBED_BY_FASTAPI = "Successful Response"
 DESCRIPTION = """\
 A server holds sessions of dynamic computation graphs. Create tensors, apply ops, call `backward` and
 read gradients over HTTP; or send many instructions at once as a program.
 
-* A tensor's id is a letter or underscore, then letters, digits and `_ . : -`. You may choose it.
-* Values travel as JSON, as safetensors (`application/vnd.safetensors`) or as npy
-  (`application/x-npy`); `Accept` and `Content-Type` decide. With `Content-Encoding: zstd` a body is a zstd
-  frame; with `Accept-Encoding: zstd` an answer is one, if that is shorter by a tenth.
-* Errors are problem documents (RFC 9457). `type` names the kind of error, `detail` says it in
-  PyTorch's words. After an error the session is as usable as before.
-* A mutation that carries `Telegrad-Sequence: N` (1, 2, 3, …) can be repeated safely: it runs once.
-* Programs also travel over a WebSocket, `/v1/sessions/{session}/stream`, several at a time: docs/stream.md.
+* A tensor's id is a letter or underscore, then letters, digits and `_ . : -`. The client may choose it.
+* Values are JSON, safetensors (`application/vnd.safetensors`) or npy (`application/x-npy`), as `Accept` and
+  `Content-Type` say. With `Content-Encoding: zstd` a request body is a zstd frame; with `Accept-Encoding: zstd` a
+  response body is one, if that is at least a tenth shorter.
+* Errors are problem documents (RFC 9457). `type` names the kind of error; `detail` is PyTorch's text where PyTorch
+  has one. A session stays usable after an error.
+* A mutation with the header `Telegrad-Sequence: N` (1, 2, 3, …) can be repeated safely: it runs once.
+* Programs can also be sent over a WebSocket, `/v1/sessions/{session}/stream`, several at a time: docs/stream.md.
 """
 TAGS = [
     {"name": "sessions", "description": "Each holds tensors, their graph and a random number generator."},
     {"name": "tensors", "description": "Values and their gradients."},
-    {"name": "ops", "description": "One operation a request."},
-    {"name": "functions", "description": "Operations of your own, with a derivative of your own, as data."},
+    {"name": "ops", "description": "One operation per request."},
+    {"name": "functions", "description": "Operations that clients define as data, with their derivatives."},
     {"name": "autograd", "description": "Differentiation."},
-    {"name": "programs", "description": "Many instructions a request."},
-    {"name": "graph", "description": "The computation graph, to look at."},
-    {"name": "profile", "description": "Where the time goes."},
-    {"name": "catalogue", "description": "What the server can do."},
-    {"name": "health", "description": "For whatever watches over the server."},
+    {"name": "programs", "description": "Many instructions per request."},
+    {"name": "graph", "description": "The computation graph as JSON or as a drawing."},
+    {"name": "profile", "description": "How sessions spend their time."},
+    {"name": "catalogue", "description": "The ops, verbs and devices of the server."},
+    {"name": "health", "description": "Liveness and readiness of the server."},
 ]
 MEANINGS = {
-    400: "The request cannot be parsed",
-    404: "There is no such session, tensor, op, gradient or call",
-    406: "It cannot be served as `Accept` asks",
-    409: "It conflicts with what is there: a freed graph, a modified tensor, a taken id, a sequence number",
-    413: "It is larger than the limits allow",
-    415: "The body's media type, or its content coding, is not read here",
-    422: "It is well-formed but wrong: a shape, a dtype, an argument",
-    500: "A fault of the server's own",
-    503: "The server is full or about to stop",
+    400: "The request cannot be parsed.",
+    403: "A web page of another origin may not make this request.",
+    404: "The session, tensor, op, gradient or call does not exist.",
+    406: "The response is not available in a media type that `Accept` allows.",
+    408: "The request did not arrive in time.",
+    409: "The request conflicts with the session: a freed graph, a modified tensor, a taken id, a sequence number.",
+    413: "The request or its result exceeds a limit.",
+    415: "The media type or the content coding of the request body is not supported.",
+    421: "The `Host` header does not name this server.",
+    422: "The request is well-formed but invalid: a shape, a dtype, an argument.",
+    429: "The client has as many sessions as it may have.",
+    431: "The headers exceed a limit.",
+    500: "The server failed.",
+    503: "The server is full or about to stop.",
 }
 
 
@@ -82,6 +93,8 @@ def document(app: FastAPI, routers: Sequence[APIRouter]) -> dict[str, Any]:
         summary=app.summary,
         description=app.description,
         tags=app.openapi_tags,
+        servers=app.servers,
+        license_info=app.license_info,
         routes=app.routes,
     )
     declared = [route for router in routers for route in router.routes]
@@ -96,27 +109,66 @@ def document(app: FastAPI, routers: Sequence[APIRouter]) -> dict[str, Any]:
         [(problems.Problem, "serialization"), (Program, "validation")], ref_template=SCHEMA_REF
     )
     schemas.update(more["$defs"])
+    _bound_by_settings(schemas, app.state.settings)
+    found["security"] = []
     found["components"]["schemas"] = dict(sorted(schemas.items()))
     found["components"]["responses"] = {f"Problem{status}": _problem(status) for status in MEANINGS}
-    return found
+    finished: dict[str, Any] = json_schema.simplified_document(found)
+    for operations in finished["paths"].values():
+        for operation in operations.values():
+            _finish(operation, finished["components"]["schemas"])
+    return finished
+
+
+def _bound_by_settings(schemas: dict[str, Any], settings: Settings) -> None:
+    """Add the bounds that this server's settings give to what a client may ask for."""
+    for schema in schemas.values():
+        for choice in schema.get("properties", {}).get("ttl_s", {}).get("anyOf", ()):
+            if "exclusiveMinimum" in choice:
+                choice["maximum"] = settings.max_session_ttl_s
 
 
 def _complete(operation: dict[str, Any], route: Route) -> None:
-    """Add how the operation fails, and the headers of its answer."""
+    """Sort the operation's parameters; add its errors and the headers of its response."""
+    if parameters := operation.get("parameters"):
+        parameters.sort(key=lambda parameter: _place(parameter, route.path))
     responses = operation["responses"]
     responses.pop("422", None)
     for status in sorted(_statuses(route)):
         responses[str(status)] = {"$ref": f"#/components/responses/Problem{status}"}
     if "201" in responses:
         responses["201"]["headers"] = {
-            "Location": {"description": "where the new resource is", "schema": {"type": "string"}}
+            "Location": {"description": "The address of the new resource.", "schema": {"type": "string"}}
         }
 
 
+def _place(parameter: dict[str, Any], path: str) -> tuple[int, int]:
+    """Where a parameter stands among its operation's: those of the path come first, in the path's order."""
+    kind = ("path", "query", "header").index(parameter["in"])
+    return kind, path.index(f"{{{parameter['name']}}}") if kind == 0 else 0
+
+
+def _finish(operation: dict[str, Any], schemas: dict[str, Any]) -> None:
+    """Add an example to each JSON response; correct what FastAPI says of parameters and bodies."""
+    body = operation.get("requestBody", {})
+    # Null is what an endpoint gets for an absent parameter; for an absent body, some generated clients send it.
+    never_null = [*operation.get("parameters", ()), *(body["content"].values() if body.get("required") else ())]
+    for holder in never_null:
+        holder["schema"] = json_schema.without_null(holder["schema"])
+    for parameter in operation.get("parameters", ()):
+        parameter["schema"].pop("description", None)  # the parameter has it
+    for response in operation["responses"].values():
+        if response.get("description") == DESCRIBED_BY_FASTAPI:
+            response["description"] = "Done." if "content" not in response else "The request succeeded."
+        content = response.get("content", {}).get(JSON)
+        if content is not None:
+            content["example"] = json_schema.example(content["schema"], schemas)
+
+
 def _statuses(route: Route) -> set[int]:
-    statuses = {406, 500}
+    statuses = {400, 403, 421, 431, 500} | ({406} if route.negotiated else set())
     if route.with_body:
-        statuses |= {400, 413, 415, 422}
+        statuses |= {408, 413, 415, 422}
     if route.dependant.query_params or "{session}" in route.path:
         statuses.add(422)
     if "{" in route.path:
@@ -125,6 +177,8 @@ def _statuses(route: Route) -> set[int]:
         statuses.add(409)
     if any(parameter.name == "data" for parameter in route.dependant.query_params):
         statuses.add(413)
+    if route.operation_id == "create_session":
+        statuses.add(429)
     if "{session}" in route.path or route.operation_id in ("create_session", "get_readiness"):
         statuses.add(503)
     return statuses
@@ -145,14 +199,13 @@ def _problem(status: int) -> dict[str, Any]:
         },
     }
     if status in problems.RETRIED:
-        found["headers"] = {"Retry-After": {"description": "seconds to wait", "schema": {"type": "integer"}}}
+        found["headers"] = {"Retry-After": {"description": "Seconds to wait.", "schema": {"type": "integer"}}}
     return found
 
 
 def render() -> str:
     """The document of the app as text."""
     from .app import create_app
-    from .settings import Settings
 
     return json.dumps(create_app(Settings()).openapi(), indent=2, ensure_ascii=False) + "\n"
 

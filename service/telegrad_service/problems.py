@@ -12,9 +12,11 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.websockets import WebSocket
 
 from telegrad_engine.errors import (
     InternalError,
@@ -34,18 +36,18 @@ OWN_FAULT = "the server met an error of its own; it is in the server's log"
 
 
 class Problem(BaseModel):
-    """What went wrong (RFC 9457). ``type`` identifies the kind of error and never changes."""
+    """An error (RFC 9457). ``type`` identifies the kind of error and never changes."""
 
     model_config = ConfigDict(extra="allow")
 
     type: str = Field(examples=["urn:telegrad:problem:shape-mismatch"])
     title: str = Field(examples=["Shapes do not fit"])
     status: int = Field(examples=[422])
-    detail: str = Field(description="what went wrong, in PyTorch's words where it has them")
-    instruction: int | None = Field(description="index of the program's instruction that failed; those before it stand")
-    op: str | None = Field(description="the op or verb that failed")
-    ids: list[str] = Field(description="the tensors that it was given")
-    shapes: dict[str, list[int]] = Field(description="their shapes, by id")
+    detail: str = Field(description="The text; PyTorch's where PyTorch has one.", examples=["Shapes do not fit"])
+    instruction: int | None = Field(description="Index of the instruction that failed; those before it ran.")
+    op: str | None = Field(description="The op or verb that failed.")
+    ids: list[str] = Field(description="The ids of its input tensors.")
+    shapes: dict[str, list[int]] = Field(description="Their shapes, by id.")
 
 
 def content(error: TelegradError) -> dict[str, Any]:
@@ -88,14 +90,31 @@ def from_exception(error: Exception, request: Request) -> tuple[TelegradError, M
         if error.status_code == 404:
             return UnknownResource(f"nothing is served at {path!r}; /docs shows what is"), None
         if error.status_code == 405:
-            return MethodNotAllowed(f"{request.method} is not possible on {path!r}"), error.headers
+            allow = {"allow": _allowed_methods(request)}
+            return MethodNotAllowed(f"{request.method} is not possible on {path!r}"), allow
         if error.status_code < 500:
             return MalformedRequest(str(error.detail)), error.headers
     return InternalError(OWN_FAULT), None
 
 
+def _allowed_methods(request: Request) -> str:
+    """The methods of every route at the request's path: the framework names those of the first alone."""
+    path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
+    routes: Sequence[APIRoute] = request.app.state.routes
+    methods = {method for route in routes if route.path_regex.match(path) for method in route.methods or ()}
+    if not methods or "GET" in methods:  # a page's files are no routes
+        methods |= {"GET", "HEAD"}
+    return ", ".join(sorted(methods))
+
+
 async def _respond(request: Request, error: Exception) -> Response:
     return problem(*from_exception(error, request))
+
+
+async def refuse_stream(websocket: WebSocket) -> None:
+    """The answer to a client that wants a stream where there is none."""
+    path = websocket.url.path
+    await websocket.send_denial_response(problem(UnknownResource(f"no stream is served at {path!r}")))
 
 
 def install(app: FastAPI) -> None:

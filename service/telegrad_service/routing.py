@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import nullcontext
 from typing import Any
 
 from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match
+from starlette.types import Receive, Scope, Send
 
 from telegrad_engine.program import json_codec
 from telegrad_engine.program.compression import Body
 
 from . import encodings, media, problems
-from .limits import read_body
-from .sequence import HEADER, NOT_DONE, checksum, parse_number
+from .disconnection import cancelled_on_disconnect
+from .limits import BodyReservation, read_body
+from .sequence import HEADER, MAX_NUMBER, NOT_DONE, SENDER_HEADER, SENDER_PATTERN, digest_of, parse_number, parse_sender
 
 logger = logging.getLogger(__name__)
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
@@ -28,8 +32,15 @@ SEQUENCE_PARAMETER = {
     "name": HEADER,
     "in": "header",
     "required": False,
-    "description": "number of this mutation, from 1 on; repeated, it is answered from the record",
-    "schema": {"type": "integer", "minimum": 1},
+    "description": "The number of this mutation: 1, 2, 3, … A repeated request is answered from the record.",
+    "schema": {"type": "integer", "minimum": 1, "maximum": MAX_NUMBER},
+}
+SENDER_PARAMETER = {
+    "name": SENDER_HEADER,
+    "in": "header",
+    "required": False,
+    "description": "The sender that the number belongs to: each sender counts its own mutations.",
+    "schema": {"type": "string", "pattern": SENDER_PATTERN},
 }
 
 
@@ -41,11 +52,25 @@ class Route(APIRoute):
         methods = set(options.get("methods") or ["GET"])
         self.with_body = bool(WITH_BODY & methods)
         self.sequenced = "{session}" in path and "GET" not in methods
+        self.negotiated = options.get("status_code") != 204
         if self.sequenced:
             extra = dict(options.get("openapi_extra") or {})
-            extra["parameters"] = [*extra.get("parameters", []), SEQUENCE_PARAMETER]
+            extra["parameters"] = [*extra.get("parameters", []), SEQUENCE_PARAMETER, SENDER_PARAMETER]
             options["openapi_extra"] = extra
         super().__init__(path, endpoint, **options)
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Whether this route serves a request. HEAD is served wherever GET is (RFC 9110, 9.3.2)."""
+        match, child = super().matches(scope)
+        if match is Match.PARTIAL and scope["method"] == "HEAD" and "GET" in (self.methods or ()):
+            match = Match.FULL
+        return match, child
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request; the server leaves out the body of what answers HEAD."""
+        if scope["method"] == "HEAD":
+            scope = {**scope, "method": "GET"}
+        await super().handle(scope, receive, send)
 
     def get_route_handler(self) -> Handler:
         """FastAPI's handler behind ours."""
@@ -53,34 +78,59 @@ class Route(APIRoute):
         if self.media.raw:
             # The hot path takes nothing but the request: FastAPI has no parameters to resolve for it.
             handler = self.endpoint
-        spoken, with_body, sequenced = self.media, self.with_body, self.sequenced
+        spoken, with_body, sequenced, negotiated = self.media, self.with_body, self.sequenced, self.negotiated
+        in_session = "{session}" in self.path
 
         async def handle(request: Request) -> Response:
+            if not with_body:
+                return await respond(request)
+            host = request.app.state.host
+            if in_session:
+                host.find(request.path_params["session"])  # before a byte is read
+            reservation = BodyReservation(host.bodies)
+            try:
+                await _read(request, spoken, reservation)
+                return await respond(request)
+            finally:
+                reservation.release()
+
+        async def respond(request: Request) -> Response:
             headers = request.headers
-            if with_body:
-                await _read(request, spoken)
             accepted = headers.get("accept")
-            if spoken.echo and (accepted is None or accepted == "*/*"):
+            if not negotiated:
+                # Without content there is nothing to negotiate: generated clients accept problem documents alone.
+                request.scope["telegrad.accept"] = None
+            elif spoken.echo and (accepted is None or accepted == "*/*"):
                 request.scope["telegrad.accept"] = request.scope["telegrad.content_type"]
             else:
                 request.scope["telegrad.accept"] = media.accept(accepted, spoken.writes)
-            if sequenced and (number := headers.get(HEADER)) is not None:
-                response = await _once(request, number, handler)
-            else:
-                response = await handler(request)
+            with cancelled_on_disconnect(request) if sequenced else nullcontext():
+                if sequenced and (number := headers.get(HEADER)) is not None:
+                    response = await _once(request, number, handler)
+                else:
+                    if sequenced:
+                        parse_sender(headers.get(SENDER_HEADER))
+                    response = await handler(request)
             return await encodings.encoded(response, headers.get("accept-encoding"))
 
         return handle
 
 
-async def _read(request: Request, spoken: media.Media) -> None:
+async def _read(request: Request, spoken: media.Media, reservation: BodyReservation) -> None:
     """Read the body, and parse it here if it is JSON: FastAPI's own parsing is neither strict nor bounded."""
     settings = request.app.state.settings
     header = request.headers.get("content-type")
     empty = header is None and request.headers.get("content-length", "0") == "0"
     content_type = spoken.reads[0] if empty else media.content_type(header, spoken.reads)
     request.scope["telegrad.content_type"] = content_type
-    body = request.scope["telegrad.body"] = await read_body(request, content_type, settings)
+    body = request.scope["telegrad.body"] = await read_body(
+        request,
+        content_type,
+        settings,
+        reservation,
+        # What is numbered is told apart by what is in it, whatever its coding.
+        packed=spoken.raw and HEADER not in request.headers,
+    )
     if spoken.raw:
         return
     # FastAPI sees JSON that is parsed already, and nothing of a binary body.
@@ -90,7 +140,7 @@ async def _read(request: Request, spoken: media.Media) -> None:
 
 
 async def _once(request: Request, header: str, handler: Callable[[Request], Awaitable[Response]]) -> Response:
-    number = parse_number(header)
+    number, sender = parse_number(header), parse_sender(request.headers.get(SENDER_HEADER))
     handle = request.app.state.host.find(request.path_params["session"])
 
     async def answer() -> Response:
@@ -106,9 +156,9 @@ async def _once(request: Request, header: str, handler: Callable[[Request], Awai
 
     scope = request.scope
     kind = scope.get("telegrad.content_type"), scope["telegrad.accept"]
-    body = checksum(scope.get("telegrad.body", b""))
-    fingerprint = hash((request.method, request.url.path, request.url.query, kind, body))
-    response: Response = await handle.sequence.once(number, fingerprint, answer)
+    asked = repr((request.method, request.url.path, request.url.query, kind)).encode()
+    digest = digest_of(asked) + digest_of(scope.get("telegrad.body", b""))
+    response: Response = await handle.senders.of(sender).once(number, digest, answer)
     return response
 
 

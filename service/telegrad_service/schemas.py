@@ -4,18 +4,37 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, WrapValidator
+from typing_extensions import TypeAliasType
 
 from telegrad_engine import dtypes
 from telegrad_engine.program.instructions import ID_PATTERN
 
-DTypeName = Annotated[str, Field(json_schema_extra={"enum": [d.name for d in dtypes.ALL]})]
+# A type alias is a component of the OpenAPI document, under its name: generated clients have one enumeration for all
+# uses. In Go its values are constants of the whole package, so no two such enumerations may share a value.
+DType = TypeAliasType(
+    "DType",
+    Annotated[
+        str, Field(description="A dtype, by torch's name.", json_schema_extra={"enum": [d.name for d in dtypes.ALL]})
+    ],
+)
 TensorId = Annotated[str, StringConstraints(pattern=ID_PATTERN)]
+# Any JSON but an object. A union of all that it may be says no more, and generated clients would wrap every number.
+NOT_AN_OBJECT: dict[str, Any] = {"not": {"type": "object"}}
 Data = Annotated[
     Any,
-    Field(description='a number, or nested lists of numbers; "NaN", "Infinity" and "-Infinity" are strings'),
+    Field(
+        description='A number or a boolean, or nested lists of them; "NaN", "Infinity" and "-Infinity" are strings.',
+        json_schema_extra=NOT_AN_OBJECT,
+    ),
 ]
-Attrs = Annotated[dict[str, Any], Field(description="attributes by name, as `GET /v1/ops/{op}` describes them")]
+Input = Annotated[Any, Field(json_schema_extra=NOT_AN_OBJECT)]
+SESSION_ID = "The session's id."
+NEXT_CURSOR = "`cursor` of the next page; null on the last page."
+INPUTS = "Tensor ids, numbers, booleans, nulls, and lists of these, in the op's order."
+Attrs = Annotated[dict[str, Any], Field(description="Attributes by name, as `GET /v1/ops/{op}` describes them.")]
+# For what a model describes and the engine checks: the value stays as it came.
+Unchecked = WrapValidator(lambda value, _: value)
 
 
 class Request(BaseModel):
@@ -31,14 +50,16 @@ class Answer(BaseModel):
 
 
 class Tensor(Answer):
-    """A tensor: what it is, and its value where that was asked for."""
+    """A tensor's description, and its value where the request asks for it."""
 
-    id: TensorId = Field(examples=["x"])
-    shape: list[int] = Field(examples=[[2]])
-    dtype: DTypeName = Field(examples=["float32"])
-    device: str = Field(examples=["cpu"])
-    requires_grad: bool
-    is_leaf: bool
-    grad_fn: str | None = Field(description="the operation that made it", examples=["MulBackward0"])
-    version: int = Field(description="how often its memory was modified in place")
-    data: Data | None = Field(description="its value; null where it was not asked for", examples=[[1.0, 2.0]])
+    id: TensorId = Field(description="The tensor's id.", examples=["x"])
+    shape: list[int] = Field(description="The size of each dimension; empty for a scalar.", examples=[[2]])
+    dtype: DType = Field(examples=["float32"])
+    device: str = Field(description="Where the tensor lives.", examples=["cpu"])
+    requires_grad: bool = Field(description="Whether operations on it are recorded.", examples=[True])
+    is_leaf: bool = Field(description="Whether no recorded operation made it.", examples=[True])
+    grad_fn: str | None = Field(
+        description="The operation that made it; null for a leaf.", examples=[None, "MulBackward0"]
+    )
+    version: int = Field(description="How often its memory was modified in place.", examples=[0])
+    data: Data | None = Field(description="Its value; null if the request does not ask for it.", examples=[[1.0, 2.0]])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 import socket
 import sys
 from collections.abc import Callable
@@ -11,32 +13,43 @@ from types import FrameType
 import uvicorn
 from fastapi import FastAPI
 
+from .access_log import AccessLog
+from .connections import ConnectionLimits, LimitedServerState
+from .http_protocol import HttpProtocol
 from .settings import Settings
 from .tuning import tune
 from .websocket import StreamProtocol
 
 CLOSE_S = 5
 """Seconds that connections get to end after the last program did."""
-KEEP_ALIVE_S = 75
-"""Seconds that an idle connection stays open: a person at a prompt thinks for longer than uvicorn's five."""
+ENDING_S = 1.0
+"""Seconds that a computing thread gets to end after the server has closed."""
+TICKS = 5
+"""Of uvicorn's ticks, ten a second, how many pass between two looks for clients that are too slow."""
+QUIET = {"info": "warning", "debug": "warning"}
+"""uvicorn's level where it is not ours: it would log whole session ids, and what is in frames."""
 
 
 class Server(uvicorn.Server):
     """A server that on a signal first drains, then closes; a second signal closes at once."""
 
     def __init__(self, app: FastAPI, settings: Settings, announce: Callable[[str], None]) -> None:
+        limits = ConnectionLimits(settings)
         super().__init__(
             uvicorn.Config(
-                app,
+                AccessLog(app) if settings.log_level in QUIET else app,
                 host=settings.host,
                 port=settings.port,
-                http="httptools",
+                http=HttpProtocol,
                 loop="uvloop" if sys.platform != "win32" else "auto",
-                log_level=settings.log_level,
+                log_level=QUIET.get(settings.log_level, settings.log_level),
                 access_log=False,
                 server_header=False,
                 timeout_graceful_shutdown=CLOSE_S + 1,
-                timeout_keep_alive=KEEP_ALIVE_S,
+                timeout_keep_alive=settings.idle_timeout_s,  # type: ignore[arg-type]  # which it only adds
+                backlog=limits.backlog,
+                proxy_headers=bool(settings.trusted_proxy),
+                forwarded_allow_ips=settings.trusted_proxy,
                 ws=StreamProtocol,
                 ws_max_size=settings.max_body_bytes,
                 ws_per_message_deflate=False,
@@ -46,6 +59,8 @@ class Server(uvicorn.Server):
                 ws_ping_timeout=None,
             )
         )
+        self.server_state = LimitedServerState(limits, app.state.host.bodies)
+        self._limits = limits
         self._host = app.state.host
         self._drain_s = settings.drain_s
         self._announce = announce
@@ -56,6 +71,12 @@ class Server(uvicorn.Server):
         await super().startup(sockets=sockets)  # type: ignore[arg-type]
         if self.started and not self.should_exit:
             self._announce(self.url)
+
+    async def on_tick(self, counter: int) -> bool:
+        """End what is overdue now and then."""
+        if counter % TICKS == 0:
+            self._limits.end_overdue(asyncio.get_running_loop().time())
+        return await super().on_tick(counter)
 
     @property
     def url(self) -> str:
@@ -96,3 +117,8 @@ def serve(app: FastAPI, settings: Settings, announce: Callable[[str], None]) -> 
     """Serve until SIGINT or SIGTERM."""
     tune(settings.blas_threads)
     Server(app, settings, announce).run()
+    if not app.state.host.ended(ENDING_S):
+        # A kernel that nothing interrupts would go on into the end of the interpreter, and crash there.
+        logging.shutdown()
+        sys.stdout.flush()
+        os._exit(0)

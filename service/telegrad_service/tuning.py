@@ -16,6 +16,8 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from telegrad_engine.backends import NUMPY
 from telegrad_engine.backends.pieces import KERNELS
 
+from .machine import usable_cores
+
 MIB = 2**20
 # From glibc's malloc.h.
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
@@ -26,11 +28,16 @@ LARGEST_KEPT = 32 * MIB
 def tune(blas_threads: int) -> None:
     """Keep freed memory for the next program, and bound BLAS and XLA to so many threads (0: all cores but one)."""
     keep_freed_memory()
-    threads = blas_threads or max(1, (os.cpu_count() or 2) - 1)
+    threads = blas_threads or default_blas_threads(usable_cores())
     threadpool_limits(threads, user_api="blas")
     if threads == 1 and any(library.get("architecture") in KERNELS for library in threadpool_info()):
         NUMPY.multiply_in_pieces()
     os.environ.setdefault("PJRT_NPROC", str(threads))  # XLA asks for it where JAX begins
+
+
+def default_blas_threads(cores: int) -> int:
+    """All cores but one, which is left for the event loop and for a client on this machine."""
+    return max(1, cores - 1)
 
 
 def keep_freed_memory() -> None:

@@ -20,14 +20,17 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.frames import CloseCode, Frame
 from websockets.protocol import State
 
+from telegrad_engine.errors import ServerBusy
 from telegrad_engine.program.lending import Lent
 
-from .frames import BINARY, CONTROL, SHORT, TEXT, Arriving, Room, head, size_of
+from .connections import ConnectionLimits, extended, peer_of
+from .frames import BINARY, CLOSE, CONTROL, SHORT, TEXT, Arriving, Room, head, size_of
+from .limits import FREE, BodyReservation
 from .lookout import Lookout
 
-PROMPT, ANSWER_WITH = "telegrad.prompt", "answer_with"
-"""The extension, and its function: it takes what may answer messages, what is to be done after that, and what tells if
-nobody is kept waiting."""
+PROMPT, ANSWER_WITH, ON_LOST = "telegrad.prompt", "answer_with", "on_lost"
+"""The extension, and its functions. The first takes what may answer messages, what is to be done after that, and what
+tells if nobody is kept waiting; the second what is called when the connection is lost."""
 Prompt = Callable[[memoryview], Any]
 """Of a message's bytes: what to send, as an application does; None, with nothing done, if it is to be received."""
 _NOTHING = memoryview(b"")
@@ -44,6 +47,15 @@ class StreamProtocol(WebSocketsSansIOProtocol):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
+        self._limits: ConnectionLimits = options["server_state"].limits
+        self._reservation = BodyReservation(options["server_state"].bodies)
+        """The memory of the message that is arriving, until the application takes it."""
+        self.peer, self.spare = "", False
+        self.waiting_since: float | None = None
+        self._partial = 0
+        """Bytes of a message that was not whole, when the limits were checked last."""
+        self._partial_deadline: float = self.loop.time() + self._limits.settings.body_timeout_s
+        """When the rest of it must be here."""
         self._plain = True
         """Whether no frame has come yet that the library has to read."""
         self._head = b""
@@ -55,19 +67,56 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         self._every_s = float(self.config.ws_ping_interval or 0)
         """Seconds between pings; a client to whom goodbye was said has as many to take something."""
         self._prompt: tuple[Prompt, Callable[[], None], Lookout] | None = None
+        self._lost: Callable[[], None] | None = None
+        """What is called when the connection is lost."""
         self._rest: Lent | None = None
         """The message that is being sent in pieces; while there is one, nothing else is written."""
         self._sent = 0
         """How many bytes of it were."""
 
+    def connection_made(self, transport: Any) -> None:
+        """A connection has become a stream."""
+        super().connection_made(transport)
+        self.peer = peer_of(self.client[0]) if self.client else ""
+        self._limits.keep(self)
+
+    def is_overdue(self, now: float) -> bool:
+        """Whether the client has not sent the rest of a message in time. Between messages it may be silent: pings find
+        out whether it is there."""
+        arrived, timeout_s = self._partial_bytes(), self._limits.settings.body_timeout_s
+        if arrived is None or arrived < self._partial or self.read_paused or not self.writable.is_set():
+            self._partial_deadline = now + timeout_s
+        else:
+            self._partial_deadline = extended(self._partial_deadline, arrived - self._partial, now, timeout_s)
+        self._partial = arrived or 0
+        return now > self._partial_deadline
+
+    def _partial_bytes(self) -> int | None:
+        """How much is here of a message that is not whole; None between messages."""
+        if self._frame is not None:
+            return self._frame.arrived
+        unread = len(self._head) if self._plain else len(self.conn.reader.buffer) + sum(map(len, self.frames))
+        return unread or None
+
+    def expire(self) -> None:
+        """End the connection."""
+        self.abort()
+
+    def abort(self) -> None:
+        """End the connection at once."""
+        self.transport.abort()
+
     def handle_connect(self, event: Any) -> None:
         """A client wants to connect: the application learns what is offered beside the library's own."""
         super().handle_connect(event)
         if self.response.status_code == 101:
-            self.scope["extensions"][PROMPT] = {ANSWER_WITH: self._answer_with}
+            self.scope["extensions"][PROMPT] = {ANSWER_WITH: self._answer_with, ON_LOST: self._call_when_lost}
 
     def _answer_with(self, prompt: Prompt, after: Callable[[], None], alone: Callable[[], bool]) -> None:
         self._prompt = prompt, after, Lookout(self.transport.get_extra_info("socket").fileno(), alone)
+
+    def _call_when_lost(self, lost: Callable[[], None]) -> None:
+        self._lost = lost
 
     @property
     def place(self) -> memoryview | None:
@@ -101,6 +150,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         """Take what has arrived, in whatever pieces."""
         if not (self._plain and self.handshake_complete):
             super().data_received(bytes(data))
+            self._reserve(self._partial_bytes() or 0)
             return
         rest = memoryview(data)
         while len(rest) and not self.transport.is_closing():
@@ -134,7 +184,10 @@ class StreamProtocol(WebSocketsSansIOProtocol):
 
     def _deliver_whole(self, rest: memoryview) -> None:
         """Hand on the message that is arriving, once it is whole; the ``rest`` has arrived behind it."""
-        if self._frame is None or not self._frame.whole:
+        if self._frame is None:
+            return
+        self._reserve(self._frame.arrived)
+        if not self._frame.whole:
             return
         message, self._frame = self._frame.message, None
         if BEGINNING < len(message) <= SHORT:
@@ -160,9 +213,22 @@ class StreamProtocol(WebSocketsSansIOProtocol):
             self.read_paused = True
             self.transport.pause_reading()
 
+    def _reserve(self, size: int) -> None:
+        """Reserve memory for a message of so many bytes so far, or end the connection if there is none left."""
+        if size <= FREE or self.transport.is_closing():
+            return
+        try:
+            self._reservation.reserve(size)
+        except ServerBusy as busy:
+            if self._rest is None:
+                reason = CloseCode.TRY_AGAIN_LATER.to_bytes(2, "big") + busy.detail.encode()
+                self.transport.write(head(CLOSE, len(reason)) + reason)
+            self.transport.close()
+
     async def receive(self) -> Any:
         """The next message. Reading goes on when there is none left, if the client takes what is sent."""
         message = await self.queue.get()
+        self._reservation.release()
         if self.read_paused and self.queue.empty():
             self.read_paused = False
             if self.writable.is_set():
@@ -181,6 +247,8 @@ class StreamProtocol(WebSocketsSansIOProtocol):
             await super().send(message)
             if message["type"] == "websocket.accept":
                 self._read_straight()
+            elif message["type"] == "websocket.http.response.body" and not message.get("more_body"):
+                self.handshake_complete = True  # or the library logs that the application has not answered
             return
         if self.conn.state is not State.OPEN:
             raise ClientDisconnected
@@ -269,6 +337,10 @@ class StreamProtocol(WebSocketsSansIOProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone."""
         self._rest = None
+        self._limits.leave(self)
+        self._reservation.release()
+        if self._lost is not None:
+            self._lost()
         super().connection_lost(exc)
 
     def shutdown(self) -> None:

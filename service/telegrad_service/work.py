@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from telegrad_engine.answer import Answer, Value
 from telegrad_engine.errors import InternalError, ProgramNotRun, SequenceConflict, TelegradError, TooLarge
 from telegrad_engine.overloads import find_op
-from telegrad_engine.program import Instruction, json_codec, safetensors, wire
+from telegrad_engine.program import Instruction, compression, json_codec, safetensors, wire
 from telegrad_engine.program.compression import Body
 from telegrad_engine.program.lending import Lent
 from telegrad_engine.session import NotAtOnce, Session
@@ -20,15 +20,26 @@ from telegrad_engine.session import NotAtOnce, Session
 from . import npy, problems
 from .encodings import opened
 from .media import JSON, NPY
-from .sequence import SequenceRecord, fingerprint_of, parse_number, skips
+from .sequence import SequenceRecord, digest_of, parse_number, skips
 
 logger = logging.getLogger(__name__)
 
 
 def run_encoded(
-    session: Session, body: Body, content_type: str, accept: str, max_depth: int, max_elements: int
+    session: Session,
+    body: Body,
+    content_type: str,
+    accept: str,
+    max_depth: int,
+    max_elements: int,
+    most_unpacked: int | None = None,
 ) -> wire.Container:
-    """Run the program in ``body`` and encode its answer, before another program can change the arrays."""
+    """Run the program in ``body`` and encode its answer, before another program can change the arrays.
+
+    With ``most_unpacked`` it is in a zstd frame, and has at most so many bytes.
+    """
+    if most_unpacked is not None:
+        body = compression.decompress(body, most_unpacked)
     answer = session.run(wire.decode_program(body, content_type, max_depth, session.memory))
     if accept == JSON:
         check_elements(answer.values.values(), max_elements)
@@ -62,17 +73,17 @@ def run_numbered(
     record.forget(seen)
     if number > record.last + 1:
         return Numbered(number, error=SequenceConflict(skips(number, record.last)))
-    fingerprint = fingerprint_of(body, metadata.get("sender"))
+    digest = digest_of(body)
     if number <= record.last:
         try:
-            repeated: Numbered = record.recorded(number, fingerprint)
+            repeated: Numbered = record.recorded(number, digest)
             return repeated
         except SequenceConflict as conflict:
             return Numbered(number, error=conflict)
     answer, halts = _numbered_answer(
         session, number, metadata, arrays, max_depth, record.failed if record.failed > seen else None, within
     )
-    record.record(number, fingerprint, answer, len(answer.answer), halts)
+    record.record(number, digest, answer, len(answer.answer), halts)
     return answer
 
 

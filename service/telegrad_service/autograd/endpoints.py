@@ -4,31 +4,31 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Query, Response
+from fastapi import APIRouter, Body, Response
 
-from ..dependencies import CurrentSession, ServerSettings
+from ..dependencies import CurrentSession, ServerSettings, WithData
 from ..media import JSON
 from ..routing import Route
 from . import service
-from .schemas import BACKWARD_EXAMPLES, GRAD_EXAMPLES, Backward, BackwardAnswer, Grad, GradAnswer
+from .schemas import BACKWARD_EXAMPLES, GRAD_EXAMPLES, BackwardArguments, BackwardResult, GradArguments, GradResult
 
 router = APIRouter(prefix="/v1/sessions/{session}", tags=["autograd"], route_class=Route)
-WAITS = "The pass waits for the client: `pending` says what for"
+WAITS = "The pass waits for the client; `pending` says for what."
 
 
 @router.post(
     "/backward",
     operation_id="backward",
     summary="Accumulate gradients",
-    response_model=BackwardAnswer,
-    responses={202: {"model": BackwardAnswer, "description": WAITS}},
+    response_model=BackwardResult,
+    responses={202: {"model": BackwardResult, "description": WAITS}},
 )
 async def backward(
-    handle: CurrentSession, body: Annotated[Backward, Body(openapi_examples=BACKWARD_EXAMPLES)]
+    handle: CurrentSession, body: Annotated[BackwardArguments, Body(openapi_examples=BACKWARD_EXAMPLES)]
 ) -> Response:
-    """Adds to the gradients of the leaves; `GET …/tensors/{id}/grad` reads them.
+    """Gradients are added to those of the leaves; `GET …/tensors/{id}/grad` reads them.
 
-    The graph is freed, unless it is to be retained.
+    The graph is freed, unless `retain_graph` or `create_graph` is true.
     """
     waits, answer = await handle.call(service.backward, body)
     return Response(answer, 202 if waits else 200, media_type=JSON)
@@ -38,15 +38,15 @@ async def backward(
     "/grad",
     operation_id="grad",
     summary="Compute gradients",
-    response_model=GradAnswer,
-    responses={202: {"model": GradAnswer, "description": WAITS}},
+    response_model=GradResult,
+    responses={202: {"model": GradResult, "description": WAITS}},
 )
 async def grad(
     handle: CurrentSession,
     settings: ServerSettings,
-    body: Annotated[Grad, Body(openapi_examples=GRAD_EXAMPLES)],
-    data: Annotated[bool, Query(description="whether the gradients' `data` is filled")] = True,
+    body: Annotated[GradArguments, Body(openapi_examples=GRAD_EXAMPLES)],
+    data: WithData = True,
 ) -> Response:
-    """The gradients of `outputs` with respect to `inputs`, as new tensors. Accumulated ones stay alone."""
+    """The gradients of `outputs` with respect to `inputs`, as new tensors. Existing `.grad` values are unchanged."""
     waits, answer = await handle.call(service.grad, body, data, settings.max_json_elements)
     return Response(answer, 202 if waits else 200, media_type=JSON)

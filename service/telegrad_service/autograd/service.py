@@ -10,10 +10,10 @@ from telegrad_engine.session import Session
 
 from .. import work
 from ..pending.service import bound, member
-from .schemas import Backward, Grad
+from .schemas import BackwardArguments, GradArguments
 
 
-def backward(session: Session, body: Backward) -> tuple[bool, bytes]:
+def backward(session: Session, body: BackwardArguments) -> tuple[bool, bytes]:
     """Run backward; whether it waits for the client, and which tensors have a gradient so far."""
     attrs = body.model_dump(include={"retain_graph", "create_graph"})
     inputs = [_ids(body.tensors), _ids(body.gradients), _ids(body.inputs)]
@@ -22,7 +22,7 @@ def backward(session: Session, body: Backward) -> tuple[bool, bytes]:
     return pending is not None, json_codec.dumps({"grads": held})[:-1] + b"," + member(pending) + b"}"
 
 
-def grad(session: Session, body: Grad, with_data: bool, max_elements: int) -> tuple[bool, bytes]:
+def grad(session: Session, body: GradArguments, with_data: bool, max_elements: int) -> tuple[bool, bytes]:
     """Run grad; whether it waits for the client, and the gradients under names of the body's or the session's."""
     if body.names is not None and len(body.names) != len(body.inputs):
         raise InvalidArgument(f"names has {len(body.names)} ids for {len(body.inputs)} gradients")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 
@@ -10,7 +10,7 @@ from ..dependencies import Host
 from ..devices import DEVICES
 from ..routing import Route
 from . import service
-from .schemas import DeviceEntry, DevicePage, OpPage
+from .schemas import DeviceEntry, DevicePage, OpKind, OpPage
 
 router = APIRouter(prefix="/v1", tags=["catalogue"], route_class=Route)
 
@@ -18,9 +18,9 @@ router = APIRouter(prefix="/v1", tags=["catalogue"], route_class=Route)
 @router.get("/ops", operation_id="list_ops", summary="List the ops and verbs")
 async def list_ops(
     host: Host,
-    prefix: Annotated[str | None, Query(description="only those whose key starts so")] = None,
-    q: Annotated[str | None, Query(description="only those that say this in key, alias or documentation")] = None,
-    kind: Annotated[Literal["op", "verb", "function"] | None, Query(description="only those of this kind")] = None,
+    prefix: Annotated[str | None, Query(description="Only those whose key starts with this.")] = None,
+    q: Annotated[str | None, Query(description="Only those with this text in key, alias or documentation.")] = None,
+    kind: Annotated[OpKind | None, Query(description="Only those of this kind.")] = None,
 ) -> OpPage:
     """Everything that an instruction of a program can be, ordered by key."""
     return OpPage(items=list(service.search(prefix, q, kind, host.library)))
@@ -29,7 +29,7 @@ async def list_ops(
 @router.get("/ops/{op}", operation_id="get_op", summary="Describe an op or verb")
 async def get_op(
     host: Host,
-    op: Annotated[str, Path(description="a name, an alias or a key", examples=["max"])],
+    op: Annotated[str, Path(description="A name, an alias or a key.", examples=["max"])],
 ) -> OpPage:
     """All overloads of a name, or the one that a key such as `max.dim` names."""
     return OpPage(items=service.find(op, host.library))
@@ -37,5 +37,5 @@ async def get_op(
 
 @router.get("/devices", operation_id="list_devices", summary="List the devices")
 async def list_devices() -> DevicePage:
-    """What `device` of a new session may be."""
+    """The possible values of `device` of a new session."""
     return DevicePage(items=[DeviceEntry(**device._asdict()) for device in DEVICES.values()])

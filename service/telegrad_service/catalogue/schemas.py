@@ -8,39 +8,43 @@ from pydantic import Field
 
 from ..schemas import Answer
 
+OpKind = Literal["op", "verb", "function"]
+
 
 class OpParam(Answer):
     """A parameter of an op or verb."""
 
-    name: str
-    kind: str = Field(description="in PyTorch's words", examples=["Tensor"])
-    source: Literal["input", "attr"] = Field(description="whether it stands in `inputs` or in `attrs`")
-    required: bool
-    default: Any = Field(description="null if it is required")
-    json_schema: dict[str, Any] = Field(description="JSON schema of its values")
+    name: str = Field(examples=["input"])
+    kind: str = Field(description="Its type, in PyTorch's words.", examples=["Tensor"])
+    source: Literal["input", "attr"] = Field(description="Whether it is passed in `inputs` or in `attrs`.")
+    required: bool = Field(examples=[True])
+    default: Any = Field(description="Null if it is required.", examples=[None])
+    json_schema: dict[str, Any] = Field(description="The JSON schema of its values.", examples=[{"type": "string"}])
 
 
 class OpEntry(Answer):
     """An op, a verb of programs, or a function that all sessions have."""
 
-    key: str = Field(description="names exactly this overload", examples=["max.dim"])
-    name: str = Field(description="torch's name, shared by overloads", examples=["max"])
-    kind: Literal["op", "verb", "function"]
-    namespace: str = Field(description="where torch has it; empty for verbs", examples=["torch.nn.functional"])
-    aliases: list[str]
-    signature: str
-    doc: str
+    key: str = Field(description="Names exactly this overload.", examples=["exp", "max.dim"])
+    name: str = Field(description="Torch's name, which overloads share.", examples=["exp", "max"])
+    kind: OpKind
+    namespace: str = Field(
+        description="Its place in torch; empty for verbs.", examples=["torch", "torch.nn.functional"]
+    )
+    aliases: list[str] = Field(description="Its other names.", examples=[[]])
+    signature: str = Field(examples=["exp(Tensor input) -> Tensor"])
+    doc: str = Field(examples=["e to the power of the input."])
     params: list[OpParam]
-    outputs: list[str] = Field(description="names of its outputs; empty where their number varies")
-    differentiable: bool
-    inplace: bool = Field(description="whether it has an in-place form, its name with a trailing _")
-    view: bool = Field(description="whether its result shares memory with its input")
-    random: bool
-    internal: bool = Field(description="whether it serves other ops, as indexing does, and is no function of torch")
+    outputs: list[str] = Field(description="Names of its outputs; empty if their number varies.", examples=[["result"]])
+    differentiable: bool = Field(examples=[True])
+    inplace: bool = Field(description="Whether it has an in-place form: its name and a trailing _.", examples=[True])
+    view: bool = Field(description="Whether its result shares memory with its input.", examples=[False])
+    random: bool = Field(description="Whether it draws random numbers.", examples=[False])
+    internal: bool = Field(description="Whether it serves other ops and is no function of torch.", examples=[False])
 
 
 class OpPage(Answer):
-    """The ops and verbs that were asked for."""
+    """Ops and verbs, ordered by key."""
 
     items: list[OpEntry]
 
@@ -49,8 +53,8 @@ class DeviceEntry(Answer):
     """A device that sessions can live on."""
 
     name: str = Field(examples=["cpu"])
-    backend: str = Field(description="the array library behind it", examples=["numpy"])
-    cores: int
+    backend: str = Field(description="The array library that computes on it.", examples=["numpy"])
+    cores: int = Field(examples=[8])
 
 
 class DevicePage(Answer):

@@ -18,7 +18,7 @@ from .schemas import OpEntry, OpParam
 @cache
 def entries() -> tuple[OpEntry, ...]:
     """All ops and verbs, by key."""
-    found = [*map(_op, CATALOGUE), *map(_verb, VERBS.values())]
+    found = [*(_op(op) for op in CATALOGUE if not op.private), *map(_verb, VERBS.values())]
     return tuple(sorted(found, key=lambda entry: entry.key))
 
 

@@ -16,10 +16,10 @@ router = APIRouter(prefix="/v1/sessions/{session}", tags=["profile"], route_clas
 @router.get(
     "/compiled",
     operation_id="get_compiled",
-    summary="Read which programs run as one executable",
+    summary="List the recurring programs",
     response_model=CompiledPrograms,
 )
 async def get_compiled(handle: CurrentSession) -> Response:
-    """How the remembered programs of a session ran: one instruction at a time, planned, or compiled if the session was
-    created with `compile`. And why those that did not run in the quickest way did not."""
+    """How often each recurring program ran one instruction at a time, planned, or compiled, and why its last run did
+    not use the fastest tier. Programs are compiled if the session was created with `compile`."""
     return Response(await handle.call(service.read), media_type=JSON)

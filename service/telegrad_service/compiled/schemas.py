@@ -1,4 +1,4 @@
-"""Programs that recur as they travel."""
+"""Recurring programs as they travel."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from ..schemas import Answer
 
 
 class CompiledProgram(Answer):
-    """How a remembered program ran in a session."""
+    """How a recurring program ran in a session."""
 
-    digest: str = Field(description="what it is known by: the SHA-256 of its canonical text")
-    instructions: int = Field(description="how many it has")
-    runs: int = Field(description="how often it ran")
-    planned_runs: int = Field(description="how often of these as one list of NumPy calls")
-    compiled_runs: int = Field(description="how often as an executable of JAX")
+    digest: str = Field(description="Its id: the SHA-256 of its canonical text.", examples=["9f86d081884c7d65"])
+    instructions: int = Field(description="The number of its instructions.", examples=[12])
+    runs: int = Field(description="How often it ran.", examples=[100])
+    planned_runs: int = Field(description="How many of these runs were one list of NumPy calls.", examples=[98])
+    compiled_runs: int = Field(description="How many of these runs were one executable of JAX.", examples=[0])
     reason: str | None = Field(
-        description="why it did not run in the quickest way that the session has the last time; null if it did",
+        description="Why its last run did not use the session's fastest tier; null if it did.",
         examples=["instruction 3, dropout: it draws random numbers"],
     )
 
 
 class CompiledPrograms(Answer):
-    """The programs of a session, in the order in which they first ran; the latest 64."""
+    """The latest 64 programs of a session, in the order of their first runs."""
 
     items: list[CompiledProgram]

@@ -6,35 +6,35 @@ from typing import Annotated
 
 from fastapi import APIRouter, Body, Path, Query, Response
 
-from ..dependencies import CurrentSession, Cursor, Limit, ServerSettings
+from ..dependencies import CurrentSession, Cursor, Limit, ServerSettings, WithData
 from ..media import JSON
 from ..routing import Route
 from . import service
 from .schemas import (
     APPLY_EXAMPLES,
     REGISTER_EXAMPLES,
-    ApplyAnswer,
-    ApplyFunction,
-    Function,
+    FunctionArguments,
+    FunctionCreate,
+    FunctionEntry,
     FunctionPage,
-    RegisterFunction,
-    Scope,
+    FunctionResult,
+    FunctionScope,
 )
 
 router = APIRouter(prefix="/v1/sessions/{session}/functions", tags=["functions"], route_class=Route)
-Name = Annotated[str, Path(description="name of the function", examples=["my_power"])]
+Name = Annotated[str, Path(description="The function's name.", examples=["my_power"])]
 HOW = {"scope", "verify", "shapes"}
 
 
 @router.post(
-    "", status_code=201, operation_id="register_function", summary="Register a function", response_model=Function
+    "", status_code=201, operation_id="register_function", summary="Register a function", response_model=FunctionEntry
 )
 async def register_function(
-    handle: CurrentSession, body: Annotated[RegisterFunction, Body(openapi_examples=REGISTER_EXAMPLES)]
+    handle: CurrentSession, body: Annotated[FunctionCreate, Body(openapi_examples=REGISTER_EXAMPLES)]
 ) -> Response:
-    """A function is data: a forward program, perhaps a backward program, and typed parameters.
+    """A function is data: a forward program, optionally a backward program, and typed parameters.
 
-    A wrong definition is a 422 whose `where` says which instruction of which program is wrong.
+    An invalid definition is a 422; its `where` names the instruction and the program.
     """
     given = {name: getattr(body, name) for name in body.model_fields_set}
     definition = {name: value for name, value in given.items() if name not in HOW}
@@ -46,35 +46,35 @@ async def register_function(
 
 @router.get("", operation_id="list_functions", summary="List the functions")
 async def list_functions(handle: CurrentSession, limit: Limit = 100, cursor: Cursor = None) -> FunctionPage:
-    """Those of the session and those of the server, ordered by name, without their definitions."""
+    """The functions of the session and of the server, ordered by name, without their definitions."""
     return service.as_page(*await handle.call(service.page, limit, cursor))
 
 
-@router.get("/{name}", operation_id="get_function", summary="Read a function", response_model=Function)
+@router.get("/{name}", operation_id="get_function", summary="Read a function", response_model=FunctionEntry)
 async def get_function(handle: CurrentSession, name: Name) -> Response:
-    """Its signature, and its definition as it was registered."""
+    """The function's signature, and its definition as it was registered."""
     return Response(service.as_json(await handle.call(service.describe, name)), media_type=JSON)
 
 
-@router.delete("/{name}", status_code=204, operation_id="delete_function", summary="Forget a function")
+@router.delete("/{name}", status_code=204, operation_id="delete_function", summary="Delete a function")
 async def delete_function(
     handle: CurrentSession,
     name: Name,
-    scope: Annotated[Scope, Query(description="where it is registered")] = "session",
+    scope: Annotated[FunctionScope, Query(description="Where it is registered.")] = "session",
 ) -> None:
-    """Its name is free again. Graphs and functions that it is part of keep it."""
+    """The name is free again. Graphs and other functions that use the function keep it."""
     await handle.call(service.remove, name, scope)
 
 
-@router.post("/{name}/apply", operation_id="apply_function", summary="Apply a function", response_model=ApplyAnswer)
+@router.post("/{name}/apply", operation_id="apply_function", summary="Apply a function", response_model=FunctionResult)
 async def apply_function(
     handle: CurrentSession,
     settings: ServerSettings,
     name: Name,
-    body: Annotated[ApplyFunction, Body(openapi_examples=APPLY_EXAMPLES)],
-    data: Annotated[bool, Query(description="whether the outputs' `data` is filled")] = False,
+    body: Annotated[FunctionArguments, Body(openapi_examples=APPLY_EXAMPLES)],
+    data: WithData = False,
 ) -> Response:
-    """Recorded as one node, if an input requires grad; without a backward program, op by op."""
+    """The call is recorded as one node if an input requires grad; without a backward program, op by op."""
     answer = await handle.call(
         service.apply, name, body.inputs, body.params, body.outputs, data, settings.max_json_elements
     )

@@ -8,122 +8,127 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, SkipValidation
+from pydantic import Field
+from typing_extensions import TypeAliasType
 
 from ..catalogue.schemas import OpParam
-from ..schemas import Answer, Request, Tensor, TensorId
+from ..schemas import NEXT_CURSOR, Answer, Request, Tensor, TensorId, Unchecked
 
-Scope = Literal["session", "server"]
-Name = Annotated[str, Field(description="a letter, then letters, digits and _", examples=["my_power"])]
+FunctionScope = TypeAliasType("FunctionScope", Literal["session", "server"])
+Name = Annotated[str, Field(description="A letter, then letters, digits and _.", examples=["my_power"])]
 
 
 class FunctionInstruction(Request):
     """One step of a function: an op, or `apply`, `cond`, `while_loop`, `scan`, `detach`, `tensor`, `index_get/set`."""
 
-    op: str = Field(description="an op of `GET /v1/ops`; a trailing _ is its in-place form", examples=["mul"])
+    op: str = Field(description="An op of `GET /v1/ops`; a trailing _ names its in-place form.", examples=["mul"])
     inputs: list[Any] = Field(
         default=[],
         alias="in",
-        description='tensors of the program by name, numbers, lists of these, and expressions: {"param": "power"}, '
-        '{"shape": ["x", 0]}, {"sub": [{"param": "power"}, 1]}',
+        description='Tensors of the program by name, numbers, lists of these, and expressions: {"param": "power"}, '
+        '{"shape": ["x", 0]}, {"sub": [{"param": "power"}, 1]}.',
     )
-    outputs: list[str] = Field(default=[], alias="out", description="names for its outputs, each given once")
+    outputs: list[str] = Field(default=[], alias="out", description="Names for its outputs, each used once.")
     attrs: dict[str, Any] = Field(
-        default={}, description="attributes by name; expressions may stand in them; for control flow, the programs"
+        default={}, description="Attributes by name, which may contain expressions; for control flow, the programs."
     )
 
 
 class FunctionBlock(Request):
-    """A program: names of its inputs, its instructions, and which tensors are its outputs."""
+    """A program: the names of its inputs, its instructions, and the names of its outputs."""
 
-    inputs: list[str] = Field(default=[], examples=[["x"]])
-    instructions: list[FunctionInstruction] = []
-    outputs: list[str | None] = Field(examples=[["y"]], description="null where backward gives no gradient")
+    inputs: list[str] = Field(default=[], examples=[["x"]], description="The names of its inputs.")
+    instructions: list[FunctionInstruction] = Field(default=[], description="In the order in which they run.")
+    outputs: list[str | None] = Field(
+        examples=[["y"]], description="The names of its outputs; null where backward gives no gradient."
+    )
 
 
 class ForwardBlock(FunctionBlock):
     """The forward program; `inputs` are the tensors that the function takes."""
 
-    saves: list[str] = Field(default=[], description="tensors that backward is given, before the gradients")
-    non_differentiable: list[str] = Field(default=[], description="outputs that have no gradient")
+    saves: list[str] = Field(default=[], description="The tensors that backward receives, before the gradients.")
+    non_differentiable: list[str] = Field(default=[], description="The outputs that have no gradient.")
 
 
-class Parameter(Request):
-    """What a function takes besides tensors."""
+class FunctionParameter(Request):
+    """A parameter of a function that is no tensor."""
 
     name: str = Field(examples=["power"])
-    type: Literal["number", "int", "bool", "str", "ints", "list", "dtype"] = "number"
-    default: Any = Field(default=None, description="absent where it must be given")
+    type: Literal["number", "int", "bool", "str", "ints", "list", "dtype"] = Field(default="number")
+    default: Any = Field(default=None, description="Absent for a required parameter.")
 
 
-# Described here, checked by the engine: what is skipped stays as it came.
-Forward = Annotated[ForwardBlock, SkipValidation]
-Derivative = Annotated[FunctionBlock, SkipValidation]
+Derivative = Annotated[FunctionBlock, Unchecked]
 
 
 class Definition(Request):
     """A function as data."""
 
     name: Name
-    doc: str = ""
-    parameters: Annotated[list[Parameter], SkipValidation] = []
+    doc: str = Field(default="", description="What it does, for people.")
+    parameters: Annotated[list[FunctionParameter], Unchecked] = Field(default=[])
     order: list[str] | None = Field(
-        default=None, description="inputs and parameters in the order of a call; all inputs first if absent"
+        default=None, description="Inputs and parameters in the order of a call; all inputs first if absent."
     )
-    forward: Forward
+    forward: Annotated[ForwardBlock, Unchecked]
     backward: Derivative | None = Field(
-        default=None, description="takes what forward saves and the outputs' gradients, returns the inputs' gradients; "
-        "without it, forward is recorded op by op"
-    )  # fmt: skip
-    jvp: Derivative | None = Field(
-        default=None, description="takes what forward saves and the inputs' tangents, returns the outputs' tangents"
+        default=None,
+        description="Takes the saved tensors and the outputs' gradients, returns the inputs' gradients. "
+        "Without it, forward is recorded op by op.",
     )
-    once_differentiable: bool = Field(default=False, description="whether what backward gives has no derivative")
+    jvp: Derivative | None = Field(
+        default=None, description="Takes the saved tensors and the inputs' tangents, returns the outputs' tangents."
+    )
+    once_differentiable: bool = Field(default=False, description="Whether the results of backward have no derivative.")
 
 
-class RegisterFunction(Definition):
-    """A function, and where it is to be known."""
+class FunctionCreate(Definition):
+    """A function, and where it is registered."""
 
-    scope: Scope = Field(default="session", description="`server`: for all sessions of this server")
-    verify: bool = Field(default=False, description="check its derivative on random inputs first")
-    shapes: list[list[int]] | None = Field(default=None, description="the shapes of those inputs; tried out if absent")
+    scope: FunctionScope = Field(default="session", description="`server`: for all sessions of this server.")
+    verify: bool = Field(default=False, description="Check its derivative on random inputs first.")
+    shapes: list[list[int]] | None = Field(
+        default=None, description="Shapes of those inputs; found by trial if absent."
+    )
 
 
-class Function(Answer):
-    """A function that the session knows."""
+class FunctionEntry(Answer):
+    """A function that the session can apply."""
 
     name: Name
-    scope: Scope
+    scope: FunctionScope
     signature: str = Field(examples=["my_power(Tensor x, Number power = 2)"])
-    doc: str
-    outputs: int = Field(description="how many tensors it gives")
+    doc: str = Field(examples=[""])
+    outputs: int = Field(description="The number of its outputs.", examples=[1])
     params: list[OpParam]
     definition: dict[str, Any] | None = Field(
-        description="what was registered; null in a list, and for Python that the server's operator installed"
+        description="As it was registered; null in a list, and for the server operator's Python functions.",
+        examples=[None],
     )
 
 
 class FunctionPage(Answer):
-    """Some of the functions that a session knows, ordered by name."""
+    """Functions of a session and of the server, ordered by name."""
 
-    items: list[Function]
-    next_cursor: str | None = Field(description="`cursor` of the next page; null after the last")
+    items: list[FunctionEntry]
+    next_cursor: str | None = Field(description=NEXT_CURSOR, examples=[None])
 
 
-class ApplyFunction(Request):
+class FunctionArguments(Request):
     """Tensors, parameters, and ids for the outputs."""
 
-    inputs: list[TensorId] = Field(examples=[["x"]])
-    params: dict[str, Any] = Field(default={}, examples=[{"power": 3}])
+    inputs: list[TensorId] = Field(description="Its tensor inputs, in order.", examples=[["x"]])
+    params: dict[str, Any] = Field(default={}, description="Its parameters by name.", examples=[{"power": 3}])
     outputs: list[TensorId] | None = Field(
-        default=None, description="ids of its outputs; the server chooses them if absent"
+        default=None, description="Ids for the outputs; the server chooses them if this is absent."
     )
 
 
-class ApplyAnswer(Answer):
+class FunctionResult(Answer):
     """The function's outputs."""
 
-    outputs: list[Tensor]
+    outputs: list[Tensor] = Field(description="In the function's order.")
 
 
 POWER: dict[str, Any] = {

@@ -12,7 +12,7 @@ from telegrad_engine.session import Session
 
 from .. import work
 from ..catalogue.service import params_of
-from .schemas import Function, FunctionPage
+from .schemas import FunctionEntry, FunctionPage
 
 Entry = dict[str, Any]
 
@@ -57,7 +57,7 @@ def _entry(session: Session, function: Applicable, definition: Any) -> Entry:
 
 def as_page(entries: Sequence[Entry], following: str | None) -> FunctionPage:
     """A page as it travels."""
-    return FunctionPage(items=[Function(**entry) for entry in entries], next_cursor=following)
+    return FunctionPage(items=[FunctionEntry(**entry) for entry in entries], next_cursor=following)
 
 
 def as_json(entry: Entry) -> bytes:

@@ -15,7 +15,7 @@ from .schemas import Graph
 router = APIRouter(prefix="/v1/sessions/{session}", tags=["graph"], route_class=Route)
 TEXTS: dict[int | str, Any] = {
     200: {
-        "description": "The graph",
+        "description": "The graph.",
         "content": {
             service.DOT: {"schema": {"type": "string"}},
             service.MERMAID: {"schema": {"type": "string"}},
@@ -29,12 +29,12 @@ TEXTS: dict[int | str, Any] = {
 async def get_graph(
     handle: CurrentSession,
     accept: Accepted,
-    root: Annotated[list[str] | None, Query(description="ids of the tensors whose history is drawn")] = None,
+    root: Annotated[list[str] | None, Query(description="Ids of the tensors whose history is drawn.")] = None,
     format: Annotated[
         Literal["json", "dot", "mermaid"] | None,
-        Query(description="json, Graphviz DOT or a Mermaid flowchart; decided by `Accept` if absent"),
+        Query(description="JSON, Graphviz DOT or a Mermaid flowchart; `Accept` decides if this is absent."),
     ] = None,
 ) -> Response:
-    """How tensors came about. Without `root`, the history of all tensors of the session that have one."""
+    """The operations that made tensors. Without `root`, the history of all tensors of the session."""
     media_type = accept if format is None else service.FORMATS[format]
     return Response(await handle.call(service.drawn, root or [], media_type), media_type=media_type)

@@ -22,7 +22,9 @@ async def get_health() -> Health:
 
 @router.get("/readyz", operation_id="get_readiness", summary="Does the server take work?")
 async def get_readiness(host: Host, settings: ServerSettings) -> Readiness:
-    """503 while the server drains before it stops."""
+    """503 while the server drains before it stops, and while long programs have taken all of its threads."""
     if host.draining:
         raise ServerBusy("the server is about to stop and takes no more work")
+    if host.is_occupied():
+        raise ServerBusy("long programs have taken all of the server's threads")
     return Readiness(status="ready", sessions=len(host.sessions()), max_sessions=settings.max_sessions)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import Field
+
 from ..schemas import Answer
 
 
@@ -11,12 +13,12 @@ class Health(Answer):
     """The server answers."""
 
     status: Literal["ok"]
-    version: str
+    version: str = Field(description="The server's version.", examples=["0.1.0"])
 
 
 class Readiness(Answer):
-    """The server takes work."""
+    """The server accepts work."""
 
     status: Literal["ready"]
-    sessions: int
-    max_sessions: int
+    sessions: int = Field(description="The number of sessions.", examples=[1])
+    max_sessions: int = Field(description="The most sessions that it holds.", examples=[256])

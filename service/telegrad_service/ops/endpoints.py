@@ -4,30 +4,34 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Path, Query, Response
+from fastapi import APIRouter, Body, Path, Response
 
+from telegrad_engine.errors import UnknownOp
 from telegrad_engine.overloads import find_op
+from telegrad_engine.program import VERBS
 from telegrad_engine.program.instructions import parse_inputs
 
 from .. import work
-from ..dependencies import CurrentSession, ServerSettings
+from ..dependencies import CurrentSession, ServerSettings, WithData
 from ..media import JSON
 from ..routing import Route
-from .schemas import EXAMPLES, OpAnswer, RunOp
+from .schemas import EXAMPLES, OpArguments, OpResult
 
 router = APIRouter(prefix="/v1/sessions/{session}/ops", tags=["ops"], route_class=Route)
 
 
-@router.post("/{op}", operation_id="run_op", summary="Run one op", response_model=OpAnswer)
+@router.post("/{op}", operation_id="run_op", summary="Run one op", response_model=OpResult)
 async def run_op(
     handle: CurrentSession,
     settings: ServerSettings,
-    op: Annotated[str, Path(description="name or key of an op; a trailing _ is its in-place form", examples=["mul"])],
-    body: Annotated[RunOp, Body(openapi_examples=EXAMPLES)],
-    data: Annotated[bool, Query(description="whether the outputs' `data` is filled")] = False,
+    op: Annotated[str, Path(description="An op's name or key; a trailing _ is its in-place form.", examples=["mul"])],
+    body: Annotated[OpArguments, Body(openapi_examples=EXAMPLES)],
+    data: WithData = False,
 ) -> Response:
     """A program of one instruction, recorded if an input requires grad. `GET /v1/ops` describes each op."""
-    find_op(op)  # verbs have routes of their own
+    if op in VERBS:
+        raise UnknownOp(f"{op!r} is a verb, not an op: send it as an instruction of a program", op=op)
+    find_op(op)
     inputs = parse_inputs(body.inputs)
     answer = await handle.call(work.run_op, op, inputs, body.attrs, body.outputs, data, settings.max_json_elements)
     return Response(answer, media_type=JSON)

@@ -6,25 +6,23 @@ from typing import Any
 
 from pydantic import Field
 
-from ..schemas import Answer, Attrs, Request, Tensor, TensorId
+from ..schemas import INPUTS, Answer, Attrs, Input, Request, Tensor, TensorId
 
 
-class RunOp(Request):
+class OpArguments(Request):
     """The op's inputs and attributes, and ids for its outputs."""
 
-    inputs: list[Any] = Field(
-        default=[], description="tensor ids, numbers, booleans, nulls, and lists of these, in the op's order"
-    )
+    inputs: list[Input] = Field(default=[], description=INPUTS)
     attrs: Attrs = Field(default={})
     outputs: list[TensorId] | None = Field(
-        default=None, description="ids of its outputs; the server chooses them if absent"
+        default=None, description="Ids for the outputs; the server chooses them if this is absent."
     )
 
 
-class OpAnswer(Answer):
-    """The op's outputs; for an in-place op the tensor that it changed."""
+class OpResult(Answer):
+    """The op's outputs; for an in-place op, the tensor that it changed."""
 
-    outputs: list[Tensor]
+    outputs: list[Tensor] = Field(description="In the op's order.")
 
 
 EXAMPLES: dict[str, Any] = {

@@ -4,51 +4,51 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Path, Query, Response
+from fastapi import APIRouter, Body, Path, Response
 
-from ..dependencies import CurrentSession, ServerSettings
+from ..dependencies import CurrentSession, ServerSettings, WithData
 from ..media import JSON
 from ..routing import Route
 from . import service
-from .schemas import EXAMPLES, PassAnswer, PendingCall, PendingPage, Resume
+from .schemas import EXAMPLES, PendingCall, PendingPage, ResumeArguments, ResumeResult
 
 router = APIRouter(prefix="/v1/sessions/{session}/pending", tags=["autograd"], route_class=Route)
-Call = Annotated[str, Path(description="id of the call", examples=["call1"])]
+Call = Annotated[str, Path(description="The call's id.", examples=["call1"])]
 
 
-@router.get("", operation_id="list_pending", summary="What passes wait for", response_model=PendingPage)
+@router.get("", operation_id="list_pending", summary="List the calls that passes wait for", response_model=PendingPage)
 async def list_pending(handle: CurrentSession) -> PendingPage:
-    """Calls that the client is to evaluate: functions of its own, and hooks."""
+    """Calls of functions and hooks that the client evaluates."""
     return await handle.call(service.page)
 
 
-@router.get("/{call}", operation_id="get_pending", summary="One call", response_model=PendingCall)
+@router.get("/{call}", operation_id="get_pending", summary="Read a call", response_model=PendingCall)
 async def get_pending(handle: CurrentSession, call: Call) -> PendingCall:
-    """What a pass waits for."""
+    """The call that a backward pass waits for."""
     return await handle.call(service.find, call)
 
 
 @router.post(
     "/{call}/resume",
     operation_id="resume",
-    summary="Go on with a pass",
-    response_model=PassAnswer,
-    responses={202: {"model": PassAnswer, "description": "The pass waits again"}},
+    summary="Resume a pass",
+    response_model=ResumeResult,
+    responses={202: {"model": ResumeResult, "description": "The pass waits again."}},
 )
 async def resume(
     handle: CurrentSession,
     settings: ServerSettings,
     call: Call,
-    body: Annotated[Resume, Body(openapi_examples=EXAMPLES)],
-    data: Annotated[bool, Query(description="whether the outputs' `data` is filled")] = True,
+    body: Annotated[ResumeArguments, Body(openapi_examples=EXAMPLES)],
+    data: WithData = True,
 ) -> Response:
-    """With what the client computed. Gradients that do not fit are refused, and the pass goes on waiting."""
+    """The pass continues with the client's results. If they do not fit, it still waits."""
     waits, answer = await handle.call(service.resume, call, body.gradients, data, settings.max_json_elements)
     return Response(answer, 202 if waits else 200, media_type=JSON)
 
 
-@router.delete("/{call}", operation_id="cancel_pending", summary="Give up a pass", status_code=204)
+@router.delete("/{call}", operation_id="cancel_pending", summary="Cancel a pass", status_code=204)
 async def cancel_pending(handle: CurrentSession, call: Call) -> Response:
-    """What it has accumulated so far stays, as after an error."""
+    """Gradients that the pass has accumulated stay, as after an error."""
     await handle.call(service.cancel, call)
     return Response(status_code=204)

@@ -14,48 +14,53 @@ Kind = Literal["backward", "hook", "post_accumulate_grad_hook", "node_prehook", 
 class PendingCall(Answer):
     """What a backward pass waits for."""
 
-    call: str = Field(description="its id, which resumes the pass", examples=["call1"])
-    kind: Kind = Field(
-        description="a function's backward, a tensor's hook, a leaf's that has its gradient, or a node's"
+    call: str = Field(description="The call's id, which resumes the pass.", examples=["call1"])
+    kind: Kind = Field(description="The backward of a client-evaluated function, or the kind of hook.")
+    function: str | None = Field(
+        description="The name of the function whose backward it is; null for a hook.", examples=["MyFunction"]
     )
-    function: str | None = Field(description="name of the function whose backward it is", examples=["MyFunction"])
-    ctx: str = Field(description="the id that the client gave that call of the function, or the hook")
+    ctx: str = Field(description="The id that the client chose for this call, or for the hook.", examples=["ctx1"])
     gradients: list[TensorId | None] = Field(
-        description="the gradients that have arrived, tensors of the session from now on; null where none did"
+        description="The gradients so far, which are tensors of the session from now on; null where there is none.",
+        examples=[["g1"]],
     )
-    outputs: list[TensorId] = Field(description="ids that the results get when the pass is done; empty for backward")
+    outputs: list[TensorId] = Field(
+        description="The ids of the results when the pass is done; empty for backward.", examples=[["dy_dx"]]
+    )
 
 
 class StoppedProgram(PendingCall):
-    """Where a program stopped, and what for."""
+    """Where a program stopped, and what it waits for."""
 
-    instruction: int = Field(description="index of the instruction that waits; those behind it did not run")
+    instruction: int = Field(
+        description="The index of the instruction that waits; the instructions after it did not run.", examples=[3]
+    )
 
 
 class PendingPage(Answer):
-    """All calls that passes of the session wait for, the first one first."""
+    """All calls that backward passes of the session wait for, oldest first."""
 
     items: list[PendingCall]
 
 
-class Resume(Request):
+class ResumeArguments(Request):
     """What the client computed."""
 
     gradients: Annotated[
         list[TensorId | None],
         Field(
-            description="of a function's backward: one for each input, null for none. Of a hook: the gradient's "
-            "replacement, if there is one. Of a node's hook: one for each that it may replace, or nothing"
+            description="For a function's backward: one for each input, null for none. For a tensor's hook: the "
+            "gradient's replacement, if there is one. For a node's hook: one for each gradient, or an empty list."
         ),
     ] = []
 
 
-class PassAnswer(Answer):
-    """How far the pass came."""
+class ResumeResult(Answer):
+    """The progress of the pass."""
 
-    pending: PendingCall | None = Field(description="what it waits for now; null when it is done")
+    pending: PendingCall | None = Field(description="What it waits for now; null when it is done.", examples=[None])
     outputs: list[Tensor | None] = Field(
-        description="the results of a grad that is done; null for an input that was not used"
+        description="The results, if the pass is a grad and is done; null for an unused input."
     )
 
 

@@ -18,10 +18,10 @@ router = APIRouter(prefix="/v1/sessions/{session}", tags=["profile"], route_clas
 @router.get("/profile", operation_id="get_profile", summary="Read a profile", response_model=Profile)
 async def get_profile(
     handle: CurrentSession,
-    events: Annotated[bool, Query(description="whether the single ranges come too, and not only their totals")] = False,
+    events: Annotated[bool, Query(description="Whether the response has the ranges, besides their totals.")] = False,
 ) -> Response:
-    """What a profile has recorded: the one that runs, else the last one.
+    """The running profile, or the last one.
 
-    The instructions `start_profile` and `stop_profile` begin and end it, `begin_range` and `end_range` label parts.
+    The instructions `start_profile` and `stop_profile` begin and end it; `begin_range` and `end_range` label parts.
     """
     return Response(await handle.call(service.read, events), media_type=JSON)

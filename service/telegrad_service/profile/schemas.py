@@ -12,39 +12,43 @@ Category = Literal["op", "backward", "range", "verb"]
 
 
 class RangeTotals(Answer):
-    """What all ranges of one name add up to. A range is an op, a derivative, a verb or what a client labelled."""
+    """The sums over all ranges of one name. A range is an op, a derivative, a verb or a client's label."""
 
     name: str = Field(examples=["aten::mul", "MulBackward0"])
     category: Category
-    input_shapes: str = Field(description="the shapes as text, if they are recorded: others are counted apart")
-    count: int
-    total_ns: int = Field(description="nanoseconds; a range inside another of its name counts twice")
-    self_ns: int = Field(description="less the ranges inside")
-    bytes: int = Field(description="allocated, if memory is recorded")
-    self_bytes: int
+    input_shapes: str = Field(
+        description="The shapes as text, if they are recorded; each combination has totals of its own.", examples=[""]
+    )
+    count: int = Field(description="The number of ranges.", examples=[100])
+    total_ns: int = Field(
+        description="Nanoseconds; a range inside another range of its name counts twice.", examples=[250_000]
+    )
+    self_ns: int = Field(description="Nanoseconds without the ranges inside.", examples=[250_000])
+    bytes: int = Field(description="Allocated bytes, if memory is recorded.", examples=[0])
+    self_bytes: int = Field(description="Allocated bytes without the ranges inside.", examples=[0])
 
 
 class ProfiledRange(Answer):
     """One range."""
 
-    id: int = Field(description="ranges are numbered as they begin")
-    name: str
+    id: int = Field(description="Ranges are numbered in the order of their starts.", examples=[1])
+    name: str = Field(examples=["aten::mul"])
     category: Category
-    input_shapes: list[Any]
-    parent: int | None = Field(description="the range that it is inside of")
-    thread: int
-    start_ns: int = Field(description="nanoseconds since the profile began")
-    end_ns: int
-    inner_ns: int = Field(description="the time of the ranges inside")
-    bytes: int
-    inner_bytes: int
+    input_shapes: list[Any] = Field(description="Empty if shapes are not recorded.", examples=[[]])
+    parent: int | None = Field(description="The id of the range around it; null if there is none.", examples=[None])
+    thread: int = Field(examples=[1])
+    start_ns: int = Field(description="Nanoseconds since the start of the profile.", examples=[1_000])
+    end_ns: int = Field(description="Nanoseconds since the start of the profile.", examples=[3_500])
+    inner_ns: int = Field(description="Nanoseconds of the ranges inside.", examples=[0])
+    bytes: int = Field(description="Allocated bytes, if memory is recorded.", examples=[0])
+    inner_bytes: int = Field(description="Allocated bytes of the ranges inside.", examples=[0])
 
 
 class Profile(Answer):
-    """Where the time of a session went while it was profiled."""
+    """How a session spent its time while it was profiled."""
 
-    record_shapes: bool
-    profile_memory: bool
+    record_shapes: bool = Field(description="Whether shapes are recorded.", examples=[False])
+    profile_memory: bool = Field(description="Whether allocated memory is recorded.", examples=[False])
     totals: list[RangeTotals]
-    events: list[ProfiledRange] = Field(description="empty unless asked for; the first that ended")
-    events_dropped: int = Field(description="how many are in the totals alone")
+    events: list[ProfiledRange] = Field(description="The ranges that ended first; empty unless `events` is true.")
+    events_dropped: int = Field(description="The number of ranges that are part of the totals only.", examples=[0])

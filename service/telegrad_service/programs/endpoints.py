@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 from starlette.routing import WebSocketRoute
+from starlette.types import Scope
 
 from .. import work
 from ..media import JSON, SAFETENSORS, speaks
 from ..routing import Route
+from ..settings import Settings
 from . import schemas
 from .stream import PATH, stream
 
@@ -22,19 +24,21 @@ router.routes.append(WebSocketRoute(PATH, stream))
     "/programs",
     operation_id="run_program",
     summary="Run a program",
-    response_model=schemas.ProgramAnswer,
-    responses={200: {"description": "What it fetched", "content": {SAFETENSORS: schemas.CONTAINER}}},
+    response_model=schemas.ProgramResult,
+    responses={200: {"description": "The fetched values.", "content": {SAFETENSORS: schemas.CONTAINER}}},
     openapi_extra=schemas.RUN_PROGRAM,
 )
 @speaks(reads=(JSON, SAFETENSORS), writes=(JSON, SAFETENSORS), raw=True, echo=True)
 async def run_program(request: Request) -> Response:
-    """Instructions run in order; the answer has what they fetched.
+    """Instructions run in order; the response has the values that they fetch.
 
-    Where `pending` is not null a gradient needs the client's own code first: those behind it did not run either.
-    If one fails, those before it stand and those after it did not run; the problem says which it was.
-    As safetensors, the program is JSON in the metadata's `program` and uploads are the container's
-    tensors; the answer is in `answer`, and fetched values are its tensors. Without `Accept` the answer
-    has the program's media type.
+    If an instruction fails, the effects of those before it stay, those after it do not run, and the problem document
+    has its index. If `pending` is not null, the client must evaluate a function or hook first, and the instructions
+    after it did not run.
+
+    As safetensors, the program is JSON in the metadata's `program`, and uploads are the container's tensors; the
+    response is in the metadata's `answer`, and fetched values are the container's tensors. Without `Accept`, the
+    response has the program's media type.
     """
     scope = request.scope
     state = scope["app"].state
@@ -48,5 +52,14 @@ async def run_program(request: Request) -> Response:
         accept,
         settings.max_json_depth,
         settings.max_json_elements,
+        _most_unpacked(scope, settings),
     )
     return Response(content, media_type=accept)
+
+
+def _most_unpacked(scope: Scope, settings: Settings) -> int | None:
+    """How many bytes may be in a body that is a zstd frame; None if it is none."""
+    if not scope.get("telegrad.coded"):
+        return None
+    json = scope["telegrad.content_type"] == JSON
+    return min(settings.max_body_bytes, settings.max_json_bytes) if json else settings.max_body_bytes

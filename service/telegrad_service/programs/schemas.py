@@ -8,33 +8,33 @@ from pydantic import Field
 
 from ..media import JSON, SAFETENSORS
 from ..pending.schemas import StoppedProgram
-from ..schemas import Answer, Request, Tensor, TensorId
+from ..schemas import SESSION_ID, Answer, Input, Request, Tensor, TensorId
 
 
 class Instruction(Request):
     """One step: an op or verb, its inputs, attributes, and the ids that its outputs get."""
 
-    op: str = Field(description="an op or verb of `GET /v1/ops`")
-    inputs: list[Any] = Field(
-        default=[], alias="in", description="tensor ids, numbers, booleans, nulls, and lists of these"
+    op: str = Field(description="An op or verb of `GET /v1/ops`.")
+    inputs: list[Input] = Field(
+        default=[], alias="in", description="Tensor ids, numbers, booleans, nulls, and lists of these."
     )
-    outputs: list[TensorId] = Field(default=[], alias="out", description="ids for its outputs, chosen by you")
-    attrs: dict[str, Any] = Field(default={}, description="attributes by name")
-    grad_mode: Literal["enable_grad", "no_grad"] | None = Field(default=None, description="whether it is recorded")
+    outputs: list[TensorId] = Field(default=[], alias="out", description="Ids for its outputs, chosen by the client.")
+    attrs: dict[str, Any] = Field(default={}, description="Attributes by name.")
+    grad_mode: Literal["enable_grad", "no_grad"] | None = Field(default=None, description="Whether it is recorded.")
 
 
 class Program(Request):
     """Instructions in the order in which they run."""
 
-    instructions: list[Instruction]
+    instructions: list[Instruction] = Field(description="In the order in which they run.")
 
 
-class ProgramAnswer(Answer):
-    """What the program fetched, by id."""
+class ProgramResult(Answer):
+    """The values that the program fetched."""
 
-    values: dict[str, Tensor]
+    values: dict[str, Tensor] = Field(description="The fetched tensors, by id.")
     pending: StoppedProgram | None = Field(
-        description="what the client must evaluate first; then the instructions behind did not run"
+        description="What the client must evaluate first; null if the whole program ran.", examples=[None]
     )
 
 
@@ -56,7 +56,7 @@ RUN_PROGRAM: dict[str, Any] = {
             "name": "session",
             "in": "path",
             "required": True,
-            "description": "id of the session",
+            "description": SESSION_ID,
             "schema": {"type": "string"},
         }
     ],

@@ -13,20 +13,25 @@ import json
 import logging
 from collections.abc import Awaitable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 from starlette.types import Message
-from starlette.websockets import WebSocket, WebSocketDisconnect
+from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
+from telegrad_engine.accounts import Accounts
+from telegrad_engine.cancellation import CancellationToken
 from telegrad_engine.errors import ServerBusy, TelegradError, TooLarge
 from telegrad_engine.program import compression, wire
 from telegrad_engine.program.lending import Lent, whole
 from telegrad_engine.session import NotAtOnce
 
 from .. import encodings, problems, work
-from ..host import GOING_AWAY, TAKEN_OVER, SessionHandle
+from ..host import GOING_AWAY, TAKEN_OVER, TOKEN, SessionHandle
+from ..limits import BodyReservation
+from ..sequence import parse_sender
 from ..settings import Settings
-from ..websocket import ANSWER_WITH, PROMPT
+from ..websocket import ANSWER_WITH, ON_LOST, PROMPT
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -50,25 +55,44 @@ async def stream(websocket: WebSocket) -> None:
     try:
         handle: SessionHandle = state.host.find(websocket.path_params["session"])
         compressed = encodings.asks(websocket.query_params.get("compress"))
+        sender = parse_sender(websocket.query_params.get("sender"))
     except TelegradError as error:
         await websocket.send_denial_response(problems.problem(error))
         return
     with suppress(WebSocketDisconnect):
-        await Stream(handle, state.settings, websocket, compressed).serve()
+        await Stream(handle, sender, state.settings, websocket, compressed, state.host.bodies).serve()
 
 
 class Stream:
-    """One connection; a session has one at a time. One task reads, this one; another answers."""
+    """One connection; each sender has one at a time. One task reads, this one; another answers."""
 
-    def __init__(self, handle: SessionHandle, settings: Settings, websocket: WebSocket, compressed: bool) -> None:
+    def __init__(
+        self,
+        handle: SessionHandle,
+        sender: str,
+        settings: Settings,
+        websocket: WebSocket,
+        compressed: bool,
+        bodies: Accounts,
+    ) -> None:
         self._handle = handle
+        self.sender = sender
+        self._record = handle.senders.of(sender)
         self._settings = settings
         self._limits = settings.max_json_depth, settings.max_body_bytes
+        self._bodies = bodies
+        """The account of the programs that wait or run."""
         self._compressed = compressed
         """Whether long answers go in zstd frames."""
+        self._websocket = websocket
         self._receive, self._send = websocket.receive, websocket.send
-        self._answer_with = websocket.scope.get("extensions", {}).get(PROMPT, {}).get(ANSWER_WITH)
+        extension = websocket.scope.get("extensions", {}).get(PROMPT, {})
+        self._answer_with = extension.get(ANSWER_WITH)
         """Takes what answers messages that keep nobody waiting, where the server can do so."""
+        self._on_lost = extension.get(ON_LOST)
+        """Takes what is called when the connection is lost, where the server can do so."""
+        self.gone = False
+        """Whether the connection is lost."""
         self._room = asyncio.Semaphore(AT_ONCE)
         self._under_way: asyncio.Queue[Running | None] = asyncio.Queue()
         """What is to be answered, in order; None is the end."""
@@ -94,19 +118,28 @@ class Stream:
                 if task is not None and task is not kept:
                     task.cancel()
 
+    def _lost(self) -> None:
+        """The client is gone: unless it connects again soon, what it has sent is cancelled."""
+        if not self.gone:
+            self.gone = True
+            asyncio.get_running_loop().call_later(self._settings.reconnect_s, self._handle.cancel_streamed)
+
     async def serve(self) -> None:
         """Answer one program after another until the client goes, or is told to."""
         await self._receive()  # the wish to connect
         # A client that connects again does not believe in its old connection any more.
-        self._handle.stop_streams(TAKEN_OVER, "the session's client has connected again")
+        self._handle.stop_streams(TAKEN_OVER, "the sender has connected again", self.sender)
         self._handle.streams.add(self)
+        if self._on_lost is not None:
+            self._on_lost(self._lost)
         try:
             await self._converse()
-            if self._ending is not None:
+            if self._ending is not None and self._websocket.application_state is not WebSocketState.DISCONNECTED:
                 code, reason = self._ending
                 await self._send({"type": "websocket.close", "code": code, "reason": reason})
         finally:
             self._handle.streams.discard(self)
+            self._handle.beat()  # a client whose connection broke has the time of a heartbeat to connect again
 
     async def _converse(self) -> None:
         """Greet, read and answer, until all that was read is answered."""
@@ -134,7 +167,7 @@ class Stream:
 
     def _greeting(self) -> dict[str, Any]:
         """Where the session is: a client that lost its connection goes on from there."""
-        record = self._handle.sequence
+        record = self._record
         return {
             "session": self._handle.id,
             "last": record.last,
@@ -153,6 +186,7 @@ class Stream:
             message = await self._patiently(self._receive())
             if message["type"] == "websocket.disconnect":
                 self._gone = True
+                self._lost()
                 return
             body = message.get("bytes")
             if body is None:
@@ -199,26 +233,41 @@ class Stream:
 
     def _run_at_once(self, body: memoryview) -> work.Numbered:
         """What a program came to that keeps nobody waiting. Raises NotAtOnce, with nothing done, where it might."""
-        record = self._handle.sequence
+        record = self._record
         if record.turn.locked() or len(body) > MOST_AT_ONCE or compression.is_frame(body):
             raise NotAtOnce
         return self._handle.run_at_once(work.run_numbered, record, body, *self._limits)
 
     async def _run(self, body: memoryview) -> Running:
         """A program that has begun, or waits behind the one before it."""
-        record = self._handle.sequence
-        if not self._count:
-            await self._patiently(record.turn.acquire())
+        record, reservation = self._record, BodyReservation(self._bodies)
+        try:
+            reservation.reserve(len(body))
+        except ServerBusy as busy:
+            refused: Running = asyncio.get_running_loop().create_future()
+            refused.set_exception(busy)
+            return refused
+        try:
+            if not self._count:
+                await self._patiently(record.turn.acquire())
+        except BaseException:
+            reservation.release()
+            raise
         self._count += 1
+        token = CancellationToken()
+        TOKEN.set(token)  # the task copies the context in which it is made
         running = asyncio.ensure_future(self._handle.call(work.run_numbered, record, body, *self._limits))
-        running.add_done_callback(self._done)
+        self._handle.streamed.add(token)
+        running.add_done_callback(partial(self._done, token, reservation))
         return running
 
-    def _done(self, running: Running) -> None:
+    def _done(self, token: CancellationToken, reservation: BodyReservation, running: Running) -> None:
         """A program has come to its end: nobody's turn has to wait until its client takes the answer."""
+        self._handle.streamed.discard(token)
+        reservation.release()
         self._count -= 1
         if not self._count:
-            self._handle.sequence.turn.release()
+            self._record.turn.release()
 
     # Answering ---------------------------------------------------------------------------
 

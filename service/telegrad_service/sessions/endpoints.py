@@ -4,50 +4,65 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Response
+from fastapi import APIRouter, Body, Request, Response
 
-from ..dependencies import CurrentSession, Cursor, Host, Limit, ServerSettings
+from ..connections import peer_of
+from ..dependencies import CurrentSession, Host, Limit, NumberCursor, ServerSettings
 from ..routing import Route
 from . import service
-from .schemas import CreateSession, SessionPage, SessionStatus, UpdateSession
+from .schemas import SessionCreate, SessionPage, SessionStatus, SessionUpdate
 
 router = APIRouter(prefix="/v1/sessions", tags=["sessions"], route_class=Route)
 CREATE = {"example": {"summary": "A reproducible session", "value": {"name": "notebook", "seed": 0}}}
+UPDATE = {"example": {"summary": "A longer time to live", "value": {"ttl_s": 7200.0}}}
+
+
+def _peer(request: Request) -> str:
+    return peer_of(request.client.host) if request.client else ""
 
 
 @router.post("", status_code=201, operation_id="create_session", summary="Create a session")
 async def create_session(
     host: Host,
     settings: ServerSettings,
+    request: Request,
     response: Response,
-    body: Annotated[CreateSession | None, Body(openapi_examples=CREATE)] = None,
+    body: Annotated[SessionCreate | None, Body(openapi_examples=CREATE)] = None,
 ) -> SessionStatus:
-    """A session holds tensors, their graph and a random number generator. It ends when idle for too long."""
-    handle = await host.create(service.options(body or CreateSession(), settings))
+    """A session holds tensors, their graph and a random number generator. It ends after `ttl_s` without a request."""
+    handle = await host.create(service.options(body or SessionCreate(), settings, _peer(request)))
     response.headers["location"] = f"/v1/sessions/{handle.id}"
     return await service.status(handle)
 
 
 @router.get("", operation_id="list_sessions", summary="List the sessions")
-async def list_sessions(host: Host, limit: Limit = 100, cursor: Cursor = None) -> SessionPage:
+async def list_sessions(host: Host, limit: Limit = 100, cursor: NumberCursor = None) -> SessionPage:
     """All sessions of the server, oldest first."""
     return service.page(host, limit, cursor)
 
 
-@router.get("/{session}", operation_id="get_session", summary="Look at a session")
+@router.get("/{session}", operation_id="get_session", summary="Read a session")
 async def get_session(handle: CurrentSession) -> SessionStatus:
-    """The session and what it holds. Looking waits for the programs before it."""
+    """The session and its counts. The request waits for earlier programs of the session."""
     return await service.status(handle)
 
 
-@router.patch("/{session}", operation_id="update_session", summary="Rename a session or change how long it lives")
-async def update_session(handle: CurrentSession, settings: ServerSettings, body: UpdateSession) -> SessionStatus:
-    """What the body does not name stays as it is."""
+@router.patch("/{session}", operation_id="update_session", summary="Change a session's name or time to live")
+async def update_session(
+    handle: CurrentSession, settings: ServerSettings, body: Annotated[SessionUpdate, Body(openapi_examples=UPDATE)]
+) -> SessionStatus:
+    """Fields that are absent stay as they are."""
     service.update(handle, body, settings)
     return await service.status(handle)
 
 
-@router.delete("/{session}", status_code=204, operation_id="delete_session", summary="End a session")
+@router.put("/{session}/heartbeat", status_code=204, operation_id="beat_session", summary="Send a heartbeat")
+async def beat_session(handle: CurrentSession) -> None:
+    """Keeps a session with `heartbeats` alive. It does not wait for programs, and does not count as a use."""
+    handle.beat()
+
+
+@router.delete("/{session}", status_code=204, operation_id="delete_session", summary="Delete a session")
 async def delete_session(host: Host, handle: CurrentSession) -> None:
-    """Its tensors are freed; programs that wait still run."""
+    """Its tensors are freed; the program that runs is cancelled, and those that wait do not run."""
     await host.end(handle.id)

@@ -3,70 +3,86 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from ..schemas import Answer, DTypeName, Request
+from ..schemas import NEXT_CURSOR, Answer, DType, Request
 
 Name = Annotated[str, StringConstraints(max_length=200)]
 Ttl = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+TTL = "Seconds without a request after which the session ends; null is the server's default."
 
 
-class CreateSession(Request):
+class SessionCreate(Request):
     """A new session."""
 
-    name: Name | None = Field(default=None, description="a name for people; need not be unique")
-    device: str = Field(default="cpu", description="where its tensors live, one of `GET /v1/devices`")
-    dtype: DTypeName = Field(default="float32", description="dtype of floating tensors where none is given")
+    name: Name | None = Field(default=None, description="A name for people; need not be unique.")
+    device: str = Field(default="cpu", description="Where its tensors live, one of `GET /v1/devices`.")
+    dtype: DType = Field(default="float32", description="The default dtype of floating-point tensors.")
     seed: int | None = Field(
-        default=None, ge=0, lt=2**64, description="start of its random numbers; null is a random one"
+        default=None, ge=0, lt=2**64, description="The seed of its random numbers; null is a random seed."
     )
-    ttl_s: Ttl | None = Field(
-        default=None, description="seconds of idleness after which it ends; null is the server's default"
+    ttl_s: Ttl | None = Field(default=None, description=TTL)
+    heartbeats: bool = Field(
+        default=False,
+        description="Whether the session ends soon after its client: after the server's `heartbeat_ttl_s` without "
+        "an open stream, a request or a heartbeat.",
     )
     compile: bool = Field(
-        default=False, description="whether programs that recur are compiled; see `GET …/compiled`. Needs JAX"
+        default=False, description="Whether recurring programs are compiled; see `GET …/compiled`. Needs JAX."
     )
-    durable: bool = Field(default=False, description="whether it should survive a restart; not available yet")
-
-
-class UpdateSession(Request):
-    """What to change; what is absent stays."""
-
-    name: Name | None = None
-    ttl_s: Ttl | None = Field(
-        default=None, description="seconds of idleness after which it ends; null is the server's default"
+    durable: bool = Field(
+        default=False,
+        description="Whether it survives a restart of the server. Not available yet: true is refused.",
+        json_schema_extra={"not": {"enum": [True]}},
     )
+
+
+class SessionUpdate(Request):
+    """What to change; absent fields stay as they are."""
+
+    name: Name | None = Field(default=None, description="A name for people; need not be unique.")
+    ttl_s: Ttl | None = Field(default=None, description=TTL)
 
 
 class Session(Answer):
     """A session."""
 
-    id: str = Field(description="unguessable; who knows it may use the session")
-    name: str | None
-    device: str
-    dtype: DTypeName
-    created_at: datetime
-    last_used_at: datetime
-    expires_at: datetime = Field(description="when it ends if nobody uses it")
-    ttl_s: float = Field(description="seconds of idleness after which it ends")
-    durable: Literal[False]
-    sequence: int = Field(description="last sequence number that was used; 0 before the first")
+    id: str = Field(description="Unguessable; who knows it may use the session.", examples=["0s7vJ1mQ2nGx4yRkTz8bWc5d"])
+    name: str | None = Field(description="A name for people.", examples=["notebook"])
+    device: str = Field(description="Where its tensors live.", examples=["cpu"])
+    dtype: DType = Field(description="The default dtype of floating-point tensors.", examples=["float32"])
+    created_at: datetime = Field(examples=["2026-01-01T12:00:00Z"])
+    last_used_at: datetime = Field(examples=["2026-01-01T12:00:01Z"])
+    expires_at: datetime = Field(
+        description="When it ends if no request uses it and no heartbeat arrives before.",
+        examples=["2026-01-01T13:00:01Z"],
+    )
+    ttl_s: float = Field(description="Seconds without a request after which it ends.", examples=[3600.0])
+    heartbeat_ttl_s: float | None = Field(
+        description="Seconds without a sign of life after which it ends; null for a session without heartbeats.",
+        examples=[None],
+    )
+    durable: bool = Field(description="Whether it survives a restart of the server.", examples=[False])
+    sequence: int = Field(
+        description="The last sequence number that was used without a sender; 0 before the first.", examples=[0]
+    )
 
 
 class SessionStatus(Session):
     """A session and what it holds."""
 
-    tensors: int = Field(description="how many tensors have an id")
-    used_bytes: int = Field(description="bytes of tensors that ids and the graph hold")
-    max_bytes: int = Field(description="how many it may hold")
-    programs: int = Field(description="how many programs ran")
-    instructions: int = Field(description="how many instructions ran")
+    version: str = Field(description="The server's version.", examples=["0.1.0"])
+    tensors: int = Field(description="The number of tensors that have an id.", examples=[1])
+    used_bytes: int = Field(description="The bytes of tensors that ids and the graph hold.", examples=[8])
+    max_bytes: int = Field(description="The most bytes that it may hold.", examples=[2**31])
+    programs: int = Field(description="The number of programs that ran.", examples=[1])
+    instructions: int = Field(description="The number of instructions that ran.", examples=[1])
 
 
 class SessionPage(Answer):
-    """Some of the sessions, oldest first."""
+    """Sessions, oldest first."""
 
     items: list[Session]
-    next_cursor: str | None
+    next_cursor: str | None = Field(description=NEXT_CURSOR, examples=[None])

@@ -10,13 +10,14 @@ from telegrad_engine import dtypes
 from telegrad_engine.errors import InvalidValue
 from telegrad_engine.session import Session as EngineSession
 
+from .. import __version__
 from ..devices import check_compiling, check_device
 from ..host import SessionHandle, SessionHost, SessionOptions
 from ..settings import Settings
-from .schemas import CreateSession, Session, SessionPage, SessionStatus, UpdateSession
+from .schemas import Session, SessionCreate, SessionPage, SessionStatus, SessionUpdate
 
 
-def options(body: CreateSession, settings: Settings) -> SessionOptions:
+def options(body: SessionCreate, settings: Settings, peer: str) -> SessionOptions:
     """The checked wishes for a new session."""
     if body.durable:
         raise InvalidValue("durable sessions are not available yet; leave durable out or set it to false")
@@ -26,10 +27,11 @@ def options(body: CreateSession, settings: Settings) -> SessionOptions:
         raise InvalidValue(f"only floating-point types are supported as the default type, got {dtype.name}")
     if body.compile:
         check_compiling(settings)
-    return SessionOptions(body.name, body.device, dtype, body.seed, _ttl(body.ttl_s, settings), body.compile)
+    ttl_s = _ttl(body.ttl_s, settings)
+    return SessionOptions(body.name, body.device, dtype, body.seed, ttl_s, body.compile, peer, body.heartbeats)
 
 
-def update(handle: SessionHandle, body: UpdateSession, settings: Settings) -> None:
+def update(handle: SessionHandle, body: SessionUpdate, settings: Settings) -> None:
     """Change what the body names."""
     if "ttl_s" in body.model_fields_set:
         handle.ttl_s = _ttl(body.ttl_s, settings) or settings.session_ttl_s
@@ -57,7 +59,7 @@ def page(host: SessionHost, limit: int, cursor: str | None) -> SessionPage:
 async def status(handle: SessionHandle) -> SessionStatus:
     """The session and its counts."""
     counts = await handle.call(_counts)
-    return SessionStatus(**_facts(handle), **counts)
+    return SessionStatus(**_facts(handle), **counts, version=__version__)
 
 
 def _counts(session: EngineSession) -> dict[str, Any]:
@@ -83,6 +85,7 @@ def _facts(handle: SessionHandle) -> dict[str, Any]:
         "last_used_at": moment(handle.last_used_at),
         "expires_at": moment(handle.expires_at),
         "ttl_s": handle.ttl_s,
+        "heartbeat_ttl_s": handle.heartbeat_ttl_s,
         "durable": False,
-        "sequence": handle.sequence.last,
+        "sequence": handle.senders.anonymous,
     }

@@ -10,17 +10,26 @@ from telegrad_engine.errors import InvalidArgument
 from telegrad_engine.program import Instruction
 
 from .. import work
-from ..dependencies import Accepted, CurrentSession, Cursor, Limit, RawBody, ServerSettings
+from ..dependencies import Accepted, CurrentSession, Cursor, Limit, RawBody, ServerSettings, WithData
 from ..media import JSON, NPY, SAFETENSORS, speaks
 from ..routing import Route
-from ..schemas import DTypeName, Tensor
+from ..schemas import DType, Tensor
 from . import service
-from .schemas import BINARY_CONTENT, CREATE_EXAMPLES, CREATE_TENSOR, CreateTensor, TensorPage, UpdateTensor
+from .schemas import (
+    BINARY_CONTENT,
+    CREATE_EXAMPLES,
+    CREATE_TENSOR,
+    UPDATE_EXAMPLES,
+    TensorCreate,
+    TensorPage,
+    TensorUpdate,
+)
 
 router = APIRouter(prefix="/v1/sessions/{session}/tensors", tags=["tensors"], route_class=Route)
-Id = Annotated[str, Path(description="id of the tensor")]
-WithData = Annotated[bool, Query(description="whether `data` is filled; the binary media types always have it")]
-BINARY_ANSWER: dict[int | str, Any] = {200: {"description": "The tensor", "content": BINARY_CONTENT}}
+Id = Annotated[str, Path(description="The tensor's id.", examples=["x"])]
+BINARY_ANSWER: dict[int | str, Any] = {
+    200: {"description": "The tensor. The binary media types always have its value.", "content": BINARY_CONTENT}
+}
 VALUES = (JSON, SAFETENSORS, NPY)
 
 
@@ -28,7 +37,7 @@ VALUES = (JSON, SAFETENSORS, NPY)
     "",
     status_code=201,
     operation_id="create_tensor",
-    summary="Make a tensor",
+    summary="Create a tensor",
     response_model=Tensor,
     openapi_extra=CREATE_TENSOR,
 )
@@ -37,13 +46,15 @@ async def create_tensor(
     handle: CurrentSession,
     settings: ServerSettings,
     raw: RawBody,
-    body: Annotated[CreateTensor | None, Body(openapi_examples=CREATE_EXAMPLES)] = None,
+    body: Annotated[TensorCreate | None, Body(openapi_examples=CREATE_EXAMPLES)] = None,
     data: WithData = False,
-    id: Annotated[str | None, Query(description="with a binary body: the tensor's id")] = None,
-    dtype: Annotated[DTypeName | None, Query(description="with a binary body: convert to this")] = None,
-    requires_grad: Annotated[bool | None, Query(description="with a binary body: whether it is a parameter")] = None,
+    id: Annotated[str | None, Query(description="With a binary body: the tensor's id.")] = None,
+    dtype: Annotated[DType | None, Query(description="With a binary body: the dtype to convert to.")] = None,
+    requires_grad: Annotated[
+        bool | None, Query(description="With a binary body: whether operations on it are recorded.")
+    ] = None,
 ) -> Response:
-    """From nested lists, from a factory (an op such as zeros or randn), or from an array as a binary body."""
+    """The body is nested lists, or a factory (an op such as zeros or randn), or an array in a binary format."""
     content, media_type = raw
     if media_type == JSON:
         if body is None or (id, dtype, requires_grad) != (None, None, None):
@@ -74,21 +85,26 @@ async def list_tensors(handle: CurrentSession, limit: Limit = 100, cursor: Curso
 async def get_tensor(
     handle: CurrentSession, settings: ServerSettings, accept: Accepted, id: Id, data: WithData = True
 ) -> Response:
-    """Its description and value as JSON; its value as safetensors or npy if `Accept` asks for that."""
+    """The tensor's description and value as JSON, or its value as safetensors or npy if `Accept` asks for that."""
     answer = await handle.call(work.fetch_encoded, id, data, accept, settings.max_json_elements)
     return Response(answer, media_type=accept)
 
 
 @router.patch("/{id}", operation_id="update_tensor", summary="Change a tensor", response_model=Tensor)
-async def update_tensor(handle: CurrentSession, settings: ServerSettings, id: Id, body: UpdateTensor) -> Response:
-    """New values are written in place and outside the graph; the shape and dtype stay."""
+async def update_tensor(
+    handle: CurrentSession,
+    settings: ServerSettings,
+    id: Id,
+    body: Annotated[TensorUpdate, Body(openapi_examples=UPDATE_EXAMPLES)],
+) -> Response:
+    """New values are written in place, without a record in the graph; shape and dtype stay as they are."""
     answer = await handle.call(service.change, id, body, settings.max_json_elements)
     return Response(answer, media_type=JSON)
 
 
-@router.delete("/{id}", status_code=204, operation_id="delete_tensor", summary="Forget a tensor")
+@router.delete("/{id}", status_code=204, operation_id="delete_tensor", summary="Delete a tensor")
 async def delete_tensor(handle: CurrentSession, id: Id) -> None:
-    """Its id is free again. The graph keeps what it still needs."""
+    """The id is free again. The graph keeps the values that it needs."""
     await handle.call(work.run, [Instruction("free", [(id,)])])
 
 
@@ -103,12 +119,12 @@ async def delete_tensor(handle: CurrentSession, id: Id) -> None:
 async def get_grad(
     handle: CurrentSession, settings: ServerSettings, accept: Accepted, id: Id, data: WithData = True
 ) -> Response:
-    """What `backward` accumulated; 404 if it has none. It is described under the id `{id}.grad`."""
+    """The gradient that `backward` accumulated; 404 if there is none. Its id in the response is `{id}.grad`."""
     answer = await handle.call(service.fetch_grad, id, data, accept, settings.max_json_elements)
     return Response(answer, media_type=accept)
 
 
 @router.delete("/{id}/grad", status_code=204, operation_id="delete_grad", summary="Clear a tensor's gradient")
 async def delete_grad(handle: CurrentSession, id: Id) -> None:
-    """Also succeeds if there is none."""
+    """The request also succeeds if there is no gradient."""
     await handle.call(work.run, [Instruction("set_grad", [id])])

@@ -2,42 +2,66 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Self
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
+from typing_extensions import TypeAliasType
 
 from ..media import JSON, NPY, SAFETENSORS
-from ..schemas import Answer, Attrs, Data, DTypeName, Request, Tensor, TensorId
+from ..schemas import NEXT_CURSOR, Answer, Attrs, Data, DType, Request, Tensor, TensorId
 
 
-class CreateTensor(Request):
-    """A tensor from ``data``, or from a ``factory`` such as zeros or randn."""
+class _NewTensor(Request):
+    id: TensorId | None = Field(default=None, description="The tensor's id; the server chooses one if this is absent.")
+    dtype: DType | None = Field(default=None, description="Inferred as torch does if this is absent.")
+    requires_grad: bool = Field(default=False, description="Whether operations on it are recorded.")
 
-    id: TensorId | None = Field(default=None, description="its id; the server chooses one if there is none")
-    data: Data = Field(default=None)
-    factory: str | None = Field(
-        default=None, description="an op without tensor inputs: zeros, ones, full, eye, arange, randn, …"
-    )
-    shape: list[int] | None = Field(default=None, description="the factory's `size`")
-    attrs: Attrs = Field(default={})
-    dtype: DTypeName | None = Field(default=None, description="inferred as torch does if there is none")
-    requires_grad: bool = False
 
-    @model_validator(mode="after")
-    def _check_source(self) -> Self:
-        if ("data" in self.model_fields_set) == (self.factory is not None):
-            raise ValueError("give either data or factory")
-        if self.factory is None and (self.shape is not None or self.attrs):
+class TensorFromData(_NewTensor):
+    """A tensor from its values."""
+
+    data: Data
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_fields(cls, body: dict[str, Any]) -> dict[str, Any]:
+        if "shape" in body or "attrs" in body:
             raise ValueError("shape and attrs belong to a factory")
-        return self
+        return body
 
 
-class UpdateTensor(Request):
-    """What to change; what is absent stays."""
+class TensorFromFactory(_NewTensor):
+    """A tensor from an op that takes no tensors, such as zeros or randn."""
 
-    requires_grad: bool | None = Field(default=None, description="for leaves of a floating dtype")
-    retains_grad: Literal[True] | None = Field(
-        default=None, description="have backward fill this non-leaf's gradient too"
+    factory: str = Field(description="The op: zeros, ones, full, eye, arange, randn, …")
+    shape: list[int] | None = Field(default=None, description="The factory's `size`.")
+    attrs: Attrs = Field(default={})
+
+
+def _source(body: Any) -> str | None:
+    """Which of the two models a body is meant for; None if that is not clear."""
+    found = body.keys() & {"data", "factory"} if isinstance(body, dict) else set()
+    return found.pop() if len(found) == 1 else None
+
+
+TensorCreate = TypeAliasType(
+    "TensorCreate",
+    Annotated[
+        Annotated[TensorFromData, Tag("data")] | Annotated[TensorFromFactory, Tag("factory")],
+        Discriminator(_source, custom_error_type="tensor_source", custom_error_message="give either data or factory"),
+        Field(description="A tensor from `data`, or from a `factory` such as zeros or randn."),
+    ],
+)
+
+
+class TensorUpdate(Request):
+    """What to change; absent fields stay as they are."""
+
+    requires_grad: bool | None = Field(default=None, description="For leaves of a floating-point dtype.")
+    retains_grad: bool | None = Field(
+        default=None,
+        description="True has backward fill the gradient of a tensor that is no leaf; it cannot be undone.",
+        json_schema_extra={"not": {"enum": [False]}},
     )
     data: Data = Field(default=None)
 
@@ -45,19 +69,25 @@ class UpdateTensor(Request):
     def _check_change(self) -> Self:
         if not self.model_fields_set:
             raise ValueError("give requires_grad, retains_grad or data")
+        if self.retains_grad is False:
+            raise ValueError("retains_grad cannot be undone; give true, or leave it out")
         return self
 
 
 class TensorPage(Answer):
-    """Some of a session's tensors, ordered by id."""
+    """A session's tensors, ordered by id."""
 
     items: list[Tensor]
-    next_cursor: str | None = Field(description="`cursor` of the next page; null after the last")
+    next_cursor: str | None = Field(description=NEXT_CURSOR, examples=[None])
 
 
 CREATE_EXAMPLES: dict[str, Any] = {
     "data": {"summary": "From data", "value": {"id": "x", "data": [1.0, 2.0], "requires_grad": True}},
     "factory": {"summary": "From a factory", "value": {"factory": "randn", "shape": [2, 3]}},
+}
+UPDATE_EXAMPLES: dict[str, Any] = {
+    "data": {"summary": "New values", "value": {"data": [3.0, 4.0]}},
+    "retains_grad": {"summary": "Keep the gradient of a result", "value": {"retains_grad": True}},
 }
 
 BINARY: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}

@@ -1,0 +1,170 @@
+"""Which connections a server keeps: how many, and for how long they may keep it waiting.
+
+A connection that waits for its client costs a file descriptor and memory. Three limits bound that: connections per peer
+and in all, with some file descriptors reserved; seconds to send headers, to send a body, and between requests; and the
+size of headers. Where there is no room for another connection, the one that has waited longest without a whole request
+makes room. If each of them has a request, the new one is accepted on a reserved descriptor, for one request:
+health checks are answered, everything else gets a 503.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from ipaddress import IPv6Address, ip_address, ip_network
+from typing import Protocol
+
+from uvicorn.server import ServerState
+
+from telegrad_engine.accounts import Accounts
+
+from .settings import Settings
+
+RESERVED_DESCRIPTORS = 64
+"""File descriptors that are not for connections: listening sockets, files, libraries; and the spare connections."""
+SPARE = 16
+"""Connections that are accepted above the limit, for a short request each."""
+SPARE_S = 2.0
+"""Seconds that such a request may take to arrive."""
+MIN_RATE = 1024
+"""Bytes a second that a client must send of a body, or take of an answer, once its time for that is over."""
+MAX_BACKLOG = 2048
+
+
+def peer_of(address: str) -> str:
+    """The client that an address stands for: an IPv6 client has a whole /64 network."""
+    try:
+        found = ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(found, IPv6Address):
+        return str(found.ipv4_mapped or ip_network((found, 64), strict=False))
+    return address
+
+
+def max_descriptors() -> float:
+    """How many file descriptors this process may have open."""
+    if sys.platform == "win32":  # which has no such limit
+        return math.inf
+    import resource
+
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return math.inf if soft == resource.RLIM_INFINITY else soft
+
+
+def extended(deadline: float, count: int, now: float, timeout_s: float) -> float:
+    """The deadline of a transfer after ``count`` more bytes.
+
+    Each byte gains the time that it takes at ``MIN_RATE``. However much has moved, the next byte must follow within
+    ``timeout_s``: a client cannot send most of a large body at once and then keep the server waiting for hours.
+    """
+    return min(deadline + count / MIN_RATE, now + timeout_s)
+
+
+class Connection(Protocol):
+    """A connection as far as the limits are concerned."""
+
+    peer: str
+    spare: bool
+    """Whether it was accepted above the limit."""
+    waiting_since: float | None
+    """When it began to wait for a request; None while it has one, or is a stream."""
+
+    def is_overdue(self, now: float) -> bool:
+        """Whether its client has had long enough."""
+
+    def expire(self) -> None:
+        """End it because its client was too slow."""
+
+    def abort(self) -> None:
+        """End it at once."""
+
+
+class ConnectionLimits:
+    """The open connections of a server."""
+
+    def __init__(self, settings: Settings, descriptors: float | None = None) -> None:
+        self.settings = settings
+        descriptors = max_descriptors() if descriptors is None else descriptors
+        reserved = max(RESERVED_DESCRIPTORS, descriptors / 4) if descriptors < math.inf else RESERVED_DESCRIPTORS
+        self.max_open = int(max(1, min(settings.max_connections, descriptors - reserved)))
+        # One peer alone never fills the server.
+        self.max_per_peer = min(settings.max_connections_per_peer, max(1, self.max_open * 3 // 4))
+        # A burst that waits to be accepted takes descriptors all at once.
+        self.backlog = int(min(MAX_BACKLOG, max(1, reserved / 2 if descriptors < math.inf else MAX_BACKLOG)))
+        self._open: dict[Connection, None] = {}
+        self._of_peer: Counter[str] = Counter()
+        self._spare = 0
+        self._unlimited = frozenset(settings.trusted_proxy)
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def admit(self, connection: Connection) -> None:
+        """Take a new connection in; one that finds no room is marked as ``spare``, or aborted."""
+        self._open[connection] = None
+        self._of_peer[connection.peer] += 1
+        if self._has_room(connection.peer) or self._make_room(connection):
+            return
+        if self._spare >= SPARE and not self._make_room(connection, spare=True):
+            connection.abort()
+        connection.spare = True
+        self._spare += 1
+
+    def keep(self, stream: Connection) -> None:
+        """Count a stream: the connection that it was has left, so there is room for it."""
+        self._open[stream] = None
+        self._of_peer[stream.peer] += 1
+
+    def leave(self, connection: Connection) -> None:
+        """A connection has ended, or is about to."""
+        if connection not in self._open:
+            return
+        del self._open[connection]
+        self._spare -= connection.spare
+        self._of_peer[connection.peer] -= 1
+        if not self._of_peer[connection.peer]:
+            del self._of_peer[connection.peer]
+
+    def end_overdue(self, now: float) -> None:
+        """End the connections whose clients are too slow."""
+        for connection in list(self._open):
+            if connection.is_overdue(now):
+                connection.expire()
+
+    def _has_room(self, peer: str) -> bool:
+        if len(self._open) > self.max_open:
+            return False
+        return self._of_peer[peer] <= self.max_per_peer or peer in self._unlimited
+
+    def _make_room(self, newcomer: Connection, spare: bool = False) -> bool:
+        """End the connection that has waited longest: of the peer that has too many, else of all."""
+        too_many = len(self._open) > self.max_open
+        waiting = [
+            connection
+            for connection in self._waiting()
+            if connection is not newcomer
+            and connection.spare == spare
+            and (too_many or connection.peer == newcomer.peer)
+        ]
+        if not waiting:
+            return False
+        longest = min(waiting, key=lambda connection: connection.waiting_since or 0.0)
+        self.leave(longest)
+        longest.abort()
+        return True
+
+    def _waiting(self) -> Iterator[Connection]:
+        return (connection for connection in self._open if connection.waiting_since is not None)
+
+
+class LimitedServerState(ServerState):
+    """What uvicorn's protocols share, with the limits."""
+
+    def __init__(self, limits: ConnectionLimits, bodies: Accounts) -> None:
+        super().__init__()
+        self.limits = limits
+        self.bodies = bodies
+        """The account of what arrives."""

@@ -1,0 +1,69 @@
+"""The limits that Linux's control groups set to this process, in a container or outside: CPU time and memory.
+
+In version 2 a group has the files ``cpu.max`` and ``memory.max``; in version 1 each controller has a hierarchy of its
+own. The strictest limit of the process's group and of those above it holds. Inside a container the group's own path may
+not be visible; its mount point is the container's group then.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+MOUNT = "sys/fs/cgroup"
+CPU_HIERARCHIES = ("cpu", "cpu,cpuacct", "cpuacct,cpu")
+"""Where version 1 may mount the controller of CPU time."""
+
+
+def cpu_quota(root: Path = Path("/")) -> float:
+    """How many cores' worth of CPU time this process may use; infinity without a quota. Files are below ``root``."""
+    return min(_cpu_quotas(root), default=math.inf)
+
+
+def memory_limit(root: Path = Path("/")) -> float:
+    """How many bytes of memory this process may use; infinity without a limit. Files are below ``root``."""
+    return min(_memory_limits(root), default=math.inf)
+
+
+def _cpu_quotas(root: Path) -> Iterator[float]:
+    for group in _groups(root, ""):
+        quota, _, period = _read(group / "cpu.max").partition(" ")
+        yield from _positive_ratio(quota, period)
+    for hierarchy in CPU_HIERARCHIES:
+        for group in _groups(root, "cpu", hierarchy):
+            yield from _positive_ratio(_read(group / "cpu.cfs_quota_us"), _read(group / "cpu.cfs_period_us"))
+
+
+def _memory_limits(root: Path) -> Iterator[float]:
+    for group in _groups(root, ""):
+        yield from _positive_ratio(_read(group / "memory.max"), "1")
+    for group in _groups(root, "memory", "memory"):
+        yield from _positive_ratio(_read(group / "memory.limit_in_bytes"), "1")
+
+
+def _groups(root: Path, controller: str, hierarchy: str = "") -> Iterator[Path]:
+    """The process's groups of a controller of version 1, or of version 2 without one, from the inside out."""
+    for line in _read(root / "proc/self/cgroup").splitlines():
+        _, controllers, path = (*line.split(":", 2), "", "")[:3]
+        if controller in controllers.split(","):
+            parts = [part for part in path.split("/") if part and part != ".."]
+            for end in range(len(parts), -1, -1):
+                yield root.joinpath(MOUNT, hierarchy, *parts[:end])
+
+
+def _positive_ratio(dividend: str, divisor: str) -> Iterator[float]:
+    """The ratio, if both are positive numbers; ``max`` and -1 mean that there is no limit."""
+    try:
+        ratio = int(dividend) / int(divisor)
+    except (ValueError, ZeroDivisionError):
+        return
+    if ratio > 0:
+        yield ratio
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return ""

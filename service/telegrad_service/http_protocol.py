@@ -1,0 +1,224 @@
+"""uvicorn's HTTP protocol, with limits on headers and on how long a client may take (see connections.py).
+
+The library has a timeout between two requests and none for a request that has begun; it keeps whatever headers come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from enum import Enum
+from typing import Any
+
+import httptools
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from websockets.http11 import MAX_LINE_LENGTH
+
+from telegrad_engine.errors import HeadersTooLarge, MalformedRequest, RequestTimeout, ServerBusy, TelegradError
+
+from . import origins, problems
+from .connections import SPARE_S, LimitedServerState, extended, peer_of
+from .request_parser import RequestParser
+
+logger = logging.getLogger(__name__)
+HEALTH = frozenset({"/healthz", "/readyz"})
+"""Paths that are served when there is no room for a connection."""
+MAX_HEADERS = 128
+"""Header lines of a request."""
+FULL = "the server has as many connections as it may"
+LINGER_S = 5.0
+"""Seconds in which the rest of a body is discarded that was answered before it was read."""
+
+
+class Phase(Enum):
+    """Which part of a request is expected next."""
+
+    REQUEST = 0
+    HEADERS = 1
+    BODY = 2
+
+
+class _TooLarge(Exception):
+    """Ends the parsing of a request whose headers are too large."""
+
+
+class HttpProtocol(HttpToolsProtocol):
+    """Reads and answers the requests of one connection, within limits."""
+
+    def __init__(
+        self, config: Any, server_state: LimitedServerState, app_state: dict[str, Any], _loop: Any = None
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self.parser = RequestParser(self)  # type: ignore[assignment]
+        self._limits = server_state.limits
+        self._settings = server_state.limits.settings
+        self._server_state = server_state
+        self.peer = ""
+        self.spare = False
+        self.waiting_since: float | None = None
+        self._phase = Phase.REQUEST
+        self._deadline = math.inf
+        """When what is arriving has to be here."""
+        self._unparsed = 0
+        """Bytes that have come since the last part of a request that was handed on."""
+        self._send_deadline = math.inf
+        """When the client must have taken what is sent."""
+        self._unsent = 0
+        """Bytes that the client had not taken at the last check."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """A client has connected: the first request has to begin soon."""
+        super().connection_made(transport)
+        self.peer = peer_of(self.client[0]) if self.client else ""
+        now = self.loop.time()
+        self.waiting_since, self._deadline = now, now + self._settings.header_timeout_s
+        self._limits.admit(self)
+        if self.spare:
+            self._deadline = now + SPARE_S
+            self.app = _only_health(self.app)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection has ended."""
+        self._limits.leave(self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what has arrived."""
+        self._unset_keepalive_if_required()
+        if self._phase is Phase.REQUEST:
+            self._expect_headers()
+        self._unparsed += len(data)
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            if self._should_upgrade():
+                self.handle_websocket_upgrade()
+        except httptools.HttpParserError as error:
+            if isinstance(error.__context__, _TooLarge):
+                self._refuse_headers()
+            else:
+                self.refuse(MalformedRequest("not an HTTP request"))
+        else:
+            if self._unparsed > self._settings.max_header_bytes:
+                self._refuse_headers()
+
+    def _expect_headers(self) -> None:
+        self._phase = Phase.HEADERS
+        if not self.spare:
+            self._deadline = self.loop.time() + self._settings.header_timeout_s
+
+    def on_headers_complete(self) -> None:
+        """The headers are here: begin to answer, unless they are too large."""
+        size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+        if size > self._settings.max_header_bytes or len(self.headers) > MAX_HEADERS:
+            raise _TooLarge
+        self._phase, self._unparsed = Phase.BODY, 0
+        self._deadline = self.loop.time() + self._body_timeout_s
+        self.waiting_since = None
+        super().on_headers_complete()
+        if self.spare and self.cycle is not None:
+            self.cycle.keep_alive = False
+
+    def on_body(self, body: bytes) -> None:
+        """A part of the body is here."""
+        self._unparsed = 0
+        if self._busy:  # what comes after the answer is discarded, and gains no time
+            self._deadline = extended(self._deadline, len(body), self.loop.time(), self._body_timeout_s)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """The request is here as a whole."""
+        super().on_message_complete()
+        self._phase, self._deadline, self._unparsed = Phase.REQUEST, math.inf, 0
+        self._wait_for_request()
+
+    def on_response_complete(self) -> None:
+        """A request is answered: the next one may come."""
+        super().on_response_complete()
+        if self._phase is Phase.BODY:
+            self._deadline = self.loop.time() + min(LINGER_S, self._settings.body_timeout_s)
+        self._wait_for_request()
+
+    def _wait_for_request(self) -> None:
+        if self._phase is not Phase.BODY and self.cycle is not None and self.cycle.response_complete:
+            self.waiting_since = self.loop.time()
+
+    def handle_websocket_upgrade(self) -> None:
+        """The client wants a stream: another protocol takes over the connection."""
+        if self.spare:
+            self.refuse(ServerBusy(FULL))
+            return
+        self._limits.leave(self)
+        super().handle_websocket_upgrade()
+        stream: Any = self.transport.get_protocol()
+        if not stream.handshake_initiated:  # the library has refused the request, and says nothing
+            self.refuse(MalformedRequest(f"a stream's request has no body and no line beyond {MAX_LINE_LENGTH} bytes"))
+
+    def is_overdue(self, now: float) -> bool:
+        """Whether the client has had long enough to send what is missing, or to take what is sent."""
+        if self._takes_too_long(now):
+            return True
+        if self.flow.read_paused or (self._busy and self._phase is Phase.HEADERS):
+            self._deadline = max(self._deadline, now + self._settings.body_timeout_s)  # the server is not ready itself
+        return now > self._deadline
+
+    def _takes_too_long(self, now: float) -> bool:
+        """Whether the client is too slow to take what is sent."""
+        timeout_s = self._settings.body_timeout_s
+        before, self._unsent = self._unsent, self.transport.get_write_buffer_size()
+        if not self._unsent:
+            self._send_deadline = math.inf
+        elif not before:
+            self._send_deadline = now + timeout_s
+        else:
+            self._send_deadline = extended(self._send_deadline, max(0, before - self._unsent), now, timeout_s)
+        return now > self._send_deadline
+
+    @property
+    def _body_timeout_s(self) -> float:
+        return SPARE_S if self.spare else self._settings.body_timeout_s
+
+    @property
+    def _busy(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def expire(self) -> None:
+        """End the connection: with an answer if a request has begun."""
+        if self._unsent:
+            self.abort()
+        elif self._phase is Phase.REQUEST or (self.cycle is not None and self.cycle.response_started):
+            self.transport.close()
+        else:
+            self.refuse(RequestTimeout("the request did not arrive in time"))
+
+    def abort(self) -> None:
+        """End the connection at once."""
+        self.transport.abort()
+
+    def _refuse_headers(self) -> None:
+        most = self._settings.max_header_bytes
+        self.refuse(HeadersTooLarge(f"the headers of a request have at most {most} bytes and {MAX_HEADERS} lines here"))
+
+    def refuse(self, error: TelegradError) -> None:
+        """Answer what cannot be handed to the application, and end the connection."""
+        logger.info("%s refused: %s %s", self.peer, error.status, error.detail)
+        if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
+            answer = problems.problem(error, {"connection": "close"})
+            headers = [*self.server_state.default_headers, *answer.raw_headers]
+            lines = [name + b": " + value + b"\r\n" for name, value in headers]
+            self.transport.write(b"".join([STATUS_LINE[error.status], *lines, b"\r\n", bytes(answer.body)]))
+        self.transport.close()
+
+
+def _only_health(app: ASGIApp) -> ASGIApp:
+    """The app for a connection that there is no room for: health checks are served, nothing else."""
+
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] in HEALTH:
+            await app(scope, receive, send)
+        else:
+            await origins.refuse(ServerBusy(FULL))(scope, receive, send)
+
+    return serve

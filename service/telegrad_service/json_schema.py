@@ -1,0 +1,127 @@
+"""JSON schemas in the forms that client generators support, and examples of what they describe.
+
+Pydantic's schemas are correct, but generators name classes after ``title``, read integers as 32 bits wide where no
+``format`` says otherwise, and stumble over ``const``. They are rewritten here, once for the whole document.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+Schema = dict[str, Any]
+NULL = {"type": "null"}
+FORMATS = {"integer": "int64", "number": "double"}
+BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
+# Where schemas have schemas inside.
+IN_LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
+IN_VALUES = ("items", "additionalProperties")
+# What is data, and no part of the document's structure.
+DATA = frozenset({"example", "examples", "default", "enum"})
+_CODE = re.compile(r"``(.+?)``")
+_ROLE = re.compile(r":[a-z]+:`~?(?:[\w.]*\.)?([^`]+)`")
+
+
+def simplified_document(part: Any) -> Any:
+    """A part of an OpenAPI document with its schemas simplified and its texts plain."""
+    if isinstance(part, list):
+        return [simplified_document(item) for item in part]
+    if not isinstance(part, dict):
+        return part
+    found: dict[str, Any] = {}
+    for key, value in part.items():
+        if key in DATA:
+            found[key] = value
+        elif key == "schemas":
+            found[key] = {name: simplified(schema) for name, schema in value.items()}
+        elif key == "schema":
+            found[key] = simplified(value)
+        elif key in ("description", "summary") and isinstance(value, str):
+            found[key] = plain_text(value)
+        else:
+            found[key] = simplified_document(value)
+    return found
+
+
+def simplified(schema: Any) -> Any:
+    """A schema without titles and ``const``, with formats and plain text; ``X | None`` in its shortest form."""
+    if not isinstance(schema, dict):
+        return schema
+    found = {key: value for key, value in schema.items() if key != "title"}
+    for key in IN_LISTS:
+        if key in found:
+            found[key] = [simplified(each) for each in found[key]]
+    for key in IN_VALUES:
+        if key in found:
+            found[key] = simplified(found[key])
+    if "properties" in found:
+        found["properties"] = {name: simplified(each) for name, each in found["properties"].items()}
+    if "const" in found:
+        constant = found.pop("const")
+        if not isinstance(constant, bool):
+            found["enum"] = [constant]
+    if "description" in found:
+        found["description"] = plain_text(found["description"])
+    _make_precise(found)
+    return _shorten_nullable(found)
+
+
+def _make_precise(schema: Schema) -> None:
+    kind = schema.get("type")
+    if kind == "integer":
+        schema.update({key: int(schema[key]) for key in BOUNDS if key in schema})
+    largest = max(schema.get(key, 0) for key in ("maximum", "exclusiveMaximum"))
+    if kind in FORMATS and largest <= 2**63:
+        schema.setdefault("format", FORMATS[kind])
+
+
+def _shorten_nullable(schema: Schema) -> Schema:
+    """``anyOf: [X, null]`` as X of type ``[…, "null"]``, or, where X has no type of its own, as ``oneOf``."""
+    options = schema.get("anyOf", [])
+    if NULL not in options or len(options) != 2:
+        return schema
+    (option,) = (each for each in options if each != NULL)
+    rest = {key: value for key, value in schema.items() if key != "anyOf"}
+    if "$ref" in option or "enum" in option:
+        return {"oneOf": [option, NULL], **rest}
+    if "type" in option:
+        return {**option, "type": [option["type"], "null"], **rest}
+    return {**option, **rest}
+
+
+def without_null(schema: Schema) -> Schema:
+    """What a schema says of values that are not null."""
+    kind = schema.get("type")
+    if isinstance(kind, list):
+        schema = {**schema, "type": kind[0]} if len(kind) == 2 else schema
+    if NULL in schema.get("oneOf", []) and len(schema["oneOf"]) == 2:
+        (option,) = (each for each in schema["oneOf"] if each != NULL)
+        schema = {**option, **{key: value for key, value in schema.items() if key != "oneOf"}}
+    return schema
+
+
+def plain_text(text: str) -> str:
+    """A docstring as Markdown: roles are names, literals have single backticks."""
+    return _CODE.sub(r"`\1`", _ROLE.sub(r"`\1`", text))
+
+
+def example(schema: Schema, schemas: Mapping[str, Schema]) -> Any:
+    """A value that the schema describes: its own example, or one made of those of its parts."""
+    if "examples" in schema:
+        return schema["examples"][0]
+    if "$ref" in schema:
+        return example(schemas[schema["$ref"].rpartition("/")[2]], schemas)
+    for options in ("oneOf", "anyOf"):
+        if options in schema:
+            return example(schema[options][0], schemas)
+    if "enum" in schema:
+        return schema["enum"][0]
+    kind = schema.get("type")
+    if kind == "object":
+        properties = {name: example(each, schemas) for name, each in schema.get("properties", {}).items()}
+        more = schema.get("additionalProperties")
+        return properties or ({"x": example(more, schemas)} if isinstance(more, dict) else {})
+    if kind == "array":
+        return [example(schema["items"], schemas)]
+    raise ValueError(f"the schema needs examples: {schema}")
