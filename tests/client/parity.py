@@ -49,17 +49,24 @@ def check(actual: Any, expected: Any, rtol: float = 1e-5, where: str = "the resu
         assert len(actual) == len(expected), where
         for i, value in enumerate(expected):
             check(actual[i], value, rtol, f"{where}[{i}]")
+    elif isinstance(expected, str):
+        assert actual.replace("telegrad.", "torch.") == expected, where  # dtypes and shapes, under their library's name
     elif isinstance(expected, float):
         np.testing.assert_allclose(actual, expected, rtol, err_msg=where)
     else:
         assert actual == expected, where
 
 
-def same_error(function: Callable[[Any], Any], containing: str = "") -> Exception:
-    """What ``function(tg)`` raises, after checking its built-in class and its text against torch's."""
+def same_error(function: Callable[[Any], Any], containing: str = "", whole: bool = False) -> Exception:
+    """What ``function(tg)`` raises, after checking its built-in class and its text's first sentence against torch's.
+
+    With ``whole``, all of its text is compared.
+    """
     theirs, ours = error_of(function, torch), error_of(function, tg)
     kind = next(kind for kind in BUILTINS if isinstance(theirs, kind))
     assert isinstance(ours, kind), f"{ours!r} where torch raises {theirs!r}"
+    if whole:
+        assert str(ours).replace("telegrad", "torch") == str(theirs)
     assert _first_sentence(str(ours)) == _first_sentence(str(theirs))
     assert containing in str(ours)
     return ours

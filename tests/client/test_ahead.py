@@ -37,7 +37,7 @@ def train(lib: Any, labels: Any = lambda step: LABELS) -> Any:
     optimizer = lib.optim.SGD(layer.parameters(), lr=0.1)
     for step in range(STEPS):
         optimizer.zero_grad()
-        loss = lib.nn.functional.cross_entropy(layer(lib.tensor(BATCHES[step])), lib.tensor(labels(step)))
+        loss = lib.nn.functional.cross_entropy(layer(lib.tensor(BATCHES[step])), lib.tensor(labels(step)) + 0)
         loss.backward()
         optimizer.step()
     return layer.weight
@@ -227,7 +227,7 @@ def test_in_this_process_nothing_runs_before_it_is_needed() -> None:
 
 
 def wrong_in(bad: int) -> Any:
-    """Labels of which a step's are beyond the last class, which only the server can see."""
+    """Labels of which a step's are beyond the last class, which only the server can see once they are computed with."""
     return lambda step: LABELS + 5 if step == bad else LABELS
 
 

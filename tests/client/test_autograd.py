@@ -418,3 +418,17 @@ def test_data_can_be_assigned() -> None:
         return w, w.is_leaf
 
     same(run)
+
+
+@pytest.mark.parametrize("kind", ["int32", "int64", "bool", "float32"])
+def test_a_pass_may_start_with_numbers_of_another_dtype(kind: str) -> None:
+    def run(lib: Any) -> Any:
+        x = leaf(lib, 1, 2, 3)
+        seed = lib.tensor([1, 0, 2]).to(dtype=getattr(lib, kind))
+        found = []
+        for _ in range(3):
+            (x * x).backward(seed)
+            found.append(lib.autograd.grad(x * 2, x, seed)[0])
+        return x.grad, found
+
+    same(run)

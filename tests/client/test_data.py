@@ -220,3 +220,18 @@ def test_an_empty_split_warns() -> None:
     for lib in (tg, torch):
         with pytest.warns(UserWarning, match="Length of split at index 1 is 0"):
             lib.utils.data.random_split(tensors(lib, 2), [0.9, 0.1])
+
+
+def test_datasets_are_stacked() -> None:
+    def run(lib: Any) -> Any:
+        stack = lib.utils.data.StackDataset
+        rows = of_class(lib, [1.0, 2.0, 3.0])
+        named = stack(x=rows, y=tensors(lib, 3))
+        loader = lib.utils.data.DataLoader(stack(tensors(lib, 3), stack(rows, rows)), batch_size=2)
+        return [named[1], len(named), stack(rows, rows).__getitems__([2, 0]), [list(batch) for batch in loader]]
+
+    same(run)
+    same_error(lambda lib: lib.utils.data.StackDataset())
+    same_error(lambda lib: lib.utils.data.StackDataset(tensors(lib), tensors(lib, 3)))
+    same_error(lambda lib: lib.utils.data.StackDataset(tensors(lib), x=tensors(lib)))
+    assert tg.utils.data.get_worker_info() is None

@@ -5,8 +5,10 @@ from __future__ import annotations
 import gc
 import signal
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import numpy as np
@@ -196,14 +198,14 @@ def test_a_program_beyond_the_servers_limit_is_refused_and_the_session_goes_on()
                 assert step() == 2
 
 
-def test_a_stream_that_another_client_took_over_is_an_error(server: str) -> None:
-    from telegrad.stream import Stream
+def test_a_stream_that_its_sender_opened_elsewhere_is_an_error(server: str) -> None:
+    from telegrad.websocket import WebSocket
 
     with tg.connect(server, stream=True, timeout=TIMEOUT_S) as session:
         step = counting(session)
         assert step() == 1
         transport: Any = session.recorder.transport
-        other = Stream(f"{server}/v1/sessions/{transport.session_id}", {}, TIMEOUT_S)
+        other = WebSocket(transport._programs._url, {})
         with pytest.raises(ConnectionError, match="4409"):
             for _ in range(3):
                 step()
@@ -224,3 +226,29 @@ def test_a_long_answer_that_nobody_waits_for_holds_up_no_long_program(server: st
         data = np.ones(4 * 2**20, np.float32)
         assert (large + tg.tensor(data)).sum().item() == 4 * 2**20
         assert step() == 2
+
+
+@pytest.mark.parametrize(
+    ("status", "body"), [(200, b"<html>"), (200, b"{}"), (200, b"[]"), (301, b""), (404, b"nothing here"), (500, b"")]
+)
+def test_a_server_that_is_none_of_ours_says_so(status: int, body: bytes) -> None:
+    class Other(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            self.send_response(status)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Other) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            with pytest.raises(ConnectionError, match="does not answer as a Telegrad server"):
+                tg.connect(f"http://127.0.0.1:{server.server_port}")
+        finally:
+            server.shutdown()
+            thread.join()

@@ -160,7 +160,7 @@ def test_signs_of_zero_and_kinds_of_one(remote: tg.Session) -> None:
     whole = tg.tensor([1, 2])
     for one in [1] * LEARNED + [1.0, True, 1, 1.0, True]:
         ours, theirs = whole * one, torch.tensor([1, 2]) * one
-        assert ours.tolist() == theirs.tolist() and str(ours.dtype) == str(theirs.dtype)
+        assert ours.tolist() == theirs.tolist() and ours.dtype.name == str(theirs.dtype).removeprefix("torch.")
 
 
 PAIRS: dict[str, Callable[[Any, Any, Any, Any], Any]] = {

@@ -21,7 +21,7 @@ from .foreseeing import LEARNED, Loop, held, is_foreseen
 
 def pick(index: int) -> Any:
     x = tg.tensor([1.0, 2.0, 3.0]) * 2.0
-    return x.index_select(0, tg.tensor([index])) + 1.0
+    return x.index_select(0, tg.tensor([index]) + 0) + 1.0
 
 
 def test_an_error_names_the_line_and_nothing_behind_it_ran(remote: tg.Session) -> None:
@@ -64,10 +64,10 @@ def test_what_never_came_to_be_is_refused_at_once(remote: tg.Session) -> None:
 
 def test_the_same_from_another_line(remote: tg.Session) -> None:
     def there(index: int) -> Any:
-        return tg.tensor([1.0, 2.0, 3.0]).index_select(0, tg.tensor([index]))
+        return tg.tensor([1.0, 2.0, 3.0]).index_select(0, tg.tensor([index]) + 0)
 
     def elsewhere(index: int) -> Any:
-        return tg.tensor([1.0, 2.0, 3.0]).index_select(0, tg.tensor([index]))
+        return tg.tensor([1.0, 2.0, 3.0]).index_select(0, tg.tensor([index]) + 0)
 
     for index in [0, 1, 2] * 3:
         assert there(index).item() == index + 1.0
@@ -80,10 +80,10 @@ def test_a_write_from_another_line(remote: tg.Session) -> None:
     x = tg.zeros(3)
 
     def there(index: int) -> None:
-        x.index_put_((tg.tensor([index]),), tg.ones(1))
+        x.index_put_((tg.tensor([index]) + 0,), tg.ones(1))
 
     def elsewhere(index: int) -> None:
-        x.index_put_((tg.tensor([index]),), tg.ones(1))
+        x.index_put_((tg.tensor([index]) + 0,), tg.ones(1))
 
     for index in [0, 1, 2] * 3:
         there(index)
@@ -177,7 +177,7 @@ def test_a_session_that_is_closed(remote: tg.Session) -> None:
     for _ in range(LEARNED + 1):
         assert (x * 2.0).sum().item() == 4.0
     remote.close()
-    with pytest.raises(RuntimeError, match="the session is closed"):
+    with pytest.raises(RuntimeError, match=r"session \S+ is closed"):
         x * 2.0
 
 

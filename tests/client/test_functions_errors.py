@@ -8,6 +8,7 @@ import pytest
 
 import telegrad as tg
 from telegrad_engine.errors import (
+    FunctionExists,
     GradcheckError,
     InvalidArgument,
     InvalidFunction,
@@ -166,3 +167,34 @@ def test_a_change_of_an_input_is_refused_where_it_is_written() -> None:
         with pytest.raises(InvalidOperation, match="cannot modify its inputs in place; clone them first") as caught:
             tg.register_function(unique("bad"), function)
         assert line_of(forward, 1) in str(caught.value)
+
+
+# A name that is taken ------------------------------------------------------------------------------
+
+
+def test_the_name_of_an_op_is_taken(session: tg.Session) -> None:
+    for name in ("mul", "relu"):
+        with pytest.raises(FunctionExists, match=f"'{name}' is an op of the catalogue"):
+            tg.register_function(name, lambda x: x * 2)
+    assert session.requests == 0
+
+
+def test_a_name_that_another_client_has_taken_fails_at_once(session: tg.Session) -> None:
+    definition = {
+        "name": "doubled",
+        "forward": {
+            "inputs": ["x"],
+            "instructions": [{"op": "mul", "in": ["x", 2], "out": ["y"]}],
+            "outputs": ["y"],
+        },
+    }
+    session.recorder.emit("register_function", attrs={"definition": definition})
+    session.flush()  # as if another client of the session had
+    x = tg.tensor([1.5])
+    with pytest.raises(FunctionExists, match="there is a function 'doubled' already"):
+        tg.register_function("doubled", lambda x: x * 3)
+    assert tg.ops.doubled(x).tolist() == [3.0]
+    assert x.tolist() == [1.5]
+    tg.register_function("doubled_too", lambda x: x * 2)
+    tg.register_function("doubled_too", lambda x: x + x)  # this process's own may be replaced
+    assert tg.ops.doubled_too(x).tolist() == [3.0]

@@ -14,7 +14,7 @@ from telegrad_engine import dtypes, repeated
 from telegrad_engine.registry import CATALOGUE, Case, Op
 from tests.engine import oracle
 
-OPS = [op for op in CATALOGUE if op.cases and not op.random and not op.factory and not op.truth]
+OPS = [op for op in CATALOGUE if op.cases and not op.private and not op.random and not op.factory and not op.truth]
 
 
 @pytest.fixture(scope="module")

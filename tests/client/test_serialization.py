@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import safetensors.torch
 import torch
 
 import telegrad as tg
+
+from .parity import same
 
 pytestmark = pytest.mark.usefixtures("session")
 
@@ -111,10 +114,9 @@ def test_keys_that_would_meet_stay_apart() -> None:
     assert read[None] == {}
 
 
-@pytest.mark.parametrize("zipped", [True, False])
-def test_a_pickle_is_refused(zipped: bool) -> None:
+def test_an_old_pickle_is_refused() -> None:
     buffer = io.BytesIO()
-    torch.save({"x": torch.ones(2)}, buffer, _use_new_zipfile_serialization=zipped)
+    torch.save({"x": torch.ones(2)}, buffer, _use_new_zipfile_serialization=False)
     buffer.seek(0)
     with pytest.raises(ValueError, match="is a pickle"):
         tg.load(buffer)
@@ -150,3 +152,41 @@ def test_what_cannot_be_saved_is_named(tmp_path: Path) -> None:
             function()
     with pytest.raises(FileNotFoundError):
         tg.load(tmp_path / "x")
+
+
+@pytest.mark.parametrize(
+    "function",
+    [tg.sin, tg.nn.functional.gelu, tg.nn.functional.relu_, tg.linalg.norm, tg.softmax, tg.nn.functional.softmax],
+    ids=lambda function: getattr(function, "__qualname__", "relu_"),
+)
+def test_functions_are_pickled_by_name(function: Any) -> None:
+    x = tg.tensor([-1.0, 0.5])
+    arguments = (0,) if "softmax" in repr(function) else ()
+    copied = pickle.loads(pickle.dumps(function))
+    assert copied(x.clone(), *arguments).tolist() == function(x.clone(), *arguments).tolist()
+
+
+def test_a_transformer_is_pickled_with_its_activation() -> None:
+    layer = tg.nn.TransformerEncoderLayer(4, 2, 8, activation="gelu").eval()
+    copied = pickle.loads(pickle.dumps(layer))
+    x = tg.ones(3, 1, 4)
+    assert copied(x).tolist() == layer(x).tolist()
+
+
+def test_state_dicts_print_as_torchs() -> None:
+    same(
+        lambda lib: (
+            repr(lib.nn.Sequential(lib.nn.ReLU()).state_dict()),
+            type(lib.nn.Linear(1, 1).state_dict()).__name__,
+        )
+    )
+
+
+def test_torchs_other_options_are_accepted() -> None:
+    buffer = io.BytesIO()
+    tg.save({"w": tg.ones(2)}, buffer, pickle_protocol=4, _use_new_zipfile_serialization=False)
+    buffer.seek(0)
+    loaded = tg.load(buffer, "cpu", weights_only=None, mmap=False, encoding="utf-8")
+    assert loaded["w"].tolist() == [1.0, 1.0]
+    with pytest.raises(AttributeError, match=r"telegrad\.load"):
+        tg.serialization.add_safe_globals([int])  # type: ignore[attr-defined]

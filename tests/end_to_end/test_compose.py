@@ -21,6 +21,8 @@ import httpx
 import pytest
 from ruamel.yaml import YAML
 
+from telegrad_service.settings import Settings
+
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "docker-compose.yml"
 DOCKERFILE = ROOT / "service" / "Dockerfile"
@@ -105,6 +107,18 @@ def test_every_variable_is_a_setting_of_the_server() -> None:
     for service in SERVICES.values():
         for variable in service["environment"]:
             assert f"--{variable.removeprefix('TELEGRAD_').lower().replace('_', '-')} " in shown
+
+
+def test_every_setting_of_the_server_is_passed_on() -> None:
+    settings = {f"TELEGRAD_{name.upper()}" for name in Settings.model_fields}
+    for service in SERVICES.values():
+        assert set(service["environment"]) == settings
+
+
+def test_a_service_may_not_take_the_whole_machine() -> None:
+    for service in SERVICES.values():
+        assert float(interpolated(service["cpus"])) == 2
+        assert interpolated(service["mem_limit"]) == interpolated(service["memswap_limit"]) == "8g"
 
 
 def test_stopping_leaves_time_to_drain() -> None:

@@ -157,7 +157,6 @@ def digits_classifier(lib: Any) -> tuple[list[float], float]:
 
 
 def test_a_classifier_of_digits_in_batches(remote: tg.Session) -> None:
-    pytest.importorskip("sklearn", reason="the digits come with the demo group")
     (ours, our_share), (theirs, their_share) = digits_classifier(tg), digits_classifier(torch)
     assert our_share == their_share > 0.9
     hold(ours, theirs)

@@ -181,6 +181,8 @@ def test_registered_it_decides_without_a_round_trip(server: str) -> None:
     with tg.connect(server) as session:
         sent = messages(session)
         tg.register_function("decides_there", conditional(tg))
+        assert sent == ["program"]  # which says at once whether the name is free
+        sent.clear()
         found = by_both_branches(tg, tg.ops.decides_there)
         assert sent == []
         first = found[0].tolist()

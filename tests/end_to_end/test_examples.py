@@ -15,8 +15,6 @@ DIGITS = Path(__file__).parents[2] / "examples" / "digits.py"
 
 
 def test_digits_are_learned() -> None:
-    pytest.importorskip("sklearn", reason="the example needs the demo group")
-    pytest.importorskip("rich", reason="the example needs the demo group")
     run = subprocess.run([sys.executable, DIGITS], capture_output=True, text=True, timeout=110, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
     assert "\x1b" not in run.stdout + run.stderr
@@ -37,8 +35,6 @@ def interruptible() -> Iterator[None]:
 
 @pytest.mark.usefixtures("interruptible")
 def test_an_interrupted_example_leaves_no_server() -> None:
-    pytest.importorskip("sklearn", reason="the example needs the demo group")
-    pytest.importorskip("rich", reason="the example needs the demo group")
     process = subprocess.Popen([sys.executable, DIGITS], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None

@@ -33,8 +33,6 @@ def load(name: str) -> ModuleType:
 @pytest.fixture
 def script(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The script of this name, which finds library.py as it does when it is started."""
-    if "sklearn" in (GALLERY / f"{request.param}.py").read_text():
-        pytest.importorskip("sklearn", reason="the script needs the demo group")
     monkeypatch.setitem(sys.modules, "library", load("library"))
     return load(request.param)
 

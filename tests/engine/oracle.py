@@ -13,6 +13,7 @@ import torch
 import telegrad_engine as tg
 from telegrad_engine.cases import T
 from telegrad_engine.registry import Case, Op
+from telegrad_engine.strides import MEMORY_FORMATS
 
 ERROR_BASES = (NotImplementedError, RuntimeError, IndexError, TypeError, ValueError)
 
@@ -39,6 +40,7 @@ SPELLED_OTHERWISE: dict[str, Callable[..., Any]] = {
     "to": lambda x, *args, **kwargs: x.to(*args, **kwargs),
     "copy": lambda x, src: x.clone().copy_(src if torch.is_tensor(src) else torch.tensor(src)),
     "fill": lambda x, value: torch.fill(x, value),
+    "fill_diagonal": lambda x, value, wrap=False: x.clone().fill_diagonal_(value, wrap),
     "unique_dim": torch._VF.unique_dim,
     "zero": lambda x: x.clone().zero_(),
     "tanh_backward": torch.ops.aten.tanh_backward,
@@ -120,9 +122,11 @@ def build(
 
 
 def with_dtypes(call: Call, namespace: Any) -> Call:
-    """The names of dtypes as dtypes of ``torch`` or ``telegrad_engine.dtypes``."""
+    """The names of dtypes as dtypes of ``torch`` or ``telegrad_engine.dtypes``, those of memory formats as torch's."""
 
     def convert(value: Any) -> Any:
+        if namespace is torch and isinstance(value, str) and value in MEMORY_FORMATS:
+            return getattr(torch, value)
         return dtype_of(namespace, value) if isinstance(value, str) and value in DTYPE_NAMES else value
 
     return Call([convert(a) for a in call.args], {k: convert(v) for k, v in call.kwargs.items()}, call.inputs)

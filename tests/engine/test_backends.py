@@ -245,14 +245,14 @@ def train(device: str, algorithm: str, settings: dict[str, Any]) -> dict[str, An
     session = Session(device=device, seed=1)
     states = optim.get(algorithm).states
     names = [[f"{state}.{p}" for p in "wb"] for state in states]
+    shapes: list[tuple[str, tuple[int, ...]]] = [("w", (2, 1)), ("b", (1,))]
     run(
         session,
         upload("x", [[0.0, 1.0], [1.0, 0.0], [1.0, 1.0], [2.0, 1.0]]),
         upload("y", [[1.0], [2.0], [3.0], [5.0]]),
         upload("w", [[0.1], [0.2]], requires_grad=True),
         upload("b", [0.0], requires_grad=True),
-        *[upload(f"{s}.w", 0.0 if s == "t" else [[0.0], [0.0]]) for s in states],
-        *[upload(f"{s}.b", 0.0 if s == "t" else [0.0]) for s in states],
+        *[upload(f"{s}.{p}", np.zeros(optim.state_shape(s, shape))) for s in states for p, shape in shapes],
     )
     for step in range(3):
         fetched = run(
@@ -276,6 +276,9 @@ def train(device: str, algorithm: str, settings: dict[str, Any]) -> dict[str, An
         ("sgd_momentum", {"lr": 0.1, "nesterov": True}),
         ("adam", {"lr": 0.1, "weight_decay": 0.1}),
         ("adamw", {"lr": 0.1}),
+        ("asgd", {"lr": 0.1, "t0": 0.0}),
+        ("rprop", {"etas": (0.4, 1.5)}),
+        ("adafactor_vector", {"lr": 0.1, "weight_decay": 0.1}),
     ],
 )
 def test_a_session_trains_as_on_the_cpu(place: str, algorithm: str, settings: dict[str, Any]) -> None:

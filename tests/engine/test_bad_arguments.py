@@ -180,6 +180,7 @@ OTHER_WORDS = {
     "conv_transpose1d": "torch fails in the library that computes it",
     "convolution": "as conv_transpose1d",
     "expand": "torch overflows",
+    "expand_copy": "torch overflows",
     "lstm": "torch fails on a slice of the parameters",
 }
 """Where ours, on a number out of range, say something else, and why."""
@@ -191,6 +192,7 @@ TAKEN = {
     "max_unpool2d": "a window for one dimension more",
     "max_unpool3d": "a window for one dimension more",
     "squeeze": "None for all dimensions",
+    "squeeze_copy": "None for all dimensions",
 }
 """What ours take and torch does not, and why it does no harm."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -14,6 +15,8 @@ DRAWS: list[tuple[str, tuple[Any, ...], float, float]] = [
     ("normal_", (2.0, 0.5), 2.0, 0.5),
     ("bernoulli_", (0.25,), 0.25, 0.1875**0.5),
     ("exponential_", (2.0,), 0.5, 0.5),
+    ("geometric_", (0.4,), 2.5, 0.6**0.5 / 0.4),
+    ("log_normal_", (0.0, 0.25), math.exp(1 / 32), (math.exp(1 / 16) - 1) ** 0.5 * math.exp(1 / 32)),
     ("random_", (4, 10), 6.5, (35 / 12) ** 0.5),
     ("random_", (6,), 2.5, (35 / 12) ** 0.5),
 ]
@@ -108,3 +111,37 @@ def test_feature_alpha_dropout_sets_whole_channels() -> None:
     assert 0.25 < dropped < 0.35
     assert abs(result.mean().item()) < 0.05
     assert result.std().item() == pytest.approx(1.0, abs=0.05)
+
+
+def test_half_of_cauchys_numbers_lie_within_sigma_of_the_median() -> None:
+    tg.manual_seed(1)
+    x = tg.functions.zeros(20000).cauchy_(3.0, 2.0)
+    assert ((x - 3.0).abs() < 2.0).to(dtype="float32").mean().item() == pytest.approx(0.5, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "dtype"),
+    [
+        ("cauchy_", (0, -1), "float32"),
+        ("cauchy_", (), "int64"),
+        ("geometric_", (0,), "float32"),
+        ("geometric_", (1.5,), "float32"),
+        ("log_normal_", (1, -1), "float32"),
+        ("log_normal_", (), "int64"),
+    ],
+)
+def test_draws_refuse_as_torchs(name: str, arguments: tuple[Any, ...], dtype: str) -> None:
+    with pytest.raises((RuntimeError, NotImplementedError)) as theirs:
+        getattr(torch.ones(2, dtype=getattr(torch, dtype)), name)(*arguments)
+    with pytest.raises(type(theirs.value)) as ours:
+        getattr(tg.functions.ones(2, dtype=dtype), name)(*arguments)
+    assert str(ours.value) == str(theirs.value)
+
+
+@pytest.mark.parametrize("rates", [[-1.0], [1]])
+def test_poisson_refuses_as_torchs(rates: list[Any]) -> None:
+    with pytest.raises((RuntimeError, NotImplementedError)) as theirs:
+        torch.poisson(torch.tensor(rates))
+    with pytest.raises(type(theirs.value)) as ours:
+        tg.functions.poisson(tg.tensor(rates))
+    assert str(ours.value) == str(theirs.value)

@@ -140,7 +140,6 @@ torch.linalg.vecdot(v, torch.ones(2))
 torch.linalg.tensorinv(f)
 torch.linalg.tensorsolve(f, torch.ones(2))
 torch.linalg.diagonal(v)
-torch.linalg.nothing(f)
 """
 
 

@@ -63,6 +63,10 @@ def tangents(module: Any, call: oracle.Call, make: Any, function: Any) -> Any:
 
 OTHERWISE = {
     "embedding": "T(3, 2)",  # of the padded row backward leaves out the gradient, and so the tangent
+    "cholesky_inverse": "",  # torch's forward rule takes the other triangle of a factor for something else
+    "triangular_solve": "",  # likewise
+    "std.unbiased": "T()",  # of one element torch's tangent is NaN, and its gradient is not
+    "std_mean.unbiased": "T()",
     "linalg_cholesky": "",  # of a symmetric matrix: what a tangent that is not symmetric means is not fixed
     "linalg_eigh": "",
     "logcumsumexp": "T(4,)",  # where everything is -inf

@@ -25,6 +25,7 @@ from . import oracle
 DTYPES = ("float32", "float64", "int64")
 DATA_DEPENDENT = {
     "nonzero",
+    "where",
     "masked_select",
     "repeat_interleave",
     "unique",
@@ -35,6 +36,8 @@ DATA_DEPENDENT = {
     "linalg_lstsq",
     "bincount",
     "one_hot",
+    "index_put",
+    "tensor_split",
 }
 """Ops whose result's shape depends on values, for some arguments or always: then no rule can say it."""
 
@@ -176,9 +179,6 @@ def test_rule_predicts_execution(op: Op, case: Case, dtype: str, record_property
         assert predicted == both.ours
         return
     assert not isinstance(predicted, oracle.Failure), predicted
-    if op.name == "contiguous":
-        assert describe(predicted)[0][:3] == describe(both.ours)[0][:3]
-        return  # without a value there is no layout: what is a tensor's self may be foretold as a copy
     assert describe(predicted) == describe(both.ours)
     starts = [i for i, t in enumerate(both.ours) if t.requires_grad]
     if not starts:
@@ -308,16 +308,18 @@ def test_in_place(changing: Op, arguments: Case, kind: str, record_property: Any
             )
 
 
-ELSEWHERE = {"empty", "empty_like", "view_scatter", "getitem_scatter"}
+ELSEWHERE = {"empty", "empty_like", "view_scatter", "getitem_scatter", "combination_indices"}
 """Ops tested one by one, in test_special_ops.py."""
 WITHIN = {
     "_runs",
     "adaptive_largest",
     "as_lengths",
     "attend",
+    "attend_in_blocks",
     "checked_variance",
     "average",
     "bag_places",
+    "cdist_in_blocks",
     "ctc_losses",
     "embedded",
     "huber_losses",
@@ -326,8 +328,9 @@ WITHIN = {
     "listed",
     "gru_layer",
     "lstm_layer",
-    "native_batch_norm",
+    "batch_norm_with_moments",
     "rnn_layer",
+    "squared_errors",
     "unpooled",
     "unstrided",
     "window_places",

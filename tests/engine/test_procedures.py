@@ -10,12 +10,12 @@ import pytest
 
 from telegrad_engine import errors
 from telegrad_engine.program import Instruction, json_codec, wire
-from telegrad_engine.program.compiled import PLANNED, Compiler
+from telegrad_engine.program.compiled import Compiler
 from telegrad_engine.program.procedures import MOST_INSTRUCTIONS, MOST_PROCEDURES
 from telegrad_engine.program.remembered import Remembered
 from telegrad_engine.session import Session
 
-from .compiled.remembering import Remembering
+from .compiled.remembering import ALWAYS, Remembering
 from .test_session import fetch, run, upload
 
 LOSS: dict[str, Any] = {
@@ -259,7 +259,7 @@ def test_written_out_it_is_the_same_program() -> None:
     def instruction(op: str, inputs: Any = (), out: Any = (), **attrs: Any) -> Instruction:
         return Instruction(op, inputs, out, attrs)
 
-    session = Remembering(Compiler(way=PLANNED, after=2, choose=False))
+    session = Remembering(Compiler(way=ALWAYS, after=2, choose=False))
     session.run([instruction("define", name="f", program=LOSS)])
     for i in range(8):
         array = np.full(3, float(i), np.float32)

@@ -135,7 +135,7 @@ FAILURES = {
     "too long for an integer": (upload("r", [2**70]), errors.InvalidValue, "Overflow"),
     "complex": (upload("r", [1.0], dtype="complex64"), errors.DTypeMismatch, "complex"),
     "integers that require grad": (
-        upload("r", [1], requires_grad=True),
+        upload("r", [1], dtype="int64", requires_grad=True),
         errors.DTypeMismatch,
         "floating point",
     ),

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 from telegrad_engine.program import Instruction, json_codec, safetensors, wire
-from telegrad_engine.program.compiled import PLANNED, Compiler
+from telegrad_engine.program.compiled import Compiler
 from telegrad_engine.program.instructions import parse_program
 from telegrad_engine.program.remembered import Memory
 from telegrad_engine.session import Session
+
+from .compiled.remembering import ALWAYS
 
 LARGE = np.random.default_rng(0).standard_normal((600, 500))
 SMALL = np.arange(4.0)
@@ -115,7 +117,7 @@ def _named(program: list[dict[str, Any]]) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("askew", [0, 1])
 def test_what_an_executable_keeps_is_no_part_of_its_message(kept: bool, askew: int) -> None:
     """It reads the message, be it aligned or not; a tensor of a few bytes must not keep all of it."""
-    compiler = Compiler(2, choose=False, way=PLANNED)
+    compiler = Compiler(2, choose=False, way=ALWAYS)
     session = Session(memory=Memory(), compiler=compiler)
     ends: list[dict[str, Any]] = [] if kept else [{"op": "free", "in": [["_0"]]}]
     program = [

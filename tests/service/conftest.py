@@ -13,19 +13,30 @@ import httpx
 import pytest
 
 STOP_S = 30
+END_WITH_TESTS = "--end-with-stdin=true"
+"""The server ends with these tests, if they are killed too."""
 
 
 @contextmanager
-def running(*flags: str, env: Mapping[str, str] | None = None) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """``telegrad serve`` with these flags on a free port: its address and its process, ended afterwards."""
+def running(
+    *flags: str, env: Mapping[str, str] | None = None, prepare: Callable[[], None] | None = None
+) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """``telegrad serve`` with these flags on a free port: its address and its process, ended afterwards.
+
+    ``prepare`` is called in the new process before it becomes the server's.
+    """
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("TELEGRAD_")}
+    theirs, ours = os.pipe()
     process = subprocess.Popen(
-        [sys.executable, "-W", "error", "-m", "telegrad_service.cli", "serve", "--port", "0", *flags],
+        [sys.executable, "-W", "error", "-m", "telegrad_service.cli", "serve", "--port", "0", *flags, END_WITH_TESTS],
+        stdin=theirs,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env={**inherited, **(env or {})},
+        preexec_fn=prepare,
     )
+    os.close(theirs)
     try:
         assert process.stdout is not None
         announcement = process.stdout.readline()
@@ -38,6 +49,7 @@ def running(*flags: str, env: Mapping[str, str] | None = None) -> Iterator[tuple
         except subprocess.TimeoutExpired:
             process.kill()
             process.communicate()
+        os.close(ours)
 
 
 @pytest.fixture(scope="session")

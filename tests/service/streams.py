@@ -28,8 +28,8 @@ def dial(session: SessionClient, query: str = "", **options: Any) -> ClientConne
 class Talk:
     """One connection, after the server's greeting."""
 
-    def __init__(self, session: SessionClient) -> None:
-        self.socket = dial(session)
+    def __init__(self, session: SessionClient, query: str = "") -> None:
+        self.socket = dial(session, query)
         self.greeting = json.loads(self.socket.recv(TIMEOUT_S))
 
     def send(self, number: int, *instructions: dict[str, Any], seen: int | None = None, **arrays: Any) -> None:
@@ -61,11 +61,8 @@ class Talk:
         return caught.value.rcvd.code
 
 
-def container(
-    number: Any, *instructions: dict[str, Any], seen: int | None = None, sender: str | None = None, **arrays: Any
-) -> bytes:
+def container(number: Any, *instructions: dict[str, Any], seen: int | None = None, **arrays: Any) -> bytes:
     metadata = {"program": json.dumps(instructions), "seen": str(number - 1 if seen is None else seen)}
-    metadata |= {} if sender is None else {"sender": sender}
     return save(arrays, {**metadata, "sequence": str(number)})
 
 
@@ -76,6 +73,7 @@ def remembered(number: int, ids: list[str], *instructions: dict[str, Any]) -> by
 
 
 UP = {"op": "tensor", "out": ["x"]}
+UP_Y = {"op": "tensor", "out": ["y"]}
 ADD = {"op": "add_", "in": ["x", 1]}
 BAD = {"op": "neg", "in": ["nope"], "out": ["never"]}
 

@@ -312,7 +312,7 @@ def test_a_client_that_hangs_up_in_the_middle_of_a_frame(session: SessionClient)
     frame = zstd.compress(program(UP, x=ONES))
     url = session.client.base_url
     with socket.create_connection((url.host, url.port or 80), 20) as connection:
-        head = f"POST {session.path}/programs HTTP/1.1\r\nHost: x\r\nContent-Type: {CONTAINER}\r\n"
+        head = f"POST {session.path}/programs HTTP/1.1\r\nHost: localhost\r\nContent-Type: {CONTAINER}\r\n"
         head += f"Content-Encoding: zstd\r\nContent-Length: {len(frame)}\r\n\r\n"
         connection.sendall(head.encode() + frame[: len(frame) // 2])
     assert session.get("/tensors").json()["items"] == []

@@ -124,6 +124,12 @@ def test_the_command() -> None:
     assert telegrad("dance").returncode != 0
 
 
+def test_the_command_says_what_its_subcommands_do() -> None:
+    help_text = " ".join(telegrad("--help").stdout.split())
+    assert "serve Serve sessions over HTTP" in help_text and "health Ask a server" in help_text
+    assert telegrad().stdout.split() == help_text.split()
+
+
 def test_settings_come_from_the_environment_and_flags_win() -> None:
     environment = {
         "TELEGRAD_MAX_SESSIONS": "3",

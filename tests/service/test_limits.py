@@ -97,7 +97,7 @@ def test_an_endless_body_is_cut_short(small: str, small_session: SessionClient) 
     address = urlsplit(small)
     assert address.hostname is not None and address.port is not None
     with socket.create_connection((address.hostname, address.port), timeout=20) as connection:
-        head = f"POST {small_session.path}/programs HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        head = f"POST {small_session.path}/programs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         connection.sendall(f"{head}Content-Length: {2**60}\r\n\r\n".encode())
         assert connection.recv(100).startswith(b"HTTP/1.1 413")
     small_session.assert_usable()
@@ -107,7 +107,7 @@ def test_a_body_that_ends_early(small: str, small_session: SessionClient) -> Non
     address = urlsplit(small)
     assert address.hostname is not None and address.port is not None
     with socket.create_connection((address.hostname, address.port), timeout=20) as connection:
-        head = f"POST {small_session.path}/programs HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        head = f"POST {small_session.path}/programs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         connection.sendall(f"{head}Content-Length: 1000\r\n\r\n{{".encode())
     small_session.assert_usable()
 

@@ -59,12 +59,24 @@ def test_content_type() -> None:
             content_type(header, OFFERED)
 
 
-@pytest.mark.parametrize("method", ["GET", "POST", "PATCH", "DELETE"])
+@pytest.mark.parametrize("method", ["GET", "POST", "PATCH"])
 def test_every_answer_is_negotiated(session: SessionClient, method: str) -> None:
     headers = {"accept": "image/png", "content-type": "application/json"}
     path = "/backward" if method == "POST" else ""
     problem(session.request(method, path, headers=headers, content=b"{}"), 406, "not-acceptable")
     assert session.get().status_code == 200
+
+
+@pytest.mark.parametrize("accept", ["application/problem+json", "image/png"])
+def test_without_content_nothing_is_negotiated(session: SessionClient, accept: str) -> None:
+    """A generated client accepts what the document says: for an operation without content, only problem documents."""
+    session.tensor("x", [1.0])
+    for path, headers in [("/tensors/x/grad", {}), ("/tensors/x", {"telegrad-sequence": "1"})]:
+        answer = session.request("DELETE", path, headers={"accept": accept, **headers})
+        assert (answer.status_code, answer.content) == (204, b"")
+    answer = session.request("DELETE", "/tensors/x", headers={"accept": accept, "telegrad-sequence": "1"})
+    assert answer.status_code == 204, "a repeated request"
+    problem(session.request("DELETE", "/tensors/x", headers={"accept": accept}), 404, "unknown-tensor")
 
 
 @pytest.mark.parametrize("header", ["text/plain", "application/x-www-form-urlencoded", "bogus", "multipart/form-data"])
@@ -80,11 +92,24 @@ def test_a_body_without_content_type(session: SessionClient) -> None:
 
 
 def test_addresses_and_methods(client: httpx.Client) -> None:
-    for path in ("/", "/v1", "/v2/sessions", "/v1/sessions/", "/v1/sessions/a/b/c", "/%00", "/v1/ops/%ff"):
+    for path in ("/v1", "/v2/sessions", "/v1/sessions/", "/v1/sessions/a/b/c", "/%00", "/v1/ops/%ff"):
         assert client.get(path).status_code == 404
         assert client.get(path).headers["content-type"] == "application/problem+json"
     answer = client.put("/v1/sessions")
     problem(answer, 405, "method-not-allowed")
-    assert {"GET", "POST"} & set(answer.headers["allow"].replace(" ", "").split(","))
+    assert set(answer.headers["allow"].replace(" ", "").split(",")) == {"GET", "HEAD", "POST"}
     assert client.get("/docs").status_code == 200
     assert client.get("/openapi.json").json()["info"]["title"] == "Telegrad"
+
+
+@pytest.mark.parametrize("path", ["/", "/healthz", "/readyz", "/v1/sessions", "/v1/ops/mul", "/docs", "/openapi.json"])
+def test_head_is_get_without_the_body(client: httpx.Client, path: str) -> None:
+    got, answer = client.get(path), client.head(path)
+    assert (answer.status_code, answer.content) == (got.status_code, b"")
+    for name in ("content-type", "content-length"):
+        assert answer.headers[name] == got.headers[name]
+
+
+def test_head_of_what_is_not_there_or_not_read(session: SessionClient) -> None:
+    assert session.request("HEAD", "/tensors/nothing").status_code == 404
+    assert session.request("HEAD", "/backward").status_code == 405

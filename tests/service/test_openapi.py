@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
+import jsonschema
 import pytest
 
+from telegrad_service.app import create_app
 from telegrad_service.openapi import FILE, render
+from telegrad_service.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 Operation = tuple[str, str, dict[str, Any]]
@@ -43,6 +48,7 @@ def test_every_resource_is_there(document: dict[str, Any]) -> None:
         ("POST", "/v1/sessions"),
         ("GET", "/v1/sessions"),
         *((method, session) for method in ("GET", "PATCH", "DELETE")),
+        ("PUT", f"{session}/heartbeat"),
         ("POST", f"{session}/tensors"),
         ("GET", f"{session}/tensors"),
         *((method, f"{session}/tensors/{{id}}") for method in ("GET", "PATCH", "DELETE")),
@@ -72,13 +78,11 @@ def test_operations_are_described(document: dict[str, Any]) -> None:
         assert operation["operationId"].replace("_", "").isalnum()
         assert operation["summary"] and operation["description"] and set(operation["tags"]) <= tags
         statuses = set(operation["responses"])
-        assert {"406", "500"} <= statuses
+        assert "500" in statuses
+        assert ("406" in statuses) == ("204" not in statuses)
         if method in ("post", "patch"):
             assert {"400", "413", "415", "422"} <= statuses
-            assert (
-                any("example" in json.dumps(c) for c in operation["requestBody"]["content"].values())
-                or method == "patch"
-            )
+            assert {"example", "examples"} & operation["requestBody"]["content"]["application/json"].keys(), path
         if "{session}" in path:
             assert {"404", "503"} <= statuses
             numbered = "Telegrad-Sequence" in [p["name"] for p in operation["parameters"]]
@@ -112,6 +116,40 @@ def references(data: Any) -> Iterator[str]:
             yield from references(value)
 
 
+def test_the_schema_is_no_wider_than_the_server(client: httpx.Client, document: dict[str, Any]) -> None:
+    parameters = {
+        parameter["name"]: parameter["schema"]
+        for _, _, operation in operations(document)
+        for parameter in operation.get("parameters", [])
+    }
+    largest = parameters["Telegrad-Sequence"]["maximum"]
+    path = client.post("/v1/sessions").headers["location"]
+    run = {"content": b"[]", "headers": {"content-type": "application/json"}}
+    for number, expected in {largest: 409, largest + 1: 422}.items():
+        run["headers"] = {"content-type": "application/json", "Telegrad-Sequence": str(number)}
+        assert client.post(path + "/programs", **run).status_code == expected  # type: ignore[arg-type]
+    schemas = document["components"]["schemas"]
+    bounds = [schemas[name]["properties"]["ttl_s"]["maximum"] for name in ("SessionCreate", "SessionUpdate")]
+    for ttl, expected in {bounds[0]: 200, bounds[1] + 1: 422}.items():
+        assert client.patch(path, json={"ttl_s": ttl}).status_code == expected
+    (pattern,) = {
+        parameter["schema"]["pattern"]
+        for parameter in document["paths"]["/v1/sessions"]["get"]["parameters"]
+        if parameter["name"] == "cursor"
+    }
+    for cursor in ("0", "9" * 18, "9" * 19, "x", "-1", "\u0663"):
+        expected = 200 if re.fullmatch(pattern, cursor) else 422
+        assert client.get("/v1/sessions", params={"cursor": cursor}).status_code == expected
+    for cursor in ("", "x", "\u00e9", "\u0000"):  # of tensors, whose schema is any text
+        assert client.get(path + "/tensors", params={"cursor": cursor}).status_code == 200
+    client.delete(path)
+
+
+def test_the_schema_has_the_servers_own_bounds() -> None:
+    schemas = create_app(Settings(max_session_ttl_s=77)).openapi()["components"]["schemas"]
+    assert schemas["SessionCreate"]["properties"]["ttl_s"]["maximum"] == 77
+
+
 def test_references_lead_somewhere(document: dict[str, Any]) -> None:
     for reference in references(document):
         place: Any = document
@@ -133,7 +171,7 @@ def test_answers_have_no_optional_fields(document: dict[str, Any]) -> None:
         if schema["type"] == "object":
             assert set(schema["required"]) == set(schema["properties"]), name
         waiting += list(references(schema))
-    assert {"Tensor", "SessionStatus", "Problem", "ProgramAnswer", "Graph", "OpEntry"} <= seen
+    assert {"Tensor", "SessionStatus", "Problem", "ProgramResult", "Graph", "OpEntry"} <= seen
 
 
 def test_binary_bodies_are_documented(document: dict[str, Any]) -> None:
@@ -145,3 +183,118 @@ def test_binary_bodies_are_documented(document: dict[str, Any]) -> None:
     program = paths["/v1/sessions/{session}/programs"]["post"]
     assert set(program["requestBody"]["content"]) == binary - {"application/x-npy"}
     assert set(program["responses"]["200"]["content"]) == binary - {"application/x-npy"}
+
+
+def schemas_of(data: Any) -> Iterator[dict[str, Any]]:
+    """Every schema of the document, at any depth."""
+    if isinstance(data, list):
+        for value in data:
+            yield from schemas_of(value)
+        return
+    if not isinstance(data, dict):
+        return
+    for key, value in data.items():
+        if key in ("schema", "items", "additionalProperties") and isinstance(value, dict):
+            yield value
+        elif key in ("schemas", "properties"):
+            yield from (each for each in value.values() if isinstance(each, dict))
+        elif key in ("anyOf", "oneOf", "allOf"):
+            yield from value
+        if key not in ("example", "examples", "default"):
+            yield from schemas_of(value)
+
+
+def pascal_case(name: str) -> str:
+    return "".join(word.capitalize() for word in re.split(r"[_-]", name))
+
+
+def test_parameters_stand_in_the_order_of_the_path(document: dict[str, Any]) -> None:
+    for path, _, operation in operations(document):
+        kinds = [parameter["in"] for parameter in operation.get("parameters", [])]
+        assert kinds == sorted(kinds, key=("path", "query", "header").index), path
+        names = [parameter["name"] for parameter in operation.get("parameters", []) if parameter["in"] == "path"]
+        assert names == re.findall(r"{(\w+)}", path)
+
+
+def test_every_schema_is_used(document: dict[str, Any]) -> None:
+    used = {reference.rpartition("/")[2] for reference in references(document)}
+    assert set(document["components"]["schemas"]) <= used
+
+
+def test_schemas_and_operations_have_different_names(document: dict[str, Any]) -> None:
+    """Generators name classes after both, and add suffixes to operations."""
+    schemas = {name.lower() for name in document["components"]["schemas"]}
+    assert len(schemas) == len(document["components"]["schemas"])
+    for _, _, operation in operations(document):
+        for suffix in ("", "Request", "Response", "Body", "Params", "Data", "Error"):
+            assert (pascal_case(operation["operationId"]) + suffix).lower() not in schemas
+    for tag in document["tags"]:
+        assert pascal_case(tag["name"]) + "Api" not in document["components"]["schemas"]
+
+
+def test_schemas_are_what_generators_read(document: dict[str, Any]) -> None:
+    found = list(schemas_of(document))
+    assert len(found) > 300
+    for schema in found:
+        assert not {"const", "title", "anyOf"} & schema.keys(), schema
+        kinds = schema.get("type", [])
+        if {"integer", "number"} & set([kinds] if isinstance(kinds, str) else kinds):
+            fits = schema.get("exclusiveMaximum", 0) <= 2**63
+            assert schema.get("format") in (("int64", "double") if fits else (None,)), schema
+        if "oneOf" in schema:
+            assert all("$ref" in option or "enum" in option or option == {"type": "null"} for option in schema["oneOf"])
+    named = Counter(value for schema in document["components"]["schemas"].values() for value in schema.get("enum", []))
+    assert "float32" in named
+    assert max(named.values()) == 1, "in Go, the values of named enumerations are constants of one package"
+    for _, _, operation in operations(document):
+        for parameter in operation.get("parameters", []):
+            assert "null" not in json.dumps(parameter["schema"]), parameter
+
+
+def texts(data: Any) -> Iterator[str]:
+    if isinstance(data, dict):
+        for key, value in data.items():
+            if key in ("description", "summary") and isinstance(value, str):
+                yield value
+            yield from texts(value)
+    elif isinstance(data, list):
+        for value in data:
+            yield from texts(value)
+
+
+def test_texts_are_plain(document: dict[str, Any]) -> None:
+    for text in texts(document):
+        assert text and "``" not in text and not re.search(r":\w+:`", text), text
+
+
+def test_examples_are_what_their_schemas_say(document: dict[str, Any]) -> None:
+    components = {"components": document["components"]}
+    checked = 0
+    for path, _, operation in operations(document):
+        bodies = [operation["requestBody"]] if "requestBody" in operation else []
+        successes = [r for status, r in operation["responses"].items() if status < "400" and "content" in r]
+        for body in (*bodies, *successes):
+            content = body["content"]["application/json"]
+            examples = [e["value"] for e in content["examples"].values()] if "examples" in content else []
+            examples += [content["example"]] if "example" in content else []
+            assert examples, path
+            validator = jsonschema.Draft202012Validator({**content["schema"], **components})
+            for example in examples:
+                validator.validate(example)
+                checked += 1
+    assert checked > 40
+
+
+def test_one_of_two_bodies_makes_a_tensor(document: dict[str, Any]) -> None:
+    schema = document["components"]["schemas"]["TensorCreate"]
+    validator = jsonschema.Draft202012Validator({**schema, "components": document["components"]})
+    for body in ({"data": [1.0, [2]]}, {"data": "NaN"}, {"factory": "zeros", "shape": [2]}):
+        assert validator.is_valid(body), body
+    for body in ({}, {"data": 1, "factory": "ones"}, {"data": [1], "shape": [1]}, {"data": {"a": 1}}):
+        assert not validator.is_valid(body), body
+
+
+def test_it_says_who_may_use_it_and_where(document: dict[str, Any]) -> None:
+    assert document["info"]["license"]["identifier"] == "Apache-2.0"
+    assert [server["url"] for server in document["servers"]] == ["/"]
+    assert document["security"] == []

@@ -44,7 +44,7 @@ async def ask(path: str, error: Exception) -> httpx.Response:
         raise error
 
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         return await client.get(path)
 
 

@@ -74,3 +74,10 @@ def test_at_the_same_time(session: SessionClient) -> None:
 def test_reading_is_not_numbered(session: SessionClient) -> None:
     session.tensor("x", [0.0])
     assert session.get("/tensors/x", headers={HEADER: "9"}).status_code == 200
+
+
+def test_a_senders_name_is_checked_without_a_number_too(session: SessionClient) -> None:
+    for name in ("", "a b", "n" * 65):
+        answer = session.request("PATCH", json={"name": "renamed"}, headers={"telegrad-sender": name})
+        assert "a sender's name" in problem(answer, 422, "invalid-argument")["detail"]
+    assert session.get().json()["name"] is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import datetime
+from typing import Any
 
 import httpx
 import pytest
@@ -37,9 +38,12 @@ def test_options(new_session: Callable[..., SessionClient]) -> None:
 
 
 def test_an_empty_request_creates_one_too(client: httpx.Client) -> None:
-    created = client.post("/v1/sessions")
-    assert created.status_code == 201
-    client.delete(created.headers["location"])
+    for body in (b"", b"null"):  # which some generated clients send in place of nothing
+        created = client.post(
+            "/v1/sessions", content=body, headers={"content-type": "application/json"} if body else {}
+        )
+        assert created.status_code == 201
+        client.delete(created.headers["location"])
 
 
 @pytest.mark.parametrize(
@@ -121,3 +125,34 @@ def test_a_full_server_is_busy_until_idle_sessions_end() -> None:
         time.sleep(0.1)
         assert client.post("/v1/sessions").status_code == 201
         problem(brief.get(), 404, "unknown-session")
+
+
+def test_a_session_with_heartbeats_ends_without_one(client: httpx.Client) -> None:
+    with running("--heartbeat-ttl-s", "0.5") as (url, _), httpx.Client(base_url=url) as client:
+        silent = SessionClient(client, heartbeats=True)
+        plain = SessionClient(client)
+        assert (silent.get().json()["heartbeat_ttl_s"], plain.get().json()["heartbeat_ttl_s"]) == (0.5, None)
+        deadline = time.monotonic() + 30
+        while silent.id in [item["id"] for item in client.get("/v1/sessions").json()["items"]]:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        problem(silent.request("PUT", "/heartbeat"), 404, "unknown-session")
+        assert plain.get().status_code == 200
+
+
+def test_a_heartbeat_moves_the_end_and_is_not_a_use(new_session: Callable[..., SessionClient]) -> None:
+    session = new_session(heartbeats=True, ttl_s=61)
+
+    def listed() -> dict[str, Any]:
+        """The session in the list, which does not use it."""
+        (found,) = [each for each in session.client.get("/v1/sessions").json()["items"] if each["id"] == session.id]
+        return found
+
+    before = listed()
+    used, expires = (datetime.fromisoformat(before[name]) for name in ("last_used_at", "expires_at"))
+    assert (expires - used).total_seconds() == pytest.approx(60)
+    assert session.request("PUT", "/heartbeat").status_code == 204
+    after = listed()
+    assert after["expires_at"] > before["expires_at"]
+    assert after["last_used_at"] == before["last_used_at"]
+    problem(session.client.post("/v1/sessions", json={"heartbeats": "yes"}), 422, "invalid-argument")

@@ -7,6 +7,7 @@ import socket
 import struct
 import time
 from collections.abc import Iterator
+from urllib.parse import quote
 
 import httpx
 import numpy as np
@@ -16,7 +17,7 @@ from safetensors.numpy import load, save
 from websockets.exceptions import InvalidStatus
 
 from .conftest import SessionClient
-from .streams import ADD, BAD, UP, Raw, Talk, container, dial, fetch, is_problem, written
+from .streams import ADD, BAD, UP, UP_Y, Raw, Talk, container, dial, fetch, is_problem, written
 
 
 @pytest.fixture
@@ -94,16 +95,45 @@ def test_repeated_it_is_answered_from_the_record(session: SessionClient, talk: T
     assert session.data("x") == [2.0, 2.0, 2.0]
 
 
-def test_who_gives_a_name_is_known_by_it_and_the_number(session: SessionClient, talk: Talk) -> None:
+def test_a_repeat_is_recognised_by_all_of_its_bytes(session: SessionClient, talk: Talk) -> None:
     talk.ask(1, UP, x=np.zeros(2, np.float32))
-    named = container(2, ADD, fetch("x"), sender="a")
-    first = talk.say(named)
-    again = talk.say(named)
+    frame = container(2, ADD, UP_Y, fetch("x"), y=np.ones(300, np.float32))
+    first, again = talk.say(frame), talk.say(frame)
     assert again["arrays"]["x"].tolist() == first["arrays"]["x"].tolist() == [1.0, 1.0]
-    is_problem(talk.say(container(2, ADD, fetch("x"), sender="b")), 409, "sequence-conflict", 2)
-    is_problem(talk.say(container(2, ADD, fetch("x"))), 409, "sequence-conflict", 2)
-    is_problem(talk.say(container(2, ADD, ADD, fetch("x"), sender="a")), 409, "sequence-conflict", 2)
+    for place in range(len(frame) - 1200, len(frame), 100):  # as long, and different in one byte
+        other = bytearray(frame)
+        other[place] ^= 1
+        is_problem(talk.say(bytes(other)), 409, "sequence-conflict", 2)
     assert session.data("x") == [1.0, 1.0]
+
+
+def test_each_sender_counts_its_own_programs(session: SessionClient, talk: Talk) -> None:
+    talk.ask(1, UP, x=np.zeros(2, np.float32))
+    numbered = {"telegrad-sequence": "2"}  # the same row as the stream's, which has no name either
+    assert session.post("/ops/add_", {"inputs": ["x", 1]}, headers=numbered).status_code == 200
+    named = Talk(session, "?sender=somebody")
+    assert named.greeting["last"] == 0
+    frame = container(1, ADD, fetch("x"))
+    for _ in range(2):
+        assert named.say(frame)["arrays"]["x"].tolist() == [2.0, 2.0]
+    with_name = {"telegrad-sequence": "1", "telegrad-sender": "another"}
+    for _ in range(2):
+        assert session.post("/ops/add_", {"inputs": ["x", 1]}, headers=with_name).status_code == 200
+    assert named.ask(2, ADD, fetch("x"))["arrays"]["x"].tolist() == [4.0, 4.0]
+    again = Talk(session, "?sender=somebody")
+    assert again.greeting["last"] == 2
+    assert session.get().json()["sequence"] == 2
+    assert talk.ask(3, ADD, fetch("x"))["arrays"]["x"].tolist() == [5.0, 5.0]  # another sender's stream goes on
+
+
+@pytest.mark.parametrize("name", ["", "a b", "ä", "x" * 65, "a%00"])
+def test_what_is_no_senders_name(session: SessionClient, name: str) -> None:
+    headers = {"telegrad-sequence": "1", "telegrad-sender": name.encode()}
+    answer = session.post("/ops/zeros", {"attrs": {"size": [1]}}, headers=headers)
+    assert (answer.status_code, answer.json()["type"]) == (422, "urn:telegrad:problem:invalid-argument")
+    with pytest.raises(InvalidStatus) as refused:
+        dial(session, f"?sender={quote(name)}")
+    assert refused.value.response.status_code == 422
 
 
 def test_a_number_that_skips_ahead_is_not_used(session: SessionClient, talk: Talk) -> None:

@@ -40,6 +40,17 @@ def test_from_data(session: SessionClient, data: Any, dtype: str, shape: list[in
     assert (created["dtype"], created["shape"], created["data"]) == (dtype, shape, data)
 
 
+@pytest.mark.parametrize("data", [2, [1, 2], [[1], [-3]]])
+def test_whole_numbers_can_require_grad(session: SessionClient, new_session: Any, data: Any) -> None:
+    """JavaScript, Go and R print 2.0 as 2."""
+    made = session.tensor("x", data, requires_grad=True)
+    assert (made["dtype"], made["requires_grad"]) == ("float32", True)
+    assert session.tensor("n", data)["dtype"] == "int64"
+    upload = {"op": "tensor", "out": ["p"], "attrs": {"data": data, "requires_grad": True}}
+    assert session.run(upload, {"op": "fetch", "in": [["p"]]}).json()["values"]["p"]["dtype"] == "float32"
+    assert new_session(dtype="float64").tensor("x", data, requires_grad=True)["dtype"] == "float64"
+
+
 def test_dtype_and_requires_grad(session: SessionClient) -> None:
     created = session.tensor("x", [1, 2], dtype="float64", requires_grad=True)
     assert (created["dtype"], created["requires_grad"], created["is_leaf"]) == ("float64", True, True)
@@ -77,7 +88,8 @@ def test_from_a_factory(session: SessionClient, body: dict[str, Any], shape: lis
         ({"data": None}, 422, "NoneType"),
         ({"data": {"a": 1}}, 422, ""),
         ({"data": [2**70]}, 422, "Overflow"),
-        ({"data": [1, 2], "requires_grad": True}, 422, "floating point"),
+        ({"data": [1, 2], "dtype": "int64", "requires_grad": True}, 422, "floating point"),
+        ({"data": [True], "requires_grad": True}, 422, "floating point"),
         ({"data": [1.0], "dtype": "complex64"}, 422, "complex dtypes are not supported yet"),
         ({"data": [1.0], "id": "9x"}, 422, "id"),
         ({"data": [1.0], "id": "x\n"}, 422, "id"),

@@ -1,0 +1,171 @@
+"""Every module of PyTorch's own database: the same state, printing, outputs and gradients as torch's.
+
+The database is ``torch.testing._internal.common_modules.module_db``. The test of the whole table prints how many
+modules are present and agree.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.testing._internal.common_modules import ModuleInfo, ModuleInput, module_db
+
+import telegrad as tg
+
+NAMES = list(dict.fromkeys(info.module_cls.__name__ for info in module_db))
+AT_MOST = 24
+"""Inputs that are tried of a module; of more, every so manieth."""
+
+LEFT_OUT: dict[str, str] = {}
+"""Modules that are not there on purpose, and why: none of the database's."""
+
+
+def infos(name: str) -> list[ModuleInfo]:
+    return [info for info in module_db if info.module_cls.__name__ == name]
+
+
+def inputs_of(name: str) -> Iterator[tuple[ModuleInfo, ModuleInput, bool]]:
+    """The database's inputs of a module, in training mode and in evaluation mode."""
+    for info in infos(name):
+        for training in (True, False):
+            torch.manual_seed(0)
+            made = info.module_inputs_func(
+                info, device="cpu", dtype=torch.float64, requires_grad=True, training=training
+            )
+            usable = [m for m in made if m.forward_input is not None]
+            for each in usable[:: 1 + len(usable) // AT_MOST]:
+                yield info, each, training
+
+
+def ours(value: Any) -> Any:
+    """A value of the database for this library."""
+    if torch.is_tensor(value):
+        return tg.tensor(value.detach().numpy(), requires_grad=value.requires_grad)
+    if isinstance(value, torch.nn.TransformerEncoderLayer):
+        attention = value.self_attn
+        sizes = (attention.embed_dim, attention.num_heads, value.linear1.out_features, value.dropout.p)
+        return tg.nn.TransformerEncoderLayer(
+            *sizes,
+            norm_first=value.norm_first,
+            batch_first=attention.batch_first,
+            bias=attention.in_proj_bias is not None,
+            activation=ours(value.activation),
+        )
+    if isinstance(value, torch.nn.LinearCrossEntropyOptions):
+        return tg.nn.LinearCrossEntropyOptions(
+            value.allow_retain_graph, value.batch_chunk_size, value.chunking_method, value.acc_policy
+        )
+    for function in ("gelu", "relu"):
+        if value is getattr(torch.nn.functional, function):
+            return getattr(tg.nn.functional, function)
+    if isinstance(value, torch.dtype):
+        return getattr(tg, str(value).removeprefix("torch."))
+    if isinstance(value, dict):
+        return {key: ours(item) for key, item in value.items()}
+    return type(value)(ours(item) for item in value) if type(value) in (list, tuple) else value
+
+
+def of_torch(value: Any) -> Any:
+    """A value of the database, its tensors as leaves of their own."""
+    if torch.is_tensor(value):
+        return value.detach().clone().requires_grad_(value.requires_grad)
+    if isinstance(value, dict):
+        return {key: of_torch(item) for key, item in value.items()}
+    return type(value)(of_torch(item) for item in value) if type(value) in (list, tuple) else value
+
+
+def tensors(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, (list, tuple)):
+        return [tensor for item in value for tensor in tensors(item)]
+    return [value] if isinstance(value, (torch.Tensor, tg.Tensor)) else []
+
+
+def quietly(cls: Any, args: Any, kwargs: Any) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return cls(*args, **kwargs)
+
+
+def prints_alike(mine: Any, theirs: Any) -> bool:
+    """Whether both print the same; a function and the options of torch's chunks print as what they are."""
+    return repr(mine) == repr(theirs) or "Options(" in repr(theirs)
+
+
+def close(actual: Any, expected: Any, rtol: float, where: str) -> None:
+    assert tuple(actual.shape) == tuple(expected.shape), where
+    assert str(expected.dtype) == f"torch.{actual.dtype.name}", where
+    np.testing.assert_allclose(actual.detach().numpy(), expected.detach().numpy(), rtol, 1e-8, err_msg=where)
+
+
+def compare(info: ModuleInfo, given: ModuleInput, training: bool) -> None:
+    name = info.module_cls.__name__
+    built, called = given.constructor_input, given.forward_input
+    torch.manual_seed(0)
+    theirs = quietly(info.module_cls, built.args, built.kwargs).double().train(training)
+    mine = quietly(getattr(tg.nn, name), ours(built.args), ours(built.kwargs)).double().train(training)
+    args, kwargs = of_torch(called.args), of_torch(called.kwargs)
+    my_args, my_kwargs = ours(called.args), ours(called.kwargs)
+    assert list(mine.state_dict()) == list(theirs.state_dict()), given.desc
+    assert prints_alike(mine, theirs), given.desc
+    if info.is_lazy:  # the first call makes the parameters
+        theirs(*args, **kwargs)
+        mine(*my_args, **my_kwargs)
+        assert prints_alike(mine, theirs), given.desc
+        assert type(mine).__name__ == type(theirs).__name__
+    mine.load_state_dict(theirs.state_dict())
+    their_results, my_results = tensors(theirs(*args, **kwargs)), tensors(mine(*my_args, **my_kwargs))
+    assert len(my_results) == len(their_results)
+    for result, expected in zip(my_results, their_results, strict=True):
+        close(result, expected, 1e-7, given.desc)
+    tracked = [(r, e) for r, e in zip(my_results, their_results, strict=True) if e.requires_grad]
+    if not tracked:
+        return
+    for library in (0, 1):
+        total = sum((pair[library] * pair[library].detach().cos()).sum() for pair in tracked)
+        total.backward()  # type: ignore[union-attr]
+    my_leaves = [*tensors((my_args, my_kwargs)), *mine.parameters()]
+    for leaf, expected in zip(my_leaves, [*tensors((args, kwargs)), *theirs.parameters()], strict=True):
+        if expected.grad is not None:
+            close(leaf.grad, expected.grad, 1e-6, f"a gradient of {given.desc}")
+
+
+def faults(name: str) -> list[str]:
+    """What differs from torch, a line for each input."""
+    found = []
+    for info, given, training in inputs_of(name):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                compare(info, given, training)
+        except Exception as error:  # any: it is counted
+            mode = "training" if training else "evaluation"
+            found.append(f"{name} ({given.desc}, {mode}): {type(error).__name__}: {str(error)[:300]}")
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_module_agrees(name: str) -> None:
+    if name in LEFT_OUT:
+        assert not hasattr(tg.nn, name)
+        return
+    with tg.connect("local://", seed=0):
+        found = faults(name)
+    assert not found, "\n".join(found)
+
+
+def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+    """How many variants there are and are present; those that are agree, which the tests above see to."""
+    variants = [info.module_cls.__name__ for info in module_db]
+    present = [name for name in variants if hasattr(tg.nn, name)]
+    with capsys.disabled():
+        print(f"\nmodule_db: {len(variants)} variants, {len(present)} present and agree")
+        for name, reason in LEFT_OUT.items():
+            print(f"  {name}: {reason}")
+    assert len(present) == len(variants) - sum(name in LEFT_OUT for name in variants)

@@ -1,0 +1,73 @@
+"""Which functions take ``out``: those of torch's that do, found by calling torch's."""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import telegrad as tg
+from telegrad import out_arguments
+from telegrad_engine.registry import CATALOGUE, Op
+
+from ..engine import oracle
+
+OPS = [
+    op
+    for op in CATALOGUE
+    if not (op.internal or op.random or op.factory or op.truth)
+    and op.namespace in ("torch", "torch.linalg")
+    and op.cases
+]
+
+
+def taken(function: Any, op: Op) -> bool | None:
+    """Whether torch's function takes ``out`` for a case of the op; None where no case tells."""
+    refused = False
+    for case in op.cases:
+        try:
+            call = oracle.build(case, oracle.arrays_of(case, np.dtype("float32")), torch.tensor, requires_grad=False)
+            call = oracle.with_dtypes(call, torch)
+            result = function(*call.args, **call.kwargs)
+        except (RuntimeError, IndexError, TypeError, ValueError, OverflowError):
+            continue
+        parts = result if isinstance(result, (list, tuple)) else (result,)
+        if not all(torch.is_tensor(part) for part in parts):
+            continue
+        empty = [torch.empty(0, dtype=part.dtype) for part in parts]
+        try:
+            function(*call.args, **call.kwargs, out=empty[0] if torch.is_tensor(result) else tuple(empty))
+        except TypeError:
+            refused = True
+        except RuntimeError:
+            continue
+        else:
+            return True
+    return False if refused else None
+
+
+@pytest.mark.parametrize("op", OPS, ids=lambda op: op.key)
+def test_out_is_taken_where_torch_takes_it(op: Op) -> None:
+    function = getattr(importlib.import_module(op.namespace), op.public, None)
+    if function is None or len(CATALOGUE.overloads[op.name]) > 1:
+        pytest.skip("a method, or several functions under one name")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = taken(function, op)
+    if expected is None:
+        pytest.skip("no case tells")
+    assert out_arguments.takes_out(op.name) == expected
+
+
+@pytest.mark.parametrize("name", ["relu", "clone", "reshape", "isnan", "flip"])
+def test_other_functions_know_no_out(name: str) -> None:
+    arguments = {"reshape": ((1,),), "flip": ((0,),)}.get(name, ())
+    for lib in (torch, tg):
+        with pytest.raises(TypeError, match="unexpected keyword argument 'out'"):
+            getattr(lib, name)(lib.ones(1), *arguments, out=lib.empty(1))
+    with pytest.raises(TypeError, match="unexpected keyword argument 'out'"):
+        tg.ones(1).add(1, out=tg.empty(1))

@@ -1,0 +1,173 @@
+"""Every op of the catalogue under ``vmap``: the whole batch at once gives what one sample after another gives."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import telegrad as tg
+from telegrad.tensor import functions
+from telegrad_engine.batching import decomposition_of, rule_of
+from telegrad_engine.cases import T
+from telegrad_engine.registry import CATALOGUE, Case, Op
+
+from ..engine.oracle import leaves
+
+SIZE = 3
+SHAPES_FROM_VALUES = frozenset({
+    "_runs", "_unique2", "argwhere", "as_lengths", "bincount", "checked_variance", "combinations", "gumbel_softmax",
+    "isin", "linalg_lstsq", "listed", "masked_select", "nonzero", "rrelu",
+    "nonzero.as_tuple", "repeat_interleave.counts", "repeat_interleave.tensor", "unique", "unique_consecutive",
+    "unique_dim", "index_put.masks", "where.condition", "tensor_split.tensor",
+})  # fmt: skip
+"""Ops whose results' shapes depend on values, that look at values to check or to choose, or that draw."""
+
+REFUSED = {
+    "one_hot": "When vmap-ing",
+    "batch_norm": "Batch norm got a batched tensor",
+    "instance_norm": "Batch norm got a batched tensor",
+    "embedding": "vmap: ",
+    "embedding_bag": "vmap: ",
+}
+"""Ops that are refused for some of their arguments: shapes that depend on values, writing to what samples share."""
+
+CHECKED = [
+    op
+    for op in CATALOGUE
+    if op.tensor_params
+    and not getattr(op, "private", False)
+    and not op.random
+    and not op.truth
+    and op.key not in SHAPES_FROM_VALUES
+    and op.cases
+]
+
+
+def function_of(op: Op) -> Any:
+    return getattr(functions, op.key.replace(".", "_") if op.internal else op.name)
+
+
+def arrays(case: Case, dtype: Any, seed: int) -> dict[int, np.ndarray]:
+    """Another array for every placeholder of the case, for each seed; fixed values stay."""
+    rng = np.random.default_rng(seed)
+    return {
+        id(value): np.asarray(value.make(rng, np.dtype(dtype)))
+        for value in leaves([*case.args, *case.kwargs.values()])
+        if isinstance(value, T)
+    }
+
+
+def filled(value: Any, tensors: dict[int, Any]) -> Any:
+    if isinstance(value, T):
+        return tensors[id(value)]
+    if isinstance(value, (list, tuple)):
+        return type(value)(filled(v, tensors) for v in value)
+    return value
+
+
+def outputs(result: Any) -> list[Any]:
+    return list(result) if isinstance(result, (list, tuple)) else [result]
+
+
+def which_are_batched(keys: Sequence[int]) -> list[set[int]]:
+    """All tensors, and each of them alone."""
+    alone = [{key} for key in keys]
+    return [set(keys)] if len(keys) < 2 else [set(keys), *alone]
+
+
+def check(op: Op, case: Case, dtype: Any) -> None:
+    if not arrays(case, dtype, 0):
+        return
+    samples = [arrays(case, dtype, seed) for seed in range(SIZE)]
+    function = function_of(op)
+    for batched in which_are_batched(list(samples[0])):
+        shared = {key: tg.tensor(array) for key, array in samples[0].items() if key not in batched}
+
+        def call(tensors: dict[int, Any]) -> Any:
+            args = [filled(a, tensors) for a in case.args]
+            return outputs(function(*args, **{k: filled(v, tensors) for k, v in case.kwargs.items()}))
+
+        try:
+            rows = [call(shared | {key: tg.tensor(sample[key]) for key in batched}) for sample in samples]
+            expected = [np.stack([t.numpy() for t in column]) for column in zip(*rows, strict=True)]
+        except (RuntimeError, TypeError, ValueError, IndexError, AssertionError, ZeroDivisionError, OverflowError):
+            continue  # a wrong call, of which there are tests elsewhere
+        whole = {key: tg.tensor(np.stack([sample[key] for sample in samples])) for key in batched}
+
+        try:
+            actual = tg.func.vmap(lambda tensors, call=call, shared=shared: tuple(call(shared | tensors)))(whole)
+        except RuntimeError as error:
+            if op.key in REFUSED and str(error).startswith(REFUSED[op.key]):
+                continue
+            raise
+        for a, e in zip(actual, expected, strict=True):
+            assert tuple(a.shape) == e.shape, (case, batched)
+            assert a.numpy().dtype == e.dtype, (case, batched)
+            np.testing.assert_allclose(
+                a.numpy().astype(np.float64), e.astype(np.float64), 1e-6, 1e-9, err_msg=f"{case} {batched}"
+            )
+
+
+LOOPED = {"fill_diagonal", "histc", "histogram", "histogram.edges", "nonzero_static"}
+"""Ops that are applied to one sample after another, as in torch; docs/decisions/0032 has the table."""
+
+
+def test_few_ops_have_no_batching_rule() -> None:
+    without = {op.key for op in CHECKED if not op.composite and rule_of(op) is None and decomposition_of(op) is None}
+    assert without == LOOPED
+
+
+@pytest.mark.parametrize("op", CHECKED, ids=lambda op: op.key)
+def test_the_batch_at_once_is_each_sample(op: Op) -> None:
+    with tg.connect("local://", seed=0), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for case in op.cases:
+            check(op, case, np.float64)
+
+
+# Gradients -------------------------------------------------------------------------------------------------
+
+
+def weighted(function: Any, case: Case, tensors: dict[int, Any]) -> Any:
+    """A number that depends on every element of the floating outputs."""
+    args = [filled(a, tensors) for a in case.args]
+    found = outputs(function(*args, **{k: filled(v, tensors) for k, v in case.kwargs.items()}))
+    floating = [o.reshape(-1) for o in found if o.requires_grad]
+    return sum((o * (1 + tg.arange(o.numel(), dtype=o.dtype))).sum() for o in floating)
+
+
+def check_gradients(op: Op, case: Case) -> None:
+    samples = [arrays(case, np.float64, seed) for seed in range(SIZE)]
+    constants = {id(v) for v in leaves([*case.args, *case.kwargs.values()]) if isinstance(v, T) and v.constant}
+    moving = [key for key, array in samples[0].items() if array.dtype.kind == "f" and key not in constants]
+    if not moving:
+        return
+    function = function_of(op)
+
+    def gradient(moved: dict[int, Any], rest: dict[int, Any]) -> Any:
+        return tg.func.grad(lambda moved: weighted(function, case, {**rest, **moved}))(moved)
+
+    def parts(sample: dict[int, Any]) -> tuple[dict[int, Any], dict[int, Any]]:
+        tensors = {key: tg.tensor(array) for key, array in sample.items()}
+        return {k: tensors[k] for k in moving}, {k: t for k, t in tensors.items() if k not in moving}
+
+    try:
+        rows = [gradient(*parts(sample)) for sample in samples]
+        expected = {key: np.stack([row[key].numpy() for row in rows]) for key in moving}
+    except (RuntimeError, TypeError, ValueError, IndexError, AssertionError, ZeroDivisionError, OverflowError):
+        return  # a wrong call, or an op without a derivative
+    actual = tg.func.vmap(gradient)(*parts({k: np.stack([s[k] for s in samples]) for k in samples[0]}))
+    for key in moving:
+        np.testing.assert_allclose(actual[key].numpy(), expected[key], 1e-6, 1e-9, err_msg=str(case))
+
+
+@pytest.mark.parametrize("op", [op for op in CHECKED if not op.composite], ids=lambda op: op.key)
+def test_the_gradients_of_the_batch_are_those_of_each_sample(op: Op) -> None:
+    with tg.connect("local://", seed=0), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for case in op.cases:
+            check_gradients(op, case)

@@ -1,0 +1,139 @@
+"""What the log says: a line a request at info, and nothing alarming of what clients do wrong."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+
+import httpx
+import pytest
+
+from .conftest import STOP_S, SessionClient, running
+from .raw_http import ask, document, leave, request, status, upgrade
+from .streams import Raw, Talk, written
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGTERM to catch")
+JSON = "Content-Type: application/json"
+
+
+def log_of(process: subprocess.Popen[str]) -> str:
+    """What the server has logged, after it has ended."""
+    process.send_signal(signal.SIGTERM)
+    log = process.communicate(timeout=STOP_S)[1]
+    assert process.returncode == 0
+    return log
+
+
+def test_a_line_a_request_at_info() -> None:
+    with running("--log-level", "info") as (url, process), httpx.Client(base_url=url, timeout=30) as client:
+        session = SessionClient(client, name="secret name")
+        session.tensor("weights", [8642097531.5])
+        session.get("/tensors/nothing?data=true")
+        client.get(session.path.replace("sessions", "%73essions"))
+        talk = Talk(session)
+        talk.socket.close()
+        ask(url, b"nonsense\r\n\r\n")
+        ask(url, b"GET /" + b"a" * 5000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        log = log_of(process)
+    short = re.escape(session.path.replace(session.id, session.id[:6]) + "...")
+    stamp = r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+ INFO telegrad_service.access: 127.0.0.1 "
+    for line in (
+        "POST /v1/sessions 201",
+        f"POST {short}/tensors 201",
+        f"GET {short}/tensors/nothing 404",
+        f"WEBSOCKET {short}/stream 101",
+        f"WEBSOCKET {short}/stream closed",
+    ):
+        assert re.search(rf"{stamp}{line} \d+\.\d ms$", log, re.MULTILINE), (line, log)
+    assert "400 not an HTTP request" in log
+    assert max(map(len, log.splitlines())) < 400
+    for secret in (session.id, "secret name", "8642097531", "data=true"):
+        assert secret not in log
+
+
+def test_no_line_a_request_by_default() -> None:
+    with running() as (url, process):
+        assert httpx.get(url + "/healthz").status_code == 200
+        assert log_of(process) == ""
+
+
+def test_nothing_that_clients_do_wrong_is_logged_as_an_error() -> None:
+    with running() as (url, process), httpx.Client(base_url=url, timeout=30) as client:
+        session = SessionClient(client)
+        programs, stream = f"{session.path}/programs", f"{session.path}/stream"
+        wrong = [
+            upgrade("/v1/sessions/vanished/stream"),
+            upgrade("/nowhere"),
+            upgrade("/healthz"),
+            upgrade("/docs/swagger-ui.css"),
+            upgrade(stream + "?compress=what"),
+            upgrade(stream, "Origin: http://evil.example"),
+            upgrade(stream).replace(b"Sec-WebSocket-Key", b"Sec-WebSocket-Lock"),
+            upgrade(stream).replace(b"GET", b"POST"),
+            upgrade("/v1/sessions/\xff/stream"),
+            request("GET", "/healthz", "Connection: Upgrade", "Upgrade: h2c"),
+            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+            b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+            request("OPTIONS", "*"),
+            request("TRACE", "/"),
+            request("GET", "/%ff%00"),
+            request("GET", "/docs/%2e%2e/%2e%2e/etc/passwd%00"),
+            request("GET", "/healthz", "Accept: \xff"),
+            request("POST", programs, "Content-Length: abc"),
+            request("POST", programs, JSON, "Transfer-Encoding: chunked") + b"zz\r\n",
+            request("POST", programs, JSON, "Content-Length: 100") + b"{",
+            request("POST", programs, JSON, "Telegrad-Sequence: " + "9" * 40, body=b"[]"),
+            request("POST", programs, JSON, body=b"nonsense"),
+        ]
+        for data in wrong:
+            for abruptly in (False, True):
+                leave(url, data, abruptly)
+        for data in wrong[:9]:
+            assert b" 4" in ask(url, data)[:20], data
+        text, short, close = written(0x81, b"text"), written(0x82, b"too short"), written(0x88, b"\x03\xe8")
+        for frames in (text, short * 50, close * 3, b"\xff" * 20):
+            for wait in (False, True):
+                raw = Raw(session)
+                raw.socket.sendall(frames)
+                if wait:
+                    raw.message()
+                raw.socket.shutdown(2)
+                raw.close()
+            leave(url, upgrade(stream) + frames, abruptly=True)
+        # A text frame is answered by closing, but the client is gone by then.
+        for _ in range(20):
+            leave(url, upgrade(stream), abruptly=True)
+            raw = Raw(session)
+            raw.socket.sendall(short * 3 + text)
+            raw.close()
+        session.assert_usable()
+        assert log_of(process) == ""
+
+
+def test_a_stream_to_a_vanished_session_is_a_quiet_404() -> None:
+    with running() as (url, process):
+        assert ask(url, upgrade("/v1/sessions/vanished/stream")).startswith(b"HTTP/1.1 404")
+        assert log_of(process) == ""
+
+
+@pytest.mark.parametrize("path", ["/nowhere", "/healthz", "/v1/sessions"])
+def test_a_stream_where_there_is_none_is_a_problem_document(url: str, path: str) -> None:
+    answer = ask(url, upgrade(path))
+    assert (status(answer), document(answer)["type"]) == (404, "urn:telegrad:problem:not-found")
+
+
+@pytest.mark.parametrize(
+    ("path", "methods"),
+    [
+        ("", "DELETE, GET, HEAD, PATCH"),
+        ("/tensors", "GET, HEAD, POST"),
+        ("/tensors/x", "DELETE, GET, HEAD, PATCH"),
+        ("/tensors/x/grad", "DELETE, GET, HEAD"),
+        ("/programs", "POST"),
+    ],
+)
+def test_a_405_lists_every_method_of_the_path(session: SessionClient, path: str, methods: str) -> None:
+    answer = session.request("PUT", path)
+    assert (answer.status_code, answer.headers["allow"]) == (405, methods)

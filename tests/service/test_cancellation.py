@@ -1,0 +1,140 @@
+"""Nothing that runs is unstoppable: time limits, ended sessions, clients that go away, and a server that stops."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import pytest
+
+from .conftest import STOP_S, SessionClient, problem, running
+from .streams import Raw, Talk, container, fetch, is_problem, written
+from .test_health import slow_program
+
+LONG_S = 300.0
+PATIENCE_S = 30.0
+
+
+@pytest.fixture(scope="module")
+def endless() -> list[dict[str, Any]]:
+    """A program that takes minutes."""
+    return slow_program(LONG_S, "big")
+
+
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[httpx.Client]:
+    """A server with one thread, for which every program runs alone."""
+    with (
+        running("--threads", "1", "--reconnect-s", "0.2", "--max-program-s", "60") as (url, _),
+        httpx.Client(base_url=url, timeout=PATIENCE_S) as client,
+    ):
+        yield client
+
+
+def send(session: SessionClient, program: list[dict[str, Any]], headers: str = "") -> socket.socket:
+    """A request whose answer nobody waits for."""
+    body = httpx.Request("POST", "http://x/", json={"instructions": program}).content
+    url = session.client.base_url
+    connection = socket.create_connection((url.host, url.port))
+    start = f"POST {session.path}/programs HTTP/1.1\r\nHost: {url.host}\r\nContent-Type: application/json\r\n"
+    connection.sendall(f"{start}{headers}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+    return connection
+
+
+def test_a_program_that_runs_too_long_is_a_problem(endless: Any) -> None:
+    with running("--max-program-s", "0.5") as (url, _), httpx.Client(base_url=url, timeout=PATIENCE_S) as client:
+        session = SessionClient(client)
+        found = problem(session.run(*endless), 422, "time-limit-exceeded")
+        assert "0.5 seconds" in found["detail"] and found["instruction"] > 0
+        session.assert_usable()
+        talk = Talk(session)
+        is_problem(talk.say(container(1, *endless[1:], fetch("big"))), 422, "time-limit-exceeded", 1)
+
+
+def test_deleting_a_session_stops_what_it_runs(one_thread: httpx.Client, endless: Any) -> None:
+    session, other = SessionClient(one_thread), SessionClient(one_thread)
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(session.run, *endless)
+        time.sleep(0.5)
+        assert session.request("DELETE").status_code == 204
+        problem(answer.result(), 409, "cancelled")
+    other.assert_usable()
+
+
+@pytest.mark.parametrize("headers", ["", "Telegrad-Sequence: 1\r\n"])
+def test_a_request_whose_client_goes_away_is_stopped(one_thread: httpx.Client, endless: Any, headers: str) -> None:
+    session, other = SessionClient(one_thread), SessionClient(one_thread)
+    connection = send(session, endless, headers)
+    time.sleep(0.5)
+    connection.close()
+    other.assert_usable()
+    session.assert_usable()
+
+
+def test_a_numbered_request_is_not_stopped_while_its_repetition_waits(one_thread: httpx.Client) -> None:
+    session = SessionClient(one_thread)
+    program = [*slow_program(3), {"op": "sum", "in": ["x"], "out": ["total"]}, fetch("total")]
+    connection = send(session, program, "Telegrad-Sequence: 1\r\n")
+    time.sleep(0.3)
+    connection.close()
+    answer = session.run(*program, headers={"telegrad-sequence": "1"})
+    assert answer.status_code == 200 and list(answer.json()["values"]) == ["total"]
+
+
+@pytest.mark.parametrize("programs", [1, 3])
+def test_programs_of_a_stream_whose_client_vanishes_are_stopped(
+    one_thread: httpx.Client, endless: Any, programs: int
+) -> None:
+    session, other = SessionClient(one_thread), SessionClient(one_thread)
+    raw = Raw(session)
+    following = [container(number, *endless[1:]) for number in range(2, programs + 1)]
+    raw.socket.sendall(b"".join(written(0x82, body) for body in [container(1, *endless), *following[:1]]))
+    time.sleep(0.5)
+    raw.close()
+    other.assert_usable()
+    session.assert_usable()
+
+
+def test_a_server_whose_threads_are_taken_is_not_ready(one_thread: httpx.Client, endless: Any) -> None:
+    session = SessionClient(one_thread)
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(session.run, *endless)
+        deadline = time.monotonic() + PATIENCE_S
+        while one_thread.get("/readyz").status_code == 200:
+            assert time.monotonic() < deadline, "the server never said that it is taken"
+            time.sleep(0.2)
+        problem(one_thread.get("/readyz"), 503, "server-busy")
+        assert one_thread.get("/healthz").status_code == 200
+        session.request("DELETE")
+        problem(answer.result(), 409, "cancelled")
+    while one_thread.get("/readyz").status_code == 503:
+        assert time.monotonic() < deadline
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGTERM to catch")
+def test_a_stop_drains_once_though_a_program_is_stuck() -> None:
+    # One call into NumPy, which nothing interrupts: the process ends beneath it.
+    drain_s = 6
+    with (
+        running("--drain-s", str(drain_s), "--blas-threads", "1") as (url, process),
+        httpx.Client(base_url=url, timeout=PATIENCE_S) as client,
+    ):
+        session = SessionClient(client)
+        program = [
+            {"op": "randn", "out": ["x"], "attrs": {"size": [4000, 4000]}},
+            {"op": "linalg_svd", "in": ["x"]},
+        ]
+        with ThreadPoolExecutor(1) as pool:
+            answer = pool.submit(session.run, *program)
+            time.sleep(0.5)
+            process.send_signal(signal.SIGTERM)
+            problem(answer.result(), 503, "server-busy")
+            drained = time.monotonic()
+        assert process.wait(STOP_S) == 0
+        assert time.monotonic() - drained < drain_s  # and not that long once more
