@@ -10,23 +10,34 @@ PIP_VERSION := 26.3
 PROJECTS := engine/pyproject.toml client/pyproject.toml service/pyproject.toml
 BACKENDS := tests/engine/test_ops.py tests/engine/test_backends.py
 COMPILED := tests/engine/compiled tests/client/test_compiled_replay.py
+TOOLCHAINS := golang-go golang-gopkg-validator.v2-dev default-jdk-headless libjakarta-annotation-api-java curl
 INSTALL := $(BIN)/python -m pip install --quiet --no-input --disable-pip-version-check \
 	--constraint constraints.txt --build-constraint constraints.txt
+
+# What the first run says before it installs anything, and how long the tests take.
+FIRST_demo := the packages, NumPy, SciPy, FastAPI and scikit-learn (360 MB in $(VENV)). That takes one to three minutes
+FIRST_test := the packages, pytest and PyTorch (2 to 6 GB in $(VENV)). That takes a few minutes, most of it for PyTorch
+TEST_TIME := about 20 minutes on two cores
+
+# The tests start hundreds of processes, and each would compile every module.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test test-jax test-gpu serve check bench openapi stubs format clean
+.PHONY: .first-demo .first-test help demo test test-jax test-gpu test-clients toolchains serve check bench openapi stubs \
+	format clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
 	@echo '  test, serve and bench take ARGS, as in: make test ARGS="tests/engine -x"'
 
-demo: $(VENV)/.stamp-demo ## Train a classifier of handwritten digits against a server
+demo: .first-demo $(VENV)/.stamp-demo ## Train a classifier of handwritten digits against a server
 	$(BIN)/python examples/digits.py
 
-test: $(VENV)/.stamp-test ## Run the tests, with PyTorch as the oracle
+test: .first-test $(VENV)/.stamp-test ## Run the tests, with PyTorch as the oracle
+	@echo "All tests take $(TEST_TIME); less with ARGS, as in: make test ARGS=tests/service"
 	$(BIN)/python -m pytest --numprocesses 2 $(ARGS)
 
 test-jax: $(VENV)/.stamp-jax ## Run the ops, and what else depends on a backend, on JAX
@@ -39,6 +50,9 @@ test-gpu: $(VENV)/.stamp-gpu ## The same on CuPy; without an NVIDIA GPU, only th
 		$(MAKE) --no-print-directory $(VENV)/.stamp-cuda && \
 		$(BIN)/python -m pytest $(BACKENDS) tests/engine/compiled --device cuda $(ARGS); \
 	else echo "test-gpu: nvidia-smi finds no NVIDIA GPU here, so nothing was computed on one"; fi
+
+test-clients: $(VENV)/.stamp-clients $(VENV)/.stamp-npm $(VENV)/.stamp-schemathesis toolchains ## Generate clients from the OpenAPI document, compile and run them
+	$(BIN)/python -m pytest tests/clients --numprocesses 2 $(ARGS)
 
 serve: $(VENV)/.stamp-packages ## Start a server: make serve ARGS="--port 8000"
 	$(BIN)/telegrad serve $(ARGS)
@@ -67,6 +81,9 @@ clean: ## Remove .venv, caches and build outputs
 	rm -rf engine/dist client/dist service/dist
 	find . -path ./.git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +
 
+.first-demo .first-test: .first-%:
+	@test -e $(VENV)/.stamp-$* || echo "The first 'make $*' installs $(FIRST_$*)."
+
 # What is installed ------------------------------------------------------------------------
 
 # The pip that comes with Python 3.11 knows neither dependency groups nor build constraints.
@@ -84,9 +101,35 @@ $(VENV)/.stamp-packages: $(VENV)/.stamp-venv $(PROJECTS) constraints.txt
 
 # One stamp for each dependency group of pyproject.toml.
 $(VENV)/.stamp-%: $(VENV)/.stamp-packages pyproject.toml
-	@echo "Installing the dependency group '$*'$(if $(filter test jax gpu cuda bench,$*), (PyTorch is large and may take a while))"
+	@echo "Installing the dependency group '$*'$(if $(filter test jax gpu cuda bench clients,$*), (PyTorch is large and may take a while))"
 	@$(INSTALL) --group $*
 	@touch $@
+
+# What the tests of generated clients run on Node.js. Without it they are skipped, except in continuous integration.
+$(VENV)/.stamp-npm: $(VENV)/.stamp-venv tests/clients/package.json tests/clients/package-lock.json
+	@mkdir -p $(VENV)/clients
+	@cp tests/clients/package.json tests/clients/package-lock.json $(VENV)/clients
+	@if command -v npm > /dev/null; then \
+		echo "Installing the npm packages of the clients" && \
+		cd $(VENV)/clients && npm ci --no-fund --no-audit --loglevel error; \
+	else echo "npm is missing: the clients in TypeScript are left out"; fi
+	@touch $@
+
+# Requests made of the OpenAPI document. Apart, because it is a pytest plugin too, which the other tests would load.
+$(VENV)/.stamp-schemathesis: $(VENV)/.stamp-venv tests/clients/requirements.txt
+	@echo "Installing schemathesis"
+	@$(PYTHON) -m venv $(VENV)/schemathesis
+	@$(VENV)/schemathesis/bin/python -m pip install --quiet --no-input --disable-pip-version-check \
+		--requirement tests/clients/requirements.txt
+	@touch $@
+
+# Go, a JDK and the libraries of clients in these languages, from Debian's packages. Only continuous integration
+# installs them: on a developer's machine the tests of a language that is missing are skipped.
+toolchains:
+	@if [ -n "$$CI" ] && command -v apt-get > /dev/null && ! dpkg --status $(TOOLCHAINS) > /dev/null 2>&1; then \
+		echo "Installing with apt-get: $(TOOLCHAINS)" && apt-get update -qq && \
+		DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends $(TOOLCHAINS) > /dev/null; \
+	fi
 
 # Servers to measure against, apart, because they bring other versions of what ours is made of. Where they cannot be
 # had, the rows that need them say so.
