@@ -285,8 +285,8 @@ EXCLUSIONS = (
         {
             "": "affine_grid_generator binomial detach_copy embedding_renorm_ feature_dropout_ "
             "geqrf histogramdd i0 i0_ igamma igammac lobpcg lu "
-            "lu_solve lu_unpack matrix_exp native_group_norm native_layer_norm ormqr orgqr pca_lowrank segment_reduce "
-            "svd_lowrank to_dlpack",
+            "lu_solve lu_unpack matrix_exp native_batch_norm native_group_norm native_layer_norm ormqr orgqr "
+            "pca_lowrank segment_reduce svd_lowrank to_dlpack",
             "Tensor": "geqrf i0 i0_ igamma igamma_ igammac igammac_ lu lu_solve matrix_exp orgqr ormqr",
             "linalg": "cholesky_ex householder_product inv_ex ldl_factor ldl_factor_ex ldl_solve lu lu_factor "
             "lu_factor_ex lu_solve matrix_exp solve_ex vander",

@@ -90,10 +90,15 @@ def geometry_of(tensor: Any) -> Geometry:
 def offset_of(array: Any) -> int:
     """How many bytes of the memory that an array shows precede its first element."""
     base = array
-    while isinstance(base.base, np.ndarray):
+    while isinstance(base.base, type(array)):
         base = base.base
-    shift: int = array.__array_interface__["data"][0] - base.__array_interface__["data"][0]
-    return max(shift, 0)
+    return max(_address(array) - _address(base), 0)
+
+
+def _address(array: Any) -> int:
+    """Where the first element of an array of NumPy's or CuPy's is."""
+    address: int = array.__array_interface__["data"][0] if isinstance(array, np.ndarray) else array.data.ptr
+    return address
 
 
 def _measured(array: Any) -> Geometry:

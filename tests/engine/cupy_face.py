@@ -81,6 +81,10 @@ class Array:
         self.value = shown
 
     @property
+    def data(self) -> Any:
+        return SimpleNamespace(ptr=self.value.ctypes.data)
+
+    @property
     def flags(self) -> Any:
         return self.value.flags
 

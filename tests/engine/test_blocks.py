@@ -114,7 +114,7 @@ def test_unique_in_blocks(dtype: str) -> None:
     array = values.astype(dtype).reshape(2, -1)
     found = tg.functions.unique(tg.tensor(array), return_inverse=True, return_counts=True)
     different, inverse, counts = (x.numpy() for x in found)
-    numbers, expected = np.unique(np.delete(array.reshape(-1), nans), return_counts=True)
+    numbers, expected = np.unique(np.delete(array.reshape(-1).astype(np.float64), nans), return_counts=True)
     np.testing.assert_array_equal(different[: numbers.size], numbers)
     np.testing.assert_array_equal(counts, [*expected, *[1 for _ in nans]])
     np.testing.assert_array_equal(different[inverse], array)

@@ -45,6 +45,9 @@ OTHER_NAMES = {
         "split_copy", "split_with_sizes_copy", "squeeze_copy", "t_copy", "transpose_copy", "unbind_copy",
         "unfold_copy", "unsqueeze_copy", "view_copy",
     },
+    "is a permuted view of the copy where a memory format orders the dimensions otherwise": {
+        "clone.memory_format", "contiguous",
+    },
     "writes at once what torch writes through a view": {"fill_diagonal"},
     "runs a whole sequence in one node": {
         "gru", "gru_cell", "lstm", "lstm_cell", "rnn_relu", "rnn_relu_cell", "rnn_tanh", "rnn_tanh_cell",

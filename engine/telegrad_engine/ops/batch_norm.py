@@ -158,7 +158,7 @@ def _check_constant(running_mean: Any, running_var: Any) -> None:
     for name, kept in (("running_mean", running_mean), ("running_var", running_var)):
         if kept is not None and kept.requires_grad and state.grad_enabled:
             raise GradRequired(
-                f"The function 'batch_norm_with_moments' is not differentiable with respect to argument '{name}'. "
+                f"The function 'native_batch_norm' is not differentiable with respect to argument '{name}'. "
                 "This input cannot have requires_grad True."
             )
 

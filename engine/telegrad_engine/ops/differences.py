@@ -78,6 +78,79 @@ def trapezoid(F: Any, y: Array, x: Array, *, dim: Int = -1) -> Any:
 
 
 @composite(
+    key="gradient.tensorarray",
+    method=False,
+    lists_outputs=True,
+    cases=[
+        case(T(5), spacing=[T(values=[0.0, 1.0, 3.0, 3.5, 5.0])]),
+        case(T(3, 4), spacing=[T(values=[0.0, 1.0, 3.0]), T(values=[0.0, 1.0, 2.0, 4.0])], edge_order=2),
+        case(T(3, 4), spacing=[T(values=[0.0, 1.0, 3.0, 4.5])], dim=1),
+        case(T(3, 4), spacing=[T(values=[0.0, 1.0, 3.0])]),
+        case(T(3, 4), spacing=[T(values=[0.0, 1.0, 3.0])], dim=(0, 1)),
+        case(T(3), spacing=[T(3, 1)]),
+    ],
+)
+def gradient_tensorarray(
+    F: Any, input: Array, *, spacing: Arrays, dim: OptionalInts = None, edge_order: Int = 1
+) -> Any:
+    """The slopes along each of ``dim``, all by default, where ``spacing`` has the coordinates along each.
+
+    ``spacing`` is a list of 1-D tensors. Formulas and errors are those of spacings that are numbers.
+    """
+    if edge_order not in (1, 2):
+        raise InvalidOperation("torch.gradient only supports edge_order=1 and edge_order=2.")
+    if dim is None and len(spacing) != input.ndim:
+        raise InvalidOperation(
+            "torch.gradient expected spacing to be unspecified, a scalar, or a list of length equal to 'self.dim() = "
+            f"{input.ndim}', since dim argument was not given, but got a list of length {len(spacing)}"
+        )
+    axes = [wrap_dim(d, input.ndim) for d in (range(input.ndim) if dim is None else dim)]
+    if len(spacing) != len(axes):
+        raise InvalidOperation(
+            "torch.gradient expected spacing to be unspecified, a scalar or it's spacing and dim arguments to have the "
+            f"same length, but got a spacing argument of length {len(spacing)} and a dim argument of length "
+            f"{len(axes)}."
+        )
+    for coordinates in spacing:
+        if coordinates.ndim != 1:
+            raise InvalidOperation(
+                "torch.gradient expected each element of spacing to have one dimension, but got an element with "
+                f"{coordinates.ndim} dimensions!"
+            )
+    if any(size_at(input.shape, axis) <= edge_order for axis in axes):
+        raise InvalidOperation("torch.gradient expected each dimension size to be at least edge_order+1")
+    return tuple([_slopes_at(F, input, axis, x, edge_order) for axis, x in zip(axes, spacing, strict=True)])
+
+
+def _slopes_at(F: Any, x: Any, axis: int, coordinates: Any, edge_order: int) -> Any:
+    n = x.shape[axis]
+    widths = F.diff(coordinates)
+    inner = max(widths.shape[0] - 1, 0)
+    left, right = F.narrow(widths, 0, 0, inner), F.narrow(widths, 0, widths.shape[0] - inner, inner)
+
+    def at(start: int, length: int = 1) -> Any:
+        return F.narrow(x, axis, start, length)
+
+    def along(factor: Any) -> Any:
+        return F.reshape(factor, [-1 if d == axis else 1 for d in range(x.ndim)])
+
+    middle = (
+        along(-right / (left * (left + right))) * at(0, n - 2)
+        + along((right - left) / (left * right)) * at(1, n - 2)
+        + along(left / (right * (left + right))) * at(2, n - 2)
+    )
+    if edge_order == 1:
+        first = (at(1) - at(0)) / F.select(widths, 0, 0)
+        last = (at(n - 1) - at(n - 2)) / F.select(widths, 0, -1)
+    else:
+        a, b = F.select(widths, 0, 0), F.select(widths, 0, 1)
+        first = (at(1) - at(0)) / a * ((a * 2 + b) / (a + b)) - (at(2) - at(1)) / b * (a / (a + b))
+        a, b = F.select(widths, 0, -2), F.select(widths, 0, -1)
+        last = (at(n - 1) - at(n - 2)) / b * ((a + b * 2) / (a + b)) - (at(n - 2) - at(n - 3)) / a * (b / (a + b))
+    return F.cat([first, middle, last], axis)
+
+
+@composite(
     method=False,
     lists_outputs=True,
     cases=[
@@ -109,7 +182,7 @@ def gradient(
             f"torch.gradient expected spacing to be unspecified, a scalar or a list of length {len(axes)}, but got a "
             f"list of length {len(widths)}"
         )
-    if any(input.shape[axis] <= edge_order for axis in axes):
+    if any(size_at(input.shape, axis) <= edge_order for axis in axes):
         raise InvalidOperation("torch.gradient expected each dimension size to be at least edge_order+1")
     return tuple([_slopes(F, input, axis, width, edge_order) for axis, width in zip(axes, widths, strict=True)])
 
@@ -127,70 +200,3 @@ def _slopes(F: Any, x: Any, axis: int, width: float, edge_order: int) -> Any:
         last = at(n - 1) * 1.5 - at(n - 2) * 2 + at(n - 3) * 0.5
     middle = (at(2, n - 2) - at(0, n - 2)) / 2
     return F.cat([first / width, middle / width, last / width], axis)
-
-
-@composite(
-    key="gradient.tensorarray",
-    method=False,
-    lists_outputs=True,
-    cases=[
-        case(T(5), spacing=[T(values=[0.0, 1.0, 3.0, 3.5, 5.0])]),
-        case(T(3, 4), spacing=[T(values=[0.0, 1.0, 3.0]), T(values=[0.0, 1.0, 2.0, 4.0])], edge_order=2),
-        case(T(3, 4), spacing=[T(values=[0.0, 1.0, 3.0, 4.5])], dim=1),
-        case(T(3, 4), spacing=[T(values=[0.0, 1.0, 3.0])]),
-        case(T(3, 4), spacing=[T(values=[0.0, 1.0, 3.0])], dim=(0, 1)),
-        case(T(3), spacing=[T(3, 1)]),
-    ],
-)
-def gradient_tensorarray(
-    F: Any, input: Array, *, spacing: Arrays, dim: OptionalInts = None, edge_order: Int = 1
-) -> Any:
-    """The slopes along each of ``dim``, all by default, where ``spacing`` has the coordinates along each.
-
-    ``spacing`` is a list of 1-D tensors. Formulas and errors are those of ``gradient``.
-    """
-    if edge_order not in (1, 2):
-        raise InvalidOperation("torch.gradient only supports edge_order=1 and edge_order=2.")
-    if dim is None and len(spacing) != input.ndim:
-        raise InvalidOperation(
-            "torch.gradient expected spacing to be unspecified, a scalar, or a list of length equal to 'self.dim() = "
-            f"{input.ndim}', since dim argument was not given, but got a list of length {len(spacing)}"
-        )
-    axes = [wrap_dim(d, input.ndim) for d in (range(input.ndim) if dim is None else dim)]
-    if len(spacing) != len(axes):
-        raise InvalidOperation(
-            "torch.gradient expected spacing to be unspecified, a scalar or it's spacing and dim arguments to have the "
-            f"same length, but got a spacing argument of length {len(spacing)} and a dim argument of length "
-            f"{len(axes)}."
-        )
-    for coordinates in spacing:
-        if coordinates.ndim != 1:
-            raise InvalidOperation(
-                "torch.gradient expected each element of spacing to have one dimension, but got an element with "
-                f"{coordinates.ndim} dimensions!"
-            )
-    if any(input.shape[axis] <= edge_order for axis in axes):
-        raise InvalidOperation("torch.gradient expected each dimension size to be at least edge_order+1")
-    return tuple([_slopes_at(F, input, axis, x, edge_order) for axis, x in zip(axes, spacing, strict=True)])
-
-
-def _slopes_at(F: Any, x: Any, axis: int, coordinates: Any, edge_order: int) -> Any:
-    n = x.shape[axis]
-    widths = F.reshape(F.diff(coordinates), [-1 if d == axis else 1 for d in range(x.ndim)])
-
-    def at(start: int, length: int = 1) -> Any:
-        return F.narrow(x, axis, start, length)
-
-    def width(start: int, length: int = 1) -> Any:
-        return F.narrow(widths, axis, start, length)
-
-    if edge_order == 1:
-        first, last = (at(1) - at(0)) / width(0), (at(n - 1) - at(n - 2)) / width(n - 2)
-    else:
-        a, b = width(0), width(1)
-        first = (at(1) - at(0)) / a * ((a * 2 + b) / (a + b)) - (at(2) - at(1)) / b * (a / (a + b))
-        a, b = width(n - 3), width(n - 2)
-        last = (at(n - 1) - at(n - 2)) / b * ((a + b * 2) / (a + b)) - (at(n - 2) - at(n - 3)) / a * (b / (a + b))
-    a, b = width(0, n - 2), width(1, n - 2)
-    middle = ((at(1, n - 2) - at(0, n - 2)) / a * b + (at(2, n - 2) - at(1, n - 2)) / b * a) / (a + b)
-    return F.cat([first, middle, last], axis)

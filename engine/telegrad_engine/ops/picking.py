@@ -181,6 +181,8 @@ def _scatter_reduce_grad(
     include_self: bool,
 ) -> list[Any]:
     """As torch shares the gradient out: ties equally, a product's lone zero getting that of the other factors."""
+    if 0 in index.shape:
+        return [grad if needs[0] else None, None, F.new_zeros(grad, src_shape) if needs[2] else None]
     if tuple(src.shape) != tuple(index.shape):
         src = F.getitem(src, tuple(("slice", 0, n, 1) for n in index.shape))
     if reduce == "sum":
