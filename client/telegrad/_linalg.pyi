@@ -11,7 +11,7 @@ class AdaptiveLargestResult(NamedTuple):
     indices: Tensor
 
 
-class NativeBatchNormResult(NamedTuple):
+class BatchNormWithMomentsResult(NamedTuple):
     result: Tensor
     batch_mean: Tensor
     batch_var: Tensor

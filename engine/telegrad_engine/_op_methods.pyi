@@ -11,7 +11,7 @@ class AdaptiveLargestResult(NamedTuple, Generic[_T]):
     indices: _T
 
 
-class NativeBatchNormResult(NamedTuple, Generic[_T]):
+class BatchNormWithMomentsResult(NamedTuple, Generic[_T]):
     result: _T
     batch_mean: _T
     batch_var: _T

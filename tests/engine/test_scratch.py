@@ -90,7 +90,7 @@ OWN: dict[str, Callable[[int], object]] = {
     "log_normal": lambda size: _vector(size).log_normal_(),
     "logspace": lambda size: f.logspace(0, 1, size),
     "multinomial": lambda size: f.multinomial(_vector(size), size // 2),
-    "native_batch_norm": lambda size: f.batch_norm(f.ones(size // 10, 10), None, None, training=True),
+    "batch_norm_with_moments": lambda size: f.batch_norm(f.ones(size // 10, 10), None, None, training=True),
     "normal": lambda size: f.normal(_vector(size), _vector(size)),
     "normal.fill": lambda size: _vector(size).normal_(),
     "normal.size": lambda size: f.normal(0.0, 1.0, (size,)),

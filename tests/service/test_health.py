@@ -19,8 +19,8 @@ def slow_program(seconds: float, name: str = "x") -> list[dict[str, object]]:
     from telegrad_engine.program import parse_program
     from telegrad_engine.session import Session
 
-    setup = [{"op": "randn", "out": [name], "attrs": {"size": [2000, 2000]}}]
-    step = {"op": "exp", "in": [name]}
+    setup = [{"op": "randn", "out": [name], "attrs": {"size": [1000, 1000]}}]
+    step = {"op": "lgamma", "in": [name]}  # tens of milliseconds on any machine
     session = Session()
     session.run(parse_program(setup))
     start = time.perf_counter()
