@@ -190,7 +190,7 @@ def attend(xp: Any, query: Array, key: Array, value: Array, scale: Number, is_ca
     """``softmax(scale * query @ key.mT) @ value``, all of one batch shape; each query sees the keys up to its own."""
     query, key, value = widened(query), widened(key), widened(value)
     weights = _weights(xp, query, key, scale, 0 if is_causal else None)
-    return xp.matmul_like(query, weights, value), weights
+    return xp.matmul(weights, value), weights
 
 
 def _weights(xp: Any, query: Any, key: Any, scale: float, start: int | None, mask: Any = None) -> Any:
@@ -279,7 +279,7 @@ def attend_in_blocks(
 
     def attended(query: Any, key: Any, value: Any, mask: Any = None) -> tuple[Any]:
         rows = [
-            xp.matmul_like(part, _weights(xp, part, key, scale, start, part_of_mask), value)
+            xp.matmul(_weights(xp, part, key, scale, start, part_of_mask), value)
             for part, part_of_mask, start in _query_blocks(query, key, mask, is_causal)
         ]
         return (xp.concatenate(rows, axis=query.ndim - 2),)
