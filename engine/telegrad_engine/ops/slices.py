@@ -11,6 +11,7 @@ from ..errors import DTypeMismatch, IndexOutOfRange, InvalidOperation, ShapeMism
 from ..params import Array, Bool, Int, Ints, Number, OptionalInt
 from ..registry import composite, op
 from ..specs import Spec, wrap_dim
+from .parts import select
 from .places import any_outside
 
 
@@ -94,16 +95,9 @@ slice_scatter.derivative(
 )
 def select_scatter(F: Any, input: Array, src: Array, dim: Int, index: Int) -> Any:
     """``input`` with ``src`` in place of the slice at ``index`` of dimension ``dim``."""
-    if not input.shape:
-        raise IndexOutOfRange("select() cannot be applied to a 0-dim tensor.")
+    _check_part(src, select.rule(input, dim, index).shape)
     axis = wrap_dim(dim, len(input.shape))
-    size = input.shape[axis]
-    if not -size <= index < size:
-        raise IndexOutOfRange(
-            f"select(): index {index} out of range for tensor of size {list(input.shape)} at dimension {axis}"
-        )
-    _check_part(src, (*input.shape[:axis], *input.shape[axis + 1 :]))
-    place = index % size
+    place = index % input.shape[axis]
     return F.slice_scatter(input, F.unsqueeze(src, axis), axis, place, place + 1)
 
 
