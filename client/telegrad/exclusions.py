@@ -7,7 +7,9 @@ the tests that compare the names here with torch's leave out what it leaves out.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
+
+_T = TypeVar("_T")
 
 
 class Exclusion(NamedTuple):
@@ -324,6 +326,31 @@ def explain(namespace: str, name: str) -> str | None:
         return None
     when = "not in Telegrad yet" if found.planned else "not in Telegrad"
     return f"{when} ({found.reason}). Use instead: {found.instead}"
+
+
+class _Excluded:
+    """An attribute that torch's class has and ours lacks: whoever looks it up is told why."""
+
+    def __init__(self, namespace: str, name: str) -> None:
+        self._namespace, self._name = namespace, name
+
+    def __get__(self, instance: Any, owner: type[Any]) -> Any:
+        what = f"type object '{owner.__name__}'" if instance is None else f"'{owner.__name__}' object"
+        raise AttributeError(f"{what} has no attribute {self._name!r}: {explain(self._namespace, self._name)}")
+
+
+def explain_missing(cls: type[_T]) -> type[_T]:
+    """Have the errors for attributes that a class of torch's has and this one lacks say why.
+
+    They are descriptors, since a class with ``__getattr__`` makes each access to an instance slower.
+    """
+    excluded = {name for namespace, name in TABLE if namespace == cls.__name__}
+    listed = cls.__dir__
+    members: dict[str, Any] = {name: _Excluded(cls.__name__, name) for name in excluded}
+    members["__dir__"] = lambda instance: sorted({*listed(instance)} - excluded)
+    for name, member in members.items():
+        setattr(cls, name, member)
+    return cls
 
 
 def attribute_of(namespace: str) -> Callable[[str], Any]:

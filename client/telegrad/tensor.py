@@ -34,7 +34,7 @@ from telegrad_engine.tracked import Tracked
 from .devices import check_device, device, require_cuda
 from .effects import Changed
 from .elementwise_python import ElementwisePython
-from .exclusions import explain
+from .exclusions import explain_missing
 from .foreign import host_array
 from .foresight.front import foreseeing
 from .foresight.undrawn import Undrawn
@@ -79,6 +79,7 @@ NON_LEAF_GRAD = (
 )
 
 
+@explain_missing
 class Tensor(ElementwisePython, Tracked):
     """A tensor in a session. Make one with :func:`telegrad.tensor` or by an op."""
 
@@ -99,12 +100,6 @@ class Tensor(ElementwisePython, Tracked):
     def __new__(cls, *args: Any, **kwargs: Any) -> Tensor:
         """torch's legacy constructor: from a shape, values, or a tensor to share memory with; of the default dtype."""
         return cls._construct(None, args, kwargs, cls)
-
-    def __getattr__(self, name: str) -> Any:
-        text = None if name.startswith("_") else explain("Tensor", name)
-        if text is not None:
-            raise AttributeError(f"'Tensor' object has no attribute {name!r}: {text}")
-        return object.__getattribute__(self, name)  # a property's own error, or that there is no such attribute
 
     def __del__(self) -> None:
         if self._recorder is not None:

@@ -13,7 +13,7 @@ from telegrad_engine.modes import state
 from telegrad_engine.repeated import Prepare, preparing, remembering
 
 from ..lines import users_line
-from ..transforms.stack import active
+from ..transforms.stack import active, in_any_thread
 from .calls import Make, repeating
 from .learning import watch
 from .rounds import Round
@@ -30,7 +30,7 @@ def foreseeing(make: Make, apply: Apply, common: type[Any]) -> Callable[..., Cal
         call = remembering(otherwise, resolve, prepare, kinds)
 
         def front(*args: Any, **kwargs: Any) -> Any:
-            if active.stack:
+            if in_any_thread and active.stack:
                 return otherwise(*args, **kwargs)
             if not args or (type(args[0]) is not common and type(args[0]) not in kinds):
                 return call(*args, **kwargs)

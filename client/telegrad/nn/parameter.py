@@ -51,6 +51,8 @@ class Buffer(Tensor, metaclass=_BufferType):
     ``data`` is a tensor (an empty one by default); with ``persistent`` it is part of the state dict.
     """
 
+    persistent: bool
+
     def __new__(cls, data: Tensor | None = None, *, persistent: bool = True) -> Any:
         """A plain tensor over the memory of ``data``, marked as a buffer."""
         source: Tensor = functions.empty((0,)) if data is None else data

@@ -52,6 +52,8 @@ class _Active(threading.local):
 
 
 active = _Active()
+in_any_thread: list[Transform] = []
+"""The transforms that are active in any thread: where there are none, a thread need not look for its own."""
 
 
 @contextmanager
@@ -59,10 +61,12 @@ def entered(transform: Transform) -> Iterator[None]:
     """Within, this transform is the innermost."""
     before = active.stack
     active.stack = (*before, transform)
+    in_any_thread.append(transform)
     try:
         yield
     finally:
         active.stack = before
+        in_any_thread.remove(transform)
 
 
 @contextmanager
