@@ -171,3 +171,31 @@ def test_the_gradients_of_the_batch_are_those_of_each_sample(op: Op) -> None:
         warnings.simplefilter("ignore")
         for case in op.cases:
             check_gradients(op, case)
+
+
+# Large samples ---------------------------------------------------------------------------------------------
+
+LARGE = {
+    "attention": (lambda x, y: tg.nn.functional.scaled_dot_product_attention(x, y, y, is_causal=True), (2100, 4)),
+    "attention with a mask": (
+        lambda x, y: tg.nn.functional.scaled_dot_product_attention(x[None], y[None], y[None], tg.ones(2100, 2100)),
+        (2100, 4),
+    ),
+    "cdist": (lambda x, y: tg.cdist(x, y, p=1.0), (700, 10)),
+    "mse_loss": (lambda x, y: tg.nn.functional.mse_loss(x, y, reduction="sum"), (2100, 2100)),
+}
+"""Functions of two samples whose ops compute in blocks, and the samples' shape."""
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_ops_that_compute_in_blocks_take_the_batch_at_once(name: str) -> None:
+    function, shape = LARGE[name]
+    gradient = tg.func.grad_and_value(lambda x, y: (function(x, y) * 3).sum())
+    with tg.connect("local://", seed=0), warnings.catch_warnings():
+        warnings.simplefilter("error")  # the loop over samples warns
+        x, y = tg.rand(2, *shape, dtype=tg.float64), tg.rand(*shape, dtype=tg.float64)
+        slopes, values = tg.func.vmap(gradient, (0, None))(x, y)
+        for i in range(2):
+            slope, value = gradient(x[i], y)
+            np.testing.assert_allclose(slopes[i].numpy(), slope.numpy(), 1e-9, 1e-12)
+            np.testing.assert_allclose(values[i].item(), value.item(), 1e-9)

@@ -23,6 +23,12 @@ def losses(call: BatchedCall) -> Any:
     return (F.sum if reduction == "sum" else F.mean)(found, tuple(range(1, ndim + 1)))
 
 
+@decomposition("squared_errors")
+def _squared_errors(F: Any, input: Any, target: Any, reduction: str = "mean") -> Any:
+    gaps = input - target
+    return (gaps * gaps).mean() if reduction == "mean" else (gaps * gaps).sum()
+
+
 @decomposition("nll_loss")
 def _nll_loss(
     F: Any, input: Any, target: Any, weight: Any = None, ignore_index: int = -100, reduction: str = "mean"

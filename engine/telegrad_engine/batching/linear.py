@@ -78,11 +78,12 @@ def linalg_solve(call: BatchedCall) -> Any:
     return call.apply(call.aligned(Lanes(call.lifted(A)), ndim), call.aligned(Lanes(call.lifted(B)), ndim), left=left)
 
 
-@rule("linalg_solve_triangular")
-def linalg_solve_triangular(call: BatchedCall) -> Any:
-    """Both are matrices, and leading dimensions broadcast."""
+@rule("linalg_solve_triangular", "attend_in_blocks", "cdist_in_blocks")
+def matrices(call: BatchedCall) -> Any:
+    """All inputs are matrices, and leading dimensions broadcast."""
     ndim = max(len(shape_of(x)) for x in call.inputs)
-    return call.apply(*[call.aligned(Lanes(call.lifted(x)), ndim) for x in call.inputs], **call.attrs)
+    lifted = [None if x is None else call.aligned(Lanes(call.lifted(x)), ndim) for x in call.inputs]
+    return call.apply(*lifted, **call.attrs)
 
 
 @rule("linalg_cross")
