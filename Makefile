@@ -42,7 +42,7 @@ test: .first-test $(VENV)/.stamp-test ## Run the tests, with PyTorch as the orac
 
 test-jax: $(VENV)/.stamp-jax ## Run the ops, and what else depends on a backend, on JAX
 	$(BIN)/python -m pytest $(BACKENDS) --device jax --numprocesses 2 --dist loadgroup $(ARGS)
-	$(BIN)/python -m pytest $(COMPILED) $(ARGS)
+	$(BIN)/python -m pytest $(COMPILED) --numprocesses 2 $(ARGS)
 
 test-gpu: $(VENV)/.stamp-gpu ## The same on CuPy; without an NVIDIA GPU, only that CuPy has what they use
 	$(BIN)/python -m pytest tests/engine/test_cupy_names.py tests/engine/compiled $(ARGS) -k "cupy or cuda"

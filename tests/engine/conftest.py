@@ -25,21 +25,26 @@ APART_ON_JAX = {
 def concerns_device(item: Any) -> bool:
     """Whether a test says something of a device; of the ops' many some are the same on all devices.
 
-    Held are the values and first derivatives of all cases in float64, and of each op's first case the same in
-    float32, the second derivatives and the in-place form, which are the same kernels once more.
+    Held are the values and first derivatives of all cases in float64; of each op's first case also the values in
+    float32, the second derivatives and the in-place form, which are the same kernels once more. Of an op that is
+    written in others, which are held themselves, two cases are enough, and the derivative of the first.
     """
     if item.path.name != "test_ops.py":
         return True
     params = item.callspec.params if hasattr(item, "callspec") else {}
-    if params.get("dtype") == "float32" and item.originalname in ("test_forward", "test_derivative"):
-        return params["case"] is params["op"].cases[0] and params.get("order") != 2
+    op, case = params.get("op") or params.get("changing"), params.get("case") or params.get("arguments")
+    if op is None or case is None:
+        return False
+    number, name = op.cases.index(case), item.originalname
+    if name == "test_forward" and params["dtype"] == "float32":
+        return number == 0 and not op.composite
     if params.get("dtype", params.get("kind")) != "float64":
         return False
-    if item.originalname == "test_derivative" and params["order"] == 2:
-        return params["case"] is params["op"].cases[0]
-    if item.originalname == "test_in_place":
-        return params["arguments"] is params["changing"].cases[0]
-    return item.originalname in ("test_forward", "test_derivative")
+    if name == "test_derivative":
+        return number == 0 if op.composite or params["order"] == 2 else True
+    if name == "test_in_place":
+        return number == 0
+    return name == "test_forward" and (number < 2 or not op.composite)
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist, which reads the marks
