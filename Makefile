@@ -17,7 +17,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --no-input --disable-pip-version
 # What the first run says before it installs anything, and how long the tests take.
 FIRST_demo := the packages, NumPy, SciPy, FastAPI and scikit-learn (360 MB in $(VENV)). That takes one to three minutes
 FIRST_test := the packages, pytest and PyTorch (2 to 6 GB in $(VENV)). That takes a few minutes, most of it for PyTorch
-TEST_TIME := about 20 minutes on two cores
+TEST_TIME := about 15 minutes on two cores
 
 # The tests start hundreds of processes, and each would compile every module.
 unexport PYTHONDONTWRITEBYTECODE

@@ -75,7 +75,7 @@ def device(request: pytest.FixtureRequest) -> Iterator[str]:
 def little_compiled(device: str) -> Iterator[None]:
     """JAX keeps what it compiled, some megabytes an op and shape: forgotten now and then, or all cases are too many."""
     yield
-    if device == "jax" and next(_tests) % 100 == 0:
+    if device == "jax" and next(_tests) % 300 == 0:
         import jax
 
         jax.clear_caches()
