@@ -25,8 +25,8 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: .first-demo .first-test help demo test test-jax test-gpu test-clients toolchains serve check bench openapi stubs \
-	format clean
+.PHONY: .first-demo .first-test help demo test test-jax test-jax-ops test-gpu test-clients toolchains serve check bench \
+	openapi stubs format clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,9 +40,12 @@ test: .first-test $(VENV)/.stamp-test ## Run the tests, with PyTorch as the orac
 	@echo "All tests take $(TEST_TIME); less with ARGS, as in: make test ARGS=tests/service"
 	$(BIN)/python -m pytest --numprocesses 2 $(ARGS)
 
-test-jax: $(VENV)/.stamp-jax ## Run the ops, and what else depends on a backend, on JAX
-	$(BIN)/python -m pytest $(BACKENDS) --device jax --numprocesses 2 --dist loadgroup $(ARGS)
+test-jax: test-jax-ops ## Run the ops, and what else depends on a backend, on JAX
 	$(BIN)/python -m pytest $(COMPILED) --numprocesses 2 $(ARGS)
+
+# Apart, since 'make test' runs what is compiled too, on JAX where that is installed.
+test-jax-ops: $(VENV)/.stamp-jax
+	$(BIN)/python -m pytest $(BACKENDS) --device jax --numprocesses 2 --dist loadgroup $(ARGS)
 
 test-gpu: $(VENV)/.stamp-gpu ## The same on CuPy; without an NVIDIA GPU, only that CuPy has what they use
 	$(BIN)/python -m pytest tests/engine/test_cupy_names.py tests/engine/compiled $(ARGS) -k "cupy or cuda"
