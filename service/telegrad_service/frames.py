@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from xxhash import xxh3_128
 
 from .kept import Kept
 
@@ -13,14 +14,16 @@ CONTROL = (CLOSE, 0x89, 0x8A)
 """The first byte of a close, a ping, a pong."""
 _MASKED = 0x80
 SHORT = 2**19
-"""Bytes that are read at a time, and then unmasked while they are in the cache: all of a message that is no longer."""
+"""Bytes of the longest message that may be read at once, when it is expected."""
+PIECE = 2**17
+"""Bytes of a message that are read at a time, and then unmasked and hashed while they are in the cache."""
 _BEFORE = 2
 """Words in front of an expected message, at the end of which its header is."""
 _KEPT = Kept()
 
 
 class Arriving:
-    """A message that is arriving: unmasked piece by piece, where it will stay."""
+    """A message that is arriving: unmasked, and hashed if it is long, piece by piece, where it will stay."""
 
     def __init__(self, length: int, mask: bytes) -> None:
         self._words = _KEPT.words((length + 7) // 8)
@@ -30,6 +33,7 @@ class Arriving:
         self._bytes = self._words.data.cast("B") if length else memoryview(bytearray())
         self._mask = np.frombuffer(mask * 2, np.uint64)[0]
         self._length, self._arrived, self._unmasked = length, 0, 0
+        self._digest = xxh3_128() if length > SHORT else None
         if arrived:
             self.fill(arrived)
 
@@ -49,9 +53,14 @@ class Arriving:
         return self._bytes[: self._length]
 
     @property
+    def digest(self) -> bytes | None:
+        """The digest of a long message that is whole, as ``sequence.digest_of`` computes it; None of a short one."""
+        return None if self._digest is None else self._digest.digest()
+
+    @property
     def room(self) -> memoryview:
         """Where its next bytes will stay."""
-        return self._bytes[self._arrived : min(self._length, self._arrived + SHORT)]
+        return self._bytes[self._arrived : min(self._length, self._arrived + PIECE)]
 
     def fill(self, count: int) -> None:
         """So many bytes have arrived there."""
@@ -60,6 +69,8 @@ class Arriving:
         part = self._words[self._unmasked : upto]
         if self._mask:  # from the same machine nothing is masked
             np.bitwise_xor(part, self._mask, part)
+        if self._digest is not None:
+            self._digest.update(self._bytes[8 * self._unmasked : min(8 * upto, self._length)])
         self._unmasked = upto
 
     def take(self, data: memoryview) -> memoryview:

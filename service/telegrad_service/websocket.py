@@ -31,8 +31,11 @@ from .lookout import Lookout
 PROMPT, ANSWER_WITH, ON_LOST = "telegrad.prompt", "answer_with", "on_lost"
 """The extension, and its functions. The first takes what may answer messages, what is to be done after that, and what
 tells if nobody is kept waiting; the second what is called when the connection is lost."""
-Prompt = Callable[[memoryview], Any]
-"""Of a message's bytes: what to send, as an application does; None, with nothing done, if it is to be received."""
+DIGEST = "telegrad.digest"
+"""The key of a received message's digest (``Arriving.digest``); a message that the library read has none."""
+Prompt = Callable[[memoryview, bytes | None], Any]
+"""Of a message's bytes and digest: what to send, as an application does; None, with nothing done, if it is to be
+received."""
 _NOTHING = memoryview(b"")
 BEGINNING = 2**14
 """Bytes that are read at a time of what is not known yet: a small message is whole then, and copied to its place."""
@@ -189,7 +192,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         self._reserve(self._frame.arrived)
         if not self._frame.whole:
             return
-        message, self._frame = self._frame.message, None
+        message, digest, self._frame = self._frame.message, self._frame.digest, None
         if BEGINNING < len(message) <= SHORT:
             self._lengths.append(len(message))
         elif self._lengths:
@@ -200,7 +203,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         if self._prompt is not None and not len(rest) and self.queue.empty() and self.writable.is_set():
             prompt, after, lookout = self._prompt
             lookout.found()
-            answer = prompt(message)
+            answer = prompt(message, digest)
             if answer is not None:
                 try:
                     self._write(answer)
@@ -208,7 +211,8 @@ class StreamProtocol(WebSocketsSansIOProtocol):
                     after()
                 lookout.answered()
                 return
-        self.queue.put_nowait({"type": "websocket.receive", "bytes": message})  # type: ignore[typeddict-item]
+        received: Any = {"type": "websocket.receive", "bytes": message, DIGEST: digest}
+        self.queue.put_nowait(received)
         if not self.read_paused:
             self.read_paused = True
             self.transport.pause_reading()

@@ -56,11 +56,18 @@ class Numbered(NamedTuple):
 
 
 def run_numbered(
-    session: Session, record: SequenceRecord, message: Body, max_depth: int, most: int, within: float | None = None
+    session: Session,
+    record: SequenceRecord,
+    message: Body,
+    max_depth: int,
+    most: int,
+    digest: bytes | None = None,
+    within: float | None = None,
 ) -> Numbered:
     """Run the program in a container whose number is the next, and record that; a repeated one is answered from there.
 
     The container may be in a zstd frame, and then has at most ``most`` bytes. The record's turn is the caller's.
+    ``digest`` is that of ``message``, where the caller has it.
     Raises NotAtOnce, with nothing done, if there are only ``within`` seconds, and that may not be enough.
     """
     try:
@@ -73,7 +80,8 @@ def run_numbered(
     record.forget(seen)
     if number > record.last + 1:
         return Numbered(number, error=SequenceConflict(skips(number, record.last)))
-    digest = digest_of(body)
+    if digest is None or body is not message:
+        digest = digest_of(body)
     if number <= record.last:
         try:
             repeated: Numbered = record.recorded(number, digest)

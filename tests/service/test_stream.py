@@ -107,6 +107,22 @@ def test_a_repeat_is_recognised_by_all_of_its_bytes(session: SessionClient, talk
     assert session.data("x") == [1.0, 1.0]
 
 
+def test_a_long_repeat_is_recognised_however_it_is_framed(session: SessionClient, raw: Raw) -> None:
+    """A long message is hashed while it arrives; in several frames, or from a cut connection, it comes otherwise."""
+    body = container(1, UP, fetch("x"), x=np.ones(300_001, np.float16))
+    middle = len(body) // 2
+    raw.socket.sendall(written(0x82, body))
+    first = raw.message()
+    assert load(first[1])["x"][-1] == 1.0
+    raw.socket.sendall(written(0x02, body[:middle]) + written(0x80, body[middle:]))
+    assert raw.message() == first
+    for place in (middle, len(body) - 1):
+        other = bytearray(body)
+        other[place] ^= 1
+        is_problem(Talk(session).say(bytes(other)), 409, "sequence-conflict", 1)
+    assert Talk(session).say(body)["arrays"]["x"].size == 300_001
+
+
 def test_each_sender_counts_its_own_programs(session: SessionClient, talk: Talk) -> None:
     talk.ask(1, UP, x=np.zeros(2, np.float32))
     numbered = {"telegrad-sequence": "2"}  # the same row as the stream's, which has no name either

@@ -31,7 +31,7 @@ from ..host import GOING_AWAY, TAKEN_OVER, TOKEN, SessionHandle
 from ..limits import BodyReservation
 from ..sequence import parse_sender
 from ..settings import Settings
-from ..websocket import ANSWER_WITH, ON_LOST, PROMPT
+from ..websocket import ANSWER_WITH, DIGEST, ON_LOST, PROMPT
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -193,12 +193,13 @@ class Stream:
                 self._ending = UNSUPPORTED, "a frame is binary: a safetensors container"
                 return
             self._unanswered += 1
-            ran = self._ran_at_once(body)
-            self._under_way.put_nowait(ran or await self._run(body))
+            digest = message.get(DIGEST)
+            ran = self._ran_at_once(body, digest)
+            self._under_way.put_nowait(ran or await self._run(body, digest))
             if ran is not None:
                 asyncio.get_running_loop().call_soon(self._finish)  # behind the answer
 
-    def _prompt(self, body: memoryview) -> Message | None:
+    def _prompt(self, body: memoryview, digest: bytes | None) -> Message | None:
         """The answer to a program that keeps nobody waiting and has none before it; None, with nothing done, else.
 
         What the program leaves in its session is still to be finished then.
@@ -206,7 +207,7 @@ class Stream:
         if self._unanswered or self._ending is not None:
             return None
         try:
-            return self._plain(self._run_at_once(body))
+            return self._plain(self._run_at_once(body, digest))
         except NotAtOnce:
             return None
         except Exception:
@@ -220,25 +221,25 @@ class Stream:
         except Exception:
             self._break_down()
 
-    def _ran_at_once(self, body: memoryview) -> Running | None:
+    def _ran_at_once(self, body: memoryview, digest: bytes | None) -> Running | None:
         """A program that has run and kept nobody waiting; None, with nothing done, where it might."""
         done: Running = asyncio.get_running_loop().create_future()
         try:
-            done.set_result(self._run_at_once(body))
+            done.set_result(self._run_at_once(body, digest))
         except NotAtOnce:
             return None
         except Exception as error:  # the one who answers has the words
             done.set_exception(error)
         return done
 
-    def _run_at_once(self, body: memoryview) -> work.Numbered:
+    def _run_at_once(self, body: memoryview, digest: bytes | None) -> work.Numbered:
         """What a program came to that keeps nobody waiting. Raises NotAtOnce, with nothing done, where it might."""
         record = self._record
         if record.turn.locked() or len(body) > MOST_AT_ONCE or compression.is_frame(body):
             raise NotAtOnce
-        return self._handle.run_at_once(work.run_numbered, record, body, *self._limits)
+        return self._handle.run_at_once(work.run_numbered, record, body, *self._limits, digest)
 
-    async def _run(self, body: memoryview) -> Running:
+    async def _run(self, body: memoryview, digest: bytes | None) -> Running:
         """A program that has begun, or waits behind the one before it."""
         record, reservation = self._record, BodyReservation(self._bodies)
         try:
@@ -256,7 +257,8 @@ class Stream:
         self._count += 1
         token = CancellationToken()
         TOKEN.set(token)  # the task copies the context in which it is made
-        running = asyncio.ensure_future(self._handle.call(work.run_numbered, record, body, *self._limits))
+        call = self._handle.call(work.run_numbered, record, body, *self._limits, digest)
+        running = asyncio.ensure_future(call)
         self._handle.streamed.add(token)
         running.add_done_callback(partial(self._done, token, reservation))
         return running
