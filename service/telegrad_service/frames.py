@@ -14,9 +14,9 @@ CONTROL = (CLOSE, 0x89, 0x8A)
 """The first byte of a close, a ping, a pong."""
 _MASKED = 0x80
 SHORT = 2**19
-"""Bytes of the longest message that may be read at once, when it is expected."""
+"""Bytes of the longest message that is read at once."""
 PIECE = 2**17
-"""Bytes of a message that are read at a time, and then unmasked and hashed while they are in the cache."""
+"""Bytes of a longer message that are read at a time, and then unmasked and hashed while they are in the cache."""
 _BEFORE = 2
 """Words in front of an expected message, at the end of which its header is."""
 _KEPT = Kept()
@@ -33,7 +33,7 @@ class Arriving:
         self._bytes = self._words.data.cast("B") if length else memoryview(bytearray())
         self._mask = np.frombuffer(mask * 2, np.uint64)[0]
         self._length, self._arrived, self._unmasked = length, 0, 0
-        self._digest = xxh3_128() if length > SHORT else None
+        self._digest, self._piece = (xxh3_128(), PIECE) if length > SHORT else (None, SHORT)
         if arrived:
             self.fill(arrived)
 
@@ -60,7 +60,7 @@ class Arriving:
     @property
     def room(self) -> memoryview:
         """Where its next bytes will stay."""
-        return self._bytes[self._arrived : min(self._length, self._arrived + PIECE)]
+        return self._bytes[self._arrived : min(self._length, self._arrived + self._piece)]
 
     def fill(self, count: int) -> None:
         """So many bytes have arrived there."""
