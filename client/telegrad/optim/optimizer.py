@@ -45,18 +45,18 @@ def settings_of(name: str, group: Mapping[str, Any], **given: Any) -> tuple[str,
 
 HOOKS = ("step_pre", "step_post", "state_dict_pre", "state_dict_post", "load_state_dict_pre", "load_state_dict_post")
 """The places at which an optimizer calls hooks."""
-_of_all: dict[str, Hooks] = {"step_pre": Hooks(), "step_post": Hooks()}
-"""The hooks of all optimizers."""
+_pre_hooks_of_all, _post_hooks_of_all = Hooks(), Hooks()
+"""The hooks around the steps of all optimizers."""
 
 
 def register_optimizer_step_pre_hook(hook: Callable[..., Any]) -> Handle:
     """Call ``hook(optimizer, args, kwargs)`` before each step of every optimizer; it may return both anew."""
-    return _of_all["step_pre"].add(hook)
+    return _pre_hooks_of_all.add(hook)
 
 
 def register_optimizer_step_post_hook(hook: Callable[..., Any]) -> Handle:
     """Call ``hook(optimizer, args, kwargs)`` after each step of every optimizer."""
-    return _of_all["step_post"].add(hook)
+    return _post_hooks_of_all.add(hook)
 
 
 def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
@@ -65,9 +65,10 @@ def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(step)
     def hooked(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
         # A step that calls the base class's is one step.
-        if type(self).step is not hooked or not (self._hooks or any(len(h) for h in _of_all.values())):
+        hooks = self._hooks or len(_pre_hooks_of_all) or len(_post_hooks_of_all)
+        if not hooks or type(self).step is not hooked:
             return step(self, *args, **kwargs)
-        for hook in [*_of_all["step_pre"].values(), *self._hooks_at("step_pre")]:
+        for hook in [*_pre_hooks_of_all.values(), *self._hooks_at("step_pre")]:
             given = hook(self, (self, *args), kwargs)
             if given is not None:
                 if not (isinstance(given, tuple) and len(given) == 2):
@@ -76,7 +77,7 @@ def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
                     )
                 (_, *args), kwargs = given
         result = step(self, *args, **kwargs)
-        for hook in [*self._hooks_at("step_post"), *_of_all["step_post"].values()]:
+        for hook in [*self._hooks_at("step_post"), *_post_hooks_of_all.values()]:
             hook(self, (self, *args), kwargs)
         return result
 
@@ -201,7 +202,8 @@ class Optimizer:
         name, given = self._algorithm_of(group, params)
         algorithm = algorithms.get(name)
         tensors = {key: value for key, value in given.items() if has_tensors(value)}
-        settings = algorithm.settings({key: value for key, value in given.items() if key not in tensors})
+        plain = {key: value for key, value in given.items() if key not in tensors} if tensors else given
+        settings = algorithm.settings(plain)
         # The count first: in torch's state dicts it is.
         labels = algorithm.states_for({**settings, **tensors})
         made = {label: [self._state(p, label, group) for p in params] for label in sorted(labels, key=_scalars_first)}
