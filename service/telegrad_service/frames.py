@@ -33,7 +33,8 @@ class Arriving:
         self._bytes = self._words.data.cast("B") if length else memoryview(bytearray())
         self._mask = np.frombuffer(mask * 2, np.uint64)[0]
         self._length, self._arrived, self._unmasked = length, 0, 0
-        self._digest, self._piece = (xxh3_128(), PIECE) if length > SHORT else (None, SHORT)
+        self._digest = xxh3_128() if length > SHORT else None
+        self._piece = SHORT if self._digest is None else PIECE
         if arrived:
             self.fill(arrived)
 
