@@ -14,34 +14,31 @@ import numpy as np
 from .errors import InvalidArgument
 
 
-class layout:
+class _Constant:
+    """A value that is known by its name in this module, also to pickle."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"telegrad.{self.name}"
+
+    def __reduce__(self) -> str:
+        return self.name
+
+
+class layout(_Constant):
     """How elements are stored: ``strided``, the only one here."""
 
-    __slots__ = ("name",)
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __repr__(self) -> str:
-        return f"telegrad.{self.name}"
-
-    def __reduce__(self) -> str:
-        return self.name
+    __slots__ = ()
 
 
-class memory_format:
+class memory_format(_Constant):
     """The order of the dimensions in memory."""
 
-    __slots__ = ("name",)
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __repr__(self) -> str:
-        return f"telegrad.{self.name}"
-
-    def __reduce__(self) -> str:
-        return self.name
+    __slots__ = ()
 
 
 strided = layout("strided")
