@@ -6,7 +6,7 @@ Whatever fits a block is computed at once, as if there were none.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from ..admission import BLOCK
@@ -17,13 +17,18 @@ WIDEST = 8
 """The bytes of an element of the widest dtype."""
 
 
-def blocks(array: Any, axis: int, nbytes: int, largest: int = BLOCK) -> Iterator[Any]:
+def blocks(array: Any, axis: int, nbytes: int, largest: int = BLOCK) -> Iterable[Any]:
     """Views of parts along ``axis``, each with at most ``largest`` of the array's ``nbytes``, or of one slice."""
     n = array.shape[axis]
-    step = n if nbytes <= largest or not n else max(1, n * largest // nbytes)
-    for start in range(0, max(n, 1), max(step, 1)):
+    if nbytes <= largest or n <= 1:
+        return (array,)
+    return _slices(array, axis, max(1, n * largest // nbytes))
+
+
+def _slices(array: Any, axis: int, step: int) -> Iterator[Any]:
+    for start in range(0, array.shape[axis], step):
         check_cancelled()
-        yield array if step >= n else array[(*(slice(None),) * axis, slice(start, start + step))]
+        yield array[(*(slice(None),) * axis, slice(start, start + step))]
 
 
 def flat_blocks(array: Any) -> Iterator[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from ..cases import T, case
@@ -304,15 +304,16 @@ def _product(xp: Any, matrix: Any, split: Any, ndim: int, by_sample: bool) -> An
     return xp.ascontiguousarray(xp.transpose(product, (2, 0, 1, 3)))
 
 
-def _sample_blocks(split: Any) -> Iterator[Any]:
+def _sample_blocks(split: Any) -> Iterable[Any]:
     """Windows (N, …) in parts of so many samples that the columns of one take some COLUMNS bytes."""
     return blocks(split, 0, math.prod(split.shape) * split.dtype.itemsize, COLUMNS)
 
 
-def _row_blocks(split: Any) -> Iterator[Any]:
+def _row_blocks(split: Any) -> Iterable[Any]:
     """Windows (N, groups, C / groups, *places, …) in parts by their first place, as far as one sample is too many."""
-    nbytes = math.prod(split.shape) * split.dtype.itemsize if split.shape[0] == 1 else 0
-    return blocks(split, 3, nbytes, COLUMNS)
+    if len(split) > 1:
+        return (split,)
+    return blocks(split, 3, math.prod(split.shape) * split.dtype.itemsize, COLUMNS)
 
 
 def _windows(xp: Any, input: Any, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, groups: int) -> Any:
