@@ -15,7 +15,7 @@ from .errors import InvalidArgument
 
 
 class _Constant:
-    """A value that is known by its name in this module, also to pickle."""
+    """A value that prints, and is pickled, as its name in this module."""
 
     __slots__ = ("name",)
 

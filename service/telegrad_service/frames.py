@@ -23,7 +23,7 @@ _KEPT = Kept()
 
 
 class Arriving:
-    """A message that is arriving: unmasked, and hashed if it is long, piece by piece, where it will stay."""
+    """A message that is arriving. Each piece is unmasked in place; the pieces of a long message are also hashed."""
 
     def __init__(self, length: int, mask: bytes) -> None:
         self._words = _KEPT.words((length + 7) // 8)
@@ -55,7 +55,7 @@ class Arriving:
 
     @property
     def digest(self) -> bytes | None:
-        """The digest of a long message that is whole, as ``sequence.digest_of`` computes it; None of a short one."""
+        """What ``sequence.digest_of`` returns for the message, once all of it has arrived; None for a short message."""
         return None if self._digest is None else self._digest.digest()
 
     @property

@@ -32,10 +32,9 @@ PROMPT, ANSWER_WITH, ON_LOST = "telegrad.prompt", "answer_with", "on_lost"
 """The extension, and its functions. The first takes what may answer messages, what is to be done after that, and what
 tells if nobody is kept waiting; the second what is called when the connection is lost."""
 DIGEST = "telegrad.digest"
-"""The key of a received message's digest (``Arriving.digest``); a message that the library read has none."""
-Prompt = Callable[[memoryview, bytes | None], Any]
-"""Of a message's bytes and digest: what to send, as an application does; None, with nothing done, if it is to be
-received."""
+"""The key of the digest in a received message; the library's own messages do not have it, and short ones have None."""
+Prompt = Callable[[memoryview], Any]
+"""Of a message's bytes: what to send, as an application does; None, with nothing done, if it is to be received."""
 _NOTHING = memoryview(b"")
 BEGINNING = 2**14
 """Bytes that are read at a time of what is not known yet: a small message is whole then, and copied to its place."""
@@ -203,7 +202,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         if self._prompt is not None and not len(rest) and self.queue.empty() and self.writable.is_set():
             prompt, after, lookout = self._prompt
             lookout.found()
-            answer = prompt(message, digest)
+            answer = prompt(message)
             if answer is not None:
                 try:
                     self._write(answer)

@@ -61,13 +61,13 @@ def run_numbered(
     message: Body,
     max_depth: int,
     most: int,
-    digest: bytes | None = None,
     within: float | None = None,
+    digest: bytes | None = None,
 ) -> Numbered:
     """Run the program in a container whose number is the next, and record that; a repeated one is answered from there.
 
     The container may be in a zstd frame, and then has at most ``most`` bytes. The record's turn is the caller's.
-    ``digest`` is that of ``message``, where the caller has it.
+    ``digest`` is ``digest_of(message)``, if it was computed before.
     Raises NotAtOnce, with nothing done, if there are only ``within`` seconds, and that may not be enough.
     """
     try:

@@ -108,8 +108,8 @@ def test_a_repeat_is_recognised_by_all_of_its_bytes(session: SessionClient, talk
 
 
 def test_a_long_repeat_is_recognised_however_it_is_framed(session: SessionClient, raw: Raw) -> None:
-    """A long message is hashed while it arrives; in several frames, or from a cut connection, it comes otherwise."""
-    body = container(1, UP, fetch("x"), x=np.ones(300_001, np.float16))
+    """The server hashes a long message in one frame while it arrives, and one in several frames afterwards."""
+    body = container(1, UP, fetch("x"), x=np.ones(600_001, np.float16))
     middle = len(body) // 2
     raw.socket.sendall(written(0x82, body))
     first = raw.message()
@@ -120,7 +120,7 @@ def test_a_long_repeat_is_recognised_however_it_is_framed(session: SessionClient
         other = bytearray(body)
         other[place] ^= 1
         is_problem(Talk(session).say(bytes(other)), 409, "sequence-conflict", 1)
-    assert Talk(session).say(body)["arrays"]["x"].size == 300_001
+    assert Talk(session).say(body)["arrays"]["x"].size == 600_001
 
 
 def test_each_sender_counts_its_own_programs(session: SessionClient, talk: Talk) -> None:

@@ -202,8 +202,7 @@ class Optimizer:
         name, given = self._algorithm_of(group, params)
         algorithm = algorithms.get(name)
         tensors = {key: value for key, value in given.items() if has_tensors(value)}
-        plain = {key: value for key, value in given.items() if key not in tensors} if tensors else given
-        settings = algorithm.settings(plain)
+        settings = algorithm.settings({key: value for key, value in given.items() if key not in tensors})
         # The count first: in torch's state dicts it is.
         labels = algorithm.states_for({**settings, **tensors})
         made = {label: [self._state(p, label, group) for p in params] for label in sorted(labels, key=_scalars_first)}

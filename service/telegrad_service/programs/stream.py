@@ -193,13 +193,12 @@ class Stream:
                 self._ending = UNSUPPORTED, "a frame is binary: a safetensors container"
                 return
             self._unanswered += 1
-            digest = message.get(DIGEST)
-            ran = self._ran_at_once(body, digest)
-            self._under_way.put_nowait(ran or await self._run(body, digest))
+            ran = self._ran_at_once(body)
+            self._under_way.put_nowait(ran or await self._run(body, message.get(DIGEST)))
             if ran is not None:
                 asyncio.get_running_loop().call_soon(self._finish)  # behind the answer
 
-    def _prompt(self, body: memoryview, digest: bytes | None) -> Message | None:
+    def _prompt(self, body: memoryview) -> Message | None:
         """The answer to a program that keeps nobody waiting and has none before it; None, with nothing done, else.
 
         What the program leaves in its session is still to be finished then.
@@ -207,7 +206,7 @@ class Stream:
         if self._unanswered or self._ending is not None:
             return None
         try:
-            return self._plain(self._run_at_once(body, digest))
+            return self._plain(self._run_at_once(body))
         except NotAtOnce:
             return None
         except Exception:
@@ -221,26 +220,26 @@ class Stream:
         except Exception:
             self._break_down()
 
-    def _ran_at_once(self, body: memoryview, digest: bytes | None) -> Running | None:
+    def _ran_at_once(self, body: memoryview) -> Running | None:
         """A program that has run and kept nobody waiting; None, with nothing done, where it might."""
         done: Running = asyncio.get_running_loop().create_future()
         try:
-            done.set_result(self._run_at_once(body, digest))
+            done.set_result(self._run_at_once(body))
         except NotAtOnce:
             return None
         except Exception as error:  # the one who answers has the words
             done.set_exception(error)
         return done
 
-    def _run_at_once(self, body: memoryview, digest: bytes | None) -> work.Numbered:
+    def _run_at_once(self, body: memoryview) -> work.Numbered:
         """What a program came to that keeps nobody waiting. Raises NotAtOnce, with nothing done, where it might."""
         record = self._record
         if record.turn.locked() or len(body) > MOST_AT_ONCE or compression.is_frame(body):
             raise NotAtOnce
-        return self._handle.run_at_once(work.run_numbered, record, body, *self._limits, digest)
+        return self._handle.run_at_once(work.run_numbered, record, body, *self._limits)
 
     async def _run(self, body: memoryview, digest: bytes | None) -> Running:
-        """A program that has begun, or waits behind the one before it."""
+        """A program that has begun, or waits for the one before it; ``digest`` is its body's, if it is known."""
         record, reservation = self._record, BodyReservation(self._bodies)
         try:
             reservation.reserve(len(body))
@@ -257,7 +256,7 @@ class Stream:
         self._count += 1
         token = CancellationToken()
         TOKEN.set(token)  # the task copies the context in which it is made
-        call = self._handle.call(work.run_numbered, record, body, *self._limits, digest)
+        call = self._handle.call(work.run_numbered, record, body, *self._limits, digest=digest)
         running = asyncio.ensure_future(call)
         self._handle.streamed.add(token)
         running.add_done_callback(partial(self._done, token, reservation))
