@@ -24,6 +24,7 @@ class Remembered(NamedTuple):
     known: Known
     ids: Sequence[str]
     arrays: Mapping[str, Any]
+    operands: Sequence[float]
 
 
 class Packed:
@@ -52,7 +53,7 @@ class Packer:
 
         if len(program) > MOST_INSTRUCTIONS:
             return Packed(entire)
-        key, ids, arrays = canonical(program, self._texts)
+        key, ids, arrays, operands = canonical(program, self._texts)
         if key not in self._seen:
             self._seen[key] = None
             if len(self._seen) > MOST_PROGRAMS:
@@ -61,7 +62,7 @@ class Packer:
         self._seen.move_to_end(key)
         before = self._seen[key]
         of_old = self._seen[key] = before or known(program, ids)
-        return named(Remembered(of_old, ids, arrays), before is not None)
+        return named(Remembered(of_old, ids, arrays, operands), before is not None)
 
 
 def named(remembered: Remembered, is_known: bool = True) -> Packed:

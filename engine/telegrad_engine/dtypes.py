@@ -185,7 +185,7 @@ _SCALAR_DTYPES = {bool: bool_.numpy, int: int64.numpy}
 
 def scalar_dtype(value: Any, default_float: np.dtype[Any]) -> np.dtype[Any]:
     """The dtype a Python number would have as a tensor."""
-    return _SCALAR_DTYPES.get(type(value), default_float)
+    return _SCALAR_DTYPES.get(value.__class__, default_float)
 
 
 def result_type(values: tuple[Any, ...], default_float: np.dtype[Any]) -> np.dtype[Any]:

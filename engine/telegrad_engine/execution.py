@@ -172,9 +172,9 @@ def promote(datas: list[Any], dtype: np.dtype[Any], xp: Backend) -> list[Any]:
     for x in datas:
         if type(x) is ndarray or hasattr(x, "astype"):
             promoted.append(x if x.dtype == dtype else x.astype(dtype))
-        elif x is None or (type(x) is float and dtype.kind == "f"):
+        elif x is None or (isinstance(x, float) and dtype.kind == "f"):
             promoted.append(x)
         else:
             # Integers wrap around as torch's do, where NumPy would raise.
-            promoted.append(xp.asarray(np.asarray(x).astype(dtype)))
+            promoted.append(xp.wrapped(x, dtype))
     return promoted

@@ -128,7 +128,7 @@ def _parse(algorithm: str, name: str, value: Any, default: Any) -> Any:
 
 
 def _check_number(name: str, value: float) -> None:
-    if not (math.isfinite(value) and (value >= 0 or name in SIGNED)):
+    if not (-math.inf < value < math.inf and (value >= 0 or name in SIGNED)):
         raise InvalidValue(f"Invalid {name} value: {value}")
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import numpy as np
@@ -24,6 +24,10 @@ class Misfit(TypeError):
 
     These are ``{function}``, ``{argument}`` and ``{position}``, the argument's, from 0.
     """
+
+
+Take = Callable[[float], dict[str, int]]
+"""Gives the operand, as JSON data, that stands for a number in a template (program/operands.py)."""
 
 
 class Kind:
@@ -51,6 +55,10 @@ class Kind:
     def encode(self, value: Any) -> Any:
         """The canonical form as JSON data; ``parse`` reads it back."""
         return value
+
+    def lift(self, encoded: Any, take: Take) -> Any:
+        """JSON data with operands in place of the numbers that change no shape. ``take`` gives a number's operand."""
+        return encoded
 
 
 class TensorKind(Kind):
@@ -173,6 +181,11 @@ class NumberKind(Kind):
 
     def encode(self, value: Any) -> Any:
         return encode_number(value)
+
+    def lift(self, encoded: Any, take: Take) -> Any:
+        if isinstance(encoded, list):
+            return [self.lift(each, take) for each in encoded]
+        return take(encoded) if type(encoded) in (int, float) else encoded
 
 
 class NumberOrStrKind(NumberKind):
@@ -412,6 +425,21 @@ class IndexKind(ListKind):
         if sum(item == "..." for item in index) > 1:
             raise IndexOutOfRange("an index can only have a single ellipsis ('...')")
         return index
+
+    def lift(self, encoded: Any, take: Take) -> Any:
+        return [
+            take(item) if type(item) is int else _lift_start(item, take) if isinstance(item, list) else item
+            for item in encoded
+        ]
+
+
+def _lift_start(item: list[Any], take: Take) -> list[Any]:
+    """A slice with its start as an operand. Its length, which decides the shape, stays in the template."""
+    word, start, stop, step = item
+    if type(start) is not int or type(stop) is not int or not 0 <= start <= stop:
+        return item
+    operand = take(start)
+    return [word, operand, {**operand, "plus": stop - start}, step]
 
 
 def _check_slice(item: tuple[Any, ...]) -> None:

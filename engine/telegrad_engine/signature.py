@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, get_args, get_origin
 
 from .dtypes import COMPLEX_TEXT
 from .errors import DTypeMismatch, InvalidArgument, TelegradError
-from .params import Kind, Misfit, TensorKind, TensorListKind
+from .params import Kind, Misfit, Take, TensorKind, TensorListKind
 
 REQUIRED: Any = inspect.Parameter.empty
 
@@ -46,6 +46,7 @@ class Signature:
         self.positional = tuple(p for p in params if not p.keyword_only)
         self.splat_at = _splat_at(self.positional)
         self._kinds = {p.name: p.kind for p in self.attr_params}
+        self._lifting = [(p.name, p.kind) for p in self.attr_params if type(p.kind).lift is not Kind.lift]
         self._rests = _rests(params)
 
     @property
@@ -144,6 +145,11 @@ class Signature:
         """Attributes as JSON data."""
         kinds = self._kinds
         return {name: None if value is None else kinds[name].encode(value) for name, value in attrs.items()}
+
+    def lift_attrs(self, encoded: Mapping[str, Any], take: Take) -> Mapping[str, Any]:
+        """Attributes as JSON data, with operands in place of numbers that change no shape."""
+        lifting = [(name, kind) for name, kind in self._lifting if name in encoded]
+        return {**encoded, **{name: kind.lift(encoded[name], take) for name, kind in lifting}} if lifting else encoded
 
     def _check(self, param: Param, value: Any) -> Any:
         if value is None and param.default is None:

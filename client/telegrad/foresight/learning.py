@@ -166,7 +166,8 @@ class Foresight:
         there = {**places, **dict(zip(dead, found, strict=True))}
         ids = tuple([there[name] for name in remembered.ids])
         step.endings = [ending for ending in step.endings if ending.dead != found][-MOST_WAYS:]
-        step.endings.append(Ending(found, remembered.known, ids, _uploads(program, remembered.ids)))
+        uploads = _uploads(program, remembered.ids)
+        step.endings.append(Ending(found, remembered.known, ids, uploads, remembered.operands))
 
     def _kept(self, before: Step, grown: Step) -> Step:
         """The step, or the one like it that there is already."""

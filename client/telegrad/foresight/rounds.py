@@ -99,7 +99,8 @@ class Round:
         assert self.ended is not None
         names = [*self.places, *[name for name in self.dead if name not in self.places]]
         arrays = {name: self.arrays[index] for name, index in self.ended.arrays}
-        return Remembered(self.ended.known, [names[place] for place in self.ended.ids], arrays)
+        ids = [names[place] for place in self.ended.ids]
+        return Remembered(self.ended.known, ids, arrays, self.ended.operands)
 
     def unrolled(self) -> Written:
         """The instructions, and the user's lines behind them."""

@@ -124,6 +124,8 @@ class Ending(NamedTuple):
     """The program's ids, by their places."""
     arrays: tuple[tuple[str, int], ...]
     """What the program calls the arrays that it uploads, and the indices of the steps that do."""
+    operands: Sequence[float]
+    """Its operands: a call with another number is another step."""
 
 
 def _never(*_: Any) -> None:

@@ -76,6 +76,10 @@ class Backend:
         """The one element of an array as a Python number."""
         return float(array)
 
+    def wrapped(self, number: float, dtype: Any) -> Any:
+        """A 0-dim array of a number; what an integer dtype has no room for wraps around."""
+        return self.asarray(np.asarray(number).astype(dtype))
+
     def holds(self, condition: Any, usually: bool) -> bool:
         """Whether a condition on values holds. ``usually`` is what to take for granted where they are not known yet."""
         return bool(condition)

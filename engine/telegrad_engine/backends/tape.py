@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .traced_number import TracedNumber, is_traced, value_of
 from .unknown import NEEDED, Number, Untraceable
 
 
@@ -69,6 +70,10 @@ class Ref(NamedTuple):
     number: int
 
 
+class SliceOf(tuple[Any, ...]):
+    """The start, stop and step of a slice, of which some are computed."""
+
+
 class Kept(NamedTuple):
     """What is known of an array without its values."""
 
@@ -85,9 +90,12 @@ class Tape:
     def __init__(self) -> None:
         self.calls: list[Call] = []
         self.kept: list[Kept | None] = []
-        """Of each array by its number; None is a tuple of arrays, or a generator."""
+        """Of each array by its number; None is a tuple of arrays, a Python number, or a generator."""
         self.draws: set[int] = set()
         """The numbers of generators that are drawn from."""
+        self.checks: set[int] = set()
+        """The numbers of calls that raise where something taken for granted does not hold."""
+        self._guarded: set[str] = set()
 
     def input(self, value: Any) -> TapedArray:
         """An array that the program is called with."""
@@ -96,6 +104,27 @@ class Tape:
     def generator(self) -> TapedGenerator:
         """A random number generator that the program is called with."""
         return TapedGenerator(self, self._number(None))
+
+    def operand(self, value: float) -> TracedNumber:
+        """A number that the program is called with."""
+        return TracedNumber(self, self._number(None), value)
+
+    def compute(self, function: Callable[..., Any], args: Sequence[Any]) -> Any:
+        """What a function makes of Python numbers, of which one may differ, or of one and an array."""
+        if any(not isinstance(x, (int, float)) for x in args):
+            return NotImplemented
+        number = self._number(None)
+        self.calls.append(Call(function, tuple([_referring(x) for x in args]), {}, number))
+        return TracedNumber(self, number, function(*map(value_of, args)))
+
+    def guard(self, check: Callable[..., None], args: Sequence[Any]) -> None:
+        """Have a check, which raises GuardFailed, made in every run; it holds in this one."""
+        call = Call(check, tuple([_referring(x) for x in args]), {}, len(self.kept))
+        text = repr(call[:2])
+        if text not in self._guarded:
+            self._guarded.add(text)
+            self.checks.add(self._number(None))
+            self.calls.append(call)
 
     def note(
         self, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], always: bool = False
@@ -152,19 +181,23 @@ class Tape:
 
 def _each(x: Any, own: list[TapedArray]) -> Any:
     """An argument with values in place of what was computed, which is added to ``own``."""
-    if isinstance(x, TapedArray):
+    if isinstance(x, TapedArray) or is_traced(x):
         own.append(x)
         return x.value
     if isinstance(x, (tuple, list)):
         return type(x)([_each(item, own) for item in x])
+    if isinstance(x, slice):
+        return slice(*[_each(bound, own) for bound in (x.start, x.stop, x.step)])
     if isinstance(x, Number):
         raise Untraceable(NEEDED)
     return x
 
 
 def _referring(x: Any) -> Any:
-    if isinstance(x, TapedArray):
+    if isinstance(x, TapedArray) or is_traced(x):
         return Ref(x.number)
+    if isinstance(x, slice) and any(map(is_traced, (x.start, x.stop, x.step))):
+        return SliceOf(map(_referring, (x.start, x.stop, x.step)))
     return type(x)([_referring(item) for item in x]) if isinstance(x, (tuple, list)) else x
 
 
@@ -182,7 +215,7 @@ class TapedGenerator:
             raise Untraceable(f"draws numbers by {name}")
 
         def draw(*args: Any, **kwargs: Any) -> TapedArray:
-            if any(isinstance(x, TapedArray) for x in (*args, *kwargs.values())):
+            if any(isinstance(x, TapedArray) or is_traced(x) for x in (*args, *kwargs.values())):
                 raise Untraceable(NEEDED)
             return self._tape.draw(self, operator.methodcaller(name, *args, **kwargs))
 
@@ -313,9 +346,9 @@ def noted(tape: Tape, name: str, function: Any, known: frozenset[str]) -> Any:
             same = name != "ascontiguousarray" or args[0].flags.c_contiguous
             if same and (dtype is None or np.dtype(dtype) == args[0].dtype):
                 return args[0]
-        if name in ("broadcast_to", "reshape") and own and values[0].shape == values[1]:
+        if name in ("broadcast_to", "reshape") and own and np.shape(values[0]) == values[1]:
             return args[0]
-        if (own or any(isinstance(x, TapedArray) for x in kwargs.values())) and (
+        if (own or any(isinstance(x, TapedArray) or is_traced(x) for x in kwargs.values())) and (
             name not in known or _counting(name, args)
         ):
             raise Untraceable(NEEDED)

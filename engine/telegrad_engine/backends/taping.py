@@ -75,12 +75,17 @@ class TapingBackend(Backend):
         """What stands for the one element of an array."""
         return Number(array.astype(np.float64)) if isinstance(array, TapedArray) else float(array)
 
+    def wrapped(self, number: float, dtype: Any) -> Any:
+        """A 0-dim array of a number."""
+        return self.tape.note(NUMPY.wrapped, (number, dtype), {})
+
     def holds(self, condition: Any, usually: bool) -> bool:
-        """What is usual, noted as a guard; the truth, where it is known already."""
+        """Whether the condition holds in this run, noted as a guard."""
         if not isinstance(condition, TapedArray):
             return bool(condition)
-        self.guards.append(condition if usually else np.logical_not(condition))  # type: ignore[arg-type]
-        return usually
+        holds = bool(condition.value)
+        self.guards.append(condition if holds else np.logical_not(condition))  # type: ignore[arg-type]
+        return holds
 
     def download(self, array: Any) -> Any:
         """An array that is known already. Raises Untraceable for one that is not."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..abstract_layout import follow, row_major
+from ..backends.traced_number import values_within
 from ..errors import InvalidOperation
 from ..execution import shows
 from ..in_place import OVERLAPPING
@@ -92,7 +93,7 @@ class ImmutableTensor(DeviceTensor):
         """
         assert isinstance(source, ImmutableTensor)
         before = source._stand_in()
-        after = follow(before, op, attrs, index)
+        after = follow(before, op, values_within(attrs), index)  # strides do not depend on where a slice starts
         if not shows(after, before):
             return
         shown = self._data
@@ -106,7 +107,7 @@ class ImmutableTensor(DeviceTensor):
 
     def _show_as(self, op: Op, attrs: Any) -> None:
         (shown,), _ = ENGINE.execute(op, [self._data], attrs, self._on.backend)
-        self._strides = follow(self._stand_in(), op, attrs, 0)
+        self._strides = follow(self._stand_in(), op, values_within(attrs), 0)
         self._path = (*self._path, (op, attrs, 0))
         self._shown, self._shown_at = shown, self._memory.writes
 

@@ -34,7 +34,7 @@ def _scaled(xp: Any, other: Any, alpha: float) -> Any:
 
 
 def _check_alpha(input: Any, other: Any, *, alpha: Any = 1) -> None:
-    if type(alpha) is int:
+    if alpha.__class__ is int:
         if alpha != 1:
             element(alpha, common_dtype((input, other)))
         return

@@ -234,7 +234,7 @@ def clamp(xp: Any, input: Array, min: Operand = None, max: Operand = None) -> An
 
 def rounded_bound(F: Any, input: Any, bound: Any) -> Any:
     """What ``input`` is compared with: a number is rounded to its dtype first, which NumPy does not do for bfloat16."""
-    return F.new_full(input, (), bound) if type(bound) is float and input.dtype.itemsize < 4 else bound
+    return F.new_full(input, (), bound) if isinstance(bound, float) and input.dtype.itemsize < 4 else bound
 
 
 def _clamp_inside(F: Any, input: Any, min: Any, max: Any) -> Any:

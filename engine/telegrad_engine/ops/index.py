@@ -52,6 +52,17 @@ def _getitem_node(node: Any) -> str:
     return {"...": "AliasBackward0", None: "UnsqueezeBackward0"}.get(last, "SelectBackward0")
 
 
+def _slice_length(start: int | None, stop: int | None, step: int | None, size: int) -> int:
+    """How many elements a slice takes of a dimension of ``size``.
+
+    Bounds that are in range are only compared and subtracted, so that in a planned program they may differ.
+    """
+    if start is not None and stop is not None and (step is None or step > 0) and 0 <= start <= stop <= size:
+        length = stop - start
+        return length if step is None else -(-length // step)
+    return len(range(*slice(start, stop, step).indices(size)))
+
+
 def _getitem_rule(input: Any, index: tuple[Any, ...]) -> Spec:
     used = sum(1 for item in index if isinstance(item, (int, tuple)))
     ndim = len(input.shape)
@@ -68,7 +79,8 @@ def _getitem_rule(input: Any, index: tuple[Any, ...]) -> Spec:
             shape.extend(input.shape[dim : dim + ndim - used])
             dim += ndim - used
         elif isinstance(item, tuple):
-            shape.append(len(range(*slice(*item[1:]).indices(input.shape[dim]))))
+            _, start, stop, step = item
+            shape.append(_slice_length(start, stop, step, input.shape[dim]))
             dim += 1
         else:
             size = input.shape[dim]

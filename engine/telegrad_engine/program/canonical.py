@@ -9,23 +9,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
+from math import isfinite
 from typing import Any, NamedTuple
 
 from . import json_codec
-from .data import TAKES_DATA, encode_attrs, program_data
+from .data import TAKES_DATA, encode_attrs, lift_attrs, program_data
 from .instructions import Instruction
+from .operands import Operands
+from .verbs import VERBS
 
 Key = tuple[Any, ...]
+OPERAND = "operand"
+"""What a key has in place of an input that is an operand."""
 
 
 class Canonical(NamedTuple):
     """A program in two parts: what stays in a loop, as a key, and what changes."""
 
     key: Key
-    """Equal for programs that differ in ids and in the values of uploads alone."""
+    """Equal for programs that differ in ids, operands and the values of uploads alone."""
     ids: list[str]
     arrays: dict[str, Any]
     """The uploads, by what stands for their ids."""
+    operands: list[float]
+    """The numbers that change no shape, in the order in which the template takes them."""
 
 
 def stand_in(index: int) -> str:
@@ -38,15 +45,35 @@ def canonical(program: Sequence[Instruction], texts: Texts) -> Canonical:
     places: dict[str, int] = {}
     key: list[Any] = []
     arrays: dict[str, Any] = {}
+    operands: list[float] = []
     for instruction in program:
         op, attrs = instruction.op, instruction.attrs
         inputs, outputs = _placed(instruction.inputs, places), _placed(instruction.outputs, places)
+        if op not in VERBS:
+            inputs = _lifted(instruction.inputs, inputs, operands)
         if op in TAKES_DATA:
             name = stand_in(outputs[0] if outputs else inputs[0])
             arrays[name] = attrs["data"]
             attrs = {k: v for k, v in attrs.items() if k != "data"}
-        key += (op, inputs, outputs, texts.of(op, attrs) if attrs else "", instruction.grad_mode)
-    return Canonical(tuple(key), list(places), arrays)
+        text = ""
+        if attrs:
+            text, own = texts.of(op, attrs)
+            operands += own
+        key += (op, inputs, outputs, text, instruction.grad_mode)
+    return Canonical(tuple(key), list(places), arrays, operands)
+
+
+def _lifted(values: Sequence[Any], placed: tuple[Any, ...], operands: list[float]) -> tuple[Any, ...]:
+    """Inputs with OPERAND in the places of numbers, which join the operands."""
+    if not any(map(_is_operand, values)):
+        return placed
+    operands += filter(_is_operand, values)
+    return tuple([OPERAND if _is_operand(x) else place for x, place in zip(values, placed, strict=True)])
+
+
+def _is_operand(value: Any) -> bool:
+    """Whether an input is a number that JSON can write."""
+    return type(value) is int or (type(value) is float and isfinite(value))
 
 
 def _placed(values: Sequence[Any], places: dict[str, int]) -> tuple[Any, ...]:
@@ -69,14 +96,16 @@ class Texts:
     MOST = 1024
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[Mapping[str, Any], str]] = {}
+        self._known: dict[int, tuple[Mapping[str, Any], tuple[str, list[float]]]] = {}
 
-    def of(self, op: str, attrs: Mapping[str, Any]) -> str:
-        """The attributes of this op or verb in JSON."""
+    def of(self, op: str, attrs: Mapping[str, Any]) -> tuple[str, list[float]]:
+        """The attributes of this op or verb as a template in JSON, and their operands."""
         known = self._known.get(id(attrs))
         if known is not None and known[0] is attrs:
             return known[1]
-        text = json_codec.dumps(encode_attrs(op, attrs)).decode()
+        operands = Operands()
+        template = lift_attrs(op, encode_attrs(op, attrs), operands.take)
+        text = json_codec.dumps(template).decode(), operands.values
         if len(self._known) >= self.MOST:
             self._known.clear()
         self._known[id(attrs)] = attrs, text
@@ -96,8 +125,21 @@ def known(program: Sequence[Instruction], ids: Sequence[str]) -> Known:
     renamed = [
         Instruction(i.op, _renamed(i.inputs, names), _renamed(i.outputs, names), i.attrs, i.grad_mode) for i in program
     ]
-    text = json_codec.dumps(program_data(renamed, {})).decode()
+    data = program_data(renamed, {})
+    operands = Operands()
+    for instruction in data["instructions"]:
+        lift(instruction, operands)
+    text = json_codec.dumps(data).decode()
     return Known(text, digest(text))
+
+
+def lift(instruction: dict[str, Any], operands: Operands) -> None:
+    """Put operands in place of the numbers of an instruction, which is JSON data."""
+    op = instruction["op"]
+    if op not in VERBS and "in" in instruction:
+        instruction["in"] = [operands.take(x) if type(x) in (int, float) else x for x in instruction["in"]]
+    if "attrs" in instruction:
+        instruction["attrs"] = lift_attrs(op, instruction["attrs"], operands.take)
 
 
 def _renamed(values: Sequence[Any], names: Mapping[str, str]) -> list[Any]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..overloads import find_op
-from ..params import encode_number
+from ..params import Take, encode_number
 from .instructions import Instruction
 from .verbs import VERBS
 
@@ -47,3 +47,9 @@ def encode_attrs(name: str, attrs: Mapping[str, Any]) -> dict[str, Any]:
     """The attributes of an op or a verb as JSON data."""
     verb = VERBS.get(name)
     return verb.encode_attrs(attrs) if verb is not None else find_op(name)[0].encode_attrs(attrs)
+
+
+def lift_attrs(name: str, encoded: Mapping[str, Any], take: Take) -> Mapping[str, Any]:
+    """The attributes of an op or a verb as JSON data, with operands in place of numbers that change no shape."""
+    verb = VERBS.get(name)
+    return (verb if verb is not None else find_op(name)[0]).lift_attrs(encoded, take)

@@ -23,7 +23,7 @@ class WrittenOut(Remembered):
         texts = [program.digest, *[f"{place}:{procedure.digest}" for place, procedure in called.items()]]
         self.digest = digest(" ".join(texts))
         self.size = program.size
-        self._uploads = program._uploads
+        self._uploads, self._operands = program._uploads, program._operands
         self.first = self._ids = program._ids
         """The number of the first id that is none of the program's own."""
         self.steps = []
@@ -69,7 +69,7 @@ class Inlined(Bound):
 
     def __init__(self, sent: Bound, written: WrittenOut) -> None:
         self._sent = sent
-        super().__init__(written, [*sent.ids[: int(written.first)], *written.fresh], sent.arrays)
+        super().__init__(written, [*sent.ids[: int(written.first)], *written.fresh], sent.arrays, sent.operands)
 
     @property
     def distinct(self) -> bool:

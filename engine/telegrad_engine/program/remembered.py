@@ -22,6 +22,7 @@ from . import json_codec
 from .canonical import digest, stand_in
 from .data import TAKES_DATA
 from .instructions import Instruction, check_all, parse_program
+from .operands import Hole, extract, fill
 from .uploads import keep_apart
 from .verbs import VERBS
 
@@ -29,6 +30,10 @@ MOST_PROGRAMS, MOST_BYTES = 512, 256 * 2**20
 """How many programs are remembered, and how many bytes they take together; the least recently used are forgotten."""
 STEP_BYTES, TEXT_FACTOR = 4096, 4
 """What a program takes: bytes for each instruction, with the calls that it remembers, and for each byte of its text."""
+
+
+MAX_FILLED = 16
+"""For how many combinations of its operands an instruction is kept checked."""
 
 
 class Step(NamedTuple):
@@ -39,6 +44,33 @@ class Step(NamedTuple):
     """The op as a function of its inputs, for one that makes new tensors."""
     data: str | None
     """The name of the array that it uploads."""
+    holes: tuple[Hole, ...] = ()
+    """Where operands go. The instruction has 0 in these places, and its attributes are not checked."""
+    filled: dict[Any, Step] = {}
+    """The step with operands in its attributes, by these."""
+
+    def with_operands(self, operands: Sequence[Any]) -> Step:
+        """The step with its operands in their places. Raises MalformedRequest if there are not as many."""
+        if not self.holes:
+            return self
+        inputs, attrs, key = list(self.instruction.inputs), self.instruction.attrs, []
+        for hole in self.holes:
+            value = hole.value(operands)
+            if hole.path[0] == "in":
+                inputs = fill(inputs, hole.path[1:], value)
+            else:
+                attrs = fill(attrs, hole.path[1:], value)
+                key.append(repr(value))
+        step = self.filled.get(tuple(key))
+        if step is None:
+            template = self.instruction
+            step = checked_step(Instruction(template.op, inputs, template.outputs, attrs, template.grad_mode))
+            if len(self.filled) >= MAX_FILLED:
+                del self.filled[next(iter(self.filled))]
+            self.filled[tuple(key)] = step
+        checked = step.instruction
+        own = Instruction(checked.op, inputs, checked.outputs, checked.attrs, checked.grad_mode, checked.checked)
+        return step._replace(instruction=own)
 
 
 class Remembered:
@@ -48,27 +80,29 @@ class Remembered:
         self.digest = digest(text)
         self.outlines: dict[Any, Any] = {}
         """What each compiler knows of the program: it is forgotten with it."""
-        self.steps = [checked_step(i) for i in parse_program(json_codec.loads(text.encode(), max_depth))]
+        self.steps = _steps(json_codec.loads(text.encode(), max_depth))
         self.size = STEP_BYTES * len(self.steps) + TEXT_FACTOR * len(text)
         names = [x for s in self.steps for x in _names((s.instruction.inputs, s.instruction.outputs))]
         self._ids = max((_number(name) + 1 for name in names), default=0)
         self._uploads = {step.data for step in self.steps if step.data is not None}
+        self._operands = max((hole.operand + 1 for step in self.steps for hole in step.holes), default=0)
 
     @cached_property
     def calls(self) -> list[int]:
         """Which of the steps call a procedure."""
         return [i for i, step in enumerate(self.steps) if step.instruction.op == "call"]
 
-    def with_ids(self, ids: Sequence[str], arrays: Mapping[str, Any]) -> Bound:
-        """The program on these tensors. Raises MalformedRequest if it needs more ids, or an array that is not there."""
-        return Bound(self, ids, arrays)
+    def with_ids(self, ids: Sequence[str], arrays: Mapping[str, Any], operands: Sequence[Any] = ()) -> Bound:
+        """The program on these tensors. Raises MalformedRequest where an id, an array or an operand is missing."""
+        return Bound(self, ids, arrays, operands)
 
-    def bind(self, ids: Sequence[str], arrays: Mapping[str, Any]) -> list[Instruction]:
+    def bind(self, ids: Sequence[str], arrays: Mapping[str, Any], operands: Sequence[Any] = ()) -> list[Instruction]:
         """The instructions on these tensors. Raises MalformedRequest as ``with_ids``."""
         names = {stand_in(i): name for i, name in enumerate(ids)}
         program = []
         try:
-            for step in self.steps:
+            for template_step in self.steps:
+                step = template_step.with_operands(operands)
                 template, attrs = step.instruction, step.instruction.attrs
                 if step.data is not None:
                     attrs = {**attrs, "data": arrays[step.data]}
@@ -88,12 +122,20 @@ class Remembered:
         """Whether so many ids, and these arrays, are all that it needs."""
         return ids >= self._ids and self._uploads <= arrays.keys()
 
+    def check_operands(self, count: int) -> None:
+        """Raise MalformedRequest unless it takes so many operands."""
+        if count != self._operands:
+            raise MalformedRequest(f"the program takes {self._operands} operands, but {count} were given")
+
 
 class Bound(Sequence[Instruction]):
     """A remembered program on the tensors of one message; its instructions are there once they are asked for."""
 
-    def __init__(self, remembered: Remembered, ids: Sequence[str], arrays: Mapping[str, Any]) -> None:
-        self.remembered, self.ids, self.arrays = remembered, ids, arrays
+    def __init__(
+        self, remembered: Remembered, ids: Sequence[str], arrays: Mapping[str, Any], operands: Sequence[Any] = ()
+    ) -> None:
+        self.remembered, self.ids, self.arrays, self.operands = remembered, ids, arrays, operands
+        remembered.check_operands(len(operands))
         if not remembered.fits(len(ids), arrays):
             self.instructions  # noqa: B018  (raises)
 
@@ -110,7 +152,7 @@ class Bound(Sequence[Instruction]):
     @cached_property
     def instructions(self) -> list[Instruction]:
         """The instructions. Raises MalformedRequest if one needs an id or an array that is not there."""
-        return self.remembered.bind(self.ids, self.arrays)
+        return self.remembered.bind(self.ids, self.arrays, self.operands)
 
     def __len__(self) -> int:
         return len(self.remembered.steps)
@@ -120,6 +162,19 @@ class Bound(Sequence[Instruction]):
 
     def __getitem__(self, index: Any) -> Any:
         return self.instructions[index]
+
+
+def _steps(data: Any) -> list[Step]:
+    """The steps of a program, from JSON data. Raises MalformedRequest for what is none."""
+    instructions = data.get("instructions") if isinstance(data, dict) else data
+    if not isinstance(instructions, list):
+        return [checked_step(i) for i in parse_program(data)]  # which says what is wrong
+    extracted = [extract(item, index) for index, item in enumerate(instructions)]
+    program = parse_program([item for item, _ in extracted])
+    return [
+        checked_step(i) if not holes else Step(i, None, None, holes, {})
+        for i, (_, holes) in zip(program, extracted, strict=True)
+    ]
 
 
 def _names(values: Sequence[Any]) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from ..params import Kind, TensorKind
+from ..params import Kind, NumberKind, Take, TensorKind
 
 
 class DataKind(Kind):
@@ -32,6 +32,14 @@ class SettingsKind(Kind):
         if not isinstance(value, Mapping):
             raise TypeError
         return dict(value)
+
+
+class OptionsKind(SettingsKind):
+    """An optimizer's settings: numbers, pairs of numbers, and switches."""
+
+    def lift(self, encoded: Any, take: Take) -> Any:
+        """The settings, with operands in place of numbers."""
+        return {name: _NUMBERS.lift(list(v) if isinstance(v, tuple) else v, take) for name, v in encoded.items()}
 
 
 class StateKind(Kind):
@@ -67,8 +75,10 @@ class OptionalTensorsKind(TensorKind):
         return [v if v is None else super(OptionalTensorsKind, self).parse(v) for v in value]
 
 
+_NUMBERS = NumberKind()
 Data = Annotated[Any, DataKind()]
 Settings = Annotated[dict[str, Any], SettingsKind()]
+Options = Annotated[dict[str, Any], OptionsKind()]
 States = Annotated[Any, StateKind()]
 Names = Annotated[Any, NamesKind()]
 Tensors = Annotated[Any, OptionalTensorsKind()]

@@ -37,7 +37,7 @@ from ..suspension.derivation import Derivation
 from ..tensor import upload
 from .json_codec import from_lists
 from .uploads import uploaded
-from .verb_params import Data, Names, Settings, States, Tensors
+from .verb_params import Data, Names, Options, Settings, States, Tensors
 
 Handler = Callable[..., Sequence[Any] | None]
 
@@ -322,7 +322,7 @@ def optim_step(
     numbers: Array = None,
     *,
     algorithm: Str,
-    settings: Settings = {},  # noqa: B006
+    settings: Options = {},  # noqa: B006
     scheduled: Names = (),
 ) -> None:
     """Move parameters by their gradients: one step of an optimizer, its states given as lists of tensors.

@@ -34,9 +34,9 @@ class Remembering(Session):
         """How many programs ran at once."""
 
     def run(self, program: Sequence[Instruction]) -> Answer:
-        _, ids, arrays = canonical(program, self._texts)
+        _, ids, arrays, operands = canonical(program, self._texts)
         found = known(program, ids)
-        bound = self.memory.read(found.text, found.digest, 64).with_ids(ids, arrays)
+        bound = self.memory.read(found.text, found.digest, 64).with_ids(ids, arrays, operands)
         try:
             if self.within is not None:
                 with suppress(NotAtOnce):

@@ -59,7 +59,7 @@ def test_a_plan_leaves_what_the_calls_gave(seed: int) -> None:
     targets = dict(zip(range(len(wanted)), rng.permutation(3)[: rng.integers(0, 4)].tolist(), strict=False))
     planned = Planned(Planner(backend.tape, 4, [there[i] for i in wanted], [], targets).plan(), outcome=None)  # type: ignore[arg-type]
     given = [np.array(x) for x in values]
-    run = planned.run(given, own)
+    run = planned.run(given, (), own)
     assert run is not None
     assert own.bit_generator.state == eager.bit_generator.state
     np.testing.assert_array_equal(given, values)

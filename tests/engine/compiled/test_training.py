@@ -120,7 +120,7 @@ def test_float64_stays_so(session: Remembering) -> None:
     assert runs_compiled(session)
 
 
-def test_rates_and_shapes_that_change_are_other_programs(session: Remembering) -> None:
+def test_rates_and_shapes_that_change(session: Remembering) -> None:
     def run(lib: Any) -> list[float]:
         parameters, _ = mlp(lib)
         w = parameters[0]
@@ -138,4 +138,4 @@ def test_rates_and_shapes_that_change_are_other_programs(session: Remembering) -
         return seen
 
     np.testing.assert_allclose(run(tg), run(torch), rtol=1e-4)
-    assert len([r for r in session.reports if r.runs_as_one >= 3 and r.reason is None]) >= 3  # one for each rate
+    assert sum(report.runs_as_one for report in session.reports) >= 15

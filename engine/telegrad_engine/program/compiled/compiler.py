@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
+from collections.abc import Sequence
 from contextlib import suppress
 from copy import deepcopy
 from threading import Lock, Thread, main_thread
@@ -21,9 +22,10 @@ import numpy as np
 from ...answer import Answer
 from ...backends.unknown import Untraceable
 from ...dtypes import DType
+from ...errors import TelegradError
 from ...session import NotAtOnce, Session
 from ..remembered import Bound
-from .entry import Entry
+from .entry import Entry, Variants
 from .executable import Executable
 from .facts import Found, Kinds, look
 from .outcome import Run
@@ -33,6 +35,12 @@ from .trial import Trial
 from .ways import COMPILED, Way
 
 logger = logging.getLogger(__name__)
+
+
+class GuardsFailed(Untraceable):
+    """What an executable takes for granted of numbers or values does not hold this time."""
+
+
 MOST = 64
 """How many kinds of programs are kept, as executables or counted."""
 MOST_SIZE = 250_000
@@ -63,9 +71,9 @@ class Compiler:
     ) -> None:
         self.after = way.after if after is None else after
         self._way, self._beneath, self._most, self._choose = way, beneath, most, choose
-        self._entries: OrderedDict[tuple[str, str, Kinds], Entry] = OrderedDict()
+        self._entries: OrderedDict[tuple[str, str, Kinds], Variants] = OrderedDict()
         self._ledger = Ledger(most)
-        self._waiting: list[tuple[Entry, Outline, Kinds, DType]] = []
+        self._waiting: list[tuple[Entry, Outline, Kinds, DType, Sequence[float]]] = []
         self._worker: Thread | None = None
         self._lock = Lock()
 
@@ -80,21 +88,24 @@ class Compiler:
             return self._otherwise(session, program)
         if found is None:
             return self._otherwise(session, program)
-        entry = self._entry(program.digest, session.environment.dtype, found.kinds)
-        entry.runs += 1
-        reason = entry.reason
-        if reason is None:
-            try:
-                answer = self._attempt(session, program, found, entry)
+        variants = self._variants(program.digest, session.environment.dtype, found.kinds)
+        reason = None
+        try:
+            answer = self._attempt_any(session, program, found, variants)
+            if answer is not None:
                 session.finish()
                 self._ledger.note(session, program.digest, len(program), None)
                 return answer
-            except Untraceable as why:
-                reason = str(why)
+        except Untraceable as why:
+            reason = str(why)
+        entry = variants.next
+        entry.runs += 1
+        missed = VALUES if variants.ready and reason is None else None
+        reason = reason or entry.reason
         try:
-            return self._eagerly(session, program, found, entry)
+            return self._eagerly(session, program, found, variants)
         finally:
-            self._ledger.note(session, program.digest, len(program), entry.reason or reason)
+            self._ledger.note(session, program.digest, len(program), missed or entry.reason or reason)
 
     def run_at_once(self, session: Session, program: Bound, within: float) -> Answer:
         """Run the program if the last run of its executable, here or beneath, took at most ``within`` seconds.
@@ -106,17 +117,20 @@ class Compiler:
             found = self._look(session, program)
             if found is None:
                 raise NotAtOnce
-            entry = self._entry(program.digest, session.environment.dtype, found.kinds)
-            if not entry.settled:
+            variants = self._variants(program.digest, session.environment.dtype, found.kinds)
+            if any(entry.last_s > within for entry in variants.ready):
                 raise NotAtOnce
-            # Of a registered function's loops only an executable knows that they are short.
-            eagerly = entry.eager_is_best and self._beneath is None and not found.kinds.functions
-            if entry.reason is not None and not eagerly:
-                raise Untraceable(entry.reason)
-            if entry.last_s > within:
-                raise NotAtOnce
-            run = self._eagerly if eagerly else self._attempt
-            answer, reason = run(session, program, found, entry), entry.reason
+            answer, reason = self._attempt_any(session, program, found, variants), None
+            if answer is None:
+                entry = variants.next
+                if not entry.settled:
+                    raise NotAtOnce
+                # Of a registered function's loops only an executable knows that they are short.
+                if not entry.eager_is_best or self._beneath is not None or found.kinds.functions:
+                    raise Untraceable(str(entry.reason))
+                if entry.last_s > within:
+                    raise NotAtOnce
+                answer, reason = self._eagerly(session, program, found, variants), entry.reason
         except Untraceable as why:
             if self._beneath is None:
                 raise NotAtOnce from None
@@ -130,20 +144,32 @@ class Compiler:
             raise Untraceable(outline.refusal)
         if session.environment.device is not None and not self._way.everywhere:
             raise Untraceable(ON_THE_CPU)
-        return look(session, outline, program)
+        return look(session, outline, program, self._way.by_value)
 
     def _otherwise(self, session: Session, program: Bound) -> Answer:
         if self._beneath is not None:
             return self._beneath.run(session, program)
         return session.run_instructions(program.instructions)
 
-    def _attempt(self, session: Session, program: Bound, found: Found, entry: Entry) -> Answer:
+    def _attempt_any(self, session: Session, program: Bound, found: Found, variants: Variants) -> Answer | None:
+        """Run the executable whose guards hold; None if there is none. Raises Untraceable as ``_attempt``."""
+        for entry in variants.ready:
+            with suppress(GuardsFailed):
+                answer = self._attempt(session, program, found, variants, entry)
+                variants.prefer(entry)
+                return answer
+        return None
+
+    def _attempt(self, session: Session, program: Bound, found: Found, variants: Variants, entry: Entry) -> Answer:
         """Run the executable. Raises Untraceable, with nothing done, where that cannot be this time."""
         executable = entry.executable
         if executable is None or not session.accounts.fits(executable.outcome.needs):
             raise Untraceable(ROOM)
         started = perf_counter()
-        run = self._call(executable, found, entry, session.environment.generator)
+        try:
+            run = self._call(executable, found, entry, session.environment.generator)
+        finally:
+            variants.check(entry)
         answer, leave = executable.outcome.begin(session, program.ids, found.tensors, run, found.ground)
         ran_s = perf_counter() - started
 
@@ -154,6 +180,7 @@ class Compiler:
             session.instructions += len(program)
             session.last_s = ran_s + perf_counter() - started
             entry.time(session.last_s, self._choose and self._worker is None)  # beside the compiler all takes longer
+            variants.check(entry)
 
         session.leave(finish)
         return answer
@@ -161,28 +188,29 @@ class Compiler:
     def _call(self, executable: Executable, found: Found, entry: Entry, generator: np.random.Generator) -> Run:
         """What the executable comes to. Raises Untraceable if it failed, or what it takes for granted is not so."""
         try:
-            run = executable.run(found.arrays, generator)
+            run = executable.run(found.arrays, found.operands, generator)
         except Exception as error:
             logger.warning("an executable program failed", exc_info=True)
             entry.refuse(f"{self._way.word}, it fails: {error}")
             raise Untraceable(entry.reason) from None
         if run is None:
             entry.misses += 1
-            if entry.misses == MISSES:
-                entry.refuse(VALUES)
-            raise Untraceable(VALUES)
+            raise GuardsFailed(VALUES)
         entry.misses = 0
         return run
 
-    def _eagerly(self, session: Session, program: Bound, found: Found, entry: Entry) -> Answer:
+    def _eagerly(self, session: Session, program: Bound, found: Found, variants: Variants) -> Answer:
         """Run otherwise, and beside it for the first time the executable; make one of what has run often enough."""
+        entry = variants.next
         trial, executable = None, entry.executable
         if executable is not None and not entry.tried:
             with suppress(Untraceable):
                 numbers = deepcopy(session.environment.generator)
                 run = self._call(executable, found, entry, numbers)
                 trial = Trial(session, executable, program.ids, found, run, numbers)
-        elif entry.waiting and entry.runs >= self.after:
+            if entry.misses == MISSES:
+                variants.give_up()
+        elif entry.waiting and entry.runs >= variants.waits_for(self.after):
             self._make(entry, self._outline(program), found, session.environment.dtype)
         started = perf_counter()
         answer = self._otherwise(session, program)
@@ -195,6 +223,7 @@ class Compiler:
                 entry.differ(difference)
             else:
                 entry.tried, entry.reason = True, None
+                variants.is_ready(entry)
         return answer
 
     # Making executables ------------------------------------------------------------------
@@ -205,10 +234,10 @@ class Compiler:
             return
         entry.begin()
         if not self._way.apart:
-            self._made(entry, outline, found.kinds, dtype, found)
+            self._made(entry, outline, found.kinds, dtype, found.operands, found)
             return
         with self._lock:
-            self._waiting.append((entry, outline, found.kinds, dtype))
+            self._waiting.append((entry, outline, found.kinds, dtype, found.operands))
             if self._worker is None:
                 # No daemon, though who starts it may be one: the process must not end in the middle of XLA, which
                 # takes that for a crash.
@@ -221,18 +250,29 @@ class Compiler:
                 if not self._waiting or not main_thread().is_alive():  # the process ends: no more of it
                     self._worker = None
                     return
-                entry, outline, kinds, dtype = self._waiting.pop(0)
-            self._made(entry, outline, kinds, dtype, None)
+                entry, outline, kinds, dtype, operands = self._waiting.pop(0)
+            self._made(entry, outline, kinds, dtype, operands, None)
 
-    def _made(self, entry: Entry, outline: Outline, kinds: Kinds, dtype: DType, found: Found | None) -> None:
+    def _made(
+        self,
+        entry: Entry,
+        outline: Outline,
+        kinds: Kinds,
+        dtype: DType,
+        operands: Sequence[float],
+        found: Found | None,
+    ) -> None:
         try:
-            executable = self._way.make(outline, kinds, dtype, () if found is None else found.arrays)
+            executable = self._way.make(outline, kinds, dtype, operands, () if found is None else found.arrays)
             if executable.size > MOST_SIZE:
                 raise Untraceable(f"it comes to {executable.size} calls, more than are kept")
             entry.have(executable)
             self._make_room()
         except Untraceable as reason:
-            entry.refuse(str(reason))
+            if isinstance(reason.__cause__, TelegradError):  # it is the values that are wrong: others may not be
+                entry.wait()
+            else:
+                entry.refuse(str(reason))
         except Exception as error:
             logger.warning("a program was not %s", self._way.word, exc_info=True)
             entry.refuse(f"it cannot be {self._way.word}: {error}")
@@ -240,7 +280,7 @@ class Compiler:
     def _make_room(self) -> None:
         """Forget the programs that were used least recently, while all of them are too large together."""
         with self._lock:
-            sizes = {key: e.executable.size for key, e in self._entries.items() if e.executable is not None}
+            sizes = {key: sum(each.size for each in v.executables) for key, v in self._entries.items() if v.executables}
             total = sum(sizes.values())
             for key, size in sizes.items():
                 if total <= MOST_SIZE:
@@ -264,15 +304,15 @@ class Compiler:
                 outline = outlines[self] = Outline(program.remembered)
             return outline
 
-    def _entry(self, digest: str, dtype: DType, kinds: Kinds) -> Entry:
+    def _variants(self, digest: str, dtype: DType, kinds: Kinds) -> Variants:
         key = digest, dtype.name, kinds
         with self._lock:
-            entry = self._entries.get(key)
-            if entry is None:
-                entry = self._entries[key] = Entry(self._way)
+            variants = self._entries.get(key)
+            if variants is None:
+                variants = self._entries[key] = Variants(self._way)
                 _forget(self._entries, self._most)
             self._entries.move_to_end(key)
-            return entry
+            return variants
 
     def reports(self, session: Session) -> list[Report]:
         """How the remembered programs of a session ran, in the order in which they first did."""

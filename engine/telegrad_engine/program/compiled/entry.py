@@ -12,16 +12,65 @@ TRIALS = 3
 the other side of zero, and its weights' gradient another."""
 
 
-class Entry:
+MAX_VARIANTS = 8
+"""How many executables a program has on tensors of the same kinds, one for each way in which its guards come out."""
+
+
+class Variants:
     """A program on tensors of certain kinds."""
+
+    def __init__(self, way: Way) -> None:
+        self._way = way
+        self.ready: list[Entry] = []
+        """Those that run as executables; the one that ran last comes first."""
+        self.next = Entry(way)
+        """What runs where none of these fits."""
+        self._made = 0
+
+    def prefer(self, entry: Entry) -> None:
+        """Note that this one ran."""
+        if self.ready[0] is not entry:
+            self.ready.remove(entry)
+            self.ready.insert(0, entry)
+
+    def waits_for(self, after: int) -> int:
+        """How often the next one runs before it becomes an executable: those of a loop that never repeats are rare."""
+        return after << min(self._made, MAX_VARIANTS)
+
+    def is_ready(self, entry: Entry) -> None:
+        """Note that the next one has become an executable that can be relied on."""
+        self._made += 1
+        self.ready = [entry, *self.ready[: MAX_VARIANTS - 1]]
+        self.next = Entry(self._way)
+
+    def check(self, entry: Entry) -> None:
+        """Run this one no more where it is no executable any longer."""
+        if entry.executable is None and entry in self.ready:
+            self.ready.remove(entry)
+            self.next = entry
+
+    def give_up(self) -> None:
+        """Forget the next one, whose guards never held again."""
+        self._made += 1
+        self.next = Entry(self._way)
+
+    @property
+    def executables(self) -> list[Executable]:
+        """All that there are."""
+        return [each.executable for each in (*self.ready, self.next) if each.executable is not None]
+
+
+class Entry:
+    """One of these variants."""
 
     def __init__(self, way: Way) -> None:
         self._word = way.word
         self.runs = 0
         self.waiting = True
         """Whether it is still to become an executable, after more runs."""
-        self.reason: str | None = f"it is {way.word} after more runs"
+        self.reason: str | None = None
         """Why it does not run as an executable; None if it does."""
+        self.wait()
         self.executable: Executable | None = None
         self.tried = False
         """Whether the executable has come to what the eager run did."""
@@ -46,6 +95,10 @@ class Entry:
     def refuse(self, reason: str) -> None:
         """Never run as an executable from now on."""
         self.reason, self.executable, self.tried, self.waiting = reason, None, True, False
+
+    def wait(self) -> None:
+        """Be made an executable after more runs."""
+        self.reason, self.waiting = f"it is {self._word} after more runs", True
 
     def begin(self) -> None:
         """Be made an executable."""

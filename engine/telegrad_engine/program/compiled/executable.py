@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol
@@ -31,8 +31,8 @@ class Executable(Protocol):
     def size(self) -> int:
         """How many calls and nodes it keeps, or instructions."""
 
-    def run(self, arrays: Sequence[Any], generator: np.random.Generator) -> Run | None:
-        """What it comes to for these arrays; None where something that was taken for granted is not so.
+    def run(self, arrays: Sequence[Any], operands: Sequence[float], generator: np.random.Generator) -> Run | None:
+        """What it comes to for these arrays and numbers; None where something that was taken for granted is not so.
 
         Random numbers are from the generator, which has then gone on as far as it would have, and no step without.
         """
@@ -66,7 +66,7 @@ class Compiled(_ByJax):
         self._show: list[Callable[[Any, int], Any]] = []
         """What shows the outputs to NumPy."""
 
-    def run(self, arrays: Sequence[Any], generator: np.random.Generator) -> Run | None:
+    def run(self, arrays: Sequence[Any], operands: Sequence[float], generator: np.random.Generator) -> Run | None:
         """As of any executable; this one never draws."""
         rooms = self._spare.pop() if self._spare else [Room(given.shape, given.dtype) for given in self._inputs]
         given = [room.array for room in rooms]
@@ -121,6 +121,9 @@ class _CompiledRun:
         array = np.asarray(self._outs[source.position]) if source.is_output else self.array(source)
         return partial(np.copyto, target._data, array)
 
+    def numbers(self) -> Mapping[int, Any]:
+        return {}
+
     def settle(self, tensors: Sequence[Any]) -> list[Any]:
         found = [tensors[i] for i in self._copied if i < len(tensors) and is_alone(tensors[i])]
         with suppress(MemoryError):  # then they stay where they are
@@ -147,7 +150,7 @@ class CompiledElsewhere(_ByJax):
         super().__init__(executable, outcome)
         self._ground, self._guarded = ground, guarded
 
-    def run(self, arrays: Sequence[Any], generator: np.random.Generator) -> Run | None:
+    def run(self, arrays: Sequence[Any], operands: Sequence[float], generator: np.random.Generator) -> Run | None:
         """As of any executable. Where nothing was taken for granted it only begins: who needs a value waits for it."""
         outs = self._executable(*map(self._ground.backend.to_jax, arrays))
         if self._guarded and not outs[-1]:
@@ -172,6 +175,9 @@ class _ElsewhereRun:
     def write(self, source: Source, target: Any) -> Callable[[], None]:
         return partial(target._store, self.array(source))
 
+    def numbers(self) -> Mapping[int, Any]:
+        return {}
+
     def settle(self, tensors: Sequence[Any]) -> Sequence[Any]:
         return ()
 
@@ -189,14 +195,14 @@ class Planned:
         """How many calls it has, and nodes that it leaves."""
         return len(self._plan) + len(self.outcome.graph.nodes)
 
-    def run(self, arrays: Sequence[Any], generator: np.random.Generator) -> Run | None:
+    def run(self, arrays: Sequence[Any], operands: Sequence[float], generator: np.random.Generator) -> Run | None:
         """As of any executable; None also where a call raises: what, the eager run says best."""
         bits = generator.bit_generator
         before = bits.state if self._plan.draws else None
         places = None
         try:
             with np.errstate(all="ignore"):
-                places = self._plan.run((*arrays, generator))
+                places = self._plan.run((*arrays, *operands, generator))
         except (Cancelled, TimeLimitExceeded):
             if before is not None:
                 bits.state = before
@@ -235,6 +241,9 @@ class _PlannedRun:
         if call is None:
             return partial(np.copyto, target._data, self.array(source))
         return partial(call.function, *call.arguments(self._places), target._data)
+
+    def numbers(self) -> Mapping[int, Any]:
+        return {number: self._places[place] for number, place in self._plan.numbers.items()}
 
     def settle(self, tensors: Sequence[Any]) -> Sequence[Any]:
         return ()

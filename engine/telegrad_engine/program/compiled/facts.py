@@ -13,6 +13,7 @@ from ...dtypes import DType, parse
 from ...inference import is_marked
 from ...session import Session
 from ...tensor import Tensor
+from ..operands import is_taken
 from ..remembered import Bound
 from .ground import Ground, ground_of
 from .outline import Outline
@@ -39,6 +40,8 @@ class Kinds(NamedTuple):
     functions: tuple[Any, ...] = ()
     """The registered functions that it applies, in the order of their names in the outline."""
     device: str = "cpu"
+    operands: tuple[Any, ...] = ()
+    """The types of its operands, or, where an executable is for one value each, what these print as."""
 
     @property
     def inputs(self) -> tuple[Input, ...]:
@@ -50,9 +53,14 @@ class Found:
     """A session's tensors that a program takes, their gradients among them, and the arrays that it uploads."""
 
     def __init__(
-        self, tensors: list[Tensor], uploads: list[tuple[Any, DType | None]], kinds: Kinds, ground: Ground
+        self,
+        tensors: list[Tensor],
+        uploads: list[tuple[Any, DType | None]],
+        operands: Sequence[float],
+        kinds: Kinds,
+        ground: Ground,
     ) -> None:
-        self.tensors, self.kinds, self.ground = tensors, kinds, ground
+        self.tensors, self.operands, self.kinds, self.ground = tensors, operands, kinds, ground
         self._uploads = uploads
 
     @cached_property
@@ -62,8 +70,10 @@ class Found:
         return [*[tensor._data for tensor in self.tensors], *map(self.ground.upload, uploads)]
 
 
-def look(session: Session, outline: Outline, program: Bound) -> Found | None:
+def look(session: Session, outline: Outline, program: Bound, by_value: bool) -> Found | None:
     """What the program finds; None where an instruction will fail, which eager execution says best.
+
+    ``by_value`` tells operands of other values apart, and not only those of other types.
 
     Raises Untraceable for what cannot be an input of an executable.
     """
@@ -77,16 +87,20 @@ def look(session: Session, outline: Outline, program: Bound) -> Found | None:
     if not all(name in session.functions for name in outline.functions):
         return None
     functions = tuple([session.functions.find(name) for name in outline.functions])
+    if not all(map(is_taken, program.operands)):
+        return None
+    operands = tuple(map(repr if by_value else type, program.operands))
     latest: Kinds | None = outline.latest
-    if latest is not None and (latest.uploads, latest.functions, latest.device) == (kinds, functions, ground.device):
+    here = (kinds, functions, ground.device, operands)
+    if latest is not None and (latest.uploads, latest.functions, latest.device, latest.operands) == here:
         tensors = _as_before(latest, [names.get(ids[i]) for i in outline.taken], ground)
         if tensors is not None:
-            return Found(tensors, uploads, latest, ground)
+            return Found(tensors, uploads, program.operands, latest, ground)
     found = _gathered(names, ids, outline, ground)
     if found is None:
         return None
-    outline.latest = Kinds(tuple(found.kinds), kinds, tuple(found.order), functions, ground.device)
-    return Found(found.tensors, uploads, outline.latest, ground)
+    outline.latest = Kinds(tuple(found.kinds), kinds, tuple(found.order), functions, ground.device, operands)
+    return Found(found.tensors, uploads, program.operands, outline.latest, ground)
 
 
 def _gathered(names: Mapping[str, Tensor], ids: Sequence[str], outline: Outline, ground: Ground) -> _Gathered | None:

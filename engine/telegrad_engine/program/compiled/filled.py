@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
-from ...backends.tape import Ref
+from ...backends.tape import Ref, SliceOf
 
 
 class Filled:
@@ -31,5 +31,8 @@ def _filling(x: Any, index: Mapping[int, int]) -> Callable[[Sequence[Any]], Any]
         return lambda arrays: x
     if type(x) is tuple and len(x) > 1 and all(isinstance(item, Ref) for item in x):
         return itemgetter(*[index[item.number] for item in x])
-    kind, fills = type(x), [_filling(item, index) for item in x]
+    fills = [_filling(item, index) for item in x]
+    if isinstance(x, SliceOf):
+        return lambda arrays: slice(*[fill(arrays) for fill in fills])
+    kind = type(x)
     return lambda arrays: kind([fill(arrays) for fill in fills])

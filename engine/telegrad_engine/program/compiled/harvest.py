@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from ...accounts import Accounts
+from ...backends.tape import Ref
+from ...backends.traced_number import has_traced, is_traced
 from ...backends.unknown import Untraceable
 from ...graph import FREED, walk
 from .facts import Input
@@ -48,6 +50,8 @@ class Harvest:
         """The tensors by their numbers: all that can be reached from a name."""
         self._numbers = {id(tensor): i for i, tensor in enumerate(trace.taken)}
         self._node_numbers: dict[int, int] = {}
+        self.numbers: list[int] = []
+        """The Python numbers that the tensors it leaves were made with."""
 
     def outcome(self) -> Outcome:
         """All that the program does. Raises Untraceable where a run could not repeat it."""
@@ -130,16 +134,31 @@ class Harvest:
     # Tensors -------------------------------------------------------------------------------
 
     def _made(self, tensor: Any) -> Made:
+        known = len(self.numbers)
+        path = self._referring(tensor._path)
+        view = self._referring({name: getattr(tensor, name) for name in OF_VIEWS if name in vars(tensor)})
         return Made(
             array=self._memory(tensor._memory),
-            path=tensor._path,
+            path=path,
             cell=self._cell(tensor._cell),
             place=self._place(tensor),
             base=self._number(tensor._base),
             grad=self._number(tensor._grad),
             strides=tensor._strides,
-            view={name: getattr(tensor, name) for name in OF_VIEWS if name in vars(tensor)},
+            view=view,
+            varies=len(self.numbers) > known,
         )
+
+    def _referring(self, value: Any) -> Any:
+        """Nested tuples, lists and dicts with references in place of the numbers that differ from run to run."""
+        if not has_traced(value):
+            return value
+        if is_traced(value):
+            self.numbers.append(value.number)
+            return Ref(value.number)
+        if isinstance(value, Mapping):
+            return {key: self._referring(item) for key, item in value.items()}
+        return type(value)([self._referring(item) for item in value])
 
     def _changed(self, number: int, grad: int | None) -> Changed:
         tensor, kind = self._trace.taken[number], self._trace.kinds[number]
@@ -169,8 +188,11 @@ class Harvest:
             raise Untraceable(f"it leaves a graph to differentiate later: {node.name()} keeps tensors")
         if not node.plain or node.hooks is not None or node.evaluate is not None:
             raise Untraceable(f"it leaves a graph with hooks, on {node.name()}")
-        attributes = {name: value for name, value in vars(node).items() if name not in ("next", "sequence")}
-        return SpentNode(node.many, attributes, tuple([self._edge(target) for target in node.next]))
+        known = len(self.numbers)
+        own = {name: value for name, value in vars(node).items() if name not in ("next", "sequence")}
+        attributes = self._referring(own)
+        varies = len(self.numbers) > known
+        return SpentNode(node.many, attributes, varies, tuple([self._edge(target) for target in node.next]))
 
     def _edge(self, target: Any) -> tuple[bool, int] | None:
         if target is None:

@@ -16,7 +16,7 @@ from ...tensor import Tensor
 from ...values import COUNTED
 from .ground import Ground, Path
 from .outline import Outline
-from .spent import Spent, SpentGraph
+from .spent import Spent, SpentGraph, resolved
 
 SAME = -1
 """In place of a number: as it was."""
@@ -41,6 +41,9 @@ class Run(Protocol):
 
     def write(self, source: Source, target: Any) -> Callable[[], None]:
         """What puts the array from there into a tensor. All such are made before the first is called."""
+
+    def numbers(self) -> Mapping[int, Any]:
+        """The Python numbers that the tensors it leaves were made with, by what refers to them."""
 
     def settle(self, tensors: Sequence[Tensor]) -> Sequence[Any]:
         """Move those that it was called with to where the next run need not copy them from, and say which those are."""
@@ -67,6 +70,8 @@ class Made(NamedTuple):
     """What else a view has of its own."""
     strides: Any
     """An array laid out as the tensor would be in memory, not to be read; None is row-major."""
+    varies: bool
+    """Whether references to numbers stand in ``path`` and ``view``."""
 
 
 class Changed(NamedTuple):
@@ -141,8 +146,9 @@ class Outcome(NamedTuple):
         for cell, step in zip(cells, self.cells, strict=True):
             if step:
                 cell[0] += step
-        tensors = self._tensors(taken, made, cells, ground)
-        self._enter(tensors, len(taken))
+        numbers = run.numbers()
+        tensors = self._tensors(taken, made, cells, ground, numbers)
+        self._enter(tensors, len(taken), numbers)
         for array in made:  # what has no name is a gradient, or stays in the graph
             if array.nbytes > COUNTED:
                 session.accounts.count(array)
@@ -185,14 +191,20 @@ class Outcome(NamedTuple):
         return Answer(values)
 
     def _tensors(
-        self, taken: Sequence[Tensor], made: Sequence[Any], cells: Sequence[list[int]], ground: Ground
+        self,
+        taken: Sequence[Tensor],
+        made: Sequence[Any],
+        cells: Sequence[list[int]],
+        ground: Ground,
+        numbers: Mapping[int, Any],
     ) -> list[Tensor]:
         memories = [*map(ground.memory, taken), *map(ground.fresh, made)]
         tensors = list(taken)
         for plan in self.made:
-            tensor = ground.showing(memories[plan.array], plan.path, plan.strides)
+            path = resolved(plan.path, numbers) if plan.varies else plan.path
+            tensor = ground.showing(memories[plan.array], path, plan.strides)
             tensor._cell = cells[plan.cell]
-            vars(tensor).update(plan.view)
+            vars(tensor).update(resolved(plan.view, numbers) if plan.varies else plan.view)
             tensors.append(tensor)
         for tensor, plan in zip(tensors[len(taken) :], self.made, strict=True):
             if plan.base is not None:
@@ -202,14 +214,14 @@ class Outcome(NamedTuple):
                 tensor._grad = tensors[plan.grad]
         return tensors
 
-    def _enter(self, tensors: Sequence[Tensor], taken: int) -> None:
+    def _enter(self, tensors: Sequence[Tensor], taken: int, numbers: Mapping[int, Any]) -> None:
         """Give tensors their places in the graph, and gradients."""
         for change in self.changed:
             if change.grad != SAME:
                 tensors[change.tensor]._grad = None if change.grad is None else tensors[change.grad]
         places = [(change.tensor, change.place) for change in self.changed]
         places += [(number, plan.place) for number, plan in enumerate(self.made, taken)]
-        spent = Spent(self.graph, tensors) if self.graph.nodes else None
+        spent = Spent(self.graph, tensors, numbers) if self.graph.nodes else None
         for number, place in places:
             if place is None:
                 continue

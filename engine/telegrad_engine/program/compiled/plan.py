@@ -68,6 +68,7 @@ class Plan:
         writes: Mapping[int, Write],
         guards: Sequence[int],
         draws: bool,
+        numbers: Mapping[int, int],
     ) -> None:
         self._places, self._guards = places, guards
         self._blocks = [steps[start : start + BLOCK] for start in range(0, len(steps), BLOCK)]
@@ -75,6 +76,8 @@ class Plan:
         """Whether it draws from the generator that is its last input."""
         self.outputs, self.writes = outputs, writes
         """By the positions of outputs: where they are, or how they are computed where they are to be."""
+        self.numbers = numbers
+        """Where the Python numbers are that the program leaves in tensors, by their numbers on the tape."""
 
     def run(self, inputs: Sequence[Any]) -> list[Any] | None:
         """What is in the places then; None where something taken for granted is not so."""
@@ -102,6 +105,7 @@ class Planner:
 
     ``inputs`` is how many arrays and generators the tape began with, ``outputs`` what is wanted of it, ``guards`` what
     was taken for granted, and ``written`` has the positions of outputs that are written to inputs, and those inputs.
+    ``numbers`` are the Python numbers that are wanted besides.
     """
 
     def __init__(
@@ -111,10 +115,12 @@ class Planner:
         outputs: Sequence[Any],
         guards: Sequence[TapedArray],
         written: Mapping[int, int],
+        numbers: Sequence[int] = (),
     ) -> None:
+        self._numbers, self._checks = numbers, tape.checks
         self._kept, self._inputs, self._outputs, self._guards = tape.kept, inputs, outputs, guards
         self._generators = tape.draws
-        self._ends = [x.number for x in (*outputs, *guards) if isinstance(x, TapedArray)]
+        self._ends = [*[x.number for x in (*outputs, *guards) if isinstance(x, TapedArray)], *numbers]
         self._calls = self._needed(tape.calls)
         self._made = {call.result: call for call in self._calls}
         self._deferred = self._deferrable(written)
@@ -132,7 +138,8 @@ class Planner:
         needed, kept = set(self._ends), []
         for call in reversed(calls):
             # Whoever draws next gets other numbers if a draw is left out.
-            if call.result in needed or not self._generators.isdisjoint(_refs(call)):
+            kept_anyway = call.result in self._checks or not self._generators.isdisjoint(_refs(call))
+            if call.result in needed or kept_anyway:
                 needed.update(_refs(call))
                 kept.append(call)
         return kept[::-1]
@@ -197,7 +204,8 @@ class Planner:
         writes = {position: self._write(call) for position, call in self._deferred.items()}
         outputs = {p: self._output(x) for p, x in enumerate(self._outputs) if p not in writes}
         guards = [self._places[guard.number] for guard in self._guards]
-        return Plan(self._template, steps, outputs, writes, guards, bool(self._generators))
+        numbers = {number: self._places[number] for number in self._numbers}
+        return Plan(self._template, steps, outputs, writes, guards, bool(self._generators), numbers)
 
     def _step(self, function: Callable[..., Any], places: Sequence[int], result: int) -> Step:
         if isinstance(function, np.ufunc) and function.nin == 2 and function not in NAMING:
@@ -258,7 +266,8 @@ class Planner:
     def _numbers_as_arrays(self, call: Call) -> tuple[Any, ...]:
         if call.function not in WEAK:
             return call.args
-        kinds = [self._spec(x.number).dtype for x in call.args if isinstance(x, Ref)]
+        specs = [self._kept[x.number] for x in call.args if isinstance(x, Ref)]
+        kinds = [spec.dtype for spec in specs if spec is not None]
         if len(kinds) != 1 or kinds[0] not in (np.float32, np.float64):
             return call.args
         return tuple([np.asarray(x, kinds[0]) if type(x) in (int, float) else x for x in call.args])

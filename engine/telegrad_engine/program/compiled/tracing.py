@@ -21,6 +21,10 @@ from ...environment import Environment
 from ...errors import TelegradError
 from ...session import Session
 from ..canonical import stand_in
+from ..instructions import Instruction
+from ..operands import fill, look_up
+from ..remembered import Step
+from ..verbs import VERBS
 from .executable import Compiled, CompiledElsewhere, Executable, Planned
 from .facts import Input, Kinds
 from .ground import Elsewhere, named
@@ -30,13 +34,15 @@ from .outline import Outline, number_of
 from .plan import Planner
 
 
-def compile_program(outline: Outline, kinds: Kinds, dtype: DType, _: Sequence[Any] = ()) -> Executable:
+def compile_program(
+    outline: Outline, kinds: Kinds, dtype: DType, operands: Sequence[float], _: Sequence[Any] = ()
+) -> Executable:
     """Trace a program for inputs of these kinds, and have JAX compile it. Raises Untraceable, with the reason."""
     backend = TracingBackend()
     outcomes: list[Outcome] = []
 
     def traced(*arrays: Any) -> list[Any]:
-        trace = Trace(outline, kinds, Device(backend), dtype, arrays)
+        trace = Trace(outline, kinds, Device(backend), dtype, arrays, operands, operands)
         trace.execute()
         harvest = Harvest(trace)
         outcomes.append(harvest.outcome())
@@ -49,17 +55,22 @@ def compile_program(outline: Outline, kinds: Kinds, dtype: DType, _: Sequence[An
     return Compiled(executable, kinds.inputs, read, outcomes[-1])
 
 
-def plan_program(outline: Outline, kinds: Kinds, dtype: DType, arrays: Sequence[Any]) -> Planned:
+def plan_program(
+    outline: Outline, kinds: Kinds, dtype: DType, operands: Sequence[float], arrays: Sequence[Any]
+) -> Planned:
     """Run a program on a tape for inputs of these kinds, and plan it for NumPy. Raises Untraceable, with the reason."""
     backend = TapingBackend()
     taped = [backend.tape.input(array) for array in arrays]
-    trace = Trace(outline, kinds, Device(backend), dtype, taped, backend.tape.generator())
+    numbers = [backend.tape.operand(value) for value in operands]
+    trace = Trace(outline, kinds, Device(backend), dtype, taped, operands, numbers, backend.tape.generator())
     trace.execute()
     harvest = Harvest(trace)
     outcome = harvest.outcome()
     used = Counter([*outcome.arrays, *[f.source for f in outcome.fetched], *[source for _, source in outcome.writes]])
     written = {source.position: target for target, source in outcome.writes if source.is_output and used[source] == 1}
-    return Planned(Planner(backend.tape, len(arrays) + 1, harvest.outputs, backend.guards, written).plan(), outcome)
+    inputs = len(arrays) + len(operands) + 1
+    planner = Planner(backend.tape, inputs, harvest.outputs, backend.guards, written, harvest.numbers)
+    return Planned(planner.plan(), outcome)
 
 
 class Trace(Session):
@@ -72,9 +83,13 @@ class Trace(Session):
         device: Device,
         dtype: DType,
         arrays: Sequence[Any],
+        operands: Sequence[float],
+        numbers: Sequence[Any],
         generator: Any = None,
     ) -> None:
+        """``numbers`` are what the program meets in place of its ``operands``."""
         super().__init__()
+        self._operands, self._numbers = operands, numbers
         self.environment = Environment(device, dtype, generator or NO_NUMBERS)
         self.accounts = Total()
         self.functions = Applied(zip(outline.functions, kinds.functions, strict=True))
@@ -103,7 +118,9 @@ class Trace(Session):
             for index, step in enumerate(self.outline.program.steps):
                 instruction = step.instruction
                 try:
-                    if step.data is not None:
+                    if step.holes:
+                        self._execute(self._with_numbers(step))
+                    elif step.data is not None:
                         self._upload(instruction)
                     elif instruction.op == "fetch":
                         self._note(instruction)
@@ -114,6 +131,22 @@ class Trace(Session):
                         self._execute(instruction)
                 except Exception as error:
                     raise Untraceable(f"instruction {index}, {instruction.op}: {self._reason(error)}") from error
+
+    def _with_numbers(self, step: Step) -> Instruction:
+        """The instruction, checked, with numbers in place of its operands."""
+        checked = step.with_operands(self._operands).instruction
+        if not checked.checked and checked.op not in VERBS:
+            raise Untraceable("an operand does not fit")
+        inputs, attrs = list(checked.inputs), checked.attrs
+        for hole in step.holes:
+            value, number = hole.value(self._operands), hole.value(self._numbers)
+            if hole.path[0] == "in":
+                inputs = fill(inputs, hole.path[1:], number)
+            elif repr(look_up(attrs, hole.path[1:])) != repr(value):
+                raise Untraceable("an operand stands where none may be")
+            else:
+                attrs = fill(attrs, hole.path[1:], number)
+        return Instruction(checked.op, inputs, checked.outputs, attrs, checked.grad_mode, checked.checked)
 
     def _reason(self, error: Exception) -> str:
         if isinstance(error, (Untraceable, TelegradError)):

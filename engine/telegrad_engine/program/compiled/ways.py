@@ -17,8 +17,8 @@ class Way(NamedTuple):
 
     word: str
     """What it does to a program, as a participle."""
-    make: Callable[[Outline, Kinds, DType, Sequence[Any]], Executable]
-    """Makes one for inputs of these kinds, of which arrays are given. Raises Untraceable, with the reason."""
+    make: Callable[[Outline, Kinds, DType, Sequence[float], Sequence[Any]], Executable]
+    """Makes one for inputs of these kinds, with such operands and arrays. Raises Untraceable, with the reason."""
     after: int
     """How often a program runs before."""
     longest_s: float
@@ -27,9 +27,13 @@ class Way(NamedTuple):
     """Whether it is one for devices other than the CPU, too."""
     apart: bool
     """Whether it takes so long that it is done on a thread of its own, without the arrays."""
+    by_value: bool
+    """Whether an executable is for one value of each operand."""
 
 
-PLANNED = Way("planned", plan_program, after=4, longest_s=1e-3, everywhere=False, apart=False)
+PLANNED = Way("planned", plan_program, after=4, longest_s=1e-3, everywhere=False, apart=False, by_value=False)
 """As a list of NumPy calls, with the very numbers of the eager run."""
-COMPILED = Way("compiled", compile_program, after=20, longest_s=float("inf"), everywhere=True, apart=True)
+COMPILED = Way(
+    "compiled", compile_program, after=20, longest_s=float("inf"), everywhere=True, apart=True, by_value=True
+)
 """By ``jax.jit``, for sessions that ask for it: sums come in another order."""

@@ -1,0 +1,176 @@
+"""A number that differs from run to run, while a program is traced: what is computed with it goes on the tape.
+
+A comparison has the outcome that it has for the number at hand, and a guard that stops a run in which it has another.
+What takes a number apart (``float``, ``int``, an index in C) gets the number at hand, guarded likewise: the plan is
+then for this very number.
+"""
+
+from __future__ import annotations
+
+import operator
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .unknown import Untraceable
+
+
+class GuardFailed(Exception):
+    """A number, or a condition, is not as it was when the plan was made."""
+
+
+class TracedNumber:
+    """A Python number on a tape. ``base`` and ``plus`` are known of one that differs from another by a whole number."""
+
+    __slots__ = ("base", "number", "plus", "tape", "value")
+
+    def __init__(self, tape: Any, number: int, value: float, base: int | None = None, plus: int = 0) -> None:
+        self.tape, self.number, self.value = tape, number, value
+        self.base, self.plus = number if base is None else base, plus
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:  # isinstance(x, float) holds where it holds for the number at hand
+        return type(self.value)
+
+    def __repr__(self) -> str:
+        return f"TracedNumber(number={self.number}, value={self.value!r})"
+
+    def __hash__(self) -> int:
+        raise Untraceable("a number that may differ is looked up in a table")
+
+    # Numbers that it determines ------------------------------------------------------------
+
+    def _computed(self, function: Callable[..., Any], *args: Any) -> Any:
+        return self.tape.compute(function, args)
+
+    def _known_difference(self, other: Any) -> int | None:
+        """How much larger it is than another number, where that is the same in every run."""
+        if is_traced(other) and other.base == self.base and type(self.value) is type(other.value) is int:
+            return self.plus - int(other.plus)
+        return None
+
+    def __add__(self, other: Any) -> Any:
+        if type(other) is int and type(self.value) is int:
+            return self._shifted(operator.add, other, other)
+        return self._computed(operator.add, self, other)
+
+    def __radd__(self, other: Any) -> Any:
+        return self + other if type(other) is int else self._computed(operator.add, other, self)
+
+    def __sub__(self, other: Any) -> Any:
+        difference = self._known_difference(other)
+        if difference is not None:
+            return difference
+        if type(other) is int and type(self.value) is int:
+            return self._shifted(operator.sub, other, -other)
+        return self._computed(operator.sub, self, other)
+
+    def _shifted(self, function: Callable[..., Any], other: int, by: int) -> TracedNumber:
+        made: TracedNumber = self._computed(function, self, other)
+        made.base, made.plus = self.base, self.plus + by
+        return made
+
+    # What is baked into the plan -----------------------------------------------------------
+
+    def _at_hand(self) -> Any:
+        """The number, from now on taken for granted."""
+        self.tape.guard(is_same, (self, self.value))
+        return self.value
+
+    def __float__(self) -> float:
+        return float(self._at_hand())
+
+    def __int__(self) -> int:
+        return int(self._at_hand())
+
+    def __index__(self) -> int:
+        return operator.index(self._at_hand())
+
+    def __bool__(self) -> bool:
+        return bool(self._compared(operator.ne, 0))
+
+    def _compared(self, compare: Callable[[Any, Any], Any], other: Any) -> Any:
+        if not _is_number(other):
+            return NotImplemented
+        if self._known_difference(other) is not None:
+            return compare(self.plus, other.plus)
+        holds = compare(self.value, value_of(other))
+        self.tape.guard(agrees, (compare, self, other, holds))
+        return holds
+
+    # In NumPy --------------------------------------------------------------------------------
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        if method != "__call__" or kwargs.get("out") is not None:
+            raise Untraceable(f"calls {ufunc.__name__}.{method} with a number that may differ")
+        return self.tape.note(ufunc, inputs, kwargs)
+
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        raise Untraceable("makes an array of a number that may differ")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float))
+
+
+def is_traced(value: Any) -> bool:
+    """Whether a value is a traced number."""
+    return type(value) is TracedNumber
+
+
+def value_of(value: Any) -> Any:
+    """A number, be it traced or not."""
+    return value.value if type(value) is TracedNumber else value
+
+
+def has_traced(value: Any) -> bool:
+    """Whether a traced number is in nested tuples, lists and dicts."""
+    if isinstance(value, Mapping):
+        return any(map(has_traced, value.values()))
+    return any(map(has_traced, value)) if type(value) in (tuple, list) else is_traced(value)
+
+
+def values_within(value: Any) -> Any:
+    """Nested tuples, lists and dicts with the numbers at hand, without a guard: for what does not depend on them."""
+    if not has_traced(value):
+        return value
+    if isinstance(value, Mapping):
+        return {key: values_within(item) for key, item in value.items()}
+    return value_of(value) if is_traced(value) else type(value)([values_within(item) for item in value])
+
+
+def agrees(compare: Callable[[Any, Any], Any], a: Any, b: Any, expected: bool) -> None:
+    """Raise GuardFailed unless a comparison has the expected outcome."""
+    if compare(a, b) is not expected:
+        raise GuardFailed
+
+
+def is_same(a: Any, b: Any) -> None:
+    """Raise GuardFailed unless two numbers are the same, -0.0 and 0.0 kept apart."""
+    if a != b or (type(a) is float and struct.pack("d", a) != struct.pack("d", b)):
+        raise GuardFailed
+
+
+def _arithmetic(name: str) -> None:
+    function = getattr(operator, name)
+    setattr(TracedNumber, f"__{name}__", lambda self, other: self._computed(function, self, other))
+    setattr(TracedNumber, f"__r{name}__", lambda self, other: self._computed(function, other, self))
+
+
+def _single(name: str) -> None:
+    function = getattr(operator, name)
+    setattr(TracedNumber, f"__{name}__", lambda self: self._computed(function, self))
+
+
+def _comparison(name: str) -> None:
+    compare = getattr(operator, name)
+    setattr(TracedNumber, f"__{name}__", lambda self, other: self._compared(compare, other))
+
+
+for _name in ("mul", "truediv", "floordiv", "mod", "pow"):
+    _arithmetic(_name)
+TracedNumber.__rsub__ = lambda self, other: self._computed(operator.sub, other, self)  # type: ignore[attr-defined]
+for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
+    _comparison(_name)
+for _name in ("neg", "pos", "abs"):
+    _single(_name)

@@ -1,0 +1,105 @@
+"""Operands: the numbers of a program that change no shape. They travel beside its template and may differ each time.
+
+In a template ``{"operand": 3}`` stands for the fourth of them, and ``{"operand": 3, "plus": 64}`` for 64 more than
+that: the stop of a slice, whose length is part of the template.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ..errors import MalformedRequest
+
+MAX_INT, MIN_INT = 2**64 - 1, -(2**63)
+
+
+class Hole(NamedTuple):
+    """A place in an instruction that an operand fills."""
+
+    path: tuple[str | int, ...]
+    """The keys that lead there, from ``in`` or ``attrs`` on."""
+    operand: int
+    plus: int
+
+    def value(self, operands: Sequence[Any]) -> Any:
+        """What stands there. Raises MalformedRequest if there are not as many operands."""
+        try:
+            number = operands[self.operand]
+        except IndexError:
+            raise MalformedRequest(
+                f"the program takes operand {self.operand}, but {len(operands)} were given"
+            ) from None
+        return number + self.plus if self.plus else number
+
+
+class Operands:
+    """Collects the operands of a program that is being written as a template."""
+
+    def __init__(self) -> None:
+        self.values: list[float] = []
+
+    def take(self, number: float) -> Any:
+        """The operand for a number, as JSON data; the number itself where JSON has a word for it instead."""
+        if not math.isfinite(number):
+            return "NaN" if number != number else "Infinity" if number > 0 else "-Infinity"
+        self.values.append(number)
+        return {"operand": len(self.values) - 1}
+
+
+def extract(data: Any, index: int) -> tuple[Any, tuple[Hole, ...]]:
+    """An instruction as JSON data without its operands, in whose places 0 stands, and these places.
+
+    Raises MalformedRequest for what is no operand, with the instruction's ``index``.
+    """
+    if not isinstance(data, dict):
+        return data, ()
+    holes: list[Hole] = []
+    plain = {key: _extracted(data[key], (key,), holes, index) for key in data if key in ("in", "attrs")}
+    return {**data, **plain}, tuple(holes)
+
+
+def _extracted(data: Any, path: tuple[str | int, ...], holes: list[Hole], index: int) -> Any:
+    if isinstance(data, list):
+        return [_extracted(item, (*path, i), holes, index) for i, item in enumerate(data)]
+    if not isinstance(data, dict):
+        return data
+    if "operand" not in data:
+        return {key: _extracted(item, (*path, key), holes, index) for key, item in data.items()}
+    number, plus = data["operand"], data.get("plus", 0)
+    if not data.keys() <= {"operand", "plus"} or type(number) is not int or number < 0 or type(plus) is not int:
+        raise MalformedRequest(f"an operand is {{operand: number, plus?: number}}, not {data!r:.80}", instruction=index)
+    holes.append(Hole(path, number, plus))
+    return 0
+
+
+def fill(data: Any, path: Sequence[str | int], value: Any) -> Any:
+    """A copy of nested lists, tuples and dicts with a value at a path."""
+    if not path:
+        return value
+    key, rest = path[0], path[1:]
+    if isinstance(data, dict):
+        return {**data, key: fill(data[key], rest, value)}
+    items = list(data)
+    items[key] = fill(items[key], rest, value)  # type: ignore[index]
+    return items if isinstance(data, list) else tuple(items)
+
+
+def look_up(data: Any, path: Sequence[str | int]) -> Any:
+    """What is at a path."""
+    for key in path:
+        data = data[key]
+    return data
+
+
+def check_operands(values: Any) -> list[Any]:
+    """The operands of a message, from JSON data. Raises MalformedRequest for anything but a list of numbers."""
+    if not isinstance(values, list) or not all(type(value) in (int, float) for value in values):
+        raise MalformedRequest("operands is a list of numbers")
+    return values
+
+
+def is_taken(value: Any) -> bool:
+    """Whether an executable takes such a number; others are refused by the instruction that meets them."""
+    return type(value) is float or MIN_INT <= value <= MAX_INT
