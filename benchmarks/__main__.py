@@ -19,10 +19,10 @@ from threadpoolctl import threadpool_info
 
 import telegrad as tg
 
-from . import chain, chain_http, far_http, gradient_http, memory, mlp_http, nets, peers, recording, transfers
-from .timing import Comparison, Result
+from . import chain, chain_http, far_http, gradient_http, loops, memory, mlp_http, nets, peers, recording, transfers
+from .timing import Comparison, GeometricMean, Result
 
-MODULES = (chain, nets, memory, mlp_http, far_http, chain_http, gradient_http, transfers, recording)
+MODULES = (chain, nets, memory, mlp_http, far_http, chain_http, gradient_http, transfers, recording, loops)
 RESULTS = Path(__file__).parent / "results.json"
 
 
@@ -38,6 +38,9 @@ def measure(console: Console, wanted: str) -> list[Result]:
         raise SystemExit(f"nothing that is measured has {wanted!r} in its name; `make bench` measures all of it")
     with Progress(console=console, transient=True) as progress:
         for suite in suites:
+            if isinstance(suite, GeometricMean):
+                results.append(suite.computed(results))
+                continue
             task = progress.add_task(f"{suite.name}, against {suite.against}", total=1)
             results.append(suite.measure(partial(progress.advance, task)))
             progress.remove_task(task)

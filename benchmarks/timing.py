@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -127,3 +127,19 @@ class Counted(NamedTuple):
         counted = self.count()
         advance(1)
         return Comparison(self.name, self.against, self.limit, counted, self.expected, self.unit)
+
+
+class GeometricMean(NamedTuple):
+    """The geometric mean of the ratios of other comparisons, by their names, of those that were made."""
+
+    name: str
+    against: str
+    limit: float
+    of: tuple[str, ...]
+
+    def computed(self, results: Sequence[Result]) -> Result:
+        """The mean, from results that contain those comparisons."""
+        ratios = [r.ratio for r in results if isinstance(r, Comparison) and r.name in self.of]
+        if not ratios:
+            return Missing(self.name, self.against, self.limit, "nothing that it is the mean of was measured")
+        return Comparison(self.name, self.against, self.limit, statistics.geometric_mean(ratios), 1.0, "ratio")

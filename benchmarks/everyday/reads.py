@@ -1,0 +1,145 @@
+"""Loops that read values on the way, to print them or to decide what comes next."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from .loop import Run, Size, arrays, classifier, fresh, loop, train_step
+
+
+@loop(".item() before backward")
+def item_before_backward(library: Any, size: Size) -> Run:
+    net = classifier(library, size)
+    optimizer = library.optim.SGD(net.parameters(), lr=0.05)
+    yield list(net.parameters())
+    total = 0.0
+    for x, y in fresh(library, size):
+        optimizer.zero_grad()
+        loss = library.nn.functional.cross_entropy(net(x), y)
+        total += loss.item()
+        loss.backward()
+        optimizer.step()
+        yield total
+
+
+@loop("NaN check")
+def nan_check(library: Any, size: Size) -> Run:
+    net = classifier(library, size)
+    optimizer = library.optim.SGD(net.parameters(), lr=0.05)
+    yield list(net.parameters())
+    for x, y in fresh(library, size):
+        optimizer.zero_grad()
+        loss = library.nn.functional.cross_entropy(net(x), y)
+        if library.isnan(loss):
+            raise RuntimeError("the loss is NaN")
+        loss.backward()
+        optimizer.step()
+        yield loss
+
+
+@loop("metrics before and after step")
+def metrics(library: Any, size: Size) -> Run:
+    net = classifier(library, size)
+    optimizer = library.optim.SGD(net.parameters(), lr=0.05)
+    yield list(net.parameters())
+    for x, y in fresh(library, size):
+        scores = net(x)
+        loss = library.nn.functional.cross_entropy(scores, y)
+        optimizer.zero_grad()
+        loss.backward()
+        norm = math.sqrt(sum(float(p.grad.square().sum()) for p in net.parameters()))
+        optimizer.step()
+        accuracy = (scores.argmax(1) == y).float().mean().item()
+        yield loss.item() + norm + accuracy
+
+
+@loop("two metrics of a step")
+def two_metrics(library: Any, size: Size) -> Run:
+    net = classifier(library, size)
+    optimizer = library.optim.Adam(net.parameters(), lr=0.01)
+    yield list(net.parameters())
+    for x, y in fresh(library, size):
+        optimizer.zero_grad()
+        scores = net(x)
+        loss = library.nn.functional.cross_entropy(scores, y)
+        loss.backward()
+        optimizer.step()
+        with library.no_grad():
+            hits = (scores.argmax(1) == y).sum()
+        yield loss.item() + hits.item()
+
+
+@loop("early exit")
+def early_exit(library: Any, size: Size) -> Run:
+    """A fixed-point iteration until the change is small enough, which takes another number of steps each time."""
+    rng = np.random.default_rng(1)
+    matrix = rng.standard_normal((size.hidden, size.hidden)).astype(np.float32)
+    matrix = library.tensor(0.3 * matrix / np.float32(np.linalg.norm(matrix, 2)))
+    yield [matrix]
+    while True:
+        b = library.tensor(rng.standard_normal(size.hidden).astype(np.float32))
+        tolerance = 10 ** float(rng.uniform(-3, -1))
+        x, change = library.zeros(size.hidden), math.inf
+        while change > tolerance:
+            following = (matrix @ x + b).tanh()
+            change = (following - x).norm().item()
+            x = following
+        yield x.sum()
+
+
+@loop("early exit, six waits")
+def six_waits(library: Any, size: Size) -> Run:
+    """A step of training after six layers, each of which is asked whether it is sure enough."""
+    nn, F = library.nn, library.nn.functional
+    net = classifier(library, size)
+    heads = [classifier(library, size, seed) for seed in range(1, 7)]
+    optimizer = library.optim.SGD(net.parameters(), lr=0.05)
+    yield list(net.parameters())
+    for x, y in fresh(library, size):
+        scores = net(x)
+        for head in heads:
+            scores = scores + 0.1 * head(x)
+            if nn.functional.softmax(scores, 1).amax(1).mean().item() > 2:
+                break
+        optimizer.zero_grad()
+        loss = F.cross_entropy(scores, y)
+        loss.backward()
+        optimizer.step()
+        yield loss
+
+
+@loop("evaluation between steps")
+def evaluation(library: Any, size: Size) -> Run:
+    """Without gradients, on a dataset that stays, after every other step."""
+    net = classifier(library, size)
+    optimizer = library.optim.SGD(net.parameters(), lr=0.05)
+    x_test, y_test = map(library.tensor, arrays(size, 4 * size.batch))
+    accuracy = 0.0
+    yield list(net.parameters())
+    for turn, (x, y) in enumerate(fresh(library, size)):
+        net.train()
+        loss = train_step(library, net, optimizer, x, y)
+        if turn % 2 == 1:
+            net.eval()
+            with library.no_grad():
+                accuracy = (net(x_test).argmax(1) == y_test).float().mean().item()
+        yield loss.item() + accuracy
+
+
+@loop("best loss so far")
+def best_so_far(library: Any, size: Size) -> Run:
+    """The weights of the best loss are kept, by a branch on a value."""
+    net = classifier(library, size)
+    optimizer = library.optim.SGD(net.parameters(), lr=0.05)
+    best, kept = math.inf, [p.detach().clone() for p in net.parameters()]
+    yield kept
+    for x, y in fresh(library, size):
+        loss = train_step(library, net, optimizer, x, y).item()
+        if loss < best:
+            best = loss
+            for copy, parameter in zip(kept, net.parameters(), strict=True):
+                copy.copy_(parameter.detach())
+        yield best

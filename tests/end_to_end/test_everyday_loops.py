@@ -1,0 +1,182 @@
+"""Loops as people write them come to torch's numbers, and what repeats in them runs as one plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from benchmarks.everyday import LOOPS, SMALL, Loop
+
+import telegrad as tg
+
+from .conftest import SHARE
+
+TURNS = 20
+"""How many turns are taken before programs are counted, and then while they are."""
+PLANNED = 0.95
+RANDOM_RTOL = 0.05
+"""How far the mean of a loop's numbers may be from torch's where each library draws its own random numbers."""
+
+WAITS = {
+    "boolean mask": "the number of rows that a mask takes is a value, which the SDK waits for to know the shape",
+}
+"""Loops of which no share is asked, because they wait by nature."""
+
+FLOAT = "a Python float that changes is part of what a program is recognised by"
+INTEGER = "a row, a slice's bounds or a shift are part of what a program is recognised by"
+HISTORY = "it takes a tensor with a history from an earlier program"
+SIXTH = "a program is planned after four runs and a trial, for each shape, branch and number of freed tensors"
+NOT_YET = {
+    "slices, 10 offsets": INTEGER,
+    "slices, 80 offsets": INTEGER,
+    "slices, 1000 offsets": INTEGER,
+    "rows by a shuffled index": INTEGER,
+    "randperm and index": INTEGER,
+    "one row by its number": INTEGER,
+    "roll by a random shift": INTEGER,
+    "two sessions in turn": INTEGER,
+    "tg.compile on slices": INTEGER,
+    "KL weight": FLOAT,
+    "running mean, 1 / (i + 1)": FLOAT,
+    "EMA decay": FLOAT,
+    "noise level": FLOAT,
+    "learning rate by hand": FLOAT,
+    "REINFORCE weight": FLOAT,
+    "temperature": FLOAT,
+    "power that changes": FLOAT,
+    "MAML": FLOAT,
+    "tg.compile with a float": FLOAT,
+    ".item() before backward": HISTORY,
+    "NaN check": HISTORY,
+    "metrics before and after step": HISTORY,
+    "early exit, six waits": HISTORY,
+    "evaluation between steps": HISTORY,
+    "gradient scaler and clipping": HISTORY,
+    "LBFGS": HISTORY,
+    "truncated backpropagation": HISTORY,
+    "batches of random size": SIXTH,
+    "accumulation": SIXTH,
+    "frozen parts": SIXTH,
+    "best loss so far": SIXTH,
+    "LSTM written out": SIXTH,
+    "GRU written out": SIXTH,
+    "nn.LSTM": SIXTH,
+    "BatchNorm": "handles die when garbage is collected, so that programs differ in what they free",
+    "X.split": "it takes a view from an earlier program",
+    "lr schedule with warm-up": "a plan for a learning rate that is not 0 does not run with 0",
+    "two optimizers that share a forward pass": "a pass to some leaves only does more than compute with tensors",
+    "padded targets": "a plan takes ignore_index for a class that is out of range",
+}
+"""Loops that do not run planned yet, and what of them stands in the way."""
+
+pytestmark = pytest.mark.filterwarnings("ignore:step was compiled for 8 kinds of calls:UserWarning")
+
+
+class Outcome(NamedTuple):
+    """What a loop came to: the number of each turn, the tensors it changed, and its programs after the first turns."""
+
+    numbers: list[float]
+    tensors: list[np.ndarray]
+    planned: int = 0
+    sent: int = 0
+    reasons: frozenset[str] = frozenset()
+    """Why the last runs of some programs were not planned, as far as the session says."""
+
+
+class Programs:
+    """Counts the programs of the sessions that some tensors are in: all that were sent, and those that ran planned."""
+
+    def __init__(self, tensors: list[Any]) -> None:
+        self._recorders = {tensor._recorder for tensor in tensors}
+        self._sent_before, self._planned_before = self._sent(), self._planned()
+
+    def since(self) -> tuple[int, int, frozenset[str]]:
+        """How many programs ran planned or compiled since this was made, how many were sent, and why some were not."""
+        sent = self._sent() - self._sent_before
+        planned = sum(runs - self._planned_before.get(which, 0) for which, runs in self._planned().items())
+        return planned, sent, frozenset(report["reason"] for _, report in self._reports() if report["reason"])
+
+    def _sent(self) -> int:
+        return sum(recorder.requests for recorder in self._recorders)
+
+    def _planned(self) -> dict[tuple[str, str], int]:
+        return {
+            (session, report["digest"]): report["planned_runs"] + report["compiled_runs"]
+            for session, report in self._reports()
+        }
+
+    def _reports(self) -> list[tuple[str, dict[str, Any]]]:
+        return [(each.transport.session_id, report) for each in self._recorders for report in each.transport.compiled()]
+
+
+def number(value: Any) -> float:
+    """What a loop yields, read if it is a tensor."""
+    return value if isinstance(value, float) else float(value.item())
+
+
+def outcome(loop: Loop, library: Any, count: Callable[[list[Any]], Programs | None]) -> Outcome:
+    """Take the turns of a loop, each of which ends when its number is read."""
+    run = loop.start(library, SMALL)
+    tensors = next(run)
+    numbers = [number(next(run)) for _ in range(TURNS)]
+    programs = count(tensors)
+    numbers += [number(next(run)) for _ in range(TURNS)]
+    counted = () if programs is None else programs.since()
+    result = Outcome(numbers, [tensor.detach().numpy().copy() for tensor in tensors], *counted)
+    run.close()
+    return result
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Torch's threads wait for each other on a busy machine, for nothing where tensors are small."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module", params=LOOPS.values(), ids=LOOPS)
+def loop(request: pytest.FixtureRequest) -> Loop:
+    """Each loop."""
+    found: Loop = request.param
+    return found
+
+
+@pytest.fixture(scope="module")
+def ours(loop: Loop, server: str) -> Outcome:
+    """What the loop comes to on a server."""
+    with tg.connect(server, seed=0):
+        return outcome(loop, tg, Programs)
+
+
+def test_its_numbers_are_torchs(loop: Loop, ours: Outcome) -> None:
+    torch.manual_seed(0)
+    theirs = outcome(loop, torch, lambda tensors: None)
+    if loop.random:
+        np.testing.assert_allclose(np.mean(ours.numbers), np.mean(theirs.numbers), rtol=RANDOM_RTOL)
+        return
+    np.testing.assert_allclose(ours.numbers, theirs.numbers, rtol=loop.rtol, atol=1e-6)
+    for i, (mine, other) in enumerate(zip(ours.tensors, theirs.tensors, strict=True)):
+        np.testing.assert_allclose(mine, other, rtol=loop.rtol, atol=1e-5, err_msg=f"tensor {i}")
+
+
+def test_what_repeats_runs_planned(
+    loop: Loop, ours: Outcome, request: pytest.FixtureRequest, record_property: Callable[[str, object], None]
+) -> None:
+    record_property(SHARE, (loop.name, ours.planned, ours.sent))
+    assert ours.sent >= TURNS
+    if loop.name in NOT_YET:
+        request.applymarker(pytest.mark.xfail(reason=NOT_YET[loop.name], strict=True))
+    if loop.name not in WAITS:
+        share = ours.planned / ours.sent
+        assert share >= PLANNED, f"{ours.planned} of {ours.sent} programs; {'; '.join(sorted(ours.reasons))}"
+
+
+def test_there_are_enough_loops_and_all_exceptions_are_loops() -> None:
+    assert len(LOOPS) >= 45
+    assert {*NOT_YET, *WAITS} <= set(LOOPS)
+    assert not set(NOT_YET) & set(WAITS)
