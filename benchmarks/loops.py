@@ -21,7 +21,7 @@ from .everyday import LARGE, LOOPS, Loop
 from .timing import Call, GeometricMean, Side, Timed
 
 AGAINST = "torch eager in-process"
-WARM_UP, READ_EVERY = 10, 10
+WARM_UP, READ_EVERY, REPEATS = 10, 10, 15
 WORST, WORST_WITH_SIX_WAITS = 2.0, 4.0
 Session = Callable[[], AbstractContextManager[Any]]
 
@@ -78,7 +78,14 @@ def sides(loop: Loop, opened: Session) -> Iterator[tuple[Side, Side]]:
 def suites(where: str, opened: Session, mean: float) -> list[Timed | GeometricMean]:
     """A row for each loop, and at last their mean."""
     rows = [
-        Timed(f"loops {where}: {row.name}", AGAINST, row.limit, partial(sides, LOOPS[row.name], opened), row.block)
+        Timed(
+            f"loops {where}: {row.name}",
+            AGAINST,
+            row.limit,
+            partial(sides, LOOPS[row.name], opened),
+            row.block,
+            REPEATS,
+        )
         for row in ROWS
     ]
     return [*rows, GeometricMean(f"loops {where}: geometric mean", AGAINST, mean, tuple(row.name for row in rows))]
