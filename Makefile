@@ -11,6 +11,7 @@ PROJECTS := engine/pyproject.toml client/pyproject.toml service/pyproject.toml
 BACKENDS := tests/engine/test_ops.py tests/engine/test_backends.py
 COMPILED := tests/engine/compiled tests/client/test_compiled_replay.py
 TOOLCHAINS := golang-go golang-gopkg-validator.v2-dev default-jdk-headless libjakarta-annotation-api-java curl
+PACKAGES := 'import sysconfig; print(sysconfig.get_path("purelib"))'
 INSTALL := $(BIN)/python -m pip install --quiet --no-input --disable-pip-version-check \
 	--constraint constraints.txt --build-constraint constraints.txt
 
@@ -134,10 +135,11 @@ toolchains:
 		DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends $(TOOLCHAINS) > /dev/null; \
 	fi
 
-# Servers to measure against, apart, because they bring other versions of what ours is made of. Where they cannot be
-# had, the rows that need them say so.
+# Servers to measure against, apart, because they bring other versions of what ours is made of. Monarch needs PyTorch,
+# which is large: a .pth file lends it that of $(VENV). If they cannot be installed, the rows that need them say so.
 $(VENV)/.stamp-peers: $(VENV)/.stamp-venv benchmarks/peers/requirements.txt
 	@echo "Installing what 'make bench' measures against"
 	@if $(PYTHON) -m venv $(VENV)/peers && $(VENV)/peers/bin/python -m pip install --quiet --no-input \
-		--disable-pip-version-check --requirement benchmarks/peers/requirements.txt; then touch $@; \
+		--disable-pip-version-check --requirement benchmarks/peers/requirements.txt && \
+		$(BIN)/python -c $(PACKAGES) > "$$($(VENV)/peers/bin/python -c $(PACKAGES))/torch.pth"; then touch $@; \
 	else echo "It could not be installed; what is measured against it is left out"; fi

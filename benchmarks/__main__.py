@@ -19,10 +19,41 @@ from threadpoolctl import threadpool_info
 
 import telegrad as tg
 
-from . import chain, chain_http, far_http, gradient_http, loops, memory, mlp_http, nets, peers, recording, transfers
+from . import (
+    chain,
+    chain_http,
+    far_http,
+    first_sight,
+    float_operands,
+    gradient_http,
+    loops,
+    memory,
+    mlp_http,
+    nets,
+    peers,
+    recording,
+    sessions_http,
+    transfers,
+    wait_http,
+)
 from .timing import Comparison, GeometricMean, Result
 
-MODULES = (chain, nets, memory, mlp_http, far_http, chain_http, gradient_http, transfers, recording, loops)
+MODULES = (
+    chain,
+    nets,
+    memory,
+    mlp_http,
+    far_http,
+    chain_http,
+    gradient_http,
+    transfers,
+    recording,
+    wait_http,
+    float_operands,
+    first_sight,
+    sessions_http,
+    loops,
+)
 RESULTS = Path(__file__).parent / "results.json"
 
 

@@ -1,4 +1,5 @@
-"""A training step of a 784-128-10 network from the SDK over loopback, against torch in this process and over its RPC.
+"""A training step of a 784-128-10 network from the SDK over loopback, against torch in this process, over its RPC and
+over Monarch's tensor engine.
 
 A fresh batch is sent each time, or the dataset is uploaded once and each step names its rows. The loss is read after
 every tenth step, as a loop that prints now and then does, or after every one, which waits for the server each time.
@@ -23,11 +24,12 @@ import torch
 import telegrad as tg
 
 from .compiling import COMPILED, PLANNED, need_compiled, session, settle
-from .peers import peer
+from .peers import OWN, peer
 from .timing import Call, Side, Timed
 
 BATCH, BATCHES = 64, 10
 IN_PROCESS, RPC = "torch eager in-process", "torch RPC and distributed autograd"
+MONARCH = "Monarch's tensor engine"
 Step = Callable[[Any, Any], Any]
 Pairs = Iterator[tuple[Any, Any]]
 
@@ -107,9 +109,9 @@ def in_process(
 
 
 @contextmanager
-def over_rpc() -> Iterator[tuple[Side, Side]]:
-    """A step on our server, and on a server of torch's."""
-    with session() as opened, peer("mlp_torch_rpc.py", python=Path(sys.executable)) as theirs:
+def beside(script: str, *arguments: str, python: Path = OWN) -> Iterator[tuple[Side, Side]]:
+    """A step on our server, and on a peer's."""
+    with session() as opened, peer(script, *arguments, python=python) as theirs:
         _, step = network(tg)
         turn = loop(step, fresh(tg), 10)
         settle(opened, turn, PLANNED)
@@ -170,7 +172,22 @@ SUITES = [
     suite("fresh batch, compiled", 0.9, 10, compile=True),
     suite("dataset uploaded once", 0.9, 10, resident=True),
     suite("dataset uploaded once, compiled", 0.6, 10, resident=True, compile=True),
-    Timed(f"{WHAT}, fresh batch, loss read every 10 steps", RPC, 0.3, over_rpc),
+    Timed(
+        f"{WHAT}, fresh batch, loss read every 10 steps",
+        RPC,
+        0.3,
+        partial(beside, "mlp_torch_rpc.py", python=Path(sys.executable)),
+    ),
+    *(
+        Timed(
+            f"{WHAT}, fresh batch, loss read every 10 steps",
+            f"{MONARCH}, {how}",
+            limit,
+            partial(beside, "mlp_monarch.py", how),
+            repeats=20,
+        )
+        for how, limit in (("eager", 0.05), ("compile", 0.1))
+    ),
     Timed(f"{WHAT}, by hand: a socket and NumPy, four under way", IN_PROCESS, None, partial(bare, 4)),
     Timed(f"{WHAT}, by hand, each waited for", IN_PROCESS, None, partial(bare, 1)),
     Timed("MLP 784-128-10 step compiled by JAX in this process, loss read every 10 steps", IN_PROCESS, None, by_jax),

@@ -46,13 +46,21 @@ class Peer:
 
     def seconds(self, count: int) -> float:
         """How long so many calls took there."""
+        self.begin(count)
+        return self.taken()
+
+    def begin(self, count: int) -> None:
+        """Have it make so many calls."""
         assert self._process.stdin is not None
         _signal(self._process, signal.SIGCONT)
         self._process.stdin.write(f"{count}\n")
         self._process.stdin.flush()
-        taken = float(self.expect())
+
+    def taken(self) -> float:
+        """How long the calls took that it began; waits for them."""
+        seconds = float(self.expect())
         self.stand_still()
-        return taken
+        return seconds
 
     def stand_still(self) -> None:
         """Have it take no part of the machine until it is asked again."""
@@ -101,9 +109,11 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 def versions() -> dict[str, str]:
     """What the peers' environment has, by name."""
-    ask = "from importlib.metadata import version as v; print(*[v(n) for n in ('umbridge', 'tesseract-core')])"
+    ask = "from importlib.metadata import distributions as d; print(*[f'{p.name}={p.version}' for p in d()], sep='\\n')"
     try:
         found = subprocess.run([str(OWN), "-c", ask], capture_output=True, text=True, check=True).stdout.split()
     except (OSError, subprocess.CalledProcessError):
         return {}
-    return dict(zip(("UM-Bridge", "Tesseract"), found, strict=True))
+    installed = dict(line.split("=", 1) for line in found)
+    names = {"UM-Bridge": "umbridge", "Tesseract": "tesseract-core", "Monarch": "torchmonarch"}
+    return {shown: installed[name] for shown, name in names.items() if name in installed}
