@@ -263,6 +263,13 @@ class IntOrIntsKind(IntsKind):
         return value if isinstance(value, int) else list(value)
 
 
+class ShiftsKind(IntOrIntsKind):
+    """One whole number or several that move elements and change no shape: roll's shifts."""
+
+    def lift(self, encoded: Any, take: Take) -> Any:
+        return [take(n) for n in encoded] if isinstance(encoded, list) else take(encoded)
+
+
 class SizesKind(IntOrIntsKind):
     """One whole number or several, some of which may be None: the input's own, in adaptive pooling."""
 
@@ -472,6 +479,7 @@ Number = Annotated[float, NumberKind()]
 Bool = Annotated[bool, BoolKind()]
 Ints = Annotated[tuple[int, ...], IntsKind()]
 IntOrInts = Annotated[Any, IntOrIntsKind()]
+Shifts = Annotated[Any, ShiftsKind()]
 Sizes = Annotated[Any, SizesKind()]
 IntsOrStr = Annotated[Any, IntsOrStrKind()]
 DTypeArg = Annotated[dtypes.DType, DTypeKind()]

@@ -101,7 +101,7 @@ class Settings(Address):
         default=256 * MIB, ge=0, description="bytes of memory that remembered programs take together"
     )
     plan_after: int = Field(
-        default=4,
+        default=2,
         ge=0,
         description="how often a program runs before it is planned as a list of NumPy calls; 0 is never",
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import functools
 import warnings
-import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
@@ -28,12 +27,6 @@ STEP = "step"
 """The state that counts steps: a float32 tensor without dimensions, kept in the session as the rest."""
 
 
-SCHEDULED = (float, tuple)
-"""The kinds of settings that a schedule may change without changing the program: numbers, and pairs of them."""
-_schedules: weakref.WeakKeyDictionary[Any, dict[str, tuple[Mapping[str, Any], frozenset[str]]]]
-_schedules = weakref.WeakKeyDictionary()
-"""Of each optimizer's groups the settings of the last step, and which have ever changed. Not the optimizer's own, for
-tg.compile looks at what a function changes."""
 SCALARS = tuple([STEP if label == "t" else label for label in algorithms.SCALARS])
 """The states that are one number, as state dicts name them."""
 
@@ -181,23 +174,23 @@ class Optimizer:
                 loss = closure()
         before, state.grad_enabled = state.grad_enabled, False
         try:  # not by no_grad(): a Ctrl-C on the way into its __exit__ would leave the mode on
-            for index, group in enumerate(self.param_groups):
-                self._step(index, group)
+            for group in self.param_groups:
+                self._step(group)
         finally:
             state.grad_enabled = before
         return loss
 
-    def _step(self, index: int, group: dict[str, Any]) -> None:
+    def _step(self, group: dict[str, Any]) -> None:
         params: list[Tensor] = [p for p in group["params"] if p._has_grad]
-        for part, portion in enumerate(self._portions(params)):
+        for portion in self._portions(params):
             if portion:
-                self._emit_step(f"{index}.{part}", group, portion)
+                self._emit_step(group, portion)
 
     def _portions(self, params: list[Tensor]) -> list[list[Tensor]]:
         """The parameters of a group, by those that one algorithm moves."""
         return [params]
 
-    def _emit_step(self, place: str, group: dict[str, Any], params: list[Tensor]) -> None:
+    def _emit_step(self, group: dict[str, Any], params: list[Tensor]) -> None:
         """Move parameters by one instruction."""
         name, given = self._algorithm_of(group, params)
         algorithm = algorithms.get(name)
@@ -210,10 +203,13 @@ class Optimizer:
         ids = tuple([tuple([t._id for t in own]) for own in states])
         recorder = recorder_of(params)
         inputs: list[Any] = [tuple([p._id for p in params]), ids]
-        numbers, scheduled = self._take_scheduled(place, settings, tensors, recorder)
-        if numbers is not None:
+        attrs = {"algorithm": name, "settings": settings}
+        if tensors:
+            for label in tensors:
+                settings.pop(label)
+            numbers = _as_numbers(list(tensors.values()), recorder)
             inputs.append(numbers._id)
-        attrs = {"algorithm": name, "settings": settings, **scheduled}
+            attrs["scheduled"] = list(tensors)
         changed = list(chain(params, *states))
         with recorder.lock:
             recorder.effect = Stepped(changed)
@@ -224,28 +220,6 @@ class Optimizer:
     def _algorithm_of(self, group: dict[str, Any], params: list[Tensor]) -> tuple[str, dict[str, Any]]:
         """The algorithm and settings for some parameters of a group."""
         return self.algorithm(group)
-
-    def _take_scheduled(
-        self, place: str, settings: dict[str, Any], tensors: Mapping[str, Any], recorder: Any
-    ) -> tuple[Tensor | None, dict[str, Any]]:
-        """The settings that a schedule changes, taken out of ``settings``, and those that are tensors.
-
-        They are an input of the instruction, and their names an attribute: so the program stays the same.
-        """
-        names = sorted(tensors)
-        # What tg.compile looks at has a way of its own for numbers that change.
-        if recorder.transport.remote and not recorder.captured:
-            known = _schedules.setdefault(self, {})
-            before, changed = known.get(place, (settings, frozenset()))
-            changed |= {n for n, v in settings.items() if type(v) in SCHEDULED and v != before.get(n, v)}
-            known[place] = {**settings}, changed
-            names = sorted(changed & settings.keys() | tensors.keys())
-        for name in tensors:
-            settings.pop(name)
-        if not names:
-            return None, {}
-        values = [tensors[name] if name in tensors else settings.pop(name) for name in names]
-        return _as_numbers(values, recorder), {"scheduled": names}
 
     def _state(self, param: Tensor, label: str, group: Mapping[str, Any]) -> Tensor:
         """A state tensor of the algorithm, made before the first step."""

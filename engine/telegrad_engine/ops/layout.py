@@ -6,7 +6,7 @@ from typing import Any
 
 from ..cases import T, case
 from ..errors import IndexOutOfRange, InvalidOperation, ShapeMismatch
-from ..params import Array, Arrays, Int, IntOrInts, Ints, ManyArrays, OptionalStr
+from ..params import Array, Arrays, Int, IntOrInts, Ints, ManyArrays, OptionalStr, Shifts
 from ..registry import composite, op
 from ..specs import Spec, broadcast_shapes, infer_reshape, wrap_dim
 
@@ -199,7 +199,7 @@ def _roll_rule(input: Any, shifts: Any, dims: Any = ()) -> Spec:
     ],
     scratch=0.0,
 )
-def roll(xp: Any, input: Array, shifts: IntOrInts, dims: IntOrInts = ()) -> Any:
+def roll(xp: Any, input: Array, shifts: Shifts, dims: IntOrInts = ()) -> Any:
     """Moved by ``shifts`` along ``dims``, what leaves coming in at the other end; flattened if without ``dims``."""
     axes = _several(dims)
     return xp.roll(input, _several(shifts), axes) if axes else xp.roll(input, _several(shifts)[0])

@@ -28,6 +28,8 @@ class Input(NamedTuple):
     contiguous: bool = True
     grad: int | None = None
     """Which of the tensors is this one's gradient."""
+    view: bool = False
+    """Whether it shows a part of another tensor's memory, and so may only be read."""
 
 
 class Kinds(NamedTuple):
@@ -152,7 +154,7 @@ def _is(tensor: Any, kind: Input, ground: Ground) -> bool:
     if (
         type(tensor) is not ground.Tensor
         or tensor._node is not None
-        or tensor._base is not None
+        or (tensor._base is not None) is not kind.view
         or tensor._hooks is not None
     ):
         return False
@@ -164,6 +166,7 @@ def _is(tensor: Any, kind: Input, ground: Ground) -> bool:
         and tensor._requires_grad is kind.requires_grad
         and flags.c_contiguous == kind.contiguous
         and (flags.c_contiguous or flags.f_contiguous)
+        and not (kind.view and tensor._seen != tensor._cell[0])
         and not is_marked(tensor)
         and tensor._sealed is None
     )
@@ -207,7 +210,8 @@ def _kind(tensor: Any, name: str, grad: int | None, ground: Ground) -> Input:
         raise Untraceable(f"{name} is of a class of its own")
     if tensor._node is not None:
         raise Untraceable(f"{name} has a history, from an earlier program")
-    if tensor._base is not None:
+    view = tensor._base is not None
+    if view and (tensor._seen != tensor._cell[0] or tensor._requires_grad or ground.device != "cpu"):
         raise Untraceable(f"{name} is a view")
     if tensor._hooks is not None:
         raise Untraceable(f"{name} has hooks")
@@ -216,4 +220,4 @@ def _kind(tensor: Any, name: str, grad: int | None, ground: Ground) -> Input:
     data, flags = tensor._data, ground.flags(tensor)
     if not flags.c_contiguous and not flags.f_contiguous:
         raise Untraceable(f"{name} has gaps in memory")
-    return Input(data.shape, data.dtype, tensor._requires_grad, flags.c_contiguous, grad)
+    return Input(data.shape, data.dtype, tensor._requires_grad, flags.c_contiguous, grad, view)

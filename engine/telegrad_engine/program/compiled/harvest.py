@@ -64,6 +64,7 @@ class Harvest:
             self._check(tensor)
             self._number(tensor._base)
             self._number(tensor._grad)
+        self._check_views()
         graph = self._graph()
         made = [self._made(tensor) for tensor in self._held[len(trace.taken) :]]
         changed = [self._changed(number, grad) for number, grad in enumerate(grads)]
@@ -95,6 +96,14 @@ class Harvest:
             raise Untraceable("a tensor that it leaves has hooks")
         if tensor._undo:
             raise Untraceable("it changes the geometry of a tensor in place")
+
+    def _check_views(self) -> None:
+        """Raise Untraceable where a view that the program takes is more than read."""
+        for tensor, kind in zip(self._trace.taken, self._trace.kinds, strict=True):
+            same = tensor._cell[0] == 0 and tensor._base is None and tensor._node is None
+            shown = any(held is not tensor and held._cell is tensor._cell for held in self._held)
+            if kind.view and (shown or not same or tensor._requires_grad or tensor._grad is not None):
+                raise Untraceable("a view that it takes is changed, or shown by another")
 
     # Arrays and versions -------------------------------------------------------------------
 

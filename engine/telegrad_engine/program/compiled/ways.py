@@ -31,7 +31,7 @@ class Way(NamedTuple):
     """Whether an executable is for one value of each operand."""
 
 
-PLANNED = Way("planned", plan_program, after=4, longest_s=1e-3, everywhere=False, apart=False, by_value=False)
+PLANNED = Way("planned", plan_program, after=2, longest_s=1e-3, everywhere=False, apart=False, by_value=False)
 """As a list of NumPy calls, with the very numbers of the eager run."""
 COMPILED = Way(
     "compiled", compile_program, after=20, longest_s=float("inf"), everywhere=True, apart=True, by_value=True
