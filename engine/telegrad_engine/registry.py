@@ -285,21 +285,24 @@ def choose(
     A tensor is a number only where no op takes it as a tensor: ``max(x, tensor(0))`` compares, and has no dimension 0.
     """
     failure: InvalidArgument | None = None
-    for exact, op in itertools.product((True, False), candidates):
-        try:
-            inputs, attrs = op.bind(args, kwargs, exact)
-        except InvalidArgument as error:
-            failure = failure or error
-            continue
-        return op, inputs, attrs
-    if len(candidates) > 1:
-        expected = "".join(f"\n * {op.signature.removeprefix(op.name)}" for op in candidates)
-        raise InvalidArgument(
-            f"{name}() received an invalid combination of arguments - got ({given(args, kwargs)}), "
-            f"but expected one of:{expected}"
-        )
-    assert failure is not None
-    raise failure
+    try:
+        for exact, op in itertools.product((True, False), candidates):
+            try:
+                inputs, attrs = op.bind(args, kwargs, exact)
+            except InvalidArgument as error:
+                failure = failure or error
+                continue
+            return op, inputs, attrs
+        if len(candidates) > 1:
+            expected = "".join(f"\n * {op.signature.removeprefix(op.name)}" for op in candidates)
+            raise InvalidArgument(
+                f"{name}() received an invalid combination of arguments - got ({given(args, kwargs)}), "
+                f"but expected one of:{expected}"
+            )
+        assert failure is not None
+        raise failure
+    finally:
+        failure = None  # its traceback holds this frame, and so the arguments: a cycle that only the collector frees
 
 
 def unknown_op(name: str, known: Mapping[str, Any]) -> UnknownOp:
