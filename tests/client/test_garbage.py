@@ -1,0 +1,94 @@
+"""A training step leaves nothing to the garbage collector, in the client and in the server.
+
+A cycle keeps its tensors until a collection: in the client their ids are freed late, so the next message is another
+one; in the server their memory stays taken.
+"""
+
+from __future__ import annotations
+
+import gc
+import types
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import telegrad as tg
+
+from ..in_process import serving
+from .nn_table import MODULES
+from .test_nn_modules import each, leaves
+
+PLAN_AFTER, WARM_UP, STEPS = 2, 5, 2
+"""The fifth step runs as planned: making a plan does leave garbage, once."""
+
+
+@pytest.fixture(scope="module")
+def serving_here() -> Iterator[str]:
+    """Client and server share this process, so one collection finds the garbage of both."""
+    with serving(plan_after=PLAN_AFTER) as url:
+        yield url
+
+
+@pytest.fixture(params=["local", "http"])
+def address(request: pytest.FixtureRequest, serving_here: str) -> str:
+    """First the engine alone, which plans nothing, then a server."""
+    return "local://" if request.param == "local" else serving_here
+
+
+def is_ours(value: Any) -> bool:
+    """Whether it is a frame, a function or an object of this library."""
+    if isinstance(value, types.FrameType):
+        return str(value.f_globals["__name__"]).startswith("telegrad")
+    return (getattr(value, "__module__", None) or type(value).__module__ or "").startswith("telegrad")
+
+
+def garbage(run: Callable[[], None]) -> list[Any]:
+    """What a run leaves of this library that only the garbage collector frees."""
+    gc.freeze()  # what is there already, garbage or not, is left alone
+    gc.disable()
+    try:
+        run()
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        return [value for value in gc.garbage if is_ours(value)]
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+        gc.unfreeze()
+
+
+@pytest.mark.parametrize("row", MODULES)
+def test_a_training_step_leaves_no_garbage(row: str, session: tg.Session) -> None:
+    expression, makers = MODULES[row]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        module = expression(tg).double()
+    rng = np.random.default_rng(0)
+    arrays = [make(rng) for make in makers]
+    parameters = list(module.parameters())
+    optimizer = tg.optim.SGD(parameters, 1e-3) if parameters else None
+
+    def step() -> None:
+        inputs = [each(tg, array) for array in arrays]
+        total: Any = tg.zeros(1, dtype=tg.float64)
+        for output in leaves(module(*inputs)):
+            if output.requires_grad:
+                total = total + (output * output.detach().cos()).sum()
+        if total.requires_grad:
+            total.backward()
+        if optimizer is not None:
+            optimizer.step()
+            optimizer.zero_grad()
+        total.item()
+
+    repeat(step, WARM_UP)
+    assert garbage(lambda: repeat(step, STEPS)) == []
+
+
+def repeat(step: Callable[[], None], times: int) -> None:
+    for _ in range(times):
+        step()
