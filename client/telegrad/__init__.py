@@ -175,15 +175,14 @@ def __getattr__(name: str) -> Any:
 
 def _function(name: str) -> Any:
     """The op of this name, also under a name that torch has for it without ``nn.functional`` in front."""
-    missing = missing_attribute("telegrad", "", name)
     if explain("", name):
-        raise missing
+        raise missing_attribute("telegrad", "", name)  # a local error and this frame would hold each other
     try:
         return getattr(functions, name)
     except UnknownOp as error:
         if name.endswith(("_", "_with_indices")) and hasattr(nn.functional, name):
             return getattr(nn.functional, name)
-        raise AttributeError(f"{missing}: {error}") from None
+        raise AttributeError(f"{missing_attribute('telegrad', '', name)}: {error}") from None
 
 
 def __dir__() -> list[str]:

@@ -166,7 +166,7 @@ class Stream:
                 raise problem_to_error(self._url, refused.status, refused.body) from None
             except OSError as again:
                 self._drop()
-                error = again
+                error = again.with_traceback(None)  # which would hold this frame
             except BaseException:
                 self._drop()
                 raise

@@ -274,7 +274,10 @@ class HTTPTransport:
             return decode_answer(body, labels)
         problem = problem_to_error(self.url, status, body)
         if not isinstance(problem, errors.UnknownProgram) or packed.whole is None:
-            raise problem
+            try:
+                raise problem
+            finally:
+                del problem  # its traceback holds this frame, and the user's frames behind it
         # Those behind it have not run: the server does not know that we know what became of it.
         behind = list(self._unanswered)
         self._unanswered.clear()

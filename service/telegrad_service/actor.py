@@ -171,6 +171,7 @@ class Actor:
             assert self._loop is not None
             with suppress(RuntimeError):  # the loop ended while this was running
                 self._loop.call_soon_threadsafe(_done, call.future, result, error)
+            result = error = None  # the error's traceback holds this frame, and so the call's arguments
             if following is None:
                 return
             if self._workers.wanted:

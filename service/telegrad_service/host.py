@@ -283,7 +283,10 @@ class InProcessHost(SessionHost):
         if self._refusal(options.peer) is not None:
             await self.expire()
         if (refusal := self._refusal(options.peer)) is not None:
-            raise refusal
+            try:
+                raise refusal
+            finally:
+                del refusal  # its traceback holds this frame
         settings = self._settings
         session = Session(
             device=options.device,

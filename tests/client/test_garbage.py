@@ -1,4 +1,4 @@
-"""A training step leaves nothing to the garbage collector, in the client and in the server.
+"""Neither a training step nor an error leaves anything to the garbage collector, in the client or in the server.
 
 A cycle keeps its tensors until a collection: in the client their ids are freed late, so the next message is another
 one; in the server their memory stays taken.
@@ -10,6 +10,7 @@ import gc
 import types
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -92,3 +93,46 @@ def test_a_training_step_leaves_no_garbage(row: str, session: tg.Session) -> Non
 def repeat(step: Callable[[], None], times: int) -> None:
     for _ in range(times):
         step()
+
+
+def _fails_on_the_server(x: tg.Tensor) -> None:
+    tg.linalg.inv(x * 0.0).sum().item()
+
+
+def _uses_what_failed(x: tg.Tensor) -> None:
+    lost = tg.linalg.inv(x * 0.0)
+    with suppress(RuntimeError):
+        lost.sum().item()
+    lost.sum()
+
+
+def _goes_back_twice(x: tg.Tensor) -> None:
+    y = (x * x).sum()
+    y.backward()
+    y.backward()
+
+
+ERRORS: dict[str, Callable[[tg.Tensor], Any]] = {
+    "no overload": lambda x: tg.max(x, "a", "b"),  # type: ignore[call-overload]
+    "an argument": lambda x: tg.exp("a"),  # type: ignore[arg-type]
+    "shapes": lambda x: x @ tg.ones(4, 2),
+    "a name": lambda x: tg.no_such_op,
+    "too large": lambda x: tg.zeros(10**7, 10**7),
+    "an index": lambda x: x[tg.tensor([5])].sum().item(),
+    "on the server": _fails_on_the_server,
+    "of what failed": _uses_what_failed,
+    "backward twice": _goes_back_twice,
+}
+
+
+@pytest.mark.parametrize("kind", ERRORS)
+def test_an_error_leaves_no_garbage(kind: str, session: tg.Session) -> None:
+    x = tg.ones(3, 3, requires_grad=True)
+
+    def attempt() -> None:
+        with pytest.raises((RuntimeError, TypeError, IndexError, AttributeError)):
+            ERRORS[kind](x)
+        session.flush()
+
+    repeat(attempt, WARM_UP)
+    assert garbage(attempt) == []
