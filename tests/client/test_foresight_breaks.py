@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import signal
 import threading
 from contextlib import suppress
 from typing import Any
@@ -17,6 +16,7 @@ from telegrad_engine.errors import UnknownTensor
 from telegrad_service.launch import running_server
 
 from .foreseeing import LEARNED, Loop, held, is_foreseen
+from .interrupting import Interrupter
 
 
 def pick(index: int) -> Any:
@@ -125,30 +125,27 @@ def test_an_error_on_the_users_own_line(remote: tg.Session) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # one that hits a finalizer is lost
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_an_interrupt_at_any_moment(remote: tg.Session) -> None:
     ours = Loop(tg)
     for _ in range(LEARNED):
         ours.step().item()
     w, v = np.array(ours.w.tolist()), np.array(ours.v.tolist())
-    moments, interrupted = random.Random(0), 0
-    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
-    try:
-        for number in range(80):
-            try:
-                signal.setitimer(signal.ITIMER_REAL, moments.uniform(2e-5, 4e-4))
-                for _ in range(20):
-                    (ours.data(3, 3) @ ours.w + ours.v).tanh().mul(2.0).square()
-                signal.setitimer(signal.ITIMER_REAL, 0)
-            except KeyboardInterrupt:
-                interrupted += 1
-            with suppress(UnknownTensor):  # what was about to be made is freed, though it never was
-                remote.flush()
-            x = np.full((3, 3), 0.1 * number, np.float32)
-            y = (tg.tensor(x) @ ours.w + ours.v).tanh() * 2.0
-            np.testing.assert_allclose(y.tolist(), np.tanh(x @ w + v) * 2.0, rtol=1e-4)
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+
+    def record() -> None:
+        for _ in range(3):
+            (ours.data(3, 3) @ ours.w + ours.v).tanh().mul(2.0).square()
+
+    interrupter, moments, interrupted = Interrupter(), random.Random(0), 0
+    assert not interrupter.call(record)
+    lines = interrupter.count
+    for number in range(80):
+        interrupted += interrupter.call(record, at=moments.randint(1, lines))
+        with suppress(UnknownTensor):  # what was about to be made is freed, though it never was
+            remote.flush()
+        x = np.full((3, 3), 0.1 * number, np.float32)
+        y = (tg.tensor(x) @ ours.w + ours.v).tanh() * 2.0
+        np.testing.assert_allclose(y.tolist(), np.tanh(x @ w + v) * 2.0, rtol=1e-4)
     assert interrupted > 20
 
 

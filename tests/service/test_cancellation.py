@@ -15,7 +15,7 @@ import pytest
 
 from .conftest import STOP_S, SessionClient, problem, running
 from .streams import Raw, Talk, container, fetch, is_problem, written
-from .test_health import slow_program
+from .test_health import slow_program, wait_until_taken
 
 LONG_S = 300.0
 PATIENCE_S = 30.0
@@ -61,7 +61,7 @@ def test_deleting_a_session_stops_what_it_runs(one_thread: httpx.Client, endless
     session, other = SessionClient(one_thread), SessionClient(one_thread)
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(session.run, *endless)
-        time.sleep(0.5)
+        wait_until_taken(one_thread)
         assert session.request("DELETE").status_code == 204
         problem(answer.result(), 409, "cancelled")
     other.assert_usable()
@@ -122,7 +122,7 @@ def test_a_stop_drains_once_though_a_program_is_stuck() -> None:
     # One call into NumPy, which nothing interrupts: the process ends beneath it.
     drain_s = 6
     with (
-        running("--drain-s", str(drain_s), "--blas-threads", "1") as (url, process),
+        running("--drain-s", str(drain_s), "--threads", "1", "--blas-threads", "1") as (url, process),
         httpx.Client(base_url=url, timeout=PATIENCE_S) as client,
     ):
         session = SessionClient(client)
@@ -132,7 +132,7 @@ def test_a_stop_drains_once_though_a_program_is_stuck() -> None:
         ]
         with ThreadPoolExecutor(1) as pool:
             answer = pool.submit(session.run, *program)
-            time.sleep(0.5)
+            wait_until_taken(client)
             process.send_signal(signal.SIGTERM)
             problem(answer.result(), 503, "server-busy")
             drained = time.monotonic()
