@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from telegrad_engine import graph
 from telegrad_engine.custom import Applicable, FunctionProgram
 from telegrad_engine.graph import Node, next_sequence, walk
+from telegrad_engine.lru import LRU
 from telegrad_engine.meta import Meta
 from telegrad_engine.modes import state
 
@@ -29,9 +30,9 @@ VARY = frozenset({"next", "sequence", "slots", "versions"})
 """What of a node is another's each time."""
 PLAIN = (None, None, None, None)
 """Without autocast, hooks on what is saved, anomaly mode, and anybody who watches nodes."""
-MOST = 64
-"""How many patterns of one function are kept; then it begins anew."""
-_known: weakref.WeakKeyDictionary[Applicable, dict[Key, Pattern | None]] = weakref.WeakKeyDictionary()
+PATTERNS = 64
+"""How many patterns of one function are kept: those used last."""
+_known: weakref.WeakKeyDictionary[Applicable, LRU[Key, Pattern | None]] = weakref.WeakKeyDictionary()
 
 
 class Drawn(NamedTuple):
@@ -104,7 +105,7 @@ def outlook(
     own = repr(function.signature.encode_attrs(parameters)) if parameters else ""
     kinds = [(tensor._data.shape, tensor._data.dtype, tensor._requires_grad) for tensor in tensors]
     key = (*kinds, own, state.grad_enabled, state.inference, state.default_dtype)
-    known = _known.setdefault(function, {})
+    known = _known.setdefault(function, LRU(PATTERNS))
     pattern = known.get(key)
     if pattern is not None and None not in now:
         return Later(pattern, now)  # type: ignore[arg-type]
@@ -114,8 +115,6 @@ def outlook(
     start = next_sequence()
     results: Sequence[Any] = look(given)
     if key not in known:
-        if len(known) >= MOST:
-            known.clear()
         known[key] = _pattern(given, results, start)
     return results
 

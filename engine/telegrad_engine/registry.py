@@ -20,10 +20,13 @@ import numpy as np
 
 from . import dtypes, specs
 from .errors import InvalidArgument, UnknownOp
+from .lru import LRU
 from .plans import Plan, Rule, make_plan
 from .signature import Signature, given, read_params
 from .specs import Spec
 
+PLANS = 256
+"""How many plans an op keeps: those used last. A list of tensors has one for each set of them that requires grad."""
 SCRATCH = 0.75
 """What a kernel allocates beside its results, as a multiple of its inputs and results, where its op does not say."""
 NO_ATTRS: Mapping[str, Any] = {}
@@ -144,7 +147,7 @@ class Op(Signature):
         self.joint_rule: Rule | None = None
         self.differentiable = composite
         """Whether any input has a derivative."""
-        self.plans: dict[Any, Plan] = {}
+        self.plans: LRU[Any, Plan] = LRU(PLANS)
         self.has_lists = any(p.is_list for p in self.tensor_params)
         self._bundle = _named_results(self.name, self.outputs) if len(self.outputs) > 1 else None
 
@@ -194,9 +197,11 @@ class Op(Signature):
 
         ``needs`` has a bool per tensor parameter, or a tuple of bools for a list of tensors.
         """
-        if needs not in self.plans:
-            self.plans[needs] = make_plan(self, needs)
-        return self.plans[needs]
+        try:
+            return self.plans[needs]
+        except KeyError:
+            plan = self.plans[needs] = make_plan(self, needs)
+            return plan
 
     def edges_without_gradient(self, attrs: Mapping[str, Any]) -> Sequence[int]:
         """Which edges of a node with these attributes no gradient goes through, though one would be tracked."""

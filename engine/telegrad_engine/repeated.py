@@ -19,6 +19,7 @@ from .dtypes import FLOATING
 from .errors import TelegradError
 from .functions import Apply, Resolve
 from .graph import ManyNode, Node, announce, next_sequence
+from .lru import LRU
 from .modes import state
 from .registry import Op
 from .specs import Size, Spec
@@ -30,8 +31,8 @@ Enter = Callable[[Sequence[Any], Sequence[Any], Sequence[Any]], None]
 
 Prepare = Callable[[Op, tuple[Any, ...], Mapping[str, Any], Sequence[Any]], Ready | None]
 
-MOST = 512
-"""How many calls of one function are remembered; then it begins anew."""
+CALLS = 512
+"""How many calls of one function are remembered: those made last."""
 
 _CONSTANTS = frozenset({int, bool, str, type(None)})
 _BOUNDS = frozenset({int, type(None)})
@@ -72,7 +73,7 @@ def remembering(
 
     ``prepare(op, inputs, attrs, tensors)`` gives what applies the op to tensors like these, or None.
     """
-    known: dict[Any, Any] = {}
+    known: LRU[Any, Any] = LRU(CALLS)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         key: list[Any] = [state.grad_enabled, *kwargs]
@@ -97,13 +98,14 @@ def remembering(
         if not tensors or state.autocast is not None or _watched:
             return otherwise(*args, **kwargs)
         found = tuple(key)
-        ready = known.get(found, _NEW)
+        try:
+            ready = known[found]
+        except KeyError:
+            ready = _NEW
         if type(ready) is not str:
             return ready(tensors)
         result = otherwise(*args, **kwargs)
         if ready is _NEW:
-            if len(known) >= MOST:
-                known.clear()
             known[found] = _ONCE
         elif ready is _ONCE:
             resolved = resolve(args, kwargs)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 from telegrad_engine import saved as engine_saved
@@ -122,7 +122,7 @@ class _Packed(Function):
         return None, *[None if g is None else fit(g, tuple(spec.shape), spec.dtype) for g, spec in wanted]
 
 
-@cache
+@lru_cache(256)
 def _packed_as(name: str) -> type[_Packed]:
     kind: Any = type(name, (_Packed,), {})
     kind._backward_cls.__name__ = name

@@ -7,7 +7,7 @@ the trace; the session has the real graph, and has the last word.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from telegrad_engine.errors import InvalidOperation
@@ -77,7 +77,7 @@ class Template(NamedTuple):
     versions: Sequence[Version]
 
 
-@cache
+@lru_cache(256)
 def _plan(edges: int, sources: tuple[int, ...], holds_tensors: bool) -> Plan:
     steps = (Step(tuple(range(edges)), _refuse, (), True),) if edges else ()
     saves = tuple([Save("shape", source) for source in sources])  # what is saved is a shape, which nothing unpacks

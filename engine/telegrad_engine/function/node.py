@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..backward import _Pass
 
 
-@functools.cache
+@functools.lru_cache(256)
 def _plan(edges: int) -> Plan:
     """A plan that only says that there may be a gradient at every edge."""
     steps = (Step(tuple(range(edges)), _no_rule, (), True),) if edges else ()

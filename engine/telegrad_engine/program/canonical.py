@@ -12,6 +12,7 @@ from hashlib import sha256
 from math import isfinite
 from typing import Any, NamedTuple
 
+from ..lru import LRU
 from . import json_codec
 from .data import TAKES_DATA, encode_attrs, lift_attrs, program_data
 from .instructions import Instruction
@@ -21,6 +22,10 @@ from .verbs import VERBS
 Key = tuple[Any, ...]
 OPERAND = "operand"
 """What a key has in place of an input that is an operand."""
+KEY_ITEMS = 5
+"""How many items of a key are one instruction's."""
+TEXTS = 1024
+"""How many texts of attributes are kept: those used last."""
 
 
 class Canonical(NamedTuple):
@@ -93,23 +98,21 @@ def _placed(values: Sequence[Any], places: dict[str, int]) -> tuple[Any, ...]:
 class Texts:
     """Attributes as text. Those of calls that the SDK remembers are the same object every time."""
 
-    MOST = 1024
-
     def __init__(self) -> None:
-        self._known: dict[int, tuple[Mapping[str, Any], tuple[str, list[float]]]] = {}
+        self._known: LRU[int, tuple[Mapping[str, Any], str, list[float]]] = LRU(TEXTS)
 
     def of(self, op: str, attrs: Mapping[str, Any]) -> tuple[str, list[float]]:
         """The attributes of this op or verb as a template in JSON, and their operands."""
-        known = self._known.get(id(attrs))
-        if known is not None and known[0] is attrs:
-            return known[1]
+        try:
+            owner, text, values = self._known[id(attrs)]
+            if owner is attrs:
+                return text, values
+        except KeyError:
+            pass
         operands = Operands()
-        template = lift_attrs(op, encode_attrs(op, attrs), operands.take)
-        text = json_codec.dumps(template).decode(), operands.values
-        if len(self._known) >= self.MOST:
-            self._known.clear()
-        self._known[id(attrs)] = attrs, text
-        return text
+        text = json_codec.dumps(lift_attrs(op, encode_attrs(op, attrs), operands.take)).decode()
+        self._known[id(attrs)] = attrs, text, operands.values
+        return text, operands.values
 
 
 class Known(NamedTuple):

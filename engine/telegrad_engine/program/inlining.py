@@ -7,13 +7,14 @@ from functools import cached_property
 from typing import Any
 
 from ..errors import InvalidArgument
+from ..lru import LRU
 from .canonical import digest, stand_in
 from .instructions import Instruction
 from .procedures import Procedure, Procedures
 from .remembered import Bound, Remembered, Step
 
-MOST = 256
-"""How many are kept of one session."""
+PROGRAMS = 256
+"""How many are kept of one session: those used last."""
 
 
 class WrittenOut(Remembered):
@@ -87,7 +88,7 @@ class Inliner:
 
     def __init__(self, procedures: Procedures) -> None:
         self._procedures = procedures
-        self._known: dict[tuple[str, ...], WrittenOut] = {}
+        self._known: LRU[tuple[str, ...], WrittenOut] = LRU(PROGRAMS)
 
     def written_out(self, program: Bound) -> Bound:
         """The program without calls; itself, if there are none or one of them will fail."""
@@ -102,14 +103,13 @@ class Inliner:
                 return program
             called[place] = procedure
         key = (program.digest, *[procedure.digest for procedure in called.values()])
-        if key not in self._known:
-            if len(self._known) >= MOST:
-                self._known.clear()
+        written = self._known.get(key)
+        if written is None:
             try:
-                self._known[key] = WrittenOut(program.remembered, called)
+                written = self._known[key] = WrittenOut(program.remembered, called)
             except InvalidArgument:
                 return program  # a tensor in the place of a number, say: the call says so
-        return Inlined(program, self._known[key])
+        return Inlined(program, written)
 
 
 def _fits(call: Instruction, procedure: Procedure) -> bool:
