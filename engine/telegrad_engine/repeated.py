@@ -67,13 +67,18 @@ class Call(NamedTuple):
 
 
 def remembering(
-    otherwise: Callable[..., Any], resolve: Resolve, prepare: Prepare, kinds: Container[type[Any]]
+    otherwise: Callable[..., Any],
+    resolve: Resolve,
+    prepare: Prepare,
+    kinds: Container[type[Any]],
+    calls: int = CALLS,
 ) -> Callable[..., Any]:
     """``otherwise``, which resolves its arguments and applies the op; on tensors of these kinds, quicker from then on.
 
-    ``prepare(op, inputs, attrs, tensors)`` gives what applies the op to tensors like these, or None.
+    ``prepare(op, inputs, attrs, tensors)`` gives what applies the op to tensors like these, or None. ``calls`` is how
+    many calls are remembered at least, and half of how many at most.
     """
-    known: LRU[Any, Any] = LRU(CALLS)
+    known: LRU[Any, Any] = LRU(calls)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         key: list[Any] = [state.grad_enabled, *kwargs]
@@ -128,8 +133,15 @@ def _parts(items: Sequence[Any]) -> tuple[Any, ...] | None:
     return tuple(parts)
 
 
-def calling(op: Op, attrs: Mapping[str, Any], apply: Apply, prepare: Prepare, kinds: Container[type[Any]]) -> Any:
-    """The op with these attributes as a function of its inputs that remembers its calls."""
+def calling(
+    op: Op,
+    attrs: Mapping[str, Any],
+    apply: Apply,
+    prepare: Prepare,
+    kinds: Container[type[Any]],
+    calls: int = CALLS,
+) -> Any:
+    """The op with these attributes as a function of its inputs that remembers so many of its calls."""
 
     def resolve(inputs: Sequence[Any], _: Mapping[str, Any]) -> tuple[Op, tuple[Any, ...], Mapping[str, Any]]:
         return op, op.check_inputs(inputs), attrs
@@ -137,7 +149,7 @@ def calling(op: Op, attrs: Mapping[str, Any], apply: Apply, prepare: Prepare, ki
     def call(*inputs: Any) -> Any:
         return apply(op, op.check_inputs(inputs), attrs)
 
-    return remembering(call, resolve, prepare, kinds)
+    return remembering(call, resolve, prepare, kinds, calls)
 
 
 def preparing(make: Callable[[Call], Ready | None], apply: Apply) -> Prepare:

@@ -23,7 +23,7 @@ class WrittenOut(Remembered):
     def __init__(self, program: Remembered, called: Mapping[int, Procedure]) -> None:
         texts = [program.digest, *[f"{place}:{procedure.digest}" for place, procedure in called.items()]]
         self.digest = digest(" ".join(texts))
-        self.size = program.size
+        self._own_bytes, self._prepared = program.size, 0
         self._uploads, self._operands = program._uploads, program._operands
         self.first = self._ids = program._ids
         """The number of the first id that is none of the program's own."""

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from ..errors import InvalidValue, MalformedRequest, TelegradError, UnknownProgram
 from ..overloads import find_op
-from ..repeated import calling
+from ..repeated import Prepare, calling
 from ..shortcuts import KINDS, prepare
 from ..tensor import apply
 from . import json_codec
@@ -28,8 +28,11 @@ from .verbs import VERBS
 
 MOST_PROGRAMS, MOST_BYTES = 512, 256 * 2**20
 """How many programs are remembered, and how many bytes they take together; the least recently used are forgotten."""
-STEP_BYTES, TEXT_FACTOR = 4096, 4
-"""What a program takes: bytes for each instruction, with the calls that it remembers, and for each byte of its text."""
+STEP_BYTES, CALL_BYTES, TEXT_FACTOR = 2560, 2048, 4
+"""What a program takes: bytes for each instruction, for each call that an instruction remembers, and for each byte of
+its text."""
+STEP_CALLS = 32
+"""How many calls an instruction remembers: one for each kinds of tensors, such as those of another batch size."""
 
 
 MAX_FILLED = 16
@@ -46,6 +49,8 @@ class Step(NamedTuple):
     """The name of the array that it uploads."""
     holes: tuple[Hole, ...] = ()
     """Where operands go. The instruction has 0 in these places, and its attributes are not checked."""
+    prepare: Prepare = prepare
+    """What prepares the calls of such an instruction."""
     filled: dict[Any, Step] = {}
     """The step with operands in its attributes, by these."""
 
@@ -64,7 +69,8 @@ class Step(NamedTuple):
         step = self.filled.get(tuple(key))
         if step is None:
             template = self.instruction
-            step = checked_step(Instruction(template.op, inputs, template.outputs, attrs, template.grad_mode))
+            instruction = Instruction(template.op, inputs, template.outputs, attrs, template.grad_mode)
+            step = checked_step(instruction, self.prepare)
             if len(self.filled) >= MAX_FILLED:
                 del self.filled[next(iter(self.filled))]
             self.filled[tuple(key)] = step
@@ -80,12 +86,23 @@ class Remembered:
         self.digest = digest(text)
         self.outlines: dict[Any, Any] = {}
         """What each compiler knows of the program: it is forgotten with it."""
-        self.steps = _steps(json_codec.loads(text.encode(), max_depth))
-        self.size = STEP_BYTES * len(self.steps) + TEXT_FACTOR * len(text)
+        self._prepared = 0
+        """How many calls the instructions have remembered so far."""
+        self.steps = _steps(json_codec.loads(text.encode(), max_depth), self._prepare)
+        self._own_bytes = STEP_BYTES * len(self.steps) + TEXT_FACTOR * len(text)
         names = [x for s in self.steps for x in _names((s.instruction.inputs, s.instruction.outputs))]
         self._ids = max((_number(name) + 1 for name in names), default=0)
         self._uploads = {step.data for step in self.steps if step.data is not None}
         self._operands = max((hole.operand + 1 for step in self.steps for hole in step.holes), default=0)
+
+    @property
+    def size(self) -> int:
+        """How many bytes it takes, with the calls that it remembers by now."""
+        return self._own_bytes + CALL_BYTES * min(self._prepared, 2 * STEP_CALLS * len(self.steps))
+
+    def _prepare(self, *call: Any) -> Any:
+        self._prepared += 1
+        return prepare(*call)
 
     @cached_property
     def calls(self) -> list[int]:
@@ -164,15 +181,15 @@ class Bound(Sequence[Instruction]):
         return self.instructions[index]
 
 
-def _steps(data: Any) -> list[Step]:
+def _steps(data: Any, prepare: Prepare) -> list[Step]:
     """The steps of a program, from JSON data. Raises MalformedRequest for what is none."""
     instructions = data.get("instructions") if isinstance(data, dict) else data
     if not isinstance(instructions, list):
-        return [checked_step(i) for i in parse_program(data)]  # which says what is wrong
+        return [checked_step(i, prepare) for i in parse_program(data)]  # which says what is wrong
     extracted = [extract(item, index) for index, item in enumerate(instructions)]
     program = parse_program([item for item, _ in extracted])
     return [
-        checked_step(i) if not holes else Step(i, None, None, holes, {})
+        checked_step(i, prepare) if not holes else Step(i, None, None, holes, prepare, {})
         for i, (_, holes) in zip(program, extracted, strict=True)
     ]
 
@@ -195,7 +212,7 @@ def _named(values: Sequence[Any], names: Mapping[str, str]) -> list[Any]:
     return [names[x] if type(x) is str else tuple(_named(x, names)) if type(x) is tuple else x for x in values]
 
 
-def checked_step(instruction: Instruction) -> Step:
+def checked_step(instruction: Instruction, prepare: Prepare = prepare) -> Step:
     """An instruction as it runs again and again; one that is wrong stays as it is, and fails when it is its turn."""
     verb = VERBS.get(instruction.op)
     if verb is not None:
@@ -209,7 +226,7 @@ def checked_step(instruction: Instruction) -> Step:
         return Step(instruction, None, None)  # said when it is its turn: what is before it runs
     key = f"{op.key}_" if in_place else op.key
     checked = Instruction(key, instruction.inputs, instruction.outputs, attrs, instruction.grad_mode, True)
-    return Step(checked, None if in_place else calling(op, attrs, apply, prepare, KINDS), None)
+    return Step(checked, None if in_place else calling(op, attrs, apply, prepare, KINDS, STEP_CALLS), None)
 
 
 class Memory:
@@ -218,7 +235,6 @@ class Memory:
     def __init__(self, most: int = MOST_PROGRAMS, most_bytes: int = MOST_BYTES) -> None:
         self._most, self._most_bytes = most, most_bytes
         self._programs: OrderedDict[str, Remembered] = OrderedDict()
-        self._bytes = 0
         self._lock = Lock()
 
     def read(self, text: str, claimed: str | None, max_depth: int) -> Remembered:
@@ -230,9 +246,9 @@ class Memory:
         with self._lock:
             if found not in self._programs:
                 self._programs[found] = program
-                self._bytes += program.size
-                while len(self._programs) > self._most or self._bytes > self._most_bytes:
-                    self._bytes -= self._programs.popitem(last=False)[1].size
+                total = sum(each.size for each in self._programs.values())  # they grow while they run
+                while self._programs and (len(self._programs) > self._most or total > self._most_bytes):
+                    total -= self._programs.popitem(last=False)[1].size
         return program
 
     def find(self, known_by: str) -> Remembered:

@@ -12,7 +12,7 @@ import pytest
 import telegrad as tg
 from telegrad_engine.backends.tape import TapedArray
 from telegrad_engine.program import Instruction
-from telegrad_engine.program.compiled import COMPILED, Compiler, compiler, trial
+from telegrad_engine.program.compiled import COMPILED, Compiler, trial
 
 from .remembering import ALWAYS, Remembering, connect, engine_tensor, last, numbers, runs_compiled
 
@@ -249,9 +249,8 @@ def test_the_quicker_way_is_chosen() -> None:
     assert report.reason is None or "quicker one instruction at a time" in report.reason
 
 
-def test_large_programs_make_room_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiler, "MOST_SIZE", 12)
-    here = connect(Compiler(way=ALWAYS, after=2, choose=False))
+def test_large_programs_make_room_for_each_other() -> None:
+    here = connect(Compiler(way=ALWAYS, after=2, choose=False, most_bytes=56_000))
     x = numbers(tg, (3,), 0)
 
     def program(length: int) -> Any:

@@ -9,7 +9,7 @@ in the end, and :meth:`Compiler.reports` says why.
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
 from copy import deepcopy
@@ -43,8 +43,10 @@ class GuardsFailed(Untraceable):
 
 MOST = 64
 """How many kinds of programs are kept, as executables or counted."""
-MOST_SIZE = 250_000
-"""How many calls, nodes and instructions all executables of one kind keep together: some 100 MB."""
+MOST_BYTES = 256 * 2**20
+"""How many bytes all executables of one kind take, with the programs that they keep."""
+UNIT_BYTES = 512
+"""What an executable takes for each call, node or instruction that it keeps."""
 MISSES = 10
 """How many runs of an executable may be in vain, one after the other."""
 VALUES = "the values are not those that are usual, as where an index is out of range"
@@ -58,7 +60,8 @@ class Compiler:
 
     ``way`` is how they are made, and ``beneath`` runs what does not run so, else it runs one instruction at a time.
     ``after`` is how often a program runs before, the way's own number if it is None; ``most`` how many kinds of
-    programs are kept, of which the least recently used are forgotten. ``choose`` false keeps what is slower, too.
+    programs are kept, and ``most_bytes`` how many bytes their executables take; the least recently used are forgotten.
+    ``choose`` false keeps what is slower, too.
     """
 
     def __init__(
@@ -68,9 +71,11 @@ class Compiler:
         choose: bool = True,
         way: Way = COMPILED,
         beneath: Compiler | None = None,
+        most_bytes: int = MOST_BYTES,
     ) -> None:
         self.after = way.after if after is None else after
         self._way, self._beneath, self._most, self._choose = way, beneath, most, choose
+        self._most_bytes = most_bytes
         self._entries: OrderedDict[tuple[str, str, Kinds], Variants] = OrderedDict()
         self._ledger = Ledger(most)
         self._waiting: list[tuple[Entry, Outline, Kinds, DType, Sequence[float]]] = []
@@ -264,7 +269,7 @@ class Compiler:
     ) -> None:
         try:
             executable = self._way.make(outline, kinds, dtype, operands, () if found is None else found.arrays)
-            if executable.size > MOST_SIZE:
+            if executable.size * UNIT_BYTES + outline.program.size > self._most_bytes:
                 raise Untraceable(f"it comes to {executable.size} calls, more than are kept")
             entry.have(executable)
             self._make_room()
@@ -280,13 +285,19 @@ class Compiler:
     def _make_room(self) -> None:
         """Forget the programs that were used least recently, while all of them are too large together."""
         with self._lock:
-            sizes = {key: sum(each.size for each in v.executables) for key, v in self._entries.items() if v.executables}
-            total = sum(sizes.values())
+            made = {key: variants.executables for key, variants in self._entries.items() if variants.executables}
+            kinds = Counter(digest for digest, *_ in made)
+            programs = {key[0]: executables[0].outcome.outline.program.size for key, executables in made.items()}
+            sizes = {key: sum(each.size for each in executables) * UNIT_BYTES for key, executables in made.items()}
+            total = sum(sizes.values()) + sum(programs.values())
             for key, size in sizes.items():
-                if total <= MOST_SIZE:
+                if total <= self._most_bytes:
                     break
                 del self._entries[key]
                 total -= size
+                kinds[key[0]] -= 1
+                if not kinds[key[0]]:
+                    total -= programs[key[0]]
 
     def settle(self) -> None:
         """Wait until nothing is being compiled."""

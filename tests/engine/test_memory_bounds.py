@@ -1,0 +1,68 @@
+"""What programs leave in memory is bounded in bytes, however many there are and whatever they run on."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from telegrad_engine.program import json_codec
+from telegrad_engine.program.compiled import Compiler
+from telegrad_engine.program.remembered import STEP_CALLS, Memory
+from telegrad_engine.session import Session
+
+from .compiled.remembering import ALWAYS
+
+MIB = 2**20
+STEPS, RUNS = 20, 4
+
+
+def program(number: float) -> str:
+    """The text of a small loop's program, which is another for each number."""
+    instructions: list[dict[str, Any]] = [{"op": "tensor", "out": ["_0"], "attrs": {"requires_grad": True}}]
+    for i in range(STEPS):
+        inputs = [f"_{i}", number] if i % 2 else [f"_{i}"]
+        instructions.append({"op": "mul" if i % 2 else "sin", "in": inputs, "out": [f"_{i + 1}"]})
+    instructions.append({"op": "sum", "in": [f"_{STEPS}"], "out": [f"_{STEPS + 1}"]})
+    instructions.append({"op": "backward", "in": [[f"_{STEPS + 1}"]]})
+    instructions.append({"op": "free", "in": [[f"_{i}" for i in range(STEPS + 2)]]})
+    return json_codec.dumps({"instructions": instructions}).decode()
+
+
+def run(session: Session, number: float, sizes: list[int]) -> None:
+    remembered = session.memory.read(program(number), None, 64)
+    for size in sizes:
+        arrays = {"_0": np.ones(size, np.float32)}
+        session.run(remembered.with_ids([f"x{i}" for i in range(STEPS + 2)], arrays))
+
+
+@pytest.fixture
+def grown() -> Iterator[Callable[[], int]]:
+    """How many bytes more there are than at the first call, garbage left out."""
+    tracemalloc.start()
+    yield lambda: gc.collect() * 0 + tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+
+
+def test_many_different_programs_take_no_more_than_is_granted(grown: Callable[[], int]) -> None:
+    session = Session(memory=Memory(10**6, MIB), compiler=Compiler(2, 10**6, False, ALWAYS, most_bytes=MIB))
+    run(session, 0.5, [4] * RUNS)
+    before = grown()
+    for number in range(120):  # without bounds they take 12 MiB
+        run(session, float(number), [4] * RUNS)
+    assert grown() - before < 3 * MIB
+
+
+def test_a_program_on_tensors_of_many_sizes_counts_with_all_of_them(grown: Callable[[], int]) -> None:
+    memory = Memory(10**6, 4 * MIB)
+    session = Session(memory=memory)
+    sizes = [size for size in range(1, 2 * STEP_CALLS) for _ in range(2)]
+    run(session, 0.5, sizes)
+    before = grown()
+    for number in range(5):  # each of them takes 2.5 MiB
+        run(session, float(number), sizes)
+    assert grown() - before < 8 * MIB
