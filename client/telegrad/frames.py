@@ -1,4 +1,4 @@
-"""WebSocket frames as bytes (RFC 6455, 5.2), as a client writes them: masked."""
+"""WebSocket frames as bytes (RFC 6455, 5.2): the client's, which are masked, and the server's, which are checked."""
 
 from __future__ import annotations
 
@@ -6,6 +6,24 @@ import numpy as np
 
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0x0, 0x1, 0x2, 0x8, 0x9, 0xA
 FINAL, MASKED = 0x80, 0x80
+RESERVED_BITS = 0x70
+PROTOCOL_ERROR, NO_STATUS, NOT_UTF8, TOO_LONG = 1002, 1005, 1007, 1009
+"""Close codes (RFC 6455, 7.4.1)."""
+NORMAL_CLOSURE = (1000).to_bytes(2, "big")
+"""The payload of a close frame."""
+MAX_CONTROL_SIZE = 125
+MAX_SIZE = 2**40
+"""Bytes of the longest payload that is received: beyond any memory, a size is a mistake."""
+_KNOWN_CODES = frozenset({1000, 1001, 1002, 1003, *range(1007, 1015)})
+"""Those below 3000 that a close frame may have."""
+
+
+class ProtocolError(ValueError):
+    """What a server must not send; ``code`` is the close code to answer it with."""
+
+    def __init__(self, text: str, code: int = PROTOCOL_ERROR) -> None:
+        super().__init__(text)
+        self.code = code
 
 
 def head(kind: int, size: int) -> bytes:
@@ -35,3 +53,49 @@ def mask(out: memoryview, data: bytes | memoryview, key: bytes, position: int) -
 def header_size(second: int) -> int:
     """How long the header of a frame from the server is."""
     return {126: 4, 127: 10}.get(second & 0x7F, 2)
+
+
+def is_control(first: int) -> bool:
+    """Whether the first byte of a frame is that of a close, a ping or a pong."""
+    return first & 0x0F in (CLOSE, PING, PONG)
+
+
+def payload_size(header: bytes | bytearray) -> int:
+    """The length of the payload, from the whole header of a frame of the server's. Raises ProtocolError."""
+    first, second = header[:2]
+    opcode = first & 0x0F
+    if first & RESERVED_BITS:
+        raise ProtocolError("a frame has a reserved bit set, but no extension was negotiated")
+    if second & MASKED:
+        raise ProtocolError("a frame is masked")
+    size = second if second < 126 else int.from_bytes(header[2:], "big")
+    if is_control(first):
+        if not first & FINAL or size > MAX_CONTROL_SIZE:
+            raise ProtocolError("a control frame is fragmented or too long")
+    elif opcode not in (CONTINUATION, TEXT, BINARY):
+        raise ProtocolError(f"a frame has the unknown opcode {opcode}")
+    if second >= 126 and size < (126 if second == 126 else 2**16):
+        raise ProtocolError("a length takes more bytes than it needs")
+    if size >= 2**63:
+        raise ProtocolError("a length has its highest bit set")
+    if size > MAX_SIZE:
+        raise ProtocolError(f"a frame has {size} bytes", TOO_LONG)
+    return size
+
+
+def text_of(payload: bytes | memoryview) -> str:
+    """A text message. Raises ProtocolError."""
+    try:
+        return bytes(payload).decode()
+    except UnicodeDecodeError:
+        raise ProtocolError("a text is not UTF-8", NOT_UTF8) from None
+
+
+def parse_close(payload: bytes) -> tuple[int, str]:
+    """The code and the reason in a close frame. Raises ProtocolError."""
+    if not payload:
+        return NO_STATUS, ""
+    code = int.from_bytes(payload[:2], "big")
+    if len(payload) == 1 or not (code in _KNOWN_CODES or 3000 <= code < 5000):
+        raise ProtocolError("a close frame has no valid code")
+    return code, text_of(payload[2:])

@@ -194,7 +194,11 @@ class Stream:
     def _open(self) -> int:
         """Connect; the last number that the server has done."""
         self._socket = WebSocket(self._url, self._headers)
-        greeting = _object(self._socket.receive())
+        try:
+            greeting = _object(self._socket.receive())
+        except BaseException:
+            self._drop()
+            raise
         self._socket.have_patience(self._timeout)
         try:
             last, self._most = int(greeting["last"]), int(greeting["max_bytes"])

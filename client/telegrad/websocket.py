@@ -6,7 +6,6 @@ and 300 bytes down took them 220 to 320 µs, and this 170 (docs/decisions/0016).
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import selectors
 import socket
@@ -24,7 +23,24 @@ from websockets.uri import parse_uri
 
 from . import progress
 from .connection import CONNECT_S
-from .frames import BINARY, CLOSE, CONTINUATION, FINAL, MASKED, PING, PONG, TEXT, head, header_size, mask
+from .frames import (
+    BINARY,
+    CLOSE,
+    CONTINUATION,
+    FINAL,
+    NORMAL_CLOSURE,
+    PING,
+    PONG,
+    TEXT,
+    ProtocolError,
+    head,
+    header_size,
+    is_control,
+    mask,
+    parse_close,
+    payload_size,
+    text_of,
+)
 
 PIECE, SHOWN = 2**20, 2**18
 """Bytes that are masked and sent at a time, all with as much patience: what fits the cache, for each call has its
@@ -39,12 +55,6 @@ _let_others = getattr(os, "sched_yield", partial(time.sleep, 0))
 """Has whoever waits for this core go first: most likely the server, with the answer."""
 _ROOM = 16
 """Bytes kept in front of the first piece for the frame's header."""
-_NO_MASK = bytes(4)
-"""The key that changes nothing."""
-_AT_ONCE = 512
-"""Pieces that one call sends; a system takes 1024 at most."""
-_MOST = 2**40
-"""A longer frame is no frame, but bytes that were taken for one."""
 _Selector = getattr(selectors, "PollSelector", selectors.SelectSelector)
 
 
@@ -64,12 +74,16 @@ class Closed(OSError):
         self.code = code
 
 
+class ProtocolViolation(OSError):
+    """The server sent something that RFC 6455 forbids."""
+
+
 class WebSocket:
     """One connection, for one thread at a time.
 
-    Its methods raise OSError when it is over: Closed, or TimeoutError after the seconds without a byte that
-    :meth:`have_patience` gives, few at first. Then, and after any other exception, it must be closed: what has arrived
-    of a message is lost.
+    Its methods raise OSError when it is over: Closed, ProtocolViolation, or TimeoutError after the seconds without a
+    byte that :meth:`have_patience` gives, few at first. Then, and after any other exception, it must be closed: what
+    has arrived of a message is lost.
     """
 
     def __init__(self, url: str, headers: Mapping[str, str]) -> None:
@@ -80,7 +94,12 @@ class WebSocket:
         self._unread = bytearray()
         self._parts: list[bytes | memoryview] = []
         """What has arrived of a message that comes in several frames."""
-        self._kind = BINARY
+        self._kind: int | None = None
+        """The opcode of that message; None between messages."""
+        self._over: OSError | None = None
+        """Why nothing more is read."""
+        self._goodbye = NORMAL_CLOSURE
+        """The payload of the close frame that :meth:`close` sends."""
         self._piece = SHOWN if self._watched else PIECE
         self._scratch = bytearray(_ROOM + self._piece)
         self._brief = False
@@ -94,7 +113,6 @@ class WebSocket:
             if self._secure:
                 context = ssl.create_default_context()
                 self._socket = context.wrap_socket(self._socket, server_hostname=address.hostname)
-            self._bare = not self._secure and _is_here(self._socket)
             self._selector.register(self._socket, selectors.EVENT_READ)
             self._shake_hands(url, headers)
         except BaseException:
@@ -143,29 +161,9 @@ class WebSocket:
     def _send(
         self, kind: int, body: Sequence[bytes | memoryview], size: int, tell: Callable[[int], None] = lambda done: None
     ) -> None:
-        if self._bare:
-            self._send_as_it_is([head(kind, size) + _NO_MASK, *body], self._watched and size > SHOWN, tell)
-        else:
-            self._send_masked(head(kind, size), body, tell)
-
-    def _send_as_it_is(self, pieces: Sequence[bytes | memoryview], watched: bool, tell: Callable[[int], None]) -> None:
-        """Send a frame from where it lies, its header first: unless it is watched, what is taken in one call, and then
-        the rest."""
-        taken = 0 if watched else self._socket.sendmsg(pieces[:_AT_ONCE])
-        sent = -len(pieces[0])
-        for piece in pieces:
-            begin = min(taken, len(piece))
-            taken -= begin
-            for start in range(begin, len(piece), self._piece):
-                part = memoryview(piece)[start : start + self._piece]
-                self._socket.sendall(part)
-                tell(sent + start + len(part))
-            sent += len(piece)
-
-    def _send_masked(self, header: bytes, body: Sequence[bytes | memoryview], tell: Callable[[int], None]) -> None:
-        """Send a frame. Masked, which is the one copy made of it, it goes out when the room for that is full."""
+        """Send a frame. The masked copy of it is made in the scratch buffer, which is sent whenever it is full."""
         key = os.urandom(4)
-        header += key
+        header = head(kind, size) + key
         begin, end, sent = _ROOM - len(header), _ROOM, 0
         self._scratch[begin:end] = header
         room = memoryview(self._scratch)
@@ -190,7 +188,7 @@ class WebSocket:
     def answered(self) -> bool:
         """Whether a message has begun to arrive. Pings that came before it are answered."""
         while True:
-            while self._unread and self._unread[0] & 0x0F in (CLOSE, PING, PONG):
+            while self._unread and is_control(self._unread[0]):
                 if not self._readable():
                     return False
                 self._control(*self._frame())
@@ -206,28 +204,44 @@ class WebSocket:
             self._watch()
         while True:
             first, payload = self._frame()
-            kind = first & 0x0F
-            if kind in (CLOSE, PING, PONG):
+            if is_control(first):
                 self._control(first, payload)
                 continue
-            if kind != CONTINUATION:
-                self._kind, self._parts = kind, []
-            if not first & FINAL or self._parts:
+            opcode = first & 0x0F
+            if (opcode == CONTINUATION) != (self._kind is not None):
+                expected = "a new message" if self._kind is None else "the rest of a message"
+                raise self._violation(1002, f"a frame with opcode {opcode} came instead of {expected}")
+            if self._kind is None:
+                self._kind = opcode
+            if not first & FINAL:
                 self._parts.append(payload)
-                payload = b"".join(self._parts)
-            if first & FINAL:
-                self._parts = []
-                return bytes(payload).decode() if self._kind == TEXT else payload
+                continue
+            if self._parts:
+                payload = b"".join([*self._parts, payload])
+            kind, self._kind, self._parts = self._kind, None, []
+            try:
+                return text_of(payload) if kind == TEXT else payload
+            except ProtocolError as error:
+                raise self._violation(error.code, str(error)) from None
+
+    def _violation(self, code: int, text: str) -> ProtocolViolation:
+        """The error for a server that breaks the protocol. It ends the connection, which is closed with ``code``."""
+        self._goodbye = code.to_bytes(2, "big")
+        self._over = ProtocolViolation(f"the server broke the WebSocket protocol: {text}")
+        return self._over
 
     def _frame(self) -> tuple[int, bytes | memoryview]:
         """The first byte and the payload of the next frame."""
+        if self._over is not None:
+            raise self._over
         while len(self._unread) < 2 or len(self._unread) < header_size(self._unread[1]):
             self._unread += self._more()
         first, second = self._unread[:2]
         start = header_size(second)
-        length = second if second < 126 else int.from_bytes(self._unread[2:start], "big")
-        if second & MASKED or first & 0x70 or length > _MOST:
-            raise Closed(1002, "what arrived is no frame")
+        try:
+            length = payload_size(self._unread[:start])
+        except ProtocolError as error:
+            raise self._violation(error.code, str(error)) from None
         if len(self._unread) - start >= length:
             payload: bytes | memoryview = bytes(self._unread[start : start + length])
             del self._unread[: start + length]
@@ -250,8 +264,13 @@ class WebSocket:
         if first & 0x0F == PING:
             self._send(PONG, [payload], len(payload))
         elif first & 0x0F == CLOSE:
-            reason = bytes(payload[2:]).decode(errors="replace")
-            raise Closed(int.from_bytes(payload[:2], "big") if len(payload) > 1 else 1005, reason)
+            try:
+                code, reason = parse_close(bytes(payload))
+            except ProtocolError as error:
+                raise self._violation(error.code, str(error)) from None
+            self._goodbye = bytes(payload[:2])
+            self._over = Closed(code, reason)
+            raise self._over
 
     def _more(self) -> bytes:
         started = time.perf_counter()
@@ -294,10 +313,13 @@ class WebSocket:
             line.close()
 
     def close(self) -> None:
-        """Say so if it can be said at once, and close the socket."""
+        """Send a close frame if that can be done at once, and close the socket.
+
+        It has the code of the server's close frame, or of the server's violation of the protocol.
+        """
         try:
             self._socket.settimeout(0)
-            self._send(CLOSE, [(1000).to_bytes(2, "big")], 2)
+            self._send(CLOSE, [self._goodbye], len(self._goodbye))
         except OSError:
             pass
         self.abandon()
@@ -306,14 +328,6 @@ class WebSocket:
         """Close this process's descriptors, without a word to the server."""
         self._selector.close()
         self._socket.close()
-
-
-def _is_here(connected: socket.socket) -> bool:
-    """Whether the other side is on this machine, so that nobody between the two could take a frame for something else.
-
-    That is what masks are for (RFC 6455, 10.3), and all; a key of zeros makes none (docs/decisions/0028).
-    """
-    return hasattr(connected, "sendmsg") and ipaddress.ip_address(connected.getpeername()[0]).is_loopback
 
 
 def _refusal(error: Exception | None, answer: Response | None) -> Refused:

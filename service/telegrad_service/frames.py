@@ -68,7 +68,7 @@ class Arriving:
         self._arrived += count
         upto = (self._length + 7) // 8 if self.whole else self._arrived // 8
         part = self._words[self._unmasked : upto]
-        if self._mask:  # from the same machine nothing is masked
+        if self._mask:  # a key of zeros changes nothing
             np.bitwise_xor(part, self._mask, part)
         if self._digest is not None:
             self._digest.update(self._bytes[8 * self._unmasked : min(8 * upto, self._length)])

@@ -6,6 +6,7 @@ import asyncio
 import ssl
 import threading
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -32,6 +33,8 @@ class Cutter:
         """Whether new connections are closed at once."""
         self.to_upgrades: bytes | None = None
         """What who wants a WebSocket is answered, before the connection is closed."""
+        self.rewrite: Callable[[bytes], bytes] | None = None
+        """What is done to all that the server sends on a WebSocket after the handshake."""
         self.delay_s = 0.0
         """Seconds that everything takes to get through, however much it is."""
         self._left: dict[str, int] = {}
@@ -81,15 +84,27 @@ class Cutter:
                 writer.close()
                 return
             first = await reader.read(2**16)
-            if self.to_upgrades is not None and b"upgrade: websocket" in first.lower():
+            upgrade = b"upgrade: websocket" in first.lower()
+            if self.to_upgrades is not None and upgrade:
                 writer.write(self.to_upgrades)
                 writer.close()
                 return
             there = await asyncio.open_connection(self._target.hostname, self._target.port)
             self._open |= {writer, there[1]}
-            await asyncio.gather(self._pump(UP, reader, there[1], first), self._pump(DOWN, there[0], writer, b""))
+            down = self._rewriting(there[0]) if upgrade else there[0].read
+            await asyncio.gather(self._pump(UP, reader.read, there[1], first), self._pump(DOWN, down, writer, b""))
 
-    async def _pump(self, way: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, data: bytes) -> None:
+    def _rewriting(self, reader: asyncio.StreamReader) -> Callable[[int], Awaitable[bytes]]:
+        async def read(count: int) -> bytes:
+            data = await reader.read(count)
+            rewritten = self.rewrite is not None and data and not data.startswith(b"HTTP/")
+            return self.rewrite(data) if rewritten else data
+
+        return read
+
+    async def _pump(
+        self, way: str, read: Callable[[int], Awaitable[bytes]], writer: asyncio.StreamWriter, data: bytes
+    ) -> None:
         with suppress(OSError):
             while True:
                 left = self._left.get(way)
@@ -110,7 +125,7 @@ class Cutter:
                     self.cuts += 1
                     self._end()
                     return
-                data = await reader.read(2**16)
+                data = await read(2**16)
                 if not data:
                     break
         self._loop.call_later(self.delay_s, writer.close)

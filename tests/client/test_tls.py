@@ -1,4 +1,4 @@
-"""A server behind a proxy that ends TLS, as on the internet, and one on this machine: who masks what it sends."""
+"""A server behind a proxy that ends TLS, as on the internet, and what the SDK sends masked."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ def test_by_tls_frames_are_masked(proxy: Cutter) -> None:
     assert len(proxy.sent) > X.nbytes and RECOGNIZED not in proxy.sent
 
 
-def test_on_one_machine_they_are_not(server: str) -> None:
+def test_on_one_machine_too(server: str) -> None:
     with Cutter(server) as between, tg.connect(between.url, stream=True) as session:
         used(session)
-        assert between.sent.count(RECOGNIZED) == 1
+        assert len(between.sent) > X.nbytes and RECOGNIZED not in between.sent
 
 
 def test_a_certificate_that_nobody_vouches_for(server: str, authority: trustme.CA) -> None:
