@@ -15,6 +15,15 @@ ndarray = np.ndarray
 _PYTHON = {bool, int, float}
 
 
+class NumberList:
+    """Nested lists of Python numbers, all of a length in each dimension, as the array that NumPy makes of them."""
+
+    __slots__ = ("array",)
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+
 def as_array(data: Any, dtype: Any = None, copy: bool = True) -> Any:
     """``data`` as a new array of ``dtype``, or of the dtype that torch would infer, in row-major order.
 
@@ -30,6 +39,19 @@ def as_array(data: Any, dtype: Any = None, copy: bool = True) -> Any:
     if isinstance(data, (ndarray, np.generic)):
         dtypes.from_numpy(data.dtype)
         return np.array(data, wanted, copy=copy or None, order="C")
+    array, common = (data.array, None) if isinstance(data, NumberList) else _from_lists(data)
+    if wanted is None:
+        wanted = common or (default_float() if array.dtype.kind == "f" else array.dtype)
+    if wanted.kind in "iu" and array.dtype.kind == "i" and array.size:
+        limits = np.iinfo(wanted)
+        if array.max() > limits.max or array.min() < min(limits.min, -limits.max):
+            name = dtypes.from_numpy(wanted).name
+            raise InvalidOperation(f"value cannot be converted to type {name} without overflow")
+    return array.astype(wanted)
+
+
+def _from_lists(data: Any) -> tuple[Any, Any]:
+    """Nested lists as an array, and the dtype that NumPy's numbers in them have in common, if there are any."""
     data = _numbers(data)
     leaves = check_regular(data)
     try:
@@ -40,14 +62,7 @@ def as_array(data: Any, dtype: Any = None, copy: bool = True) -> Any:
         _refuse(data)
     if array.dtype.kind == "c":
         raise DTypeMismatch(dtypes.COMPLEX_TEXT)
-    if wanted is None:
-        wanted = _common_dtype(leaves) or (default_float() if array.dtype.kind == "f" else array.dtype)
-    if wanted.kind in "iu" and array.dtype.kind == "i" and array.size:
-        limits = np.iinfo(wanted)
-        if array.max() > limits.max or array.min() < min(limits.min, -limits.max):
-            name = dtypes.from_numpy(wanted).name
-            raise InvalidOperation(f"value cannot be converted to type {name} without overflow")
-    return array.astype(wanted)
+    return array, _common_dtype(leaves)
 
 
 def _numbers(data: Any) -> Any:

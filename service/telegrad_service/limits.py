@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from typing import TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 
@@ -18,6 +20,14 @@ FREE = 2**20
 """Bytes of a body for which nothing is reserved."""
 STEP = 2**22
 """Bytes that are reserved at a time."""
+SMALL = 2**16
+"""Bytes of a body that is parsed, joined or hashed on the event loop."""
+T = TypeVar("T")
+
+
+async def off_loop(size: int, function: Callable[..., T], *args: object) -> T:
+    """``function(*args)``, which takes time in proportion to ``size`` bytes: on a thread unless they are few."""
+    return function(*args) if size <= SMALL else await asyncio.to_thread(function, *args)
 
 
 class BodyReservation:
@@ -70,7 +80,7 @@ async def read_body(
         raise MalformedRequest("the client went away before the end of the body") from None
     if declared is not None and size != int(declared):
         raise MalformedRequest(f"the body ended after {size} of {declared} bytes")
-    body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+    body = chunks[0] if len(chunks) == 1 else await off_loop(size, b"".join, chunks)
     if not coded:
         return body
     if packed:

@@ -22,7 +22,7 @@ from telegrad_engine.program.compression import Body
 
 from . import encodings, media, problems
 from .disconnection import cancelled_on_disconnect
-from .limits import BodyReservation, read_body
+from .limits import BodyReservation, off_loop, read_body
 from .sequence import HEADER, MAX_NUMBER, NOT_DONE, SENDER_HEADER, SENDER_PATTERN, digest_of, parse_number, parse_sender
 
 logger = logging.getLogger(__name__)
@@ -136,7 +136,7 @@ async def _read(request: Request, spoken: media.Media, reservation: BodyReservat
     # FastAPI sees JSON that is parsed already, and nothing of a binary body.
     text = request._body = bytes(body) if content_type == media.JSON else b""
     if text:
-        request._json = json_codec.loads(text, settings.max_json_depth)
+        request._json = await off_loop(len(text), json_codec.loads, text, settings.max_json_depth)
 
 
 async def _once(request: Request, header: str, handler: Callable[[Request], Awaitable[Response]]) -> Response:
@@ -157,7 +157,8 @@ async def _once(request: Request, header: str, handler: Callable[[Request], Awai
     scope = request.scope
     kind = scope.get("telegrad.content_type"), scope["telegrad.accept"]
     asked = repr((request.method, request.url.path, request.url.query, kind)).encode()
-    digest = digest_of(asked) + digest_of(scope.get("telegrad.body", b""))
+    body = scope.get("telegrad.body", b"")
+    digest = digest_of(asked) + await off_loop(len(body), digest_of, body)
     response: Response = await handle.senders.of(sender).once(number, digest, answer)
     return response
 

@@ -13,11 +13,15 @@ from typing import Any
 import numpy as np
 import orjson
 
+from ..convert import NumberList
 from ..errors import InvalidArgument, MalformedRequest
 from ..params import NumberKind
+from . import json_pieces
 
 MAX_DEPTH = 64
 PIECE = 2**14
+LONG = 2**16
+"""Bytes of the longest text that is parsed as a whole."""
 # Without backtracking, and with the closing quote optional: linear in any body.
 _STRINGS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 _NOT_BRACKETS = bytes(c for c in range(256) if c not in b"[]{}")
@@ -25,7 +29,12 @@ _WORDS = {"NaN", "Infinity", "-Infinity"}
 
 
 def loads(body: bytes, max_depth: int = MAX_DEPTH) -> Any:
-    """Parse strict JSON. Raises MalformedRequest for anything else, and for nesting beyond ``max_depth``."""
+    """Parse strict JSON. Raises MalformedRequest for anything else, and for nesting beyond ``max_depth``.
+
+    What is long is read in pieces, and has a :class:`NumberList` for long lists of numbers under ``data``.
+    """
+    if len(body) > LONG:
+        return json_pieces.loads(body, max_depth, _DECODER.decode, from_lists)
     if body.count(b"[") + body.count(b"{") > max_depth:
         _check_depth(body, max_depth)
     try:
@@ -42,9 +51,15 @@ def _refuse_constant(word: str) -> Any:
     raise MalformedRequest(f'{word} is not JSON; write it as the string "{word}"')
 
 
+def _lists_of(value: Any) -> Any:
+    if isinstance(value, NumberList):
+        return to_lists(value.array)
+    raise TypeError(f"JSON has no {type(value).__name__}")
+
+
 # Made once: json.loads and json.dumps make a new one for every call that has options.
 _DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
-_ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"), check_circular=False)
+_ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"), check_circular=False, default=_lists_of)
 
 
 def _check_depth(body: bytes, limit: int) -> None:
