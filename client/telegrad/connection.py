@@ -7,7 +7,9 @@ cookies and authentication have no part in a program.
 
 from __future__ import annotations
 
+import ipaddress
 import selectors
+import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
@@ -62,24 +64,44 @@ class Connection(Protocol):
         ...
 
 
-def connect(url: str, headers: Mapping[str, str], timeout: float, client: httpx.Client) -> Connection:
+def connect(
+    url: str, headers: Mapping[str, str], timeout: float, client: httpx.Client, context: ssl.SSLContext
+) -> Connection:
     """A connection that posts to ``url``: straight, or through ``client`` where the environment names a proxy."""
-    return Proxied(url, headers, client) if is_proxied(url) else Direct(url, headers, timeout)
+    return Direct(url, headers, timeout, context) if proxy_of(url) is None else Proxied(url, headers, client)
 
 
-def is_proxied(url: str) -> bool:
-    """Whether the environment names a proxy for an address."""
+def proxy_of(url: str) -> str | None:
+    """The proxy that the environment names for an address (``HTTPS_PROXY``, ``ALL_PROXY`` and so on), if any.
+
+    None for the addresses in ``NO_PROXY``, and for this machine.
+    """
     address = urlsplit(url)
-    return not proxy_bypass(address.hostname or "") and not {address.scheme, "all"}.isdisjoint(getproxies())
+    proxies, host = getproxies(), address.hostname or ""
+    found = proxies.get(address.scheme) or proxies.get("all")
+    if not found or _is_loopback(host) or proxy_bypass(address.netloc.rpartition("@")[2]):
+        return None
+    return found if "://" in found else f"http://{found}"
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
 
 
 class Direct:
     """A kept-alive socket to the server."""
 
-    def __init__(self, url: str, headers: Mapping[str, str], timeout: float) -> None:
+    def __init__(self, url: str, headers: Mapping[str, str], timeout: float, context: ssl.SSLContext) -> None:
         address = urlsplit(url)
-        kind = HTTPSConnection if address.scheme == "https" else HTTPConnection
-        self._http = kind(address.hostname or "", address.port, timeout=CONNECT_S)
+        host, port = address.hostname or "", address.port
+        self._http = (
+            HTTPSConnection(host, port, timeout=CONNECT_S, context=context)
+            if address.scheme == "https"
+            else HTTPConnection(host, port, timeout=CONNECT_S)
+        )
         self._path, self._headers, self._timeout = address.path, dict(headers), timeout
         self._where = address.netloc
         self._watched = progress.wanted()

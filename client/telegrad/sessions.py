@@ -17,6 +17,7 @@ from telegrad_engine.errors import InvalidArgument, InvalidValue
 from telegrad_engine.program.compression import ENCODING
 
 from .recorder import Recorder
+from .tls import Verify
 from .transports import HTTPTransport, LocalTransport, Transport
 
 LOCKED_S = 1.0
@@ -143,6 +144,7 @@ def connect(
     stream: bool | None = None,
     compile: bool = False,
     compress: str | None = None,
+    verify: Verify = True,
     **options: Any,
 ) -> Session:
     """Open a session and make it the one that new tensors live in.
@@ -154,7 +156,10 @@ def connect(
     on the way forbids that; ``stream=True`` insists on the WebSocket, ``stream=False`` goes without. With ``compile``
     the server compiles programs that recur (docs/compiled.md); in this process it means nothing. With
     ``compress="zstd"``, for slow networks, what is long is compressed on its way in both directions, if that makes it
-    shorter by a tenth; it needs ``pip install 'telegrad[zstd]'``.
+    shorter by a tenth; it needs ``pip install 'telegrad[zstd]'``. ``verify`` is how a server's certificate is verified
+    (``https://``): by the system's certificates (True), by those in a PEM file (its path), by an
+    ``ssl.SSLContext``, or not at all (False). A proxy that the environment names (``HTTPS_PROXY``, ``NO_PROXY``) is
+    used except for this machine; through it programs go as requests.
 
     In a thread other than the main one it is the session of that thread; threads that have not connected share the
     main thread's. A task of asyncio has its own likewise; there, :func:`telegrad.aconnect` keeps nobody waiting.
@@ -166,7 +171,7 @@ def connect(
     if it belongs to a server of another version.
     """
     ways: dict[str, Any] = {"session": session, "stream": stream, "compile": compile, "compress": compress}
-    return enter(Session(transport_to(url, device=device, seed=seed, dtype=dtype, **ways, **options)))
+    return enter(Session(transport_to(url, device=device, seed=seed, dtype=dtype, verify=verify, **ways, **options)))
 
 
 def transport_to(
@@ -179,6 +184,7 @@ def transport_to(
     session: str | None = None,
     compile: bool = False,
     compress: str | None = None,
+    verify: Verify = True,
     **options: Any,
 ) -> Transport:
     """A new session somewhere, with the options of ``connect``."""
@@ -196,7 +202,8 @@ def transport_to(
     if address.startswith("local:"):
         return LocalTransport(**settings)
     if address.startswith(("http://", "https://")):
-        return HTTPTransport(address, stream=stream, compress=compress, compile=compile or None, **settings)
+        ways: dict[str, Any] = {"stream": stream, "compress": compress, "verify": verify}
+        return HTTPTransport(address, compile=compile or None, **ways, **settings)
     raise InvalidValue(f"cannot connect to {address!r}: an address starts with http://, https:// or local://")
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import ssl
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -43,10 +44,17 @@ class Stream:
     room = 32
     """How many programs may be under way. A server remembers the answers to 64, for a connection that breaks."""
 
-    def __init__(self, session_url: str, headers: Mapping[str, str], timeout: float, compressed: bool = False) -> None:
+    def __init__(
+        self,
+        session_url: str,
+        headers: Mapping[str, str],
+        timeout: float,
+        context: ssl.SSLContext,
+        compressed: bool = False,
+    ) -> None:
         # Numbers are this connection's own: another client of the session, a forked child too, has another sender.
         self._url = f"{session_url}/stream?sender={secrets.token_hex(8)}"
-        self._headers, self._timeout = headers, timeout
+        self._headers, self._timeout, self._context = headers, timeout, context
         self._compressed = compressed
         if compressed:
             self._url += f"&compress={compression.ENCODING}"
@@ -193,7 +201,7 @@ class Stream:
 
     def _open(self) -> int:
         """Connect; the last number that the server has done."""
-        self._socket = WebSocket(self._url, self._headers)
+        self._socket = WebSocket(self._url, self._headers, self._context)
         try:
             greeting = _object(self._socket.receive())
         except BaseException:

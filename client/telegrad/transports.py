@@ -21,12 +21,13 @@ from telegrad_engine.program.wire import SAFETENSORS, decode_answer
 from telegrad_engine.session import Session
 
 from . import progress
-from .connection import CONNECT_S, connect, failure, is_proxied
+from .connection import CONNECT_S, connect, failure, proxy_of
 from .heartbeats import Heartbeats
 from .packing import Packed, Packer, Remembered, named
 from .posts import Posts
 from .problems import not_telegrad, problem_to_error
 from .stream import Stream
+from .tls import Verify, ssl_context
 from .websocket import Refused
 
 ID_PREFIX = "t"
@@ -193,16 +194,25 @@ class HTTPTransport:
         timeout: float = 300.0,
         stream: bool | None = None,
         compress: str | None = None,
+        verify: Verify = True,
         **options: Any,
     ) -> None:
         self.url = url.rstrip("/")
-        self._options = {"session": session, "timeout": timeout, "stream": stream, "compress": compress, **options}
+        ways = {"timeout": timeout, "stream": stream, "compress": compress, "verify": verify}
+        self._options = {"session": session, **ways, **options}
         self._compressed = compress is not None
         if self._compressed and not compression.available():
             raise errors.InvalidOperation(
                 "compress='zstd' needs a library that is not installed here: pip install 'telegrad[zstd]'"
             )
-        self._client = httpx.Client(base_url=self.url, timeout=httpx.Timeout(timeout, connect=CONNECT_S))
+        self._context, self._proxy = ssl_context(verify), proxy_of(self.url)
+        self._client = httpx.Client(
+            base_url=self.url,
+            timeout=httpx.Timeout(timeout, connect=CONNECT_S),
+            verify=self._context,
+            proxy=self._proxy,
+            trust_env=False,  # the proxy and the certificates are chosen above, for the WebSocket too
+        )
         self._attached = session is not None
         body = {k: v.name if isinstance(v, DType) else v for k, v in options.items() if v is not None}
         try:
@@ -228,10 +238,11 @@ class HTTPTransport:
         """The way that programs go."""
         path = f"{self.url}/v1/sessions/{self.session_id}"
         if stream is None:
-            stream = None if not is_proxied(self.url) else False
+            stream = None if self._proxy is None else False
         if stream is not False:
             try:
-                return Stream(path, {"user-agent": self._client.headers["user-agent"]}, timeout, self._compressed)
+                headers = {"user-agent": self._client.headers["user-agent"]}
+                return Stream(path, headers, timeout, self._context, self._compressed)
             except OSError as error:  # whatever a proxy does to a WebSocket: the server itself was there just now
                 if self._compressed and isinstance(error, Refused) and error.status == 415:  # it knows no zstd
                     self._leave()
@@ -242,7 +253,9 @@ class HTTPTransport:
                     raise errors.ConnectionFailed(text) from None
         coding = compression.ENCODING if self._compressed else "identity"  # not what httpx could unpack
         kinds = {"content-type": SAFETENSORS, "accept": SAFETENSORS, "accept-encoding": coding}
-        connection = connect(f"{path}/programs", {**self._client.headers, **kinds}, timeout, self._client)
+        connection = connect(
+            f"{path}/programs", {**self._client.headers, **kinds}, timeout, self._client, self._context
+        )
         return Posts(self.url, connection, self._compressed)
 
     def pack(self, program: Sequence[Instruction] | Remembered) -> Message:

@@ -86,7 +86,7 @@ class WebSocket:
     has arrived of a message is lost.
     """
 
-    def __init__(self, url: str, headers: Mapping[str, str]) -> None:
+    def __init__(self, url: str, headers: Mapping[str, str], context: ssl.SSLContext) -> None:
         address = urlsplit(url)
         self._secure = address.scheme == "https"
         self._where = address.netloc
@@ -111,7 +111,6 @@ class WebSocket:
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if self._secure:
-                context = ssl.create_default_context()
                 self._socket = context.wrap_socket(self._socket, server_hostname=address.hostname)
             self._selector.register(self._socket, selectors.EVENT_READ)
             self._shake_hands(url, headers)

@@ -7,6 +7,7 @@ import socket
 import time
 import traceback
 from collections.abc import Callable
+from functools import partial
 from statistics import mode
 from typing import Any
 
@@ -304,12 +305,40 @@ def test_an_idle_connection_that_was_ended_is_opened_again(server: str) -> None:
         assert (x + 1).tolist() == [2.0, 2.0]
 
 
-def test_through_a_proxy_programs_go_by_httpx(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_through_a_proxy_programs_go_by_httpx(monkeypatch: pytest.MonkeyPatch) -> None:
     # The server itself stands in for a proxy: given the whole address, it answers for its own.
-    monkeypatch.setenv("http_proxy", server)
-    monkeypatch.setenv("no_proxy", "")
-    with tg.connect(server) as session:
+    with running_server(allowed_host="telegrad.invalid") as server:
+        monkeypatch.setenv("http_proxy", server)
+        monkeypatch.setenv("no_proxy", "")
+        with tg.connect("http://telegrad.invalid") as session:
+            assert (tg.ones(2) + 1).tolist() == [2.0, 2.0]
+            transport: Any = session.recorder.transport
+            assert type(transport._programs).__name__ == "Posts"
+            assert type(transport._programs._connection).__name__ == "Proxied"
+
+
+@pytest.mark.parametrize("no_proxy", ["", "localhost, 127.0.0.1"])
+def test_a_proxy_is_not_asked_for_this_machine(server: str, monkeypatch: pytest.MonkeyPatch, no_proxy: str) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.setenv("all_proxy", "http://127.0.0.1:9")
+    monkeypatch.setenv("no_proxy", no_proxy)
+    with tg.connect(server, stream=None) as session:
         assert (tg.ones(2) + 1).tolist() == [2.0, 2.0]
-        transport: Any = session.recorder.transport
-        assert type(transport._programs).__name__ == "Posts"
-        assert type(transport._programs._connection).__name__ == "Proxied"
+        assert type(session.recorder.transport._programs).__name__ == "Stream"
+
+
+def test_a_proxy_is_not_asked_for_the_names_that_are_excepted(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A name of this machine that does not look like one.
+    monkeypatch.setattr(socket, "getaddrinfo", partial(of_this_machine, socket.getaddrinfo))
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.setenv("no_proxy", "example.org, .invalid")
+    url = server.replace("127.0.0.1", "telegrad.invalid")
+    with pytest.raises(tg.TelegradError, match=r"telegrad\.invalid"):  # the server was asked, and has another name
+        tg.connect(url)
+    monkeypatch.setenv("no_proxy", "example.org")
+    with pytest.raises(ConnectionError, match="cannot reach"):
+        tg.connect(url)
+
+
+def of_this_machine(resolve: Any, host: Any, *args: Any, **options: Any) -> Any:
+    return resolve("127.0.0.1" if host in ("telegrad.invalid", b"telegrad.invalid") else host, *args, **options)

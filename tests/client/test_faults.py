@@ -199,13 +199,14 @@ def test_a_program_beyond_the_servers_limit_is_refused_and_the_session_goes_on()
 
 
 def test_a_stream_that_its_sender_opened_elsewhere_is_an_error(server: str) -> None:
+    from telegrad.tls import ssl_context
     from telegrad.websocket import WebSocket
 
     with tg.connect(server, stream=True, timeout=TIMEOUT_S) as session:
         step = counting(session)
         assert step() == 1
         transport: Any = session.recorder.transport
-        other = WebSocket(transport._programs._url, {})
+        other = WebSocket(transport._programs._url, {}, ssl_context())
         with pytest.raises(ConnectionError, match="4409"):
             for _ in range(3):
                 step()

@@ -37,6 +37,15 @@ def proxy(server: str, authority: trustme.CA, tmp_path: Path, monkeypatch: pytes
         yield proxy
 
 
+@pytest.fixture
+def unknown(server: str, authority: trustme.CA) -> Iterator[Cutter]:
+    """A proxy whose certificate only somebody with the authority's can verify."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    with Cutter(server, context) as proxy:
+        yield proxy
+
+
 def used(session: tg.Session) -> None:
     """Trains a little, and moves more than is masked, or decrypted, at once."""
     w = tg.zeros(3, requires_grad=True)
@@ -66,6 +75,40 @@ def test_a_certificate_that_nobody_vouches_for(server: str, authority: trustme.C
     authority.issue_cert("127.0.0.1").configure_cert(context)
     with Cutter(server, context) as proxy, pytest.raises(ConnectionError, match="certificate verify failed"):
         tg.connect(proxy.url)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("kind", ["file", "path", "context", "unverified"])
+def test_an_authority_of_ones_own(
+    unknown: Cutter, authority: trustme.CA, tmp_path: Path, kind: str, stream: bool
+) -> None:
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    known = tmp_path / "authority.pem"
+    authority.cert_pem.write_to_path(str(known))
+    verify = {"file": str(known), "path": known, "context": context, "unverified": False}[kind]
+    with tg.connect(unknown.url, stream=stream, verify=verify) as session:
+        used(session)
+        with session.another() as other:
+            assert other.id != session.id and tg.ones(2).tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("stream", [True, False, None])
+def test_the_authority_of_somebody_else(unknown: Cutter, tmp_path: Path, stream: bool | None) -> None:
+    other = tmp_path / "other.pem"
+    trustme.CA().cert_pem.write_to_path(str(other))
+    with pytest.raises(ConnectionError, match="certificate verify failed"):
+        tg.connect(unknown.url, stream=stream, verify=other)
+
+
+def test_what_is_no_authority(server: str, tmp_path: Path) -> None:
+    empty = tmp_path / "empty.pem"
+    empty.write_text("")
+    for path in (str(empty), tmp_path / "missing.pem"):
+        with pytest.raises(ValueError, match=r"no certificates can be read there"):
+            tg.connect(server, verify=path)
+    with pytest.raises(TypeError, match="verify is an SSLContext, a path or a bool, not int"):
+        tg.connect(server, verify=1)  # type: ignore[arg-type]
 
 
 def test_one_for_somebody_else(proxy: Cutter) -> None:

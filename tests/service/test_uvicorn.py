@@ -18,8 +18,8 @@ from uvicorn.server import ServerState
 ROOT = Path(__file__).parents[2]
 STREAM = {
     "client", "close_sent", "config", "conn", "data_received", "disconnected", "eof_received", "frames",
-    "handle_connect", "handle_cont", "handshake_complete", "handshake_initiated", "loop", "pause_writing", "ping_timer", "queue",
-    "read_paused", "receive", "resume_writing", "schedule_ping", "send", "send_keepalive_ping",
+    "handle_connect", "handle_cont", "handshake_complete", "handshake_initiated", "loop", "pause_writing", "ping_timer",
+    "queue", "read_paused", "receive", "resume_writing", "schedule_ping", "send", "send_keepalive_ping",
     "send_receive_event_to_app", "shutdown", "transport", "writable",
 }  # fmt: skip
 HTTP = {
