@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ..convert import NumberList
 from ..errors import LimitExceeded
 
 MAX_INSTRUCTIONS = 10_000
@@ -54,6 +55,8 @@ def weight(definition: Any) -> int:
         elif isinstance(value, (list, tuple)):
             total += len(value)
             waiting.extend(value)
+        elif isinstance(value, NumberList):
+            total += value.array.size
         if total > MAX_WEIGHT:
             raise LimitExceeded(
                 f"a definition has at most {MAX_WEIGHT} values and characters; pass large data as tensors"

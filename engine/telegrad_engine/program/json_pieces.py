@@ -304,7 +304,9 @@ class _List(_Container):
         if any(block.shape[1:] != self._blocks[0].shape[1:] for block in self._blocks):
             return self._as_list()
         array = np.concatenate(self._blocks)
-        return array if nested else NumberList(array)
+        if nested:
+            return array
+        return NumberList(array) if array.size else self._as_list()  # lists of nothing are counted as lists
 
 
 def _exact_array(convert: Callable[[list[Any]], list[Any]], items: list[Any]) -> Any:
