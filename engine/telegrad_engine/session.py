@@ -22,6 +22,7 @@ from .custom import SHARED, Library, SessionLibrary
 from .devices import device as device_of
 from .environment import Environment
 from .errors import (
+    InternalError,
     InvalidArgument,
     InvalidOperation,
     TelegradError,
@@ -53,6 +54,10 @@ class NotAtOnce(Exception):
 
 
 DEFAULT_BYTES = 2 * 2**30
+NOT_INTACT = (
+    "the session cannot be used any more: an error of the server's own kept an earlier program from completing its "
+    "changes after its answer; it is in the server's log. Other sessions are not affected; create a new one."
+)
 OUT_OF_MEMORY = "not enough memory for the result"
 
 
@@ -107,6 +112,8 @@ class Session:
         self._last_id = 0
         self._rest: Callable[[], None] | None = None
         """What the last program leaves, which is not there yet."""
+        self._intact = True
+        """Whether every program that was answered has left what it leaves."""
         self.lent: WeakSet[Lent] = WeakSet()
         """Answers that have arrays of its tensors, until nobody has them any more."""
 
@@ -117,9 +124,11 @@ class Session:
 
         A failing instruction raises its TelegradError with ``instruction``, ``op``, ``ids`` and
         ``shapes`` in the context; those before it stand, those after it did not run. Raises TimeLimitExceeded after
-        ``max_program_s``, and Cancelled if this thread's cancellation token is cancelled.
+        ``max_program_s``, Cancelled if this thread's cancellation token is cancelled, and InternalError as
+        :meth:`check_intact`.
         """
         self.finish()
+        self.check_intact()
         for answer in [*self.lent]:  # whoever still has one is to have what was
             answer.settle()
         self.lent.clear()
@@ -142,9 +151,10 @@ class Session:
         """``run``, for who can wait ``within`` seconds: if the program is an executable, and took no more before.
 
         The answer is there first: before anything else is done with the session, :meth:`finish` brings it to where the
-        program leaves it. Raises NotAtOnce, with nothing done, if it is not.
+        program leaves it. Raises NotAtOnce, with nothing done, if it is not, and InternalError as :meth:`check_intact`.
         """
         self.finish()
+        self.check_intact()
         if self.lent or self.compiler is None or not isinstance(program, Bound):
             raise NotAtOnce
         return self.compiler.run_at_once(self, self.inliner.written_out(program), within)
@@ -154,10 +164,24 @@ class Session:
         self._rest = rest
 
     def finish(self) -> None:
-        """Do what is left to do of the last program, if anything is."""
+        """Do what is left to do of the last program, if anything is.
+
+        Never raises: the program may have been answered. An error is logged, and later programs get it from
+        :meth:`check_intact`.
+        """
         rest, self._rest = self._rest, None
-        if rest is not None:
+        if rest is None:
+            return
+        try:
             rest()
+        except Exception:
+            self._intact = False
+            logger.exception("a session is lost: a program was answered, but its effects were not completed")
+
+    def check_intact(self) -> None:
+        """Raise InternalError if a program was answered whose effects could not be completed."""
+        if not self._intact:
+            raise InternalError(NOT_INTACT)
 
     def run_instructions(self, program: Sequence[Instruction]) -> Answer:
         """``run``, one instruction at a time whatever the program."""

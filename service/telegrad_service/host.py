@@ -143,7 +143,10 @@ class SessionHandle(ABC):
 
     @abstractmethod
     def finish(self) -> None:
-        """Do what the last program that ran at once has left to do: before anything else is done with the session."""
+        """Do what the last program that ran at once has left to do: before anything else is done with the session.
+
+        Never raises: where that fails, later programs get InternalError.
+        """
 
 
 class SessionHost(ABC):

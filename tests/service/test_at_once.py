@@ -15,8 +15,10 @@ import pytest
 import torch
 
 import telegrad as tg
+from telegrad_engine.errors import InternalError
+from telegrad_engine.program import Instruction
 from telegrad_engine.session import NotAtOnce, Session
-from telegrad_service import company, host
+from telegrad_service import company, host, work
 from telegrad_service.host import InProcessHost, SessionHandle, SessionOptions
 from telegrad_service.settings import Settings
 
@@ -95,6 +97,28 @@ def test_what_a_thread_leaves_is_its_own_to_finish() -> None:
         free.set()
         await running
         assert by == [await behind]
+
+    hosted(go)
+
+
+def test_an_error_after_an_answer_is_told_to_the_next_program_of_that_session() -> None:
+    async def go(here: InProcessHost, handle: SessionHandle) -> None:
+        other = await here.create(SessionOptions())
+
+        def fail() -> None:
+            raise RuntimeError("broken on purpose")
+
+        def answer(session: Session, within: float) -> str:
+            session.leave(fail)
+            return "answered"
+
+        assert handle.run_at_once(answer) == "answered"
+        handle.finish()
+        for _ in range(2):
+            with pytest.raises(InternalError, match="cannot be used any more"):
+                await handle.call(work.run, [Instruction("zeros", [], ["x"], {"size": [2]})])
+        await other.call(work.run, [Instruction("zeros", [], ["x"], {"size": [2]})])
+        await here.end(handle.id)
 
     hosted(go)
 

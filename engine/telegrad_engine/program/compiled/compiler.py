@@ -21,6 +21,7 @@ import numpy as np
 
 from ...answer import Answer
 from ...backends.unknown import Untraceable
+from ...cancellation import CancellationToken, cancelled_by
 from ...dtypes import DType
 from ...errors import TelegradError
 from ...session import NotAtOnce, Session
@@ -99,6 +100,7 @@ class Compiler:
             answer = self._attempt_any(session, program, found, variants)
             if answer is not None:
                 session.finish()
+                session.check_intact()
                 self._ledger.note(session, program.digest, len(program), None)
                 return answer
         except Untraceable as why:
@@ -175,12 +177,17 @@ class Compiler:
             run = self._call(executable, found, entry, session.environment.generator)
         finally:
             variants.check(entry)
-        answer, leave = executable.outcome.begin(session, program.ids, found.tensors, run, found.ground)
+        answer, prepare = executable.outcome.begin(session, program.ids, found.tensors, run, found.ground)
         ran_s = perf_counter() - started
 
         def finish() -> None:
             started = perf_counter()
-            leave()
+            try:
+                change = prepare()
+            except Exception as error:
+                self._run_again(session, program, run, entry, error)
+                return
+            change()
             session.programs += 1
             session.instructions += len(program)
             session.last_s = ran_s + perf_counter() - started
@@ -189,6 +196,14 @@ class Compiler:
 
         session.leave(finish)
         return answer
+
+    def _run_again(self, session: Session, program: Bound, run: Run, entry: Entry, error: Exception) -> None:
+        """Run one instruction at a time a program whose executable has answered, but cannot change the session."""
+        logger.error("an executable program failed after its answer; it runs again", exc_info=error)
+        entry.refuse(f"{self._way.word}, it fails: {error}")
+        run.rewind(session.environment.generator)
+        with cancelled_by(CancellationToken()):  # it has been answered: nothing stops it any more
+            session.run_instructions(program.instructions)
 
     def _call(self, executable: Executable, found: Found, entry: Entry, generator: np.random.Generator) -> Run:
         """What the executable comes to. Raises Untraceable if it failed, or what it takes for granted is not so."""

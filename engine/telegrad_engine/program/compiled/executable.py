@@ -13,7 +13,7 @@ import numpy as np
 from ...errors import Cancelled, TimeLimitExceeded
 from .facts import Input
 from .ground import Elsewhere
-from .outcome import Outcome, Run, Source
+from .outcome import Outcome, Run, Source, Write
 from .plan import Plan
 from .shown import Room, behind, is_alone, moved, showing
 
@@ -114,12 +114,15 @@ class _CompiledRun:
         own = self._own(source)
         return _copy(np.asarray(self._outs[source.position])) if own is None else own
 
-    def write(self, source: Source, target: Any) -> Callable[[], None]:
+    def write(self, source: Source, target: Any) -> Write:
         own = self._own(source) if source.is_output and is_alone(target) else None
         if own is not None:
-            return partial(setattr, target, "_data", own)
+            return Write(partial(setattr, target, "_data", own), own)
         array = np.asarray(self._outs[source.position]) if source.is_output else self.array(source)
-        return partial(np.copyto, target._data, array)
+        return Write(partial(np.copyto, target._data, array))
+
+    def rewind(self, generator: np.random.Generator) -> None:
+        """It never draws."""
 
     def numbers(self) -> Mapping[int, Any]:
         return {}
@@ -172,8 +175,11 @@ class _ElsewhereRun:
             return self._ground.own(self._outs[source.position])
         return self._ground.own_copy(self.called_with[source.position])
 
-    def write(self, source: Source, target: Any) -> Callable[[], None]:
-        return partial(target._store, self.array(source))
+    def write(self, source: Source, target: Any) -> Write:
+        return Write(partial(target._store, self.array(source)))
+
+    def rewind(self, generator: np.random.Generator) -> None:
+        """It never draws."""
 
     def numbers(self) -> Mapping[int, Any]:
         return {}
@@ -210,7 +216,7 @@ class Planned:
         except Exception:
             logger.debug("a planned program failed", exc_info=True)
         if places is not None:
-            return _PlannedRun(self._plan, arrays, places)
+            return _PlannedRun(self._plan, arrays, places, before)
         if before is not None:
             bits.state = before
         return None
@@ -221,8 +227,10 @@ class _PlannedRun:
 
     replaces = False
 
-    def __init__(self, plan: Plan, called_with: Sequence[Any], places: list[Any]) -> None:
+    def __init__(self, plan: Plan, called_with: Sequence[Any], places: list[Any], before: Any) -> None:
         self._plan, self.called_with, self._places = plan, called_with, places
+        self._before = before
+        """The state of the generator before the run; None if nothing was drawn."""
         self._given: set[int] = set()
         """Outputs whose arrays somebody has, as they are."""
 
@@ -236,11 +244,15 @@ class _PlannedRun:
         self._given.add(source.position)
         return array
 
-    def write(self, source: Source, target: Any) -> Callable[[], None]:
+    def write(self, source: Source, target: Any) -> Write:
         call = self._plan.writes.get(source.position) if source.is_output else None
         if call is None:
-            return partial(np.copyto, target._data, self.array(source))
-        return partial(call.function, *call.arguments(self._places), target._data)
+            return Write(partial(np.copyto, target._data, self.array(source)))
+        return Write(partial(call.function, *call.arguments(self._places), target._data))
+
+    def rewind(self, generator: np.random.Generator) -> None:
+        if self._before is not None:
+            generator.bit_generator.state = self._before
 
     def numbers(self) -> Mapping[int, Any]:
         return {number: self._places[place] for number, place in self._plan.numbers.items()}

@@ -6,9 +6,12 @@ Arrays, version counters and tensors go by number: first those of the tensors th
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol
+
+import numpy as np
 
 from ...answer import Answer, Value
 from ...session import Session
@@ -18,6 +21,7 @@ from .ground import Ground, Path
 from .outline import Outline
 from .spent import Spent, SpentGraph, resolved
 
+logger = logging.getLogger(__name__)
 SAME = -1
 """In place of a number: as it was."""
 
@@ -27,6 +31,14 @@ class Source(NamedTuple):
 
     is_output: bool
     position: int
+
+
+class Write(NamedTuple):
+    """An array that is put into a tensor."""
+
+    put: Callable[[], None]
+    array: Any = None
+    """The array that the tensor shows afterwards, if it is another one than before."""
 
 
 class Run(Protocol):
@@ -39,11 +51,14 @@ class Run(Protocol):
     def array(self, source: Source) -> Any:
         """The array from there, to be kept, in row-major order: nobody else has it or writes to it."""
 
-    def write(self, source: Source, target: Any) -> Callable[[], None]:
+    def write(self, source: Source, target: Any) -> Write:
         """What puts the array from there into a tensor. All such are made before the first is called."""
 
     def numbers(self) -> Mapping[int, Any]:
         """The Python numbers that the tensors it leaves were made with, by what refers to them."""
+
+    def rewind(self, generator: np.random.Generator) -> None:
+        """Set the generator that the executable drew from back to where it was before."""
 
     def settle(self, tensors: Sequence[Tensor]) -> Sequence[Any]:
         """Move those that it was called with to where the next run need not copy them from, and say which those are."""
@@ -117,20 +132,23 @@ class Outcome(NamedTuple):
 
     def put(self, session: Session, ids: Sequence[str], taken: Sequence[Tensor], run: Run, ground: Ground) -> Answer:
         """Bring a session, of which the program took these tensors, to where it leaves it."""
-        answer, leave = self.begin(session, ids, taken, run, ground)
-        leave()
+        answer, prepare = self.begin(session, ids, taken, run, ground)
+        prepare()()
         return answer
 
     def begin(
         self, session: Session, ids: Sequence[str], taken: Sequence[Tensor], run: Run, ground: Ground
-    ) -> tuple[Answer, Callable[[], None]]:
-        """The program's answer, and what brings the session there. All that takes memory is done in advance."""
+    ) -> tuple[Answer, Callable[[], Callable[[], None]]]:
+        """The program's answer, and a function that prepares the change of the session and returns what makes it.
+
+        All arrays are allocated before this returns. The session is as it was until the change is made.
+        """
         made = self._arrays(run, len(taken), ground)
         answer = self._answer(ids, taken, run, made, ground)
         writes = [run.write(source, taken[position]) for position, source in self.writes]
-        return answer, partial(self._leave, session, ids, taken, run, ground, made, writes)
+        return answer, partial(self._prepare, session, ids, taken, run, ground, made, writes)
 
-    def _leave(
+    def _prepare(
         self,
         session: Session,
         ids: Sequence[str],
@@ -138,27 +156,71 @@ class Outcome(NamedTuple):
         run: Run,
         ground: Ground,
         made: Sequence[Any],
-        writes: Sequence[Callable[[], None]],
-    ) -> None:
-        for write in writes:
-            write()
+        writes: Sequence[Write],
+    ) -> Callable[[], None]:
+        """Make the tensors and nodes. What is returned puts them into the session."""
         cells = [tensor._cell for tensor in taken] + [[0] for _ in self.cells[len(taken) :]]
+        memories = [*map(ground.memory, taken), *map(ground.fresh, made)]
+        for (position, _), write in zip(self.writes, writes, strict=True):
+            if write.array is not None:
+                memories[position] = write.array
+        numbers = run.numbers()
+        tensors = self._tensors(taken, memories, cells, ground, numbers)
+        places = self._places(tensors, len(taken), numbers)
+        return partial(self._change, session, ids, taken, run, made, writes, cells, tensors, places)
+
+    def _change(
+        self,
+        session: Session,
+        ids: Sequence[str],
+        taken: Sequence[Tensor],
+        run: Run,
+        made: Sequence[Any],
+        writes: Sequence[Write],
+        cells: Sequence[list[int]],
+        tensors: Sequence[Tensor],
+        places: Sequence[tuple[Tensor, Place, Any]],
+    ) -> None:
+        """Put everything into the session: little more than assignments, so that nothing of it fails halfway."""
+        if writes:
+            with np.errstate(all="ignore"):
+                for write in writes:
+                    write.put()
         for cell, step in zip(cells, self.cells, strict=True):
             if step:
                 cell[0] += step
-        numbers = run.numbers()
-        tensors = self._tensors(taken, made, cells, ground, numbers)
-        self._enter(tensors, len(taken), numbers)
-        for array in made:  # what has no name is a gradient, or stays in the graph
-            if array.nbytes > COUNTED:
-                session.accounts.count(array)
+        for change in self.changed:
+            if change.grad != SAME:
+                tensors[change.tensor]._grad = None if change.grad is None else tensors[change.grad]
+        for tensor, place, node in places:
+            if place.requires_grad:
+                tensor._requires_grad = True
+            elif tensor._requires_grad:
+                tensor._requires_grad = False
+            if node is not None:
+                tensor._node, tensor._slot = node, place.slot
         for i in self.outline.freed:
             session.tensors.pop(ids[i], None)
         for i, number in self.names:
-            session.tensors[ids[i]] = tensor = tensors[number]
-            session.accounts.count(tensor._data)
+            session.tensors[ids[i]] = tensors[number]
+        try:
+            self._count(session, taken, run, made, tensors)
+        except Exception:  # an array that is not counted is not given back either
+            logger.exception("the memory of a program's results was not counted")
+
+    def _count(
+        self, session: Session, taken: Sequence[Tensor], run: Run, made: Sequence[Any], tensors: Sequence[Tensor]
+    ) -> None:
+        """Count the session's new memory."""
+        count = session.accounts.count
+        for array in made:  # what has no name is a gradient, or stays in the graph
+            if array.nbytes > COUNTED:
+                count(array)
+        for _, number in self.names:
+            tensor = tensors[number]
+            count(tensor._data)
             if tensor._base is not None:
-                session.accounts.count(tensor._base._data)
+                count(tensor._base._data)
         if run.replaces:
             session.accounts.recount([taken[position] for position, _ in self.writes])
             session.accounts.recount(run.settle(taken))
@@ -193,12 +255,12 @@ class Outcome(NamedTuple):
     def _tensors(
         self,
         taken: Sequence[Tensor],
-        made: Sequence[Any],
+        memories: Sequence[Any],
         cells: Sequence[list[int]],
         ground: Ground,
         numbers: Mapping[int, Any],
     ) -> list[Tensor]:
-        memories = [*map(ground.memory, taken), *map(ground.fresh, made)]
+        """The tensors that it takes, and those that it makes over these memories."""
         tensors = list(taken)
         for plan in self.made:
             path = resolved(plan.path, numbers) if plan.varies else plan.path
@@ -209,26 +271,20 @@ class Outcome(NamedTuple):
         for tensor, plan in zip(tensors[len(taken) :], self.made, strict=True):
             if plan.base is not None:
                 tensor._become_view(tensors[plan.base])
-                tensor._seen += cells[plan.cell][0] - self.cells[plan.cell] if tensor._seen >= 0 else 0
+                tensor._seen += cells[plan.cell][0] if tensor._seen >= 0 else 0
             if plan.grad is not None:
                 tensor._grad = tensors[plan.grad]
         return tensors
 
-    def _enter(self, tensors: Sequence[Tensor], taken: int, numbers: Mapping[int, Any]) -> None:
-        """Give tensors their places in the graph, and gradients."""
-        for change in self.changed:
-            if change.grad != SAME:
-                tensors[change.tensor]._grad = None if change.grad is None else tensors[change.grad]
-        places = [(change.tensor, change.place) for change in self.changed]
-        places += [(number, plan.place) for number, plan in enumerate(self.made, taken)]
+    def _places(
+        self, tensors: Sequence[Tensor], taken: int, numbers: Mapping[int, Any]
+    ) -> list[tuple[Tensor, Place, Any]]:
+        """The tensors that get a place in the graph, with their nodes if they have any."""
+        numbered = [(change.tensor, change.place) for change in self.changed]
+        numbered += [(number, plan.place) for number, plan in enumerate(self.made, taken)]
         spent = Spent(self.graph, tensors, numbers) if self.graph.nodes else None
-        for number, place in places:
-            if place is None:
-                continue
-            tensor = tensors[number]
-            if place.requires_grad:
-                tensor._requires_grad = True
-            elif tensor._requires_grad:
-                tensor._requires_grad = False
-            if place.node is not None and spent is not None:
-                tensor._node, tensor._slot = spent.node(place.node), place.slot
+        return [
+            (tensors[number], place, None if place.node is None or spent is None else spent.node(place.node))
+            for number, place in numbered
+            if place is not None
+        ]
