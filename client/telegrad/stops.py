@@ -161,8 +161,9 @@ class _Dialogue:
     def _evaluate(self, stop: Stop, grads: list[Any]) -> list[Any]:
         """What the user's code makes of gradients, with the mode that torch would have set."""
         source: Any = stop.source
-        enabled, state.grad_enabled = state.grad_enabled, self.values.recording
+        enabled = state.grad_enabled
         try:
+            state.grad_enabled = self.values.recording
             if isinstance(source, ClientNode):
                 return source._backward(grads)
             if source.kind == HOOK:

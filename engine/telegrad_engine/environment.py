@@ -28,21 +28,20 @@ class Environment:
     @contextmanager
     def entered(self, largest: int, memory: Grantor | None = None) -> Iterator[None]:
         """Within, this thread computes here, with ``memory`` of a session; a view may stand for ``largest`` bytes."""
-        outer_memory, state.memory = state.memory, memory
         saved = state.grad_enabled, state.default_dtype, state.generator, state.room, state.largest
-        device, state.device = state.device, self.device
-        # In this process the recorder's own modes hold too; what they ask for is in the program already.
+        placed = state.device, state.memory
         outer = state.autocast, state.inference, state.anomaly
-        state.autocast, state.inference, state.anomaly = None, False, None
-        state.largest = largest
-        state.grad_enabled, state.default_dtype, state.generator = True, self._dtype.numpy, self._generator
         try:
+            state.device, state.memory, state.largest = self.device, memory, largest
+            # In this process the recorder's own modes hold too; what they ask for is in the program already.
+            state.autocast, state.inference, state.anomaly = None, False, None
+            state.grad_enabled, state.default_dtype, state.generator = True, self._dtype.numpy, self._generator
             with np.errstate(all="ignore"):
                 yield
         finally:
             self._generator = state.generator or self._generator
             state.grad_enabled, state.default_dtype, state.generator, state.room, state.largest = saved
-            state.device, state.memory = device, outer_memory
+            state.device, state.memory = placed
             state.autocast, state.inference, state.anomaly = outer
 
     @property

@@ -101,8 +101,9 @@ class Changeable(TensorMethods):
         if not base_requires_grad:
             return
         tensor: Any = _meta_alias(base)
-        enabled, state.grad_enabled = state.grad_enabled, True
+        enabled = state.grad_enabled
         try:
+            state.grad_enabled = True
             for op, attrs, index in (*base._undo, *self._chain):
                 result = type(tensor)._apply(op, (tensor,), attrs)
                 tensor = result[index] if isinstance(result, (list, tuple)) else result

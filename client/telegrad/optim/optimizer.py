@@ -172,8 +172,9 @@ class Optimizer:
         if closure is not None:
             with enable_grad():
                 loss = closure()
-        before, state.grad_enabled = state.grad_enabled, False
+        before = state.grad_enabled
         try:  # not by no_grad(): a Ctrl-C on the way into its __exit__ would leave the mode on
+            state.grad_enabled = False
             for group in self.param_groups:
                 self._step(group)
         finally:

@@ -12,6 +12,8 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
 from .unknown import Untraceable
 
 
@@ -106,7 +108,7 @@ class TracedNumber:
         return self.tape.note(ufunc, inputs, kwargs)
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
-        raise Untraceable("makes an array of a number that may differ")
+        return np.asarray(self._at_hand(), *args, **kwargs)
 
 
 def _is_number(value: Any) -> bool:

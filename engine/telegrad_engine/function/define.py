@@ -108,8 +108,9 @@ class Function:
     def _enter(cls, ctx: FunctionCtx, args: tuple[Any, ...], separate: bool) -> Outputs:
         """Run forward, and enter what it returns into the graph."""
         recording = state.grad_enabled and any(ctx.needs_input_grad)
-        enabled, state.grad_enabled = state.grad_enabled, False
+        enabled = state.grad_enabled
         try:
+            state.grad_enabled = False
             if separate:
                 result = cls.forward(*args)
                 cls.setup_context(ctx, args, result)

@@ -59,8 +59,9 @@ class FunctionNode(ManyNode):
         if wanted is None:
             return
         values = run.values
-        enabled, state.grad_enabled = state.grad_enabled, values.recording
+        enabled = state.grad_enabled
         try:
+            state.grad_enabled = values.recording
             results = self._backward(self._given(values, grads))
         finally:
             state.grad_enabled = enabled

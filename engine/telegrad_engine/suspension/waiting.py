@@ -96,8 +96,9 @@ class Suspensions:
         if not {id(t) for t in ctx.dirty_tensors} <= {id(t) for t in inputs}:
             raise InvalidValue("only inputs can be dirty")
         recording = state.grad_enabled and any(ctx.needs_input_grad)
-        enabled, state.grad_enabled = state.grad_enabled, False
+        enabled = state.grad_enabled
         try:
+            state.grad_enabled = False
             entry = _Outputs(ctx, tuple(inputs), tuple(results), recording, False)
             if isinstance(entry.node, ClientNode):
                 entry.node.client_id = check_id(client_id)

@@ -66,7 +66,7 @@ def test_a_plan_leaves_what_the_calls_gave(seed: int) -> None:
     kept = {i: run.array(Source(True, p)) for p, i in enumerate(wanted) if p not in targets}
     writes = [run.write(Source(True, p), Tensor(given[target])) for p, target in targets.items()]
     for write in writes:
-        write()
+        write.put()
     for i, array in kept.items():
         np.testing.assert_array_equal(array, expected[i])
         assert array.flags.writeable or 0 in array.strides  # what was spread out stays so
