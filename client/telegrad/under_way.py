@@ -40,8 +40,8 @@ class UnderWay:
     def send(self, recording: Recording, packed: object) -> None:
         """Send a program, packed by the transport."""
         recording.sent_at = monotonic()
-        self._sent.append(recording)
         try:
+            self._sent.append(recording)
             self._transport.send(packed)
         except TelegradError as error:
             self.error = error
@@ -91,13 +91,13 @@ class UnderWay:
         """Wait for the first answer; None if it is an error."""
         try:
             answer = self._transport.receive()
+            return self._sent.popleft(), answer
         except TelegradError as error:
             self.error = error
             return None
         except BaseException:
             self._abandon()
             raise
-        return self._sent.popleft(), answer
 
     def _abandon(self) -> None:
         """After a Ctrl-C: what is under way runs, but nobody waits for it."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import sys
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -11,6 +14,14 @@ OURS = ("telegrad.", "telegrad_engine.")
 UNTOUCHED = ("__del__", "release", "__enter__", "__exit__")
 """Python swallows what a finalizer raises; and a ``with`` statement that is interrupted on its way into ``__exit__``
 is not left, in torch as little as here."""
+
+
+@cache
+def restored(file: str) -> frozenset[int]:
+    """The lines of a module on which a ``finally`` only assigns: Python looks for signals at calls and loops."""
+    tries = [node for node in ast.walk(ast.parse(Path(file).read_text())) if isinstance(node, ast.Try)]
+    ends = [statement for node in tries for statement in node.finalbody if isinstance(statement, ast.Assign)]
+    return frozenset(end.lineno for end in ends if not any(isinstance(node, ast.Call) for node in ast.walk(end)))
 
 
 class Interrupter:
@@ -39,7 +50,7 @@ class Interrupter:
         return self._line if name.startswith(OURS) and function not in UNTOUCHED else None
 
     def _line(self, frame: FrameType, event: str, argument: Any) -> Any:
-        if event == "line":
+        if event == "line" and frame.f_lineno not in restored(frame.f_code.co_filename):
             self.count += 1
             if self.count == self._at:
                 raise KeyboardInterrupt

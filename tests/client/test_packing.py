@@ -12,7 +12,7 @@ PROGRAMS = 300
 
 
 def program(number: int, length: int = 3) -> list[Instruction]:
-    return [Instruction("mul", [f"x{i}", float(number)], [f"x{i + 1}"], {}) for i in range(length)]
+    return [Instruction("sum", [f"x{i}"], [f"x{i + 1}"], {"dim": (number,)}) for i in range(length)]
 
 
 def test_a_loop_over_hundreds_of_programs_sends_them_by_their_digests() -> None:

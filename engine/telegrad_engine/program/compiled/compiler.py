@@ -186,6 +186,7 @@ class Compiler:
                 change = prepare()
             except Exception as error:
                 self._run_again(session, program, run, entry, error)
+                variants.check(entry)
                 return
             change()
             session.programs += 1
