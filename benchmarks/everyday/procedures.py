@@ -212,13 +212,13 @@ def shared_weights(library: Any, size: Size) -> Run:
 
 @loop("frozen parts")
 def frozen(library: Any, size: Size) -> Run:
-    """The first layer learns in every other stretch of ten turns."""
+    """The first layer learns in every other stretch of four turns."""
     net = classifier(library, size)
     optimizer = library.optim.SGD(net.parameters(), lr=0.05)
     yield list(net.parameters())
     for turn, (x, y) in enumerate(fresh(library, size)):
-        if turn % 10 == 0:
-            net[0].requires_grad_(turn % 20 == 10)
+        if turn % 4 == 0:
+            net[0].requires_grad_(turn % 8 == 4)
         yield train_step(library, net, optimizer, x, y)
 
 

@@ -146,8 +146,19 @@ def test_compiled_functions_inside_each_other() -> None:
 
 
 def test_too_many_kinds_of_calls_are_said_once() -> None:
-    run = tg.compile(lambda x, n: x * n)
+    run = tg.compile(lambda x: x * 2)
     with pytest.warns(UserWarning, match="compiled for 8 kinds of calls") as caught:
-        for n in range(12):
-            assert run(tg.ones(1), n).item() == n
+        for n in range(1, 13):
+            assert run(tg.ones(n)).sum().item() == 2 * n
     assert len(caught) == 1
+
+
+def test_numbers_that_are_others_each_time_are_not_traced_each() -> None:
+    run = tg.compile(lambda x, n, weight: x[n : n + 2] * weight)
+    x = tg.arange(20.0)
+    for n in range(10):
+        assert run(x, n, n / 2).tolist() == [n * n / 2, (n + 1) * n / 2]
+    assert run.explain().splitlines()[1:] == ["not compiled: its arguments are other numbers each time"]
+    for _ in range(4):
+        assert run(x, True, 2).tolist() == [2.0, 4.0]  # of other types
+    assert "compiled: " in run.explain()

@@ -25,31 +25,6 @@ WAITS = {
 }
 """Loops of which no share is asked, because they wait by nature."""
 
-HISTORY = "it takes a tensor with a history from an earlier program, or leaves one"
-SHAPES = "each shape or number of freed tensors is a program of its own, which runs twice before it is planned"
-NOT_YET = {
-    ".item() before backward": HISTORY,
-    "NaN check": HISTORY,
-    "metrics before and after step": HISTORY,
-    "early exit, six waits": HISTORY,
-    "evaluation between steps": HISTORY,
-    "gradient scaler and clipping": HISTORY,
-    "LBFGS": HISTORY,
-    "truncated backpropagation": HISTORY,
-    "batches of random size": SHAPES,
-    "frozen parts": SHAPES,
-    "LSTM written out": SHAPES,
-    "GRU written out": SHAPES,
-    "nn.LSTM": SHAPES,
-    "rows by a shuffled index": SHAPES,
-    "randperm and index": SHAPES,
-    "slices, 10 offsets": SHAPES,
-    "tg.compile on slices": "a function that is compiled takes a view for a kind of call of its own",
-    "X.split": "views that were made together are views of one another's memory",
-    "two optimizers that share a forward pass": "a pass to some leaves only does more than compute with tensors",
-}
-"""Loops that do not run planned yet, and what of them stands in the way."""
-
 pytestmark = pytest.mark.filterwarnings("ignore:step was compiled for 8 kinds of calls:UserWarning")
 
 
@@ -142,13 +117,9 @@ def test_its_numbers_are_torchs(loop: Loop, ours: Outcome) -> None:
         np.testing.assert_allclose(mine, other, rtol=loop.rtol, atol=1e-5, err_msg=f"tensor {i}")
 
 
-def test_what_repeats_runs_planned(
-    loop: Loop, ours: Outcome, request: pytest.FixtureRequest, record_property: Callable[[str, object], None]
-) -> None:
+def test_what_repeats_runs_planned(loop: Loop, ours: Outcome, record_property: Callable[[str, object], None]) -> None:
     record_property(SHARE, (loop.name, ours.planned, ours.sent))
     assert ours.sent >= TURNS
-    if loop.name in NOT_YET:
-        request.applymarker(pytest.mark.xfail(reason=NOT_YET[loop.name], strict=True))
     if loop.name not in WAITS:
         share = ours.planned / ours.sent
         assert share >= PLANNED, f"{ours.planned} of {ours.sent} programs; {'; '.join(sorted(ours.reasons))}"
@@ -156,5 +127,4 @@ def test_what_repeats_runs_planned(
 
 def test_there_are_enough_loops_and_all_exceptions_are_loops() -> None:
     assert len(LOOPS) >= 45
-    assert {*NOT_YET, *WAITS} <= set(LOOPS)
-    assert not set(NOT_YET) & set(WAITS)
+    assert set(WAITS) <= set(LOOPS)

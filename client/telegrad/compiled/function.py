@@ -30,6 +30,9 @@ from .variant import Trace, Variant
 
 MOST_VARIANTS, ATTEMPTS = 8, 3
 """How many traces a function keeps, and how many are tried on arguments like these before it runs as it is."""
+MOST_NUMBERS = 3
+"""For how many numbers an argument is traced. What is recorded anew takes other numbers without more ado."""
+NUMBERS = "its arguments are other numbers each time"
 
 
 class CompiledFunction:
@@ -46,6 +49,8 @@ class CompiledFunction:
         self._variants: dict[Any, list[Variant]] = {}
         self._failures: dict[Any, list[str]] = {}
         """Why traces were in vain, by what they were tried on."""
+        self._numbers: dict[Any, set[Any]] = {}
+        """For calls that differ in tensors and numbers alone, those that were traced."""
         self._warned = False
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
@@ -67,7 +72,10 @@ class CompiledFunction:
             return self.function(*args, **kwargs)
         if current().recorder is not recorder or any(t._recorder is not recorder for t in arguments.tensors):
             return self.function(*args, **kwargs)
-        key = (arguments.key, id(recorder), recorder.default_dtype, *_modes())
+        around = (id(recorder), recorder.default_dtype, *_modes())
+        key, outline = (arguments.key, *around), (arguments.outline, *around)
+        if key != outline and outline in self._failures:
+            return self.function(*args, **kwargs)
         for variant in self._variants.get(key, ()):
             given = Given(arguments.tensors, variant.around.tensors)
             numbers = variant.numbers(given)
@@ -75,7 +83,20 @@ class CompiledFunction:
                 return variant.run(given, numbers)
         if self._is_given_up(key):
             return self.function(*args, **kwargs)
+        if key != outline and self._differs_in_numbers(key, outline):
+            return self.function(*args, **kwargs)
         return self._trace(key, recorder, arguments, args, kwargs)
+
+    def _differs_in_numbers(self, key: Any, outline: Any) -> bool:
+        """Whether calls like this one come with so many numbers that it is not worth a trace for each."""
+        traced = self._numbers.setdefault(outline, set())
+        traced.add(key)
+        if len(traced) <= MOST_NUMBERS:
+            return False
+        self._fail(outline, NUMBERS)
+        for each in self._numbers.pop(outline):
+            self._variants.pop(each, None)
+        return True
 
     def _is_given_up(self, key: Any) -> bool:
         if len(self._failures.get(key, ())) >= ATTEMPTS:

@@ -14,7 +14,10 @@ Rebuild = Callable[[Sequence[Tensor], Sequence[Tensor]], Any]
 
 
 class Arguments:
-    """The arguments of one call. ``key`` is equal for calls that differ in tensors alone."""
+    """The arguments of one call.
+
+    ``key`` is equal for calls that differ in tensors alone, ``outline`` for calls that differ in numbers, too.
+    """
 
     def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.tensors: list[Tensor] = []
@@ -27,6 +30,7 @@ class Arguments:
             parts.append(name)
             self._add(value, parts)
         self.key = tuple(parts)
+        self.outline = tuple([_outlined(part, at, parts) for at, part in enumerate(parts)])
 
     def _add(self, value: Any, parts: list[Any]) -> None:
         kind = type(value)
@@ -49,6 +53,11 @@ class Arguments:
         else:
             parts += ("object", id(value))
             self.objects.append(value)
+
+
+def _outlined(part: Any, at: int, parts: Sequence[Any]) -> Any:
+    """A part of a key; None for a number, which comes after its type."""
+    return None if at and (parts[at - 1] is int or parts[at - 1] is float) else part
 
 
 def rebuilding(value: Any, given: dict[int, int], results: list[Tensor]) -> Rebuild:

@@ -97,9 +97,12 @@ class Tape:
         """The numbers of calls that raise where something taken for granted does not hold."""
         self._guarded: set[str] = set()
 
-    def input(self, value: Any) -> TapedArray:
-        """An array that the program is called with."""
-        return self._array(value, ())
+    def input(self, value: Any, shown: Sequence[TapedArray] = ()) -> TapedArray:
+        """An array that the program is called with; it may show the memory of others that it is."""
+        number = len(self.kept)
+        roots = frozenset(each.number for each in shown) or frozenset([number])
+        self._number(Kept(value.shape, value.dtype, value.strides, roots))
+        return TapedArray(self, number, value)
 
     def generator(self) -> TapedGenerator:
         """A random number generator that the program is called with."""
@@ -236,6 +239,12 @@ class TapedArray:
 
     def __repr__(self) -> str:
         return f"TapedArray(number={self.number}, shape={self.shape}, dtype={self.dtype})"
+
+    @property
+    def roots(self) -> frozenset[int]:
+        """Whose memory it may show: numbers of arrays."""
+        kept = self.tape.kept[self.number]
+        return frozenset() if kept is None else kept.roots
 
     # What is computed --------------------------------------------------------------------
 

@@ -8,7 +8,7 @@
     plan.py        the tape as a list of calls, with what memory they use
     executable.py  what is called then
     outcome.py     putting what that came to into a session
-    spent.py       the graphs behind it, which nobody can differentiate again
+    graphs.py      the graphs behind what it takes and what it leaves
     trial.py       comparing it with what the eager run leaves
     ways.py        the two ways: planned for NumPy, and compiled by JAX
     entry.py       what is known of a program's runs

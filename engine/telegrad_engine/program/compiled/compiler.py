@@ -1,7 +1,8 @@
 """Which programs run as one executable, since when, and why the others do not.
 
-A program that has run often enough on tensors of the same kinds is planned, or compiled. Its next run is a trial, held
-against the run one instruction at a time. From then on it runs as an executable, as long as what that takes for granted
+A program that has run often enough on tensors of the same kinds is planned, or compiled. Where that gives other sums
+than running it one instruction at a time, its next run is a trial, held against that. From then on it runs as an
+executable, as long as what that takes for granted
 of values holds and it turns out to be quicker. In every other case it runs the next way down, one instruction at a time
 in the end, and :meth:`Compiler.reports` says why.
 """
@@ -53,6 +54,8 @@ MISSES = 10
 VALUES = "the values are not those that are usual, as where an index is out of range"
 ROOM = "the session may not have room for all of it at once"
 ON_THE_CPU = "the session is not on the CPU"
+SURELY = 6
+"""How many runs have to be long before it is the kernels that are: the first may be, and those on a busy machine."""
 LONG = "it spends its time in its kernels"
 
 
@@ -98,6 +101,8 @@ class Compiler:
         reason = None
         try:
             answer = self._attempt_any(session, program, found, variants)
+            if answer is None and self._make_if_due(session, program, found, variants):
+                answer = self._attempt_any(session, program, found, variants)
             if answer is not None:
                 session.finish()
                 session.check_intact()
@@ -106,7 +111,6 @@ class Compiler:
         except Untraceable as why:
             reason = str(why)
         entry = variants.next
-        entry.runs += 1
         missed = VALUES if variants.ready and reason is None else None
         reason = reason or entry.reason
         try:
@@ -177,7 +181,7 @@ class Compiler:
             run = self._call(executable, found, entry, session.environment.generator)
         finally:
             variants.check(entry)
-        answer, prepare = executable.outcome.begin(session, program.ids, found.tensors, run, found.ground)
+        answer, prepare = executable.outcome.begin(session, program.ids, found.tensors, found.nodes, run, found.ground)
         ran_s = perf_counter() - started
 
         def finish() -> None:
@@ -221,7 +225,7 @@ class Compiler:
         return run
 
     def _eagerly(self, session: Session, program: Bound, found: Found, variants: Variants) -> Answer:
-        """Run otherwise, and beside it for the first time the executable; make one of what has run often enough."""
+        """Run otherwise, and beside it for the first time an executable that is to be held against that."""
         entry = variants.next
         trial, executable = None, entry.executable
         if executable is not None and not entry.tried:
@@ -231,8 +235,6 @@ class Compiler:
                 trial = Trial(session, executable, program.ids, found, run, numbers)
             if entry.misses == MISSES:
                 variants.give_up()
-        elif entry.waiting and entry.runs >= variants.waits_for(self.after):
-            self._make(entry, self._outline(program), found, session.environment.dtype)
         started = perf_counter()
         answer = self._otherwise(session, program)
         entry.time_eager(perf_counter() - started)
@@ -249,9 +251,23 @@ class Compiler:
 
     # Making executables ------------------------------------------------------------------
 
+    def _make_if_due(self, session: Session, program: Bound, found: Found, variants: Variants) -> bool:
+        """Count a run, and make an executable of what has run often enough. Whether it can be relied on at once."""
+        entry = variants.next
+        entry.runs += 1
+        if not entry.waiting or entry.runs < variants.waits_for(self.after):
+            return False
+        self._make(entry, self._outline(program), found, session.environment.dtype)
+        if entry.executable is None or not entry.executable.exact:
+            return False
+        entry.tried, entry.reason = True, None
+        variants.is_ready(entry)
+        return True
+
     def _make(self, entry: Entry, outline: Outline, found: Found, dtype: DType) -> None:
         if entry.eager_s > self._way.longest_s * len(outline.program.steps):
-            entry.refuse(LONG)
+            if entry.runs >= SURELY:
+                entry.refuse(LONG)
             return
         entry.begin()
         if not self._way.apart:

@@ -6,14 +6,14 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
 from ...errors import Cancelled, TimeLimitExceeded
 from .facts import Input
 from .ground import Elsewhere
-from .outcome import Outcome, Run, Source, Write
+from .outcome import Outcome, Run, Save, Source, Write
 from .plan import Plan
 from .shown import Room, behind, is_alone, moved, showing
 
@@ -114,6 +114,9 @@ class _CompiledRun:
         own = self._own(source)
         return _copy(np.asarray(self._outs[source.position])) if own is None else own
 
+    def saved(self, save: Save) -> Any:
+        return self.array(save.source)
+
     def write(self, source: Source, target: Any) -> Write:
         own = self._own(source) if source.is_output and is_alone(target) else None
         if own is not None:
@@ -174,6 +177,9 @@ class _ElsewhereRun:
         if source.is_output:
             return self._ground.own(self._outs[source.position])
         return self._ground.own_copy(self.called_with[source.position])
+
+    def saved(self, save: Save) -> Any:
+        return self.array(save.source)
 
     def write(self, source: Source, target: Any) -> Write:
         return Write(partial(target._store, self.array(source)))
@@ -244,6 +250,20 @@ class _PlannedRun:
         self._given.add(source.position)
         return array
 
+    def saved(self, save: Save) -> Any:
+        source = save.source
+        if not source.is_output:
+            array = self.called_with[source.position]
+            return array if save.shared else _copy(array, "K")
+        output = self._plan.outputs[source.position]
+        array = self._places[output.place]
+        if save.shared:
+            return array
+        if not output.own or source.position in self._given:
+            return _copy(array, "K")
+        self._given.add(source.position)
+        return array
+
     def write(self, source: Source, target: Any) -> Write:
         call = self._plan.writes.get(source.position) if source.is_output else None
         if call is None:
@@ -261,10 +281,10 @@ class _PlannedRun:
         return ()
 
 
-def _copy(array: Any) -> Any:
-    """A copy in row-major order."""
+def _copy(array: Any, order: Literal["C", "K"] = "C") -> Any:
+    """A copy in row-major order, or in the array's own."""
     if 0 in array.strides and array.size > 1:
         # What is spread out stays so: it may be far larger than its memory.
         first = tuple([slice(0, 1) if step == 0 else slice(None) for step in array.strides])
         return np.broadcast_to(np.array(array[first]), array.shape)
-    return np.array(array, order="C")
+    return np.array(array, order=order)

@@ -15,6 +15,7 @@ from ...session import Session
 from ...tensor import Tensor
 from ..operands import is_taken
 from ..remembered import Bound
+from .graphs import Behind, GraphKind, read
 from .ground import Ground, ground_of
 from .outline import Outline
 
@@ -30,6 +31,8 @@ class Input(NamedTuple):
     """Which of the tensors is this one's gradient."""
     view: bool = False
     """Whether it shows a part of another tensor's memory, and so may only be read."""
+    shared: bool = False
+    """Whether another tensor that the program takes shows some of the same memory; then, too."""
 
 
 class Kinds(NamedTuple):
@@ -44,6 +47,8 @@ class Kinds(NamedTuple):
     device: str = "cpu"
     operands: tuple[Any, ...] = ()
     """The types of its operands, or, where an executable is for one value each, what these print as."""
+    graph: GraphKind | None = None
+    """What is behind the tensors, if any of them has a history."""
 
     @property
     def inputs(self) -> tuple[Input, ...]:
@@ -52,7 +57,7 @@ class Kinds(NamedTuple):
 
 
 class Found:
-    """A session's tensors that a program takes, their gradients among them, and the arrays that it uploads."""
+    """A session's tensors that a program takes, their gradients and what is behind them, and what it uploads."""
 
     def __init__(
         self,
@@ -61,21 +66,26 @@ class Found:
         operands: Sequence[float],
         kinds: Kinds,
         ground: Ground,
+        behind: Behind | None = None,
     ) -> None:
-        self.tensors, self.operands, self.kinds, self.ground = tensors, operands, kinds, ground
+        self.tensors, self.kinds, self.ground, self.behind = tensors, kinds, ground, behind
+        self.operands = operands if behind is None else [*operands, *behind.numbers]
+        """The program's, and then the numbers in the graph behind the tensors."""
+        self.nodes: Sequence[Any] = () if behind is None else behind.nodes
         self._uploads = uploads
 
     @cached_property
     def arrays(self) -> list[Any]:
         """What the executable is called with; uploads where they are in their message."""
         uploads = [as_array(array, dtype, copy=not array.flags.aligned) for array, dtype in self._uploads]
-        return [*[tensor._data for tensor in self.tensors], *map(self.ground.upload, uploads)]
+        saved = () if self.behind is None else self.behind.arrays
+        return [*[tensor._data for tensor in self.tensors], *map(self.ground.upload, uploads), *saved]
 
 
 def look(session: Session, outline: Outline, program: Bound, by_value: bool) -> Found | None:
     """What the program finds; None where an instruction will fail, which eager execution says best.
 
-    ``by_value`` tells operands of other values apart, and not only those of other types.
+    ``by_value`` tells operands of other values apart, and not only those of other types, and takes no histories.
 
     Raises Untraceable for what cannot be an input of an executable.
     """
@@ -101,20 +111,26 @@ def look(session: Session, outline: Outline, program: Bound, by_value: bool) -> 
     found = _gathered(names, ids, outline, ground)
     if found is None:
         return None
-    outline.latest = Kinds(tuple(found.kinds), kinds, tuple(found.order), functions, ground.device, operands)
-    return Found(found.tensors, uploads, program.operands, outline.latest, ground)
+    behind = found.behind
+    if behind is not None and by_value:
+        raise Untraceable("a tensor that it takes has a history, from an earlier program")
+    graph = None if behind is None else behind.kind
+    outline.latest = Kinds(tuple(found.kinds), kinds, tuple(found.order), functions, ground.device, operands, graph)
+    return Found(found.tensors, uploads, program.operands, outline.latest, ground, behind)
 
 
 def _gathered(names: Mapping[str, Tensor], ids: Sequence[str], outline: Outline, ground: Ground) -> _Gathered | None:
-    """The tensors that a program takes, None if one is not there."""
+    """The tensors that a program takes and what is behind them, None if one is not there."""
     gathered = _Gathered(ground)
     for i in outline.taken:
         tensor = names.get(ids[i])
         if tensor is None:
             return None
         gathered.order.append(gathered.place(tensor, ids[i]))
-    if not _apart(gathered.tensors, ground):
-        raise Untraceable("two of the tensors that it takes share their memory")
+    gathered.look_behind()
+    for place, shared in enumerate(_shared(gathered.tensors, ground)):
+        if shared:
+            gathered.kinds[place] = gathered.kinds[place]._replace(shared=True)
     return gathered
 
 
@@ -125,6 +141,8 @@ def _as_before(kinds: Kinds, taken: Sequence[Any], ground: Ground) -> list[Tenso
     """
     found: list[Tensor] = []
     expected = kinds.tensors
+    if kinds.graph is not None:
+        return None
     for tensor, place in zip(taken, kinds.places, strict=True):
         if place < len(found):
             if found[place] is not tensor:
@@ -138,15 +156,18 @@ def _as_before(kinds: Kinds, taken: Sequence[Any], ground: Ground) -> list[Tenso
             at, tensor = expected[at].grad, tensor._grad
         if (tensor is None) != (at is None) or (at is not None and found[at] is not tensor):
             return None
-    return found if len(found) == len(expected) and _apart(found, ground) else None
+    alike = len(found) == len(expected) and _shared(found, ground) == [kind.shared for kind in expected]
+    return found if alike else None
 
 
-def _apart(tensors: Sequence[Tensor], ground: Ground) -> bool:
-    """Whether no two of the tensors share their version or their memory."""
+def _shared(tensors: Sequence[Tensor], ground: Ground) -> list[bool]:
+    """For each tensor whether another one has its version or its memory."""
     count = len(tensors)
-    if len({id(tensor._cell) for tensor in tensors}) < count:
-        return False
-    return len({id(ground.owner(tensor)) for tensor in tensors}) == count
+    cells = [id(tensor._cell) for tensor in tensors]
+    owners = [id(ground.owner(tensor)) for tensor in tensors]
+    if len(set(cells)) == len(set(owners)) == count:
+        return [False] * count
+    return [cells.count(cell) > 1 or owners.count(owner) > 1 for cell, owner in zip(cells, owners, strict=True)]
 
 
 def _is(tensor: Any, kind: Input, ground: Ground) -> bool:
@@ -182,6 +203,12 @@ class _Gathered:
         self.order: list[int] = []
         """For each id that the program takes which of the tensors it is."""
         self._places: dict[int, int] = {}
+        self.behind: Behind | None = None
+
+    def look_behind(self) -> None:
+        """Read the graph behind the tensors, if any of them has a history; its leaves join them."""
+        if any(tensor._node is not None for tensor in self.tensors):
+            self.behind = read(self.tensors, lambda leaf: self.place(leaf, "a leaf"), self._ground.memory_owner)
 
     def place(self, tensor: Tensor, name: str) -> int:
         """Where the tensor is among them, from now on with its gradient."""
@@ -208,10 +235,9 @@ def _check_session(session: Session) -> None:
 def _kind(tensor: Any, name: str, grad: int | None, ground: Ground) -> Input:
     if type(tensor) is not ground.Tensor:
         raise Untraceable(f"{name} is of a class of its own")
-    if tensor._node is not None:
-        raise Untraceable(f"{name} has a history, from an earlier program")
     view = tensor._base is not None
-    if view and (tensor._seen != tensor._cell[0] or tensor._requires_grad or ground.device != "cpu"):
+    flows = tensor._requires_grad and tensor._node is None
+    if view and (tensor._seen != tensor._cell[0] or flows or ground.device != "cpu"):
         raise Untraceable(f"{name} is a view")
     if tensor._hooks is not None:
         raise Untraceable(f"{name} has hooks")

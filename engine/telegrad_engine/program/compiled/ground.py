@@ -53,10 +53,13 @@ class Ground:
 
     def owner(self, tensor: Any) -> Any:
         """What has the memory that a tensor shows: one object for all tensors that show parts of it."""
-        owner = tensor._data
-        while (base := getattr(owner, "base", None)) is not None:
-            owner = base
-        return owner
+        return self.memory_owner(tensor._data)
+
+    def memory_owner(self, array: Any) -> Any:
+        """What has the memory of an array."""
+        while (base := getattr(array, "base", None)) is not None:
+            array = base
+        return array
 
     def memory(self, tensor: Any) -> Any:
         """What a tensor shows, to be shown by others."""

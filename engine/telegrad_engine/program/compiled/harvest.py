@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from ...accounts import Accounts
 from ...backends.tape import Ref
 from ...backends.traced_number import has_traced, is_traced
 from ...backends.unknown import Untraceable
-from ...graph import FREED, walk
+from ...graph import FREED
 from .facts import Input
-from .outcome import SAME, Changed, Fetched, Made, Outcome, Place, Source
+from .graphs import LEAF, MADE, TAKEN, At, Each, GraphData, NodeData, Target, template
+from .outcome import SAME, Changed, Fetched, Made, Outcome, Place, Save, Source
 from .outline import Outline, number_of
-from .spent import SpentGraph, SpentNode
 
 OF_VIEWS = ("_chain", "_seen", "_sealed")
 
@@ -29,6 +29,10 @@ class Traced(Protocol):
     """What it was called with."""
     taken: list[Any]
     tensors: dict[str, Any]
+    nodes: Sequence[Any]
+    """What was behind the tensors that it takes."""
+    places: Mapping[int, tuple[int, int]]
+    """Of those with a history the node, and which of its outputs they are."""
     fetches: list[tuple[int, dict[str, Any], list[int], Any]]
     """For each tensor that was fetched its id, what it was then, its version counter and its array."""
     accounts: Accounts
@@ -38,8 +42,9 @@ class Traced(Protocol):
 class Harvest:
     """The outcome of a trace, and the arrays that it calls outputs."""
 
-    def __init__(self, trace: Traced) -> None:
-        self._trace = trace
+    def __init__(self, trace: Traced, keeps_graphs: bool) -> None:
+        """``keeps_graphs`` is whether it may leave a graph that a pass is still to go through."""
+        self._trace, self._keeps_graphs = trace, keeps_graphs
         self.outputs: list[Any] = []
         self._sources = {id(array): Source(False, i) for i, array in reversed([*enumerate(trace.arrays)])}
         self._arrays: list[Source] = []
@@ -49,7 +54,11 @@ class Harvest:
         self._held: list[Any] = list(trace.taken)
         """The tensors by their numbers: all that can be reached from a name."""
         self._numbers = {id(tensor): i for i, tensor in enumerate(trace.taken)}
-        self._node_numbers: dict[int, int] = {}
+        self._nodes: dict[int, Target] = {id(node): (TAKEN, number) for number, node in enumerate(trace.nodes)}
+        self._freed = [number for number, node in enumerate(trace.nodes) if node.saved is FREED]
+        self._saves: list[Save] = []
+        self._shown: dict[tuple[int, int], Any] = {}
+        """The memories of what can be reached from a name, by version counter and array."""
         self.numbers: list[int] = []
         """The Python numbers that the tensors it leaves were made with."""
 
@@ -77,6 +86,8 @@ class Harvest:
             changed=[change for change in changed if change.place is not None or change.grad != SAME],
             names=names,
             graph=graph,
+            saves=self._saves,
+            spent=self._spent(),
             fetched=[self._fetched(*fetch) for fetch in trace.fetches],
             needs=trace.accounts.used_bytes,
         )
@@ -99,10 +110,13 @@ class Harvest:
 
     def _check_views(self) -> None:
         """Raise Untraceable where a view that the program takes is more than read."""
-        for tensor, kind in zip(self._trace.taken, self._trace.kinds, strict=True):
-            same = tensor._cell[0] == 0 and tensor._base is None and tensor._node is None
+        nodes, places = self._trace.nodes, self._trace.places
+        for number, (tensor, kind) in enumerate(zip(self._trace.taken, self._trace.kinds, strict=True)):
+            before = nodes[places[number][0]] if number in places else None
+            same = tensor._cell[0] == 0 and tensor._base is None and tensor._node is before
             shown = any(held is not tensor and held._cell is tensor._cell for held in self._held)
-            if kind.view and (shown or not same or tensor._requires_grad or tensor._grad is not None):
+            flows = tensor._requires_grad and before is None
+            if (kind.view or kind.shared) and (shown or not same or flows or tensor._grad is not None):
                 raise Untraceable("a view that it takes is changed, or shown by another")
 
     # Arrays and versions -------------------------------------------------------------------
@@ -174,42 +188,95 @@ class Harvest:
         if self._memories.get(id(tensor._memory)) != number or self._cells.get(id(tensor._cell)) != number:
             raise Untraceable("a tensor that it takes shows other memory afterwards")
         place = self._place(tensor)
-        same = place == Place(kind.requires_grad, None, 0) and tensor._base is None
+        node, slot = self._trace.places.get(number, (None, 0))
+        before = Place(kind.requires_grad, None if node is None else (TAKEN, node), slot)
+        same = place == before and tensor._base is None
         return Changed(number, None if same else place, SAME if grad == kind.grad else grad)
 
     def _place(self, tensor: Any) -> Place:
-        node = None if tensor._node is None else self._node_numbers[id(tensor._node)]
+        node = None if tensor._node is None else self._nodes[id(tensor._node)]
         return Place(tensor._requires_grad, node, tensor._slot)
 
     # The graph -----------------------------------------------------------------------------
 
-    def _graph(self) -> SpentGraph:
+    def _graph(self) -> GraphData:
         """What is behind what is left."""
-        roots = [tensor._node for tensor in self._held if tensor._node is not None]
-        nodes = [*walk(*roots)][::-1] if roots else []
-        self._node_numbers = {id(node): number for number, node in enumerate(nodes)}
-        plans = [self._node(node) for node in nodes]
-        leaves = {edge[1] for plan in plans for edge in plan.next if edge is not None and edge[0]}
-        return SpentGraph(plans, sorted(leaves))
+        nodes = self._made_nodes()
+        self._nodes.update({id(node): (MADE, number) for number, node in enumerate(nodes)})
+        for leaf in [target for node in nodes for target in node.next if target is not None and target.is_sink]:
+            self._check(leaf)
+            self._place_of(leaf)
+        self._shown = {(id(x._cell), id(x._memory.array)): x._memory for x in self._held}
+        data = [self._node(node) for node in nodes]
+        leaves = {edge[1] for each in data for edge in each.next if edge is not None and edge[0] is LEAF}
+        return GraphData(data, sorted(leaves))
 
-    def _node(self, node: Any) -> SpentNode:
-        if node.saved is not FREED and any(hasattr(value, "shape") for value in _leaves(node.saved)):
+    def _made_nodes(self) -> list[Any]:
+        """The nodes behind what is left, oldest first, but for those that were there before."""
+        found = {id(x._node): x._node for x in self._held if x._node is not None and id(x._node) not in self._nodes}
+        order = list(found.values())
+        for node in order:
+            for target in node.next:
+                if target is not None and not target.is_sink and id(target) not in self._nodes.keys() | found.keys():
+                    found[id(target)] = target
+                    order.append(target)
+        return sorted(order, key=lambda node: node.sequence)
+
+    def _node(self, node: Any) -> NodeData:
+        is_spent = node.saved is FREED or not any(hasattr(value, "shape") for value in _leaves(node.saved))
+        if not is_spent and not self._keeps_graphs:
             raise Untraceable(f"it leaves a graph to differentiate later: {node.name()} keeps tensors")
         if not node.plain or node.hooks is not None or node.evaluate is not None:
             raise Untraceable(f"it leaves a graph with hooks, on {node.name()}")
         known = len(self.numbers)
-        own = {name: value for name, value in vars(node).items() if name not in ("next", "sequence")}
-        attributes = self._referring(own)
+        apart = ("next", "sequence") if is_spent else ("next", "sequence", "saved", "versions")
+        attributes = self._referring({name: value for name, value in vars(node).items() if name not in apart})
+        saved, versions = (None, ()) if is_spent else self._saved(node)
         varies = len(self.numbers) > known
-        return SpentNode(node.many, attributes, varies, tuple([self._edge(target) for target in node.next]))
+        edges = tuple([self._edge(target) for target in node.next])
+        return NodeData(node.many, attributes, varies, edges, saved, versions)
 
-    def _edge(self, target: Any) -> tuple[bool, int] | None:
+    def _saved(self, node: Any) -> tuple[Any, tuple[tuple[int, int, int], ...]]:
+        """What a node saved as a template, and the versions of what it saved."""
+        cells = {position: id(cell) for position, cell, _ in node.versions}
+        shown = self._shown
+
+        def at(position: int) -> Callable[[Any], At | None]:
+            def place(value: Any) -> At | None:
+                if not hasattr(value, "shape"):
+                    return None
+                memory = shown.get((cells.get(position, 0), id(value)))
+                if memory is not None:
+                    return At("memories", self._memory(memory))
+                save = Save(self._source(value), self._shows_memory(value, cells.get(position)))
+                if save not in self._saves:
+                    self._saves.append(save)
+                return At("arrays", self._saves.index(save))
+
+            return place
+
+        values = [template(self._referring(value), at(position)) for position, value in enumerate(node.saved)]
+        versions = [(position, self._cell(cell), version) for position, cell, version in node.versions]
+        return Each(tuple, tuple(values)), tuple(versions)
+
+    def _shows_memory(self, array: Any, cell: int | None) -> bool:
+        """Whether an array shows memory of a tensor that has this version counter, and can be reached from a name."""
+        roots = getattr(array, "roots", None)
+        return roots is not None and any(roots == x._memory.array.roots for x in self._held if id(x._cell) == cell)
+
+    def _spent(self) -> list[int]:
+        """Which of the nodes that were there before are spent afterwards."""
+        nodes = self._trace.nodes
+        if any(not node.plain or node.hooks is not None for node in nodes):
+            raise Untraceable("it puts hooks on a graph from an earlier program")
+        return [n for n, node in enumerate(nodes) if node.saved is FREED and n not in self._freed]
+
+    def _edge(self, target: Any) -> Target | None:
         if target is None:
             return None
         if not target.is_sink:
-            return False, self._node_numbers[id(target)]
-        self._check(target)
-        return True, self._place_of(target)
+            return self._nodes[id(target)]
+        return LEAF, self._place_of(target)
 
 
 def _leaves(values: Sequence[Any]) -> Iterator[Any]:

@@ -14,12 +14,13 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from ...answer import Answer, Value
+from ...graph import FREED
 from ...session import Session
 from ...tensor import Tensor
 from ...values import COUNTED
+from .graphs import GraphData, Surroundings, Target, end, nodes_of, resolved
 from .ground import Ground, Path
 from .outline import Outline
-from .spent import Spent, SpentGraph, resolved
 
 logger = logging.getLogger(__name__)
 SAME = -1
@@ -31,6 +32,14 @@ class Source(NamedTuple):
 
     is_output: bool
     position: int
+
+
+class Save(NamedTuple):
+    """An array that nodes of a graph keep."""
+
+    source: Source
+    shared: bool
+    """Whether it shows memory of a tensor, whose version says when that is written to; else it is the nodes' own."""
 
 
 class Write(NamedTuple):
@@ -51,6 +60,9 @@ class Run(Protocol):
     def array(self, source: Source) -> Any:
         """The array from there, to be kept, in row-major order: nobody else has it or writes to it."""
 
+    def saved(self, save: Save) -> Any:
+        """An array to be kept by nodes, laid out as it is: nobody writes to it."""
+
     def write(self, source: Source, target: Any) -> Write:
         """What puts the array from there into a tensor. All such are made before the first is called."""
 
@@ -68,7 +80,7 @@ class Place(NamedTuple):
     """A tensor's place in the graph."""
 
     requires_grad: bool
-    node: int | None
+    node: Target | None
     slot: int
 
 
@@ -125,37 +137,58 @@ class Outcome(NamedTuple):
     changed: list[Changed]
     names: list[tuple[int, int]]
     """Ids of what it makes, or renames, and the tensors."""
-    graph: SpentGraph
+    graph: GraphData
+    saves: list[Save]
+    """The arrays that its nodes saved and no tensor shows."""
+    spent: list[int]
+    """Which of the nodes that were there before are spent afterwards."""
     fetched: list[Fetched]
     needs: int
     """Bytes that a session has to have left."""
 
-    def put(self, session: Session, ids: Sequence[str], taken: Sequence[Tensor], run: Run, ground: Ground) -> Answer:
-        """Bring a session, of which the program took these tensors, to where it leaves it."""
-        answer, prepare = self.begin(session, ids, taken, run, ground)
+    def put(
+        self,
+        session: Session,
+        ids: Sequence[str],
+        taken: Sequence[Tensor],
+        nodes: Sequence[Any],
+        run: Run,
+        ground: Ground,
+    ) -> Answer:
+        """Bring a session, of which the program took these tensors and nodes, to where it leaves it."""
+        answer, prepare = self.begin(session, ids, taken, nodes, run, ground)
         prepare()()
         return answer
 
     def begin(
-        self, session: Session, ids: Sequence[str], taken: Sequence[Tensor], run: Run, ground: Ground
+        self,
+        session: Session,
+        ids: Sequence[str],
+        taken: Sequence[Tensor],
+        nodes: Sequence[Any],
+        run: Run,
+        ground: Ground,
     ) -> tuple[Answer, Callable[[], Callable[[], None]]]:
         """The program's answer, and a function that prepares the change of the session and returns what makes it.
 
         All arrays are allocated before this returns. The session is as it was until the change is made.
         """
         made = self._arrays(run, len(taken), ground)
+        saved = [*map(run.saved, self.saves)]
         answer = self._answer(ids, taken, run, made, ground)
         writes = [run.write(source, taken[position]) for position, source in self.writes]
-        return answer, partial(self._prepare, session, ids, taken, run, ground, made, writes)
+        return answer, partial(self._prepare, session, ids, taken, nodes, run, ground, made, saved, writes)
 
     def _prepare(
         self,
         session: Session,
         ids: Sequence[str],
         taken: Sequence[Tensor],
+        nodes: Sequence[Any],
         run: Run,
         ground: Ground,
         made: Sequence[Any],
+        saved: Sequence[Any],
         writes: Sequence[Write],
     ) -> Callable[[], None]:
         """Make the tensors and nodes. What is returned puts them into the session."""
@@ -166,8 +199,10 @@ class Outcome(NamedTuple):
                 memories[position] = write.array
         numbers = run.numbers()
         tensors = self._tensors(taken, memories, cells, ground, numbers)
-        places = self._places(tensors, len(taken), numbers)
-        return partial(self._change, session, ids, taken, run, made, writes, cells, tensors, places)
+        kept = {"memories": memories, "arrays": saved}
+        places = self._places(len(taken), Surroundings(tensors, nodes, numbers, kept, cells))
+        spent = [nodes[number] for number in self.spent]
+        return partial(self._change, session, ids, taken, run, [*made, *saved], writes, cells, tensors, places, spent)
 
     def _change(
         self,
@@ -180,6 +215,7 @@ class Outcome(NamedTuple):
         cells: Sequence[list[int]],
         tensors: Sequence[Tensor],
         places: Sequence[tuple[Tensor, Place, Any]],
+        spent: Sequence[Any],
     ) -> None:
         """Put everything into the session: little more than assignments, so that nothing of it fails halfway."""
         if writes:
@@ -199,6 +235,8 @@ class Outcome(NamedTuple):
                 tensor._requires_grad = False
             if node is not None:
                 tensor._node, tensor._slot = node, place.slot
+        for node in spent:
+            node.saved, node.versions = FREED, ()
         for i in self.outline.freed:
             session.tensors.pop(ids[i], None)
         for i, number in self.names:
@@ -276,15 +314,14 @@ class Outcome(NamedTuple):
                 tensor._grad = tensors[plan.grad]
         return tensors
 
-    def _places(
-        self, tensors: Sequence[Tensor], taken: int, numbers: Mapping[int, Any]
-    ) -> list[tuple[Tensor, Place, Any]]:
+    def _places(self, taken: int, around: Surroundings) -> list[tuple[Tensor, Place, Any]]:
         """The tensors that get a place in the graph, with their nodes if they have any."""
+        tensors = around.tensors
         numbered = [(change.tensor, change.place) for change in self.changed]
         numbered += [(number, plan.place) for number, plan in enumerate(self.made, taken)]
-        spent = Spent(self.graph, tensors, numbers) if self.graph.nodes else None
+        made = nodes_of(self.graph, around) if self.graph.nodes else None
         return [
-            (tensors[number], place, None if place.node is None or spent is None else spent.node(place.node))
+            (tensors[number], place, None if place.node is None else end(place.node, made, around))
             for number, place in numbered
             if place is not None
         ]

@@ -29,6 +29,7 @@ TRACEABLE = frozenset(
         "grad_of",
         "optim_step",
         "refresh",
+        "retain_grad",
         "requires_grad_",
         "set_grad",
         "tensor",

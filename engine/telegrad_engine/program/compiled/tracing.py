@@ -27,6 +27,7 @@ from ..remembered import Step
 from ..verbs import VERBS
 from .executable import Compiled, CompiledElsewhere, Executable, Planned
 from .facts import Input, Kinds
+from .graphs import rebuilt
 from .ground import Elsewhere, named
 from .harvest import Harvest
 from .outcome import Outcome
@@ -44,7 +45,7 @@ def compile_program(
     def traced(*arrays: Any) -> list[Any]:
         trace = Trace(outline, kinds, Device(backend), dtype, arrays, operands, operands)
         trace.execute()
-        harvest = Harvest(trace)
+        harvest = Harvest(trace, keeps_graphs=False)
         outcomes.append(harvest.outcome())
         return [*harvest.outputs, backend.guard()]
 
@@ -60,17 +61,34 @@ def plan_program(
 ) -> Planned:
     """Run a program on a tape for inputs of these kinds, and plan it for NumPy. Raises Untraceable, with the reason."""
     backend = TapingBackend()
-    taped = [backend.tape.input(array) for array in arrays]
+    taped = _taped(backend, kinds, arrays)
     numbers = [backend.tape.operand(value) for value in operands]
     trace = Trace(outline, kinds, Device(backend), dtype, taped, operands, numbers, backend.tape.generator())
     trace.execute()
-    harvest = Harvest(trace)
+    harvest = Harvest(trace, keeps_graphs=True)
     outcome = harvest.outcome()
-    used = Counter([*outcome.arrays, *[f.source for f in outcome.fetched], *[source for _, source in outcome.writes]])
+    used = Counter(
+        [
+            *outcome.arrays,
+            *[save.source for save in outcome.saves],
+            *[f.source for f in outcome.fetched],
+            *[s for _, s in outcome.writes],
+        ]
+    )
     written = {source.position: target for target, source in outcome.writes if source.is_output and used[source] == 1}
     inputs = len(arrays) + len(operands) + 1
     planner = Planner(backend.tape, inputs, harvest.outputs, backend.guards, written, harvest.numbers)
     return Planned(planner.plan(), outcome)
+
+
+def _taped(backend: TapingBackend, kinds: Kinds, arrays: Sequence[Any]) -> list[Any]:
+    """What the program is called with, on the tape; some of what a graph saved shows memory of a tensor."""
+    saved = () if kinds.graph is None else kinds.graph.arrays
+    count = len(arrays) - len(saved)
+    taped = [backend.tape.input(array) for array in arrays[:count]]
+    for array, (*_, tensor) in zip(arrays[count:], saved, strict=True):
+        taped.append(backend.tape.input(array, () if tensor is None else (taped[tensor],)))
+    return taped
 
 
 class Trace(Session):
@@ -97,13 +115,19 @@ class Trace(Session):
         self.fetches: list[tuple[int, dict[str, Any], Any, Any]] = []
         self.device_name = kinds.device
         self._device = device
-        self._uploads = iter(arrays[len(kinds.tensors) :])
+        self._uploads = iter(arrays[len(kinds.tensors) : len(kinds.inputs)])
         self.kinds: Sequence[Input] = kinds.tensors
         self.taken = [self._taken(array, kind) for array, kind in zip(arrays, kinds.tensors, strict=False)]
         for tensor, kind in zip(self.taken, kinds.tensors, strict=True):
             tensor._grad = None if kind.grad is None else self.taken[kind.grad]
         for i, place in zip(outline.taken, kinds.places, strict=True):
             self.tensors[stand_in(i)] = self.taken[place]
+        self.nodes: Sequence[Any] = ()
+        self.places: Mapping[int, tuple[int, int]] = {}
+        if kinds.graph is not None:
+            own = [*arrays[len(kinds.inputs) :]], numbers[len(kinds.operands) :]
+            self.nodes = rebuilt(kinds.graph, self.taken, *own)
+            self.places = {tensor: (node, slot) for tensor, node, slot in kinds.graph.roots}
 
     def _taken(self, array: Any, kind: Input) -> Any:
         tensor: Any = self._device.Tensor(array)

@@ -13,6 +13,7 @@ from ...session import Session
 from ...tensor import Tensor
 from .executable import Executable
 from .facts import Found
+from .graphs import rebuilt
 from .outcome import Run
 
 TOLERANCE = {"float64": 1e-9, "float32": 3e-5, "float16": 4e-3, "bfloat16": 3e-2}
@@ -38,12 +39,15 @@ class Trial:
         self._ids, self._outline, self._exact = ids, outcome.outline, executable.exact
         self._copy = Session(device=session.device, dtype=session.environment.dtype, max_bytes=2**62)
         self._ground = found.ground
+        self._cells: dict[int, list[int]] = {}
         self._taken = [self._copied(tensor) for tensor in found.tensors]
         for tensor, kind in zip(self._taken, found.kinds.tensors, strict=True):
             tensor._grad = None if kind.grad is None else self._taken[kind.grad]
         for i, place in zip(outcome.outline.taken, found.kinds.places, strict=True):
             self._copy.tensors[ids[i]] = self._taken[place]
-        self._answer = outcome.put(self._copy, ids, self._taken, run, self._ground)
+        behind = found.behind
+        nodes = () if behind is None else rebuilt(behind.kind, self._taken, behind.arrays, behind.numbers)
+        self._answer = outcome.put(self._copy, ids, self._taken, nodes, run, self._ground)
 
     def difference(self, session: Session, answer: Answer) -> str | None:
         """What the eager run, which gave ``answer``, left otherwise; None if it came to the same."""
@@ -77,7 +81,7 @@ class Trial:
 
     def _copied(self, tensor: Tensor) -> Tensor:
         copy: Tensor = self._ground.copy(tensor)
-        copy._cell = list(tensor._cell)
+        copy._cell = self._cells.setdefault(id(tensor._cell), list(tensor._cell))
         copy._requires_grad = tensor._requires_grad
         return copy
 
