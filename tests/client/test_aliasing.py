@@ -122,6 +122,7 @@ def test_a_program_that_takes_a_tensor_and_its_data_sees_one_memory(session: tg.
 
 @pytest.mark.parametrize("kind", ["GRUCell", "LSTMCell", "GRU", "RNN"])
 def test_the_output_of_a_recurrent_layer_may_be_modified(session: tg.Session, kind: str) -> None:
+    torch.manual_seed(0)
     weights = {name: p.detach().numpy() for name, p in getattr(torch.nn, kind)(4, 5).named_parameters()}
 
     def function(lib: Any) -> Any:

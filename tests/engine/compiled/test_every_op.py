@@ -24,6 +24,7 @@ NOT_PLANNED = (
     "it depends on values",
     "it draws random numbers",
     "shown by another",  # of a result that came earlier, where the size of another was wanted
+    "has a history, from an earlier program",  # likewise, on JAX
     "after more runs",  # sizes differ from run to run
 )
 """Why an op may stay as it is."""

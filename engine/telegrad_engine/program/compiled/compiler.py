@@ -16,7 +16,6 @@ from contextlib import suppress
 from copy import deepcopy
 from threading import Lock, Thread, main_thread
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 
@@ -49,6 +48,8 @@ MOST_BYTES = 256 * 2**20
 """How many bytes all executables of one kind take, with the programs that they keep."""
 UNIT_BYTES = 512
 """What an executable takes for each call, node or instruction that it keeps."""
+MOST_NODES = 2**16
+"""How many nodes all graphs have together that programs took and that are kept to be recognised."""
 MISSES = 10
 """How many runs of an executable may be in vain, one after the other."""
 VALUES = "the values are not those that are usual, as where an index is out of range"
@@ -353,9 +354,24 @@ class Compiler:
             variants = self._entries.get(key)
             if variants is None:
                 variants = self._entries[key] = Variants(self._way)
-                _forget(self._entries, self._most)
+                self._forget(kinds)
             self._entries.move_to_end(key)
             return variants
+
+    def _forget(self, latest: Kinds) -> None:
+        """Forget what was used least recently, where there is too much."""
+        while len(self._entries) > self._most:
+            self._entries.popitem(last=False)
+        if latest.graph is None:
+            return
+        nodes = [0 if kinds.graph is None else len(kinds.graph.nodes) for _, _, kinds in self._entries]
+        total = sum(nodes)
+        for key, count in zip([*self._entries], nodes, strict=True):
+            if total <= MOST_NODES:
+                break
+            if count:
+                del self._entries[key]
+                total -= count
 
     def reports(self, session: Session) -> list[Report]:
         """How the remembered programs of a session ran, in the order in which they first did."""
@@ -367,8 +383,3 @@ class Compiler:
             known = {"planned_runs": planned, "compiled_runs": 0, **own}
             reports.append(Report(digest, counts.instructions, counts.runs, reason=counts.reason, **known))
         return reports
-
-
-def _forget(table: OrderedDict[Any, Any], most: int) -> None:
-    while len(table) > most:
-        table.popitem(last=False)

@@ -115,8 +115,10 @@ def look(session: Session, outline: Outline, program: Bound, by_value: bool) -> 
     if behind is not None and by_value:
         raise Untraceable("a tensor that it takes has a history, from an earlier program")
     graph = None if behind is None else behind.kind
-    outline.latest = Kinds(tuple(found.kinds), kinds, tuple(found.order), functions, ground.device, operands, graph)
-    return Found(found.tensors, uploads, program.operands, outline.latest, ground, behind)
+    own = Kinds(tuple(found.kinds), kinds, tuple(found.order), functions, ground.device, operands, graph)
+    if graph is None:
+        outline.latest = own
+    return Found(found.tensors, uploads, program.operands, own, ground, behind)
 
 
 def _gathered(names: Mapping[str, Tensor], ids: Sequence[str], outline: Outline, ground: Ground) -> _Gathered | None:
@@ -141,8 +143,6 @@ def _as_before(kinds: Kinds, taken: Sequence[Any], ground: Ground) -> list[Tenso
     """
     found: list[Tensor] = []
     expected = kinds.tensors
-    if kinds.graph is not None:
-        return None
     for tensor, place in zip(taken, kinds.places, strict=True):
         if place < len(found):
             if found[place] is not tensor:

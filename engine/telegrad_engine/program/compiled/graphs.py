@@ -17,7 +17,7 @@ from ...backends.tape import Ref
 from ...backends.unknown import Untraceable
 from ...graph import FREED, ManyNode, Node, next_sequence, skip_sequence
 
-MOST_NODES = 2**12
+MOST_NODES = 2**11
 """How many nodes a graph may have that a program takes: it is read at every run."""
 LEAF, MADE, TAKEN, BEYOND = "leaf", "made", "taken", "beyond"
 """Where an edge leads: to a tensor, to a node that the program makes, or to one that was there before; or, from one
@@ -138,6 +138,8 @@ class _Reader:
 
     def read(self) -> Behind:
         roots = [(i, x._node, x._slot) for i, x in enumerate(self._tensors) if x._node is not None]
+        if any(node.is_sink for _, node, _ in roots):
+            raise Untraceable("what it takes stands in for another tensor")
         nodes = _reached([node for _, node, _ in roots])
         order = {id(node): number for number, node in enumerate(nodes)}
         targets = [tuple([self._target(target, order, node) for target in node.next]) for node in nodes]
