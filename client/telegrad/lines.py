@@ -37,11 +37,10 @@ def users_line() -> Line:
     return Line(frame.f_code, frame.f_lasti)
 
 
-def depth_of_user() -> int:
-    """How many frames up from who asks the function is in which that line is."""
+def depth_of_user(without: CodeType) -> int:
+    """How many frames up that line is from who asks, not counting frames that run the code ``without``."""
     line, frame, depth = users_line(), sys._getframe(1), 0
-    while frame.f_code is not line.code or frame.f_lasti != line.offset:
-        if frame.f_back is None:
-            break
-        frame, depth = frame.f_back, depth + 1
+    while (frame.f_code is not line.code or frame.f_lasti != line.offset) and frame.f_back is not None:
+        depth += frame.f_code is not without
+        frame = frame.f_back
     return depth

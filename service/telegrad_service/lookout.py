@@ -1,4 +1,4 @@
-"""Looking for a client's next message without sleeping, as long as messages come soon.
+"""Looking for a client's next message, or the rest of one, without sleeping, as long as these come soon.
 
 A process that sleeps takes a while to wake, 70 µs on a virtual machine that was measured: whoever reads each value
 waits for that each time. The SDK looks for its answers in the same way (telegrad/websocket.py); docs/decisions/0020.
@@ -21,25 +21,25 @@ POSSIBLE = hasattr(select, "poll") and hasattr(os, "sched_yield") and usable_cor
 
 
 class Lookout:
-    """For the messages of one connection, by its file descriptor; ``alone`` tells if nobody else is kept waiting."""
+    """For what comes on one connection, by its file descriptor; ``alone`` tells if nobody else is kept waiting."""
 
     def __init__(self, descriptor: int, alone: Callable[[], bool]) -> None:
         self._alone = alone
-        self._answered_at = 0.0
+        self._waits_since = 0.0
         self._soon = False
-        """Whether looking found the last message, or would have."""
+        """Whether looking found what came last, or would have."""
         if POSSIBLE:
             self._poll = select.poll()
             self._poll.register(descriptor, select.POLLIN)
 
     def found(self) -> None:
-        """A message has come."""
-        self._soon = POSSIBLE and perf_counter() - self._answered_at < LOOK_S
+        """A message has come, or a part of one."""
+        self._soon = POSSIBLE and perf_counter() - self._waits_since < LOOK_S
 
-    def answered(self) -> None:
-        """It is answered: look for the next one, if that is likely to find it."""
-        self._answered_at = perf_counter()
+    def look(self) -> None:
+        """Look for what comes next, which is waited for from now on, if that is likely to find it."""
+        self._waits_since = perf_counter()
         if not self._soon or not self._alone():
             return
-        while not self._poll.poll(0) and perf_counter() - self._answered_at < LOOK_S:
+        while not self._poll.poll(0) and perf_counter() - self._waits_since < LOOK_S:
             os.sched_yield()  # whoever waits for this core may be the client

@@ -190,6 +190,10 @@ class StreamProtocol(WebSocketsSansIOProtocol):
             return
         self._reserve(self._frame.arrived)
         if not self._frame.whole:
+            if self._prompt is not None:  # the rest of it is most likely on its way
+                lookout = self._prompt[2]
+                lookout.found()
+                lookout.look()
             return
         message, digest, self._frame = self._frame.message, self._frame.digest, None
         if BEGINNING < len(message) <= SHORT:
@@ -208,7 +212,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
                     self._write(answer)
                 finally:
                     after()
-                lookout.answered()
+                lookout.look()
                 return
         received: Any = {"type": "websocket.receive", "bytes": message, DIGEST: digest}
         self.queue.put_nowait(received)

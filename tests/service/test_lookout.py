@@ -29,19 +29,19 @@ def test_it_asks_whether_it_is_alone_only_where_messages_come_soon(ends: tuple[s
 
     looking = Lookout(ends[0].fileno(), alone)
     looking.found()  # the first one: nothing was answered before it
-    looking.answered()
+    looking.look()
     assert not asked
     looking.found()
-    looking.answered()
+    looking.look()
     assert asked
 
 
 def test_it_leaves_what_it_finds_to_be_read(ends: tuple[socket.socket, socket.socket]) -> None:
     looking = Lookout(ends[0].fileno(), lambda: True)
-    looking.answered()
+    looking.look()
     looking.found()
     ends[1].sendall(b"next")
-    looking.answered()
+    looking.look()
     assert ends[0].recv(9) == b"next"
 
 
@@ -51,9 +51,9 @@ def test_where_nothing_comes_it_gives_up_and_does_not_look_again(
     monkeypatch.setattr(lookout, "LOOK_S", 0.05)
     looks = []
     looking = Lookout(ends[0].fileno(), lambda: not looks.append(True))
-    looking.answered()
+    looking.look()
     looking.found()
-    looking.answered()
+    looking.look()
     looking.found()
-    looking.answered()
+    looking.look()
     assert len(looks) == 1

@@ -70,8 +70,8 @@ class Call:
         """How far up the stack the user's line is."""
         self.draw = results.draw
         settled = not names and not checks and all(CONSTANT < place < width for place in places)
-        if settled and len(places) <= 2 and results.plain is not None and results.verify is None:
-            self.go_on = _quickly(places, grad, results.plain, kinds)
+        if settled and len(places) <= 2 and results.plain is not None:
+            self.go_on = _quickly(places, grad, results.plain, results.verify, kinds)
         else:
             self.go_on = _going(self, results, kinds)
 
@@ -137,7 +137,11 @@ def _going(call: Call, results: Results, kinds: Container[type[Any]]) -> Going:
 
 
 def _quickly(
-    own: Sequence[int], grad: bool, plain: tuple[Make, Spec, Enter | None], kinds: Container[type[Any]]
+    own: Sequence[int],
+    grad: bool,
+    plain: tuple[Make, Spec, Enter | None],
+    verify: Callable[[Sequence[Any]], None] | None,
+    kinds: Container[type[Any]],
 ) -> Going:
     """The same for the commonest calls, of one or two tensors that were used in the message before: in one go."""
     first, second, count = own[0], own[-1], len(own)
@@ -151,6 +155,8 @@ def _quickly(
             return None
         if other._recorder is not recorder or places.get(other._id) != second:
             return None
+        if verify is not None:
+            verify(args)
         name = recorder.new_id()
         places[name] = len(places)
         ahead.last, ahead.next = step, step.next

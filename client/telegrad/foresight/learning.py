@@ -101,7 +101,8 @@ def watch(
     results: Any = prepare(*resolved, tensors)
     if results is not None and [getattr(x, "_id", None) for x in outputs] == list(instruction.outputs):
         named = tuple([x._id if type(x) in kinds else deepcopy(x) for x in given])  # a list may be another's next time
-        notes.calls[length] = Noted(front, tuple(kwargs), named, before, results, depth_of_user() - 1, kinds)
+        depth = depth_of_user(watch.__code__)  # next time nobody watches, neither here nor around a composite
+        notes.calls[length] = Noted(front, tuple(kwargs), named, before, results, depth, kinds)
     return result
 
 

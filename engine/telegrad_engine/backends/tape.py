@@ -108,9 +108,9 @@ class Tape:
         """A random number generator that the program is called with."""
         return TapedGenerator(self, self._number(None))
 
-    def operand(self, value: float) -> TracedNumber:
-        """A number that the program is called with."""
-        return TracedNumber(self, self._number(None), value)
+    def operand(self, value: float, bounds: tuple[float, float] | None = None) -> TracedNumber:
+        """A number that the program is called with, and the least and the largest that it may be."""
+        return TracedNumber(self, self._number(None), value, bounds)
 
     def compute(self, function: Callable[..., Any], args: Sequence[Any]) -> Any:
         """What a function makes of Python numbers, of which one may differ, or of one and an array."""

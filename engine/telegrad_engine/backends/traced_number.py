@@ -22,13 +22,16 @@ class GuardFailed(Exception):
 
 
 class TracedNumber:
-    """A Python number on a tape. ``base`` and ``plus`` are known of one that differs from another by a whole number."""
+    """A Python number on a tape. ``base`` and ``plus`` are known of one that differs from another by a whole number.
 
-    __slots__ = ("base", "number", "plus", "tape", "value")
+    ``bounds`` are the least and the largest number that it may be, where these are known.
+    """
 
-    def __init__(self, tape: Any, number: int, value: float, base: int | None = None, plus: int = 0) -> None:
-        self.tape, self.number, self.value = tape, number, value
-        self.base, self.plus = number if base is None else base, plus
+    __slots__ = ("base", "bounds", "number", "plus", "tape", "value")
+
+    def __init__(self, tape: Any, number: int, value: float, bounds: tuple[float, float] | None = None) -> None:
+        self.tape, self.number, self.value, self.bounds = tape, number, value, bounds
+        self.base, self.plus = number, 0
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:  # isinstance(x, float) holds where it holds for the number at hand
@@ -97,8 +100,16 @@ class TracedNumber:
         if self._known_difference(other) is not None:
             return compare(self.plus, other.plus)
         holds = compare(self.value, value_of(other))
-        self.tape.guard(agrees, (compare, self, other, holds))
+        if not self._is_certain(compare, other):
+            self.tape.guard(agrees, (compare, self, other, holds))
         return holds
+
+    def _is_certain(self, compare: Callable[[Any, Any], Any], other: Any) -> bool:
+        """Whether the comparison comes out the same for all numbers that it may be."""
+        if self.bounds is None or is_traced(other) or compare not in _ORDERING:
+            return False
+        least, largest = self.bounds
+        return bool(compare(least, other) == compare(largest, other))
 
     # In NumPy --------------------------------------------------------------------------------
 
@@ -109,6 +120,9 @@ class TracedNumber:
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
         return np.asarray(self._at_hand(), *args, **kwargs)
+
+
+_ORDERING = (operator.lt, operator.le, operator.gt, operator.ge)
 
 
 def _is_number(value: Any) -> bool:

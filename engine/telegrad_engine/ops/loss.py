@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from ..cases import I, T, case
 from ..dtypes import int64, is_floating, uint8
 from ..errors import (
@@ -125,14 +127,17 @@ def _weights(xp: Any, input: Any, target: Any, weight: Any, ignore_index: int) -
     return safe, scale if weight is None else scale * weight[safe]
 
 
+_UNSIGNED = {np.dtype(f"{sign}int{bits}"): np.dtype(f"uint{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)}
+
+
 def _is_plain(xp: Any, target: Any, input: Any, ignore_index: int) -> bool:
     """Whether every target is a class, and none can be the ignored one."""
     if not target.size:
         return False
-    least, most, classes = target.min(), target.max(), input.shape[_class_dim(len(input.shape))]
-    plain = (least >= 0) & (most < classes)
+    classes = input.shape[_class_dim(len(input.shape))]
+    plain = target.view(_UNSIGNED[target.dtype]).max() < classes  # negative numbers are the largest then
     if 0 <= ignore_index < classes:
-        plain = plain & ((least > ignore_index) | (most < ignore_index))
+        plain = plain & (target != ignore_index).all()
     return bool(xp.holds(plain, True))
 
 

@@ -7,12 +7,19 @@ that: the stop of a slice, whose length is part of the template.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ..errors import MalformedRequest
+from . import json_codec
 
-MAX_INT, MIN_INT = 2**64 - 1, -(2**63)
+BOUNDS: dict[type, tuple[float, float]] = {
+    int: (-(2**63), 2**64 - 1),
+    float: (-sys.float_info.max, sys.float_info.max),
+}
+"""The least and the largest operand of a type that an executable takes."""
+NUMBERS = frozenset([int, float])
 
 
 class Hole(NamedTuple):
@@ -93,13 +100,18 @@ def look_up(data: Any, path: Sequence[str | int]) -> Any:
     return data
 
 
-def check_operands(values: Any) -> list[Any]:
-    """The operands of a message, from JSON data. Raises MalformedRequest for anything but a list of numbers."""
-    if not isinstance(values, list) or not all(type(value) in (int, float) for value in values):
+def parse_operands(text: str) -> list[Any]:
+    """The operands of a message, from JSON. Raises MalformedRequest for anything but a list of numbers."""
+    try:
+        values = json_codec.loads_plain(text.encode())
+    except ValueError as error:
+        raise MalformedRequest(f"operands is not JSON: {error}") from None
+    if not isinstance(values, list) or not NUMBERS.issuperset(map(type, values)):
         raise MalformedRequest("operands is a list of numbers")
     return values
 
 
 def is_taken(value: Any) -> bool:
     """Whether an executable takes such a number; others are refused by the instruction that meets them."""
-    return type(value) is float or MIN_INT <= value <= MAX_INT
+    least, largest = BOUNDS[type(value)]
+    return least <= value <= largest

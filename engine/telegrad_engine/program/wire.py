@@ -15,7 +15,7 @@ from .canonical import Known
 from .data import TAKES_DATA, program_data
 from .instructions import Instruction, parse_program
 from .lending import LEAST, Lent
-from .operands import check_operands
+from .operands import parse_operands
 from .remembered import MEMORY, Memory, check_ids
 from .uploads import keep_apart
 
@@ -52,7 +52,7 @@ def known_pieces(
     """Likewise of one that is to be remembered, or is: its text only where the server has yet to read it."""
     metadata = {**labels, "digest": program.digest, "ids": json_codec.dumps_plain(list(ids)).decode()}
     if operands:
-        metadata["operands"] = json_codec.dumps(operands).decode()
+        metadata["operands"] = json_codec.dumps_plain(list(operands)).decode()
     if with_text:
         metadata["program"] = program.text
     return safetensors.pieces(metadata, arrays)
@@ -80,7 +80,7 @@ def program_of(
         if text is None and digest is None:
             raise MalformedRequest('safetensors: beside "ids" the metadata has "program", "digest", or both')
         remembered = memory.find(str(digest)) if text is None else memory.read(text, digest, max_depth)
-        operands = check_operands(json_codec.loads(metadata.get("operands", "[]").encode(), 1))
+        operands = parse_operands(metadata.get("operands", "[]"))
         return remembered.with_ids(ids, arrays, operands)
     if "program" not in metadata:
         raise MalformedRequest('safetensors: the metadata has no "program"')

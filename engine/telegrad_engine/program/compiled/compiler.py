@@ -2,9 +2,8 @@
 
 A program that has run often enough on tensors of the same kinds is planned, or compiled. Where that gives other sums
 than running it one instruction at a time, its next run is a trial, held against that. From then on it runs as an
-executable, as long as what that takes for granted
-of values holds and it turns out to be quicker. In every other case it runs the next way down, one instruction at a time
-in the end, and :meth:`Compiler.reports` says why.
+executable, as long as what that takes for granted of values holds and it turns out to be quicker. In every other case
+it runs the next way down, one instruction at a time in the end, and :meth:`Compiler.reports` says why.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from ..remembered import Bound
 from .entry import Entry, Variants
 from .executable import Executable
 from .facts import Found, Kinds, look
-from .outcome import Run
+from .outcome import Run, Site
 from .outline import Outline
 from .reports import Counts, Ledger, Report
 from .trial import Trial
@@ -166,10 +165,12 @@ class Compiler:
     def _attempt_any(self, session: Session, program: Bound, found: Found, variants: Variants) -> Answer | None:
         """Run the executable whose guards hold; None if there is none. Raises Untraceable as ``_attempt``."""
         for entry in variants.ready:
-            with suppress(GuardsFailed):
+            try:
                 answer = self._attempt(session, program, found, variants, entry)
-                variants.prefer(entry)
-                return answer
+            except GuardsFailed:
+                continue
+            variants.prefer(entry)
+            return answer
         return None
 
     def _attempt(self, session: Session, program: Bound, found: Found, variants: Variants, entry: Entry) -> Answer:
@@ -182,7 +183,8 @@ class Compiler:
             run = self._call(executable, found, entry, session.environment.generator)
         finally:
             variants.check(entry)
-        answer, prepare = executable.outcome.begin(session, program.ids, found.tensors, found.nodes, run, found.ground)
+        site = Site(session, program.ids, found.tensors, found.nodes, found.ground)
+        answer, prepare = executable.outcome.begin(site, run)
         ran_s = perf_counter() - started
 
         def finish() -> None:

@@ -164,7 +164,7 @@ def _shared(tensors: Sequence[Tensor], ground: Ground) -> list[bool]:
     """For each tensor whether another one has its version or its memory."""
     count = len(tensors)
     cells = [id(tensor._cell) for tensor in tensors]
-    owners = [id(ground.owner(tensor)) for tensor in tensors]
+    owners = list(map(id, map(ground.owner, tensors)))
     if len(set(cells)) == len(set(owners)) == count:
         return [False] * count
     return [cells.count(cell) > 1 or owners.count(owner) > 1 for cell, owner in zip(cells, owners, strict=True)]

@@ -283,16 +283,16 @@ class NodeData(NamedTuple):
     """For each tensor that was saved its position, the number of its version counter, and how far that had gone."""
 
 
-class GraphData(NamedTuple):
+class GraphData:
     """The graph that a program leaves: its nodes, oldest first, and the numbers of its leaves."""
 
-    nodes: Sequence[NodeData]
-    leaves: Sequence[int]
-
-    @property
-    def is_spent(self) -> bool:
+    def __init__(self, nodes: Sequence[NodeData], leaves: Sequence[int]) -> None:
+        self.nodes = nodes
+        self.is_spent = all(node.saved is None for node in nodes)
         """Whether no pass will go through any of it."""
-        return all(node.saved is None for node in self.nodes)
+        taken = {e[1] for node in nodes for e in node.next if e is not None and e[0] is TAKEN}
+        self.leaves, self.taken = [(LEAF, number) for number in leaves], [(TAKEN, number) for number in sorted(taken)]
+        """Where its edges leave it: at leaves, and at nodes that were there before."""
 
 
 class Surroundings(NamedTuple):
@@ -346,9 +346,9 @@ class Spent:
     def __init__(self, graph: GraphData, around: Surroundings) -> None:
         self._nodes_data, self._numbers = graph.nodes, around.numbers
         # Not all of what is around: nothing but the ends of edges may be kept alive.
-        taken = {e[1] for data in graph.nodes for e in data.next if e is not None and e[0] is TAKEN}
-        self._ends: dict[Target, Any] = {(LEAF, number): around.tensors[number] for number in graph.leaves}
-        self._ends |= {(TAKEN, number): around.taken[number] for number in taken}
+        self._ends: dict[Target, Any] = {leaf: around.tensors[leaf[1]] for leaf in graph.leaves}
+        for taken in graph.taken:
+            self._ends[taken] = around.taken[taken[1]]
         self._nodes: dict[int, ref[Any]] = {}
         """Those that were asked for; a WeakValueDictionary takes twice as long to make and fill."""
         self._sequence = next_sequence()

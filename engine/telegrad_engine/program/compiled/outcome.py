@@ -123,6 +123,17 @@ class Fetched(NamedTuple):
     """Which of the arrays that the program makes it is, if it is kept."""
 
 
+class Site(NamedTuple):
+    """Where a program runs: a session, the ids of the message, and what the program takes there."""
+
+    session: Session
+    ids: Sequence[str]
+    taken: Sequence[Tensor]
+    nodes: Sequence[Any]
+    """The nodes behind what it takes."""
+    ground: Ground
+
+
 class Outcome(NamedTuple):
     """Everything that a program of one kind does to a session."""
 
@@ -146,52 +157,28 @@ class Outcome(NamedTuple):
     needs: int
     """Bytes that a session has to have left."""
 
-    def put(
-        self,
-        session: Session,
-        ids: Sequence[str],
-        taken: Sequence[Tensor],
-        nodes: Sequence[Any],
-        run: Run,
-        ground: Ground,
-    ) -> Answer:
-        """Bring a session, of which the program took these tensors and nodes, to where it leaves it."""
-        answer, prepare = self.begin(session, ids, taken, nodes, run, ground)
+    def put(self, site: Site, run: Run) -> Answer:
+        """Bring a session to where the program leaves it."""
+        answer, prepare = self.begin(site, run)
         prepare()()
         return answer
 
-    def begin(
-        self,
-        session: Session,
-        ids: Sequence[str],
-        taken: Sequence[Tensor],
-        nodes: Sequence[Any],
-        run: Run,
-        ground: Ground,
-    ) -> tuple[Answer, Callable[[], Callable[[], None]]]:
+    def begin(self, site: Site, run: Run) -> tuple[Answer, Callable[[], Callable[[], None]]]:
         """The program's answer, and a function that prepares the change of the session and returns what makes it.
 
         All arrays are allocated before this returns. The session is as it was until the change is made.
         """
-        made = self._arrays(run, len(taken), ground)
+        made = self._arrays(run, len(site.taken), site.ground)
         saved = [*map(run.saved, self.saves)]
-        answer = self._answer(ids, taken, run, made, ground)
-        writes = [run.write(source, taken[position]) for position, source in self.writes]
-        return answer, partial(self._prepare, session, ids, taken, nodes, run, ground, made, saved, writes)
+        answer = self._answer(site, run, made)
+        writes = [run.write(source, site.taken[position]) for position, source in self.writes]
+        return answer, partial(self._prepare, site, run, made, saved, writes)
 
     def _prepare(
-        self,
-        session: Session,
-        ids: Sequence[str],
-        taken: Sequence[Tensor],
-        nodes: Sequence[Any],
-        run: Run,
-        ground: Ground,
-        made: Sequence[Any],
-        saved: Sequence[Any],
-        writes: Sequence[Write],
+        self, site: Site, run: Run, made: Sequence[Any], saved: Sequence[Any], writes: Sequence[Write]
     ) -> Callable[[], None]:
         """Make the tensors and nodes. What is returned puts them into the session."""
+        taken, nodes, ground = site.taken, site.nodes, site.ground
         cells = [tensor._cell for tensor in taken] + [[0] for _ in self.cells[len(taken) :]]
         memories = [*map(ground.memory, taken), *map(ground.fresh, made)]
         for (position, _), write in zip(self.writes, writes, strict=True):
@@ -202,13 +189,11 @@ class Outcome(NamedTuple):
         kept = {"memories": memories, "arrays": saved}
         places = self._places(len(taken), Surroundings(tensors, nodes, numbers, kept, cells))
         spent = [nodes[number] for number in self.spent]
-        return partial(self._change, session, ids, taken, run, [*made, *saved], writes, cells, tensors, places, spent)
+        return partial(self._change, site, run, [*made, *saved], writes, cells, tensors, places, spent)
 
     def _change(
         self,
-        session: Session,
-        ids: Sequence[str],
-        taken: Sequence[Tensor],
+        site: Site,
         run: Run,
         made: Sequence[Any],
         writes: Sequence[Write],
@@ -218,6 +203,7 @@ class Outcome(NamedTuple):
         spent: Sequence[Any],
     ) -> None:
         """Put everything into the session: little more than assignments, so that nothing of it fails halfway."""
+        names, ids = site.session.tensors, site.ids
         if writes:
             with np.errstate(all="ignore"):
                 for write in writes:
@@ -238,19 +224,18 @@ class Outcome(NamedTuple):
         for node in spent:
             node.saved, node.versions = FREED, ()
         for i in self.outline.freed:
-            session.tensors.pop(ids[i], None)
+            names.pop(ids[i], None)
         for i, number in self.names:
-            session.tensors[ids[i]] = tensors[number]
+            names[ids[i]] = tensors[number]
         try:
-            self._count(session, taken, run, made, tensors)
+            self._count(site, run, made, tensors)
         except Exception:  # an array that is not counted is not given back either
             logger.exception("the memory of a program's results was not counted")
 
-    def _count(
-        self, session: Session, taken: Sequence[Tensor], run: Run, made: Sequence[Any], tensors: Sequence[Tensor]
-    ) -> None:
+    def _count(self, site: Site, run: Run, made: Sequence[Any], tensors: Sequence[Tensor]) -> None:
         """Count the session's new memory."""
-        count = session.accounts.count
+        accounts, taken = site.session.accounts, site.taken
+        count = accounts.count
         for array in made:  # what has no name is a gradient, or stays in the graph
             if array.nbytes > COUNTED:
                 count(array)
@@ -260,8 +245,8 @@ class Outcome(NamedTuple):
             if tensor._base is not None:
                 count(tensor._base._data)
         if run.replaces:
-            session.accounts.recount([taken[position] for position, _ in self.writes])
-            session.accounts.recount(run.settle(taken))
+            accounts.recount([taken[position] for position, _ in self.writes])
+            accounts.recount(run.settle(taken))
 
     def _arrays(self, run: Run, taken: int, ground: Ground) -> list[Any]:
         """The arrays that it makes."""
@@ -275,9 +260,8 @@ class Outcome(NamedTuple):
                 found.append(run.array(source))
         return found
 
-    def _answer(
-        self, ids: Sequence[str], taken: Sequence[Tensor], run: Run, made: Sequence[Any], ground: Ground
-    ) -> Answer:
+    def _answer(self, site: Site, run: Run, made: Sequence[Any]) -> Answer:
+        ids, taken = site.ids, site.taken
         values = {}
         for fetched in self.fetched:
             start = taken[fetched.cell]._cell[0] if fetched.cell < len(taken) else 0
@@ -286,7 +270,7 @@ class Outcome(NamedTuple):
                 array = made[fetched.kept]
             else:
                 array = None if fetched.source is None else run.array(fetched.source)
-            value = None if array is None else ground.host(array)
+            value = None if array is None else site.ground.host(array)
             values[name] = Value({**fetched.description, "id": name, "version": version}, value)
         return Answer(values)
 

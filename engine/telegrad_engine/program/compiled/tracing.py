@@ -22,7 +22,7 @@ from ...errors import TelegradError
 from ...session import Session
 from ..canonical import stand_in
 from ..instructions import Instruction
-from ..operands import fill, look_up
+from ..operands import BOUNDS, fill, look_up
 from ..remembered import Step
 from ..verbs import VERBS
 from .executable import Compiled, CompiledElsewhere, Executable, Planned
@@ -62,7 +62,9 @@ def plan_program(
     """Run a program on a tape for inputs of these kinds, and plan it for NumPy. Raises Untraceable, with the reason."""
     backend = TapingBackend()
     taped = _taped(backend, kinds, arrays)
-    numbers = [backend.tape.operand(value) for value in operands]
+    own = len(kinds.operands)
+    numbers = [backend.tape.operand(value, BOUNDS[type(value)]) for value in operands[:own]]
+    numbers += [backend.tape.operand(value) for value in operands[own:]]  # from the graph: NaN, too
     trace = Trace(outline, kinds, Device(backend), dtype, taped, operands, numbers, backend.tape.generator())
     trace.execute()
     harvest = Harvest(trace, keeps_graphs=True)

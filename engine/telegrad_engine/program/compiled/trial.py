@@ -14,7 +14,7 @@ from ...tensor import Tensor
 from .executable import Executable
 from .facts import Found
 from .graphs import rebuilt
-from .outcome import Run
+from .outcome import Run, Site
 
 TOLERANCE = {"float64": 1e-9, "float32": 3e-5, "float16": 4e-3, "bfloat16": 3e-2}
 """Error allowed, relative to the largest magnitude in the tensor: a sum of large terms may cancel."""
@@ -47,7 +47,7 @@ class Trial:
             self._copy.tensors[ids[i]] = self._taken[place]
         behind = found.behind
         nodes = () if behind is None else rebuilt(behind.kind, self._taken, behind.arrays, behind.numbers)
-        self._answer = outcome.put(self._copy, ids, self._taken, nodes, run, self._ground)
+        self._answer = outcome.put(Site(self._copy, ids, self._taken, nodes, self._ground), run)
 
     def difference(self, session: Session, answer: Answer) -> str | None:
         """What the eager run, which gave ``answer``, left otherwise; None if it came to the same."""
