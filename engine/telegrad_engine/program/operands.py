@@ -18,7 +18,7 @@ BOUNDS: dict[type, tuple[float, float]] = {
     int: (-(2**63), 2**64 - 1),
     float: (-sys.float_info.max, sys.float_info.max),
 }
-"""The least and the largest operand of a type that an executable takes."""
+"""The least and the largest operand of a type: other numbers are read as strings, or as floats."""
 NUMBERS = frozenset([int, float])
 
 
@@ -109,9 +109,3 @@ def parse_operands(text: str) -> list[Any]:
     if not isinstance(values, list) or not NUMBERS.issuperset(map(type, values)):
         raise MalformedRequest("operands is a list of numbers")
     return values
-
-
-def is_taken(value: Any) -> bool:
-    """Whether an executable takes such a number; others are refused by the instruction that meets them."""
-    least, largest = BOUNDS[type(value)]
-    return least <= value <= largest

@@ -80,7 +80,7 @@ def program_of(
         if text is None and digest is None:
             raise MalformedRequest('safetensors: beside "ids" the metadata has "program", "digest", or both')
         remembered = memory.find(str(digest)) if text is None else memory.read(text, digest, max_depth)
-        operands = parse_operands(metadata.get("operands", "[]"))
+        operands = parse_operands(metadata["operands"]) if "operands" in metadata else ()
         return remembered.with_ids(ids, arrays, operands)
     if "program" not in metadata:
         raise MalformedRequest('safetensors: the metadata has no "program"')

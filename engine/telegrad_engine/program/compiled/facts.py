@@ -13,7 +13,6 @@ from ...dtypes import DType, parse
 from ...inference import is_marked
 from ...session import Session
 from ...tensor import Tensor
-from ..operands import is_taken
 from ..remembered import Bound
 from .graphs import Behind, GraphKind, read
 from .ground import Ground, ground_of
@@ -95,18 +94,15 @@ def look(session: Session, outline: Outline, program: Bound, by_value: bool) -> 
     if not program.distinct or not names.keys().isdisjoint(outline.ids_made(ids)):
         return None
     uploads = [(program.arrays[upload.array], upload.attrs.get("dtype")) for upload in outline.uploads]
-    kinds = tuple([Input(a.shape, a.dtype if dtype is None else parse(dtype).numpy) for a, dtype in uploads])
     if not all(name in session.functions for name in outline.functions):
         return None
     functions = tuple([session.functions.find(name) for name in outline.functions])
-    if not all(map(is_taken, program.operands)):
-        return None
     operands = tuple(map(repr if by_value else type, program.operands))
     latest: Kinds | None = outline.latest
-    here = (kinds, functions, ground.device, operands)
-    if latest is not None and (latest.uploads, latest.functions, latest.device, latest.operands) == here:
+    here = (functions, ground.device, operands)
+    if latest is not None and (latest.functions, latest.device, latest.operands) == here:
         tensors = _as_before(latest, [names.get(ids[i]) for i in outline.taken], ground)
-        if tensors is not None:
+        if tensors is not None and _uploads_as_before(latest, uploads):
             return Found(tensors, uploads, program.operands, latest, ground)
     found = _gathered(names, ids, outline, ground)
     if found is None:
@@ -115,10 +111,24 @@ def look(session: Session, outline: Outline, program: Bound, by_value: bool) -> 
     if behind is not None and by_value:
         raise Untraceable("a tensor that it takes has a history, from an earlier program")
     graph = None if behind is None else behind.kind
+    kinds = tuple([Input(array.shape, _dtype_of(array, dtype)) for array, dtype in uploads])
     own = Kinds(tuple(found.kinds), kinds, tuple(found.order), functions, ground.device, operands, graph)
     if graph is None:
         outline.latest = own
     return Found(found.tensors, uploads, program.operands, own, ground, behind)
+
+
+def _dtype_of(uploaded: Any, dtype: Any) -> Any:
+    """The dtype of an upload in the session, for which its instruction may have a word."""
+    return uploaded.dtype if dtype is None else parse(dtype).numpy
+
+
+def _uploads_as_before(kinds: Kinds, uploads: Sequence[tuple[Any, Any]]) -> bool:
+    """Whether these uploads are of the kinds that were found before."""
+    for (array, dtype), kind in zip(uploads, kinds.uploads, strict=True):
+        if array.shape != kind.shape or _dtype_of(array, dtype) != kind.dtype:
+            return False
+    return True
 
 
 def _gathered(names: Mapping[str, Tensor], ids: Sequence[str], outline: Outline, ground: Ground) -> _Gathered | None:
@@ -164,7 +174,7 @@ def _shared(tensors: Sequence[Tensor], ground: Ground) -> list[bool]:
     """For each tensor whether another one has its version or its memory."""
     count = len(tensors)
     cells = [id(tensor._cell) for tensor in tensors]
-    owners = list(map(id, map(ground.owner, tensors)))
+    owners = [*map(id, ground.owners(tensors))]
     if len(set(cells)) == len(set(owners)) == count:
         return [False] * count
     return [cells.count(cell) > 1 or owners.count(owner) > 1 for cell, owner in zip(cells, owners, strict=True)]

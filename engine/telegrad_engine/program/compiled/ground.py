@@ -51,9 +51,10 @@ class Ground:
 
     # What tensors show ---------------------------------------------------------------------
 
-    def owner(self, tensor: Any) -> Any:
-        """What has the memory that a tensor shows: one object for all tensors that show parts of it."""
-        return self.memory_owner(tensor._data)
+    def owners(self, tensors: Sequence[Any]) -> list[Any]:
+        """What has the memory that each tensor shows: one object for all tensors that show parts of it."""
+        arrays = [tensor._data for tensor in tensors]
+        return [array if array.base is None else self.memory_owner(array) for array in arrays]
 
     def memory_owner(self, array: Any) -> Any:
         """What has the memory of an array."""
@@ -131,9 +132,9 @@ class Immutable(Elsewhere):
         """What stands for memory."""
         return tensor._memory
 
-    def owner(self, tensor: Any) -> Any:
+    def owners(self, tensors: Sequence[Any]) -> list[Any]:
         """What stands for memory."""
-        return tensor._memory
+        return [tensor._memory for tensor in tensors]
 
     def fresh(self, array: Any) -> Any:
         """What stands for memory with this array in it."""

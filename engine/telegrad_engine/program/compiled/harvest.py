@@ -12,7 +12,7 @@ from ...backends.unknown import Untraceable
 from ...graph import FREED
 from .facts import Input
 from .graphs import LEAF, MADE, TAKEN, At, Each, GraphData, NodeData, Target, template
-from .outcome import SAME, Changed, Fetched, Made, Outcome, Place, Save, Source
+from .outcome import Fetched, Made, Outcome, Place, Save, Source
 from .outline import Outline, number_of
 
 OF_VIEWS = ("_chain", "_seen", "_sealed")
@@ -75,15 +75,18 @@ class Harvest:
             self._number(tensor._grad)
         self._check_views()
         graph = self._graph()
-        made = [self._made(tensor) for tensor in self._held[len(trace.taken) :]]
-        changed = [self._changed(number, grad) for number, grad in enumerate(grads)]
+        count = len(trace.taken)
+        made = [self._made(tensor) for tensor in self._held[count:]]
+        placed = [(number, self._place(tensor)) for number, tensor in enumerate(self._held)]
+        before = [kind.grad for kind in trace.kinds]
         return Outcome(
             outline=trace.outline,
             arrays=self._arrays,
             writes=self._writes(),
             cells=self._steps,
             made=made,
-            changed=[change for change in changed if change.place is not None or change.grad != SAME],
+            placed=[(number, place) for number, place in placed if number >= count or self._is_moved(number, place)],
+            grads=[(number, grad) for number, grad in enumerate(grads) if grad != before[number]],
             names=names,
             graph=graph,
             saves=self._saves,
@@ -164,7 +167,6 @@ class Harvest:
             array=self._memory(tensor._memory),
             path=path,
             cell=self._cell(tensor._cell),
-            place=self._place(tensor),
             base=self._number(tensor._base),
             grad=self._number(tensor._grad),
             strides=tensor._strides,
@@ -183,15 +185,14 @@ class Harvest:
             return {key: self._referring(item) for key, item in value.items()}
         return type(value)([self._referring(item) for item in value])
 
-    def _changed(self, number: int, grad: int | None) -> Changed:
+    def _is_moved(self, number: int, place: Place) -> bool:
+        """Whether a tensor that it takes has another place in the graph than before."""
         tensor, kind = self._trace.taken[number], self._trace.kinds[number]
         if self._memories.get(id(tensor._memory)) != number or self._cells.get(id(tensor._cell)) != number:
             raise Untraceable("a tensor that it takes shows other memory afterwards")
-        place = self._place(tensor)
         node, slot = self._trace.places.get(number, (None, 0))
         before = Place(kind.requires_grad, None if node is None else (TAKEN, node), slot)
-        same = place == before and tensor._base is None
-        return Changed(number, None if same else place, SAME if grad == kind.grad else grad)
+        return place != before or tensor._base is not None
 
     def _place(self, tensor: Any) -> Place:
         node = None if tensor._node is None else self._nodes[id(tensor._node)]

@@ -23,8 +23,6 @@ from .ground import Ground, Path
 from .outline import Outline
 
 logger = logging.getLogger(__name__)
-SAME = -1
-"""In place of a number: as it was."""
 
 
 class Source(NamedTuple):
@@ -90,7 +88,6 @@ class Made(NamedTuple):
     array: int
     path: Path
     cell: int
-    place: Place
     base: int | None
     grad: int | None
     view: Mapping[str, Any]
@@ -99,15 +96,6 @@ class Made(NamedTuple):
     """An array laid out as the tensor would be in memory, not to be read; None is row-major."""
     varies: bool
     """Whether references to numbers stand in ``path`` and ``view``."""
-
-
-class Changed(NamedTuple):
-    """What became of a tensor that the program takes, where it is not just written to."""
-
-    tensor: int
-    place: Place | None
-    grad: int | None
-    """A tensor, None or ``SAME``."""
 
 
 class Fetched(NamedTuple):
@@ -145,7 +133,10 @@ class Outcome(NamedTuple):
     writes: list[tuple[int, Source]]
     """Which of the arrays that it takes are overwritten, and by what."""
     made: list[Made]
-    changed: list[Changed]
+    placed: list[tuple[int, Place]]
+    """The tensors that have a place in the graph, or another one than before."""
+    grads: list[tuple[int, int | None]]
+    """Of the tensors that it takes those that have another gradient than before, and which tensor that is, if any."""
     names: list[tuple[int, int]]
     """Ids of what it makes, or renames, and the tensors."""
     graph: GraphData
@@ -186,8 +177,7 @@ class Outcome(NamedTuple):
                 memories[position] = write.array
         numbers = run.numbers()
         tensors = self._tensors(taken, memories, cells, ground, numbers)
-        kept = {"memories": memories, "arrays": saved}
-        places = self._places(len(taken), Surroundings(tensors, nodes, numbers, kept, cells))
+        places = self._places(Surroundings(tensors, nodes, numbers, {"memories": memories, "arrays": saved}, cells))
         spent = [nodes[number] for number in self.spent]
         return partial(self._change, site, run, [*made, *saved], writes, cells, tensors, places, spent)
 
@@ -211,9 +201,8 @@ class Outcome(NamedTuple):
         for cell, step in zip(cells, self.cells, strict=True):
             if step:
                 cell[0] += step
-        for change in self.changed:
-            if change.grad != SAME:
-                tensors[change.tensor]._grad = None if change.grad is None else tensors[change.grad]
+        for number, grad in self.grads:
+            tensors[number]._grad = None if grad is None else tensors[grad]
         for tensor, place, node in places:
             if place.requires_grad:
                 tensor._requires_grad = True
@@ -298,14 +287,10 @@ class Outcome(NamedTuple):
                 tensor._grad = tensors[plan.grad]
         return tensors
 
-    def _places(self, taken: int, around: Surroundings) -> list[tuple[Tensor, Place, Any]]:
+    def _places(self, around: Surroundings) -> list[tuple[Tensor, Place, Any]]:
         """The tensors that get a place in the graph, with their nodes if they have any."""
-        tensors = around.tensors
-        numbered = [(change.tensor, change.place) for change in self.changed]
-        numbered += [(number, plan.place) for number, plan in enumerate(self.made, taken)]
-        made = nodes_of(self.graph, around) if self.graph.nodes else None
+        tensors, made = around.tensors, nodes_of(self.graph, around) if self.graph.nodes else None
         return [
             (tensors[number], place, None if place.node is None else end(place.node, made, around))
-            for number, place in numbered
-            if place is not None
+            for number, place in self.placed
         ]
