@@ -29,6 +29,8 @@ Ready = Callable[[list[Any]], Any]
 Enter = Callable[[Sequence[Any], Sequence[Any], Sequence[Any]], None]
 """``enter(inputs, outputs, hidden)`` records an operation."""
 
+Resolved = tuple[Op, tuple[Any, ...], Mapping[str, Any]]
+"""An op with its inputs and attributes, checked and in their order."""
 Prepare = Callable[[Op, tuple[Any, ...], Mapping[str, Any], Sequence[Any]], Ready | None]
 
 CALLS = 512
@@ -162,7 +164,7 @@ def preparing(make: Callable[[Call], Ready | None], apply: Apply) -> Prepare:
         if op.composite:
             blank = [None if hasattr(x, "_data") else x for x in inputs]  # no tensor is kept
             return lambda tensors: apply(op, tuple(gathered(blank, order, tensors)), attrs)
-        specs = _promised(op, inputs, attrs)
+        specs = promised(op, inputs, attrs)
         if not specs or not _same_dtype(op, inputs):
             return None
         straight = order == list(range(len(tensors)))
@@ -184,7 +186,7 @@ def gathered(constants: Sequence[Any], order: Sequence[int | None], tensors: Seq
     return [constant if i is None else tensors[i] for constant, i in zip(constants, order, strict=True)]
 
 
-def _promised(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> list[Spec] | None:
+def promised(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> list[Spec] | None:
     """What the rule promises of tensors of these shapes and dtypes; None where it has to look at values."""
     datas = [Spec(x._data.shape, x._data.dtype) if hasattr(x, "_data") else x for x in inputs]
     try:

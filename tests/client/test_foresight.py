@@ -266,15 +266,20 @@ def test_a_list_that_is_another_the_next_time(remote: tg.Session) -> None:
 
 # Programs of any shape ----------------------------------------------------------------------------
 
-OPS: list[Callable[[Any, Any, Any], Any]] = [
-    lambda lib, a, b: a + b,
-    lambda lib, a, b: a * b,
-    lambda lib, a, b: lib.tanh(a),
-    lambda lib, a, b: a.sum(dim=0, keepdim=True) + b,
-    lambda lib, a, b: lib.cat([a, b])[:2],
-    lambda lib, a, b: a.clone().mul_(0.5),
-    lambda lib, a, b: a[:1] - b,
-    lambda lib, a, b: a.detach() * b,
+OPS: list[Callable[[Any, Any, Any, int], Any]] = [
+    lambda lib, a, b, n: a + b,
+    lambda lib, a, b, n: a * b,
+    lambda lib, a, b, n: lib.tanh(a),
+    lambda lib, a, b, n: a.sum(dim=0, keepdim=True) + b,
+    lambda lib, a, b, n: lib.cat([a, b])[:2],
+    lambda lib, a, b, n: a.clone().mul_(0.5),
+    lambda lib, a, b, n: a[:1] - b,
+    lambda lib, a, b, n: a.detach() * b,
+    lambda lib, a, b, n: a * (0.5 + n),
+    lambda lib, a, b, n: lib.add(a, b, alpha=0.25 * n),
+    lambda lib, a, b, n: a.clone().sub_(0.1 * n),
+    lambda lib, a, b, n: a[n % 2 : n % 2 + 1] - b,
+    lambda lib, a, b, n: a.roll(n, 1),
 ]
 instruction = st.tuples(st.integers(0, len(OPS) - 1), st.integers(0, 5), st.integers(0, 5))
 programs = st.lists(st.lists(instruction, min_size=1, max_size=6), min_size=1, max_size=3)
@@ -285,7 +290,7 @@ def run(lib: Any, program: list[tuple[int, int, int]], leaf: Any, number: int) -
     leaf.grad = None
     pool = [leaf, lib.tensor([[0.25 * number, -1.0], [0.5, 0.1 * number]]), leaf.detach()]
     for op, a, b in program:
-        pool.append(OPS[op](lib, pool[a % len(pool)], pool[b % len(pool)]))
+        pool.append(OPS[op](lib, pool[a % len(pool)], pool[b % len(pool)], number))
     if pool[-1].requires_grad:
         pool[-1].sum().backward()
     return pool[-1], leaf.grad

@@ -6,15 +6,17 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from telegrad_engine import graph
+from telegrad_engine.functions import Resolve
 from telegrad_engine.inference import mark
 from telegrad_engine.meta import Produce, hidden_specs, view_of, without_values
 from telegrad_engine.modes import state
 from telegrad_engine.repeated import Call as Repeated
-from telegrad_engine.repeated import Enter, entering, gathered
+from telegrad_engine.repeated import Enter, Resolved, entering, gathered, promised
 from telegrad_engine.specs import Spec
 
 from ..value_checks import check
 from .drawing import Draw
+from .numbers import Changed, Numbers, numbers_of
 
 Kind = tuple[Any, ...]
 """Shape, dtype and whether a gradient is wanted: these of its tensors, and its constants, settle a call's outcome."""
@@ -37,12 +39,18 @@ class Results(NamedTuple):
     """How it is entered into the graph later on, if it can be."""
     verify: Callable[[Sequence[Any]], None] | None
     """Raises what the op will raise for the values of such tensors, as far as they are known here."""
+    call: Repeated
+    """The call, without its tensors."""
+    numbers: Numbers
+    """Those that a call may have others in place of."""
+    anew: Callable[[Repeated], Results]
+    """What this is for another call."""
 
 
 class Call:
     """A call that recorded an instruction, where there were so many places (``width``)."""
 
-    __slots__ = ("checks", "constants", "depth", "draw", "front", "go_on", "grad", "names", "places")
+    __slots__ = ("checks", "constants", "depth", "draw", "front", "go_on", "grad", "names", "numbers", "places")
 
     def __init__(
         self,
@@ -53,6 +61,7 @@ class Call:
         checks: tuple[tuple[int, Kind], ...],
         grad: bool,
         results: Results,
+        resolve: Resolve,
         depth: int,
         width: int,
         kinds: Container[type[Any]],
@@ -68,17 +77,18 @@ class Call:
         self.grad = grad
         self.depth = depth
         """How far up the stack the user's line is."""
-        self.draw = results.draw
+        self.draw, self.numbers = results.draw, results.numbers
         settled = not names and not checks and all(CONSTANT < place < width for place in places)
         if settled and len(places) <= 2 and results.plain is not None:
             self.go_on = _quickly(places, grad, results.plain, results.verify, kinds)
         else:
-            self.go_on = _going(self, results, kinds)
+            self.go_on = _going(self, results, resolve, kinds)
 
     @property
     def facts(self) -> tuple[Any, ...]:
         """What tells it from other calls."""
-        return self.front, self.names, self.places, repr(self.constants), self.checks, self.grad
+        fixed = self.numbers.template if self.numbers.operands else repr(self.constants)
+        return self.front, self.names, self.places, fixed, self.checks, self.grad
 
 
 def placed(name: str, places: dict[str, int]) -> int:
@@ -94,29 +104,33 @@ def kind_of(tensor: Any) -> Kind | None:
     return data.shape, data.dtype, tensor._requires_grad
 
 
-def _going(call: Call, results: Results, kinds: Container[type[Any]]) -> Going:
+def _going(call: Call, results: Results, resolve: Resolve, kinds: Container[type[Any]]) -> Going:
     """What goes on with calls like this one."""
     make, draw, verify = results.make, results.draw, results.verify
     names, own, constants, checks, grad = call.names, call.places, call.constants, call.checks, call.grad
 
     def go_on(args: Sequence[Any], kwargs: Mapping[str, Any], recorder: Any, ahead: Any, step: Any) -> Any:
+        given = args
         if kwargs or names:
             if tuple(kwargs) != names:
                 return None
-            args = (*args, *kwargs.values())
-        if len(args) != len(own) or state.grad_enabled is not grad:
+            given = (*args, *kwargs.values())
+        if len(given) != len(own) or state.grad_enabled is not grad:
             return None
         tensors: list[Any] = []
-        for x, place, constant in zip(args, own, constants, strict=True):
+        same = True
+        for x, place, constant in zip(given, own, constants, strict=True):
             if place != CONSTANT:
                 if type(x) not in kinds or x._recorder is not recorder or placed(x._id, ahead.places) != place:
                     return None
                 tensors.append(x)
             elif x is not constant and (type(x) is not type(constant) or repr(x) != repr(constant)):
-                return None
+                same = False
         for position, kind in checks:
-            if kind_of(args[position]) != kind:
+            if kind_of(given[position]) != kind:
                 return None
+        if not same:
+            return _with_numbers(results, resolve(args, kwargs), tensors, recorder, ahead, step)
         if verify is not None:
             verify(tensors)
         made = [recorder.new_id() for _ in step.outputs]
@@ -128,12 +142,47 @@ def _going(call: Call, results: Results, kinds: Container[type[Any]]) -> Going:
             if drawing is not None:
                 output = draw.make(recorder, draw.spec, made[0])
                 if draw.as_view is not None:
-                    draw.as_view(tensors, output)
+                    draw.as_view(tensors, output, None)
                 drawing.add(output)
                 return output
         return make(recorder, tensors, made)
 
     return go_on
+
+
+def _with_numbers(
+    results: Results, resolved: Resolved | None, tensors: Sequence[Any], recorder: Any, ahead: Any, step: Any
+) -> Any:
+    """Go on with a call that has other numbers; None if more than these is another."""
+    if resolved is None or not results.numbers.operands:
+        return None
+    op, inputs, attrs = resolved
+    template, operands = numbers_of(op.key, inputs, attrs)
+    if op is not results.call.op or template != results.numbers.template:
+        return None
+    if _facts(promised(op, inputs, attrs)) != _facts(results.call.specs):
+        return None  # a slice that goes beyond the end, say
+    check(op, inputs, attrs)
+    blank = [None if hasattr(x, "_data") else x for x in inputs]
+    changed = Changed(blank, attrs, operands)
+    made = [recorder.new_id() for _ in step.outputs]
+    for name in made:
+        placed(name, ahead.places)
+    ahead.changed[step.index] = changed
+    ahead.last, ahead.next = step, step.next
+    draw = results.draw
+    drawing = None if draw is None else ahead.drawing_at(step, tensors)
+    if draw is None or drawing is None:
+        return results.anew(results.call._replace(inputs=inputs, attrs=attrs)).make(recorder, tensors, made)
+    output = draw.make(recorder, draw.spec, made[0])
+    if draw.as_view is not None:
+        draw.as_view(tensors, output, changed)
+    drawing.add(output)
+    return output
+
+
+def _facts(specs: Sequence[Spec] | None) -> list[tuple[Any, ...]] | None:
+    return None if specs is None else [(spec.shape, spec.dtype) for spec in specs]
 
 
 def _quickly(
@@ -180,7 +229,7 @@ def repeating(make: Make) -> Callable[[Repeated], Any]:
     """What finds out how a call's results are made again."""
 
     def prepared(call: Repeated) -> Results:
-        op, _, _, specs, order = call
+        op, inputs, attrs, specs, order = call
         plain = not (call.many or op.view or op.hidden_rule is not None) and order is None
         names: list[str] = []
 
@@ -193,30 +242,42 @@ def repeating(make: Make) -> Callable[[Repeated], Any]:
             names[:] = given
             return run([*tensors])
 
+        blank = call._replace(inputs=tuple([None if hasattr(x, "_data") else x for x in inputs]))
         enter_later = None if call.many else entering(call, announced=False)  # who watches then watches other things
-        draw = None if enter_later is None else Draw(make, specs[0], *_drawing(enter_later, call))
-        verify = None if op.value_check is None else _verifying(call)
-        return Results(again, (make, specs[0], entering(call)) if plain else None, draw, verify)
+        draw = None if enter_later is None else Draw(make, specs[0], *_drawing(enter_later, blank, hidden_specs(call)))
+        verify = None if op.value_check is None else _verifying(blank)
+        straight = (make, specs[0], entering(call)) if plain else None
+        return Results(again, straight, draw, verify, blank, numbers_of(op.key, inputs, attrs), prepared)
 
     return prepared
 
 
 def _verifying(call: Repeated) -> Callable[[Sequence[Any]], None]:
     op, inputs, attrs, _, order = call
-    blank = [None if hasattr(x, "_data") else x for x in inputs]
-    return lambda tensors: check(op, tensors if order is None else gathered(blank, order, tensors), attrs)
+    return lambda tensors: check(op, tensors if order is None else gathered(inputs, order, tensors), attrs)
 
 
-def _drawing(enter: Enter, call: Repeated) -> tuple[Callable[..., None], Callable[..., None] | None]:
+def _drawing(
+    enter: Enter, call: Repeated, hidden: Sequence[Spec]
+) -> tuple[Callable[..., None], Callable[[Sequence[Any], Any, Changed | None], None] | None]:
     """What enters such an op into the graph, of its tensors and its output, and makes that a view, if it is one."""
     op, inputs, attrs, _, order = call
-    blank, hidden = [None if hasattr(x, "_data") else x for x in inputs], hidden_specs(call)  # no tensor is kept
     base = (order or [0])[0] or 0  # a view is one of the op's first input, which is no constant
 
-    def enter_later(tensors: Sequence[Any], output: Any) -> None:
-        enter(tensors if order is None else gathered(blank, order, tensors), (output,), hidden)
+    def enter_later(tensors: Sequence[Any], output: Any, changed: Changed | None) -> None:
+        if changed is None:
+            enter(tensors if order is None else gathered(inputs, order, tensors), (output,), hidden)
+            return
+        own = tensors if order is None else gathered(changed.inputs, order, tensors)
+        before, state.grad_enabled = state.grad_enabled, True  # as it was where the call came
+        try:
+            enter_own = entering(call._replace(inputs=tuple(own), attrs=changed.attrs), announced=False)
+        finally:
+            state.grad_enabled = before
+        assert enter_own is not None, "it is entered with other numbers"
+        enter_own(own, (output,), hidden)
 
-    def as_view(tensors: Sequence[Any], output: Any) -> None:
-        view_of(tensors[base], op, attrs, (output,))
+    def as_view(tensors: Sequence[Any], output: Any, changed: Changed | None) -> None:
+        view_of(tensors[base], op, attrs if changed is None else changed.attrs, (output,))
 
     return enter_later, as_view if op.view else None

@@ -15,6 +15,7 @@ from telegrad_engine.graph import next_sequence
 from telegrad_engine.meta import Meta
 from telegrad_engine.specs import Spec
 
+from .numbers import Changed
 from .undrawn import BETWEEN, Given, Undrawn, as_given, stand_in
 
 if TYPE_CHECKING:
@@ -36,9 +37,9 @@ class Draw(NamedTuple):
     make: Callable[[Any, Spec, str], Any]
     """Gives the output, of a recorder's, its handle, of this id."""
     spec: Spec
-    enter: Callable[[Sequence[Any], Any], None]
-    """Enters it, of its tensors and its output."""
-    as_view: Callable[[Sequence[Any], Any], None] | None
+    enter: Callable[[Sequence[Any], Any, Changed | None], None]
+    """Enters it, of its tensors and its output, and of its own numbers if it has any."""
+    as_view: Callable[[Sequence[Any], Any, Changed | None], None] | None
     """Makes the output a view of a tensor, if the op's are."""
 
 
@@ -54,7 +55,7 @@ class Opening(NamedTuple):
 class Drawing(Undrawn):
     """Calls that came one after the other, and are not in the graph yet."""
 
-    __slots__ = ("cells", "first", "last", "places", "round", "sequence")
+    __slots__ = ("cells", "changed", "first", "last", "places", "round", "sequence")
 
     def __init__(self, round: Round, first: Step) -> None:
         super().__init__()
@@ -62,7 +63,7 @@ class Drawing(Undrawn):
         """The steps that it began with, and, once it is closed, the one that it ended with."""
         self.round: Round | None = round
         """The round that it is of, until it is closed."""
-        self.places = round.places
+        self.places, self.changed = round.places, round.changed
         self.sequence = next_sequence()
         """How old its nodes are: older than all that is recorded from now on."""
         self.cells: dict[str, list[int]] = {}
@@ -94,7 +95,8 @@ class Drawing(Undrawn):
             (place,) = step.outputs
             output = known[place] = Meta(step.call.draw.spec)
             output._cell = self.cells.get(names[place], output._cell)
-            step.call.draw.enter([known[each] for each in step.call.places if each >= 0], output)
+            inputs = [known[each] for each in step.call.places if each >= 0]
+            step.call.draw.enter(inputs, output, self.changed.get(step.index))
             node: Any = output._node
             node.sequence = self.sequence + step.index * BETWEEN
             nodes[names[place]] = node

@@ -15,6 +15,7 @@ from telegrad_engine.registry import CATALOGUE
 from telegrad_engine.repeated import Prepare
 
 from ..effects import bare
+from ..elision import free
 from ..lines import Line, depth_of_user
 from ..packing import Remembered
 from .calls import CONSTANT, Call, Kind, Results, kind_of, placed
@@ -41,6 +42,7 @@ class Noted(NamedTuple):
     known: tuple[Kind | None, ...]
     """Of those that are tensors what kind; None for the others."""
     results: Results
+    resolve: Resolve
     depth: int
     kinds: Container[type[Any]]
 
@@ -50,7 +52,19 @@ class Noted(NamedTuple):
         own = tuple([CONSTANT if kind is None else placed(x, places) for x, kind in pairs])
         constants = tuple([x if kind is None else None for x, kind in pairs])
         checks = tuple([(i, kind) for i, kind in enumerate(self.known) if kind is not None and own[i] not in sure])
-        return Call(self.front, self.names, own, constants, checks, grad, self.results, self.depth, width, self.kinds)
+        return Call(
+            self.front,
+            self.names,
+            own,
+            constants,
+            checks,
+            grad,
+            self.results,
+            self.resolve,
+            self.depth,
+            width,
+            self.kinds,
+        )
 
 
 class Notes:
@@ -102,7 +116,7 @@ def watch(
     if results is not None and [getattr(x, "_id", None) for x in outputs] == list(instruction.outputs):
         named = tuple([x._id if type(x) in kinds else deepcopy(x) for x in given])  # a list may be another's next time
         depth = depth_of_user(watch.__code__)  # next time nobody watches, neither here nor around a composite
-        notes.calls[length] = Noted(front, tuple(kwargs), named, before, results, depth, kinds)
+        notes.calls[length] = Noted(front, tuple(kwargs), named, before, results, resolve, depth, kinds)
     return result
 
 
@@ -151,15 +165,17 @@ class Foresight:
             self.start, self._count = Step(), 0
             return
         program, dead = notes.program, notes.dead
+        steps: dict[int, Step] = {}
         step, places, sure = notes.start, {name: place for place, name in enumerate(notes.names)}, set[int]()
         sketch = Sketch()
-        for earlier in step.path():
+        for instruction, earlier in zip(program, step.path(), strict=False):
+            steps[id(instruction)] = earlier
             _settle(earlier, sure)
             sketch.follow(earlier)
         for index in range(step.index, len(program)):
             instruction, noted = program[index], notes.calls.get(index)
             call = noted and noted.as_call(instruction.grad_mode is None, places, sure)
-            step = self._kept(step, Step.of(step, instruction, call, places))
+            step = steps[id(instruction)] = self._kept(step, Step.of(step, instruction, call, places))
             step.line = bare(notes.lines[index])
             step.opening = sketch.follow(step)
             _settle(step, sure)
@@ -168,7 +184,11 @@ class Foresight:
         ids = tuple([there[name] for name in remembered.ids])
         step.endings = [ending for ending in step.endings if ending.dead != found][-MOST_WAYS:]
         uploads = _uploads(program, remembered.ids)
-        step.endings.append(Ending(found, remembered.known, ids, uploads, remembered.operands))
+        sent = [*program]
+        free(sent, [*notes.lines], dead)
+        numbered = [steps[id(each)] for each in sent if id(each) in steps]
+        numbered = [each for each in numbered if each.numbers.operands]
+        step.endings.append(Ending(found, remembered.known, ids, uploads, tuple(numbered)))
 
     def _kept(self, before: Step, grown: Step) -> Step:
         """The step, or the one like it that there is already."""

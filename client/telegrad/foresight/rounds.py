@@ -13,19 +13,22 @@ from ..packing import Remembered
 from ..recording import Written
 from .calls import placed
 from .drawing import Drawing, is_quiet
+from .numbers import Changed
 from .steps import Ending, Step, lasting, matched, places_of
 
 
 class Round:
     """What was recorded since the last message, which all went along the path to ``last``."""
 
-    __slots__ = ("arrays", "dead", "drawing", "ended", "last", "lines", "next", "places")
+    __slots__ = ("arrays", "changed", "dead", "drawing", "ended", "last", "lines", "next", "places")
 
     def __init__(self, start: Step) -> None:
         self.last, self.next = start, start.next
         self.places: dict[str, int] = {}
         self.arrays: dict[int, Any] = {}
         """What it uploads, by the index of the step that does."""
+        self.changed: dict[int, Changed] = {}
+        """What instructions have of their own whose numbers are not those of their steps, by the indices of these."""
         self.lines: dict[int, Line | None] = {}
         """The user's lines where they are not those of the steps."""
         self.drawing: Drawing | None = None
@@ -42,10 +45,16 @@ class Round:
         self, op: str, inputs: Sequence[Any], outputs: Sequence[str], attrs: Any, mode: str | None, line: Line | None
     ) -> bool:
         """Go on with an instruction, if it is one that is known to come here and was not recorded by a call."""
-        step, own = self.next, lasting(op, attrs)
+        step, own, changed = self.next, lasting(op, attrs), None
         while step is not None:
-            if step.is_of(op, own, mode, len(outputs)) and matched(inputs, step.inputs, self.places):
-                break
+            if step.is_of(op, mode, len(outputs)):
+                if step.has(own) and matched(inputs, step.inputs, self.places):
+                    break
+                self.go_back()
+                changed = step.changed(inputs, own)
+                if changed is not None and matched(inputs, step.inputs, self.places, numbers=False):
+                    self.changed[step.index] = changed
+                    break
             self.go_back()
             step = step.sibling
         else:
@@ -100,12 +109,18 @@ class Round:
         names = [*self.places, *[name for name in self.dead if name not in self.places]]
         arrays = {name: self.arrays[index] for name, index in self.ended.arrays}
         ids = [names[place] for place in self.ended.ids]
-        return Remembered(self.ended.known, ids, arrays, self.ended.operands)
+        return Remembered(self.ended.known, ids, arrays, self._operands(self.ended.numbered))
+
+    def _operands(self, steps: Sequence[Step]) -> list[float]:
+        """The operands of these steps."""
+        if not self.changed:
+            return [x for step in steps for x in step.numbers.operands]
+        return [x for step in steps for x in self.changed.get(step.index, step.numbers).operands]
 
     def unrolled(self) -> Written:
         """The instructions, and the user's lines behind them."""
         names, path = list(self.places), self.last.path()
-        program = [step.instruction(names, self.arrays) for step in path]
+        program = [step.instruction(names, self.arrays, self.changed.get(step.index)) for step in path]
         lines = [self.lines.get(step.index, step.line) for step in path]
         if self.ended is not None:
             free(program, lines, self.dead)

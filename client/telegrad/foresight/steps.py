@@ -17,6 +17,7 @@ from telegrad_engine.registry import NO_ATTRS
 from ..lines import Line
 from .calls import Call, Going, placed
 from .drawing import Opening
+from .numbers import Changed, Numbers, numbers_of
 from .undrawn import Passes
 
 EVERY = 8
@@ -30,7 +31,8 @@ class Step:
 
     __slots__ = (
         "attrs", "before", "call", "depth", "endings", "front", "go_on", "index", "inputs", "line",
-        "looks_at_the_clock", "mode", "next", "op", "opening", "outputs", "passes", "sibling", "text", "width",
+        "looks_at_the_clock", "mode", "next", "numbers", "op", "opening", "outputs", "passes", "sibling", "text",
+        "width",
     )  # fmt: skip
 
     def __init__(self, op: str = "", attrs: Mapping[str, Any] = NO_ATTRS, mode: str | None = None) -> None:
@@ -39,6 +41,7 @@ class Step:
         self.attrs = lasting(op, attrs)
         self.text = repr(self.attrs)
         """The attributes, as they are compared."""
+        self.numbers = Numbers("", ())
         self.inputs: Pattern = ()
         self.outputs: tuple[int, ...] = ()
         self.before: Step | None = None
@@ -65,6 +68,7 @@ class Step:
     def of(cls, before: Step, instruction: Instruction, call: Call | None, places: dict[str, int]) -> Step:
         """The step of an instruction behind another; ``places`` are those of the ids so far, and get its own."""
         step = cls(instruction.op, instruction.attrs, instruction.grad_mode)
+        step.numbers = numbers_of(step.op, instruction.inputs, step.attrs)
         step.inputs = _pattern(instruction.inputs, places)
         step.outputs = tuple([placed(name, places) for name in instruction.outputs])
         step.before, step.index, step.width = before, before.index + 1, len(places)
@@ -73,11 +77,20 @@ class Step:
             step.call, step.front, step.go_on, step.depth = call, call.front, call.go_on, call.depth
         return step
 
-    def is_of(self, op: str, attrs: Mapping[str, Any], mode: str | None, outputs: int) -> bool:
-        """Whether it is that of an instruction that no call recorded, as far as that is known without ids."""
-        if self.op != op or self.call is not None or self.mode != mode or len(self.outputs) != outputs:
-            return False
+    def is_of(self, op: str, mode: str | None, outputs: int) -> bool:
+        """Whether it may be that of an instruction that no call recorded."""
+        return self.op == op and self.call is None and self.mode == mode and len(self.outputs) == outputs
+
+    def has(self, attrs: Mapping[str, Any]) -> bool:
+        """Whether an instruction with these attributes has the numbers of last time among them."""
         return attrs is self.attrs or repr(attrs) == self.text
+
+    def changed(self, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Changed | None:
+        """What an instruction has of its own that differs from this one in its numbers alone; None if it does not."""
+        if not self.numbers.operands:
+            return None
+        template, operands = numbers_of(self.op, inputs, attrs)
+        return Changed(inputs, attrs, operands) if template == self.numbers.template else None
 
     def is_like(self, other: Step) -> bool:
         """Whether two steps behind the same one are of one instruction, which was recorded in one way."""
@@ -85,7 +98,7 @@ class Step:
 
     def _facts(self) -> tuple[Any, ...]:
         call = self.call and self.call.facts
-        return self.op, self.mode, self.text, repr(self.inputs), self.outputs, call
+        return self.op, self.mode, self.numbers.template, _shape(self.inputs), self.outputs, call
 
     @property
     def following(self) -> Iterator[Step]:
@@ -104,11 +117,16 @@ class Step:
             step = None if step is first else step.before
         return steps[::-1]
 
-    def instruction(self, names: Sequence[str], arrays: Mapping[int, Any]) -> Instruction:
-        """The instruction with ids, by their places, and with what it uploads."""
-        attrs = {**self.attrs, "data": arrays[self.index]} if self.op in TAKES_DATA else self.attrs
-        outputs = [names[place] for place in self.outputs]
-        return Instruction(self.op, _named(self.inputs, names), outputs, attrs, self.mode, True)
+    def instruction(self, names: Sequence[str], arrays: Mapping[int, Any], changed: Changed | None) -> Instruction:
+        """The instruction with ids, by their places, with what it uploads, and with its own numbers."""
+        inputs, attrs = _named(self.inputs, names), self.attrs
+        if changed is not None:
+            attrs = changed.attrs
+            own = zip(self.inputs, inputs, changed.inputs, strict=True)
+            inputs = tuple([new if type(expected) is Literal else x for expected, x, new in own])
+        if self.op in TAKES_DATA:
+            attrs = {**attrs, "data": arrays[self.index]}
+        return Instruction(self.op, inputs, [names[place] for place in self.outputs], attrs, self.mode, True)
 
     def __repr__(self) -> str:
         return f"<step {self.index}: {self.outputs} = {self.op}{self.inputs} {self.text}>"
@@ -124,8 +142,8 @@ class Ending(NamedTuple):
     """The program's ids, by their places."""
     arrays: tuple[tuple[str, int], ...]
     """What the program calls the arrays that it uploads, and the indices of the steps that do."""
-    operands: Sequence[float]
-    """Its operands: a call with another number is another step."""
+    numbered: tuple[Step, ...]
+    """The steps with operands, in the order in which the program takes them."""
 
 
 def _never(*_: Any) -> None:
@@ -158,8 +176,11 @@ class Literal:
         return f"={self.text}"
 
 
-def matched(values: Sequence[Any], pattern: Pattern, places: dict[str, int]) -> bool:
-    """Whether inputs are like those of a step; gives the ids that are new their places, whatever comes of it."""
+def matched(values: Sequence[Any], pattern: Pattern, places: dict[str, int], numbers: bool = True) -> bool:
+    """Whether inputs are like those of a step; gives the ids that are new their places, whatever comes of it.
+
+    Without ``numbers`` it is not looked at these, nor at other constants.
+    """
     if len(values) != len(pattern):
         return False
     for x, expected in zip(values, pattern, strict=True):
@@ -167,11 +188,16 @@ def matched(values: Sequence[Any], pattern: Pattern, places: dict[str, int]) -> 
             if type(x) is not str or placed(x, places) != expected:
                 return False
         elif type(expected) is Literal:
-            if x is not expected.value and repr(x) != expected.text:
+            if numbers and x is not expected.value and repr(x) != expected.text:
                 return False
         elif not isinstance(x, (tuple, list)) or not matched(x, expected, places):
             return False
     return True
+
+
+def _shape(pattern: Pattern) -> tuple[Any, ...]:
+    """The inputs of a step without the constants among them, which its template has."""
+    return tuple([None if type(x) is Literal else x if type(x) is int else repr(x) for x in pattern])
 
 
 def places_of(dead: Sequence[str], places: Mapping[str, int]) -> list[int]:
