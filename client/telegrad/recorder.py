@@ -91,7 +91,7 @@ class Recorder:
         self._id_prefix = transport.id_prefix
         self._under_way = UnderWay(transport)
         self.pace = Pace()
-        self._foresight = Foresight() if transport.remote else None
+        self._foresight = Foresight()
         self._pending: list[Instruction] = []
         self._lines: list[Line | None] = []
         self._pending_bytes = 0
@@ -175,7 +175,7 @@ class Recorder:
         """Take what is recorded as it is from now on, whatever was expected of the rest."""
         with self.lock:
             ahead = self.ahead
-            if ahead is not None and self._foresight is not None:
+            if ahead is not None:
                 ahead.go_back()  # a Ctrl-C may have left ids of an instruction that was not recorded
                 ahead.close()
                 program, lines = ahead.unrolled()
@@ -265,8 +265,7 @@ class Recorder:
         if not self._under_way.make_room(self._pending_bytes):
             self.lose_sight()
             return
-        if self._foresight is not None:
-            self._foresight.sent(self.notes, packed.remembered, foreseen)
+        self._foresight.sent(self.notes, packed.remembered, foreseen)
         self.requests += 1
         self._under_way.send(self._take(), packed)
 
@@ -290,7 +289,7 @@ class Recorder:
         recording = Recording(self.ahead.unrolled if self.ahead is not None else lambda: written, self._pending_bytes)
         self._pending, self._lines, self._pending_bytes = [], [], 0
         self.ahead, self.notes, self.learning = None, None, False
-        if self._foresight is not None and not (self.closed or self.failed or self.profiled or self.watched):
+        if not (self.closed or self.failed or self.profiled or self.watched):
             self.ahead, self.learning = self._foresight.begin(), self._foresight.learning
             self.notes = self._foresight.notes() if self.learning and self.ahead is None else None
         self.pace.end_message()

@@ -17,6 +17,9 @@ from telegrad_engine.answer import Answer
 from telegrad_engine.custom import Applicable, from_entry
 from telegrad_engine.dtypes import DType, parse
 from telegrad_engine.program import Instruction, compression
+from telegrad_engine.program.compiled import PLANNED, Compiler
+from telegrad_engine.program.json_codec import MAX_DEPTH
+from telegrad_engine.program.remembered import Bound
 from telegrad_engine.program.wire import SAFETENSORS, decode_answer
 from telegrad_engine.session import Session
 
@@ -102,6 +105,18 @@ class Transport(Protocol):
         ...
 
 
+PLANNER = Compiler(way=PLANNED)
+"""Plans the programs that recur of all sessions in this process."""
+
+
+class LocalProgram(NamedTuple):
+    """A program as a session in this process runs it."""
+
+    instructions: Sequence[Instruction]
+    remembered: Remembered | None
+    """The program as one that the process remembers, if it recurs; then there may be no instructions."""
+
+
 class LocalTransport:
     """A session in this process."""
 
@@ -114,15 +129,17 @@ class LocalTransport:
     def __init__(self, **options: Any) -> None:
         self.session_id = f"local-{next(self._numbers)}"
         self._options = options
-        self.session = Session(**options)
+        self.session = Session(compiler=PLANNER, **options)
+        self._packer = Packer()
         self.device, self.dtype = self.session.device, self.session.environment.dtype
 
-    def pack(self, program: Any) -> Sequence[Instruction]:
+    def pack(self, program: Sequence[Instruction] | Remembered) -> LocalProgram:
         """The program itself: it does not travel."""
-        known: Sequence[Instruction] = program
-        return known
+        if isinstance(program, Remembered):
+            return LocalProgram((), program)
+        return LocalProgram(program, self._packer.pack(program).remembered)
 
-    def send(self, packed: Sequence[Instruction]) -> None:
+    def send(self, packed: LocalProgram) -> None:
         """Keep the program for when its answer is asked for."""
         self._program = packed
 
@@ -130,7 +147,17 @@ class LocalTransport:
 
     def receive(self) -> Answer:
         """Run the program."""
-        return self.session.run(self._program)
+        instructions, remembered = self._program
+        return self.session.run(instructions if remembered is None else self._bound(remembered))
+
+    def _bound(self, program: Remembered) -> Bound:
+        """The program on the tensors that it names."""
+        memory, known = self.session.memory, program.known
+        try:
+            found = memory.find(known.digest)
+        except errors.UnknownProgram:
+            found = memory.read(known.text, known.digest, MAX_DEPTH)
+        return found.with_ids(program.ids, program.arrays, program.operands)
 
     def forget(self) -> None:
         """Nothing: what is not received has not run."""
@@ -146,8 +173,8 @@ class LocalTransport:
         return to_data(self.session.last_profile(), events=True)
 
     def compiled(self) -> list[dict[str, Any]]:
-        """Nothing: in this process no program is compiled."""
-        return []
+        """How the programs that recur ran, in the order in which they first did."""
+        return [report._asdict() for report in PLANNER.reports(self.session)]
 
     def another(self) -> LocalTransport:
         """A new session of the same options in this process."""

@@ -14,4 +14,4 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if shares:
         terminalreporter.section("everyday loops: programs planned or compiled after 20 turns")
         for name, runs, sent in sorted(shares):
-            terminalreporter.write_line(f"{name:42} {runs:4} of {sent:4} {runs / sent:5.0%}")
+            terminalreporter.write_line(f"{name:58} {runs:4} of {sent:4} {runs / sent:5.0%}")

@@ -110,10 +110,17 @@ def loop(request: pytest.FixtureRequest) -> Loop:
     return found
 
 
+@pytest.fixture(scope="module", params=["on a server", "in this process"])
+def where(request: pytest.FixtureRequest) -> str:
+    """Where the session is."""
+    found: str = request.param
+    return found
+
+
 @pytest.fixture(scope="module")
-def ours(loop: Loop, server: str) -> Outcome:
-    """What the loop comes to on a server."""
-    with tg.connect(server, seed=0):
+def ours(loop: Loop, where: str, server: str) -> Outcome:
+    """What the loop comes to in a session."""
+    with tg.connect(server if where == "on a server" else "local://", seed=0):
         return outcome(loop, tg, Programs)
 
 
@@ -128,8 +135,10 @@ def test_its_numbers_are_torchs(loop: Loop, ours: Outcome) -> None:
         np.testing.assert_allclose(mine, other, rtol=loop.rtol, atol=1e-5, err_msg=f"tensor {i}")
 
 
-def test_what_repeats_runs_planned(loop: Loop, ours: Outcome, record_property: Callable[[str, object], None]) -> None:
-    record_property(SHARE, (loop.name, ours.planned, ours.sent))
+def test_what_repeats_runs_planned(
+    loop: Loop, where: str, ours: Outcome, record_property: Callable[[str, object], None]
+) -> None:
+    record_property(SHARE, (f"{loop.name}, {where}", ours.planned, ours.sent))
     assert ours.sent >= COUNTED
     if loop.name not in WAITS:
         share = ours.planned / ours.sent
