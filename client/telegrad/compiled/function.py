@@ -73,22 +73,21 @@ class CompiledFunction:
         if current().recorder is not recorder or any(t._recorder is not recorder for t in arguments.tensors):
             return self.function(*args, **kwargs)
         around = (id(recorder), recorder.default_dtype, *_modes())
-        key, outline = (arguments.key, *around), (arguments.outline, *around)
-        if key != outline and outline in self._failures:
-            return self.function(*args, **kwargs)
+        key = arguments.key, *around
         for variant in self._variants.get(key, ()):
             given = Given(arguments.tensors, variant.around.tensors)
             numbers = variant.numbers(given)
             if numbers is not None and variant.is_defined():
                 return variant.run(given, numbers)
-        if self._is_given_up(key):
-            return self.function(*args, **kwargs)
-        if key != outline and self._differs_in_numbers(key, outline):
+        outline = arguments.outline, *around
+        if self._is_given_up(key) or (key != outline and self._differs_in_numbers(key, outline)):
             return self.function(*args, **kwargs)
         return self._trace(key, recorder, arguments, args, kwargs)
 
     def _differs_in_numbers(self, key: Any, outline: Any) -> bool:
         """Whether calls like this one come with so many numbers that it is not worth a trace for each."""
+        if outline in self._failures:
+            return True
         traced = self._numbers.setdefault(outline, set())
         traced.add(key)
         if len(traced) <= MOST_NUMBERS:

@@ -14,10 +14,7 @@ Rebuild = Callable[[Sequence[Tensor], Sequence[Tensor]], Any]
 
 
 class Arguments:
-    """The arguments of one call.
-
-    ``key`` is equal for calls that differ in tensors alone, ``outline`` for calls that differ in numbers, too.
-    """
+    """The arguments of one call. ``key`` is equal for calls that differ in tensors alone."""
 
     def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.tensors: list[Tensor] = []
@@ -30,7 +27,11 @@ class Arguments:
             parts.append(name)
             self._add(value, parts)
         self.key = tuple(parts)
-        self.outline = tuple([_outlined(part, at, parts) for at, part in enumerate(parts)])
+
+    @property
+    def outline(self) -> tuple[Any, ...]:
+        """Equal for calls that differ in tensors and numbers alone."""
+        return tuple([_outlined(part, at, self.key) for at, part in enumerate(self.key)])
 
     def _add(self, value: Any, parts: list[Any]) -> None:
         kind = type(value)

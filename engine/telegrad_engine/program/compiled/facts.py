@@ -113,7 +113,7 @@ def look(session: Session, outline: Outline, program: Bound, by_value: bool) -> 
     graph = None if behind is None else behind.kind
     kinds = tuple([Input(array.shape, _dtype_of(array, dtype)) for array, dtype in uploads])
     own = Kinds(tuple(found.kinds), kinds, tuple(found.order), functions, ground.device, operands, graph)
-    if graph is None:
+    if graph is None and not any(kind.shared for kind in own.tensors):
         outline.latest = own
     return Found(found.tensors, uploads, program.operands, own, ground, behind)
 
@@ -166,17 +166,20 @@ def _as_before(kinds: Kinds, taken: Sequence[Any], ground: Ground) -> list[Tenso
             at, tensor = expected[at].grad, tensor._grad
         if (tensor is None) != (at is None) or (at is not None and found[at] is not tensor):
             return None
-    alike = len(found) == len(expected) and _shared(found, ground) == [kind.shared for kind in expected]
-    return found if alike else None
+    return found if len(found) == len(expected) and _are_apart(found, ground) else None
+
+
+def _are_apart(tensors: Sequence[Tensor], ground: Ground) -> bool:
+    """Whether no two tensors have one version or memory in common."""
+    cells = {id(tensor._cell) for tensor in tensors}
+    return len(cells) == len({*map(id, ground.owners(tensors))}) == len(tensors)
 
 
 def _shared(tensors: Sequence[Tensor], ground: Ground) -> list[bool]:
     """For each tensor whether another one has its version or its memory."""
-    count = len(tensors)
-    cells = [id(tensor._cell) for tensor in tensors]
-    owners = [*map(id, ground.owners(tensors))]
-    if len(set(cells)) == len(set(owners)) == count:
-        return [False] * count
+    if _are_apart(tensors, ground):
+        return [False] * len(tensors)
+    cells, owners = [id(tensor._cell) for tensor in tensors], [*map(id, ground.owners(tensors))]
     return [cells.count(cell) > 1 or owners.count(owner) > 1 for cell, owner in zip(cells, owners, strict=True)]
 
 
