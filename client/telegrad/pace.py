@@ -23,6 +23,9 @@ between two instructions would tear steps apart, and who records nothing more ha
 LEAD_STEPS = 4
 """After a wait one training step is sent, so that the server begins, then two, then so many: the next are recorded
 while it runs those before. Always as many, for each number of them is a program of its own to the server."""
+ALIKE = 3
+"""Steps are sent together once so many messages in a row began with the same one: where steps differ, as sequences do
+in length, hardly any message would come twice, and only what does is planned."""
 STEPS_S = 0.05
 """What took longer to record is sent where a step ends, however many that are, unless the server is busy."""
 MOST_BYTES = 2**20 - 2**16
@@ -41,7 +44,7 @@ class Pace:
     ``due`` and ``enough`` are for whoever records: past either of them, and before every upload, it is time to ask.
     """
 
-    __slots__ = ("_gathered", "_lead", "_messages", "_steps", "_stride", "due", "enough")
+    __slots__ = ("_alike", "_first", "_gathered", "_lead", "_messages", "_steps", "_stride", "due", "enough")
 
     def __init__(self) -> None:
         self.due = 0.0
@@ -52,6 +55,9 @@ class Pace:
         """How many steps ended since a value was waited for, and how many between that and the one before."""
         self._gathered, self._lead = 0, 1
         """How many ended in what is recorded, and how many are to."""
+        self._first: object = None
+        self._alike = 0
+        """The first step of the last message, and how many messages in a row began with it."""
         self._messages = TRAINING
         """How many ended since a step did; the messages of a loop that trains are ended nowhere else."""
 
@@ -59,13 +65,16 @@ class Pace:
         """Note that the first instruction of a message is recorded."""
         self.due = monotonic() + AHEAD_S
 
-    def end_step(self) -> None:
-        """Note that a training step ends with what was recorded last."""
+    def end_step(self, step: object) -> None:
+        """Note that a training step ends with what was recorded last: which it is, None for one that is new."""
         if self.enough:
             self.enough = 0
             self._steps += 1
             self._gathered += 1
             self._messages = 0
+            if self._gathered == 1:
+                self._alike = self._alike + 1 if step is not None and step is self._first else 0
+                self._first = step
 
     def go_on(self) -> None:
         """Note that the next step begins."""
@@ -98,7 +107,8 @@ class Pace:
 
     def _is_lead(self, nbytes: int) -> bool:
         """Whether as many steps have gathered as are sent together."""
-        return self._gathered >= self._lead or nbytes + nbytes // self._gathered > MOST_BYTES
+        lead = self._lead if self._alike >= ALIKE else 1
+        return self._gathered >= lead or nbytes + nbytes // self._gathered > MOST_BYTES
 
 
 def is_full(length: int, nbytes: int) -> bool:

@@ -149,7 +149,7 @@ class Recorder:
             if nbytes:
                 self._pending_bytes += nbytes
             if op == STEP:
-                pace.end_step()
+                self.note_step()
 
     def _record(
         self,
@@ -184,7 +184,7 @@ class Recorder:
 
     def note_step(self) -> None:
         """Note that a training step ends here: what was recorded last moves parameters."""
-        self.pace.end_step()
+        self.pace.end_step(None if self.ahead is None else self.ahead.last)
 
     def fetch(self, names: Sequence[str], values: bool = True) -> dict[str, Value]:
         """Send everything recorded and bring back tensors: their arrays, or only what they are."""
