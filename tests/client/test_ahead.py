@@ -144,6 +144,28 @@ def test_a_server_is_sent_one_step_and_then_several(server: str, rows: int, coun
         assert mode(tuple(steps(count)) for _ in range(7)) == tuple(sent)
 
 
+def test_steps_that_differ_are_sent_one_at_a_time(server: str) -> None:
+    """As of sequences in many lengths: two of them together would hardly ever come again, and not be planned."""
+    lengths = np.random.default_rng(0).permutation(np.repeat(np.arange(1, 9), 10))
+    with tg.connect(server) as session:
+        w = tg.full((500, 500), 0.001, requires_grad=True)
+        optimizer = tg.optim.SGD([w], lr=0.1)
+        batch = np.ones((100, 500), np.float32)
+        for step, length in enumerate(lengths.tolist()):
+            if step == 40:
+                sent = session.requests
+            optimizer.zero_grad()
+            x = tg.tensor(batch)
+            for _ in range(length):
+                x = (x @ w).tanh()
+            x.mean().backward()
+            optimizer.step()
+        session.flush()
+        assert session.requests - sent >= 36
+        runs = [report["planned_runs"] / report["runs"] for report in session.compiled() if report["runs"] > 5]
+        assert len(runs) == 8 and min(runs) > 0.7
+
+
 def test_more_is_under_way_to_a_server_that_is_far_but_not_to_one_that_takes_long(server: str) -> None:
     """Whose answers take a moment to arrive has more to do meanwhile; where they take long nobody runs far ahead."""
     with Cutter(server) as proxy, tg.connect(proxy.url, stream=True) as session:
@@ -207,7 +229,7 @@ def test_whatever_was_sent_before_a_loop_it_begins_with_one_step(server: str) ->
                 tg.ones(2).tolist()
             return tuple(found)
 
-        assert mode(after_uploads() for _ in range(3)) == (1, 2, 4)
+        assert mode(after_uploads() for _ in range(3)) == (1, 1, 1, 1, 3)  # several once they are seen to be alike
 
 
 def test_who_has_trained_is_sent_ahead_all_the_same(server: str) -> None:
