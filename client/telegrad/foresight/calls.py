@@ -16,7 +16,7 @@ from telegrad_engine.specs import Spec
 
 from ..value_checks import check
 from .drawing import Draw
-from .numbers import Changed, Numbers, numbers_of
+from .numbers import Numbers, OwnNumbers, numbers_of
 
 Kind = tuple[Any, ...]
 """Shape, dtype and whether a gradient is wanted: these of its tensors, and its constants, settle a call's outcome."""
@@ -164,7 +164,7 @@ def _with_numbers(
         return None  # a slice that goes beyond the end, say
     check(op, inputs, attrs)
     blank = [None if hasattr(x, "_data") else x for x in inputs]
-    changed = Changed(blank, attrs, operands)
+    changed = OwnNumbers(blank, attrs, operands)
     made = [recorder.new_id() for _ in step.outputs]
     for name in made:
         placed(name, ahead.places)
@@ -259,12 +259,12 @@ def _verifying(call: Repeated) -> Callable[[Sequence[Any]], None]:
 
 def _drawing(
     enter: Enter, call: Repeated, hidden: Sequence[Spec]
-) -> tuple[Callable[..., None], Callable[[Sequence[Any], Any, Changed | None], None] | None]:
+) -> tuple[Callable[..., None], Callable[[Sequence[Any], Any, OwnNumbers | None], None] | None]:
     """What enters such an op into the graph, of its tensors and its output, and makes that a view, if it is one."""
     op, inputs, attrs, _, order = call
     base = (order or [0])[0] or 0  # a view is one of the op's first input, which is no constant
 
-    def enter_later(tensors: Sequence[Any], output: Any, changed: Changed | None) -> None:
+    def enter_later(tensors: Sequence[Any], output: Any, changed: OwnNumbers | None) -> None:
         if changed is None:
             enter(tensors if order is None else gathered(inputs, order, tensors), (output,), hidden)
             return
@@ -277,7 +277,7 @@ def _drawing(
         assert enter_own is not None, "it is entered with other numbers"
         enter_own(own, (output,), hidden)
 
-    def as_view(tensors: Sequence[Any], output: Any, changed: Changed | None) -> None:
+    def as_view(tensors: Sequence[Any], output: Any, changed: OwnNumbers | None) -> None:
         view_of(tensors[base], op, attrs if changed is None else changed.attrs, (output,))
 
     return enter_later, as_view if op.view else None

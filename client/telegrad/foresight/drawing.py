@@ -15,7 +15,7 @@ from telegrad_engine.graph import next_sequence
 from telegrad_engine.meta import Meta
 from telegrad_engine.specs import Spec
 
-from .numbers import Changed
+from .numbers import OwnNumbers
 from .undrawn import BETWEEN, Given, Undrawn, as_given, stand_in
 
 if TYPE_CHECKING:
@@ -37,9 +37,9 @@ class Draw(NamedTuple):
     make: Callable[[Any, Spec, str], Any]
     """Gives the output, of a recorder's, its handle, of this id."""
     spec: Spec
-    enter: Callable[[Sequence[Any], Any, Changed | None], None]
+    enter: Callable[[Sequence[Any], Any, OwnNumbers | None], None]
     """Enters it, of its tensors and its output, and of its own numbers if it has any."""
-    as_view: Callable[[Sequence[Any], Any, Changed | None], None] | None
+    as_view: Callable[[Sequence[Any], Any, OwnNumbers | None], None] | None
     """Makes the output a view of a tensor, if the op's are."""
 
 

@@ -18,11 +18,11 @@ class Numbers(NamedTuple):
     operands: Sequence[float]
 
 
-class Changed(NamedTuple):
-    """What an instruction has of its own where its numbers are not those of its step."""
+class OwnNumbers(NamedTuple):
+    """An instruction whose numbers are not those of its step."""
 
     inputs: Sequence[Any]
-    """Its inputs; the constants among them are what is looked at."""
+    """The inputs, of which only the constants are used."""
     attrs: Mapping[str, Any]
     operands: Sequence[float]
 

@@ -13,7 +13,7 @@ from ..packing import Remembered
 from ..recording import Written
 from .calls import placed
 from .drawing import Drawing, is_quiet
-from .numbers import Changed
+from .numbers import OwnNumbers
 from .steps import Ending, Step, lasting, matched, places_of
 
 
@@ -27,7 +27,7 @@ class Round:
         self.places: dict[str, int] = {}
         self.arrays: dict[int, Any] = {}
         """What it uploads, by the index of the step that does."""
-        self.changed: dict[int, Changed] = {}
+        self.changed: dict[int, OwnNumbers] = {}
         """What instructions have of their own whose numbers are not those of their steps, by the indices of these."""
         self.lines: dict[int, Line | None] = {}
         """The user's lines where they are not those of the steps."""

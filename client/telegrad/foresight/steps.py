@@ -17,7 +17,7 @@ from telegrad_engine.registry import NO_ATTRS
 from ..lines import Line
 from .calls import Call, Going, placed
 from .drawing import Opening
-from .numbers import Changed, Numbers, numbers_of
+from .numbers import Numbers, OwnNumbers, numbers_of
 from .undrawn import Passes
 
 EVERY = 8
@@ -42,6 +42,7 @@ class Step:
         self.text = repr(self.attrs)
         """The attributes, as they are compared."""
         self.numbers = Numbers("", ())
+        """Those that may be others the next time."""
         self.inputs: Pattern = ()
         self.outputs: tuple[int, ...] = ()
         self.before: Step | None = None
@@ -85,12 +86,12 @@ class Step:
         """Whether an instruction with these attributes has the numbers of last time among them."""
         return attrs is self.attrs or repr(attrs) == self.text
 
-    def changed(self, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Changed | None:
+    def changed(self, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> OwnNumbers | None:
         """What an instruction has of its own that differs from this one in its numbers alone; None if it does not."""
         if not self.numbers.operands:
             return None
         template, operands = numbers_of(self.op, inputs, attrs)
-        return Changed(inputs, attrs, operands) if template == self.numbers.template else None
+        return OwnNumbers(inputs, attrs, operands) if template == self.numbers.template else None
 
     def is_like(self, other: Step) -> bool:
         """Whether two steps behind the same one are of one instruction, which was recorded in one way."""
@@ -117,7 +118,7 @@ class Step:
             step = None if step is first else step.before
         return steps[::-1]
 
-    def instruction(self, names: Sequence[str], arrays: Mapping[int, Any], changed: Changed | None) -> Instruction:
+    def instruction(self, names: Sequence[str], arrays: Mapping[int, Any], changed: OwnNumbers | None) -> Instruction:
         """The instruction with ids, by their places, with what it uploads, and with its own numbers."""
         inputs, attrs = _named(self.inputs, names), self.attrs
         if changed is not None:
@@ -179,7 +180,7 @@ class Literal:
 def matched(values: Sequence[Any], pattern: Pattern, places: dict[str, int], numbers: bool = True) -> bool:
     """Whether inputs are like those of a step; gives the ids that are new their places, whatever comes of it.
 
-    Without ``numbers`` it is not looked at these, nor at other constants.
+    With ``numbers`` false, the constants among the inputs are not compared.
     """
     if len(values) != len(pattern):
         return False
