@@ -27,6 +27,7 @@ from .connections import ConnectionLimits, extended, peer_of
 from .frames import BINARY, CLOSE, CONTROL, SHORT, TEXT, Arriving, Room, head, size_of
 from .limits import FREE, BodyReservation
 from .lookout import Lookout
+from .unmasked import Unmasking
 
 PROMPT, ANSWER_WITH, ON_LOST = "telegrad.prompt", "answer_with", "on_lost"
 """The extension, and its functions. The first takes what may answer messages, what is to be done after that, and what
@@ -80,6 +81,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         """A connection has become a stream."""
         super().connection_made(transport)
         self.peer = peer_of(self.client[0]) if self.client else ""
+        self.conn.available_extensions = [*(self.conn.available_extensions or ()), Unmasking(self.client)]
         self._limits.keep(self)
 
     def is_overdue(self, now: float) -> bool:

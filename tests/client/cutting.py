@@ -91,8 +91,13 @@ class Cutter:
                 return
             there = await asyncio.open_connection(self._target.hostname, self._target.port)
             self._open |= {writer, there[1]}
+            first = self.introduced(first, there[1].get_extra_info("sockname"))
             down = self._rewriting(there[0]) if upgrade else there[0].read
             await asyncio.gather(self._pump(UP, reader.read, there[1], first), self._pump(DOWN, down, writer, b""))
+
+    def introduced(self, first: bytes, end: tuple[str, int]) -> bytes:
+        """The beginning of what a client sends as it goes on from this end of the connection to the server."""
+        return first
 
     def _rewriting(self, reader: asyncio.StreamReader) -> Callable[[int], Awaitable[bytes]]:
         async def read(count: int) -> bytes:
