@@ -32,10 +32,13 @@ FROM_HOST = {"array", "asarray"}
 
 ATOMIC = {
     "add": {"int32", "uint32", "uint64", "float16", "float32", "float64"},
-    "maximum": {"int32", "uint32", "uint64", "float32", "float64"},
-    "minimum": {"int32", "uint32", "uint64", "float32", "float64"},
+    "maximum": {"int32", "uint32", "uint64"},
+    "minimum": {"int32", "uint32", "uint64"},
 }
-"""The ufuncs whose ``at`` writes with an atomic operation of the GPU's, and the dtypes that CuPy 14 takes for them."""
+"""The ufuncs whose ``at`` writes with an atomic operation of the GPU's, and the dtypes for which CuPy 14 does it right.
+
+Extrema of floats are refused, which CuPy would take: it passes over NaN, and rounds float64 to float32.
+"""
 
 KINDS = {char: np.dtype(char) for char in "?bBhHiIlLqQefd"} | {"E": np.dtype(ml_dtypes.bfloat16)}
 """The dtypes by the letters that the types of CuPy's ufuncs have for them; complex ones are not used."""

@@ -161,6 +161,30 @@ def as_list(result: Any) -> list[Any]:
     return list(result) if isinstance(result, (list, tuple)) else [result]
 
 
+WITH_SIGNS = {"linalg_eigh": (1,), "linalg_svd": (0, 2), "svd": (0, 2)}
+"""Ops with vectors that could as well have the other sign: which of the outputs; with a second, its own go with it."""
+
+
+def with_known_signs(op: Op, outputs: Any, make: Callable[[np.ndarray], Any]) -> Any:
+    """What an op gives, its vectors with the sign that brings them nearer to a fixed one.
+
+    LAPACK, which computes them for torch, and a GPU's library may each choose another.
+    """
+    which = WITH_SIGNS.get(op.key)
+    if which is None or isinstance(outputs, Failure):
+        return outputs
+    vectors = numpy(outputs[which[0]])
+    if not vectors.size:
+        return outputs
+    fixed = np.sqrt(np.arange(1, vectors.shape[-2] + 1))  # at right angles to none of the vectors in the cases
+    signs = np.sign(fixed @ vectors)[..., None, :].astype(vectors.dtype)
+    known = list(outputs)
+    for i in which:
+        across = i == 2 and op.key == "linalg_svd"  # whose vectors are the rows of Vh
+        known[i] = outputs[i] * make(np.swapaxes(signs, -1, -2) if across else signs)
+    return known
+
+
 def numpy(value: Any) -> Any:
     """The value of either's tensor, or of what is no tensor."""
     if isinstance(value, tg.Tensor):

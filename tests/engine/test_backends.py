@@ -10,12 +10,13 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 import telegrad_engine as tg
 from telegrad_engine import optim
-from telegrad_engine.backends import CHOICES, make_backend
+from telegrad_engine.backends import CHOICES, NUMPY, make_backend
 from telegrad_engine.devices import on
 from telegrad_engine.errors import InvalidOperation, InvalidValue, TooLarge
 from telegrad_engine.program import Instruction
@@ -226,6 +227,49 @@ def test_a_missing_library_names_what_to_install(wanted: str, extra: str, monkey
     monkeypatch.setitem(sys.modules, CHOICES[wanted].library, None)
     with pytest.raises(InvalidOperation, match=rf"telegrad-engine\[{extra}\]"):
         make_backend(wanted)
+
+
+# Writes of kernels -----------------------------------------------------------------------------
+
+
+def neighbours(dtype: str) -> tuple[np.ndarray, np.ndarray]:
+    """What is somewhere at first, and four values that come there: the dtype's extremes, NaN, and all but the same."""
+    kind = tg.dtypes.parse(dtype).numpy
+    if dtype == "bool":
+        return np.array([False, True, False]), np.array([True, False, True, False])
+    if kind.kind in "iu":
+        least, most = np.iinfo(kind).min, np.iinfo(kind).max
+        return np.array([least + 1, most - 1, 3], kind), np.array([least, most - 2, most, 5], kind)
+    step = float(ml_dtypes.finfo(kind).eps)
+    start, values = [-1, 1, np.nan, -np.inf], [-1 - step, 1 - step, 1 + step, -2]
+    return np.array(start).astype(kind), np.array(values).astype(kind)
+
+
+EVERY = ["uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64"]
+
+
+@pytest.mark.parametrize("how", ["maximum", "minimum"])
+@pytest.mark.parametrize("dtype", ["bool", *EVERY])
+def test_extrema_at_repeated_places(place: str, dtype: str, how: str) -> None:
+    there, (first, second) = make_backend(place), neighbours(dtype)
+    for at in ([0, 1, 1, 1], [1, 0, 0, 2], [2, 2, 2, 0], [1, 2, 0, 1]):
+        for start, values in ((first, second), (second, first)):
+            places = np.array(at[: len(values)])
+            expected = NUMPY.index_combine(start, places, values, how)
+            given = [there.upload(array) for array in (start, places, values)]
+            found = there.download(there.index_combine(*given, how))
+            assert found.dtype == expected.dtype
+            if dtype == "bfloat16":  # NumPy does not know what its NaN is
+                found, expected = found.astype(np.float32), expected.astype(np.float32)
+            np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("dtype", EVERY)
+def test_sums_at_repeated_places(place: str, dtype: str) -> None:
+    there, kind = make_backend(place), tg.dtypes.parse(dtype).numpy
+    start, values, places = np.array([100, 3]).astype(kind), np.array([20, 30, 60]).astype(kind), np.array([0, 1, 0])
+    found = there.index_add(*[there.upload(array) for array in (start, places, values)])
+    np.testing.assert_array_equal(there.download(found), NUMPY.index_add(start, places, values))
 
 
 # Sessions --------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from telegrad_engine import autograd
 from telegrad_engine.cases import T
 from telegrad_engine.meta import Meta
 from telegrad_engine.meta import functions as meta_functions
+from telegrad_engine.modes import state
 from telegrad_engine.registry import CATALOGUE, Case, Op
 
 from . import oracle
@@ -73,6 +74,9 @@ class Both:
                 lambda: oracle.torch_function(op)(*self.their_call.args, **self.their_call.kwargs)
             )
         self.ours = oracle.attempt(lambda: oracle.our_function(op)(*self.our_call.args, **self.our_call.kwargs))
+        if state.device is not None:
+            self.theirs = oracle.with_known_signs(op, self.theirs, torch.tensor)
+            self.ours = oracle.with_known_signs(op, self.ours, tg.tensor)
 
     def assert_same_failure(self) -> bool:
         """Whether torch raises; then ours raised the same built-in class."""

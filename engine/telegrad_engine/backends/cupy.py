@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from importlib import import_module
 from typing import Any
 
@@ -18,9 +17,17 @@ JAX_EXTRA = "jax-cuda12"
 OLDEST = 14
 """The first version that has bfloat16, and NumPy 2's rules of promotion."""
 
-_ORDERED = {"int32", "uint32", "uint64", "float32", "float64"}
-ATOMIC = {"add": _ORDERED | {"float16"}, "maximum": _ORDERED, "minimum": _ORDERED}
-"""What CuPy's ``ufunc.at`` can do: by ufunc, the dtypes for which the GPU has an atomic operation."""
+_WHOLE = {"int32", "uint32", "uint64"}
+ATOMIC = {"add": _WHOLE | {"float16", "float32", "float64"}, "maximum": _WHOLE, "minimum": _WHOLE}
+"""What CuPy's ``ufunc.at`` does as NumPy's: by ufunc, the dtypes for which the GPU has an atomic operation.
+
+Extrema of floats it takes, too, but passes over NaN and rounds to 32 bits.
+"""
+WIDER = {
+    **dict.fromkeys(("bool", "int8", "uint8", "int16", "uint16"), "int32"),
+    **dict.fromkeys(("float16", "bfloat16"), "float32"),
+}
+"""The larger dtypes for those that are too short for an atomic operation; of integers only extrema are found there."""
 
 
 class CupyBackend(ForeignBackend):
@@ -54,7 +61,6 @@ class CupyBackend(ForeignBackend):
 
     def jax_device(self, jax: Any) -> Any:
         """The GPU that CuPy uses. Raises Untraceable if JAX is installed without GPUs."""
-        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # or it would take most of the GPU's memory
         try:
             found = jax.devices("gpu")
         except RuntimeError:
@@ -94,13 +100,35 @@ class CupyBackend(ForeignBackend):
             result = self.namespace.array(array, order="C")
             getattr(self.namespace, how).at(result, index, values)
             return result
-        if how == "add" and dtype.kind in "iu":
-            # Sums that wrap around are the same in 64 bits without a sign, for which there is an atomic addition.
-            added = self.namespace.asarray(values).astype(dtype).astype(np.uint64)
-            return self.index_combine(array.astype(np.uint64), index, added, how).astype(dtype)
-        return self.on_host(NUMPY.index_combine)(array, index, values, how)
+        if how == "multiply" or (how == "add" and dtype.name == "bool"):
+            return self.on_host(NUMPY.index_combine)(array, index, values, how)
+        values = self.namespace.asarray(values).astype(dtype)
+        # Sums that wrap around are the same in 64 bits without a sign, for which there is an atomic addition.
+        wider = np.uint64 if how == "add" and dtype.kind in "iu" else WIDER.get(dtype.name)
+        if wider is not None:
+            return self.index_combine(array.astype(wider), index, values.astype(wider), how).astype(dtype)
+        return self._ranked(self.index_combine(self._ranks(array, how), index, self._ranks(values, how), how), dtype)
+
+    def _ranks(self, array: Any, how: str) -> Any:
+        """The rank of each element among all values of its dtype; that of NaN is the one that the extremum picks."""
+        kind, sign, last = _unsigned(array.dtype)
+        bits = array.view(kind)
+        if array.dtype.kind == "i":
+            return bits ^ sign
+        ranks = self.namespace.where(bits >= sign, bits ^ last, bits ^ sign)  # negative floats are in reverse order
+        return self.namespace.where(self.namespace.isnan(array), last if how == "maximum" else kind.type(0), ranks)
+
+    def _ranked(self, ranks: Any, dtype: Any) -> Any:
+        """The values of a dtype that have these ranks."""
+        _, sign, last = _unsigned(dtype)
+        bits = ranks ^ sign
+        return (bits if dtype.kind == "i" else self.namespace.where(ranks >= sign, bits, ranks ^ last)).view(dtype)
 
     # Functions --------------------------------------------------------------------------
+
+    def kaiser(self, length: int, beta: float) -> Any:
+        """As ``numpy.kaiser``; CuPy computes it in 32 bits."""
+        return self.upload(np.kaiser(length, beta))
 
     def lgamma(self, array: Any) -> Any:
         """The logarithm of the gamma function's magnitude; CuPy's has another answer at -inf."""
@@ -138,3 +166,10 @@ class CupyLinalg(Linalg):
 
     def _raising(self) -> Any:
         return import_module("cupyx").errstate(linalg="raise")
+
+
+def _unsigned(dtype: Any) -> tuple[Any, Any, Any]:
+    """The whole numbers without a sign that are as long as a dtype's, the one of its sign bit and the last."""
+    bits = 8 * dtype.itemsize
+    kind = np.dtype(f"uint{bits}")
+    return kind, kind.type(2 ** (bits - 1)), kind.type(2**bits - 1)

@@ -6,6 +6,7 @@ over them are :class:`telegrad_engine.immutable.ImmutableTensor`.
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import Any
 
@@ -21,9 +22,13 @@ class JaxBackend(ForeignBackend):
     aliases = False
 
     def __init__(self) -> None:
+        # JAX would take most of a GPU's memory for itself, as soon as anyone asks it what devices there are.
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
         self._jax = import_module("jax")
         # Without it JAX makes 32 bits of everything.
         self._jax.config.update("jax_enable_x64", True)
+        # Else a GPU multiplies float32 with 10 bits of each number's 23.
+        self._jax.config.update("jax_default_matmul_precision", "highest")
         # To hand a small program to a thread of its own takes longer than to run it. On the CPU alone.
         self._jax.config.update("jax_cpu_enable_async_dispatch", False)
         self.namespace = import_module("jax.numpy")
