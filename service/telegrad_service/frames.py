@@ -13,7 +13,7 @@ CLOSE = 0x88
 CONTROL = (CLOSE, 0x89, 0x8A)
 """The first byte of a close, a ping, a pong."""
 _MASKED = 0x80
-SHORT = 2**19
+SHORT = 2**20
 """Bytes of the longest message that is read at once."""
 PIECE = 2**17
 """Bytes of a longer message that are read at a time, and then unmasked and hashed while they are in the cache."""

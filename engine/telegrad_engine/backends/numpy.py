@@ -91,11 +91,18 @@ class NumpyBackend(Backend):
 
     def strided_windows(self, array: Any, sizes: Any, strides: Any, dilation: Any) -> Any:
         """A view of all windows over the last dimensions of ``array``: (…, *places, *sizes)."""
-        spans = tuple(d * (k - 1) + 1 for k, d in zip(sizes, dilation, strict=True))
-        axes = tuple(range(array.ndim - len(spans), array.ndim))
-        view = np.lib.stride_tricks.sliding_window_view(array, spans, axis=axes)
-        steps: Any = (..., *[slice(None, None, s) for s in (*strides, *dilation)])
-        return view[steps]
+        lead = array.ndim - len(sizes)
+        each = zip(array.shape[lead:], sizes, strides, dilation, strict=True)
+        places = tuple([(n - d * (k - 1) - 1) // s + 1 for n, k, s, d in each])
+        if min(places, default=1) < 1 or min(sizes, default=1) < 1:
+            raise ValueError(f"windows of {sizes} are larger than the array, {array.shape}")
+        steps = array.strides[lead:]
+        between = [step * s for step, s in zip(steps, strides, strict=True)]
+        within = [step * d for step, d in zip(steps, dilation, strict=True)]
+        # Not sliding_window_view, which takes as long as a small convolution.
+        return np.lib.stride_tricks.as_strided(
+            array, (*array.shape[:lead], *places, *sizes), (*array.strides[:lead], *between, *within), writeable=False
+        )
 
     def fold(self, windows: Any, sizes: Any, strides: Any, dilation: Any) -> Any:
         """The sums of what overlaps when windows (N, C, *window, *places) are laid over zeros of ``sizes``."""

@@ -7,8 +7,6 @@ from .ways import Way
 
 TIMED = 10
 """How many runs of an executable are timed before one is chosen."""
-SLOWER = 1.2
-"""How much longer an executable takes than the eager run where it is given up: times differ by as much."""
 TRIALS = 3
 """How many trials an executable has that comes near to the eager run's numbers: a unit that is all but zero may be on
 the other side of zero, and its weights' gradient another."""
@@ -66,7 +64,7 @@ class Entry:
     """One of these variants."""
 
     def __init__(self, way: Way) -> None:
-        self._word = way.word
+        self._word, self._slowest = way.word, way.slowest
         self.runs = 0
         self.waiting = True
         """Whether it is still to become an executable, after more runs."""
@@ -126,7 +124,7 @@ class Entry:
             return
         self.timed += 1
         self.own_s = min(self.own_s, seconds)
-        if self.timed == TIMED and self.own_s > self.eager_s * SLOWER:
+        if self.timed == TIMED and self.own_s > self.eager_s * self._slowest:
             quick, slow = (f"{s * 1e6:.0f} µs" for s in (self.eager_s, self.own_s))
             self.eager_is_best = True
             self.refuse(f"it is quicker one instruction at a time: {quick}, and {slow} {self._word}")

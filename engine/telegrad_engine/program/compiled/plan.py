@@ -20,6 +20,7 @@ from ...backends.tape import Call, Kept, Ref, Tape, TapedArray
 from ...backends.unknown import Untraceable
 from ...cancellation import check_cancelled
 from .filled import Filled
+from .lowering import lowered
 
 Step = tuple[Callable[..., Any], Callable[[list[Any]], Any] | None, int, int, int, int]
 """A function, what takes its arguments from their places, three places, and that of its result.
@@ -90,8 +91,10 @@ class Plan:
                     places[result] = function(places[a], places[b], places[out])
                 else:
                     places[result] = function(*arguments(places))
-        if any(not places[guard].all() for guard in self._guards):
-            return None
+        for guard in self._guards:
+            holds = places[guard]
+            if not (holds.all() if holds.ndim else holds):
+                return None
         if any(places[output.place].shape != output.shape for output in self.outputs.values()):
             return None  # a function gave more or less than is known of it
         return places
@@ -253,6 +256,7 @@ class Planner:
 
     def _prepared(self, call: Call, into: int | None = None) -> tuple[Callable[..., Any], list[int]]:
         """A function of arrays alone, and their places."""
+        call = lowered(call, self._kept)
         function, args = call.function, self._numbers_as_arrays(call)
         inner = [x for x in args if not isinstance(x, Ref)], tuple(call.kwargs.values())
         if any(True for _ in _within(inner)):

@@ -29,11 +29,22 @@ class Way(NamedTuple):
     """Whether it takes so long that it is done on a thread of its own, without the arrays."""
     by_value: bool
     """Whether an executable is for one value of each operand."""
+    slowest: float
+    """How many times as long as without it an executable may take and still be kept; times differ by a fifth."""
 
 
-PLANNED = Way("planned", plan_program, after=2, longest_s=1e-3, everywhere=False, apart=False, by_value=False)
+PLANNED = Way(
+    "planned", plan_program, after=2, longest_s=1e-3, everywhere=False, apart=False, by_value=False, slowest=1.2
+)
 """As a list of NumPy calls, with the very numbers of the eager run."""
 COMPILED = Way(
-    "compiled", compile_program, after=20, longest_s=float("inf"), everywhere=True, apart=True, by_value=True
+    "compiled",
+    compile_program,
+    after=20,
+    longest_s=float("inf"),
+    everywhere=True,
+    apart=True,
+    by_value=True,
+    slowest=1.0,
 )
 """By ``jax.jit``, for sessions that ask for it: sums come in another order."""
