@@ -296,7 +296,7 @@ class Tensor(ElementwisePython, Tracked):
         """
         from .autograd.differentiation import backward
 
-        backward([self], None if gradient is None else [gradient], retain_graph, create_graph, inputs)
+        backward([self], None if gradient is None else [gradient], retain_graph, create_graph, inputs=inputs)
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
         """Set whether gradients are computed. Raises for non-leaves and integer dtypes."""

@@ -371,6 +371,22 @@ def test_nothing_to_differentiate_is_no_error(session: tg.Session) -> None:
     assert found[0] == found[1]
 
 
+def test_gradients_of_outputs_by_their_old_name(session: tg.Session) -> None:
+    def passed(lib: Any) -> Any:
+        x = lib.tensor([1.0, 2.0], requires_grad=True)
+        with pytest.warns(FutureWarning, match="`grad_variables` is deprecated. Use `grad_tensors` instead."):
+            lib.autograd.backward(x * x, grad_variables=[lib.tensor([3.0, 4.0])])
+        return x.grad
+
+    def twice(lib: Any) -> None:
+        x, seed = lib.tensor(3.0, requires_grad=True), lib.tensor(1.0)
+        with pytest.warns(FutureWarning):
+            lib.autograd.backward(x * x, seed, grad_variables=seed)
+
+    same(passed)
+    same_error(twice, whole=True)
+
+
 def test_a_wrong_grad_cannot_be_assigned() -> None:
     def shaped(lib: Any) -> None:
         lib.ones(2, requires_grad=True).grad = lib.ones(3)

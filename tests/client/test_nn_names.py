@@ -121,7 +121,6 @@ OTHER_SIGNATURES = {
         *("Sigmoid", "Softsign", "Tanh", "Tanhshrink"),  # no arguments here, *args in torch
         *("GRUCell", "LSTMCell"),  # the base's num_chunks is in the signature
         "Container",
-        "Hardtanh",  # without the deprecated min_value and max_value
     },
     "optim": set(),
     "nn.init": set(),
@@ -206,3 +205,11 @@ class Bodies:
 @pytest.mark.parametrize("body", bodies(Bodies))
 def test_modules_behave_as_torchs(body: Any) -> None:
     same(body)
+
+
+def test_hardtanh_takes_old_names() -> None:
+    for lib in (torch, tg):
+        with pytest.warns(FutureWarning, match="keyword argument `min_value` is deprecated and renamed to `min_val`"):
+            assert lib.nn.Hardtanh(min_value=-3.0).min_val == -3.0
+        with pytest.warns(FutureWarning, match="keyword argument `max_value` is deprecated and renamed to `max_val`"):
+            assert lib.nn.Hardtanh(max_value=0.5)(lib.tensor([2.0])).tolist() == [0.5]

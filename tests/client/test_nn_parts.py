@@ -287,3 +287,14 @@ def test_dropout_between_layers_needs_no_warning() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         nn.LSTM(2, 3, 2, dropout=0.5)(tg.ones(2, 2, 2))
+
+
+@pytest.mark.parametrize("attention", [None, (3, 3), (4, 3, 3)])
+@pytest.mark.parametrize("padding", [False, True])
+def test_masks_of_attention_are_merged(attention: tuple[int, ...] | None, padding: bool) -> None:
+    def merged(lib: Any) -> Any:
+        module = lib.nn.MultiheadAttention(4, 2, batch_first=True)
+        mask = None if attention is None else lib.zeros(attention).fill_(-2.0)
+        return module.merge_masks(mask, lib.ones(2, 3) if padding else None, lib.zeros(2, 3, 4))
+
+    same(merged)

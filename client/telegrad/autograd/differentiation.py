@@ -6,12 +6,14 @@ themselves are computed in the session, when a value is asked for.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
 
 from telegrad_engine import autograd as engine_autograd
 from telegrad_engine.autograd import listed
+from telegrad_engine.errors import InvalidOperation
 from telegrad_engine.functional.batched import check_rows
 from telegrad_engine.meta import Meta
 from telegrad_engine.modes import state
@@ -26,18 +28,30 @@ from ..tensor import Tensor, functions, handle, recorder_of, refs
 from ..transforms.stack import active
 from . import anomaly_mode
 
+BOTH_NAMES = (
+    "`grad_tensors` and `grad_variables` (deprecated) arguments both passed to `backward()`. "
+    "Please only use `grad_tensors`."
+)
+
 
 def backward(
     tensors: Any,
     grad_tensors: Any = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
+    grad_variables: Any = None,
     inputs: Any = None,
 ) -> None:
     """Accumulate the sum of the tensors' gradients into the leaves, or into ``inputs`` alone.
 
-    ``grad_tensors`` has one tensor (or None for a tensor of one element) per tensor.
+    ``grad_tensors`` has one tensor (or None for a tensor of one element) per tensor; ``grad_variables`` is its old
+    name, which warns. Raises InvalidOperation if both are given.
     """
+    if grad_variables is not None:
+        warnings.warn("`grad_variables` is deprecated. Use `grad_tensors` instead.", FutureWarning, stacklevel=2)
+        if grad_tensors is not None:
+            raise InvalidOperation(BOTH_NAMES)
+        grad_tensors = grad_variables
     tensors, inputs = tensors_of(tensors), None if inputs is None else tensors_of(inputs)
     gradients = None if grad_tensors is None else _seeds(tensors, grad_tensors)
     if not tensors and inputs != []:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from telegrad_engine.errors import InvalidChoice
@@ -220,8 +221,17 @@ class Hardtanh(_Activation):
 
     shown: tuple[str, ...] = ("min_val", "max_val", "inplace")
 
-    def __init__(self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> None:
+    def __init__(
+        self,
+        min_val: float = -1.0,
+        max_val: float = 1.0,
+        inplace: bool = False,
+        min_value: float | None = None,
+        max_value: float | None = None,
+    ) -> None:
         super().__init__()
+        min_val = _renamed("min_value", min_value, "min_val", min_val)
+        max_val = _renamed("max_value", max_value, "max_val", max_val)
         if not max_val > min_val:
             raise InvalidChoice(f"max_val ({max_val}) must be greater than min_val ({min_val})")
         self.min_val, self.max_val, self.inplace = min_val, max_val, inplace
@@ -229,6 +239,14 @@ class Hardtanh(_Activation):
     def forward(self, input: Tensor) -> Tensor:
         """``clamp(input, min_val, max_val)``."""
         return F.hardtanh(input, self.min_val, self.max_val, inplace=self.inplace)
+
+
+def _renamed(old: str, given: float | None, new: str, value: float) -> float:
+    """The value of an option that may have been given by its old name."""
+    if given is None:
+        return value
+    warnings.warn(f"keyword argument `{old}` is deprecated and renamed to `{new}`", FutureWarning, stacklevel=3)
+    return given
 
 
 class ReLU6(Hardtanh):

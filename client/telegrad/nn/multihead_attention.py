@@ -134,3 +134,22 @@ class MultiheadAttention(Module):
             is_causal=is_causal,
         )
         return (result.transpose(0, 1) if batched and self.batch_first else result), weights
+
+    def merge_masks(
+        self, attn_mask: Tensor | None, key_padding_mask: Tensor | None, query: Tensor
+    ) -> tuple[Tensor | None, int | None]:
+        """Both masks as one, and what it masks: 0 (L, L), 1 padding (N, L), 2 both (N, num_heads, L, L).
+
+        ``query`` is (N, L, E). An attention mask alone comes as one of both; without masks, None and None.
+        """
+        if attn_mask is None:
+            return key_padding_mask, None if key_padding_mask is None else 1
+        batch, length, _ = query.shape
+        if attn_mask.dim() == 3:
+            merged = attn_mask.view(batch, -1, length, length)
+        else:
+            merged = attn_mask.view(1, 1, length, length).expand(batch, self.num_heads, -1, -1)
+        if key_padding_mask is not None:
+            padding = key_padding_mask.view(batch, 1, 1, length).expand(-1, self.num_heads, -1, -1)
+            merged = merged + padding
+        return merged, 2
