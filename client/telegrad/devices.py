@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import Any
 
@@ -68,6 +69,11 @@ class device:
 def _parse(name: Any, index: int | None) -> tuple[str, int | None]:
     if not isinstance(name, str):
         raise InvalidArgument(f"a device is named by a text, as 'cuda:0', not by {type(name).__name__}")
+    return _parsed(name, index)
+
+
+@functools.lru_cache(64)
+def _parsed(name: str, index: int | None) -> tuple[str, int | None]:
     if not name:
         raise InvalidOperation("Device string must not be empty")
     if index is not None and index < 0:

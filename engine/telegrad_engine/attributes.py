@@ -127,8 +127,11 @@ class TensorAttributes:
         return self._as("bfloat16", memory_format)
 
     def _as(self, name: str, memory_format: Any = None) -> Any:
-        to: Any = self
-        return to.to(dtype=name, memory_format=memory_format)
+        tensor: Any = self
+        if memory_format is not None:
+            return tensor.to(dtype=name, memory_format=memory_format)
+        dtype = parse(name)
+        return tensor if tensor.dtype is dtype else tensor._cast(dtype)
 
     # What the shape says -----------------------------------------------------------------------
 

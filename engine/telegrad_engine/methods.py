@@ -58,6 +58,10 @@ class TensorMethods(TensorAttributes, OpMethods):
     def _inplace(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Any:
         raise NotImplementedError
 
+    def _cast(self, dtype: DType) -> Any:
+        """A copy in another dtype: what every conversion comes to."""
+        raise NotImplementedError
+
     # == compares elements, so identity must be named: tensors are keys of dicts in the backward pass.
     __hash__ = object.__hash__
 
@@ -193,6 +197,7 @@ def install_methods() -> None:
     """Give TensorMethods its operators and a method for every op of the catalogue; called once, after the ops."""
     setattr(TensorMethods, "__getitem__", getitem)  # noqa: B010 - a plain assignment would declare it again
     setattr(TensorMethods, "__setitem__", setitem)  # noqa: B010
+    TensorMethods._cast = _method("cast")  # type: ignore[method-assign]
     setattr(TensorMethods, "__iter__", _iterate)  # noqa: B010
     setattr(TensorMethods, "__contains__", _contains)  # noqa: B010
     for dunder, name in BINARY.items():
@@ -220,7 +225,7 @@ def install_methods() -> None:
 
 def plain_methods() -> Iterator[tuple[str, Op]]:
     """The operators, and the methods that take nothing but the tensor, each with its op."""
-    for dunder, name in {**BINARY, **UNARY}.items():
+    for dunder, name in {**BINARY, **UNARY, **{name: name for name in COMPARISONS}}.items():
         yield f"__{dunder}__", CATALOGUE.get(name)
     for name, overloads in CATALOGUE.overloads.items():
         if _is_plain(overloads) and overloads[0].method and not overloads[0].internal:

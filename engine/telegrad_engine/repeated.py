@@ -15,7 +15,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from . import graph
-from .dtypes import FLOATING
+from .dtypes import FLOATING, DType
 from .errors import TelegradError
 from .functions import Apply, Resolve
 from .graph import ManyNode, Node, announce, next_sequence
@@ -36,7 +36,7 @@ Prepare = Callable[[Op, tuple[Any, ...], Mapping[str, Any], Sequence[Any]], Read
 CALLS = 512
 """How many calls of one function are remembered: those made last."""
 
-_CONSTANTS = frozenset({int, bool, str, type(None)})
+_CONSTANTS = frozenset({int, bool, str, type(None), DType})
 _BOUNDS = frozenset({int, type(None)})
 _SEQUENCES = frozenset({tuple, list, Size})
 _NEW, _ONCE, _UNFIT = "new", "once", "unfit"

@@ -43,6 +43,7 @@ def remember(
         setattr(cls, name, in_front(getattr(TensorMethods, name), _as_given(op), prepare, kinds))
     for name in SORTING:
         setattr(cls, name, sorting(name, getattr(TensorMethods, name)))
+    cls._cast = sorting("cast", TensorMethods._cast)
     cls.__getitem__ = in_front(getitem, resolve_getitem, prepare, kinds)
     functions.in_front = sorting
 
@@ -75,6 +76,6 @@ def remove() -> None:
     """Let everything go the long way."""
     repeated.watch_all(True)  # functions that somebody holds still remember what they were called with
     tensor.quick_functions.clear()
-    for name in ["__getitem__", *SORTING, *(name for name, _ in plain_methods())]:
+    for name in ["__getitem__", "_cast", *SORTING, *(name for name, _ in plain_methods())]:
         if name in Tensor.__dict__:
             delattr(Tensor, name)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Container, Sequence
 from copy import deepcopy
 from typing import Any, NamedTuple
 
+from telegrad_engine.dtypes import DType
 from telegrad_engine.functions import Resolve
 from telegrad_engine.modes import state
 from telegrad_engine.program import Instruction
@@ -29,7 +30,7 @@ PATIENCE, SELDOM = 32, 16
 """How many messages are learned, one after the other, though none of them comes again; then it is one in so many."""
 HARMLESS = frozenset({"alias", "apply", "backward", "detach", "grad", "grad_of", "set_grad", "tensor", "zero_grad"})
 """The verbs after which all tensors are of the kinds that they were before."""
-PLAIN = (int, float, str, type(None), type(Ellipsis))
+PLAIN = (int, float, str, type(None), type(Ellipsis), DType)
 
 
 class Noted(NamedTuple):

@@ -94,6 +94,8 @@ class Optimizer:
     """Whether a step was made since a scheduler began to watch."""
     _hooks: dict[str, Hooks] = {}  # replaced, never written to
     """The hooks of this optimizer, by where they are called."""
+    _condition: Tensor | None = None
+    """What decides in the session whether the step that is being recorded is made."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -181,6 +183,20 @@ class Optimizer:
             state.grad_enabled = before
         return loss
 
+    def step_if(self, condition: Tensor) -> bool:
+        """Record a step that the session makes if a bool tensor of one element is true; whether that can be.
+
+        It cannot where this side has to know: a step with hooks, or one that a subclass wrote.
+        """
+        if self._hooks or len(_pre_hooks_of_all) or len(_post_hooks_of_all) or type(self).step is not Optimizer.step:
+            return False
+        self._condition = condition
+        try:
+            self.step()
+        finally:
+            self._condition = None
+        return True
+
     def _step(self, group: dict[str, Any]) -> None:
         params: list[Tensor] = [p for p in group["params"] if p._has_grad]
         for portion in self._portions(params):
@@ -211,6 +227,8 @@ class Optimizer:
             numbers = _as_numbers(list(tensors.values()), recorder)
             inputs.append(numbers._id)
             attrs["scheduled"] = list(tensors)
+        if self._condition is not None:
+            inputs += [*([] if tensors else [None]), self._condition._id]
         changed = list(chain(params, *states))
         with recorder.lock:
             recorder.effect = Stepped(changed)

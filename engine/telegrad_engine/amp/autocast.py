@@ -98,10 +98,19 @@ class Autocast:
             and x._base is None
         )
         if not keep:
-            return x.to(dtype=dtype)
+            return _to(x, dtype)
         if (x, dtype) not in self.casts:
-            self.casts[x, dtype] = x.to(dtype=dtype)
+            self.casts[x, dtype] = _to(x, dtype)
         return self.casts[x, dtype]
+
+
+def _to(x: Any, dtype: DType) -> Any:
+    """A tensor cast to a dtype. Without autocast, which does not change that, since a call is quicker without."""
+    before, state.autocast = state.autocast, None
+    try:
+        return x._cast(dtype)
+    finally:
+        state.autocast = before
 
 
 class autocast_to:
@@ -146,7 +155,7 @@ def _device_type(x: Any) -> str | None:
     if isinstance(x, tuple):
         return next((kind for v in x if (kind := _device_type(v)) is not None), None)
     device = getattr(x, "device", None) if hasattr(x, "_cell") else None
-    kind = None if device is None else str(device).partition(":")[0]
+    kind = device.partition(":")[0] if isinstance(device, str) else getattr(device, "type", None)
     return kind if kind in POLICIES else None
 
 

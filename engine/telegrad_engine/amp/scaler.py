@@ -5,7 +5,7 @@ Written over tensors and what every optimizer has (:class:`Steps`), so it serves
 
 from __future__ import annotations
 
-import math
+import functools
 from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Any, Protocol
@@ -18,7 +18,11 @@ from ..modes import no_grad
 
 
 class Steps(Protocol):
-    """What a scaler needs of an optimizer: its parameters by group, and ``step``."""
+    """What a scaler needs of an optimizer: its parameters by group, and ``step``.
+
+    An optimizer that can leave it to the session whether it steps has ``step_if(condition)`` besides, which returns
+    whether it could: then nobody waits for the condition's value.
+    """
 
     param_groups: list[dict[str, Any]]
 
@@ -37,8 +41,6 @@ class _Progress:
         self.stage = _Stage.READY
         self.finite: Any = None
         """A bool tensor: whether all gradients were finite; None until one was looked at."""
-        self.found_inf: bool | None = None
-        """The same as a number, once somebody had to know."""
 
 
 class GradScaler:
@@ -66,13 +68,15 @@ class GradScaler:
             raise InvalidChoice("The growth factor must be > 1.0.")
         if backoff_factor >= 1.0:
             raise InvalidChoice("The backoff factor must be < 1.0.")
-        self._value: float = init_scale
+        self._init_scale: float = init_scale
+        self._init_growth_tracker = 0
         self._scale: Any = None
-        """The scale as a tensor where the outputs are, made when the first ones come."""
+        """The scale, a float32 tensor where the outputs are; made when the first ones come, as the tracker is."""
+        self._growth_tracker: Any = None
+        """How many steps in a row were not skipped, an int32 tensor."""
         self._growth_factor = growth_factor
         self._backoff_factor = backoff_factor
         self._growth_interval = growth_interval
-        self._growth_tracker = 0
         self._optimizers: dict[int, _Progress] = {}
 
     # An iteration ------------------------------------------------------------------------
@@ -83,7 +87,8 @@ class GradScaler:
             return outputs
         if hasattr(outputs, "_cell"):
             if self._scale is None:
-                self._scale = outputs.new_tensor(self._value, dtype=dtypes.float32)
+                self._scale = outputs.new_tensor(self._init_scale, dtype=dtypes.float32)
+                self._growth_tracker = outputs.new_tensor(self._init_growth_tracker, dtype=dtypes.int32)
             return outputs * self._scale
         if isinstance(outputs, (list, tuple)):
             return type(outputs)(self.scale(output) for output in outputs)
@@ -106,7 +111,7 @@ class GradScaler:
 
     @no_grad()
     def _unscale(self, optimizer: Steps, progress: _Progress) -> None:
-        inverse = float(np.float32(1.0 / self._value))
+        inverse = self._scale.reciprocal()
         for group in optimizer.param_groups:
             for param in group["params"]:
                 grad = param.grad
@@ -132,7 +137,10 @@ class GradScaler:
             self.unscale_(optimizer)
         if progress.finite is None:
             raise InvalidChoice("No inf checks were recorded for this optimizer.")
-        result = None if self._found_inf(progress) else optimizer.step(*args, **kwargs)
+        result, step_if = None, getattr(optimizer, "step_if", None)
+        deferred = step_if is not None and not args and not kwargs and step_if(progress.finite)
+        if not deferred and bool(progress.finite):
+            result = optimizer.step(*args, **kwargs)
         progress.stage = _Stage.STEPPED
         return result
 
@@ -144,37 +152,32 @@ class GradScaler:
         if new_scale is not None:
             self._set(_as_scale(new_scale))
         else:
-            looked = [p for p in self._optimizers.values() if p.finite is not None]
+            looked = [p.finite for p in self._optimizers.values() if p.finite is not None]
             if not looked:
                 raise InvalidChoice("No inf checks were recorded prior to update.")
-            self._adapt(any(self._found_inf(p) for p in looked))
+            self._adapt(functools.reduce(lambda a, b: a.logical_and(b), looked))
         self._optimizers = {}
 
-    def _adapt(self, found_inf: bool) -> None:
-        """The rule of Micikevicius et al. 2018, section 3.2, with a growth only to what float32 holds."""
-        if found_inf:
-            self._set(self._value * self._backoff_factor)
-            self._growth_tracker = 0
-            return
-        self._growth_tracker += 1
-        if self._growth_tracker == self._growth_interval:
-            with np.errstate(over="ignore"):
-                grown = float(np.float32(self._value * self._growth_factor))
-            if math.isfinite(grown):
-                self._set(grown)
-            self._growth_tracker = 0
+    @no_grad()
+    def _adapt(self, finite: Any) -> None:
+        """The rule of Micikevicius et al. 2018, section 3.2, with a growth only to what float32 holds.
+
+        Written in ops, so that nobody waits to learn what was found.
+        """
+        grown, steps = self._times(self._growth_factor), self._growth_tracker + 1
+        is_due = steps == self._growth_interval
+        kept = grown.where(is_due.logical_and(grown.isfinite()), self._scale)
+        self._scale = kept.where(finite, self._times(self._backoff_factor))
+        self._growth_tracker = steps.masked_fill(is_due.logical_or(finite.logical_not()), 0)
+
+    def _times(self, factor: float) -> Any:
+        """The scale times a factor, rounded once."""
+        if float(np.float32(factor)) == factor:
+            return self._scale * factor
+        return (self._scale.double() * factor).float()
 
     def _set(self, value: float) -> None:
-        value = float(np.float32(value))
-        if value != self._value:
-            self._value = value
-            self._scale = self._scale.new_tensor(value, dtype=dtypes.float32)
-
-    @staticmethod
-    def _found_inf(progress: _Progress) -> bool:
-        if progress.found_inf is None:
-            progress.found_inf = not bool(progress.finite)
-        return progress.found_inf
+        self._scale = self._scale.new_tensor(value, dtype=dtypes.float32)
 
     def _check_scaled(self, what: str) -> None:
         if self._scale is None:
@@ -194,7 +197,9 @@ class GradScaler:
 
     def get_scale(self) -> float:
         """The scale; 1.0 if not enabled."""
-        return self._value if self._enabled else 1.0
+        if not self._enabled:
+            return 1.0
+        return self._init_scale if self._scale is None else float(self._scale.item())
 
     def get_growth_factor(self) -> float:
         """What the scale is multiplied by when it grows."""
@@ -227,11 +232,11 @@ class GradScaler:
         if not self._enabled:
             return {}
         return {
-            "scale": self._value,
+            "scale": self.get_scale(),
             "growth_factor": self._growth_factor,
             "backoff_factor": self._backoff_factor,
             "growth_interval": self._growth_interval,
-            "_growth_tracker": self._growth_tracker,
+            "_growth_tracker": self._tracked(),
         }
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
@@ -242,15 +247,18 @@ class GradScaler:
             raise InvalidOperation(
                 "The source state dict is empty, possibly because it was saved from a disabled instance of GradScaler."
             )
-        value = state_dict["scale"]
-        if self._scale is None:
-            self._value = value
-        else:
-            self._set(value)
+        self._init_scale = state_dict["scale"]
         self._growth_factor = state_dict["growth_factor"]
         self._backoff_factor = state_dict["backoff_factor"]
         self._growth_interval = state_dict["growth_interval"]
-        self._growth_tracker = state_dict["_growth_tracker"]
+        self._init_growth_tracker = state_dict["_growth_tracker"]
+        if self._scale is not None:
+            self._set(self._init_scale)
+            self._growth_tracker = self._scale.new_tensor(self._init_growth_tracker, dtype=dtypes.int32)
+
+    def _tracked(self) -> int:
+        """How many steps in a row were not skipped."""
+        return self._init_growth_tracker if self._growth_tracker is None else int(self._growth_tracker.item())
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
@@ -260,7 +268,8 @@ class GradScaler:
                     "A GradScaler instance may only be pickled at the beginning of an iteration, or at the end after "
                     "scaler.update()."
                 )
-            state["_scale"] = None
+            state |= {"_init_scale": self.get_scale(), "_init_growth_tracker": self._tracked()}
+            state["_scale"] = state["_growth_tracker"] = None
         return state
 
 

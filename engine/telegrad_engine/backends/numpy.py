@@ -96,9 +96,10 @@ class NumpyBackend(Backend):
         places = tuple([(n - d * (k - 1) - 1) // s + 1 for n, k, s, d in each])
         if min(places, default=1) < 1 or min(sizes, default=1) < 1:
             raise ValueError(f"windows of {sizes} are larger than the array, {array.shape}")
+        # A dimension of one element is never stepped along, and its stride need not fit an int64.
         steps = array.strides[lead:]
-        between = [step * s for step, s in zip(steps, strides, strict=True)]
-        within = [step * d for step, d in zip(steps, dilation, strict=True)]
+        between = [step * s if n > 1 else 0 for step, s, n in zip(steps, strides, places, strict=True)]
+        within = [step * d if n > 1 else 0 for step, d, n in zip(steps, dilation, sizes, strict=True)]
         # Not sliding_window_view, which takes as long as a small convolution.
         return np.lib.stride_tricks.as_strided(
             array, (*array.shape[:lead], *places, *sizes), (*array.strides[:lead], *between, *within), writeable=False

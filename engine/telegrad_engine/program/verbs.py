@@ -320,6 +320,7 @@ def optim_step(
     params: Arrays,
     states: States = (),
     numbers: Array = None,
+    condition: Array = None,
     *,
     algorithm: Str,
     settings: Options = {},  # noqa: B006
@@ -328,8 +329,14 @@ def optim_step(
     """Move parameters by their gradients: one step of an optimizer, its states given as lists of tensors.
 
     The settings that are ``scheduled`` are not among ``settings``, but one after the other in the tensor ``numbers``:
-    so a program is the same whatever a schedule makes of them.
+    so a program is the same whatever a schedule makes of them. Where ``condition``, a bool tensor of one element, is
+    false, nothing is moved.
     """
+    if condition is not None:
+        if condition._data.dtype != bool or condition._data.size != 1:
+            raise InvalidArgument("optim_step: the condition is a bool tensor of one element")
+        if not optim.holds(condition._data.reshape(()), True):
+            return
     for t in params:
         if t._data.dtype not in FLOATING:
             raise DTypeMismatch("an optimizer's parameters have a floating dtype")
