@@ -65,6 +65,9 @@ class Session:
     def compiled(self) -> list[dict[str, Any]]:
         """The programs that recur in the session: how often each ran, how often of these planned, and compiled where
         the session was opened with ``compile``, and why not the last time (docs/compiled.md).
+
+        The last report, whose ``digest`` is None, is of the newest program: one that was sent for the first time. Its
+        reason says what tells it from the one that is most like it, since a loop of new programs is never planned.
         """
         return self.recorder.transport.compiled()
 

@@ -174,7 +174,7 @@ class LocalTransport:
 
     def compiled(self) -> list[dict[str, Any]]:
         """How the programs that recur ran, in the order in which they first did."""
-        return [report._asdict() for report in PLANNER.reports(self.session)]
+        return [*[report._asdict() for report in PLANNER.reports(self.session)], *self._packer.misses()]
 
     def another(self) -> LocalTransport:
         """A new session of the same options in this process."""
@@ -343,8 +343,7 @@ class HTTPTransport:
 
     def compiled(self) -> list[dict[str, Any]]:
         """How the session's programs ran that recur."""
-        items: list[dict[str, Any]] = self._get("compiled")["items"]
-        return items
+        return [*self._get("compiled")["items"], *self._packer.misses()]
 
     def another(self) -> HTTPTransport:
         """A new session of the same options on the same server."""

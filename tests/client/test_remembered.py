@@ -139,3 +139,56 @@ def test_rates_that_are_none(server: str) -> None:
         step([0.0], ["lr"])
         step([0.5], ["lr"])
         assert w.tolist() == [0.5, 1.5]
+
+
+# What keeps a loop from being planned ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", ["http", "local"])
+def test_a_batch_of_another_size_is_named(server: str, place: str) -> None:
+    with tg.connect(server if place == "http" else "local://") as session:
+        layer = tg.nn.Linear(4, 2)
+
+        def turn(rows: int) -> float:
+            return layer(tg.ones(rows, 4) * 1.0).square().mean().item()
+
+        for rows in [8] * 6 + [3]:
+            turn(rows)
+        x, y = tg.ones(8, 4), tg.ones(3, 4)
+        for data in [x] * 6 + [y]:
+            (layer(data) * 2.0).sum().item()
+        reasons = [report["reason"] for report in session.compiled()]
+    wanted = "the shape of a tensor that instruction 0, linear, takes is (3, 4), and was (8, 4)"
+    assert any(reason and reason.endswith(wanted) for reason in reasons), reasons
+
+
+@pytest.mark.parametrize("place", ["http", "local"])
+def test_a_new_program_says_what_is_new_about_it(server: str, place: str) -> None:
+    with tg.connect(server if place == "http" else "local://") as session:
+        x = tg.ones(3)
+        session.flush()
+        for _ in range(4):
+            x.sin().sum().item()
+        x.exp().sum().item()
+        newest = session.compiled()[-1]
+        assert newest["digest"] is None and newest["runs"] == 1 and newest["planned_runs"] == 0
+        assert newest["reason"].startswith("it was sent for the first time; unlike program ")
+        assert newest["reason"].endswith("instruction 0 is exp, and not sin")
+        x.sin().sum(dim=0, keepdim=True).item()
+        assert 'instruction 1, sum, has {"dim":[0],"keepdim":true}, and not ' in session.compiled()[-1]["reason"]
+        (x.sin().sum() + 1.0).item()
+        assert "instruction 2 is add, and not fetch" in session.compiled()[-1]["reason"]
+        with tg.no_grad():
+            x.sin().sum().item()
+        assert session.compiled()[-1]["reason"].endswith("instruction 0, sin, is recorded in another grad mode")
+        (x + x).sum().item()
+        for _ in range(3):
+            (x + tg.ones(3)).sum().item()
+        assert (
+            "takes other tensors" in session.compiled()[-1]["reason"] or "is ones" in session.compiled()[-1]["reason"]
+        )
+
+
+def test_a_session_in_which_nothing_is_new_says_nothing() -> None:
+    with tg.connect("local://") as session:
+        assert session.compiled() == []

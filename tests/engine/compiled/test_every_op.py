@@ -25,7 +25,7 @@ NOT_PLANNED = (
     "it draws random numbers",
     "shown by another",  # of a result that came earlier, where the size of another was wanted
     "has a history, from an earlier program",  # likewise, on JAX
-    "after more runs",  # sizes differ from run to run
+    "it is planned after more runs: the shape of",  # sizes differ from run to run
 )
 """Why an op may stay as it is."""
 
@@ -43,7 +43,7 @@ def test_planned_it_comes_to_the_very_same(op: Op) -> None:
         planned = connect(Compiler(way=ALWAYS, after=2, choose=False))
         assert_same([run(planned, op, case, seed, some_more) for seed in range(RUNS)], expected)
         reasons = [report.reason for report in planned.reports if report.runs == RUNS and report.instructions > 3]
-        assert all(reason is None or reason.endswith(NOT_PLANNED) for reason in reasons), reasons
+        assert all(reason is None or any(why in reason for why in NOT_PLANNED) for reason in reasons), reasons
 
 
 @pytest.mark.parametrize("op", OPS, ids=lambda op: op.key)

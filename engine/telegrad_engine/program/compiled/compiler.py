@@ -28,6 +28,7 @@ from ..remembered import Bound
 from .entry import Entry, Variants
 from .executable import Executable
 from .facts import Found, Kinds, look
+from .misses import difference
 from .outcome import Run, Site
 from .outline import Outline
 from .reports import Counts, Ledger, Report
@@ -49,6 +50,8 @@ UNIT_BYTES = 512
 """What an executable takes for each call, node or instruction that it keeps."""
 MOST_NODES = 2**16
 """How many nodes all graphs have together that programs took and that are kept to be recognised."""
+MAX_COMPARED = 8
+"""With how many kinds of tensors new ones are compared, to say what is new about them: those used last."""
 MISSES = 10
 """How many runs of an executable may be in vain, one after the other."""
 VALUES = "the values are not those that are usual, as where an index is out of range"
@@ -97,7 +100,7 @@ class Compiler:
             return self._otherwise(session, program)
         if found is None:
             return self._otherwise(session, program)
-        variants = self._variants(program.digest, session.environment.dtype, found.kinds)
+        variants = self._variants(program, session.environment.dtype, found.kinds)
         reason = None
         try:
             answer = self._attempt_any(session, program, found, variants)
@@ -128,7 +131,7 @@ class Compiler:
             found = self._look(session, program)
             if found is None:
                 raise NotAtOnce
-            variants = self._variants(program.digest, session.environment.dtype, found.kinds)
+            variants = self._variants(program, session.environment.dtype, found.kinds)
             if any(entry.last_s > within for entry in variants.ready):
                 raise NotAtOnce
             answer, reason = self._attempt_any(session, program, found, variants), None
@@ -350,12 +353,14 @@ class Compiler:
                 outline = outlines[self] = Outline(program.remembered)
             return outline
 
-    def _variants(self, digest: str, dtype: DType, kinds: Kinds) -> Variants:
-        key = digest, dtype.name, kinds
+    def _variants(self, program: Bound, dtype: DType, kinds: Kinds) -> Variants:
+        key = program.digest, dtype.name, kinds
         with self._lock:
             variants = self._entries.get(key)
             if variants is None:
-                variants = self._entries[key] = Variants(self._way)
+                known = [each[2] for each in self._entries if each[:2] == key[:2]][-MAX_COMPARED:]
+                differs = difference(program.remembered.outlines[self], kinds, known)
+                variants = self._entries[key] = Variants(self._way, differs)
                 self._forget(kinds)
             self._entries.move_to_end(key)
             return variants

@@ -19,11 +19,12 @@ MAX_VARIANTS = 8
 class Variants:
     """A program on tensors of certain kinds."""
 
-    def __init__(self, way: Way) -> None:
-        self._way = way
+    def __init__(self, way: Way, differs: str | None = None) -> None:
+        """``differs`` is what tells these kinds from others of which there are variants."""
+        self._way, self._differs = way, differs
         self.ready: list[Entry] = []
         """Those that run as executables; the one that ran last comes first."""
-        self.next = Entry(way)
+        self.next = Entry(way, differs)
         """What runs where none of these fits."""
         self._made = 0
 
@@ -41,7 +42,7 @@ class Variants:
         """Note that the next one has become an executable that can be relied on."""
         self._made += 1
         self.ready = [entry, *self.ready[: MAX_VARIANTS - 1]]
-        self.next = Entry(self._way)
+        self.next = Entry(self._way, self._differs)
 
     def check(self, entry: Entry) -> None:
         """Run this one no more where it is no executable any longer."""
@@ -52,7 +53,7 @@ class Variants:
     def give_up(self) -> None:
         """Forget the next one, whose guards never held again."""
         self._made += 1
-        self.next = Entry(self._way)
+        self.next = Entry(self._way, self._differs)
 
     @property
     def executables(self) -> list[Executable]:
@@ -63,8 +64,8 @@ class Variants:
 class Entry:
     """One of these variants."""
 
-    def __init__(self, way: Way) -> None:
-        self._word, self._slowest = way.word, way.slowest
+    def __init__(self, way: Way, differs: str | None = None) -> None:
+        self._word, self._slowest, self._differs = way.word, way.slowest, differs
         self.runs = 0
         self.waiting = True
         """Whether it is still to become an executable, after more runs."""
@@ -98,7 +99,8 @@ class Entry:
 
     def wait(self) -> None:
         """Be made an executable after more runs."""
-        self.reason, self.waiting = f"it is {self._word} after more runs", True
+        unlike = "" if self._differs is None else f": {self._differs}"
+        self.reason, self.waiting = f"it is {self._word} after more runs{unlike}", True
 
     def begin(self) -> None:
         """Be made an executable."""

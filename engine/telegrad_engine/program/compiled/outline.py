@@ -65,7 +65,7 @@ class Outline:
             self._note(step.instruction)
 
     def _note(self, instruction: Instruction) -> None:
-        names = [number_of(x) for x in _names(instruction.inputs)]
+        names = [number_of(x) for x in names_in(instruction.inputs)]
         if instruction.op == "apply":
             self.functions[str(instruction.attrs.get("function"))] = None
         if instruction.op == "free":
@@ -106,12 +106,13 @@ def _refusal(instruction: Instruction) -> str | None:
     return None
 
 
-def _names(values: Sequence[Any]) -> Iterator[str]:
+def names_in(values: Sequence[Any]) -> Iterator[str]:
+    """The stand-ins for ids among an instruction's inputs."""
     for x in values:
         if isinstance(x, str):
             yield x
         elif isinstance(x, tuple):
-            yield from _names(x)
+            yield from names_in(x)
 
 
 def number_of(name: str) -> int:
