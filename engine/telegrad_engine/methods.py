@@ -225,7 +225,7 @@ def install_methods() -> None:
 
 def plain_methods() -> Iterator[tuple[str, Op]]:
     """The operators, and the methods that take nothing but the tensor, each with its op."""
-    for dunder, name in {**BINARY, **UNARY, **{name: name for name in COMPARISONS}}.items():
+    for dunder, name in {**BINARY, **UNARY}.items():
         yield f"__{dunder}__", CATALOGUE.get(name)
     for name, overloads in CATALOGUE.overloads.items():
         if _is_plain(overloads) and overloads[0].method and not overloads[0].internal:

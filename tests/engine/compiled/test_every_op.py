@@ -25,7 +25,7 @@ NOT_PLANNED = (
     "it draws random numbers",
     "shown by another",  # of a result that came earlier, where the size of another was wanted
     "has a history, from an earlier program",  # likewise, on JAX
-    "it is planned after more runs: the shape of",  # sizes differ from run to run
+    "after more runs: the shape of",  # sizes differ from run to run
 )
 """Why an op may stay as it is."""
 
@@ -67,4 +67,5 @@ def test_jax_has_all_that_it_is_compiled_to_for_a_gpu(op: Op, monkeypatch: pytes
     for each in computing:
         each.lower(lowering_platforms=("cuda",))
     # What is compiled of a call that raises an error is its uploads, which compute nothing.
-    assert computing or all(reason.endswith((*NOT_PLANNED, "it is being compiled")) for reason in reasons), reasons
+    known = (*NOT_PLANNED, "it is being compiled")
+    assert computing or all(any(why in reason for why in known) for reason in reasons), reasons
