@@ -25,7 +25,7 @@ NOT_PLANNED = (
     "it draws random numbers",
     "shown by another",  # of a result that came earlier, where the size of another was wanted
     "has a history, from an earlier program",  # likewise, on JAX
-    "after more runs: the shape of",  # sizes differ from run to run
+    "after more runs",  # sizes differ from run to run, or under JAX numbers
 )
 """Why an op may stay as it is."""
 
