@@ -165,7 +165,7 @@ class GradScaler:
         Written in ops, so that nobody waits to learn what was found.
         """
         grown, steps = self._times(self._growth_factor), self._growth_tracker + 1
-        is_due = steps == self._growth_interval
+        is_due = steps.eq(self._growth_interval)
         kept = grown.where(is_due.logical_and(grown.isfinite()), self._scale)
         self._scale = kept.where(finite, self._times(self._backoff_factor))
         self._growth_tracker = steps.masked_fill(is_due.logical_or(finite.logical_not()), 0)
