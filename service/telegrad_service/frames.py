@@ -15,7 +15,7 @@ CONTROL = (CLOSE, 0x89, 0x8A)
 _MASKED = 0x80
 SHORT = 2**20
 """Bytes of the longest message that is read at once."""
-PIECE = 2**17
+PIECE = 2**18
 """Bytes of a longer message that are read at a time, and then unmasked and hashed while they are in the cache."""
 _BEFORE = 2
 """Words in front of an expected message, at the end of which its header is."""

@@ -104,6 +104,8 @@ class SequenceRecord:
 
     def forget(self, seen: int) -> None:
         """Drop the answers up to this number: their reader has them."""
+        if not self._entries or next(iter(self._entries)) > seen:
+            return
         while self._entries and next(iter(self._entries)) <= seen:
             self._drop()
         self._account()

@@ -19,7 +19,7 @@ from ..generators import default_generator
 from ..recorder import Recorder
 from ..sessions import current
 from ..tensor import Tensor
-from ..transforms.stack import active
+from ..transforms.stack import active, in_any_thread
 from .capture import Capture, is_capturing
 from .given import Before, Given, like
 from .graph import Unrepeatable
@@ -58,13 +58,8 @@ class CompiledFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function."""
-        if (
-            active.stack
-            or is_capturing()
-            or state.anomaly is not None
-            or state.saved_hooks is not None
-            or is_debugging()
-        ):
+        watched = state.anomaly is not None or state.saved_hooks is not None
+        if watched or (in_any_thread and active.stack) or is_capturing() or is_debugging():
             return self.function(*args, **kwargs)
         arguments = Arguments(args, kwargs)
         recorder: Any = arguments.tensors[0]._recorder if arguments.tensors else current().recorder
@@ -72,14 +67,13 @@ class CompiledFunction:
             return self.function(*args, **kwargs)
         if current().recorder is not recorder or any(t._recorder is not recorder for t in arguments.tensors):
             return self.function(*args, **kwargs)
-        around = (id(recorder), recorder.default_dtype, *_modes())
-        key = arguments.key, *around
+        key = (arguments.key, id(recorder), recorder.default_dtype, *_modes())
         for variant in self._variants.get(key, ()):
             given = Given(arguments.tensors, variant.around.tensors)
             numbers = variant.numbers(given)
             if numbers is not None and variant.is_defined():
                 return variant.run(given, numbers)
-        outline = arguments.outline, *around
+        outline = (arguments.outline, *key[1:])
         if self._is_given_up(key) or (key != outline and self._differs_in_numbers(key, outline)):
             return self.function(*args, **kwargs)
         return self._trace(key, recorder, arguments, args, kwargs)

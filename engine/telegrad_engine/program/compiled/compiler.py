@@ -30,7 +30,7 @@ from .executable import Executable
 from .facts import Found, Kinds, look
 from .misses import difference
 from .outcome import Run, Site
-from .outline import Outline
+from .outline import Key, Outline
 from .reports import Counts, Ledger, Report
 from .trial import Trial
 from .ways import COMPILED, Way
@@ -83,7 +83,7 @@ class Compiler:
         self.after = way.after if after is None else after
         self._way, self._beneath, self._most, self._choose = way, beneath, most, choose
         self._most_bytes = most_bytes
-        self._entries: OrderedDict[tuple[str, str, Kinds], Variants] = OrderedDict()
+        self._entries: OrderedDict[Key, Variants] = OrderedDict()
         self._ledger = Ledger(most)
         self._waiting: list[tuple[Entry, Outline, Kinds, DType, Sequence[float]]] = []
         self._worker: Thread | None = None
@@ -109,7 +109,6 @@ class Compiler:
             if answer is not None:
                 session.finish()
                 session.check_intact()
-                self._ledger.note(session, program.digest, len(program), None)
                 return answer
         except Untraceable as why:
             reason = str(why)
@@ -134,17 +133,18 @@ class Compiler:
             variants = self._variants(program, session.environment.dtype, found.kinds)
             if any(entry.last_s > within for entry in variants.ready):
                 raise NotAtOnce
-            answer, reason = self._attempt_any(session, program, found, variants), None
-            if answer is None:
-                entry = variants.next
-                if not entry.settled:
-                    raise NotAtOnce
-                # Of a registered function's loops only an executable knows that they are short.
-                if not entry.eager_is_best or self._beneath is not None or found.kinds.functions:
-                    raise Untraceable(str(entry.reason))
-                if entry.last_s > within:
-                    raise NotAtOnce
-                answer, reason = self._eagerly(session, program, found, variants), entry.reason
+            answer = self._attempt_any(session, program, found, variants)
+            if answer is not None:
+                return answer
+            entry = variants.next
+            if not entry.settled:
+                raise NotAtOnce
+            # Of a registered function's loops only an executable knows that they are short.
+            if not entry.eager_is_best or self._beneath is not None or found.kinds.functions:
+                raise Untraceable(str(entry.reason))
+            if entry.last_s > within:
+                raise NotAtOnce
+            answer, reason = self._eagerly(session, program, found, variants), entry.reason
         except Untraceable as why:
             if self._beneath is None:
                 raise NotAtOnce from None
@@ -177,7 +177,10 @@ class Compiler:
         return None
 
     def _attempt(self, session: Session, program: Bound, found: Found, variants: Variants, entry: Entry) -> Answer:
-        """Run the executable. Raises Untraceable, with nothing done, where that cannot be this time."""
+        """Run the executable. Raises Untraceable, with nothing done, where that cannot be this time.
+
+        What is left to do once the answer has gone, ``session.finish`` does.
+        """
         executable = entry.executable
         if executable is None or not session.accounts.fits(executable.outcome.needs):
             raise Untraceable(ROOM)
@@ -191,6 +194,7 @@ class Compiler:
         ran_s = perf_counter() - started
 
         def finish() -> None:
+            self._ledger.note(session, program.digest, len(program), None)
             started = perf_counter()
             try:
                 change = prepare()
@@ -324,8 +328,8 @@ class Compiler:
         """Forget the programs that were used least recently, while all of them are too large together."""
         with self._lock:
             made = {key: variants.executables for key, variants in self._entries.items() if variants.executables}
-            kinds = Counter(digest for digest, *_ in made)
-            programs = {key[0]: executables[0].outcome.outline.program.size for key, executables in made.items()}
+            kinds = Counter(key.digest for key in made)
+            programs = {key.digest: executables[0].outcome.outline.program.size for key, executables in made.items()}
             sizes = {key: sum(each.size for each in executables) * UNIT_BYTES for key, executables in made.items()}
             total = sum(sizes.values()) + sum(programs.values())
             for key, size in sizes.items():
@@ -333,9 +337,9 @@ class Compiler:
                     break
                 del self._entries[key]
                 total -= size
-                kinds[key[0]] -= 1
-                if not kinds[key[0]]:
-                    total -= programs[key[0]]
+                kinds[key.digest] -= 1
+                if not kinds[key.digest]:
+                    total -= programs[key.digest]
 
     def settle(self) -> None:
         """Wait until nothing is being compiled."""
@@ -354,12 +358,15 @@ class Compiler:
             return outline
 
     def _variants(self, program: Bound, dtype: DType, kinds: Kinds) -> Variants:
-        key = program.digest, dtype.name, kinds
+        outline: Outline = program.remembered.outlines[self]
+        key = outline.key
+        if key is None or key.kinds is not kinds or key.dtype != dtype.name:
+            key = outline.key = Key(program.digest, dtype.name, kinds)
         with self._lock:
             variants = self._entries.get(key)
             if variants is None:
-                known = [each[2] for each in self._entries if each[:2] == key[:2]][-MAX_COMPARED:]
-                differs = difference(program.remembered.outlines[self], kinds, known)
+                like = [each for each in self._entries if each.digest == key.digest and each.dtype == key.dtype]
+                differs = difference(outline, kinds, [each.kinds for each in like[-MAX_COMPARED:]])
                 variants = self._entries[key] = Variants(self._way, differs)
                 self._forget(kinds)
             self._entries.move_to_end(key)
@@ -371,7 +378,8 @@ class Compiler:
             self._entries.popitem(last=False)
         if latest.graph is None:
             return
-        nodes = [0 if kinds.graph is None else len(kinds.graph.nodes) for _, _, kinds in self._entries]
+        graphs = [key.kinds.graph for key in self._entries]
+        nodes = [0 if each is None else len(each.nodes) for each in graphs]
         total = sum(nodes)
         for key, count in zip([*self._entries], nodes, strict=True):
             if total <= MOST_NODES:

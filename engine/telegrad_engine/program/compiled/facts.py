@@ -171,8 +171,10 @@ def _as_before(kinds: Kinds, taken: Sequence[Any], ground: Ground) -> list[Tenso
 
 def _are_apart(tensors: Sequence[Tensor], ground: Ground) -> bool:
     """Whether no two tensors have one version or memory in common."""
-    cells = {id(tensor._cell) for tensor in tensors}
-    return len(cells) == len({*map(id, ground.owners(tensors))}) == len(tensors)
+    count = len(tensors)
+    return count < 2 or (
+        len({id(tensor._cell) for tensor in tensors}) == count and len({*map(id, ground.owners(tensors))}) == count
+    )
 
 
 def _shared(tensors: Sequence[Tensor], ground: Ground) -> list[bool]:

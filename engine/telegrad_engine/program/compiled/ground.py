@@ -53,8 +53,11 @@ class Ground:
 
     def owners(self, tensors: Sequence[Any]) -> list[Any]:
         """What has the memory that each tensor shows: one object for all tensors that show parts of it."""
-        arrays = [tensor._data for tensor in tensors]
-        return [array if array.base is None else self.memory_owner(array) for array in arrays]
+        owners = []
+        for tensor in tensors:
+            array = tensor._data
+            owners.append(array if array.base is None else self.memory_owner(array))
+        return owners
 
     def memory_owner(self, array: Any) -> Any:
         """What has the memory of an array."""

@@ -46,6 +46,27 @@ class Upload(NamedTuple):
     attrs: Mapping[str, Any]
 
 
+class Key:
+    """What executables are kept by: a program, the default dtype, and the kinds of tensors that it found.
+
+    Most programs find what they found the last time and then have the same key, which is hashed once.
+    """
+
+    __slots__ = ("_hash", "digest", "dtype", "kinds")
+
+    def __init__(self, digest: str, dtype: str, kinds: Any) -> None:
+        self.digest, self.dtype, self.kinds = digest, dtype, kinds
+        self._hash = hash((digest, dtype, kinds))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Key):
+            return NotImplemented
+        return (self.digest, self.dtype, self.kinds) == (other.digest, other.dtype, other.kinds)
+
+
 class Outline:
     """The outline of one program."""
 
@@ -60,6 +81,8 @@ class Outline:
         """The names of registered functions that it applies."""
         self.latest: Any = None
         """The kinds of tensors that it found the last time (facts.py): most likely those of the next."""
+        self.key: Key | None = None
+        """The key of its last run's executables."""
         self.uploads = [Upload(step.data, step.instruction.attrs) for step in program.steps if step.data is not None]
         for step in program.steps:
             self._note(step.instruction)
