@@ -6,6 +6,7 @@
     tracing.py     running it once on JAX without values, or on a tape of NumPy calls (backends/tracing.py, taping.py)
     harvest.py     reading off that what it leaves in a session
     plan.py        the tape as a list of calls, with what memory they use
+    lowering.py    the functions in C that NumPy's functions in Python come to
     executable.py  what is called then
     outcome.py     putting what that came to into a session
     graphs.py      the graphs behind what it takes and what it leaves
@@ -13,6 +14,7 @@
     ways.py        the two ways: planned for NumPy, and compiled by JAX
     entry.py       what is known of a program's runs
     compiler.py    when all this is done, and when not
+    misses.py      what keeps a program from an executable that there is already
     reports.py     what became of each program
 
 An executable changes nothing: only when it has returned, and what was taken for granted of values has proved true,

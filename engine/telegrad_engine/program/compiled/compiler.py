@@ -194,7 +194,6 @@ class Compiler:
         ran_s = perf_counter() - started
 
         def finish() -> None:
-            self._ledger.note(session, program.digest, len(program), None)
             started = perf_counter()
             try:
                 change = prepare()
@@ -206,6 +205,7 @@ class Compiler:
             session.programs += 1
             session.instructions += len(program)
             session.last_s = ran_s + perf_counter() - started
+            self._ledger.note(session, program.digest, len(program), None)
             entry.time(session.last_s, self._choose and self._worker is None)  # beside the compiler all takes longer
             variants.check(entry)
 
