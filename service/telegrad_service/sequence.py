@@ -104,11 +104,11 @@ class SequenceRecord:
 
     def forget(self, seen: int) -> None:
         """Drop the answers up to this number: their reader has them."""
-        if not self._entries or next(iter(self._entries)) > seen:
-            return
+        before = len(self._entries)
         while self._entries and next(iter(self._entries)) <= seen:
             self._drop()
-        self._account()
+        if len(self._entries) < before:
+            self._account()
 
     def clear(self) -> None:
         """Forget all answers."""

@@ -53,11 +53,8 @@ class Ground:
 
     def owners(self, tensors: Sequence[Any]) -> list[Any]:
         """What has the memory that each tensor shows: one object for all tensors that show parts of it."""
-        owners = []
-        for tensor in tensors:
-            array = tensor._data
-            owners.append(array if array.base is None else self.memory_owner(array))
-        return owners
+        arrays = [tensor._data for tensor in tensors]
+        return [array if array.base is None else self.memory_owner(array) for array in arrays]
 
     def memory_owner(self, array: Any) -> Any:
         """What has the memory of an array."""
