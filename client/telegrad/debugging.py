@@ -19,7 +19,7 @@ def debug(enabled: bool = True) -> None:
     """
     Recorder.emit = _emit_at_once if enabled else _record  # type: ignore[method-assign]
     for recorder in open_recorders():
-        recorder.lose_sight()
+        recorder.watch()
 
 
 def is_debugging() -> bool:

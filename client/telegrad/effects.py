@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from .lines import Line
 
-HISTORY = ("_data", "_node", "_slot", "_requires_grad", "_drawing", "_undo", "_seen")
+HISTORY = ("_data", "_node", "_slot", "_requires_grad", "_lazy", "_undo", "_seen")
 """What an in-place change may change of a tensor, besides its version."""
 Reference = weakref.ref[Any]
 

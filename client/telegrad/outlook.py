@@ -19,7 +19,7 @@ from telegrad_engine.lru import LRU
 from telegrad_engine.meta import Meta
 from telegrad_engine.modes import state
 
-from .foresight.undrawn import BETWEEN, Given, Passes, Undrawn, as_given, stand_in
+from .tape.lazy_graph import BETWEEN, Input, LazyGraph, Passes, as_input, stand_in
 
 _new = object.__new__
 Key = tuple[Any, ...]
@@ -55,14 +55,14 @@ class Pattern(NamedTuple):
     """Of plain passes, from a result's position."""
 
 
-class Later(Undrawn):
+class Later(LazyGraph):
     """The nodes of a pattern between tensors that are leaves, or have no history, and a call's results."""
 
     __slots__ = ("_names", "_pattern", "_sequence")
 
-    def __init__(self, pattern: Pattern, given: Sequence[Given]) -> None:
+    def __init__(self, pattern: Pattern, given: Sequence[Input]) -> None:
         super().__init__()
-        self.given = dict(enumerate(given))
+        self.inputs = dict(enumerate(given))
         self._pattern, self._sequence = pattern, next_sequence()
         self._names: list[str] = []
 
@@ -75,20 +75,18 @@ class Later(Undrawn):
         for tensor, (data, edge) in zip(made, self._pattern.results, strict=True):
             tensor._data = data
             if edge is not None:
-                tensor._requires_grad, tensor._slot, tensor._drawing = True, edge[1], self
+                tensor._requires_grad, tensor._slot, tensor._lazy = True, edge[1], self
 
-    def draw(self) -> dict[str, Any]:
+    def build(self) -> dict[str, Any]:
         """Draw the pattern as it was to be drawn when the function was called."""
-        given = self.given.values()
+        given = self.inputs.values()
         ages = (self._sequence + index * BETWEEN for index in count())
         results = _draw(self._pattern, [*map(stand_in, given)], [version for *_, version in given], ages)
         return {name: result._node for name, result in zip(self._names, results, strict=True)}
 
     def pass_from(self, root: Any, inputs: Sequence[Any] | None) -> bool:
         """Go through it from a result of one element, once, and while nothing was written to that it was given."""
-        if self.root is not None or root._data.shape != ():
-            return False
-        if any(cell[0] != version for _, _, cell, version in self.given.values()):
+        if root._data.shape != () or not self.unchanged:
             return False
         return self.go_over(root, self._names.index(root._id), self._pattern.passes, inputs)
 
@@ -99,7 +97,7 @@ def outlook(
     """Stand-ins for the results at the tensors' places; ``look`` finds them out, of stand-ins for the tensors."""
     for tensor in tensors:
         tensor._refresh()
-    now = [*map(as_given, tensors)]
+    now = [*map(as_input, tensors)]
     if not isinstance(function, FunctionProgram) or not _is_plain(tensors, now):
         return look(_aliases(tensors))  # type: ignore[no-any-return]
     own = repr(function.signature.encode_attrs(parameters)) if parameters else ""
@@ -123,7 +121,7 @@ def _aliases(tensors: Sequence[Any]) -> list[Any]:
     return [tensor._alias() for tensor in tensors]
 
 
-def _is_plain(tensors: Sequence[Any], now: Sequence[Given | None]) -> bool:
+def _is_plain(tensors: Sequence[Any], now: Sequence[Input | None]) -> bool:
     """Whether nothing but the kinds of these tensors matters, and they can be told apart."""
     if (state.autocast, state.saved_hooks, state.anomaly, graph.watchers) != PLAIN:
         return False

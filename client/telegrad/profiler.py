@@ -122,7 +122,6 @@ class profile(Readings):
         global _profiled
         recorder = self._session = _profiled = current().recorder
         recorder.emit("start_profile", (), (), self._options)
-        recorder.profiled = True
 
     def _finish(self) -> None:
         """Bring back what was recorded."""
@@ -131,7 +130,6 @@ class profile(Readings):
         assert session is not None, "there is a record to finish"
         session.emit("stop_profile")
         session.flush()
-        session.profiled = False
         self._recorder = from_data(session.transport.profile())
         if self._on_trace_ready is not None:
             self._on_trace_ready(self)

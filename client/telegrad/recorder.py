@@ -20,24 +20,22 @@ from time import monotonic
 from typing import Any
 
 from telegrad_engine.answer import Answer, Value
-from telegrad_engine.errors import InternalError, InvalidOperation, TelegradError, UnknownTensor
+from telegrad_engine.errors import InternalError, InvalidOperation, TelegradError
 from telegrad_engine.modes import state
 from telegrad_engine.program import Instruction
 
 from .effects import Affecting, Effect
-from .elision import free
 from .failures import Failed, explain
-from .foresight import Foresight, Notes, Round
 from .lines import Line, users_line
 from .pace import Pace, is_full
 from .poisoning import poisoned_by, undo
 from .recording import Defined, Recording, joined
+from .tape import Segment, Tree
 from .transports import Transport
 from .under_way import UnderWay
 
 STEP = "optim_step"
 NO_ATTRS: Mapping[str, Any] = {}
-VALUES, DESCRIPTIONS = {"values": True}, {"values": False}
 CLOSED_TEXT = "session {} is closed, and its tensors are gone; tg.connect opens another"
 INHERITED_TEXT = (
     "session {} belongs to process {}, from which this one was forked, and so do its tensors; "
@@ -51,12 +49,10 @@ class Recorder:
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
         self.default_dtype = transport.dtype.numpy
-        self.ahead: Round | None = None
-        """What is recorded, as long as it is what was to be expected."""
-        self.notes: Notes | None = None
-        """Of how it is recorded, where nobody expected it."""
-        self.learning = False
-        """Whether there are to be such notes."""
+        self.tree = Tree()
+        self.segment = self.tree.begin()
+        """What is being recorded; ``segments`` are those before it that are not sent."""
+        self.segments: list[Segment] = []
         self.dead: list[str] = []
         self.release: Callable[[str], None] = self.dead.append
         """Notes that a handle died, for its tensor to be freed with the next program; ``__del__`` may do no more."""
@@ -72,8 +68,6 @@ class Recorder:
         """Those that the session has, by name."""
         self.forgotten: list[str] = []
         """Those that nobody will call any more. Finalizers note them, so nothing else happens here and now."""
-        self.profiled = False
-        """Whether a profile runs, which is to show all that was called."""
         self.effect: Effect | None = None
         """What the next instruction does to the shadow graph; set under the lock."""
         self.received: list[tuple[Any, bool, list[int] | None]] = []
@@ -91,10 +85,11 @@ class Recorder:
         self._id_prefix = transport.id_prefix
         self._under_way = UnderWay(transport)
         self.pace = Pace()
-        self._foresight = Foresight()
-        self._pending: list[Instruction] = []
-        self._lines: list[Line | None] = []
         self._pending_bytes = 0
+        self._gathered = 0
+        """How many instructions the segments have that are not sent."""
+        self._to_free: list[str] = []
+        """What the next message frees after its segments."""
         self._ids = count(1)
 
     @property
@@ -102,22 +97,25 @@ class Recorder:
         """Whether something stands in for :meth:`emit`, to see what a function records (compiled/capture.py)."""
         return "emit" in vars(self)
 
+    def watch(self) -> None:
+        """Have each instruction come to :meth:`emit`, where a capture, tg.debug or an error wants to see it."""
+        with self.lock:
+            self.segment.watch(self._watched)
+
     @property
-    def watched(self) -> bool:
-        """Whether something wants to see each instruction where it is recorded: that, or tg.debug."""
-        return self.captured or type(self).emit is not RECORD
+    def _watched(self) -> bool:
+        return self.captured or type(self).emit is not RECORD or self.closed or bool(self.failed)
 
     @property
     def waiting(self) -> int:
         """How many instructions are recorded and not sent."""
-        return len(self._pending) if self.ahead is None else len(self.ahead)
+        return self._gathered + len(self.segment)
 
     @property
     def pending(self) -> list[Instruction]:
-        """The instructions that are recorded and not sent; what comes next is recorded as if nothing was foreseen."""
+        """The instructions that are recorded and not sent."""
         with self.lock:
-            self.lose_sight()
-            return self._pending
+            return Recording([*self.segments, self.segment]).program
 
     def new_id(self) -> str:
         """A fresh tensor id."""
@@ -138,82 +136,48 @@ class Recorder:
                 raise InvalidOperation(self._closed_text)
             if self.failed:
                 self.failed.check(inputs, outputs)
-            pace, length = self.pace, self.waiting
-            if length and (nbytes or length >= pace.enough or monotonic() > pace.due):
+            if self.waiting and (nbytes or self._is_due(op)):
                 self.relieve()
-                length = self.waiting
-            if not length:
-                pace.begin()
+            self.begin()
             line = users_line() if effect is None else Affecting(*users_line(), effect)
-            self._record(op, inputs, outputs, attrs, None if state.grad_enabled else "no_grad", line)
+            self.segment.follow(op, inputs, outputs, attrs, None if state.grad_enabled else "no_grad", line)
             if nbytes:
                 self._pending_bytes += nbytes
             if op == STEP:
                 self.note_step()
 
-    def _record(
-        self,
-        op: str,
-        inputs: Sequence[Any],
-        outputs: Sequence[str],
-        attrs: Mapping[str, Any],
-        mode: str | None,
-        line: Line | None,
-    ) -> None:
-        if self.ahead is not None:
-            try:
-                if self.ahead.follow(op, inputs, outputs, attrs, mode, line):
-                    return
-            except BaseException:
-                self.lose_sight()
-                raise
-            self.lose_sight()
-        self._pending.append(Instruction(op, inputs, outputs, attrs, mode, True))
-        self._lines.append(line)
+    def _is_due(self, op: str) -> bool:
+        """Whether to ask, before an instruction is recorded, if what is recorded is to be sent."""
+        pace = self.pace
+        if pace.stepped:
+            return op != STEP  # a step may have several of them
+        return len(self.segment) >= pace.enough or monotonic() > pace.due
 
-    def lose_sight(self) -> None:
-        """Take what is recorded as it is from now on, whatever was expected of the rest."""
-        with self.lock:
-            ahead = self.ahead
-            if ahead is not None:
-                ahead.go_back()  # a Ctrl-C may have left ids of an instruction that was not recorded
-                ahead.close()
-                program, lines = ahead.unrolled()
-                self._pending, self._lines, self.ahead = program, lines, None  # at once: a Ctrl-C loses nothing
-                self.notes = self._foresight.notes(ahead) if self.learning else None
+    def begin(self) -> None:
+        """Note that an instruction is about to be recorded, which may be the first of a message."""
+        if not self.waiting:
+            self.pace.begin()
 
     def note_step(self) -> None:
         """Note that a training step ends here: what was recorded last moves parameters."""
-        self.pace.end_step(None if self.ahead is None else self.ahead.last)
+        self.pace.end_step()
 
     def fetch(self, names: Sequence[str], values: bool = True) -> dict[str, Value]:
         """Send everything recorded and bring back tensors: their arrays, or only what they are."""
         with self.lock:
             if self.failed:
                 self.failed.check(names)
-            while True:
-                self._add("fetch", [tuple(names)], VALUES if values else DESCRIPTIONS)
-                try:
-                    return self._flush()
-                except UnknownTensor as error:
-                    if not _is_of_no_account(error):
-                        raise
+            return self._completed(self._exchange(names, values))
 
     def flush(self) -> dict[str, Value]:
-        """Send what is recorded as one program, and wait for the answer: what it fetched.
+        """Send what is recorded as one message, and wait for the answer: what it fetched.
 
         Raises the error of what was sent before without waiting, if it failed.
         """
         with self.lock:
-            while True:
-                try:
-                    return self._flush()
-                except UnknownTensor as error:
-                    if not _is_of_no_account(error):
-                        raise
+            return self._completed(self._exchange())
 
-    def _flush(self) -> dict[str, Value]:
-        answer = self._exchange()
+    def _completed(self, answer: Answer) -> dict[str, Value]:
         if answer.pending is not None:
             self._cancel(answer.pending["call"])
             raise InternalError(f"a pass waits where none was expected to: {answer.pending}")
@@ -226,12 +190,12 @@ class Recorder:
 
     # Sending -----------------------------------------------------------------------------
 
-    def _exchange(self) -> Answer:
+    def _exchange(self, fetch: Sequence[str] = (), values: bool = True) -> Answer:
         """Send what is recorded, and wait for its answer and those before it."""
         if self.closed:
             raise InvalidOperation(self._closed_text)
-        self.free_dead()
-        if not self.waiting:
+        self.free_dead(fetch, values)
+        if not self.segments and not self._to_free:
             self._land()
             return Answer({})
         self._send()
@@ -241,33 +205,29 @@ class Recorder:
         assert last is not None, "it was sent, and has not failed"
         recording, answer = last
         if answer.pending is not None:
-            behind = answer.pending["instruction"] + 1  # what died since: to be freed by the next program
-            self.pending[:0], self._lines[:0] = recording.program[behind:], recording.lines[behind:]
+            self.dead += [*_freed(recording.program[answer.pending["instruction"] + 1 :]), *recording.free]
         return answer
 
     def relieve(self) -> None:
         """Send what has gathered without waiting for the answer, unless it is little or there is no room for it."""
         length, nbytes = self.waiting, self._pending_bytes
+        if self.pace.stepped:
+            self.free_dead()
         if not self.transport.remote:
             if is_full(length, nbytes):
                 self.flush()
         elif self.pace.is_time(length, nbytes, self._under_way):
             self.free_dead()
-            if self.waiting:
-                self._send()
+            self._send()
         self.pace.go_on()
 
     def _send(self) -> None:
         """Send what is recorded; when there is room for it, which may take the answers to what is under way."""
-        # Packed before the wait: the server may still be busy with the program before.
-        foreseen = self.ahead is not None
-        packed = self.transport.pack(self._pending if self.ahead is None else self.ahead.remembered())
-        if not self._under_way.make_room(self._pending_bytes):
-            self.lose_sight()
-            return
-        self._foresight.sent(self.notes, packed.remembered, foreseen)
-        self.requests += 1
-        self._under_way.send(self._take(), packed)
+        # Packed before the wait: the server may still be busy with the message before.
+        packed = self.transport.pack(self.segments, self._to_free)
+        if self._under_way.make_room(self._pending_bytes):
+            self.requests += 1
+            self._under_way.send(self._take(), packed)
 
     def _land(self) -> tuple[Recording, Answer] | None:
         """Wait for what was sent; the last of it. If one failed, what was recorded since has not run either: raise."""
@@ -282,38 +242,32 @@ class Recorder:
             del error  # or it would hold this frame, and with its traceback the user's and the tensors in them
 
     def _take(self) -> Recording:
-        """What is recorded, as one program that is about to be sent."""
-        written = self._pending, self._lines
-        if self.ahead is not None:
-            self.ahead.close()
-        recording = Recording(self.ahead.unrolled if self.ahead is not None else lambda: written, self._pending_bytes)
-        self._pending, self._lines, self._pending_bytes = [], [], 0
-        self.ahead, self.notes, self.learning = None, None, False
-        if not (self.closed or self.failed or self.profiled or self.watched):
-            self.ahead, self.learning = self._foresight.begin(), self._foresight.learning
-            self.notes = self._foresight.notes() if self.learning and self.ahead is None else None
+        """What is recorded, as one message that is about to be sent."""
+        segments = [*self.segments, self.segment] if len(self.segment) else self.segments
+        recording = Recording(segments, self._to_free, self._pending_bytes)
+        self.segments, self._to_free, self._pending_bytes, self._gathered = [], [], 0, 0
+        self.segment = self.tree.begin(self._watched)
         self.pace.end_message()
         return recording
 
-    def free_dead(self) -> None:
-        """Free what died, after everything recorded before: no recorded instruction can use it any more."""
+    def free_dead(self, fetch: Sequence[str] = (), values: bool = True) -> None:
+        """End the segment, which may fetch tensors. It frees what died: nothing recorded later can use that."""
         with self.lock:
-            dead = [self.dead.pop() for _ in range(len(self.dead))]
-            plain = not (self.profiled or self.forgotten)
-            if plain and self.ahead is not None and self.ahead.end(dead):
-                return
-            alive = [name for name in dead if self.failed.pop(name, None) is None]
-            program = self.pending
-            if self.notes is not None:
-                self.notes = self.notes.finished(program, self._lines, alive) if plain else None
-            if alive and not self.profiled:
-                self._pending_bytes -= free(program, self._lines, alive)
-            elif alive:
-                self._add("free", [tuple(alive)])
             while self.forgotten:
                 name = self.forgotten.pop()
                 if self.procedures.pop(name, None) is not None:
                     self._add("undefine", (), {"name": name})
+            dead = [self.dead.pop() for _ in range(len(self.dead))]
+            if self.failed:
+                dead = [name for name in dead if self.failed.pop(name, None) is None]
+            segment = self.segment
+            if not len(segment) and not fetch:
+                self._to_free += dead
+                return
+            self._to_free += segment.end(dead, fetch, values)
+            self.segments.append(segment)
+            self._gathered += len(segment)
+            self.segment = self.tree.begin(self._watched)
 
     def close(self) -> None:
         """Forget what is recorded and end the session; a second time does nothing.
@@ -331,12 +285,13 @@ class Recorder:
                 self._take()
                 self.dead.clear()
                 self.failed = Failed()
-        if error is not None and not _is_of_no_account(error):
+        if error is not None:
             warnings.warn(f"what was sent last failed, and no value was read after it: {error}", stacklevel=3)
 
     def end(self) -> None:
         """End the session at once, whatever is under way in it."""
         self.closed = True
+        self.segment.watch(True)
         # Not by calling the finalizer: at exit, weakref's own hook comes first, and then finalizers do nothing.
         if self._end.detach() is not None:
             self.transport.close(self.procedures)
@@ -367,10 +322,8 @@ class Recorder:
 
     def refuse(self, names: Sequence[str], error: TelegradError) -> None:
         """Note that these tensors never came to be."""
-        if names:
-            self.lose_sight()
-            self.notes = None
-            self.failed.refuse(names, error)
+        self.failed.refuse(names, error)
+        self.watch()
 
     def _undo(self, error: TelegradError, recording: Recording) -> None:
         """Say which recorded instruction failed, and take back what was noted of it and of what depends on it.
@@ -380,17 +333,15 @@ class Recorder:
         index = explain(error, recording, self.procedures)
         if index is None:
             return
-        # Freed, but never made, for a Ctrl-C came between a handle and its instruction: once told is enough.
-        unknown = error.context.get("ids", ()) if isinstance(error, UnknownTensor) else ()
         program, lines = recording.program, recording.lines
-        outcome = poisoned_by(self, program, lines, index, "instruction" in error.context, self.dead)
+        freed = [*_freed(program[index:]), *recording.free]
+        outcome = poisoned_by(self, program, lines, index, "instruction" in error.context, [*self.dead, *freed])
         undo(program, lines, outcome)
         for tensor in outcome.unfinished:
             self._add("set_grad", [tensor._id, None])
         for i in outcome.spared:
             self._record_again(program[i], lines[i])
-        lost = [*map(program.__getitem__, outcome.poisoned), *[each for each in program[index:] if each.op == "free"]]
-        for instruction in lost:
+        for instruction in map(program.__getitem__, outcome.poisoned):
             self.refuse(instruction.outputs, error)
             if instruction.op == "resume":
                 self._cancel(instruction.attrs["call"])
@@ -399,16 +350,14 @@ class Recorder:
             elif instruction.op == "undefine":
                 self.procedures[instruction.attrs["name"]] = Defined((), 0)
                 self.forgotten.append(instruction.attrs["name"])
-            elif instruction.op == "free":
-                left = [name for name in instruction.inputs[0] if name not in unknown]
-                self.dead.extend(name for name in left if self.failed.pop(name, None) is None)
+        self.dead.extend([name for name in freed if self.failed.pop(name, None) is None])
 
     def _record_again(self, instruction: Instruction, line: Line | None) -> None:
         """Record an instruction that has not run yet, because one before it failed."""
-        self.pending.append(instruction)
-        self._lines.append(line)
-        if instruction.op == "tensor":
-            self._pending_bytes += instruction.attrs["data"].nbytes
+        i = instruction
+        self.segment.follow(i.op, i.inputs, i.outputs, i.attrs, i.grad_mode, line)
+        if i.op == "tensor":
+            self._pending_bytes += i.attrs["data"].nbytes
 
     def _cancel(self, call: str) -> None:
         """Leave no pass waiting for gradients that never came to be."""
@@ -416,15 +365,12 @@ class Recorder:
 
     def _add(self, op: str, inputs: Sequence[Any], attrs: Mapping[str, Any] = NO_ATTRS) -> None:
         """Record an instruction that no line of the user's asks for."""
-        self._record(op, inputs, (), attrs, None, None)
+        self.segment.follow(op, inputs, (), attrs, None, None)
 
 
-def _is_of_no_account(error: TelegradError) -> bool:
-    """Whether all that failed is to free a tensor that never was: a Ctrl-C came between its handle and its instruction.
-
-    Then all that was recorded before has run, what was after it is recorded again, and nobody needs to know.
-    """
-    return isinstance(error, UnknownTensor) and error.context.get("op") == "free"
+def _freed(program: Sequence[Instruction]) -> list[str]:
+    """The ids that a program frees."""
+    return [name for instruction in program if instruction.op == "free" for name in instruction.inputs[0]]
 
 
 RECORD = Recorder.emit

@@ -1,31 +1,34 @@
-"""What was recorded: instructions, and the user's lines behind them."""
+"""What was sent and is not answered: its segments, as instructions and the user's lines if something goes wrong."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
-from itertools import chain
 from typing import NamedTuple
 
 from telegrad_engine.program import Instruction
 
 from .lines import Line
-
-Written = tuple[list[Instruction], list[Line | None]]
-"""Instructions, and the user's line behind each."""
+from .tape.segment import Segment, Written
 
 
 class Recording:
-    """What was recorded and is sent, and the bytes that it uploads. It is written out if something goes wrong."""
+    """The segments of a message, the ids that it frees after them, and the bytes that it uploads."""
 
-    def __init__(self, write: Callable[[], Written], nbytes: int = 0) -> None:
-        self._write, self.nbytes = write, nbytes
+    def __init__(self, segments: Sequence[Segment], free: Sequence[str] = (), nbytes: int = 0) -> None:
+        self.segments, self.free, self.nbytes = segments, free, nbytes
         self.sent_at = 0.0
         """When it was sent, by the monotonic clock."""
 
     @cached_property
     def _written(self) -> Written:
-        return self._write()
+        program: list[Instruction] = []
+        lines: list[Line | None] = []
+        for segment in self.segments:
+            own_program, own_lines = segment.written()
+            program += own_program
+            lines += own_lines
+        return program, lines
 
     @property
     def program(self) -> list[Instruction]:
@@ -34,7 +37,7 @@ class Recording:
 
     @property
     def lines(self) -> list[Line | None]:
-        """The user's line behind each."""
+        """The user's line that recorded each."""
         return self._written[1]
 
 
@@ -47,9 +50,6 @@ class Defined(NamedTuple):
 
 def joined(recordings: Sequence[Recording]) -> Recording:
     """Several as one, in their order."""
-
-    def write() -> Written:
-        programs, lines = zip(*[(each.program, each.lines) for each in recordings], strict=True)
-        return list(chain.from_iterable(programs)), list(chain.from_iterable(lines))
-
-    return Recording(write, sum(each.nbytes for each in recordings))
+    segments = [segment for each in recordings for segment in each.segments]
+    free = [name for each in recordings for name in each.free]
+    return Recording(segments, free, sum([each.nbytes for each in recordings]))

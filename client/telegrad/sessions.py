@@ -69,7 +69,7 @@ class Session:
         The last report, whose ``digest`` is None, is of the newest program: one that was sent for the first time. Its
         reason says what tells it from the one that is most like it, since a loop of new programs is never planned.
         """
-        return self.recorder.transport.compiled()
+        return [*self.recorder.transport.compiled(), *self.recorder.tree.misses()]
 
     def another(self) -> Session:
         """A new session of the same options, on the same server."""

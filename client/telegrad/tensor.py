@@ -36,15 +36,14 @@ from .effects import Changed
 from .elementwise_python import ElementwisePython
 from .exclusions import explain_missing
 from .foreign import host_array
-from .foresight.front import foreseeing
-from .foresight.undrawn import Undrawn
 from .nodes import shown
 from .notebook import show_values, tensor_html
 from .pace import FULL_BYTES
 from .recorder import Recorder
-from .remembered import recording
 from .sessions import current
 from .shadow import RecordedGraphValues, ShadowValues
+from .tape.dispatch import dispatching, recording
+from .tape.lazy_graph import LazyGraph
 from .transforms.stack import active, concerned, tangent_of
 from .transports import Transport
 from .value_checks import check
@@ -57,13 +56,13 @@ class _Place:
 
     def __get__(self, tensor: Tensor, _: type[Tensor]) -> Any:
         found = vars(tensor)
-        drawing = tensor._drawing
-        if drawing is None:
+        lazy = tensor._lazy
+        if lazy is None:
             return found.setdefault("_node", None)
         with tensor._recorder.lock:
             if "_node" not in found:  # by another thread, in between
-                tensor._node = drawing.node(tensor._id)
-                tensor._drawing = None
+                tensor._node = lazy.node(tensor._id)
+                tensor._lazy = None
         return found["_node"]
 
 
@@ -94,8 +93,8 @@ class Tensor(ElementwisePython, Tracked):
     """Of a small tensor of integers that was uploaded: its values, as long as this is its version counter, at 0."""
     _construct: ClassVar[Callable[..., Tensor]]
     """The legacy constructor, which legacy_constructors.py sets: it is written with this class."""
-    _drawing: Undrawn | None = None
-    """What has the node, where it is not drawn yet (foresight/undrawn.py)."""
+    _lazy: LazyGraph | None = None
+    """What has the node, where it is not built yet (tape/lazy_graph.py)."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Tensor:
         """torch's legacy constructor: from a shape, values, or a tensor to share memory with; of the default dtype."""
@@ -591,6 +590,6 @@ functions = Functions(apply)
 Tensor._graph_class = Meta
 KINDS: set[type[Tensor]] = {Tensor}
 """The classes whose calls are remembered: those with the methods that Tensor has."""
-remember(Tensor, functions, preparing(recording(handle, apply), apply), KINDS, foreseeing(handle, apply, Tensor))
+remember(Tensor, functions, preparing(recording(handle, apply), apply), KINDS, dispatching(handle, apply, Tensor))
 
 __all__ = ["Tensor", "apply", "functions", "handle", "recorder_of", "refs", "upload"]

@@ -16,9 +16,10 @@ from telegrad_engine import __version__, errors
 from telegrad_engine.answer import Answer
 from telegrad_engine.custom import Applicable, from_entry
 from telegrad_engine.dtypes import DType, parse
-from telegrad_engine.program import Instruction, compression
+from telegrad_engine.program import compression
 from telegrad_engine.program.compiled import PLANNED, Compiler
 from telegrad_engine.program.json_codec import MAX_DEPTH
+from telegrad_engine.program.message import Call, Message, message_pieces
 from telegrad_engine.program.remembered import Bound
 from telegrad_engine.program.wire import SAFETENSORS, decode_answer
 from telegrad_engine.session import Session
@@ -26,10 +27,10 @@ from telegrad_engine.session import Session
 from . import progress
 from .connection import CONNECT_S, connect, failure, proxy_of
 from .heartbeats import Heartbeats
-from .packing import Packed, Packer, Remembered, named
 from .posts import Posts
 from .problems import not_telegrad, problem_to_error
 from .stream import Stream
+from .tape import Segment
 from .tls import Verify, ssl_context
 from .websocket import Refused
 
@@ -55,10 +56,10 @@ class Transport(Protocol):
     room: int
     """How many programs may be sent before the first of their answers is received."""
 
-    def pack(self, program: Sequence[Instruction] | Remembered) -> Any:
-        """A program as :meth:`send` takes it; what is recorded later changes nothing in it.
+    def pack(self, segments: Sequence[Segment], free: Sequence[str]) -> Any:
+        """A message of segments that have ended, as :meth:`send` takes it; what is recorded later does not change it.
 
-        A remote session's has ``remembered``, and the program may be one that was.
+        ``free`` are ids that it frees after them.
         """
         ...
 
@@ -109,14 +110,6 @@ PLANNER = Compiler(way=PLANNED)
 """Plans the programs that recur of all sessions in this process."""
 
 
-class LocalProgram(NamedTuple):
-    """A program as a session in this process runs it."""
-
-    instructions: Sequence[Instruction]
-    remembered: Remembered | None
-    """The program as one that the process remembers, if it recurs; then there may be no instructions."""
-
-
 class LocalTransport:
     """A session in this process."""
 
@@ -130,34 +123,31 @@ class LocalTransport:
         self.session_id = f"local-{next(self._numbers)}"
         self._options = options
         self.session = Session(compiler=PLANNER, **options)
-        self._packer = Packer()
         self.device, self.dtype = self.session.device, self.session.environment.dtype
 
-    def pack(self, program: Sequence[Instruction] | Remembered) -> LocalProgram:
-        """The program itself: it does not travel."""
-        if isinstance(program, Remembered):
-            return LocalProgram((), program)
-        return LocalProgram(program, self._packer.pack(program).remembered)
+    def pack(self, segments: Sequence[Segment], free: Sequence[str]) -> tuple[list[Call], Sequence[str]]:
+        """The calls themselves: they do not travel."""
+        return [segment.call() for segment in segments], free
 
-    def send(self, packed: LocalProgram) -> None:
-        """Keep the program for when its answer is asked for."""
-        self._program = packed
+    def send(self, packed: tuple[list[Call], Sequence[str]]) -> None:
+        """Keep the calls for when their answer is asked for."""
+        self._packed = packed
 
     answered = True
 
     def receive(self) -> Answer:
-        """Run the program."""
-        instructions, remembered = self._program
-        return self.session.run(instructions if remembered is None else self._bound(remembered))
+        """Run the calls."""
+        calls, free = self._packed
+        return Message([*map(self._bound, calls)], free).run(self.session)
 
-    def _bound(self, program: Remembered) -> Bound:
+    def _bound(self, call: Call) -> Bound:
         """The program on the tensors that it names."""
-        memory, known = self.session.memory, program.known
+        memory, template = self.session.memory, call.template
         try:
-            found = memory.find(known.digest)
+            found = memory.find(template.digest)
         except errors.UnknownProgram:
-            found = memory.read(known.text, known.digest, MAX_DEPTH)
-        return found.with_ids(program.ids, program.arrays, program.operands)
+            found = memory.read(template.text, template.digest, MAX_DEPTH)
+        return found.with_ending(call.ending).with_ids(call.ids, call.arrays, call.operands)
 
     def forget(self) -> None:
         """Nothing: what is not received has not run."""
@@ -174,7 +164,7 @@ class LocalTransport:
 
     def compiled(self) -> list[dict[str, Any]]:
         """How the programs that recur ran, in the order in which they first did."""
-        return [*[report._asdict() for report in PLANNER.reports(self.session)], *self._packer.misses()]
+        return [report._asdict() for report in PLANNER.reports(self.session)]
 
     def another(self) -> LocalTransport:
         """A new session of the same options in this process."""
@@ -189,17 +179,39 @@ class LocalTransport:
         self.session.tensors.clear()
 
 
-class Message(NamedTuple):
-    """A program as it is to be sent."""
+class Packed:
+    """A message, ready to be encoded."""
+
+    def __init__(self, segments: Sequence[Segment], free: Sequence[str]) -> None:
+        self._calls, self._free = [segment.call() for segment in segments], free
+        self._texts: set[str] = set()
+        """The templates whose text goes with it."""
+        for segment in segments:
+            known = segment.known
+            if not known.sent:
+                known.sent = True
+                self._texts.add(known.template.digest)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the server need not know anything."""
+        return all(call.template.digest in self._texts for call in self._calls)
+
+    def complete(self) -> None:
+        """Have all texts go with it."""
+        self._texts = {call.template.digest for call in self._calls}
+
+    def encode(self, labels: Mapping[str, str]) -> Labelled:
+        """The message as the pieces of a container with these labels in its metadata."""
+        return Labelled(self, labels, message_pieces(self._calls, self._free, self._texts, labels))
+
+
+class Labelled(NamedTuple):
+    """A message as it is to be sent."""
 
     packed: Packed
     labels: Mapping[str, str]
     body: Sequence[bytes | memoryview]
-
-    @property
-    def remembered(self) -> Remembered | None:
-        """The program as one that the server remembers, if it does."""
-        return self.packed.remembered
 
 
 class HTTPTransport:
@@ -255,7 +267,6 @@ class HTTPTransport:
             self._client.close()
             raise
         self.id_prefix = ID_PREFIX if session is None else f"{ID_PREFIX}{secrets.token_hex(4)}_"
-        self._packer = Packer()
         self._unanswered: deque[Packed] = deque()
         self._programs = self._channel(stream, timeout)
         self.room = self._programs.room
@@ -285,19 +296,15 @@ class HTTPTransport:
         )
         return Posts(self.url, connection, self._compressed)
 
-    def pack(self, program: Sequence[Instruction] | Remembered) -> Message:
-        """The program as a safetensors container."""
-        return self._message(named(program) if isinstance(program, Remembered) else self._packer.pack(program))
+    def pack(self, segments: Sequence[Segment], free: Sequence[str]) -> Labelled:
+        """The message as a safetensors container."""
+        return Packed(segments, free).encode(self._programs.labels)
 
-    def _message(self, packed: Packed) -> Message:
-        labels = self._programs.labels
-        return Message(packed, labels, packed.encode(labels))
-
-    def send(self, message: Message) -> None:
-        """Send a program."""
+    def send(self, message: Labelled) -> None:
+        """Send a message."""
         expected = self._programs.labels
         if message.labels.get("sequence") != expected.get("sequence"):
-            message = self._message(message.packed)  # others were sent again in the meantime
+            message = message.packed.encode(expected)  # others were sent again in the meantime
         self._programs.send(message.body)
         self._unanswered.append(message.packed)
 
@@ -313,7 +320,7 @@ class HTTPTransport:
         if status < 400:
             return decode_answer(body, labels)
         problem = problem_to_error(self.url, status, body)
-        if not isinstance(problem, errors.UnknownProgram) or packed.whole is None:
+        if not isinstance(problem, errors.UnknownProgram) or packed.is_whole:
             try:
                 raise problem
             finally:
@@ -323,8 +330,9 @@ class HTTPTransport:
         self._unanswered.clear()
         for _ in behind:
             self._programs.receive()
-        for each in (Packed(packed.whole), *behind):
-            self.send(self._message(each))
+        packed.complete()
+        for each in (packed, *behind):
+            self.send(each.encode(self._programs.labels))
         return self.receive()
 
     def forget(self) -> None:
@@ -343,7 +351,8 @@ class HTTPTransport:
 
     def compiled(self) -> list[dict[str, Any]]:
         """How the session's programs ran that recur."""
-        return [*self._get("compiled")["items"], *self._packer.misses()]
+        found: list[dict[str, Any]] = self._get("compiled")["items"]
+        return found
 
     def another(self) -> HTTPTransport:
         """A new session of the same options on the same server."""

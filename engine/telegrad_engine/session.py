@@ -163,6 +163,20 @@ class Session:
         """Note what is left to do of the program that runs; nothing of it can fail for want of memory."""
         self._rest = rest
 
+    def forget(self, names: Sequence[str]) -> None:
+        """Free tensors, as far as there are any of these names, once the last program has left what it leaves."""
+        rest = self._rest
+
+        def free() -> None:
+            if rest is not None:
+                rest()
+            for name in names:
+                self.tensors.pop(name, None)
+
+        self._rest = free
+        if rest is None:
+            self.finish()
+
     def finish(self) -> None:
         """Do what is left to do of the last program, if anything is.
 

@@ -21,6 +21,7 @@ from xxhash import xxh3_128_digest
 
 from telegrad_engine.accounts import Accounts
 from telegrad_engine.errors import InvalidArgument, SequenceConflict
+from telegrad_engine.program.message import Progress
 
 HEADER = "Telegrad-Sequence"
 SENDER_HEADER = "Telegrad-Sender"
@@ -55,6 +56,8 @@ class SequenceRecord:
         self.turn = asyncio.Lock()
         """Held from looking at ``last`` to recording the next."""
         self._entries: OrderedDict[int, _Entry] = OrderedDict()
+        self._begun: tuple[int, Progress] | None = None
+        """The number whose message runs, and how far it has."""
         self._bytes = 0
         self._accounts, self._counted = accounts, 0
 
@@ -91,9 +94,16 @@ class SequenceRecord:
             raise SequenceConflict(f"sequence number {number} was used for another request")
         return entry.answer
 
+    def progress_of(self, number: int) -> Progress:
+        """How far the message of this number has run."""
+        if self._begun is None or self._begun[0] != number:
+            self._begun = number, Progress()
+        return self._begun[1]
+
     def record(self, number: int, digest: bytes, answer: Any, size: int, failed: bool) -> None:
         """Keep the answer to the next number; old ones give way, this one never does."""
         self.last = number
+        self._begun = None
         if failed:
             self.failed = number
         self._entries[number] = _Entry(digest, answer, size)

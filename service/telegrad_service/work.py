@@ -40,7 +40,7 @@ def run_encoded(
     """
     if most_unpacked is not None:
         body = compression.decompress(body, most_unpacked)
-    answer = session.run(wire.decode_program(body, content_type, max_depth, session.memory))
+    answer = wire.decode_message(body, content_type, max_depth, session.memory).run(session)
     if accept == JSON:
         check_elements(answer.values.values(), max_elements)
     return wire.encode_answer(answer, accept)
@@ -68,7 +68,8 @@ def run_numbered(
 
     The container may be in a zstd frame, and then has at most ``most`` bytes. The record's turn is the caller's.
     ``digest`` is ``digest_of(message)``, if it was computed before.
-    Raises NotAtOnce, with nothing done, if there are only ``within`` seconds, and that may not be enough.
+    Raises NotAtOnce if there are only ``within`` seconds, and that may not be enough; called again without that, it
+    goes on from where it stopped.
     """
     try:
         body = opened(message, most)
@@ -89,7 +90,7 @@ def run_numbered(
         except SequenceConflict as conflict:
             return Numbered(number, error=conflict)
     answer, halts = _numbered_answer(
-        session, number, metadata, arrays, max_depth, record.failed if record.failed > seen else None, within
+        session, record, number, metadata, arrays, max_depth, record.failed if record.failed > seen else None, within
     )
     record.record(number, digest, answer, len(answer.answer), halts)
     return answer
@@ -97,6 +98,7 @@ def run_numbered(
 
 def _numbered_answer(
     session: Session,
+    record: SequenceRecord,
     number: int,
     metadata: Mapping[str, str],
     arrays: Mapping[str, Any],
@@ -112,8 +114,8 @@ def _numbered_answer(
         text = f"program {number} did not run: program {failed} before it has not run to its end"
         return Numbered(number, error=ProgramNotRun(text)), False
     try:
-        program = wire.program_of(metadata, arrays, max_depth, session.memory)
-        answer = session.run(program) if within is None else session.run_at_once(program, within)
+        message = wire.message_of(metadata, arrays, max_depth, session.memory)
+        answer = message.run(session, within, record.progress_of(number))
         content = wire.lend_answer(answer, {"sequence": str(number)})
         if isinstance(content, Lent):
             session.lent.add(content)

@@ -15,8 +15,8 @@ LEARNED = 5
 
 def is_foreseen(session: tg.Session) -> bool:
     """Whether what is recorded now is what was to be expected."""
-    ahead = session.recorder.ahead
-    return ahead is not None and len(ahead) > 0
+    segment = session.recorder.segment
+    return len(segment) > 0 and segment.foreseen
 
 
 def held(ours: Any, theirs: Any) -> None:

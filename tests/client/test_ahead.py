@@ -128,32 +128,30 @@ def sent_together(session: tg.Session, rows: int, pause_s: float = 0) -> Callabl
 @pytest.mark.parametrize(
     ("rows", "count", "sent"),
     [
-        (0, 13, [1, 2, 4, 4, 2]),
+        (0, 13, [1, 4, 4, 4]),
         (0, 3, [3]),
-        (100, 13, [1, 2, 4, 4, 2]),
+        (100, 13, [1, 4, 4, 4]),
         (100, 3, [1, 2]),
-        (150, 13, [1, 2, 3, 3, 3, 1]),  # 300 KB, of which a server's event loop does not take four
+        (150, 13, [1, 3, 3, 3, 3]),  # 300 KB, of which a server's event loop does not take four
         (600, 13, [1] * 13),
     ],
 )
 def test_a_server_is_sent_one_step_and_then_several(server: str, rows: int, count: int, sent: list[int]) -> None:
-    """Always as many, whatever the server has done meanwhile, so that there are few programs to plan."""
+    """Always as many, whatever the server has done meanwhile."""
     with tg.connect(server) as session:
         steps = sent_together(session, rows)
         # Most of the times: the client may be kept from its core for long.
         assert mode(tuple(steps(count)) for _ in range(7)) == tuple(sent)
 
 
-def test_steps_that_differ_are_sent_one_at_a_time(server: str) -> None:
-    """As of sequences in many lengths: two of them together would hardly ever come again, and not be planned."""
+def test_steps_that_differ_are_planned(server: str) -> None:
+    """As of sequences in many lengths: each length is a template, however many steps travel together."""
     lengths = np.random.default_rng(0).permutation(np.repeat(np.arange(1, 9), 10))
     with tg.connect(server) as session:
-        w = tg.full((500, 500), 0.001, requires_grad=True)
+        w = tg.full((50, 50), 0.01, requires_grad=True)
         optimizer = tg.optim.SGD([w], lr=0.1)
-        batch = np.ones((100, 500), np.float32)
-        for step, length in enumerate(lengths.tolist()):
-            if step == 40:
-                sent = session.requests
+        batch = np.ones((10, 50), np.float32)
+        for length in lengths.tolist():
             optimizer.zero_grad()
             x = tg.tensor(batch)
             for _ in range(length):
@@ -161,7 +159,6 @@ def test_steps_that_differ_are_sent_one_at_a_time(server: str) -> None:
             x.mean().backward()
             optimizer.step()
         session.flush()
-        assert session.requests - sent >= 36
         runs = [report["planned_runs"] / report["runs"] for report in session.compiled() if report["runs"] > 5]
         assert len(runs) == 8 and min(runs) > 0.7
 
@@ -229,7 +226,7 @@ def test_whatever_was_sent_before_a_loop_it_begins_with_one_step(server: str) ->
                 tg.ones(2).tolist()
             return tuple(found)
 
-        assert mode(after_uploads() for _ in range(3)) == (1, 1, 1, 1, 3)  # several once they are seen to be alike
+        assert mode(after_uploads() for _ in range(3)) == (1, 4, 2)
 
 
 def test_who_has_trained_is_sent_ahead_all_the_same(server: str) -> None:

@@ -108,7 +108,7 @@ def test_a_state_that_is_a_gradient_this_time(remote: tg.Session) -> None:
 def test_a_loop_that_nobody_looks_into_is_not_drawn(remote: tg.Session) -> None:
     loop = Loop(tg)
     losses = [loop.step() for _ in range(LEARNED + 5) if loop.w.sum().item() is not None]
-    undrawn = [loss for loss in losses if loss._drawing is not None and loss._drawing.nodes is None]
+    undrawn = [loss for loss in losses if loss._lazy is not None and loss._lazy.nodes is None]
     assert len(undrawn) > 3
     assert {graph(loss) for loss in losses} == {graph(losses[0])}
 
@@ -122,7 +122,7 @@ def test_nor_one_that_lets_go_of_gradients_before_the_pass(remote: tg.Session) -
         losses[-1].backward()
         loop.optimizer.step()
         loop.w.sum().item()
-    undrawn = [loss for loss in losses if loss._drawing is not None and loss._drawing.nodes is None]
+    undrawn = [loss for loss in losses if loss._lazy is not None and loss._lazy.nodes is None]
     assert len(undrawn) > 3
 
 
@@ -131,7 +131,7 @@ def test_nor_one_that_takes_gradients_alone(remote: tg.Session) -> None:
     for _ in range(LEARNED + 5):
         losses.append((loop.data(3, 3) @ loop.w).tanh().sum())
         tg.autograd.grad(losses[-1], loop.w)[0].sum().item()
-    undrawn = [loss for loss in losses if loss._drawing is not None and loss._drawing.nodes is None]
+    undrawn = [loss for loss in losses if loss._lazy is not None and loss._lazy.nodes is None]
     assert len(undrawn) > 3
 
 
@@ -148,7 +148,7 @@ def test_a_result_that_is_kept_keeps_no_data(remote: tg.Session) -> None:
     del batch
     gc.collect()
     assert [batch() for batch in batches] == [None] * len(batches)
-    assert loss._drawing is not None
+    assert loss._lazy is not None
     assert all(graph(loss) == graph(kept[0]) for loss in kept)
 
 

@@ -29,7 +29,6 @@ def test_an_error_names_the_line_and_nothing_behind_it_ran(remote: tg.Session) -
     for index in [0, 1, 2] * 3:
         kept.add_(pick(index))
         assert kept.item() > 0
-    assert remote.recorder.ahead is not None
     before = kept.item()
     for _ in range(2):
         with pytest.raises(IndexError, match="out of range") as caught:
@@ -179,12 +178,11 @@ def test_a_session_that_is_closed(remote: tg.Session) -> None:
 
 
 def test_a_server_that_forgets() -> None:
-    with running_server(remembered_programs=1) as url, tg.connect(url) as remote:
+    with running_server(remembered_programs=1) as url, tg.connect(url):
         ours, theirs = Loop(tg), Loop(torch)
-        for number in range(2 * LEARNED):
+        for _ in range(2 * LEARNED):
             held(ours.step(), theirs.step())
             assert tg.ones(2).sum().item() == 2.0
-            assert number < LEARNED or remote.recorder.ahead is not None
 
 
 # What looks on ------------------------------------------------------------------------------------
@@ -249,5 +247,5 @@ def test_what_is_recorded_can_be_looked_at(remote: tg.Session) -> None:
     loss = loop.step()
     assert is_foreseen(remote) and "instructions waiting" in repr(remote)
     ops = [each.op for each in remote.recorder.pending]
-    assert ops[0] == "zero_grad" and ops[-1] == "optim_step" and not is_foreseen(remote)
+    assert ops[0] == "zero_grad" and ops[-1] == "optim_step"
     assert loss.item() > 0

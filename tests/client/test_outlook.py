@@ -364,7 +364,7 @@ def test_what_nobody_looks_at_is_not_drawn(session: tg.Session) -> None:
             y.backward()
         else:
             tg.autograd.grad(y, x)
-        undrawn.append(y._drawing is not None and y._drawing.nodes is None)
+        undrawn.append(y._lazy is not None and y._lazy.nodes is None)
     assert undrawn == [False, False, *[True] * (TIMES - 2)]
 
 

@@ -12,14 +12,17 @@ import pytest
 import telegrad_engine as tg
 from telegrad_engine import errors
 from telegrad_engine.program import Instruction
-from telegrad_engine.program.canonical import Texts, canonical, digest, known
+from telegrad_engine.program.message import message_pieces
 from telegrad_engine.program.remembered import Memory
 from telegrad_engine.program.safetensors import encode, joined
-from telegrad_engine.program.wire import SAFETENSORS, decode_program, known_pieces
+from telegrad_engine.program.template import digest
+from telegrad_engine.program.wire import SAFETENSORS, decode_message
 from telegrad_engine.registry import CATALOGUE, Case, Op
 from telegrad_engine.session import Session
 
 from . import oracle
+from .templates import call_of as templated
+from .templates import structures_of
 
 TEXT = json.dumps(
     [
@@ -27,16 +30,19 @@ TEXT = json.dumps(
         {"op": "mul", "in": ["_0", "_1"], "out": ["_2"]},
         {"op": "sum", "in": ["_2"], "out": ["_3"], "attrs": {"dim": [0]}},
         {"op": "add_", "in": ["_1", 1.5]},
-        {"op": "fetch", "in": [["_3", "_1"]]},
-        {"op": "free", "in": [["_0", "_2", "_3"]]},
     ]
 )
 
 
-def steps(memory: Memory, session: Session, metadata: dict[str, str], x: Any) -> list[Any]:
-    """Run a message with one upload; what it fetched."""
-    body = encode({**metadata, "ids": json.dumps(["x", "w", "y", "s"])}, {"_0": x})
-    answer = session.run(decode_program(body, SAFETENSORS, memory=memory))
+def call_of(text: str) -> dict[str, Any]:
+    return {"template": digest(text), "ids": ["x", "w", "y", "s"], "fetch": [3, 1], "free": [0, 2, 3]}
+
+
+def steps(memory: Memory, session: Session, call: dict[str, Any], x: Any, text: str | None = None) -> list[Any]:
+    """Run a message of one call with one upload, which has the template's text if there is one; what it fetched."""
+    texts = {} if text is None else {f"template.{digest(text)}": text}
+    body = encode({**texts, "calls": json.dumps([call])}, {"0._0": x})
+    answer = decode_message(body, SAFETENSORS, memory=memory).run(session)
     return [np.array(answer.values[name].array) for name in ("s", "w")]
 
 
@@ -49,9 +55,8 @@ def session_with_weight() -> Session:
 def test_a_digest_runs_the_program_whose_text_was_sent_before() -> None:
     memory, session = Memory(), session_with_weight()
     for round in range(5):
-        metadata = {"program": TEXT} if not round else {"digest": digest(TEXT)}
         x = np.full((3, 2), round, np.float32)
-        total, weight = steps(memory, session, metadata, x)
+        total, weight = steps(memory, session, call_of(TEXT), x, None if round else TEXT)
         assert weight.tolist() == [1 + 1.5 * (round + 1), 2 + 1.5 * (round + 1)]
         assert total.tolist() == (x * (weight - 1.5)).sum(0).tolist()
     assert set(session.tensors) == {"w"}
@@ -59,11 +64,11 @@ def test_a_digest_runs_the_program_whose_text_was_sent_before() -> None:
 
 def test_other_shapes_and_dtypes_are_no_other_program() -> None:
     memory, session = Memory(), session_with_weight()
-    steps(memory, session, {"program": TEXT}, np.ones((3, 2), np.float32))
+    steps(memory, session, call_of(TEXT), np.ones((3, 2), np.float32), TEXT)
     for shape, dtype in (((3, 2), "float32"), ((1, 2), "float32"), ((4, 2), "float64"), ((2, 1), "int64")) * 4:
         x = np.arange(np.prod(shape)).reshape(shape).astype(dtype)
         before = session.tensors["w"].numpy().copy()
-        total, _ = steps(memory, session, {"digest": digest(TEXT)}, x)
+        total, _ = steps(memory, session, call_of(TEXT), x)
         expected = (x * before).sum(0)
         np.testing.assert_allclose(total, expected)
         assert total.dtype == np.result_type(dtype if dtype == "float64" else "float32")
@@ -72,37 +77,95 @@ def test_other_shapes_and_dtypes_are_no_other_program() -> None:
 def test_a_wrong_shape_fails_at_its_instruction_and_those_before_it_stand() -> None:
     memory, session = Memory(), session_with_weight()
     for _ in range(4):
-        steps(memory, session, {"program": TEXT}, np.ones((3, 2), np.float32))
+        steps(memory, session, call_of(TEXT), np.ones((3, 2), np.float32), TEXT)
     with pytest.raises(errors.ShapeMismatch) as caught:
-        steps(memory, session, {"digest": digest(TEXT)}, np.ones((3, 5), np.float32))
+        steps(memory, session, call_of(TEXT), np.ones((3, 5), np.float32))
     assert caught.value.context["instruction"] == 1
     assert set(session.tensors) == {"w", "x"}
 
 
+def neg(x: str, y: str) -> str:
+    return json.dumps([{"op": "neg", "in": [x], "out": [y]}])
+
+
 @pytest.mark.parametrize(
-    ("metadata", "error", "words"),
+    ("text", "changes", "error", "words"),
     [
-        ({"digest": "0" * 64}, errors.UnknownProgram, "send its text"),
-        ({"program": TEXT, "digest": "0" * 64}, errors.InvalidValue, "digest is"),
-        ({}, errors.MalformedRequest, "both"),
-        ({"program": "[", "digest": digest("[")}, errors.MalformedRequest, "not JSON"),
-        ({"program": '[{"op": "neg", "in": ["_7"], "out": ["_0"]}]'}, errors.MalformedRequest, "_7"),
-        ({"program": '[{"op": "neg", "in": ["w"], "out": ["_0"]}]'}, errors.MalformedRequest, "'?w"),
-        ({"program": '[{"op": "tensor", "out": ["_1"]}]'}, errors.MalformedRequest, "_1"),
-        ({"program": '[{"op": "no_such_op", "in": ["_1"], "out": ["_2"]}]'}, errors.UnknownOp, "no_such_op"),
+        (None, {"template": "0" * 64}, errors.UnknownProgram, "send its text"),
+        (None, {"template": 3}, errors.MalformedRequest, "a call has template"),
+        (TEXT, {"ending": []}, errors.MalformedRequest, "a call has template"),
+        ("[", {}, errors.MalformedRequest, "not JSON"),
+        (neg("_7", "_0"), {}, errors.MalformedRequest, "_7"),
+        (neg("w", "_0"), {}, errors.MalformedRequest, "'?w"),
+        (neg("_3", "_2"), {}, errors.UnknownTensor, "no tensor 's'"),  # a slot that nothing has filled yet
+        ('[{"op": "tensor", "out": ["_1"]}]', {}, errors.MalformedRequest, "_1"),
+        ('[{"op": "no_such_op", "in": ["_1"], "out": ["_2"]}]', {}, errors.UnknownOp, "no_such_op"),
+        (TEXT, {"operands": []}, errors.MalformedRequest, "takes 1 operands, but 0"),
+        (TEXT, {"operands": [1.5, 2.5]}, errors.MalformedRequest, "takes 1 operands, but 2"),
+        (TEXT, {"operands": ["NaN"]}, errors.MalformedRequest, "list of numbers"),
+        (TEXT, {"fetch": [4]}, errors.MalformedRequest, "list of slots"),
+        (TEXT, {"fetch": [-1]}, errors.MalformedRequest, "list of slots"),
+        (TEXT, {"fetch": ["x"]}, errors.MalformedRequest, "list of slots"),
+        (TEXT, {"free": 3}, errors.MalformedRequest, "list of slots"),
+        (TEXT, {"free": [True]}, errors.MalformedRequest, "list of slots"),
     ],
 )
-def test_a_message_that_is_wrong_is_refused(metadata: dict[str, str], error: type[Exception], words: str) -> None:
+def test_a_call_that_is_wrong_is_refused(text: str | None, changes: Any, error: type[Exception], words: str) -> None:
     session = session_with_weight()
+    template = (text or TEXT).replace("1.5", '{"operand": 0}') if "operands" in changes else text or TEXT
     with pytest.raises(error, match=words):
-        steps(Memory(), session, metadata, np.ones((3, 2), np.float32))
+        call = {**call_of(template), **changes}
+        steps(Memory(), session, call, np.ones((3, 2), np.float32), None if text is None else template)
     assert session.tensors["w"].tolist() == [1.0, 2.0]
 
 
+@pytest.mark.parametrize(
+    ("metadata", "arrays", "error", "words"),
+    [
+        ({}, {}, errors.MalformedRequest, 'neither "calls" nor "program"'),
+        ({"calls": "nothing"}, {}, errors.MalformedRequest, "calls is not JSON"),
+        ({"calls": "{}"}, {}, errors.MalformedRequest, "calls is a list"),
+        ({"calls": "[1]"}, {}, errors.MalformedRequest, "calls is a list"),
+        ({"calls": "[]", "free": '["a b"]'}, {}, errors.MalformedRequest, "not a tensor id"),
+        ({"calls": "[]", "free": "3"}, {}, errors.MalformedRequest, "free is a list"),
+        ({"calls": "[]"}, {"_0": np.ones(1)}, errors.MalformedRequest, "is of no call"),
+        ({"calls": "[]"}, {"0._0": np.ones(1)}, errors.MalformedRequest, "is of no call"),
+        ({"calls": "[]", "template.0": TEXT}, {}, errors.InvalidValue, "digest is"),
+        ({"calls": json.dumps([call_of(TEXT)] * 65)}, {}, errors.LimitExceeded, "at most 64 calls"),
+    ],
+)
+def test_a_message_that_is_wrong_is_refused(metadata: Any, arrays: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        decode_message(encode(metadata, arrays), SAFETENSORS, memory=Memory())
+
+
 def test_ids_are_ids() -> None:
-    for ids in ('{"a": 1}', "[1]", '["a b"]', "[[]]", "nothing"):
+    for ids in ({"a": 1}, [1], ["a b"], [[]], "nothing"):
         with pytest.raises(errors.MalformedRequest):
-            decode_program(encode({"program": TEXT, "ids": ids}, {}), SAFETENSORS, memory=Memory())
+            steps(Memory(), Session(), {**call_of(TEXT), "ids": ids}, np.ones((3, 2), np.float32), TEXT)
+
+
+def test_calls_run_in_order_and_an_error_has_its_place_in_the_message() -> None:
+    memory, session = Memory(), session_with_weight()
+    text = neg("_0", "_1")
+    calls = [
+        {"template": digest(text), "ids": ["w", "a"], "fetch": [1]},
+        {"template": digest(text), "ids": ["a", "b"], "fetch": [1], "free": [0]},
+        {"template": digest(text), "ids": ["gone", "c"]},
+    ]
+
+    def run(count: int, **more: str) -> Any:
+        metadata = {"calls": json.dumps(calls[:count]), f"template.{digest(text)}": text, **more}
+        return decode_message(encode(metadata, {}), SAFETENSORS, memory=memory).run(session)
+
+    answer = run(2, free='["w", "never"]')
+    assert {name: value.array.tolist() for name, value in answer.values.items()} == {"a": [-1, -2], "b": [1, 2]}
+    assert set(session.tensors) == {"b"}
+    session.tensors["w"] = session.tensors.pop("b")
+    with pytest.raises(errors.UnknownTensor) as caught:
+        run(3, free='["w"]')
+    assert caught.value.context["instruction"] == 5  # neg, fetch; neg, fetch, free; this one
+    assert set(session.tensors) == {"w", "b"}
 
 
 def test_the_least_recently_used_is_forgotten() -> None:
@@ -137,28 +200,25 @@ def programs() -> list[list[Instruction]]:
 
 
 def test_what_differs_in_more_than_ids_and_values_is_another_program() -> None:
-    keys = [canonical(program, Texts()).key for program in programs()]
+    keys = [
+        tuple((op, *structure[:2], outputs, mode) for op, structure, outputs, mode in structures_of(program)[0])
+        for program in programs()
+    ]
     assert len(set(keys)) == len(keys)
-    texts = [known(p, canonical(p, Texts()).ids).text for p in programs()]
+    texts = [templated(program).template.text for program in programs()]
     assert len(set(texts)) == len(texts)
 
 
 def test_other_ids_and_other_values_are_the_same_program() -> None:
-    texts = Texts()
-
     def program(x: str, y: str, value: float) -> list[Instruction]:
         upload = Instruction("tensor", (), (x,), {"data": np.float32([value]), "requires_grad": True}, None, True)
         return [upload, Instruction("exp", (x,), (y,), {}, None, True)]
 
-    first, second = canonical(program("a", "b", 1.0), texts), canonical(program("t9", "t8", 2.0), texts)
-    assert first.key == second.key
+    first, second = templated(program("a", "b", 1.0)), templated(program("t9", "t8", 2.0))
+    assert first.template == second.template
     assert (first.ids, second.ids) == (["a", "b"], ["t9", "t8"])
-    body = joined(
-        known_pieces(
-            known(program("a", "b", 1.0), first.ids), second.ids, second.arrays, second.operands, with_text=True
-        )
-    )
-    read = decode_program(body, SAFETENSORS, memory=Memory())
+    body = joined(message_pieces([second], (), {second.template.digest}))
+    (read,) = decode_message(body, SAFETENSORS, memory=Memory()).programs
     assert [(i.op, list(i.inputs), list(i.outputs)) for i in read] == [("tensor", [], ["t9"]), ("exp", ["t9"], ["t8"])]
     assert read[0].attrs["data"].tolist() == [2.0]
     assert read[0].attrs["requires_grad"] is True
@@ -202,9 +262,8 @@ def test_every_op_remembered_is_the_op(op: Op) -> None:
         except (ValueError, OverflowError, errors.TelegradError):
             continue  # no values of this dtype, or refused before it is recorded
         program = [instruction]
-        _, ids, _, operands = canonical(program, Texts())
-        once = known(program, ids)
+        call = templated(program)
         for turn in range(4):
-            body = joined(known_pieces(once, ids, {}, operands, with_text=not turn))
-            read = decode_program(body, SAFETENSORS, memory=memory)
+            body = joined(message_pieces([call], (), () if turn else {call.template.digest}))
+            (read,) = decode_message(body, SAFETENSORS, memory=memory).programs
             assert outcome(remembering, read, tensors) == outcome(plain, program, tensors), case

@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import struct
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -67,8 +68,10 @@ def container(number: Any, *instructions: dict[str, Any], seen: int | None = Non
 
 
 def remembered(number: int, ids: list[str], *instructions: dict[str, Any]) -> bytes:
-    """A program that the server is to remember, on ``_0``, ``_1`` and so on in place of these ids."""
-    labels = {"program": json.dumps(instructions), "ids": json.dumps(ids)}
+    """A call of a template, which has ``_0``, ``_1`` and so on in place of these ids."""
+    text = json.dumps(instructions)
+    digest = sha256(text.encode()).hexdigest()
+    labels = {f"template.{digest}": text, "calls": json.dumps([{"template": digest, "ids": ids}])}
     return save({}, {**labels, "seen": str(number - 1), "sequence": str(number)})
 
 

@@ -22,8 +22,8 @@ from telegrad_engine.suspension import Derivation
 
 from .. import stops, whole_passes
 from ..effects import Received
-from ..foresight.undrawn import pass_over
 from ..recorder import Recorder
+from ..tape.lazy_graph import pass_over
 from ..tensor import Tensor, functions, handle, recorder_of, refs
 from ..transforms.stack import active
 from . import anomaly_mode

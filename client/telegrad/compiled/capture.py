@@ -51,10 +51,10 @@ class Capture:
     def __enter__(self) -> Self:
         _active.capture = self
         self._thread = threading.get_ident()
-        self.recorder.lose_sight()
         vars(self.recorder).update(
             emit=self._emit, fetch=self._fetch, flush=self._flush, advance=self._advance, release=self._release
         )
+        self.recorder.watch()
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -62,6 +62,7 @@ class Capture:
         for name in ("emit", "fetch", "flush", "advance"):
             del vars(self.recorder)[name]
         self.recorder.release = self.recorder.dead.append
+        self.recorder.watch()
         if exc[0] is not None:
             self.give_up("raises an error")
 

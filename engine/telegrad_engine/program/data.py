@@ -16,17 +16,18 @@ TAKES_DATA = frozenset(name for name, verb in VERBS.items() if any(p.name == "da
 
 def program_data(program: Sequence[Instruction], arrays: dict[str, Any] | None) -> dict[str, Any]:
     """A program as JSON data; uploads go into ``arrays``, if there is one, by their ids."""
-    return {"instructions": [_instruction_data(i, arrays) for i in program]}
+    return {"instructions": [instruction_data(i, arrays) for i in program]}
 
 
-def _instruction_data(instruction: Instruction, arrays: dict[str, Any] | None) -> dict[str, Any]:
+def instruction_data(instruction: Instruction, arrays: dict[str, Any] | None) -> dict[str, Any]:
+    """One instruction as JSON data; what it uploads goes into ``arrays``, if there is one."""
     data: dict[str, Any] = {"op": instruction.op}
     if instruction.inputs:
         data["in"] = _encode_inputs(instruction.inputs)
     if instruction.outputs:
         data["out"] = list(instruction.outputs)
     attrs = instruction.attrs
-    if arrays is not None and instruction.op in TAKES_DATA:
+    if arrays is not None and instruction.op in TAKES_DATA and "data" in attrs:
         name = instruction.outputs[0] if instruction.outputs else instruction.inputs[0]
         arrays[name] = attrs["data"]
         attrs = {k: v for k, v in attrs.items() if k != "data"}

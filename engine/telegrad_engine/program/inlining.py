@@ -8,10 +8,10 @@ from typing import Any
 
 from ..errors import InvalidArgument
 from ..lru import LRU
-from .canonical import digest, stand_in
 from .instructions import Instruction
 from .procedures import Procedure, Procedures
 from .remembered import Bound, Remembered, Step
+from .template import digest, stand_in
 
 PROGRAMS = 256
 """How many are kept of one session: those used last."""

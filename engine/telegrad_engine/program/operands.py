@@ -12,14 +12,12 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ..errors import MalformedRequest
-from . import json_codec
 
 BOUNDS: dict[type, tuple[float, float]] = {
     int: (-(2**63), 2**64 - 1),
     float: (-sys.float_info.max, sys.float_info.max),
 }
 """The least and the largest operand of a type: other numbers are read as strings, or as floats."""
-NUMBERS = frozenset([int, float])
 
 
 class Hole(NamedTuple):
@@ -42,17 +40,21 @@ class Hole(NamedTuple):
 
 
 class Operands:
-    """Collects the operands of a program that is being written as a template."""
+    """Collects the operands of an instruction that is being written as part of a template.
 
-    def __init__(self) -> None:
+    ``first`` says how many those before it have.
+    """
+
+    def __init__(self, first: int = 0) -> None:
         self.values: list[float] = []
+        self._first = first
 
     def take(self, number: float) -> Any:
         """The operand for a number, as JSON data; the number itself where JSON has a word for it instead."""
         if not math.isfinite(number):
             return "NaN" if number != number else "Infinity" if number > 0 else "-Infinity"
         self.values.append(number)
-        return {"operand": len(self.values) - 1}
+        return {"operand": self._first + len(self.values) - 1}
 
 
 def extract(data: Any, index: int) -> tuple[Any, tuple[Hole, ...]]:
@@ -98,14 +100,3 @@ def look_up(data: Any, path: Sequence[str | int]) -> Any:
     for key in path:
         data = data[key]
     return data
-
-
-def parse_operands(text: str) -> list[Any]:
-    """The operands of a message, from JSON. Raises MalformedRequest for anything but a list of numbers."""
-    try:
-        values = json_codec.loads_plain(text.encode())
-    except ValueError as error:
-        raise MalformedRequest(f"operands is not JSON: {error}") from None
-    if not isinstance(values, list) or not NUMBERS.issuperset(map(type, values)):
-        raise MalformedRequest("operands is a list of numbers")
-    return values

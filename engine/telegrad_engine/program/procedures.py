@@ -14,9 +14,9 @@ from ..errors import InvalidArgument, InvalidValue, LimitExceeded, NotSupported,
 from ..overloads import find_op
 from ..suspension.waiting import Suspended
 from . import json_codec
-from .canonical import digest
 from .instructions import Instruction, check_id, parse_program
 from .remembered import checked_step
+from .template import digest
 from .verbs import VERBS
 
 if TYPE_CHECKING:

@@ -9,20 +9,22 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from functools import cached_property
 from threading import Lock
 from typing import Any, NamedTuple
 
 from ..errors import InvalidValue, MalformedRequest, TelegradError, UnknownProgram
+from ..lru import LRU
 from ..overloads import find_op
 from ..repeated import Prepare, calling
 from ..shortcuts import KINDS, prepare
 from ..tensor import apply
 from . import json_codec
-from .canonical import digest, stand_in
 from .data import TAKES_DATA
-from .instructions import Instruction, check_all, parse_program
+from .instructions import Instruction, parse_program
 from .operands import Hole, extract, fill
+from .template import Ending, digest, stand_in
 from .uploads import keep_apart
 from .verbs import VERBS
 
@@ -35,6 +37,8 @@ STEP_CALLS = 32
 """How many calls an instruction remembers: one for each kinds of tensors, such as those of another batch size."""
 
 
+ENDINGS = 32
+"""With how many endings a template is remembered: those used last."""
 MAX_FILLED = 16
 """For how many combinations of its operands an instruction is kept checked."""
 
@@ -92,13 +96,15 @@ class Remembered:
         self._own_bytes = STEP_BYTES * len(self.steps) + TEXT_FACTOR * len(text)
         names = [x for s in self.steps for x in _names((s.instruction.inputs, s.instruction.outputs))]
         self._ids = max((_number(name) + 1 for name in names), default=0)
+        self._endings: LRU[Ending, Remembered] = LRU(ENDINGS)
         self._uploads = {step.data for step in self.steps if step.data is not None}
         self._operands = max((hole.operand + 1 for step in self.steps for hole in step.holes), default=0)
 
     @property
     def size(self) -> int:
         """How many bytes it takes, with the calls that it remembers by now."""
-        return self._own_bytes + CALL_BYTES * min(self._prepared, 2 * STEP_CALLS * len(self.steps))
+        own = self._own_bytes + 2 * STEP_BYTES * len(self._endings)
+        return own + CALL_BYTES * min(self._prepared, 2 * STEP_CALLS * len(self.steps))
 
     def _prepare(self, *call: Any) -> Any:
         self._prepared += 1
@@ -108,6 +114,24 @@ class Remembered:
     def calls(self) -> list[int]:
         """Which of the steps call a procedure."""
         return [i for i, step in enumerate(self.steps) if step.instruction.op == "call"]
+
+    def with_ending(self, ending: Ending) -> Remembered:
+        """The program with its results fetched and freed at the end."""
+        fetch, values, free = ending
+        if not fetch and not free:
+            return self
+        program: Remembered | None = self._endings.get(ending)
+        if program is None:
+            program = copy(self)
+            self._endings[ending] = program
+            program.digest, program.outlines = digest(f"{self.digest} {ending}"), {}
+            vars(program).pop("calls", None)
+            steps = [*self.steps]
+            for name, slots, attrs in (("fetch", fetch, {"values": values}), ("free", free, {})):
+                if slots:
+                    steps.append(Step(Instruction(name, [tuple(map(stand_in, slots))], (), attrs), None, None))
+            program.steps = steps
+        return program
 
     def with_ids(self, ids: Sequence[str], arrays: Mapping[str, Any], operands: Sequence[Any] = ()) -> Bound:
         """The program on these tensors. Raises MalformedRequest where an id, an array or an operand is missing."""
@@ -263,14 +287,3 @@ class Memory:
 
 MEMORY = Memory()
 """What this process remembers."""
-
-
-def check_ids(text: str) -> list[str]:
-    """The ids of a remembered program's message, from JSON."""
-    try:
-        data = json_codec.loads_plain(text.encode())
-    except ValueError as error:
-        raise MalformedRequest(f"ids is not JSON: {error}") from None
-    if not isinstance(data, list):
-        raise MalformedRequest("ids is a list of tensor ids")
-    return check_all(data)

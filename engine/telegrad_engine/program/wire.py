@@ -11,18 +11,16 @@ from typing import Any
 from ..answer import Answer, Value
 from ..errors import MalformedRequest
 from . import json_codec, safetensors
-from .canonical import Known
 from .data import TAKES_DATA, program_data
 from .instructions import Instruction, parse_program
 from .lending import LEAST, Lent
-from .operands import parse_operands
-from .remembered import MEMORY, Memory, check_ids
+from .message import NO_LABELS, Message, parse_message
+from .remembered import MEMORY, Memory
 from .uploads import keep_apart
 
 JSON = "application/json"
 SAFETENSORS = safetensors.MEDIA_TYPE
 Container = safetensors.Container
-NO_LABELS: Mapping[str, str] = {}
 
 
 def encode_program(
@@ -41,55 +39,35 @@ def program_pieces(program: Sequence[Instruction], labels: Mapping[str, str] = N
     return safetensors.pieces({**labels, "program": text.decode()}, arrays)
 
 
-def known_pieces(
-    program: Known,
-    ids: Sequence[str],
-    arrays: Mapping[str, Any],
-    operands: Sequence[float],
-    with_text: bool,
-    labels: Mapping[str, str] = NO_LABELS,
-) -> list[Container]:
-    """Likewise of one that is to be remembered, or is: its text only where the server has yet to read it."""
-    metadata = {**labels, "digest": program.digest, "ids": json_codec.dumps_plain(list(ids)).decode()}
-    if operands:
-        metadata["operands"] = json_codec.dumps_plain(list(operands)).decode()
-    if with_text:
-        metadata["program"] = program.text
-    return safetensors.pieces(metadata, arrays)
-
-
-def decode_program(
+def decode_message(
     body: Container, media_type: str, max_depth: int = json_codec.MAX_DEPTH, memory: Memory = MEMORY
-) -> Sequence[Instruction]:
-    """The program in a body. Raises MalformedRequest, naming the instruction, for anything else.
+) -> Message:
+    """What a body says is to run. Raises MalformedRequest, naming the instruction, for anything else.
 
-    A container with ``ids`` has a program that is remembered, or names one by its digest: see :mod:`.remembered`.
+    A container has a whole program, or calls of templates (:mod:`.message`).
     """
     if media_type == JSON:
-        return parse_program(json_codec.loads(bytes(body), max_depth))
-    return program_of(*safetensors.decode(body), max_depth, memory)
+        return Message([parse_program(json_codec.loads(bytes(body), max_depth))])
+    return message_of(*safetensors.decode(body), max_depth, memory)
 
 
-def program_of(
-    metadata: Mapping[str, str], arrays: Mapping[str, Any], max_depth: int, memory: Memory
-) -> Sequence[Instruction]:
-    """The program of a container with this metadata and these arrays. Raises MalformedRequest."""
-    if "ids" in metadata:
-        ids = check_ids(metadata["ids"])
-        text, digest = metadata.get("program"), metadata.get("digest")
-        if text is None and digest is None:
-            raise MalformedRequest('safetensors: beside "ids" the metadata has "program", "digest", or both')
-        remembered = memory.find(str(digest)) if text is None else memory.read(text, digest, max_depth)
-        operands = parse_operands(metadata["operands"]) if "operands" in metadata else ()
-        return remembered.with_ids(ids, arrays, operands)
+def decode_program(body: Container, media_type: str, max_depth: int = json_codec.MAX_DEPTH) -> Sequence[Instruction]:
+    """The program of a body that has a whole one. Raises MalformedRequest."""
+    return decode_message(body, media_type, max_depth).programs[0]
+
+
+def message_of(metadata: Mapping[str, str], arrays: Mapping[str, Any], max_depth: int, memory: Memory) -> Message:
+    """The message of a container with this metadata and these arrays. Raises MalformedRequest."""
+    if "calls" in metadata:
+        return parse_message(metadata, arrays, max_depth, memory)
     if "program" not in metadata:
-        raise MalformedRequest('safetensors: the metadata has no "program"')
+        raise MalformedRequest('safetensors: the metadata has neither "calls" nor "program"')
     program = parse_program(json_codec.loads(metadata["program"].encode(), max_depth))
     for index, instruction in enumerate(program):
         if instruction.op in TAKES_DATA and "data" not in instruction.attrs:
             _attach(instruction, arrays, index)
     keep_apart(i.attrs["data"] for i in program if i.op in TAKES_DATA)
-    return program
+    return Message([program])
 
 
 def _attach(instruction: Instruction, arrays: Mapping[str, Any], index: int) -> None:

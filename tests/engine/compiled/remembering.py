@@ -13,10 +13,11 @@ import telegrad as tg
 import telegrad_engine
 from telegrad_engine.answer import Answer
 from telegrad_engine.program import Instruction
-from telegrad_engine.program.canonical import Texts, canonical, known
 from telegrad_engine.program.compiled import PLANNED
-from telegrad_engine.program.remembered import Memory
+from telegrad_engine.program.remembered import Bound, Memory
 from telegrad_engine.session import NotAtOnce, Session
+
+from ..templates import bound
 
 ALWAYS = PLANNED._replace(longest_s=float("inf"))
 """Planned however long it takes, as on a busy machine it may."""
@@ -27,23 +28,20 @@ class Remembering(Session):
 
     def __init__(self, compiler: Any, **options: Any) -> None:
         super().__init__(memory=Memory(), compiler=compiler, **options)
-        self._texts = Texts()
         self.within: float | None = None
         """How many seconds its callers can wait; None for as long as it takes."""
         self.at_once = 0
         """How many programs ran at once."""
 
     def run(self, program: Sequence[Instruction]) -> Answer:
-        _, ids, arrays, operands = canonical(program, self._texts)
-        found = known(program, ids)
-        bound = self.memory.read(found.text, found.digest, 64).with_ids(ids, arrays, operands)
+        call = program if isinstance(program, Bound) else bound(self.memory, program)
         try:
             if self.within is not None:
                 with suppress(NotAtOnce):
-                    answer = deepcopy(self.run_at_once(bound, self.within))  # as it is before the rest is done
+                    answer = deepcopy(self.run_at_once(call, self.within))  # as it is before the rest is done
                     self.at_once += 1
                     return answer  # the next program finishes what this one left
-            return super().run(bound)
+            return super().run(call)
         finally:
             if self.compiler is not None:
                 self.compiler.settle()

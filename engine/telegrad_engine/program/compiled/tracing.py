@@ -20,10 +20,10 @@ from ...dtypes import DType
 from ...environment import Environment
 from ...errors import TelegradError
 from ...session import Session
-from ..canonical import stand_in
 from ..instructions import Instruction
 from ..operands import BOUNDS, fill, look_up
 from ..remembered import Step
+from ..template import stand_in
 from ..verbs import VERBS
 from .executable import Compiled, CompiledElsewhere, Executable, Planned
 from .facts import Input, Kinds

@@ -1,0 +1,147 @@
+"""What stands in front of the SDK's functions and methods: a call that a node knows has little left to do."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Container
+from time import monotonic
+from typing import Any
+
+from telegrad_engine.errors import TelegradError
+from telegrad_engine.functions import Apply, Resolve
+from telegrad_engine.meta import Produce, without_values
+from telegrad_engine.modes import state
+from telegrad_engine.repeated import Call, Prepare, Ready, preparing, remembering
+from telegrad_engine.specs import Spec
+
+from ..lines import depth_of_user, users_line
+from ..transforms.stack import active, in_any_thread
+from ..value_checks import check
+from .node import Node
+from .segment import Segment
+from .shortcut import Make, learn, results_of
+
+MAX_SIBLINGS = 8
+"""At how many of the nodes that came in one another's place a call looks, from the one that came last."""
+
+
+def dispatching(make: Make, apply: Apply, common: type[Any]) -> Callable[..., Callable[..., Any]]:
+    """What takes the place of :func:`remembering` where calls are recorded; most tensors are of the ``common`` kind."""
+    prepare_again = preparing(results_of(make), apply)
+
+    def in_front(
+        otherwise: Callable[..., Any], resolve: Resolve, prepare: Prepare, kinds: Container[type[Any]]
+    ) -> Callable[..., Any]:
+        call = remembering(otherwise, resolve, prepare, kinds)
+
+        def front(*args: Any, **kwargs: Any) -> Any:
+            if in_any_thread and active.stack:
+                return otherwise(*args, **kwargs)
+            if not args or (type(args[0]) is not common and type(args[0]) not in kinds) or state.autocast is not None:
+                return call(*args, **kwargs)
+            recorder = args[0]._recorder
+            with recorder.lock:
+                segment = recorder.segment
+                node = segment.next
+                if node is not None:
+                    pace = recorder.pace
+                    if node.index > pace.enough or (node.looks_at_clock and monotonic() > pace.due):
+                        recorder.relieve()
+                        segment = recorder.segment
+                        node = segment.next
+                if node is not None:
+                    if segment.last.index == 0:
+                        recorder.begin()
+                    try:
+                        result = None
+                        if node.function is front:
+                            shortcut = node.shortcuts[0]
+                            result = shortcut.record(args, kwargs, recorder, segment, node)
+                        if result is None:
+                            shortcut, result = _by_another(front, node, args, kwargs, recorder, segment)
+                    except BaseException:
+                        segment.go_back()
+                        raise
+                    if result is not None:
+                        node = segment.last
+                        line = node.line
+                        try:
+                            frame = sys._getframe(shortcut.depth)
+                            same = frame.f_code is line.code and frame.f_lasti == line.offset
+                        except ValueError:  # it was called from further down
+                            same = False
+                        if not same:
+                            _note_line(segment, node, shortcut)
+                        return result
+                before = segment.last
+                result = call(*args, **kwargs)
+                node = segment.last
+                if node.before is before and segment.foreseen and not segment.watched:
+                    learn(node, segment, front, resolve, prepare_again, kinds, args, kwargs, result)
+                return result
+
+        return functools.wraps(otherwise)(front)
+
+    return in_front
+
+
+def _by_another(front: Callable[..., Any], due: Node, args: Any, kwargs: Any, recorder: Any, segment: Segment) -> Any:
+    """The shortcut of the same function that takes these arguments, and the result; None and None if there is none."""
+    last = segment.last
+    nodes = [due]
+    if len(last.children) > 1:
+        nodes += [node for node in [*last.children.values()][-MAX_SIBLINGS:] if node is not due]
+    for node in nodes:
+        for index, shortcut in enumerate(node.shortcuts):
+            if shortcut.function is not front or (node is due and not index and node.function is front):
+                continue
+            segment.go_back()
+            result = shortcut.record(args, kwargs, recorder, segment, node)
+            if result is not None:
+                if index:
+                    node.shortcuts.insert(0, node.shortcuts.pop(index))
+                node.function = front
+                last.next = node
+                return shortcut, result
+    segment.go_back()
+    return None, None
+
+
+def _note_line(segment: Segment, node: Node, shortcut: Any) -> None:
+    """Note the user's line of a call where it is not at the depth at which it was."""
+    line = users_line()
+    if line == node.line:
+        shortcut.depth = depth_of_user(_note_line.__code__)
+    else:
+        segment.lines[node.index] = line
+
+
+def recording(make: Callable[[Any, Spec, str], Any], apply: Apply) -> Callable[[Call], Ready]:
+    """What gives the function that records an op on tensors like a call's; ``make`` gives an output its handle."""
+
+    def recorded(call: Call) -> Produce:
+        op, _, attrs, specs, order = call
+        key = op.key
+
+        def produce(tensors: list[Any], inputs: list[Any]) -> list[Any]:
+            recorder = tensors[0]._recorder
+            for tensor in tensors:
+                if tensor._recorder is not recorder:
+                    apply(op, tuple(inputs), attrs)  # which raises, and says what is wrong with that
+            if op.value_check is not None:
+                check(op, inputs, attrs)
+            names = [recorder.new_id() for _ in specs]
+            ids = [x._id for x in inputs] if order is None else [getattr(x, "_id", x) for x in inputs]
+            try:
+                recorder.emit(key, ids, names, attrs)
+            except TelegradError as error:
+                recorder.refuse(names, error)
+                raise
+            # Handles come last: one whose instruction was never recorded, for a Ctrl-C, would free what never was.
+            outputs = [make(recorder, spec, name) for spec, name in zip(specs, names, strict=True)]
+            return outputs
+
+        return produce
+
+    return without_values(recorded)

@@ -1,0 +1,350 @@
+"""How a function records a node's instruction once more: what there is left to do if its arguments are as before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping, Sequence
+from copy import deepcopy
+from typing import Any, NamedTuple
+
+from telegrad_engine.dtypes import FLOATING, DType
+from telegrad_engine.functions import Resolve
+from telegrad_engine.inference import mark
+from telegrad_engine.meta import Produce, hidden_specs, view_of, without_values
+from telegrad_engine.modes import state
+from telegrad_engine.repeated import Call, Enter, Prepare, Resolved, entering, gathered, promised
+from telegrad_engine.specs import Spec
+
+from ..value_checks import check
+from .lazy_graph import Entry
+from .node import MAX_SHORTCUTS, TRIES, Node, Own
+
+Make = Callable[[Any, Spec, str], Any]
+"""Gives an output of a recorder's its handle, of this id."""
+Record = Callable[[Sequence[Any], Mapping[str, Any], Any, Any, Node], Any]
+"""Of arguments, a recorder, its segment and the node that is due: the result, recorded; None if it is another call."""
+CONSTANT = -1
+"""What stands for an argument that is no tensor, among slots."""
+PLAIN = (int, float, str, type(None), type(Ellipsis), DType)
+
+
+class Results(NamedTuple):
+    """How a call's results are made again, of tensors like its own."""
+
+    make: Callable[[Any, Sequence[Any], Sequence[str]], Any]
+    """Makes them, for a recorder, of tensors, and with ids."""
+    handles: Callable[[Any, Sequence[str]], tuple[Any, list[Any]]]
+    """Makes no more than their handles: the results, and a list of them."""
+    plain: tuple[Make, Spec, Enter | None] | None
+    """What that comes to where there is one result, which is no view and may have a history."""
+    entry: Entry | None
+    """How it is entered into the graph later on, if it can be."""
+    verify: Callable[[Sequence[Any]], None] | None
+    """Raises what the op will raise for the values of such tensors, as far as they are known here."""
+    call: Call
+    """The call, without its tensors."""
+    anew: Callable[[Call], Results]
+    """What this is for another call."""
+
+
+class Shortcut:
+    """How one function recorded a node's instruction, for tensors of certain kinds."""
+
+    __slots__ = ("depth", "function", "record")
+
+    def __init__(self, function: Callable[..., Any], record: Record) -> None:
+        self.function, self.record = function, record
+        self.depth = 1
+        """How far up the stack the user's line is."""
+
+
+class Argument(NamedTuple):
+    """What an argument has to be like."""
+
+    slot: int
+    """That of a tensor; CONSTANT for anything else."""
+    constant: Any
+    spec: Spec | None = None
+    requires_grad: bool = False
+
+
+def learn(
+    node: Node,
+    segment: Any,
+    function: Callable[..., Any],
+    resolve: Resolve,
+    prepare: Prepare,
+    kinds: Container[type[Any]],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    result: Any,
+) -> None:
+    """Keep how a function recorded a node that was known, if it did no more than that."""
+    node.calls += 1
+    if (node.calls > TRIES and node.calls % TRIES) or state.autocast is not None:
+        return
+    given = (*args, *kwargs.values())
+    tensors = [x for x in given if type(x) in kinds]
+    if not all(type(x) in kinds or _is_plain(x) for x in given):
+        return
+    resolved = resolve(args, kwargs)
+    if resolved is None or resolved[0].composite or resolved[0].key != node.op:
+        return
+    outputs = result if isinstance(result, tuple) else (result,)
+    results: Any = prepare(*resolved, tensors)
+    names = [*segment.slots]
+    if results is None or [getattr(x, "_id", None) for x in outputs] != [names[slot] for slot in node.outputs]:
+        return
+    arguments = tuple([
+        Argument(segment.slots[x._id], None, x._data, x._requires_grad) if type(x) in kinds
+        else Argument(CONSTANT, deepcopy(x))  # a list may be another's next time
+        for x in given
+    ])  # fmt: skip
+    own = segment.own.get(node.index)
+    if not kwargs and own is None and len(arguments) <= 2 and results.plain is not None and len(tensors) == len(given):
+        record = _quickly(arguments, node.mode is None, results, kinds)
+    else:
+        record = _generally(tuple(kwargs), arguments, node.mode is None, results, own, resolve, kinds)
+    node.shortcuts = [Shortcut(function, record), *node.shortcuts][:MAX_SHORTCUTS]
+    node.function = function
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a constant tells all about itself when it is printed."""
+    if isinstance(value, slice):
+        return _is_plain((value.start, value.stop, value.step))
+    if isinstance(value, (tuple, list)):
+        return all(map(_is_plain, value))
+    return isinstance(value, PLAIN)
+
+
+def _generally(
+    names: tuple[str, ...],
+    arguments: tuple[Argument, ...],
+    grad: bool,
+    results: Results,
+    own: Own | None,
+    resolve: Resolve,
+    kinds: Container[type[Any]],
+) -> Record:
+    """What records a call with such arguments; the last ones have names."""
+    make, verify, entry = results.make, results.verify, results.entry
+    places = tuple([argument.slot for argument in arguments if argument.slot != CONSTANT])
+
+    def record(args: Sequence[Any], kwargs: Mapping[str, Any], recorder: Any, segment: Any, node: Node) -> Any:
+        given = args
+        if kwargs or names:
+            if tuple(kwargs) != names:
+                return None
+            given = (*args, *kwargs.values())
+        if len(given) != len(arguments) or state.grad_enabled is not grad:
+            return None
+        slots = segment.slots
+        tensors: list[Any] = []
+        same = True
+        for x, (slot, constant, spec, requires_grad) in zip(given, arguments, strict=True):
+            if spec is not None:
+                if type(x) not in kinds or x._recorder is not recorder or slots.setdefault(x._id, len(slots)) != slot:
+                    return None
+                data = x._data
+                if data is not spec:
+                    if data.shape != spec.shape or data.dtype != spec.dtype:
+                        return None
+                    x._data = spec  # the next look is a short one
+                if x._requires_grad is not requires_grad or (x._base is not None and x._seen != x._cell[0]):
+                    return None
+                tensors.append(x)
+            elif x is not constant and (type(x) is not type(constant) or repr(x) != repr(constant)):
+                same = False
+        if not same:
+            return _with_numbers(results, resolve(args, kwargs), tensors, places, recorder, segment, node)
+        if verify is not None:
+            verify(tensors)
+        made = [recorder.new_id() for _ in node.outputs]
+        for name in made:
+            slots[name] = len(slots)
+        if own is not None:
+            segment.own[node.index] = own
+        segment.last, segment.next = node, node.next
+        if entry is not None:
+            lazy = segment.graph_for(node, tensors, places)
+            if lazy is not None:
+                return _join(lazy, results, entry, tensors, places, made, recorder, node, None)
+        return make(recorder, tensors, made)
+
+    return record
+
+
+def _with_numbers(
+    results: Results,
+    resolved: Resolved | None,
+    tensors: Sequence[Any],
+    places: tuple[int, ...],
+    recorder: Any,
+    segment: Any,
+    node: Node,
+) -> Any:
+    """Record a call that has other numbers; None if more than these is another."""
+    if resolved is None or not node.operands:
+        return None
+    op, inputs, attrs = resolved
+    if op is not results.call.op:
+        return None
+    ids = [x._id if hasattr(x, "_data") else x for x in inputs]
+    structure = segment.structure(op.key, ids, attrs)
+    if (structure.inputs, structure.attrs) != node.key[2:4]:  # type: ignore[index]
+        return None
+    if _described(promised(op, inputs, attrs)) != _described(results.call.specs):
+        return None  # a slice that goes beyond the end, say
+    check(op, inputs, attrs)
+    blank = [None if hasattr(x, "_data") else x for x in inputs]
+    own = Own(blank, attrs, structure.operands)
+    made = [recorder.new_id() for _ in node.outputs]
+    for name in made:
+        segment.slots[name] = len(segment.slots)
+    segment.own[node.index] = own
+    segment.last, segment.next = node, node.next
+    entry = results.entry
+    lazy = None if entry is None else segment.graph_for(node, tensors, places)
+    if entry is None or lazy is None:
+        return results.anew(results.call._replace(inputs=inputs, attrs=attrs)).make(recorder, tensors, made)
+    return _join(lazy, results, entry, tensors, places, made, recorder, node, own)
+
+
+def _join(
+    lazy: Any,
+    results: Results,
+    entry: Entry,
+    tensors: Sequence[Any],
+    places: tuple[int, ...],
+    made: Sequence[str],
+    recorder: Any,
+    node: Node,
+    own: Own | None,
+) -> Any:
+    """The results of a call whose part of the graph is made later on."""
+    result, outputs = results.handles(recorder, made)
+    if entry.as_view is not None:
+        entry.as_view(tensors, outputs, own)
+    lazy.add(entry, node, places, outputs, own)
+    return result
+
+
+def _described(specs: Sequence[Spec] | None) -> list[tuple[Any, ...]] | None:
+    return None if specs is None else [(spec.shape, spec.dtype) for spec in specs]
+
+
+def _quickly(arguments: Sequence[Argument], grad: bool, results: Results, kinds: Container[type[Any]]) -> Record:
+    """The same for the commonest calls, of one or two tensors, with one result: in one go."""
+    assert results.plain is not None
+    make, spec, enter = results.plain
+    verify, entry, count = results.verify, results.entry, len(arguments)
+    (first, _, spec_a, grad_a), (second, _, spec_b, grad_b) = arguments[0], arguments[-1]
+    assert spec_a is not None and spec_b is not None, "they are tensors"
+    places = (first, second)[:count]
+
+    def record(args: Sequence[Any], kwargs: Mapping[str, Any], recorder: Any, segment: Any, node: Node) -> Any:
+        if len(args) != count or kwargs or state.grad_enabled is not grad:
+            return None
+        a, b, slots = args[0], args[-1], segment.slots
+        if slots.setdefault(a._id, len(slots)) != first or (type(b) is not type(a) and type(b) not in kinds):
+            return None
+        if b._recorder is not recorder or slots.setdefault(b._id, len(slots)) != second:
+            return None
+        data = a._data
+        if data is not spec_a:
+            if data.shape != spec_a.shape or data.dtype != spec_a.dtype:
+                return None
+            a._data = spec_a  # the next look is a short one
+        if a._requires_grad is not grad_a or (a._base is not None and a._seen != a._cell[0]):
+            return None
+        if b is not a:
+            data = b._data
+            if data is not spec_b:
+                if data.shape != spec_b.shape or data.dtype != spec_b.dtype:
+                    return None
+                b._data = spec_b
+            if b._requires_grad is not grad_b or (b._base is not None and b._seen != b._cell[0]):
+                return None
+        if verify is not None:
+            verify(args)
+        name = recorder.new_id()
+        slots[name] = len(slots)
+        segment.last, segment.next = node, node.next
+        output = make(recorder, spec, name)
+        if enter is not None:
+            lazy = None if entry is None else segment.graph_for(node, args, places)
+            if lazy is None:
+                enter(args, (output,), ())
+            else:
+                lazy.add(entry, node, places, (output,), None)
+        elif state.inference:
+            mark((output,))
+        return output
+
+    return record
+
+
+# What a call comes to -----------------------------------------------------------------------------
+
+
+def results_of(make: Make) -> Callable[[Call], Any]:
+    """What finds out how a call's results are made again."""
+
+    def prepared(call: Call) -> Results:
+        op, inputs, _, specs, order = call
+        plain = not (call.many or op.view or op.hidden_rule is not None) and order is None
+        names: list[str] = []
+
+        def producing(_call: Call) -> Produce:
+            return lambda tensors, _: [make(tensors[0]._recorder, *each) for each in zip(specs, names, strict=True)]
+
+        run = without_values(producing)(call)
+
+        def again(_recorder: Any, tensors: Sequence[Any], given: Sequence[str]) -> Any:
+            names[:] = given
+            return run([*tensors])
+
+        def handles(recorder: Any, given: Sequence[str]) -> tuple[Any, list[Any]]:
+            outputs = [make(recorder, spec, name) for spec, name in zip(specs, given, strict=True)]
+            return op.bundle(outputs), outputs
+
+        blank = call._replace(inputs=tuple([None if hasattr(x, "_data") else x for x in inputs]))
+        enter_later = entering(call, announced=False)  # who watches then watches other things
+        entry = None if enter_later is None else _entry(enter_later, blank, hidden_specs(call))
+        verify = None if op.value_check is None else _verifying(blank)
+        straight = (make, specs[0], entering(call)) if plain else None
+        return Results(again, handles, straight, entry, verify, blank, prepared)
+
+    return prepared
+
+
+def _verifying(call: Call) -> Callable[[Sequence[Any]], None]:
+    op, inputs, attrs, _, order = call
+    return lambda tensors: check(op, tensors if order is None else gathered(inputs, order, tensors), attrs)
+
+
+def _entry(enter: Enter, call: Call, hidden: Sequence[Spec]) -> Entry | None:
+    """How such an op is entered into the graph later on, and how its outputs become views, if they are."""
+    op, inputs, attrs, specs, order = call
+    base = (order or [0])[0] or 0  # a view is one of the op's first input, which is no constant
+    tracked = tuple([i for i, spec in enumerate(specs) if spec.dtype in FLOATING and i not in op.constants])
+    if not tracked:
+        return None
+
+    def enter_later(tensors: Sequence[Any], outputs: Sequence[Any], own: Own | None) -> None:
+        if own is None:
+            enter(tensors if order is None else gathered(inputs, order, tensors), outputs, hidden)
+            return
+        given = tensors if order is None else gathered(own.inputs, order, tensors)
+        before, state.grad_enabled = state.grad_enabled, True  # as it was where the call came
+        try:
+            enter_own = entering(call._replace(inputs=tuple(given), attrs=own.attrs), announced=False)
+        finally:
+            state.grad_enabled = before
+        assert enter_own is not None, "it is entered with other numbers"
+        enter_own(given, outputs, hidden)
+
+    def as_view(tensors: Sequence[Any], outputs: Sequence[Any], own: Own | None) -> None:
+        view_of(tensors[base], op, attrs if own is None else own.attrs, outputs)
+
+    return Entry(specs, tracked, enter_later, as_view if op.view else None)

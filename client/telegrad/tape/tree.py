@@ -1,0 +1,109 @@
+"""The tree of what a session has recorded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from telegrad_engine.program.template import Structures
+
+from .node import Node
+from .segment import Segment
+
+MAX_NODES = 20_000
+"""How many nodes a session keeps. Beyond that, it keeps half as many: the paths used last."""
+DIGITS = 12
+"""How many digits of a digest stand for it where people read it."""
+
+
+class Tree:
+    """The nodes of one session."""
+
+    def __init__(self) -> None:
+        self.root = Node()
+        self.structures = Structures()
+        self.nodes = 0
+        self._segments = 0
+        self._newest: Node | None = None
+        """Where the last segment ended that was recorded for the first time."""
+
+    def begin(self, watched: bool = False) -> Segment:
+        """A segment with nothing in it yet; ``watched`` if each instruction is to be recorded one by one."""
+        if self.nodes > MAX_NODES:
+            self._evict()
+        return Segment(self, watched)
+
+    def end(self, last: Node) -> None:
+        """Note that a segment ends at a node."""
+        self._segments += 1
+        known = last.ends()
+        if not known.used:
+            self._newest = last
+        known.used = self._segments
+
+    def _evict(self) -> None:
+        ends = [node for node in _all(self.root) if node.template is not None]
+        kept: set[Node] = set()
+        for end in sorted(ends, key=lambda node: -node.template.used):  # type: ignore[union-attr]
+            if len(kept) > MAX_NODES // 2:
+                break
+            kept.update(end.path())
+        for node in [self.root, *kept]:
+            node.children = {key: child for key, child in node.children.items() if child in kept}
+            if node.next not in kept:
+                node.next = None
+        self.nodes = len(kept)
+
+    def misses(self) -> list[dict[str, Any]]:
+        """The report of the last segment that was new, with the instruction by which it differs from known ones."""
+        last = self._newest
+        if last is None:
+            return []
+        counts = dict.fromkeys(("planned_runs", "compiled_runs"), 0)
+        reason = "it was sent for the first time" + _explained(last)
+        return [{"digest": None, "instructions": last.index, "runs": 1, **counts, "reason": reason}]
+
+
+def _explained(last: Node) -> str:
+    """Where a path left those that were known before."""
+    for node in last.path()[::-1]:
+        before = node.before
+        assert before is not None
+        known = [child for child in before.children.values() if child is not node]
+        if known:
+            return f"; unlike {_named(known[0])}, {_difference(node, known[0])}"
+        if before.template is not None and before.index:
+            return f"; {_named(before)} ends before instruction {before.index}, {node.op}"
+    for node in _all(last):
+        if node is not last and node.template is not None:
+            return f"; unlike {_named(node)}, it ends before instruction {last.index}, {(last.next or node).op}"
+    return ""
+
+
+def _named(node: Node) -> str:
+    """A program that a node is part of."""
+    end = next((each for each in _all(node) if each.template is not None), None)
+    return "another one" if end is None else f"program {end.ends().template.digest[:DIGITS]}"
+
+
+def _difference(node: Node, other: Node) -> str:
+    index = node.index - 1
+    if node.op != other.op:
+        return f"instruction {index} is {node.op}, and not {other.op}"
+    own, others = _attrs(node), _attrs(other)
+    if own != others:
+        return f"instruction {index}, {node.op}, has {own or 'no settings'}, and not {others or 'none'}"
+    if node.mode != other.mode:
+        return f"instruction {index}, {node.op}, is recorded in another grad mode"
+    return f"instruction {index}, {node.op}, takes other tensors"
+
+
+def _attrs(node: Node) -> str:
+    return "" if node.key is None else node.key[3].partition("\n")[0]
+
+
+def _all(root: Node) -> list[Node]:
+    """A node and all that come after it, the nearest first."""
+    found = [root]
+    for node in found:
+        found += node.children.values()
+    return found

@@ -1,0 +1,197 @@
+"""Messages: calls of templates, as the SDK sends them and a session runs them.
+
+A call gives a template the ids, the numbers and the uploads of one run of it, and says what becomes of its tensors:
+which are fetched, and which nobody needs afterwards. Both are no part of the template, so that a loop which now and
+then reads its loss, or whose tensors die in another order, calls the same templates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..answer import Answer, Value
+from ..errors import LimitExceeded, MalformedRequest, TelegradError
+from . import json_codec, safetensors
+from .instructions import MAX_INSTRUCTIONS, Instruction, check_all
+from .remembered import Memory
+from .safetensors import Container
+from .template import Ending, Template
+
+if TYPE_CHECKING:
+    from ..session import Session
+
+MAX_CALLS = 64
+"""How many calls a message has."""
+TEXT = "template."
+"""What the names of templates' texts begin with in the metadata, before the digest."""
+CALL_KEYS = frozenset({"template", "ids", "operands", "fetch", "values", "free"})
+NUMBERS = frozenset({int, float})
+NO_LABELS: Mapping[str, str] = {}
+
+
+class Call(NamedTuple):
+    """One run of a template."""
+
+    template: Template
+    ids: Sequence[str]
+    operands: Sequence[float] = ()
+    arrays: Mapping[str, Any] = {}
+    """What it uploads, by the stand-ins of the tensors."""
+    ending: Ending = Ending()
+
+
+def message_pieces(
+    calls: Sequence[Call], free: Sequence[str], texts: Collection[str], labels: Mapping[str, str] = NO_LABELS
+) -> list[Container]:
+    """A message as the pieces of a container. ``free`` are ids that are forgotten once all calls have run.
+
+    ``texts`` are the digests of the templates that the server has yet to read.
+    """
+    metadata = {**labels, "calls": json_codec.dumps_plain([*map(_call_data, calls)]).decode()}
+    if free:
+        metadata["free"] = json_codec.dumps_plain(free).decode()
+    arrays: dict[str, Any] = {}
+    for index, call in enumerate(calls):
+        if call.template.digest in texts:
+            metadata[TEXT + call.template.digest] = call.template.text
+        arrays.update({f"{index}.{name}": array for name, array in call.arrays.items()})
+    return safetensors.pieces(metadata, arrays)
+
+
+def _call_data(call: Call) -> dict[str, Any]:
+    data: dict[str, Any] = {"template": call.template.digest, "ids": call.ids}
+    if call.operands:
+        data["operands"] = call.operands
+    fetch, values, free = call.ending
+    if fetch:
+        data |= {"fetch": fetch} if values else {"fetch": fetch, "values": False}
+    if free:
+        data["free"] = free
+    return data
+
+
+class Progress:
+    """How far a message has run."""
+
+    def __init__(self) -> None:
+        self.calls = self.instructions = 0
+        self.values: dict[str, Value] = {}
+
+
+class Message(NamedTuple):
+    """Programs that run one after the other, and the ids that are forgotten afterwards."""
+
+    programs: Sequence[Sequence[Instruction]]
+    free: Sequence[str] = ()
+
+    def run(self, session: Session, within: float | None = None, progress: Progress | None = None) -> Answer:
+        """Run the programs that ``progress`` says have not run, in a session; the answer to all of them.
+
+        An error has the index of the instruction in the whole message; nothing after it runs. With ``within``, raises
+        NotAtOnce before a program that may take more seconds.
+        """
+        done = progress or Progress()
+        while done.calls < len(self.programs):
+            program = self.programs[done.calls]
+            try:
+                answer = session.run(program) if within is None else session.run_at_once(program, within)
+            except TelegradError as error:
+                if isinstance(error.context.get("instruction"), int):
+                    error.context["instruction"] += done.instructions
+                raise
+            if answer.pending is not None:
+                where = answer.pending["instruction"] + done.instructions
+                return Answer({**done.values, **answer.values}, {**answer.pending, "instruction": where})
+            done.calls += 1
+            done.instructions += len(program)
+            if not done.values and done.calls == len(self.programs):
+                done.values = answer.values
+            elif answer.values:
+                done.values = {**done.values, **_apart(answer.values)}
+        if self.free:
+            session.forget(self.free)
+        return Answer(done.values)
+
+
+def _apart(values: Mapping[str, Value]) -> dict[str, Value]:
+    """Fetched values that no later program changes."""
+    return {
+        name: value if value.array is None else Value(value.description, value.array.copy())
+        for name, value in values.items()
+    }
+
+
+def parse_message(metadata: Mapping[str, str], arrays: Mapping[str, Any], max_depth: int, memory: Memory) -> Message:
+    """The message of a container that has ``calls``. Raises MalformedRequest, and UnknownProgram as ``memory.find``."""
+    calls = _loads(metadata["calls"], "calls")
+    if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
+        raise MalformedRequest("calls is a list of objects {template, ids, operands?, fetch?, values?, free?}")
+    if len(calls) > MAX_CALLS:
+        raise LimitExceeded(f"a message has at most {MAX_CALLS} calls, this one has {len(calls)}")
+    free = _loads(metadata["free"], "free") if "free" in metadata else []
+    if not isinstance(free, list):
+        raise MalformedRequest("free is a list of tensor ids")
+    check_all(free)
+    texts = {
+        name.removeprefix(TEXT): memory.read(text, name.removeprefix(TEXT), max_depth)
+        for name, text in metadata.items()
+        if name.startswith(TEXT)
+    }
+    uploads = _by_call(arrays, len(calls))
+    programs = []
+    for call, own in zip(calls, uploads, strict=True):
+        known_by = call.get("template")
+        if not CALL_KEYS.issuperset(call) or not isinstance(known_by, str):
+            raise MalformedRequest(
+                f"a call has template, ids, operands, fetch, values and free, not {min(call, default='nothing')!r:.60}"
+            )
+        template = texts.get(known_by) or memory.find(known_by)
+        ids = _list(call, "ids", "tensor ids")
+        check_all(ids)
+        operands = _list(call, "operands", "numbers")
+        if not NUMBERS.issuperset(map(type, operands)):
+            raise MalformedRequest("operands is a list of numbers")
+        fetch, released = _slots(call, "fetch", len(ids)), _slots(call, "free", len(ids))
+        ending = Ending(fetch, call.get("values", True) is not False, released)
+        programs.append(template.with_ending(ending).with_ids(ids, own, operands))
+    if sum(map(len, programs)) > MAX_INSTRUCTIONS:
+        raise LimitExceeded(f"the calls of a message have at most {MAX_INSTRUCTIONS} instructions together")
+    return Message(programs, free)
+
+
+def _by_call(arrays: Mapping[str, Any], calls: int) -> list[dict[str, Any]]:
+    """The uploads of each call."""
+    found: list[dict[str, Any]] = [{} for _ in range(calls)]
+    for name, array in arrays.items():
+        index, dot, slot = name.partition(".")
+        if not dot or not index.isdecimal() or int(index) >= calls:
+            raise MalformedRequest(
+                f"tensor {name!r:.60} is of no call: its name is the call's index, a dot, and a slot"
+            )
+        found[int(index)][slot] = array
+    return found
+
+
+def _slots(call: Mapping[str, Any], name: str, ids: int) -> tuple[int, ...]:
+    slots = _list(call, name, "slots")
+    for slot in slots:
+        if type(slot) is not int or not 0 <= slot < ids:
+            raise MalformedRequest(
+                f"{name} is a list of slots, each the position of one of the {ids} ids: {slot!r:.60}"
+            )
+    return tuple(slots)
+
+
+def _list(call: Mapping[str, Any], name: str, of: str) -> list[Any]:
+    found = call.get(name, [])
+    if not isinstance(found, list):
+        raise MalformedRequest(f"{name} is a list of {of}")
+    return found
+
+
+def _loads(text: str, name: str) -> Any:
+    try:
+        return json_codec.loads_plain(text.encode())
+    except ValueError as error:
+        raise MalformedRequest(f"{name} is not JSON: {error}") from None

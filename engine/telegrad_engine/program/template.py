@@ -1,0 +1,128 @@
+"""Templates: programs without their ids, and without the numbers that change no shape.
+
+In a template ``_0``, ``_1``, … (slots) stand for the ids of tensors, in the order in which these first appear, and
+``{"operand": 3}`` stands for a number (:mod:`.operands`). A call of a template gives the ids, the numbers and the
+arrays that are uploaded (:mod:`.message`). The SDK writes templates; a server knows them by the digest of their text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from math import isfinite
+from typing import Any, NamedTuple
+
+from ..lru import LRU
+from . import json_codec
+from .data import encode_attrs, instruction_data, lift_attrs
+from .instructions import Instruction
+from .operands import Operands
+from .verbs import VERBS
+
+OPERAND = "operand"
+"""What a structure has in place of an input that is an operand, followed by its type."""
+ENCODED_ATTRS = 1024
+"""How many attributes are kept encoded: those used last."""
+
+
+class Template(NamedTuple):
+    """A template's text, and what a server knows it by."""
+
+    text: str
+    digest: str
+
+
+class Ending(NamedTuple):
+    """What becomes of a call's tensors, by their slots."""
+
+    fetch: tuple[int, ...] = ()
+    """Those that the answer has, with their values or, if ``values`` is false, only what they are."""
+    values: bool = True
+    free: tuple[int, ...] = ()
+    """Those that are freed."""
+
+
+class Structure(NamedTuple):
+    """What one instruction has in common with others of its template, and its numbers, which it has not."""
+
+    inputs: tuple[Any, ...]
+    """Slots, nested as the inputs are; strings for operands and for constants."""
+    attrs: str
+    """The attributes as JSON, and on further lines the types of the operands in them."""
+    operands: list[float]
+    """The numbers of the inputs, then those of the attributes."""
+
+
+def stand_in(slot: int) -> str:
+    """What stands for an id in a template."""
+    return f"_{slot}"
+
+
+def digest(text: str) -> str:
+    """What a server knows a template by: the SHA-256 of its text, in hexadecimal digits."""
+    return sha256(text.encode()).hexdigest()
+
+
+def template_of(instructions: Sequence[str]) -> Template:
+    """The template of instructions as :func:`instruction_text` writes them."""
+    text = f'{{"instructions":[{",".join(instructions)}]}}'
+    return Template(text, digest(text))
+
+
+def instruction_text(instruction: Instruction, first_operand: int) -> str:
+    """An instruction whose ids are stand-ins, as JSON, with operands in place of numbers that change no shape.
+
+    ``first_operand`` says how many the instructions before it have.
+    """
+    data = instruction_data(instruction, {})
+    operands = Operands(first_operand)
+    if instruction.op not in VERBS and "in" in data:
+        data["in"] = [operands.take(x) if type(x) in (int, float) else x for x in data["in"]]
+    if "attrs" in data:
+        data["attrs"] = lift_attrs(instruction.op, data["attrs"], operands.take)
+    return json_codec.dumps(data).decode()
+
+
+class Structures:
+    """Finds the structure of instructions. Attributes that are the same object as before are not encoded again."""
+
+    def __init__(self) -> None:
+        self._encoded: LRU[int, tuple[Mapping[str, Any], str, list[float]]] = LRU(ENCODED_ATTRS)
+
+    def of(self, op: str, inputs: Sequence[Any], attrs: Mapping[str, Any], slots: dict[str, int]) -> Structure:
+        """The structure of an instruction, whose attributes have no array. Ids that are new get the next slots."""
+        operands: list[float] = []
+        lifts = op not in VERBS
+        pattern = tuple([slots.setdefault(x, len(slots)) if type(x) is str else
+                         _input(x, lifts, slots, operands) for x in inputs])  # fmt: skip
+        if not attrs:
+            return Structure(pattern, "", operands)
+        text, own = self._encode(op, attrs)
+        return Structure(pattern, text, operands + own if own else operands)
+
+    def _encode(self, op: str, attrs: Mapping[str, Any]) -> tuple[str, list[float]]:
+        try:
+            owner, text, values = self._encoded[id(attrs)]
+            if owner is attrs:
+                return text, values
+        except KeyError:
+            pass
+        operands = Operands()
+        text = json_codec.dumps(lift_attrs(op, encode_attrs(op, attrs), operands.take)).decode()
+        text += "".join([f"\n{type(value).__name__}" for value in operands.values])
+        self._encoded[id(attrs)] = attrs, text, operands.values
+        return text, operands.values
+
+
+def _input(value: Any, lifts: bool, slots: dict[str, int], operands: list[float]) -> Any:
+    """A list of inputs as a tuple of slots and constants; a number as an operand, or as text with all other constants.
+
+    The text tells ``1`` from ``1.0`` and ``0.0`` from ``-0.0``.
+    """
+    if isinstance(value, (tuple, list)):
+        return tuple([slots.setdefault(x, len(slots)) if type(x) is str else
+                      _input(x, False, slots, operands) for x in value])  # fmt: skip
+    if lifts and (type(value) is int or (type(value) is float and isfinite(value))):
+        operands.append(value)
+        return OPERAND + type(value).__name__
+    return repr(value)

@@ -1,0 +1,56 @@
+"""Programs as calls of templates, as the SDK sends them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from telegrad_engine.program import Instruction
+from telegrad_engine.program.data import TAKES_DATA
+from telegrad_engine.program.message import Call
+from telegrad_engine.program.remembered import Bound, Memory
+from telegrad_engine.program.template import Structure, Structures, instruction_text, stand_in, template_of
+
+
+def structures_of(program: Sequence[Instruction]) -> tuple[list[tuple[str, Structure, int, str | None]], list[str]]:
+    """What the instructions of a program have in common with others of its template, and the ids."""
+    slots: dict[str, int] = {}
+    structures, found = Structures(), []
+    for i in program:
+        attrs = {k: v for k, v in i.attrs.items() if k != "data" or i.op not in TAKES_DATA}
+        structure = structures.of(i.op, i.inputs, attrs, slots)
+        for name in i.outputs:
+            slots.setdefault(name, len(slots))
+        found.append((i.op, structure, len(i.outputs), i.grad_mode))
+    return found, [*slots]
+
+
+def call_of(program: Sequence[Instruction]) -> Call:
+    """The call of a template that a program comes to."""
+    structures, ids = structures_of(program)
+    names = {name: stand_in(slot) for slot, name in enumerate(ids)}
+    operands: list[float] = []
+    arrays: dict[str, Any] = {}
+    texts = []
+    for i, (_, structure, *_) in zip(program, structures, strict=True):
+        attrs = i.attrs
+        if i.op in TAKES_DATA and "data" in attrs:
+            arrays[names[(i.outputs or i.inputs)[0]]] = attrs["data"]
+            attrs = {k: v for k, v in attrs.items() if k != "data"}
+        renamed = Instruction(i.op, _renamed(i.inputs, names), _renamed(i.outputs, names), attrs, i.grad_mode)
+        texts.append(instruction_text(renamed, len(operands)))
+        operands += structure.operands
+    return Call(template_of(texts), ids, operands, arrays)
+
+
+def bound(memory: Memory, program: Sequence[Instruction]) -> Bound:
+    """A program as a session runs a call of its template."""
+    call = call_of(program)
+    return memory.read(call.template.text, call.template.digest, 64).with_ids(call.ids, call.arrays, call.operands)
+
+
+def _renamed(values: Sequence[Any], names: dict[str, str]) -> list[Any]:
+    return [
+        names[x] if isinstance(x, str) else tuple(_renamed(x, names)) if isinstance(x, (tuple, list)) else x
+        for x in values
+    ]
