@@ -245,8 +245,9 @@ class Recorder:
         """What is recorded, as one message that is about to be sent."""
         segments = [*self.segments, self.segment] if len(self.segment) else self.segments
         recording = Recording(segments, self._to_free, self._pending_bytes)
-        self.segments, self._to_free, self._pending_bytes, self._gathered = [], [], 0, 0
-        self.segment = self.tree.begin(self._watched)
+        empty: list[Segment] = []
+        after, free = self.tree.begin(self._watched), list[str]()
+        self.segments, self.segment, self._to_free, self._pending_bytes, self._gathered = empty, after, free, 0, 0
         self.pace.end_message()
         return recording
 
@@ -265,9 +266,9 @@ class Recorder:
                 self._to_free += dead
                 return
             self._to_free += segment.end(dead, fetch, values)
-            self.segments.append(segment)
-            self._gathered += len(segment)
-            self.segment = self.tree.begin(self._watched)
+            ended, after = [*self.segments, segment], self.tree.begin(self._watched)
+            # At once: a Ctrl-C loses nothing, and has nothing sent twice.
+            self.segments, self._gathered, self.segment = ended, self._gathered + len(segment), after
 
     def close(self) -> None:
         """Forget what is recorded and end the session; a second time does nothing.

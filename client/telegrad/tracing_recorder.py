@@ -39,8 +39,8 @@ class Tracer:
     ``decisions`` are the answers that it gets; where there are no more, it gets True.
     """
 
-    ahead, learning, parent, effect = None, False, None, None
-    """Nothing is foreseen here, no other process owns it, and nothing is undone."""
+    segment, parent, effect = None, None, None
+    """It has no tape, no other process owns it, and nothing is undone."""
 
     def __init__(self, prefix: str, decisions: Sequence[bool]) -> None:
         self.segments: list[list[Data]] = [[]]

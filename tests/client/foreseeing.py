@@ -16,7 +16,7 @@ LEARNED = 5
 def is_foreseen(session: tg.Session) -> bool:
     """Whether what is recorded now is what was to be expected."""
     segment = session.recorder.segment
-    return len(segment) > 0 and segment.foreseen
+    return len(segment) > 0 and segment.first_new is None
 
 
 def held(ours: Any, theirs: Any) -> None:

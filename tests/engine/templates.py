@@ -44,9 +44,10 @@ def call_of(program: Sequence[Instruction]) -> Call:
 
 
 def bound(memory: Memory, program: Sequence[Instruction]) -> Bound:
-    """A program as a session runs a call of its template."""
+    """A program as a session runs a call of a template that was sent before."""
     call = call_of(program)
-    return memory.read(call.template.text, call.template.digest, 64).with_ids(call.ids, call.arrays, call.operands)
+    memory.read(call.template.text, call.template.digest, 64)
+    return memory.find(call.template.digest).with_ids(call.ids, call.arrays, call.operands)
 
 
 def _renamed(values: Sequence[Any], names: dict[str, str]) -> list[Any]:

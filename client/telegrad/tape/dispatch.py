@@ -41,6 +41,8 @@ def dispatching(make: Make, apply: Apply, common: type[Any]) -> Callable[..., Ca
             if not args or (type(args[0]) is not common and type(args[0]) not in kinds) or state.autocast is not None:
                 return call(*args, **kwargs)
             recorder = args[0]._recorder
+            if recorder.segment is None:
+                return call(*args, **kwargs)
             with recorder.lock:
                 segment = recorder.segment
                 node = segment.next
@@ -77,7 +79,7 @@ def dispatching(make: Make, apply: Apply, common: type[Any]) -> Callable[..., Ca
                 before = segment.last
                 result = call(*args, **kwargs)
                 node = segment.last
-                if node.before is before and segment.foreseen and not segment.watched:
+                if node.before is before and segment.first_new is None and not segment.watched:
                     learn(node, segment, front, resolve, prepare_again, kinds, args, kwargs, result)
                 return result
 
@@ -89,9 +91,7 @@ def dispatching(make: Make, apply: Apply, common: type[Any]) -> Callable[..., Ca
 def _by_another(front: Callable[..., Any], due: Node, args: Any, kwargs: Any, recorder: Any, segment: Segment) -> Any:
     """The shortcut of the same function that takes these arguments, and the result; None and None if there is none."""
     last = segment.last
-    nodes = [due]
-    if len(last.children) > 1:
-        nodes += [node for node in [*last.children.values()][-MAX_SIBLINGS:] if node is not due]
+    nodes = [due, *[node for node in [*last.children][-MAX_SIBLINGS:] if node is not due]]
     for node in nodes:
         for index, shortcut in enumerate(node.shortcuts):
             if shortcut.function is not front or (node is due and not index and node.function is front):
@@ -100,7 +100,8 @@ def _by_another(front: Callable[..., Any], due: Node, args: Any, kwargs: Any, re
             result = shortcut.record(args, kwargs, recorder, segment, node)
             if result is not None:
                 if index:
-                    node.shortcuts.insert(0, node.shortcuts.pop(index))
+                    others = [each for each in node.shortcuts if each is not shortcut]
+                    node.shortcuts = [shortcut, *others]
                 node.function = front
                 last.next = node
                 return shortcut, result

@@ -203,6 +203,8 @@ class SegmentGraph(LazyGraph):
         slot = self.slots[root._id]
         leaves = tuple([each for each, given in self.inputs.items() if given.leaf is not None])
         last = self.calls[-1][1]
+        if last.passes is None:
+            last.passes = {}
         return self.go_over(root, (slot, self.first.index, leaves), last.passes, inputs)
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from telegrad_engine.program import Instruction
 from telegrad_engine.program.data import TAKES_DATA
-from telegrad_engine.program.template import Structure, Template, instruction_text, stand_in, template_of
+from telegrad_engine.program.template import Structure, Template, instruction_text, stand_in, stand_ins, template_of
 from telegrad_engine.registry import NO_ATTRS
 
 from ..lines import Line
@@ -51,42 +51,56 @@ class Literal:
 class Node:
     """An instruction that comes after others, and what came after it."""
 
-    __slots__ = (
-        "_repr", "_text", "attrs", "before", "calls", "children", "first_operand", "function", "index", "inputs", "key",
-        "line", "looks_at_clock", "mode", "next", "op", "operands", "outputs", "passes", "shortcuts", "template",
-        "width",
-    )  # fmt: skip
+    # Defaults are the class's: most nodes are recorded once, and the fewer objects they come to, the better.
+    op = ""
+    mode: str | None = None
+    key: Key | None = None
+    attrs: Mapping[str, Any] = NO_ATTRS
+    inputs: Pattern = ()
+    outputs: tuple[int, ...] = ()
+    operands: Sequence[float] = ()
+    before: Node | None = None
+    index = width = first_operand = 0
+    """How many instructions, slots and operands there are: up to it, after it, and before it."""
+    line: Line | None = None
+    looks_at_clock = False
+    next: Node | None = None
+    """What came after it last."""
+    function: Callable[..., Any] | None = None
+    """What recorded it last by a shortcut; ``shortcuts[0]`` is that."""
+    shortcuts: Sequence[Shortcut] = ()
+    calls = 0
+    """How often it was recorded without one, though it was known."""
+    template: KnownTemplate | None = None
+    """Of the segment that ends here."""
+    passes: dict[Any, Any] | None = None
+    """What backward passes reached here (:mod:`.lazy_graph`)."""
+    _children: dict[Key, Node] | None = None
+    """What came after it, where that were several."""
+    _text: str | None = None
+    _repr: str | None = None
 
-    def __init__(self) -> None:
-        """The root: nothing is recorded yet."""
-        self.op = ""
-        self.mode: str | None = None
-        self.key: Key | None = None
-        self.attrs: Mapping[str, Any] = NO_ATTRS
-        self.inputs: Pattern = ()
-        self.outputs: tuple[int, ...] = ()
-        self.operands: Sequence[float] = ()
-        self.before: Node | None = None
-        self.index = self.width = self.first_operand = 0
-        """How many instructions, slots and operands there are: up to it, after it, and before it."""
-        self.line: Line | None = None
-        self.looks_at_clock = False
-        self._text: str | None = None
-        self._repr: str | None = None
-        self.children: dict[Key, Node] = {}
-        self.next: Node | None = None
-        """The child that came last."""
-        self.function: Callable[..., Any] | None = None
-        """What recorded it last by a shortcut; ``shortcuts[0]`` is that."""
-        self.shortcuts: list[Shortcut] = []
-        self.calls = 0
-        """How often it was recorded without one, though it was known."""
-        self.template: KnownTemplate | None = None
-        """Of the segment that ends here."""
-        self.passes: dict[Any, Any] = {}
-        """What backward passes reached here (:mod:`.lazy_graph`)."""
+    @property
+    def children(self) -> Collection[Node]:
+        """What came after it at one time or another; what came first for the first time comes first."""
+        if self._children is not None:
+            return self._children.values()
+        return () if self.next is None else (self.next,)
 
-    def child(
+    def find(self, key: Key) -> Node | None:
+        """The child of this key."""
+        if self._children is not None:
+            return self._children.get(key)
+        return self.next if self.next is not None and self.next.key == key else None
+
+    def keep(self, nodes: Container[Node]) -> None:
+        """Forget the children that are not among these."""
+        kept = [node for node in self.children if node in nodes]
+        if self.next not in kept:
+            self.next = kept[-1] if kept else None
+        self._children = {node.key: node for node in kept} if len(kept) > 1 else None  # type: ignore[misc]
+
+    def following(
         self,
         key: Key,
         inputs: Sequence[Any],
@@ -96,18 +110,31 @@ class Node:
         width: int,
         line: Line | None,
     ) -> Node:
-        """A new node for an instruction that comes after this one."""
+        """A node for an instruction that came after this one for the first time; the tree does not have it yet."""
         node = Node()
-        node.op, node.mode, node.key, node.attrs = key[0], key[1], key, attrs
-        node.inputs = (
-            structure.inputs if all(type(x) is int for x in structure.inputs) else _pattern(inputs, structure.inputs)
-        )
-        node.outputs, node.operands = tuple(outputs), structure.operands
-        node.before, node.index, node.width, node.line = self, self.index + 1, width, line
-        node.first_operand = self.first_operand + len(self.operands)
-        node.looks_at_clock = node.index % CLOCK == 0
-        self.children[key] = node
+        node.op, node.key, node.before, node.line = key[0], key, self, line
+        node.index, node.width = self.index + 1, width
+        node.outputs = tuple(outputs)
+        node.inputs = _pattern(inputs, structure.inputs)
+        if key[1] is not None:
+            node.mode = key[1]
+        if attrs:
+            node.attrs = attrs
+        if structure.operands:
+            node.operands = structure.operands
+        if self.first_operand or self.operands:
+            node.first_operand = self.first_operand + len(self.operands)
+        if not node.index % CLOCK:
+            node.looks_at_clock = True
         return node
+
+    def adopt(self, node: Node) -> None:
+        """Have a node that follows this one as a child."""
+        if self.next is not None:
+            if self._children is None:
+                self._children = {self.next.key: self.next}  # type: ignore[dict-item]
+            self._children[node.key] = node  # type: ignore[index]
+        self.next = node
 
     def matches(
         self,
@@ -150,11 +177,21 @@ class Node:
 
     @property
     def text(self) -> str:
-        """The instruction as part of a template."""
+        """The instruction as part of a template, as :func:`instruction_text` writes it."""
         if self._text is None:
-            names = [*map(stand_in, range(self.width))]
-            self._text = instruction_text(self.instruction(names), self.first_operand)
+            if self._is_plain:  # as nearly all are: written with less ado
+                inputs, outputs = '","_'.join(map(str, self.inputs)), '","_'.join(map(str, self.outputs))
+                self._text = f'{{"op":"{self.op}","in":["_{inputs}"],"out":["_{outputs}"]}}'
+                return self._text
+            self._text = instruction_text(self.instruction(stand_ins(self.width)), self.first_operand)
         return self._text
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether it has nothing but ids."""
+        if self.attrs or self.mode is not None or not self.inputs or not self.outputs:
+            return False
+        return all(type(x) is int for x in self.inputs)
 
     def ends(self) -> KnownTemplate:
         """The template of the segment that ends here."""
@@ -185,7 +222,12 @@ class KnownTemplate:
         """The number of the segment that had it last."""
 
 
-def _pattern(values: Sequence[Any], structure: Sequence[Any]) -> Pattern:
+def _pattern(values: Sequence[Any], structure: tuple[Any, ...]) -> Pattern:
+    for x in structure:
+        if type(x) is not int:
+            break
+    else:
+        return structure
     return tuple(
         [
             found if type(found) is int else _pattern(x, found) if type(found) is tuple else Literal(x)

@@ -27,17 +27,7 @@ class Segment:
     """A cursor in a session's tree, and the ids, numbers, arrays and lines of this time."""
 
     __slots__ = (
-        "_tree",
-        "arrays",
-        "ending",
-        "foreseen",
-        "last",
-        "lazy",
-        "lines",
-        "next",
-        "own",
-        "slots",
-        "watched",
+        "_tree", "arrays", "ending", "first_new", "last", "lazy", "lines", "next", "own", "slots", "watched",
     )  # fmt: skip
 
     def __init__(self, tree: Tree, watched: bool = False) -> None:
@@ -56,8 +46,8 @@ class Segment:
         """The user's lines where they are not those of the nodes."""
         self.lazy: SegmentGraph | None = None
         """The graph of the last calls, as long as more may join it."""
-        self.foreseen = True
-        """Whether the last instruction was known to come here."""
+        self.first_new: Node | None = None
+        """Where it left the tree."""
         self.ending = Ending()
 
     def __len__(self) -> int:
@@ -69,7 +59,6 @@ class Segment:
         """Go on with an instruction."""
         kept = {name: value for name, value in attrs.items() if name != "data"} if op in TAKES_DATA else attrs
         node, slots = self.next, self.slots
-        self.foreseen = True
         if node is None or not node.matches(op, inputs, kept, mode, len(outputs), slots):
             self.go_back()
             node = self._other(op, inputs, outputs, kept, mode, line)
@@ -105,13 +94,13 @@ class Segment:
         last, slots = self.last, self.slots
         structure = self.structure(op, inputs, attrs)
         key = (op, mode, structure.inputs, structure.attrs, len(outputs))
-        node = last.children.get(key)
+        node = None if self.first_new is not None else last.find(key)
         if node is None:
-            self.foreseen = False
             places = [slots.setdefault(name, len(slots)) for name in outputs]
-            node = last.child(key, inputs, attrs, structure, places, len(slots), bare(line))
-            self._tree.nodes += 1
-        elif structure.operands:
+            node = last.following(key, inputs, attrs, structure, places, len(slots), bare(line))
+            self.first_new = self.first_new or node
+            return node
+        if structure.operands:
             self.own[node.index] = Own(inputs, attrs, structure.operands)
         last.next = node
         return node
@@ -145,7 +134,7 @@ class Segment:
         freed = sorted([slots[name] for name in dead if name in slots])
         self.ending = Ending(fetched, values, tuple(freed))
         self.lazy = self.next = None
-        self._tree.end(self.last)
+        self._tree.end(self)
         return [name for name in dead if name not in slots]
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from telegrad_engine.lru import LRU
 from telegrad_engine.program.template import Structures
 
 from .node import Node
@@ -11,6 +12,8 @@ from .segment import Segment
 
 MAX_NODES = 20_000
 """How many nodes a session keeps. Beyond that, it keeps half as many: the paths used last."""
+ONCE = 512
+"""How many templates that were recorded once are kept in mind, as many as a server remembers."""
 DIGITS = 12
 """How many digits of a digest stand for it where people read it."""
 
@@ -23,6 +26,8 @@ class Tree:
         self.structures = Structures()
         self.nodes = 0
         self._segments = 0
+        self._once: LRU[str, None] = LRU(ONCE)
+        """The digests of templates that were recorded once: most never come again."""
         self._newest: Node | None = None
         """Where the last segment ended that was recorded for the first time."""
 
@@ -32,13 +37,22 @@ class Tree:
             self._evict()
         return Segment(self, watched)
 
-    def end(self, last: Node) -> None:
-        """Note that a segment ends at a node."""
+    def end(self, segment: Segment) -> None:
+        """Note that a segment has ended. Its nodes become part of the tree the second time."""
         self._segments += 1
-        known = last.ends()
-        if not known.used:
-            self._newest = last
+        known, first = segment.known, segment.first_new
         known.used = self._segments
+        if first is None:
+            return
+        digest = known.template.digest
+        if digest not in self._once:
+            self._once[digest], self._newest = None, segment.last
+            return
+        known.sent = True
+        for node in segment.last.path(first):
+            assert node.before is not None, "it follows another"
+            node.before.adopt(node)
+            self.nodes += 1
 
     def _evict(self) -> None:
         ends = [node for node in _all(self.root) if node.template is not None]
@@ -48,9 +62,7 @@ class Tree:
                 break
             kept.update(end.path())
         for node in [self.root, *kept]:
-            node.children = {key: child for key, child in node.children.items() if child in kept}
-            if node.next not in kept:
-                node.next = None
+            node.keep(kept)
         self.nodes = len(kept)
 
     def misses(self) -> list[dict[str, Any]]:
@@ -67,8 +79,8 @@ def _explained(last: Node) -> str:
     """Where a path left those that were known before."""
     for node in last.path()[::-1]:
         before = node.before
-        assert before is not None
-        known = [child for child in before.children.values() if child is not node]
+        assert before is not None, "it follows another"
+        known = [child for child in before.children if child is not node]
         if known:
             return f"; unlike {_named(known[0])}, {_difference(node, known[0])}"
         if before.template is not None and before.index:
@@ -105,5 +117,5 @@ def _all(root: Node) -> list[Node]:
     """A node and all that come after it, the nearest first."""
     found = [root]
     for node in found:
-        found += node.children.values()
+        found += node.children
     return found

@@ -23,12 +23,12 @@ class WrittenOut(Remembered):
     def __init__(self, program: Remembered, called: Mapping[int, Procedure]) -> None:
         texts = [program.digest, *[f"{place}:{procedure.digest}" for place, procedure in called.items()]]
         self.digest = digest(" ".join(texts))
-        self._own_bytes, self._prepared = program.size, 0
+        self.size, self._endings = program.size, LRU(1)
         self._uploads, self._operands = program._uploads, program._operands
         self.first = self._ids = program._ids
         """The number of the first id that is none of the program's own."""
         self.steps = []
-        self.outlines = {}
+        self.outlines, self.is_new = {}, program.is_new
         for place, step in enumerate(program.steps):
             self.steps += [step] if place not in called else self._written(step.instruction, called[place])
 

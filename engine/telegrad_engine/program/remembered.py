@@ -1,12 +1,13 @@
-"""Programs that a server has seen: read and checked once, run again from a digest and the ids of the day.
+"""Programs that a server has seen: read and checked once, and run again with other ids and numbers.
 
-Every op of what is remembered is a function that remembers its calls (repeated.py), so after some rounds a loop's
-program is neither parsed nor checked nor planned again; other shapes or dtypes are other calls, and go the long way.
+Every op of a remembered program is a function that remembers its calls (repeated.py). Programs share these functions,
+so a new program of known ops is quick from its first run.
 """
 
 from __future__ import annotations
 
 import math
+import sys
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple
 from ..errors import InvalidValue, MalformedRequest, TelegradError, UnknownProgram
 from ..lru import LRU
 from ..overloads import find_op
-from ..repeated import Prepare, calling
+from ..repeated import calling
 from ..shortcuts import KINDS, prepare
 from ..tensor import apply
 from . import json_codec
@@ -30,17 +31,15 @@ from .verbs import VERBS
 
 MOST_PROGRAMS, MOST_BYTES = 512, 256 * 2**20
 """How many programs are remembered, and how many bytes they take together; the least recently used are forgotten."""
-STEP_BYTES, CALL_BYTES, TEXT_FACTOR = 2560, 2048, 4
-"""What a program takes: bytes for each instruction, for each call that an instruction remembers, and for each byte of
-its text."""
+STEP_BYTES, TEXT_FACTOR = 2560, 4
+"""What a program takes: bytes for each instruction, and for each byte of its text."""
+CHECKED, MAX_ATTRS = 512, 1024
+"""How many ops with their attributes are kept checked, for all programs of the process: those used last, of which the
+attributes take so many characters at most."""
 STEP_CALLS = 32
-"""How many calls an instruction remembers: one for each kinds of tensors, such as those of another batch size."""
-
-
+"""How many calls each of them remembers: one for each kinds of tensors, such as those of another batch size."""
 ENDINGS = 32
 """With how many endings a template is remembered: those used last."""
-MAX_FILLED = 16
-"""For how many combinations of its operands an instruction is kept checked."""
 
 
 class Step(NamedTuple):
@@ -52,35 +51,22 @@ class Step(NamedTuple):
     data: str | None
     """The name of the array that it uploads."""
     holes: tuple[Hole, ...] = ()
-    """Where operands go. The instruction has 0 in these places, and its attributes are not checked."""
-    prepare: Prepare = prepare
-    """What prepares the calls of such an instruction."""
-    filled: dict[Any, Step] = {}
-    """The step with operands in its attributes, by these."""
+    """Where operands go. The instruction has 0 in these places; if some are in its attributes, these are unchecked."""
 
     def with_operands(self, operands: Sequence[Any]) -> Step:
         """The step with its operands in their places. Raises MalformedRequest if there are not as many."""
         if not self.holes:
             return self
-        inputs, attrs, key = list(self.instruction.inputs), self.instruction.attrs, []
+        own = self.instruction
+        inputs, attrs = list(own.inputs), own.attrs
         for hole in self.holes:
             value = hole.value(operands)
             if hole.path[0] == "in":
                 inputs = fill(inputs, hole.path[1:], value)
             else:
                 attrs = fill(attrs, hole.path[1:], value)
-                key.append(repr(value))
-        step = self.filled.get(tuple(key))
-        if step is None:
-            template = self.instruction
-            instruction = Instruction(template.op, inputs, template.outputs, attrs, template.grad_mode)
-            step = checked_step(instruction, self.prepare)
-            if len(self.filled) >= MAX_FILLED:
-                del self.filled[next(iter(self.filled))]
-            self.filled[tuple(key)] = step
-        checked = step.instruction
-        own = Instruction(checked.op, inputs, checked.outputs, checked.attrs, checked.grad_mode, checked.checked)
-        return step._replace(instruction=own)
+        filled = Instruction(own.op, inputs, own.outputs, attrs, own.grad_mode, own.checked)
+        return self._replace(instruction=filled) if attrs is own.attrs else checked_step(filled, _filled)
 
 
 class Remembered:
@@ -90,25 +76,20 @@ class Remembered:
         self.digest = digest(text)
         self.outlines: dict[Any, Any] = {}
         """What each compiler knows of the program: it is forgotten with it."""
-        self._prepared = 0
-        """How many calls the instructions have remembered so far."""
-        self.steps = _steps(json_codec.loads(text.encode(), max_depth), self._prepare)
-        self._own_bytes = STEP_BYTES * len(self.steps) + TEXT_FACTOR * len(text)
-        names = [x for s in self.steps for x in _names((s.instruction.inputs, s.instruction.outputs))]
-        self._ids = max((_number(name) + 1 for name in names), default=0)
+        self.is_new = True
+        """Whether it was never looked up."""
+        self.steps = _steps(json_codec.loads(text.encode(), max_depth), '"operand"' in text)
+        self.size = STEP_BYTES * (len(self.steps) + 2 * ENDINGS) + TEXT_FACTOR * len(text)
+        """How many bytes it takes."""
         self._endings: LRU[Ending, Remembered] = LRU(ENDINGS)
         self._uploads = {step.data for step in self.steps if step.data is not None}
         self._operands = max((hole.operand + 1 for step in self.steps for hole in step.holes), default=0)
 
-    @property
-    def size(self) -> int:
-        """How many bytes it takes, with the calls that it remembers by now."""
-        own = self._own_bytes + 2 * STEP_BYTES * len(self._endings)
-        return own + CALL_BYTES * min(self._prepared, 2 * STEP_CALLS * len(self.steps))
-
-    def _prepare(self, *call: Any) -> Any:
-        self._prepared += 1
-        return prepare(*call)
+    @cached_property
+    def _ids(self) -> float:
+        """How many ids it needs."""
+        names = [x for s in self.steps for x in _names((s.instruction.inputs, s.instruction.outputs))]
+        return max((_number(name) + 1 for name in names), default=0)
 
     @cached_property
     def calls(self) -> list[int]:
@@ -126,6 +107,7 @@ class Remembered:
             self._endings[ending] = program
             program.digest, program.outlines = digest(f"{self.digest} {ending}"), {}
             vars(program).pop("calls", None)
+            vars(program).pop("_ids", None)
             steps = [*self.steps]
             for name, slots, attrs in (("fetch", fetch, {"values": values}), ("free", free, {})):
                 if slots:
@@ -177,7 +159,7 @@ class Bound(Sequence[Instruction]):
     ) -> None:
         self.remembered, self.ids, self.arrays, self.operands = remembered, ids, arrays, operands
         remembered.check_operands(len(operands))
-        if not remembered.fits(len(ids), arrays):
+        if remembered.is_new or not remembered.fits(len(ids), arrays):
             self.instructions  # noqa: B018  (raises)
 
     @property
@@ -205,17 +187,20 @@ class Bound(Sequence[Instruction]):
         return self.instructions[index]
 
 
-def _steps(data: Any, prepare: Prepare) -> list[Step]:
-    """The steps of a program, from JSON data. Raises MalformedRequest for what is none."""
+def _steps(data: Any, operands: bool) -> list[Step]:
+    """The steps of a program, which may have ``operands``, from JSON data. Raises MalformedRequest for what is none."""
     instructions = data.get("instructions") if isinstance(data, dict) else data
-    if not isinstance(instructions, list):
-        return [checked_step(i, prepare) for i in parse_program(data)]  # which says what is wrong
+    if not operands or not isinstance(instructions, list):
+        return [checked_step(i) for i in parse_program(data)]
     extracted = [extract(item, index) for index, item in enumerate(instructions)]
     program = parse_program([item for item, _ in extracted])
-    return [
-        checked_step(i, prepare) if not holes else Step(i, None, None, holes, prepare, {})
-        for i, (_, holes) in zip(program, extracted, strict=True)
-    ]
+    return [_step(i, holes) for i, (_, holes) in zip(program, extracted, strict=True)]
+
+
+def _step(instruction: Instruction, holes: tuple[Hole, ...]) -> Step:
+    if any(hole.path[0] != "in" for hole in holes):
+        return Step(instruction, None, None, holes)
+    return checked_step(instruction)._replace(holes=holes) if holes else checked_step(instruction)
 
 
 def _names(values: Sequence[Any]) -> Iterator[str]:
@@ -236,43 +221,63 @@ def _named(values: Sequence[Any], names: Mapping[str, str]) -> list[Any]:
     return [names[x] if type(x) is str else tuple(_named(x, names)) if type(x) is tuple else x for x in values]
 
 
-def checked_step(instruction: Instruction, prepare: Prepare = prepare) -> Step:
+class Checked(NamedTuple):
+    """What instructions of one op with the same attributes have in common."""
+
+    op: str
+    attrs: Mapping[str, Any]
+    call: Any
+
+
+_known: LRU[Any, Checked] = LRU(CHECKED)
+_filled: LRU[Any, Checked] = LRU(CHECKED)
+"""Likewise of instructions with operands in their attributes, which may be others every time."""
+
+
+def checked_step(instruction: Instruction, known: LRU[Any, Checked] = _known) -> Step:
     """An instruction as it runs again and again; one that is wrong stays as it is, and fails when it is its turn."""
-    verb = VERBS.get(instruction.op)
+    i = instruction
+    verb = VERBS.get(i.op)
     if verb is not None:
-        takes_data = instruction.op in TAKES_DATA and "data" not in instruction.attrs
-        own = [x for x in (*instruction.outputs, *instruction.inputs) if isinstance(x, str)]
-        return Step(instruction, None, own[0] if takes_data and own else None)
-    try:
-        op, in_place = find_op(instruction.op, len(instruction.inputs), instruction.attrs)
-        attrs = op.check_attrs(instruction.attrs)
-    except TelegradError:
-        return Step(instruction, None, None)  # said when it is its turn: what is before it runs
-    key = f"{op.key}_" if in_place else op.key
-    checked = Instruction(key, instruction.inputs, instruction.outputs, attrs, instruction.grad_mode, True)
-    return Step(checked, None if in_place else calling(op, attrs, apply, prepare, KINDS, STEP_CALLS), None)
+        takes_data = i.op in TAKES_DATA and "data" not in i.attrs
+        own = [x for x in (*i.outputs, *i.inputs) if isinstance(x, str)]
+        return Step(i, None, own[0] if takes_data and own else None)
+    key = i.op, len(i.inputs), repr(i.attrs) if i.attrs else ""
+    checked = known.get(key)
+    if checked is None:
+        try:
+            op, in_place = find_op(i.op, len(i.inputs), i.attrs)
+            attrs = op.check_attrs(i.attrs)
+        except TelegradError:
+            return Step(i, None, None)  # said when it is its turn: what is before it runs
+        call = None if in_place else calling(op, attrs, apply, prepare, KINDS, STEP_CALLS)
+        checked = Checked(f"{op.key}_" if in_place else op.key, attrs, call)
+        if len(key[2]) <= MAX_ATTRS:
+            known[key] = checked
+    return Step(Instruction(checked.op, i.inputs, i.outputs, checked.attrs, i.grad_mode, True), checked.call, None)
 
 
 class Memory:
-    """The programs that a process remembers, for all its sessions; safe to use from many threads."""
+    """The templates that a process remembers, for all its sessions; safe to use from many threads.
+
+    Of one that was read once only the text is kept: most of what is sent once never comes again.
+    """
 
     def __init__(self, most: int = MOST_PROGRAMS, most_bytes: int = MOST_BYTES) -> None:
         self._most, self._most_bytes = most, most_bytes
-        self._programs: OrderedDict[str, Remembered] = OrderedDict()
+        self._programs: OrderedDict[str, Remembered | str] = OrderedDict()
+        self._bytes = 0
+        """What they took when they were read, or used for the first time after."""
         self._lock = Lock()
 
     def read(self, text: str, claimed: str | None, max_depth: int) -> Remembered:
         """The program of this text, which is remembered. Raises InvalidValue if its digest is not the claimed one."""
-        found = digest(text)
-        if claimed is not None and claimed != found:
-            raise InvalidValue(f"the program's digest is {found}, not {claimed:.80}")
         program = Remembered(text, max_depth)
+        if claimed is not None and claimed != program.digest:
+            raise InvalidValue(f"the program's digest is {program.digest}, not {claimed:.80}")
         with self._lock:
-            if found not in self._programs:
-                self._programs[found] = program
-                total = sum(each.size for each in self._programs.values())  # they grow while they run
-                while self._programs and (len(self._programs) > self._most or total > self._most_bytes):
-                    total -= self._programs.popitem(last=False)[1].size
+            if program.digest not in self._programs:
+                self._keep(program.digest, text)
         return program
 
     def find(self, known_by: str) -> Remembered:
@@ -281,8 +286,26 @@ class Memory:
             program = self._programs.get(known_by)
             if program is None:
                 raise UnknownProgram(f"no program {known_by:.80} is remembered here; send its text")
+            if isinstance(program, str):
+                program = Remembered(program, sys.maxsize)
+                program.is_new = False
+                self._keep(known_by, program)
             self._programs.move_to_end(known_by)
             return program
+
+    def _keep(self, known_by: str, program: Remembered | str) -> None:
+        self._forget(self._programs.pop(known_by, ""))
+        self._programs[known_by] = program
+        self._bytes += _size(program)
+        while self._programs and (len(self._programs) > self._most or self._bytes > self._most_bytes):
+            self._forget(self._programs.popitem(last=False)[1])
+
+    def _forget(self, program: Remembered | str) -> None:
+        self._bytes -= _size(program)
+
+
+def _size(program: Remembered | str) -> int:
+    return len(program) if isinstance(program, str) else program.size
 
 
 MEMORY = Memory()

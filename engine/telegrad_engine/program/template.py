@@ -23,6 +23,7 @@ OPERAND = "operand"
 """What a structure has in place of an input that is an operand, followed by its type."""
 ENCODED_ATTRS = 1024
 """How many attributes are kept encoded: those used last."""
+_stand_ins: list[str] = []
 
 
 class Template(NamedTuple):
@@ -49,13 +50,20 @@ class Structure(NamedTuple):
     """Slots, nested as the inputs are; strings for operands and for constants."""
     attrs: str
     """The attributes as JSON, and on further lines the types of the operands in them."""
-    operands: list[float]
+    operands: Sequence[float]
     """The numbers of the inputs, then those of the attributes."""
 
 
 def stand_in(slot: int) -> str:
     """What stands for an id in a template."""
     return f"_{slot}"
+
+
+def stand_ins(count: int) -> list[str]:
+    """What stands for so many ids, or for more."""
+    while len(_stand_ins) < count:
+        _stand_ins.append(stand_in(len(_stand_ins)))
+    return _stand_ins
 
 
 def digest(text: str) -> str:
@@ -91,10 +99,15 @@ class Structures:
 
     def of(self, op: str, inputs: Sequence[Any], attrs: Mapping[str, Any], slots: dict[str, int]) -> Structure:
         """The structure of an instruction, whose attributes have no array. Ids that are new get the next slots."""
+        try:
+            pattern = tuple([slots[x] for x in inputs])
+            if not attrs:
+                return Structure(pattern, "", ())  # as nearly always
+        except (KeyError, TypeError):
+            pass
         operands: list[float] = []
         lifts = op not in VERBS
-        pattern = tuple([slots.setdefault(x, len(slots)) if type(x) is str else
-                         _input(x, lifts, slots, operands) for x in inputs])  # fmt: skip
+        pattern = tuple([_input(x, lifts, slots, operands) for x in inputs])
         if not attrs:
             return Structure(pattern, "", operands)
         text, own = self._encode(op, attrs)
@@ -115,13 +128,14 @@ class Structures:
 
 
 def _input(value: Any, lifts: bool, slots: dict[str, int], operands: list[float]) -> Any:
-    """A list of inputs as a tuple of slots and constants; a number as an operand, or as text with all other constants.
+    """An id as its slot, a list as a tuple; a number as an operand if it ``lifts``, and as text like other constants.
 
     The text tells ``1`` from ``1.0`` and ``0.0`` from ``-0.0``.
     """
+    if type(value) is str:
+        return slots.setdefault(value, len(slots))
     if isinstance(value, (tuple, list)):
-        return tuple([slots.setdefault(x, len(slots)) if type(x) is str else
-                      _input(x, False, slots, operands) for x in value])  # fmt: skip
+        return tuple([_input(x, False, slots, operands) for x in value])
     if lifts and (type(value) is int or (type(value) is float and isfinite(value))):
         operands.append(value)
         return OPERAND + type(value).__name__
