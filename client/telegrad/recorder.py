@@ -23,6 +23,7 @@ from telegrad_engine.answer import Answer, Value
 from telegrad_engine.errors import InternalError, InvalidOperation, TelegradError
 from telegrad_engine.modes import state
 from telegrad_engine.program import Instruction
+from telegrad_engine.program.message import Outgoing
 
 from .effects import Affecting, Effect
 from .failures import Failed, explain
@@ -224,7 +225,8 @@ class Recorder:
     def _send(self) -> None:
         """Send what is recorded; when there is room for it, which may take the answers to what is under way."""
         # Packed before the wait: the server may still be busy with the message before.
-        packed = self.transport.pack(self.segments, self._to_free)
+        calls, texts = [segment.call() for segment in self.segments], self.tree.unsent(self.segments)
+        packed = self.transport.pack(Outgoing(calls, self._to_free, texts))
         if self._under_way.make_room(self._pending_bytes):
             self.requests += 1
             self._under_way.send(self._take(), packed)

@@ -19,7 +19,7 @@ from telegrad_engine.dtypes import DType, parse
 from telegrad_engine.program import compression
 from telegrad_engine.program.compiled import PLANNED, Compiler
 from telegrad_engine.program.json_codec import MAX_DEPTH
-from telegrad_engine.program.message import Call, Message, message_pieces
+from telegrad_engine.program.message import Call, Message, Outgoing
 from telegrad_engine.program.remembered import Bound
 from telegrad_engine.program.wire import SAFETENSORS, decode_answer
 from telegrad_engine.session import Session
@@ -30,7 +30,6 @@ from .heartbeats import Heartbeats
 from .posts import Posts
 from .problems import not_telegrad, problem_to_error
 from .stream import Stream
-from .tape import Segment
 from .tls import Verify, ssl_context
 from .websocket import Refused
 
@@ -56,11 +55,8 @@ class Transport(Protocol):
     room: int
     """How many programs may be sent before the first of their answers is received."""
 
-    def pack(self, segments: Sequence[Segment], free: Sequence[str]) -> Any:
-        """A message of segments that have ended, as :meth:`send` takes it; what is recorded later does not change it.
-
-        ``free`` are ids that it frees after them.
-        """
+    def pack(self, message: Outgoing) -> Any:
+        """A message as :meth:`send` takes it."""
         ...
 
     def send(self, packed: Any) -> None:
@@ -125,20 +121,20 @@ class LocalTransport:
         self.session = Session(compiler=PLANNER, **options)
         self.device, self.dtype = self.session.device, self.session.environment.dtype
 
-    def pack(self, segments: Sequence[Segment], free: Sequence[str]) -> tuple[list[Call], Sequence[str]]:
-        """The calls themselves: they do not travel."""
-        return [segment.call() for segment in segments], free
+    def pack(self, message: Outgoing) -> Outgoing:
+        """The message itself: it does not travel."""
+        return message
 
-    def send(self, packed: tuple[list[Call], Sequence[str]]) -> None:
-        """Keep the calls for when their answer is asked for."""
-        self._packed = packed
+    def send(self, packed: Outgoing) -> None:
+        """Keep the message for when its answer is asked for."""
+        self._message = packed
 
     answered = True
 
     def receive(self) -> Answer:
         """Run the calls."""
-        calls, free = self._packed
-        return Message([*map(self._bound, calls)], free).run(self.session)
+        message = self._message
+        return Message([*map(self._bound, message.calls)], message.free).run(self.session)
 
     def _bound(self, call: Call) -> Bound:
         """The program on the tensors that it names."""
@@ -179,37 +175,10 @@ class LocalTransport:
         self.session.tensors.clear()
 
 
-class Packed:
-    """A message, ready to be encoded."""
-
-    def __init__(self, segments: Sequence[Segment], free: Sequence[str]) -> None:
-        self._calls, self._free = [segment.call() for segment in segments], free
-        self._texts: set[str] = set()
-        """The templates whose text goes with it."""
-        for segment in segments:
-            known = segment.known
-            if not known.sent:
-                known.sent = True
-                self._texts.add(known.template.digest)
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether the server need not know anything."""
-        return all(call.template.digest in self._texts for call in self._calls)
-
-    def complete(self) -> None:
-        """Have all texts go with it."""
-        self._texts = {call.template.digest for call in self._calls}
-
-    def encode(self, labels: Mapping[str, str]) -> Labelled:
-        """The message as the pieces of a container with these labels in its metadata."""
-        return Labelled(self, labels, message_pieces(self._calls, self._free, self._texts, labels))
-
-
 class Labelled(NamedTuple):
     """A message as it is to be sent."""
 
-    packed: Packed
+    message: Outgoing
     labels: Mapping[str, str]
     body: Sequence[bytes | memoryview]
 
@@ -267,7 +236,7 @@ class HTTPTransport:
             self._client.close()
             raise
         self.id_prefix = ID_PREFIX if session is None else f"{ID_PREFIX}{secrets.token_hex(4)}_"
-        self._unanswered: deque[Packed] = deque()
+        self._unanswered: deque[Outgoing] = deque()
         self._programs = self._channel(stream, timeout)
         self.room = self._programs.room
         self._heartbeats = None if ttl_s is None else Heartbeats(self._client, self.session_id, ttl_s)
@@ -296,17 +265,17 @@ class HTTPTransport:
         )
         return Posts(self.url, connection, self._compressed)
 
-    def pack(self, segments: Sequence[Segment], free: Sequence[str]) -> Labelled:
+    def pack(self, message: Outgoing) -> Labelled:
         """The message as a safetensors container."""
-        return Packed(segments, free).encode(self._programs.labels)
+        labels = self._programs.labels
+        return Labelled(message, labels, message.pieces(labels))
 
-    def send(self, message: Labelled) -> None:
+    def send(self, packed: Labelled) -> None:
         """Send a message."""
-        expected = self._programs.labels
-        if message.labels.get("sequence") != expected.get("sequence"):
-            message = message.packed.encode(expected)  # others were sent again in the meantime
-        self._programs.send(message.body)
-        self._unanswered.append(message.packed)
+        if packed.labels.get("sequence") != self._programs.labels.get("sequence"):
+            packed = self.pack(packed.message)  # others were sent again in the meantime
+        self._programs.send(packed.body)
+        self._unanswered.append(packed.message)
 
     @property
     def answered(self) -> bool:
@@ -315,12 +284,12 @@ class HTTPTransport:
 
     def receive(self) -> Answer:
         """Wait for a program's answer; a program that the server has forgotten is sent again, whole."""
-        packed = self._unanswered.popleft()
+        message = self._unanswered.popleft()
         status, body, labels = self._programs.receive()
         if status < 400:
             return decode_answer(body, labels)
         problem = problem_to_error(self.url, status, body)
-        if not isinstance(problem, errors.UnknownProgram) or packed.is_whole:
+        if not isinstance(problem, errors.UnknownProgram) or message.is_whole:
             try:
                 raise problem
             finally:
@@ -330,9 +299,9 @@ class HTTPTransport:
         self._unanswered.clear()
         for _ in behind:
             self._programs.receive()
-        packed.complete()
-        for each in (packed, *behind):
-            self.send(each.encode(self._programs.labels))
+        message.complete()
+        for each in (message, *behind):
+            self.send(self.pack(each))
         return self.receive()
 
     def forget(self) -> None:

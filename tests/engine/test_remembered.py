@@ -12,7 +12,7 @@ import pytest
 import telegrad_engine as tg
 from telegrad_engine import errors
 from telegrad_engine.program import Instruction
-from telegrad_engine.program.message import message_pieces
+from telegrad_engine.program.message import Outgoing
 from telegrad_engine.program.remembered import Memory
 from telegrad_engine.program.safetensors import encode, joined
 from telegrad_engine.program.template import digest
@@ -217,7 +217,7 @@ def test_other_ids_and_other_values_are_the_same_program() -> None:
     first, second = templated(program("a", "b", 1.0)), templated(program("t9", "t8", 2.0))
     assert first.template == second.template
     assert (first.ids, second.ids) == (["a", "b"], ["t9", "t8"])
-    body = joined(message_pieces([second], (), {second.template.digest}))
+    body = joined(Outgoing([second], (), {second.template.digest}).pieces())
     (read,) = decode_message(body, SAFETENSORS, memory=Memory()).programs
     assert [(i.op, list(i.inputs), list(i.outputs)) for i in read] == [("tensor", [], ["t9"]), ("exp", ["t9"], ["t8"])]
     assert read[0].attrs["data"].tolist() == [2.0]
@@ -264,6 +264,6 @@ def test_every_op_remembered_is_the_op(op: Op) -> None:
         program = [instruction]
         call = templated(program)
         for turn in range(4):
-            body = joined(message_pieces([call], (), () if turn else {call.template.digest}))
+            body = joined(Outgoing([call], (), () if turn else {call.template.digest}).pieces())
             (read,) = decode_message(body, SAFETENSORS, memory=memory).programs
             assert outcome(remembering, read, tensors) == outcome(plain, program, tensors), case

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from telegrad_engine.lru import LRU
@@ -53,6 +54,13 @@ class Tree:
             assert node.before is not None, "it follows another"
             node.before.adopt(node)
             self.nodes += 1
+
+    def unsent(self, segments: Sequence[Segment]) -> set[str]:
+        """The digests of the templates that are sent for the first time with these segments."""
+        new = [segment.known for segment in segments if not segment.known.sent]
+        for known in new:
+            known.sent = True
+        return {known.template.digest for known in new}
 
     def _evict(self) -> None:
         ends = [node for node in _all(self.root) if node.template is not None]

@@ -41,22 +41,36 @@ class Call(NamedTuple):
     ending: Ending = Ending()
 
 
-def message_pieces(
-    calls: Sequence[Call], free: Sequence[str], texts: Collection[str], labels: Mapping[str, str] = NO_LABELS
-) -> list[Container]:
-    """A message as the pieces of a container. ``free`` are ids that are forgotten once all calls have run.
+class Outgoing:
+    """A message that is sent: calls, and ids that are freed once all of them have run.
 
-    ``texts`` are the digests of the templates that the server has yet to read.
+    ``texts`` are the digests of the templates that the server has yet to read: their texts go with it.
     """
-    metadata = {**labels, "calls": json_codec.dumps_plain([*map(_call_data, calls)]).decode()}
-    if free:
-        metadata["free"] = json_codec.dumps_plain(free).decode()
-    arrays: dict[str, Any] = {}
-    for index, call in enumerate(calls):
-        if call.template.digest in texts:
-            metadata[TEXT + call.template.digest] = call.template.text
-        arrays.update({f"{index}.{name}": array for name, array in call.arrays.items()})
-    return safetensors.pieces(metadata, arrays)
+
+    def __init__(self, calls: Sequence[Call], free: Sequence[str] = (), texts: Collection[str] = ()) -> None:
+        self.calls, self.free, self._texts = calls, free, texts
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the server need not know any template."""
+        return all(call.template.digest in self._texts for call in self.calls)
+
+    def complete(self) -> None:
+        """Have all texts go with it."""
+        self._texts = {call.template.digest for call in self.calls}
+
+    def pieces(self, labels: Mapping[str, str] = NO_LABELS) -> list[Container]:
+        """The message as the pieces of a container, with these labels in its metadata."""
+        metadata = {**labels, "calls": json_codec.dumps_plain([*map(_call_data, self.calls)]).decode()}
+        if self.free:
+            metadata["free"] = json_codec.dumps_plain(self.free).decode()
+        arrays: dict[str, Any] = {}
+        for index, call in enumerate(self.calls):
+            if call.template.digest in self._texts:
+                metadata[TEXT + call.template.digest] = call.template.text
+            if call.arrays:
+                arrays.update({f"{index}.{name}": array for name, array in call.arrays.items()})
+        return safetensors.pieces(metadata, arrays)
 
 
 def _call_data(call: Call) -> dict[str, Any]:
@@ -80,7 +94,7 @@ class Progress:
 
 
 class Message(NamedTuple):
-    """Programs that run one after the other, and the ids that are forgotten afterwards."""
+    """A message that has arrived: programs that run one after the other, and ids that are freed afterwards."""
 
     programs: Sequence[Sequence[Instruction]]
     free: Sequence[str] = ()
