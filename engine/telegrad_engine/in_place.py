@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Self
 
-from . import hooks, inference
+from . import hooks, inference, modes
 from .dtypes import DType, can_cast, from_numpy
 from .errors import DTypeMismatch, InplaceOnLeaf, InvalidOperation, ShapeMismatch
 from .geometry import change_geometry
@@ -133,6 +133,12 @@ class Changeable(TensorMethods):
 
     def _inplace(self, op: Op, inputs: tuple[Any, ...], attrs: Any = NO_ATTRS) -> Self:
         """The in-place form of ``op``: check, write, bump the version, and rewrite history."""
+        if modes.observing and (observer := state.observer) is not None:
+            changed: Self = observer.in_place(Changeable._change, self, op, inputs, attrs)
+            return changed
+        return self._change(op, inputs, attrs)
+
+    def _change(self, op: Op, inputs: tuple[Any, ...], attrs: Any) -> Self:
         if op.view:
             change_geometry(self, op, attrs)
             return self

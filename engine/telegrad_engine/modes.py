@@ -8,12 +8,16 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 
+from .instrumentation import Observer
+
 _F = TypeVar("_F", bound=Callable[..., Any])
+_O = TypeVar("_O", bound=Observer)
 
 
 # What modes hold is declared by its use: the classes are in modules that build on this one.
@@ -102,9 +106,61 @@ class _State(threading.local):
     """Bytes that one result may take: what a session has left of its limit."""
     largest: int = 2**48
     """Bytes that one view may stand for: a session's whole limit."""
+    observer: Observer | None = None
+    """What sees each operation; the fast paths step aside for it."""
 
 
 state = _State()
+observing = False
+"""Whether any thread has an observer. Hot paths read ``state.observer`` only then: a thread-local is slow to read."""
+_observer_count = 0
+_counting = threading.Lock()
+
+
+def observe(observer: Observer) -> None:
+    """Have this thread's operations seen by ``observer``, which no thread has yet, until ``stop_observing``."""
+    _count_observers(1)
+    observer.outer, state.observer = state.observer, observer
+
+
+def stop_observing(observer: Observer) -> None:
+    """Take back ``observe``, on the same thread; observers that were added later stay."""
+    if state.observer is observer:
+        state.observer = observer.outer
+    else:
+        later = state.observer
+        while later is not None and later.outer is not observer:
+            later = later.outer
+        if later is None:
+            raise ValueError("this thread does not have the observer")
+        later.outer = observer.outer
+    observer.outer = None
+    _count_observers(-1)
+
+
+@contextmanager
+def observed_by(observer: _O) -> Iterator[_O]:
+    """Within, ``observer`` sees this thread's operations."""
+    observe(observer)
+    try:
+        yield observer
+    finally:
+        stop_observing(observer)
+
+
+def observer_of(kind: type[_O]) -> _O | None:
+    """This thread's observer of a class, the one that was added last; None if it has none."""
+    observer = state.observer
+    while observer is not None and not isinstance(observer, kind):
+        observer = observer.outer
+    return observer
+
+
+def _count_observers(change: int) -> None:
+    global _observer_count, observing
+    with _counting:
+        _observer_count += change
+        observing = _observer_count > 0
 
 
 class Mode:

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from . import graph
+from . import modes
 from .backends import NUMPY
-from .graph import Node, announce, next_sequence, record
+from .graph import Node, next_sequence, record
 from .inference import mark
 from .modes import state
 from .registry import NO_ATTRS, Op
@@ -54,6 +54,8 @@ def _unary(op: Op, cls: type[Any], otherwise: Callable[..., Any]) -> Callable[..
         plain = input._plain if type(input) is cls else None
         if plain is None or rest or (not plain and _is_stale(input)):
             return otherwise(input, *rest)
+        if modes.observing and state.observer is not None:
+            return otherwise(input)
         x = input._data
         dtype = x.dtype
         if (dtype is not _FLOAT and dtype is not _DOUBLE) or x.size > MOST_ELEMENTS:
@@ -91,8 +93,6 @@ def _unary(op: Op, cls: type[Any], otherwise: Callable[..., Any]) -> Callable[..
             _save(node, takes, (input,), tensor)
         tensor._node = node
         tensor._requires_grad = True
-        if graph.watchers is not None:
-            announce(node, (input,), (tensor,))
         return tensor
 
     return call
@@ -105,6 +105,8 @@ def _binary(op: Op, cls: type[Any], otherwise: Callable[..., Any]) -> Callable[.
     def call(input: Any, other: Any) -> Any:
         plain = input._plain if type(input) is cls else None
         if plain is None or (not plain and _is_stale(input)):
+            return otherwise(input, other)
+        if modes.observing and state.observer is not None:
             return otherwise(input, other)
         x = input._data
         dtype, shape = x.dtype, x.shape
@@ -165,8 +167,6 @@ def _binary(op: Op, cls: type[Any], otherwise: Callable[..., Any]) -> Callable[.
             _save(node, takes, (input, other), tensor)
         tensor._node = node
         tensor._requires_grad = True
-        if graph.watchers is not None:
-            announce(node, (input, other), (tensor,))
         return tensor
 
     return call

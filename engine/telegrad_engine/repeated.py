@@ -14,7 +14,7 @@ import functools
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from . import graph
+from . import graph, modes
 from .dtypes import FLOATING, DType
 from .errors import TelegradError
 from .functions import Apply, Resolve
@@ -41,13 +41,6 @@ _BOUNDS = frozenset({int, type(None)})
 _SEQUENCES = frozenset({tuple, list, Size})
 _NEW, _ONCE, _UNFIT = "new", "once", "unfit"
 """What is known of a call that was not made before, was made once, or cannot be remembered."""
-_watched = False
-
-
-def watch_all(watched: bool) -> None:
-    """Whether every call goes the long way, where it can be watched."""
-    global _watched
-    _watched = watched
 
 
 class Call(NamedTuple):
@@ -102,7 +95,7 @@ def remembering(
                 if parts is None:
                     return otherwise(*args, **kwargs)
                 key += (kind, parts)
-        if not tensors or state.autocast is not None or _watched:
+        if not tensors or state.autocast is not None or (modes.observing and state.observer is not None):
             return otherwise(*args, **kwargs)
         found = tuple(key)
         try:
@@ -206,7 +199,7 @@ def _same_dtype(op: Op, inputs: tuple[Any, ...]) -> bool:
 
 
 def entering(call: Call, announced: bool = True) -> Enter | None:
-    """The function that records such an operation, and tells the watchers; None where there is nothing to record."""
+    """The function that records such an operation, and tells the observer of it; None where nothing is recorded."""
     if not state.grad_enabled:
         return None
     op, inputs, attrs, specs, _ = call
@@ -257,7 +250,7 @@ def entering(call: Call, announced: bool = True) -> Enter | None:
             output._requires_grad = True
             if i:
                 output._slot = i
-        if announced and graph.watchers is not None:
+        if announced and modes.observing:
             announce(node, inputs, outputs)
 
     return enter

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from . import graph
 from .errors import InvalidArgument, InvalidOperation
 from .graph import Node
 from .hooks import around
-from .modes import no_grad, state
+from .instrumentation import Observer
+from .modes import no_grad, observe, observer_of, state, stop_observing
 
 Pack = Callable[[Any], Any]
 IN_PLACE = (
@@ -42,10 +42,13 @@ class saved_tensors_hooks:
         if state.saved_hooks_refused is not None:
             raise InvalidOperation(state.saved_hooks_refused)
         self._before, state.saved_hooks = state.saved_hooks, self._pair
-        graph.watch(_pack)
+        self._observer = None if observer_of(_Packing) is not None else _Packing()
+        if self._observer is not None:
+            observe(self._observer)
 
     def __exit__(self, *exc: object) -> None:
-        graph.unwatch(_pack)
+        if self._observer is not None:
+            stop_observing(self._observer)
         state.saved_hooks = self._before
 
 
@@ -90,6 +93,14 @@ class Packed:
                 f"{type(tensor).__name__}"
             )
         return tensor._data
+
+
+class _Packing(Observer):
+    """Has the innermost pair of hooks pack what each node saves. A thread has one at most."""
+
+    def node(self, node: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        _pack(node, inputs, outputs)
+        super().node(node, inputs, outputs)
 
 
 def _pack(node: Node, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:

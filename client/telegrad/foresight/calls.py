@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from telegrad_engine import graph
 from telegrad_engine.functions import Resolve
 from telegrad_engine.inference import mark
 from telegrad_engine.meta import Produce, hidden_specs, view_of, without_values
@@ -211,7 +210,7 @@ def _quickly(
         ahead.last, ahead.next = step, step.next
         output = make(recorder, spec, name)
         if enter is not None:
-            quiet = step.opening is None and graph.watchers is None
+            quiet = step.opening is None and state.observer is None
             drawing = ahead.drawing if quiet else ahead.drawing_at(step, args)
             if drawing is None:
                 enter(args, (output,), ())

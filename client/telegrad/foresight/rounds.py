@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from telegrad_engine import graph
+from telegrad_engine.modes import state
 
 from ..elision import free
 from ..lines import Line
@@ -78,7 +78,7 @@ class Round:
                 self.drawing = Drawing(self, step)
             if self.drawing is not None and not all(map(self.drawing.take, [tensors[i] for i in step.opening.given])):
                 self.close(step.before)
-        if graph.watchers is not None:
+        if state.observer is not None:
             self.close(step.before)
         return self.drawing
 
