@@ -1,14 +1,14 @@
 """The base of what observes a thread: profiles, forward mode, hooks on saved tensors, checkpoints and anomaly mode.
 
 ``modes.state.observer`` is the observer of the current thread, or None; :func:`telegrad_engine.modes.observed_by` adds
-one. While a thread has an observer, its fast paths (``quick.py`` and the calls that ``repeated.py`` remembers) step
-aside, so that the observer sees every operation. Other threads are not affected (docs/decisions/0038).
+one. While a thread has an observer that ``sees_ops``, its fast paths (``quick.py`` and the calls that ``repeated.py``
+remembers) step aside, so that the observer sees every op. Other threads are not affected (docs/decisions/0038).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 Run = Callable[..., Any]
 """The function that performs a step."""
@@ -21,6 +21,8 @@ class Observer:
     on with the observer that was added before, and finally calls ``run``.
     """
 
+    sees_ops: ClassVar[bool] = False
+    """Whether it is about ``op``, ``in_place``, ``kernel`` or ``write``, which are not called otherwise."""
     outer: Observer | None = None
     """The observer of this thread that was added before."""
 

@@ -107,20 +107,22 @@ class _State(threading.local):
     largest: int = 2**48
     """Bytes that one view may stand for: a session's whole limit."""
     observer: Observer | None = None
-    """What sees each operation; the fast paths step aside for it."""
+    """What sees what this thread executes."""
+    ops_observed: bool = False
+    """Whether it, or one that was added before it, sees ops; then the fast paths step aside."""
 
 
 state = _State()
 observing = False
-"""Whether any thread has an observer. Hot paths read ``state.observer`` only then: a thread-local is slow to read."""
+"""Whether any thread has an observer. Hot paths ask for their own only then: a thread-local is slow to read."""
 _observer_count = 0
 _counting = threading.Lock()
 
 
 def observe(observer: Observer) -> None:
-    """Have this thread's operations seen by ``observer``, which no thread has yet, until ``stop_observing``."""
-    _count_observers(1)
+    """Have ``observer``, which no thread has yet, see what this thread executes, until ``stop_observing``."""
     observer.outer, state.observer = state.observer, observer
+    _note_observers(1)
 
 
 def stop_observing(observer: Observer) -> None:
@@ -135,12 +137,12 @@ def stop_observing(observer: Observer) -> None:
             raise ValueError("this thread does not have the observer")
         later.outer = observer.outer
     observer.outer = None
-    _count_observers(-1)
+    _note_observers(-1)
 
 
 @contextmanager
 def observed_by(observer: _O) -> Iterator[_O]:
-    """Within, ``observer`` sees this thread's operations."""
+    """Within, ``observer`` sees what this thread executes."""
     observe(observer)
     try:
         yield observer
@@ -156,8 +158,12 @@ def observer_of(kind: type[_O]) -> _O | None:
     return observer
 
 
-def _count_observers(change: int) -> None:
+def _note_observers(change: int) -> None:
     global _observer_count, observing
+    observer, state.ops_observed = state.observer, False
+    while observer is not None:
+        state.ops_observed |= observer.sees_ops
+        observer = observer.outer
     with _counting:
         _observer_count += change
         observing = _observer_count > 0

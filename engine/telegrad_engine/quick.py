@@ -16,7 +16,7 @@ import numpy as np
 
 from . import modes
 from .backends import NUMPY
-from .graph import Node, next_sequence, record
+from .graph import Node, announce, next_sequence, record
 from .inference import mark
 from .modes import state
 from .registry import NO_ATTRS, Op
@@ -54,7 +54,7 @@ def _unary(op: Op, cls: type[Any], otherwise: Callable[..., Any]) -> Callable[..
         plain = input._plain if type(input) is cls else None
         if plain is None or rest or (not plain and _is_stale(input)):
             return otherwise(input, *rest)
-        if modes.observing and state.observer is not None:
+        if modes.observing and state.ops_observed:
             return otherwise(input)
         x = input._data
         dtype = x.dtype
@@ -93,6 +93,8 @@ def _unary(op: Op, cls: type[Any], otherwise: Callable[..., Any]) -> Callable[..
             _save(node, takes, (input,), tensor)
         tensor._node = node
         tensor._requires_grad = True
+        if modes.observing:
+            announce(node, (input,), (tensor,))
         return tensor
 
     return call
@@ -106,7 +108,7 @@ def _binary(op: Op, cls: type[Any], otherwise: Callable[..., Any]) -> Callable[.
         plain = input._plain if type(input) is cls else None
         if plain is None or (not plain and _is_stale(input)):
             return otherwise(input, other)
-        if modes.observing and state.observer is not None:
+        if modes.observing and state.ops_observed:
             return otherwise(input, other)
         x = input._data
         dtype, shape = x.dtype, x.shape
@@ -167,6 +169,8 @@ def _binary(op: Op, cls: type[Any], otherwise: Callable[..., Any]) -> Callable[.
             _save(node, takes, (input, other), tensor)
         tensor._node = node
         tensor._requires_grad = True
+        if modes.observing:
+            announce(node, (input, other), (tensor,))
         return tensor
 
     return call

@@ -76,6 +76,8 @@ def remembering(
     known: LRU[Any, Any] = LRU(calls)
 
     def call(*args: Any, **kwargs: Any) -> Any:
+        if modes.observing and state.ops_observed:
+            return otherwise(*args, **kwargs)
         key: list[Any] = [state.grad_enabled, *kwargs]
         tensors: list[Any] = []
         for value in (*args, *kwargs.values()) if kwargs else args:
@@ -95,7 +97,7 @@ def remembering(
                 if parts is None:
                     return otherwise(*args, **kwargs)
                 key += (kind, parts)
-        if not tensors or state.autocast is not None or (modes.observing and state.observer is not None):
+        if not tensors or state.autocast is not None:
             return otherwise(*args, **kwargs)
         found = tuple(key)
         try:

@@ -56,8 +56,8 @@ def truth(array: Any) -> bool:
 
 def apply(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Any:
     """Execute ``op`` on tensors and numbers, and record it if a gradient will flow through it."""
-    if modes.observing and state.observer is not None and state.device is None:
-        return state.observer.op(execute_and_record, op, inputs, attrs)
+    if modes.observing and state.ops_observed and state.device is None:
+        return state.observer.op(execute_and_record, op, inputs, attrs)  # type: ignore[union-attr]
     if not attrs and (function := quick_functions.get(op)) is not None:
         return function(*inputs)
     return execute_and_record(op, inputs, attrs)
@@ -203,8 +203,8 @@ class Tensor(Tracked):
     # What Tracked leaves to the class with the value ----------------------------------------
 
     def _write(self, op: Op, inputs: tuple[Any, ...], attrs: Any) -> None:
-        if modes.observing and state.observer is not None:
-            state.observer.write(self._overwrite, op, inputs, attrs)
+        if modes.observing and (observer := state.observer) is not None:
+            observer.write(self._overwrite, op, inputs, attrs)
         else:
             self._overwrite(op, inputs, attrs)
 

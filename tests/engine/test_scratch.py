@@ -189,6 +189,8 @@ def found() -> Iterator[Found]:
 
 
 class _Measuring(Observer):
+    sees_ops = True
+
     def __init__(self) -> None:
         self.found: Found = []
 

@@ -16,6 +16,8 @@ from .push import push, push_function, push_inplace
 class ForwardMode(Observer):
     """Pushes the tangents of one level forward through each operation, and restores those of saved tensors."""
 
+    sees_ops = True
+
     def __init__(self, level: Level) -> None:
         self._level = level
 

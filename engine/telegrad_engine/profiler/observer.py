@@ -17,6 +17,8 @@ UNTIMED = frozenset({"start_profile", "stop_profile", "begin_range", "end_range"
 class Timing(Observer):
     """Has each op, in place or not, each verb and each node of a backward pass be a range of the recorder's."""
 
+    sees_ops = True
+
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self.resting = False
