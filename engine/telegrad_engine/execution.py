@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from . import modes
 from .admission import LARGE, OBJECT_BYTES, count_large, scratch_of
 from .backends import NUMPY, Backend
 from .errors import TooLarge
-from .modes import generator, state
+from .modes import generator, observers, state
 from .registry import Op
 from .specs import Spec, check_size
 
@@ -32,7 +31,7 @@ def shows(array: Any, source: Any) -> bool:
 
 def execute(op: Op, datas: list[Any], attrs: Mapping[str, Any], xp: Backend = NUMPY) -> tuple[list[Any], Sequence[Any]]:
     """Check the arguments, run the kernel, and bring its results to the dtypes that the rule promises."""
-    if modes.observing and (observer := state.observer) is not None:
+    if observers and (observer := state.observer) is not None:
         outputs, hidden = observer.kernel(_execute, op, datas, attrs, xp)
         return outputs, hidden
     return _execute(op, datas, attrs, xp)

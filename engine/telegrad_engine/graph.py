@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from numpy import ndarray
 
-from . import modes
 from .dtypes import FLOATING, from_numpy
 from .hooks import Handle, around, around_leaf
-from .modes import state
+from .modes import observers, state
 from .plans import Plan
 from .registry import NO_ATTRS, Op
 
@@ -198,7 +197,7 @@ def record(
         output = outputs[0]
         output._node = node
         output._requires_grad = True
-        if modes.observing:
+        if observers:
             announce(node, inputs, outputs)
         return
     node.width = len(outputs)
@@ -207,7 +206,7 @@ def record(
         if output._data.dtype in FLOATING and slot not in op.constants:
             output._node, output._slot = node, slot
             output._requires_grad = True
-    if modes.observing:
+    if observers:
         announce(node, inputs, outputs)
 
 

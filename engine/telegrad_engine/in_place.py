@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Self
 
-from . import hooks, inference, modes
+from . import hooks, inference
 from .dtypes import DType, can_cast, from_numpy
 from .errors import DTypeMismatch, InplaceOnLeaf, InvalidOperation, ShapeMismatch
 from .geometry import change_geometry
 from .graph import Node, record
 from .methods import TensorMethods
-from .modes import state
+from .modes import observers, state
 from .registry import CATALOGUE, NO_ATTRS, Op
 from .stale import kind
 
@@ -133,7 +133,7 @@ class Changeable(TensorMethods):
 
     def _inplace(self, op: Op, inputs: tuple[Any, ...], attrs: Any = NO_ATTRS) -> Self:
         """The in-place form of ``op``: check, write, bump the version, and rewrite history."""
-        if modes.observing and (observer := state.observer) is not None:
+        if observers and (observer := state.observer) is not None:
             changed: Self = observer.in_place(Changeable._change, self, op, inputs, attrs)
             return changed
         return self._change(op, inputs, attrs)

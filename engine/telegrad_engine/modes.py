@@ -113,16 +113,15 @@ class _State(threading.local):
 
 
 state = _State()
-observing = False
-"""Whether any thread has an observer. Hot paths ask for their own only then: a thread-local is slow to read."""
-_observer_count = 0
-_counting = threading.Lock()
+observers: list[Observer] = []
+"""Those of all threads. Hot paths ask for their own thread's only if there are any: a thread-local is slow to read."""
 
 
 def observe(observer: Observer) -> None:
     """Have ``observer``, which no thread has yet, see what this thread executes, until ``stop_observing``."""
     observer.outer, state.observer = state.observer, observer
-    _note_observers(1)
+    observers.append(observer)
+    _note_ops_observed()
 
 
 def stop_observing(observer: Observer) -> None:
@@ -137,7 +136,8 @@ def stop_observing(observer: Observer) -> None:
             raise ValueError("this thread does not have the observer")
         later.outer = observer.outer
     observer.outer = None
-    _note_observers(-1)
+    observers.remove(observer)
+    _note_ops_observed()
 
 
 @contextmanager
@@ -158,15 +158,11 @@ def observer_of(kind: type[_O]) -> _O | None:
     return observer
 
 
-def _note_observers(change: int) -> None:
-    global _observer_count, observing
+def _note_ops_observed() -> None:
     observer, state.ops_observed = state.observer, False
     while observer is not None:
         state.ops_observed |= observer.sees_ops
         observer = observer.outer
-    with _counting:
-        _observer_count += change
-        observing = _observer_count > 0
 
 
 class Mode:

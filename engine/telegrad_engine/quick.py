@@ -14,11 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from . import modes
 from .backends import NUMPY
 from .graph import Node, announce, next_sequence, record
 from .inference import mark
-from .modes import state
+from .modes import observers, state
 from .registry import NO_ATTRS, Op
 from .signature import REQUIRED
 
@@ -54,7 +53,7 @@ def _unary(op: Op, cls: type[Any], otherwise: Callable[..., Any]) -> Callable[..
         plain = input._plain if type(input) is cls else None
         if plain is None or rest or (not plain and _is_stale(input)):
             return otherwise(input, *rest)
-        if modes.observing and state.ops_observed:
+        if observers and state.ops_observed:
             return otherwise(input)
         x = input._data
         dtype = x.dtype
@@ -93,7 +92,7 @@ def _unary(op: Op, cls: type[Any], otherwise: Callable[..., Any]) -> Callable[..
             _save(node, takes, (input,), tensor)
         tensor._node = node
         tensor._requires_grad = True
-        if modes.observing:
+        if observers:
             announce(node, (input,), (tensor,))
         return tensor
 
@@ -108,7 +107,7 @@ def _binary(op: Op, cls: type[Any], otherwise: Callable[..., Any]) -> Callable[.
         plain = input._plain if type(input) is cls else None
         if plain is None or (not plain and _is_stale(input)):
             return otherwise(input, other)
-        if modes.observing and state.ops_observed:
+        if observers and state.ops_observed:
             return otherwise(input, other)
         x = input._data
         dtype, shape = x.dtype, x.shape
@@ -169,7 +168,7 @@ def _binary(op: Op, cls: type[Any], otherwise: Callable[..., Any]) -> Callable[.
             _save(node, takes, (input, other), tensor)
         tensor._node = node
         tensor._requires_grad = True
-        if modes.observing:
+        if observers:
             announce(node, (input, other), (tensor,))
         return tensor
 

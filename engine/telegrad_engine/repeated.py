@@ -14,13 +14,13 @@ import functools
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from . import graph, modes
+from . import graph
 from .dtypes import FLOATING, DType
 from .errors import TelegradError
 from .functions import Apply, Resolve
 from .graph import ManyNode, Node, announce, next_sequence
 from .lru import LRU
-from .modes import state
+from .modes import observers, state
 from .registry import Op
 from .specs import Size, Spec
 
@@ -76,7 +76,7 @@ def remembering(
     known: LRU[Any, Any] = LRU(calls)
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        if modes.observing and state.ops_observed:
+        if observers and state.ops_observed:
             return otherwise(*args, **kwargs)
         key: list[Any] = [state.grad_enabled, *kwargs]
         tensors: list[Any] = []
@@ -252,7 +252,7 @@ def entering(call: Call, announced: bool = True) -> Enter | None:
             output._requires_grad = True
             if i:
                 output._slot = i
-        if announced and modes.observing:
+        if announced and observers:
             announce(node, inputs, outputs)
 
     return enter

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from . import modes
 from .backends import NUMPY
 from .backward import Values
 from .convert import as_array
@@ -21,7 +20,7 @@ from .functions import Functions
 from .graph import count_saved, next_sequence, record
 from .in_place import OVERLAPPING, Changeable
 from .inference import mark
-from .modes import state
+from .modes import observers, state
 from .registry import NO_ATTRS, Op
 from .tracked import Tracked
 
@@ -56,7 +55,7 @@ def truth(array: Any) -> bool:
 
 def apply(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Any:
     """Execute ``op`` on tensors and numbers, and record it if a gradient will flow through it."""
-    if modes.observing and state.ops_observed and state.device is None:
+    if observers and state.ops_observed and state.device is None:
         return state.observer.op(execute_and_record, op, inputs, attrs)  # type: ignore[union-attr]
     if not attrs and (function := quick_functions.get(op)) is not None:
         return function(*inputs)
@@ -203,7 +202,7 @@ class Tensor(Tracked):
     # What Tracked leaves to the class with the value ----------------------------------------
 
     def _write(self, op: Op, inputs: tuple[Any, ...], attrs: Any) -> None:
-        if modes.observing and (observer := state.observer) is not None:
+        if observers and (observer := state.observer) is not None:
             observer.write(self._overwrite, op, inputs, attrs)
         else:
             self._overwrite(op, inputs, attrs)

@@ -10,10 +10,10 @@ from __future__ import annotations
 import warnings
 from typing import Any, ClassVar
 
-from .. import modes
 from ..dtypes import FLOATING
 from ..errors import InplaceOnLeaf, InvalidOperation
 from ..graph import announce
+from ..modes import observers
 from .ctx import FunctionCtx, is_tensor
 from .node import FunctionNode
 
@@ -66,7 +66,7 @@ class Outputs:
         """Save what forward asked for, as any operation does: in the caller's grad mode."""
         if self.node is not None:
             self.ctx._pack(self.node)
-            if modes.observing:
+            if observers:
                 announce(self.node, self.args, self.tensors)
         self.ctx._forget()
 
