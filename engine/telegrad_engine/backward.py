@@ -119,22 +119,8 @@ def run(
     it is complete. Otherwise only the paths to the wanted places run, and their gradients are returned.
     Saved tensors are freed on the way unless ``keep_graph``.
     """
-    options: dict[str, Any] = {"keep_graph": keep_graph, "wanted": wanted, "accumulate": accumulate}
-    observer = state.observer
-    if observer is None:
-        return _run(roots, values, **options)
-    found: dict[tuple[Target, int], Any] = observer.backward(_run, roots, values, **options)
-    return found
-
-
-def _run(
-    roots: Sequence[tuple[Target, int, Any]],
-    values: Values,
-    *,
-    keep_graph: bool,
-    wanted: Sequence[tuple[Target, int]] | None,
-    accumulate: Callable[[Any, Any, bool], None],
-) -> dict[tuple[Target, int], Any]:
+    if state.observer is not None:
+        values, accumulate = state.observer.backward(values, accumulate)
     Pass = values.Pass
     if state.anomaly is not None:
         from .anomaly import watchful

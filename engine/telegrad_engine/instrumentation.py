@@ -55,14 +55,13 @@ class Observer:
         if self.outer is not None:
             self.outer.node(node, inputs, outputs)
 
-    def backward(self, run: Run, roots: Any, values: Any, **options: Any) -> Any:
-        """A backward pass; the arguments are those of ``backward.run``."""
-        outer = self.outer
-        return run(roots, values, **options) if outer is None else outer.backward(run, roots, values, **options)
+    def gradients(self, values: Any, tensor: Any) -> Any:
+        """A pass from ``tensor`` that records nothing is to begin. Returns the ``Values`` that it computes with."""
+        return values if self.outer is None else self.outer.gradients(values, tensor)
 
-    def gradients(self, run: Run, tensor: Any) -> Any:
-        """The choice of the ``Values`` that a pass from ``tensor`` computes with, where it records nothing."""
-        return run(tensor) if self.outer is None else self.outer.gradients(run, tensor)
+    def backward(self, values: Any, accumulate: Run) -> tuple[Any, Run]:
+        """A pass begins. Returns the ``Values`` that it computes with, and what accumulates gradients."""
+        return (values, accumulate) if self.outer is None else self.outer.backward(values, accumulate)
 
     def unpacked(self, node: Any, values: Sequence[Any]) -> None:
         """What a node saved was unpacked as tensors, for its derivatives."""

@@ -119,25 +119,16 @@ observers: list[Observer] = []
 
 def observe(observer: Observer) -> None:
     """Have ``observer``, which no thread has yet, see what this thread executes, until ``stop_observing``."""
-    observer.outer, state.observer = state.observer, observer
     observers.append(observer)
-    _note_ops_observed()
+    _form_chain([observer, *_chain()])
 
 
 def stop_observing(observer: Observer) -> None:
     """Take back ``observe``, on the same thread; observers that were added later stay."""
-    if state.observer is observer:
-        state.observer = observer.outer
-    else:
-        later = state.observer
-        while later is not None and later.outer is not observer:
-            later = later.outer
-        if later is None:
-            raise ValueError("this thread does not have the observer")
-        later.outer = observer.outer
-    observer.outer = None
+    left = [*_chain()]
+    left.remove(observer)
     observers.remove(observer)
-    _note_ops_observed()
+    _form_chain(left)
 
 
 @contextmanager
@@ -152,17 +143,22 @@ def observed_by(observer: _O) -> Iterator[_O]:
 
 def observer_of(kind: type[_O]) -> _O | None:
     """This thread's observer of a class, the one that was added last; None if it has none."""
+    return next((observer for observer in _chain() if isinstance(observer, kind)), None)
+
+
+def _chain() -> Iterator[Observer]:
+    """This thread's observers, the one that was added last first."""
     observer = state.observer
-    while observer is not None and not isinstance(observer, kind):
-        observer = observer.outer
-    return observer
-
-
-def _note_ops_observed() -> None:
-    observer, state.ops_observed = state.observer, False
     while observer is not None:
-        state.ops_observed |= observer.sees_ops
+        yield observer
         observer = observer.outer
+
+
+def _form_chain(chain: list[Observer]) -> None:
+    outer = None
+    for observer in reversed(chain):
+        observer.outer, outer = outer, observer
+    state.observer, state.ops_observed = outer, any(observer.sees_ops for observer in chain)
 
 
 class Mode:

@@ -42,13 +42,11 @@ class saved_tensors_hooks:
         if state.saved_hooks_refused is not None:
             raise InvalidOperation(state.saved_hooks_refused)
         self._before, state.saved_hooks = state.saved_hooks, self._pair
-        self._observer = None if observer_of(_Packing) is not None else _Packing()
-        if self._observer is not None:
-            observe(self._observer)
+        self._observer = _Packing()
+        observe(self._observer)
 
     def __exit__(self, *exc: object) -> None:
-        if self._observer is not None:
-            stop_observing(self._observer)
+        stop_observing(self._observer)
         state.saved_hooks = self._before
 
 
@@ -96,18 +94,17 @@ class Packed:
 
 
 class _Packing(Observer):
-    """Has the innermost pair of hooks pack what each node saves. A thread has one at most."""
+    """Has the innermost pair of hooks pack what each node saves, and those around it nothing."""
 
     def node(self, node: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        _pack(node, inputs, outputs)
+        pair = state.saved_hooks
+        if pair is not None and node.plan.holds_tensors and observer_of(_Packing) is self:
+            _pack(node, inputs, outputs, pair)
         super().node(node, inputs, outputs)
 
 
-def _pack(node: Node, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+def _pack(node: Node, inputs: Sequence[Any], outputs: Sequence[Any], pair: tuple[Pack, Pack]) -> None:
     """Replace what the node saved by what the hooks make of it."""
-    pair = state.saved_hooks
-    if pair is None or not node.plan.holds_tensors:
-        return
     state.saved_hooks = None  # what the hook itself computes is not its business
     try:
         saved = [

@@ -249,8 +249,8 @@ class Tensor(Tracked):
 
         if create_graph:
             return GraphValues(self._graph_class)
-        observer = state.observer
-        return self._array_values() if observer is None else observer.gradients(type(self)._array_values, self)
+        values = self._array_values()
+        return values if state.observer is None else state.observer.gradients(values, self)
 
     def _array_values(self) -> Values:
         """How a pass that records nothing handles gradients here."""

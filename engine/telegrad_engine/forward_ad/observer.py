@@ -44,9 +44,9 @@ class ForwardMode(Observer):
         push_function(self._level, entry)
         return entry
 
-    def gradients(self, run: Run, tensor: Any) -> Any:
+    def gradients(self, values: Any, tensor: Any) -> Any:
         """Gradients have tangents too, so within a level they are tensors."""
-        return DualValues(tensor) if self._level.enabled else super().gradients(run, tensor)
+        return super().gradients(DualValues(tensor) if self._level.enabled else values, tensor)
 
     def unpacked(self, node: Any, values: Sequence[Any]) -> None:
         """Give saved tensors their tangents."""

@@ -59,12 +59,11 @@ class Timing(Observer):
         with self.recorder.range(f"telegrad::{instruction.op}", "verb"):
             return super().verb(run, verb, instruction, inputs)
 
-    def backward(self, run: Run, roots: Any, values: Any, **options: Any) -> Any:
+    def backward(self, values: Any, accumulate: Run) -> tuple[Any, Run]:
         """A pass, timed node by node."""
         if not self.resting:
-            values = _timed_values(values, self.recorder)
-            options["accumulate"] = _accumulate(options["accumulate"], self.recorder)
-        return super().backward(run, roots, values, **options)
+            values, accumulate = _timed_values(values, self.recorder), _accumulate(accumulate, self.recorder)
+        return super().backward(values, accumulate)
 
 
 # Passes ------------------------------------------------------------------------------------------
