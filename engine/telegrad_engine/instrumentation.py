@@ -22,7 +22,7 @@ class Observer:
     """
 
     sees_ops: ClassVar[bool] = False
-    """Whether it is about ``op``, ``in_place``, ``kernel`` or ``write``, which are not called otherwise."""
+    """Whether it is about ``op``, ``in_place``, ``kernel`` or ``write``. If not, fast paths leave these steps out."""
     outer: Observer | None = None
     """The observer of this thread that was added before."""
 

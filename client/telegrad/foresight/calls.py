@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from telegrad_engine.functions import Resolve
 from telegrad_engine.inference import mark
 from telegrad_engine.meta import Produce, hidden_specs, view_of, without_values
-from telegrad_engine.modes import state
+from telegrad_engine.modes import observers, state
 from telegrad_engine.repeated import Call as Repeated
 from telegrad_engine.repeated import Enter, Resolved, entering, gathered, promised
 from telegrad_engine.specs import Spec
@@ -210,7 +210,7 @@ def _quickly(
         ahead.last, ahead.next = step, step.next
         output = make(recorder, spec, name)
         if enter is not None:
-            quiet = step.opening is None and state.observer is None
+            quiet = step.opening is None and not observers
             drawing = ahead.drawing if quiet else ahead.drawing_at(step, args)
             if drawing is None:
                 enter(args, (output,), ())
