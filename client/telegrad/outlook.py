@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any, NamedTuple
 
-from telegrad_engine import graph
 from telegrad_engine.custom import Applicable, FunctionProgram
 from telegrad_engine.graph import Node, next_sequence, walk
 from telegrad_engine.lru import LRU
@@ -29,7 +28,7 @@ position, and nothing)."""
 VARY = frozenset({"next", "sequence", "slots", "versions"})
 """What of a node is another's each time."""
 PLAIN = (None, None, None, None)
-"""Without autocast, hooks on what is saved, anomaly mode, and anybody who watches nodes."""
+"""Without autocast, hooks on what is saved, anomaly mode, and an observer of this thread."""
 PATTERNS = 64
 """How many patterns of one function are kept: those used last."""
 _known: weakref.WeakKeyDictionary[Applicable, LRU[Key, Pattern | None]] = weakref.WeakKeyDictionary()
@@ -123,7 +122,7 @@ def _aliases(tensors: Sequence[Any]) -> list[Any]:
 
 def _is_plain(tensors: Sequence[Any], now: Sequence[Input | None]) -> bool:
     """Whether nothing but the kinds of these tensors matters, and they can be told apart."""
-    if (state.autocast, state.saved_hooks, state.anomaly, graph.watchers) != PLAIN:
+    if (state.autocast, state.saved_hooks, state.anomaly, state.observer) != PLAIN:
         return False
     if len({id(tensor._cell) for tensor in tensors}) != len(tensors):
         return False

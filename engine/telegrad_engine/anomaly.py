@@ -17,10 +17,11 @@ from functools import cache
 from types import FrameType
 from typing import Any, NamedTuple
 
-from . import graph, stepwise
+from . import stepwise
 from .errors import InvalidOperation, TelegradError
 from .graph import Node
-from .modes import AnomalyMode, state
+from .instrumentation import Observer
+from .modes import AnomalyMode, observe, observer_of, state, stop_observing
 from .shadow_pass import ShadowPass
 
 HERE = os.path.dirname(__file__) + os.sep
@@ -88,10 +89,11 @@ def _switch(anomaly: AnomalyMode | None, check_nan: bool) -> tuple[AnomalyMode |
     """Set this thread's mode; returns the one before."""
     before = state.anomaly, state.anomaly_check_nan
     state.anomaly, state.anomaly_check_nan = anomaly, check_nan
-    if before[0] is None and anomaly is not None:
-        graph.watch(_note)
-    elif before[0] is not None and anomaly is None:
-        graph.unwatch(_note)
+    observer = observer_of(_Origins)
+    if anomaly is not None and observer is None:
+        observe(_Origins())
+    elif anomaly is None and observer is not None:
+        stop_observing(observer)
     return before
 
 
@@ -118,12 +120,16 @@ def _locate(run: Any, node: Node, error: Exception) -> None:
 # Forward: where a node comes from ------------------------------------------------------------
 
 
-def _note(node: Node, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-    anomaly = state.anomaly
-    if anomaly is not None:
-        node.metadata["traceback_"] = user_stack()
-        if anomaly.parent is not None:
-            node.metadata["parent_"] = anomaly.parent
+class _Origins(Observer):
+    """Notes where each node comes from, while anomaly mode is on."""
+
+    def node(self, node: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        anomaly = state.anomaly
+        if anomaly is not None:
+            node.metadata["traceback_"] = user_stack()
+            if anomaly.parent is not None:
+                node.metadata["parent_"] = anomaly.parent
+        super().node(node, inputs, outputs)
 
 
 def user_stack() -> list[str]:

@@ -119,6 +119,8 @@ def run(
     it is complete. Otherwise only the paths to the wanted places run, and their gradients are returned.
     Saved tensors are freed on the way unless ``keep_graph``.
     """
+    if state.observer is not None:
+        values, accumulate = state.observer.backward(values, accumulate)
     Pass = values.Pass
     if state.anomaly is not None:
         from .anomaly import watchful

@@ -10,7 +10,7 @@ import numpy as np
 from .admission import LARGE, OBJECT_BYTES, count_large, scratch_of
 from .backends import NUMPY, Backend
 from .errors import TooLarge
-from .modes import generator, state
+from .modes import generator, observers, state
 from .registry import Op
 from .specs import Spec, check_size
 
@@ -31,6 +31,13 @@ def shows(array: Any, source: Any) -> bool:
 
 def execute(op: Op, datas: list[Any], attrs: Mapping[str, Any], xp: Backend = NUMPY) -> tuple[list[Any], Sequence[Any]]:
     """Check the arguments, run the kernel, and bring its results to the dtypes that the rule promises."""
+    if observers and (observer := state.observer) is not None:
+        outputs, hidden = observer.kernel(_execute, op, datas, attrs, xp)
+        return outputs, hidden
+    return _execute(op, datas, attrs, xp)
+
+
+def _execute(op: Op, datas: list[Any], attrs: Mapping[str, Any], xp: Backend) -> tuple[list[Any], Sequence[Any]]:
     specs = op.rule(*datas, **attrs)
     one = type(specs) is Spec
     nbytes = 0

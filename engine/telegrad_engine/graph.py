@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count, islice
-from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from numpy import ndarray
 
 from .dtypes import FLOATING, from_numpy
 from .hooks import Handle, around, around_leaf
+from .modes import observers, state
 from .plans import Plan
 from .registry import NO_ATTRS, Op
 
@@ -29,32 +29,13 @@ next_sequence = _sequence.__next__
 _new = object.__new__
 FREED: Any = ("freed",)
 """Stands where a node's saved tensors were."""
-Watcher = Callable[["Node", Sequence[Any], Sequence[Any]], None]
-watchers: tuple[Watcher, ...] | None = None
-"""Called with every node just recorded, its inputs and its outputs, if anybody wants to know."""
-_watching = Lock()
-
-
-def watch(watcher: Watcher) -> None:
-    """Have ``watcher`` told of every node recorded from now on, in any thread; each call wants one of ``unwatch``."""
-    global watchers
-    with _watching:
-        watchers = (*(watchers or ()), watcher)
-
-
-def unwatch(watcher: Watcher) -> None:
-    """Take back one ``watch``."""
-    global watchers
-    with _watching:
-        left = list(watchers or ())
-        left.remove(watcher)
-        watchers = tuple(left) or None
 
 
 def announce(node: Node, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-    """Tell the watchers, each once."""
-    for watcher in dict.fromkeys(watchers or ()):
-        watcher(node, inputs, outputs)
+    """Tell this thread's observer, if there is one, of a node that was just recorded."""
+    observer = state.observer
+    if observer is not None:
+        observer.node(node, inputs, outputs)
 
 
 def skip_sequence(numbers: int) -> None:
@@ -216,7 +197,7 @@ def record(
         output = outputs[0]
         output._node = node
         output._requires_grad = True
-        if watchers is not None:
+        if observers:
             announce(node, inputs, outputs)
         return
     node.width = len(outputs)
@@ -225,7 +206,7 @@ def record(
         if output._data.dtype in FLOATING and slot not in op.constants:
             output._node, output._slot = node, slot
             output._requires_grad = True
-    if watchers is not None:
+    if observers:
         announce(node, inputs, outputs)
 
 

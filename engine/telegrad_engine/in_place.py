@@ -15,7 +15,7 @@ from .errors import DTypeMismatch, InplaceOnLeaf, InvalidOperation, ShapeMismatc
 from .geometry import change_geometry
 from .graph import Node, record
 from .methods import TensorMethods
-from .modes import state
+from .modes import observers, state
 from .registry import CATALOGUE, NO_ATTRS, Op
 from .stale import kind
 
@@ -133,6 +133,12 @@ class Changeable(TensorMethods):
 
     def _inplace(self, op: Op, inputs: tuple[Any, ...], attrs: Any = NO_ATTRS) -> Self:
         """The in-place form of ``op``: check, write, bump the version, and rewrite history."""
+        if observers and (observer := state.observer) is not None:
+            changed: Self = observer.in_place(Changeable._change, self, op, inputs, attrs)
+            return changed
+        return self._change(op, inputs, attrs)
+
+    def _change(self, op: Op, inputs: tuple[Any, ...], attrs: Any) -> Self:
         if op.view:
             change_geometry(self, op, attrs)
             return self

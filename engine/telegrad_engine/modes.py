@@ -8,12 +8,16 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 
+from .instrumentation import Observer
+
 _F = TypeVar("_F", bound=Callable[..., Any])
+_O = TypeVar("_O", bound=Observer)
 
 
 # What modes hold is declared by its use: the classes are in modules that build on this one.
@@ -102,9 +106,59 @@ class _State(threading.local):
     """Bytes that one result may take: what a session has left of its limit."""
     largest: int = 2**48
     """Bytes that one view may stand for: a session's whole limit."""
+    observer: Observer | None = None
+    """What sees what this thread executes."""
+    ops_observed: bool = False
+    """Whether it, or one that was added before it, sees ops; then the fast paths step aside."""
 
 
 state = _State()
+observers: list[Observer] = []
+"""Those of all threads. Hot paths ask for their own thread's only if there are any: a thread-local is slow to read."""
+
+
+def observe(observer: Observer) -> None:
+    """Have ``observer``, which no thread has yet, see what this thread executes, until ``stop_observing``."""
+    observers.append(observer)
+    _form_chain([observer, *_chain()])
+
+
+def stop_observing(observer: Observer) -> None:
+    """Take back ``observe``, on the same thread; observers that were added later stay."""
+    left = [*_chain()]
+    left.remove(observer)
+    observers.remove(observer)
+    _form_chain(left)
+
+
+@contextmanager
+def observed_by(observer: _O) -> Iterator[_O]:
+    """Within, ``observer`` sees what this thread executes."""
+    observe(observer)
+    try:
+        yield observer
+    finally:
+        stop_observing(observer)
+
+
+def observer_of(kind: type[_O]) -> _O | None:
+    """This thread's observer of a class, the one that was added last; None if it has none."""
+    return next((observer for observer in _chain() if isinstance(observer, kind)), None)
+
+
+def _chain() -> Iterator[Observer]:
+    """This thread's observers, the one that was added last first."""
+    observer = state.observer
+    while observer is not None:
+        yield observer
+        observer = observer.outer
+
+
+def _form_chain(chain: list[Observer]) -> None:
+    outer = None
+    for observer in reversed(chain):
+        observer.outer, outer = outer, observer
+    state.observer, state.ops_observed = outer, any(observer.sees_ops for observer in chain)
 
 
 class Mode:

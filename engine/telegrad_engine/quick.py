@@ -14,11 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from . import graph
 from .backends import NUMPY
 from .graph import Node, announce, next_sequence, record
 from .inference import mark
-from .modes import state
+from .modes import observers, state
 from .registry import NO_ATTRS, Op
 from .signature import REQUIRED
 
@@ -54,6 +53,8 @@ def _unary(op: Op, cls: type[Any], otherwise: Callable[..., Any]) -> Callable[..
         plain = input._plain if type(input) is cls else None
         if plain is None or rest or (not plain and _is_stale(input)):
             return otherwise(input, *rest)
+        if observers and state.ops_observed:
+            return otherwise(input)
         x = input._data
         dtype = x.dtype
         if (dtype is not _FLOAT and dtype is not _DOUBLE) or x.size > MOST_ELEMENTS:
@@ -91,7 +92,7 @@ def _unary(op: Op, cls: type[Any], otherwise: Callable[..., Any]) -> Callable[..
             _save(node, takes, (input,), tensor)
         tensor._node = node
         tensor._requires_grad = True
-        if graph.watchers is not None:
+        if observers:
             announce(node, (input,), (tensor,))
         return tensor
 
@@ -105,6 +106,8 @@ def _binary(op: Op, cls: type[Any], otherwise: Callable[..., Any]) -> Callable[.
     def call(input: Any, other: Any) -> Any:
         plain = input._plain if type(input) is cls else None
         if plain is None or (not plain and _is_stale(input)):
+            return otherwise(input, other)
+        if observers and state.ops_observed:
             return otherwise(input, other)
         x = input._data
         dtype, shape = x.dtype, x.shape
@@ -165,7 +168,7 @@ def _binary(op: Op, cls: type[Any], otherwise: Callable[..., Any]) -> Callable[.
             _save(node, takes, (input, other), tensor)
         tensor._node = node
         tensor._requires_grad = True
-        if graph.watchers is not None:
+        if observers:
             announce(node, (input, other), (tensor,))
         return tensor
 

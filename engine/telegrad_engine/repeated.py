@@ -20,7 +20,7 @@ from .errors import TelegradError
 from .functions import Apply, Resolve
 from .graph import ManyNode, Node, announce, next_sequence
 from .lru import LRU
-from .modes import state
+from .modes import observers, state
 from .registry import Op
 from .specs import Size, Spec
 
@@ -41,13 +41,6 @@ _BOUNDS = frozenset({int, type(None)})
 _SEQUENCES = frozenset({tuple, list, Size})
 _NEW, _ONCE, _UNFIT = "new", "once", "unfit"
 """What is known of a call that was not made before, was made once, or cannot be remembered."""
-_watched = False
-
-
-def watch_all(watched: bool) -> None:
-    """Whether every call goes the long way, where it can be watched."""
-    global _watched
-    _watched = watched
 
 
 class Call(NamedTuple):
@@ -83,6 +76,8 @@ def remembering(
     known: LRU[Any, Any] = LRU(calls)
 
     def call(*args: Any, **kwargs: Any) -> Any:
+        if observers and state.ops_observed:
+            return otherwise(*args, **kwargs)
         key: list[Any] = [state.grad_enabled, *kwargs]
         tensors: list[Any] = []
         for value in (*args, *kwargs.values()) if kwargs else args:
@@ -102,7 +97,7 @@ def remembering(
                 if parts is None:
                     return otherwise(*args, **kwargs)
                 key += (kind, parts)
-        if not tensors or state.autocast is not None or _watched:
+        if not tensors or state.autocast is not None:
             return otherwise(*args, **kwargs)
         found = tuple(key)
         try:
@@ -206,7 +201,7 @@ def _same_dtype(op: Op, inputs: tuple[Any, ...]) -> bool:
 
 
 def entering(call: Call, announced: bool = True) -> Enter | None:
-    """The function that records such an operation, and tells the watchers; None where there is nothing to record."""
+    """The function that records such an operation, and tells the observer of it; None where nothing is recorded."""
     if not state.grad_enabled:
         return None
     op, inputs, attrs, specs, _ = call
@@ -257,7 +252,7 @@ def entering(call: Call, announced: bool = True) -> Enter | None:
             output._requires_grad = True
             if i:
                 output._slot = i
-        if announced and graph.watchers is not None:
+        if announced and observers:
             announce(node, inputs, outputs)
 
     return enter

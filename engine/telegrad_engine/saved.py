@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from . import graph
 from .errors import InvalidArgument, InvalidOperation
 from .graph import Node
 from .hooks import around
-from .modes import no_grad, state
+from .instrumentation import Observer
+from .modes import no_grad, observe, observer_of, state, stop_observing
 
 Pack = Callable[[Any], Any]
 IN_PLACE = (
@@ -42,10 +42,11 @@ class saved_tensors_hooks:
         if state.saved_hooks_refused is not None:
             raise InvalidOperation(state.saved_hooks_refused)
         self._before, state.saved_hooks = state.saved_hooks, self._pair
-        graph.watch(_pack)
+        self._observer = _Packing()
+        observe(self._observer)
 
     def __exit__(self, *exc: object) -> None:
-        graph.unwatch(_pack)
+        stop_observing(self._observer)
         state.saved_hooks = self._before
 
 
@@ -92,11 +93,18 @@ class Packed:
         return tensor._data
 
 
-def _pack(node: Node, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+class _Packing(Observer):
+    """Has the innermost pair of hooks pack what each node saves, and those around it nothing."""
+
+    def node(self, node: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        pair = state.saved_hooks
+        if pair is not None and node.plan.holds_tensors and observer_of(_Packing) is self:
+            _pack(node, inputs, outputs, pair)
+        super().node(node, inputs, outputs)
+
+
+def _pack(node: Node, inputs: Sequence[Any], outputs: Sequence[Any], pair: tuple[Pack, Pack]) -> None:
     """Replace what the node saved by what the hooks make of it."""
-    pair = state.saved_hooks
-    if pair is None or not node.plan.holds_tensors:
-        return
     state.saved_hooks = None  # what the hook itself computes is not its business
     try:
         saved = [

@@ -243,7 +243,12 @@ class Session:
             self._check_names(instruction.outputs or ())
             inputs = [self._resolve(x) for x in instruction.inputs]
             verb = VERBS.get(instruction.op)
-            results = self._run_op(instruction, inputs) if verb is None else self._run_verb(verb, instruction, inputs)
+            if verb is None:
+                results = self._run_op(instruction, inputs)
+            elif state.observer is None:
+                results = self._run_verb(verb, instruction, inputs)
+            else:
+                results = state.observer.verb(self._run_verb, verb, instruction, inputs)
             self._bind(instruction, results)
             if self.environment.device is not None:
                 self.accounts.recount(inputs)

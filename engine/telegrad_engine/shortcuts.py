@@ -1,6 +1,6 @@
 """The short ways through an API, quick.py's and repeated.py's, put in front of the long one.
 
-They change nothing but the time that a call takes; where every op is to be watched, ``remove`` takes the engine's away.
+They change nothing but the time that a call takes, and step aside on a thread that has an observer.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
-from . import meta, repeated, tensor
+from . import meta, tensor
 from .backends import NUMPY
 from .functions import Functions, resolver
 from .indexing import getitem, resolve_getitem
@@ -59,7 +59,6 @@ def _as_given(op: Op) -> Callable[..., tuple[Op, tuple[Any, ...], Mapping[str, A
 
 def install() -> None:
     """Put the engine's short ways in front."""
-    repeated.watch_all(False)
     remember(Tensor, functions, prepare, KINDS)
     remember(meta.Meta, meta.functions, meta.prepare, meta.KINDS)
     for op in CATALOGUE:
@@ -70,12 +69,3 @@ def install() -> None:
     for name, op in plain_methods():
         if is_quick(op):
             setattr(Tensor, name, quick(op, Tensor, getattr(Tensor, name)))
-
-
-def remove() -> None:
-    """Let everything go the long way."""
-    repeated.watch_all(True)  # functions that somebody holds still remember what they were called with
-    tensor.quick_functions.clear()
-    for name in ["__getitem__", "_cast", *SORTING, *(name for name, _ in plain_methods())]:
-        if name in Tensor.__dict__:
-            delattr(Tensor, name)

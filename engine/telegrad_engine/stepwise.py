@@ -15,7 +15,7 @@ from .hooks import NodeHooks, run_after, run_before
 from .stale import FREED_TEXT, free, modified_since
 
 if TYPE_CHECKING:
-    from .backward import _Pass
+    from .backward import Values, _Pass
 
 Grads = tuple[Any, ...]
 
@@ -126,7 +126,7 @@ def _derivatives(run: _Pass, node: Node, grads: Grads) -> list[Any]:
         raise GraphFreed(FREED_TEXT)
     if any(cell[0] != version for _, cell, version in node.versions):
         raise modified_since(node)
-    saved = _saved(run, node)
+    saved = saved_values(run.values, node)
     found: list[Any] = [None] * len(node.next)
     for edges, rule, arguments, many in node.plan.steps:
         if any(wants(run, node.next[edge]) for edge in edges):
@@ -138,13 +138,13 @@ def _derivatives(run: _Pass, node: Node, grads: Grads) -> list[Any]:
     return found
 
 
-def _saved(run: _Pass, node: Node) -> Any:
+def saved_values(values: Values, node: Node) -> Any:
     """What the node saved, as the rules take it, unpacked if hooks had packed it."""
     packed = node.saved
     if node.hooks is not None and node.hooks.packed:
         node.saved = tuple(_unpacked(value) for value in packed)
     try:
-        return node.saved if run.values.raw else run.values.unpack(node)
+        return node.saved if values.raw else values.unpack(node)
     finally:
         node.saved = packed
 

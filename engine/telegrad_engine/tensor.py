@@ -20,7 +20,7 @@ from .functions import Functions
 from .graph import count_saved, next_sequence, record
 from .in_place import OVERLAPPING, Changeable
 from .inference import mark
-from .modes import state
+from .modes import observers, state
 from .registry import NO_ATTRS, Op
 from .tracked import Tracked
 
@@ -55,6 +55,8 @@ def truth(array: Any) -> bool:
 
 def apply(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Any:
     """Execute ``op`` on tensors and numbers, and record it if a gradient will flow through it."""
+    if observers and state.ops_observed and state.device is None:
+        return state.observer.op(execute_and_record, op, inputs, attrs)  # type: ignore[union-attr]
     if not attrs and (function := quick_functions.get(op)) is not None:
         return function(*inputs)
     return execute_and_record(op, inputs, attrs)
@@ -200,6 +202,12 @@ class Tensor(Tracked):
     # What Tracked leaves to the class with the value ----------------------------------------
 
     def _write(self, op: Op, inputs: tuple[Any, ...], attrs: Any) -> None:
+        if observers and (observer := state.observer) is not None:
+            observer.write(self._overwrite, op, inputs, attrs)
+        else:
+            self._overwrite(op, inputs, attrs)
+
+    def _overwrite(self, op: Op, inputs: tuple[Any, ...], attrs: Any) -> None:
         datas = [x._data if isinstance(x, Tracked) else _unwrap(x) for x in inputs]
         out, _ = execute(op, datas, attrs)
         np.copyto(writable(self._data, op.key in ("zero", "fill")), out[0], casting="unsafe")
@@ -237,9 +245,18 @@ class Tensor(Tracked):
         return Tensor(np.ones_like(self._data))
 
     def _values(self, create_graph: bool) -> Values:
-        from .values import ARRAYS, GraphValues
+        from .values import GraphValues
 
-        return GraphValues(Tensor) if create_graph else ARRAYS
+        if create_graph:
+            return GraphValues(self._graph_class)
+        values = self._array_values()
+        return values if state.observer is None else state.observer.gradients(values, self)
+
+    def _array_values(self) -> Values:
+        """How a pass that records nothing handles gradients here."""
+        from .values import ARRAYS
+
+        return ARRAYS
 
     _apply = staticmethod(apply)
 

@@ -200,6 +200,8 @@ class GraphValues(Values):
                 unpacked.append(self._restore(value, [0], None, 0))
             else:
                 unpacked.append(value)
+        if state.observer is not None:
+            state.observer.unpacked(node, unpacked)
         return unpacked
 
     def _input(self, data: Any, cell: Any, node: Node, edge: int) -> Any:

@@ -15,7 +15,8 @@ import pytest
 import torch
 
 import telegrad as tg
-from telegrad_engine import graph as engine_graph
+from telegrad_engine.instrumentation import Observer
+from telegrad_engine.modes import observed_by
 
 from .foreseeing import LEARNED, Loop
 from .rounds import ROUNDS, graph, several_at_once, told
@@ -53,22 +54,20 @@ def test_a_pass_that_stops_on_its_way_goes_through_it_in_order(remote: tg.Sessio
     assert len(seen) == 2
 
 
-def test_who_watches_the_graph_sees_each_op_when_it_is_recorded(remote: tg.Session) -> None:
+def test_an_observer_sees_each_op_when_it_is_recorded(remote: tg.Session) -> None:
     loop, seen = Loop(tg), []
 
-    def note(node: Any, *_: Any) -> None:
-        seen.append(node.name())
+    class Noting(Observer):
+        def node(self, node: Any, *rest: Any) -> None:
+            seen.append(node.name())
 
     for _ in range(LEARNED + 5):
         y = loop.data(3, 3) @ loop.w
-        engine_graph.watch(note)
-        try:
+        with observed_by(Noting()):
             y = y.tanh()
             assert seen == ["TanhBackward0"]
             y.sum().backward()
             assert seen == ["TanhBackward0", "SumBackward0"]
-        finally:
-            engine_graph.unwatch(note)
         seen.clear()
         loop.w.sum().item()
 

@@ -10,11 +10,17 @@ import pytest
 
 import telegrad as tg
 from telegrad.tensor import functions
-from telegrad_engine import dtypes, repeated
+from telegrad_engine import dtypes
+from telegrad_engine.instrumentation import Observer
+from telegrad_engine.modes import observed_by
 from telegrad_engine.registry import CATALOGUE, Case, Op
 from tests.engine import oracle
 
 OPS = [op for op in CATALOGUE if op.cases and not op.private and not op.random and not op.factory and not op.truth]
+
+
+class Watching(Observer):
+    sees_ops = True
 
 
 @pytest.fixture(scope="module")
@@ -58,11 +64,8 @@ def test_the_fourth_recording_is_the_first(op: Op, local: tg.Session) -> None:
                 arrays = oracle.arrays_of(case, np.dtype(dtype))
             except (ValueError, OverflowError):
                 continue
-            repeated.watch_all(True)
-            try:
+            with observed_by(Watching()):  # nothing that is remembered is used here
                 first = outcome(op, case, arrays)
-            finally:
-                repeated.watch_all(False)
             for _ in range(4):
                 assert outcome(op, case, arrays) == first, f"{op.key} {case} {dtype}"
 

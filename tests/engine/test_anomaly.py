@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from telegrad_engine import graph
+from telegrad_engine.modes import state
 
 from .twins import OURS, THEIRS, both, leaf
 
@@ -171,7 +171,7 @@ def test_switching() -> None:
         return seen
 
     both(run)
-    assert graph.watchers is None
+    assert state.observer is None
 
 
 def test_gradients_are_the_same() -> None:

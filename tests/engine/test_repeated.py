@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 import telegrad_engine as tg
-from telegrad_engine import autograd, repeated
+from telegrad_engine import autograd
+from telegrad_engine.instrumentation import Observer
+from telegrad_engine.modes import observed_by
 from telegrad_engine.registry import CATALOGUE, Case, Op
 
 from . import oracle
@@ -20,14 +22,15 @@ F = tg.functions
 OPS = [op for op in CATALOGUE if op.cases and not op.random and not op.factory and not op.truth]
 
 
+class Watching(Observer):
+    sees_ops = True
+
+
 @contextmanager
 def the_long_way() -> Iterator[None]:
     """Nothing that is remembered is used inside."""
-    repeated.watch_all(True)
-    try:
+    with observed_by(Watching()):
         yield
-    finally:
-        repeated.watch_all(False)
 
 
 def shuffled(arrays: dict[int, np.ndarray], seed: int) -> dict[int, np.ndarray]:

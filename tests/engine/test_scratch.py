@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -13,11 +12,11 @@ import numpy as np
 import pytest
 
 import telegrad_engine as tg
-from telegrad_engine import shortcuts
-from telegrad_engine.backends import NUMPY
 from telegrad_engine.cases import T
 from telegrad_engine.errors import TelegradError
 from telegrad_engine.execution import needs
+from telegrad_engine.instrumentation import Observer, Run
+from telegrad_engine.modes import observed_by
 from telegrad_engine.registry import CATALOGUE, Case, Op
 
 from .oracle import arrays_of, build, leaves, our_function, with_dtypes
@@ -181,34 +180,34 @@ Found = list[tuple[str, int, int]]
 @pytest.fixture(scope="module")
 def found() -> Iterator[Found]:
     """What is executed in this module, in short."""
-    found: Found = []
-    module = sys.modules["telegrad_engine.tensor"]
-    execute = module.execute
+    tracemalloc.start()
+    try:
+        with observed_by(_Measuring()) as measuring:
+            yield measuring.found
+    finally:
+        tracemalloc.stop()
 
-    def measure(op: Op, datas: list[Any], attrs: Any, xp: Any = NUMPY) -> Any:
-        specs = op.rule(*datas, **attrs)
+
+class _Measuring(Observer):
+    sees_ops = True
+
+    def __init__(self) -> None:
+        self.found: Found = []
+
+    def kernel(self, run: Run, op: Op, arrays: Any, attrs: Any, xp: Any) -> Any:
+        specs = op.rule(*arrays, **attrs)
         nbytes = sum(spec.nbytes for spec in (specs if isinstance(specs, list) else [specs]))
         if nbytes > MOST:
             raise _TooMuch
-        dtype = None if op.common is None else op.common(tuple(datas))
-        declared = needs(op, datas, attrs, dtype, nbytes, len(specs) if isinstance(specs, list) else 1)
+        dtype = None if op.common is None else op.common(tuple(arrays))
+        declared = needs(op, arrays, attrs, dtype, nbytes, len(specs) if isinstance(specs, list) else 1)
         if declared > 64 * MIB:
             raise _TooMuch
         tracemalloc.reset_peak()
         before = tracemalloc.get_traced_memory()[0]
-        result = execute(op, datas, attrs, xp)
-        found.append((op.key, tracemalloc.get_traced_memory()[1] - before, declared))
+        result = super().kernel(run, op, arrays, attrs, xp)
+        self.found.append((op.key, tracemalloc.get_traced_memory()[1] - before, declared))
         return result
-
-    module.execute = measure  # type: ignore[attr-defined]
-    shortcuts.remove()
-    tracemalloc.start()
-    try:
-        yield found
-    finally:
-        tracemalloc.stop()
-        shortcuts.install()
-        module.execute = execute  # type: ignore[attr-defined]
 
 
 def _runs(op: Op, call: Call, found: Found) -> bool:

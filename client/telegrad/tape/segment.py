@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from telegrad_engine import graph
+from telegrad_engine.modes import observers, state
 from telegrad_engine.program import Instruction
 from telegrad_engine.program.data import TAKES_DATA
 from telegrad_engine.program.message import Call
@@ -113,7 +113,7 @@ class Segment:
 
     def graph_for(self, node: Node, tensors: Sequence[Any], slots: Sequence[int]) -> SegmentGraph | None:
         """The lazy graph that a call on these tensors may join; None if it is to be in the graph now."""
-        if graph.watchers is not None:
+        if observers and state.observer is not None:
             self.lazy = None
             return None
         lazy = self.lazy

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from telegrad_engine import graph
 from telegrad_engine.checkpoint import (
     Call,
     Checkpointing,
@@ -21,7 +20,8 @@ from telegrad_engine.checkpoint import (
     set_checkpoint_early_stop,
 )
 from telegrad_engine.errors import CheckpointError, NotSupported
-from telegrad_engine.modes import no_grad
+from telegrad_engine.instrumentation import Observer
+from telegrad_engine.modes import no_grad, observed_by
 
 from ..exclusions import attribute_of
 from ..recorder import Recorder
@@ -74,12 +74,10 @@ def _marked(
     """What the function returns, its instructions between the two that make a checkpoint of them."""
     recorder.emit("checkpoint", [inputs], (), attrs | options)
     recorder.open_checkpoints += 1
-    graph.watch(_unversioned)
     try:
-        with selecting:
+        with observed_by(_Unversioned()), selecting:
             return call.function(*call.args, **call.kwargs)
     finally:
-        graph.unwatch(_unversioned)
         recorder.open_checkpoints -= 1
         if not recorder.closed:
             recorder.emit("end_checkpoint", (), (), attrs)
@@ -89,10 +87,13 @@ def _marked(
 NOOP = type(noop_context_fn()[1])
 
 
-def _unversioned(node: graph.Node, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+class _Unversioned(Observer):
     """What was not saved may be modified: the shadow does not expect it to be at any version."""
-    if node.versions and isinstance(outputs[0], Tensor):
-        node.versions = tuple((place, [0], 0) for place, _, _ in node.versions)
+
+    def node(self, node: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        if node.versions and isinstance(outputs[0], Tensor):
+            node.versions = tuple((place, [0], 0) for place, _, _ in node.versions)
+        super().node(node, inputs, outputs)
 
 
 def _reentrant(function: Callable[..., Any], preserve: bool, args: tuple[Any, ...]) -> Any:

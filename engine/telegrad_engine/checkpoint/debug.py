@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from .. import graph
 from ..anomaly import HERE, user_stack
 from ..dtypes import from_numpy
 from ..errors import CheckpointError
-from ..graph import Node
+from ..instrumentation import Observer
+from ..modes import observed_by
 
 _enabled: list[bool | None] = []
 """What ``set_checkpoint_debug_enabled`` demands, innermost last; None leaves it to the call."""
@@ -55,21 +55,10 @@ class Log:
         self.runs: tuple[list[tuple[str, str]], list[tuple[str, str]]] = ([], [])
         """Of the original forward and of the recomputation: what was computed, and the stack it was computed under."""
 
-    @contextmanager
-    def of(self, run: int) -> Iterator[None]:
+    def of(self, run: int) -> AbstractContextManager[Observer]:
         """Note what is recorded within as run 0 or 1."""
-        entries = self.runs[run]
-        entries.clear()
-
-        def note(node: Node, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-            results = ", ".join(f"{from_numpy(o._data.dtype).name}{list(o._data.shape)}" for o in outputs)
-            entries.append((f"{results} = {node.op.name}({_arguments(inputs)})", _stack()))
-
-        graph.watch(note)
-        try:
-            yield
-        finally:
-            graph.unwatch(note)
+        self.runs[run].clear()
+        return observed_by(_Noting(self.runs[run]))
 
     @contextmanager
     def explaining(self) -> Iterator[None]:
@@ -89,6 +78,18 @@ class Log:
         for run, name in zip(self.runs, ("the original forward", "recomputation"), strict=True):
             parts.append(f"Operations executed during {name}:\n\n" + "".join(f"{what}\n" for what, _ in run))
         return "\n".join([*parts, TAIL])
+
+
+class _Noting(Observer):
+    """Notes each recorded operation, and the stack that it was recorded under."""
+
+    def __init__(self, entries: list[tuple[str, str]]) -> None:
+        self._entries = entries
+
+    def node(self, node: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        results = ", ".join(f"{from_numpy(o._data.dtype).name}{list(o._data.shape)}" for o in outputs)
+        self._entries.append((f"{results} = {node.op.name}({_arguments(inputs)})", _stack()))
+        super().node(node, inputs, outputs)
 
 
 def _stack() -> str:

@@ -115,7 +115,7 @@ class Frame:
                 self._recompute()
         return self.recomputed.pop(number)
 
-    def _logged(self, run: int) -> AbstractContextManager[None]:
+    def _logged(self, run: int) -> AbstractContextManager[Any]:
         return nullcontext() if self.log is None else self.log.of(run)
 
     def _recompute(self) -> None:

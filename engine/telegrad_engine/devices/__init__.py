@@ -1,5 +1,5 @@
 """Where tensors live: a backend other than NumPy, the class of the tensors over its arrays, and ``on`` to be there."""
 
-from .device import ENGINE, Device, DeviceTensor, device, on
+from .device import Device, DeviceTensor, device, on
 
-__all__ = ["ENGINE", "Device", "DeviceTensor", "device", "on"]
+__all__ = ["Device", "DeviceTensor", "device", "on"]

@@ -7,7 +7,6 @@ the device's own class, so a method called on one always comes back to its devic
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import Lock
@@ -18,18 +17,16 @@ import numpy as np
 from ..backends import Backend, make_backend
 from ..backward import Values
 from ..errors import InvalidOperation
+from ..execution import execute
 from ..graph import record
 from ..in_place import OVERLAPPING
 from ..inference import mark
 from ..meta import unwrap
 from ..modes import state
 from ..registry import NO_ATTRS, Op
-from ..tensor import Tensor
+from ..tensor import Tensor, compose
 from ..tracked import Tracked
-from ..values import ArrayValues, GraphValues, RawFunctions
-
-ENGINE: Any = sys.modules[Tensor.__module__]
-"""tensor.py, whose functions a profile replaces; as an attribute of the package it is the function of that name."""
+from ..values import ArrayValues, RawFunctions
 
 
 class Device:
@@ -41,7 +38,7 @@ class Device:
         self.backend = backend
         self.name = backend.name
         base = DeviceTensor if backend.aliases else ImmutableTensor
-        self.Tensor: type[DeviceTensor] = type("Tensor", (base,), {"_on": self, "_apply": staticmethod(self._apply)})
+        self.Tensor: type[DeviceTensor] = type("Tensor", (base,), {"_on": self, "_apply": staticmethod(self.apply)})
         self.Tensor._graph_class = self.Tensor
         self.values = DeviceValues(self)
 
@@ -51,14 +48,20 @@ class Device:
 
     def apply(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Any:
         """Execute ``op`` here and record it if a gradient will flow through it."""
+        observer = state.observer
+        if observer is None:
+            return self._execute_and_record(op, inputs, attrs)
+        return observer.op(self._execute_and_record, op, inputs, attrs)
+
+    def _execute_and_record(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:
         self._check_together(inputs)
         if state.autocast is not None:
             op, inputs, attrs = state.autocast.cast(op, inputs, attrs)
         datas, needs = unwrap(inputs)
         with self.active():
             if op.composite:
-                return ENGINE.compose(op, inputs, attrs)
-            outs, hidden = ENGINE.execute(op, datas, attrs, self.backend)
+                return compose(op, inputs, attrs)
+            outs, hidden = execute(op, datas, attrs, self.backend)
         outputs = [self.Tensor(out) for out in outs]
         if state.inference:
             mark(outputs)
@@ -68,9 +71,6 @@ class Device:
             for index, output in enumerate(outputs):
                 output._show(inputs[0], op, attrs, index)
         return op.bundle(outputs)
-
-    def _apply(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Any:
-        return self.apply(op, inputs, attrs)  # looked up anew, for it may be replaced (replaced.py)
 
     @contextmanager
     def active(self) -> Iterator[None]:
@@ -123,15 +123,15 @@ class DeviceTensor(Tensor):
         array = self._on.backend.download(self._data)
         return array.copy() if copy else array
 
-    def _write(self, op: Op, inputs: tuple[Any, ...], attrs: Any) -> None:
+    def _overwrite(self, op: Op, inputs: tuple[Any, ...], attrs: Any) -> None:
         self._on._check_together(inputs)
         datas, _ = unwrap(inputs)
         with self._on.active():
-            out, _ = ENGINE.execute(op, datas, attrs, self._on.backend)
+            out, _ = execute(op, datas, attrs, self._on.backend)
         self._store(out[0])
 
     def _show_as(self, op: Op, attrs: Any) -> None:
-        (self._data,), _ = ENGINE.execute(op, [self._data], attrs, self._on.backend)
+        (self._data,), _ = execute(op, [self._data], attrs, self._on.backend)
 
     def _store(self, value: Any) -> None:
         if any(n > 1 and not step for n, step in zip(self._data.shape, self._data.strides, strict=True)):
@@ -149,8 +149,8 @@ class DeviceTensor(Tensor):
     def _ones_like(self) -> Tensor:
         return type(self)(self._on.backend.ones(self._data.shape, self._data.dtype))
 
-    def _values(self, create_graph: bool) -> Values:
-        return GraphValues(type(self)) if create_graph else self._on.values
+    def _array_values(self) -> Values:
+        return self._on.values
 
 
 class DeviceValues(ArrayValues):

@@ -12,12 +12,12 @@ from typing import Any
 from ..abstract_layout import follow, row_major
 from ..backends.traced_number import values_within
 from ..errors import InvalidOperation
-from ..execution import shows
+from ..execution import execute, shows
 from ..in_place import OVERLAPPING
 from ..registry import CATALOGUE, Op
 from ..tensor import Tensor
 from ..tracked import Tracked
-from .device import ENGINE, DeviceTensor
+from .device import DeviceTensor
 
 
 class Memory:
@@ -106,7 +106,7 @@ class ImmutableTensor(DeviceTensor):
         return row_major(tuple(self._data.shape)) if self._strides is None else self._strides
 
     def _show_as(self, op: Op, attrs: Any) -> None:
-        (shown,), _ = ENGINE.execute(op, [self._data], attrs, self._on.backend)
+        (shown,), _ = execute(op, [self._data], attrs, self._on.backend)
         self._strides = follow(self._stand_in(), op, values_within(attrs), 0)
         self._path = (*self._path, (op, attrs, 0))
         self._shown, self._shown_at = shown, self._memory.writes

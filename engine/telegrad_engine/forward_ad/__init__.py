@@ -1,8 +1,8 @@
 """Forward mode, as ``torch.autograd.forward_ad``: tangents that travel with the values they belong to.
 
-Between entering and exiting a level a tensor may have a tangent (:mod:`.level`), and what executes forward is
-replaced by functions that give results theirs (:mod:`.install`): the op's own derivative, transposed, or a
-Function's ``jvp`` (:mod:`.push`). Outside of a level none of this is there. docs/decisions/0012 says why.
+Between entering and exiting a level a tensor may have a tangent (:mod:`.level`), and the thread has an observer that
+gives results theirs (:mod:`.observer`): by the op's own derivative, transposed, or by a Function's ``jvp``
+(:mod:`.push`). docs/decisions/0012 says why.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import InvalidOperation
-from ..modes import Mode
+from ..modes import Mode, observe, observer_of, stop_observing
 from .dual import UnpackedDualTensor, check_exit, make, unpack
 from .level import Level, active, tangent_of
 
@@ -19,10 +19,10 @@ def enter_dual_level() -> int:
     """Begin forward mode on this thread; returns the level, which is 0: they do not nest."""
     if active.level is not None:
         raise InvalidOperation("Nested forward mode AD is not supported at the moment")
-    from .install import install  # it replaces what is written over this
+    from .observer import ForwardMode  # which is built on autograd, as this is part of it
 
-    install()
     active.level = Level()
+    observe(ForwardMode(active.level))
     return 0
 
 
@@ -31,11 +31,13 @@ def exit_dual_level(*, level: int | None = None) -> None:
     entered = active.level
     check_exit(level, entered)
     assert entered is not None, "it was checked"
-    from .install import uninstall
+    from .observer import ForwardMode
 
     entered.end()
     active.level = None
-    uninstall()
+    observer = observer_of(ForwardMode)
+    assert observer is not None, "it came with the level"
+    stop_observing(observer)
 
 
 class dual_level(Mode):

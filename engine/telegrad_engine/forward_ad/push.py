@@ -21,6 +21,7 @@ from ..function.outputs import Outputs
 from ..functions import Functions
 from ..modes import enable_grad, generator, state
 from ..registry import CATALOGUE, Op
+from ..stepwise import saved_values
 from ..tracked import Tracked
 from .level import Level
 
@@ -112,7 +113,7 @@ def _pointwise(result: Any, tangents: Sequence[Any], tracked: bool) -> Any:
     shape, dtype = result._data.shape, result._data.dtype
     total = None
     with values:
-        saved = node.saved if values.raw else values.unpack(node)
+        saved = saved_values(values, node)
         for edge, rule, arguments in node.plan.direct:
             tangent = tangents[edge]
             if tangent is not None:

@@ -46,6 +46,8 @@ class Saved:
             return tensor
         output = tensor._apart()
         output._node, output._slot, output._requires_grad = node, self.slot, True
+        if state.observer is not None:
+            state.observer.unpacked_output(node, self.slot, output)
         return output
 
 

@@ -100,7 +100,11 @@ class Function:
             args = _with_defaults(cls.forward, args, kwargs)
         elif kwargs:
             args = _in_order(cls.forward, args, kwargs)
-        entry = cls._enter(cls._backward_cls(args), args, separate)
+        ctx, observer = cls._backward_cls(args), state.observer
+        if observer is None:
+            entry = cls._enter(ctx, args, separate)
+        else:
+            entry = observer.function(cls._enter, ctx, args, separate)
         entry.save()
         return entry.outputs if entry.several else entry.outputs[0]
 

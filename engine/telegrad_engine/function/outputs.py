@@ -10,9 +10,10 @@ from __future__ import annotations
 import warnings
 from typing import Any, ClassVar
 
-from .. import graph
 from ..dtypes import FLOATING
 from ..errors import InplaceOnLeaf, InvalidOperation
+from ..graph import announce
+from ..modes import observers
 from .ctx import FunctionCtx, is_tensor
 from .node import FunctionNode
 
@@ -65,8 +66,8 @@ class Outputs:
         """Save what forward asked for, as any operation does: in the caller's grad mode."""
         if self.node is not None:
             self.ctx._pack(self.node)
-            if graph.watchers is not None:
-                graph.announce(self.node, self.args, self.tensors)
+            if observers:
+                announce(self.node, self.args, self.tensors)
         self.ctx._forget()
 
     def _is_plain_input(self, tensor: Any) -> bool:

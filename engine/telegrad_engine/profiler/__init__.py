@@ -4,7 +4,7 @@ As ``torch.profiler``: ``with profile() as prof: …``, then ``prof.key_averages
 
     context.py     what a user writes: profile and record_function
     recorder.py    the open ranges of one thread, and what closed ones add up to
-    instrument.py  has the engine report to the recorder, while a profile runs and not otherwise
+    observer.py    reports what a thread executes to the recorder, while a profile runs on it
     readings.py    what a profile tells once it has recorded; data.py has it travel
     averages.py    what a profile shows: events and their averages; table.py prints them
     trace.py       the events as a Chrome trace

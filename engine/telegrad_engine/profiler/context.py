@@ -9,9 +9,10 @@ from enum import Enum
 from typing import Any, Self, TypeVar
 
 from ..errors import InvalidOperation
-from . import instrument
+from ..modes import observe, observer_of, stop_observing
+from .observer import Timing
 from .readings import Readings
-from .recorder import FunctionEvent, Recorder, active
+from .recorder import FunctionEvent, Recorder
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -57,7 +58,8 @@ class profile(Readings):
             Recorder(shapes=record_shapes, memory=profile_memory, stacks=with_stack, max_events=max_events)
         )
         self._running = threading.Lock()
-        self._outer: Recorder | None = None
+        self._timing = Timing(self._recorder)
+        self._outer: Timing | None = None
 
     def __enter__(self) -> Self:
         self.start()
@@ -71,8 +73,10 @@ class profile(Readings):
         if not self._running.acquire(blocking=False):
             raise InvalidOperation("Profiler context manager is not reentrant")
         self._thread = threading.get_ident()
-        self._outer, active.recorder = active.recorder, self._recorder
-        instrument.install()
+        self._outer = observer_of(Timing)
+        if self._outer is not None:
+            self._outer.resting = True
+        observe(self._timing)
 
     def stop(self) -> None:
         """Record no more, and end what is open. Raises InvalidOperation if it does not run on this thread."""
@@ -83,8 +87,10 @@ class profile(Readings):
         """Record no more until it is started again. Ranges that are open stay so, and their time goes on."""
         if not self._running.locked() or self._thread != threading.get_ident():
             raise InvalidOperation("Profiler is not running on this thread")
-        instrument.uninstall()
-        active.recorder, self._outer = self._outer, None
+        stop_observing(self._timing)
+        if self._outer is not None:
+            self._outer.resting = False
+        self._outer = None
         self._running.release()
 
 
@@ -97,8 +103,8 @@ class record_function:
         self._opened: list[tuple[Recorder, FunctionEvent] | None] = []
 
     def __enter__(self) -> Self:
-        recorder = active.recorder
-        self._opened.append(None if recorder is None else (recorder, recorder.open(self.name, "range")))
+        timing = observer_of(Timing)
+        self._opened.append(None if timing is None else (timing.recorder, timing.recorder.open(self.name, "range")))
         return self
 
     def __exit__(self, *exc: object) -> None:

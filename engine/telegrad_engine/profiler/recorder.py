@@ -217,14 +217,6 @@ class Recorder:
             self.close(event)
 
 
-class _Active(threading.local):
-    recorder: Recorder | None = None
-
-
-active = _Active()
-"""The recorder of this thread, while a profile runs on it."""
-
-
 def shape_of(value: Any) -> list[Any]:
     """The shape of a tensor or an array, those of a list of them, and nothing for what has none."""
     if isinstance(value, (tuple, list)):

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from ... import graph
 from ...backends.unknown import Untraceable
 from ...convert import as_array
 from ...dtypes import DType, parse
 from ...inference import is_marked
+from ...modes import state
 from ...session import Session
 from ...tensor import Tensor
 from ..remembered import Bound
@@ -239,7 +239,7 @@ class _Gathered:
 
 
 def _check_session(session: Session) -> None:
-    if session.profile is not None or graph.watchers is not None:
+    if session.profile is not None or state.observer is not None:
         raise Untraceable("somebody watches every instruction")
     if session.suspensions.expected:
         raise Untraceable("a pass may wait for the client")

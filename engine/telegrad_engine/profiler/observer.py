@@ -1,9 +1,4 @@
-"""Has the engine report to the recorders, while a profile runs and not otherwise.
-
-While at least one profile is active, the few functions through which everything executes are
-replaced by ones that time themselves; with the last profile the engine's own return. So a profile
-that is not there costs nothing. One on another thread costs an op the look-up of this thread's recorder.
-"""
+"""What reports the operations of a thread to a recorder, while a profile runs on it."""
 
 from __future__ import annotations
 
@@ -11,95 +6,67 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from .. import autograd
-from ..devices import ENGINE, DeviceTensor
-from ..functional import batched
-from ..replaced import Place, Replacements
-from ..session import Session
-from ..tensor import Tensor
-from .recorder import Recorder, active
+from ..instrumentation import Observer, Run
+from .recorder import Recorder
 
 Function = Callable[..., Any]
 UNTIMED = frozenset({"start_profile", "stop_profile", "begin_range", "end_range"})
 """What is about the profile itself."""
 
 
-# What executes forward ---------------------------------------------------------------------------
+class Timing(Observer):
+    """Has each op, in place or not, each verb and each node of a backward pass be a range of the recorder's."""
 
+    sees_ops = True
 
-def _execute(execute: Function) -> Function:
-    """Of ``tensor.execute``: any other op, checked."""
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self.resting = False
+        """Whether nothing is reported: while another profile runs inside this one, and within an op in place."""
 
-    def timed(op: Any, datas: Any, *rest: Any) -> Any:
-        recorder = active.recorder
-        if recorder is None:
-            return execute(op, datas, *rest)
-        with recorder.range(f"aten::{op.name}", "op", datas):
-            outs, hidden = execute(op, datas, *rest)
-            recorder.allocated([*outs, *hidden], datas)
-        return outs, hidden
+    def op(self, run: Run, op: Any, inputs: tuple[Any, ...], attrs: Any) -> Any:
+        """An op that is made of others, which are ranges inside its own; ``kernel`` reports any other."""
+        if self.resting or not op.composite:
+            return super().op(run, op, inputs, attrs)
+        with self.recorder.range(f"aten::{op.name}", "op", inputs):
+            return super().op(run, op, inputs, attrs)
 
-    return timed
+    def kernel(self, run: Run, op: Any, arrays: Any, attrs: Any, xp: Any) -> Any:
+        """The execution of an op."""
+        if self.resting:
+            return super().kernel(run, op, arrays, attrs, xp)
+        with self.recorder.range(f"aten::{op.name}", "op", arrays):
+            outputs, hidden = super().kernel(run, op, arrays, attrs, xp)
+            self.recorder.allocated([*outputs, *hidden], arrays)
+        return outputs, hidden
 
-
-def _compose(compose: Function) -> Function:
-    """Of ``tensor.compose``: an op that is made of others, which are ranges inside its own."""
-
-    def timed(op: Any, inputs: Any, *rest: Any) -> Any:
-        recorder = active.recorder
-        if recorder is None:
-            return compose(op, inputs, *rest)
-        with recorder.range(f"aten::{op.name}", "op", inputs):
-            return compose(op, inputs, *rest)
-
-    return timed
-
-
-def _write(write: Function) -> Function:
-    """Of ``Tensor._write``: an op in place. It keeps no memory, and is one op, though it executes another."""
-
-    def timed(self: Any, op: Any, inputs: Any, attrs: Any) -> None:
-        recorder = active.recorder
-        if recorder is None:
-            write(self, op, inputs, attrs)
+    def write(self, run: Run, op: Any, inputs: tuple[Any, ...], attrs: Any) -> None:
+        """An op in place. It keeps no memory, and is one range, though it executes another op."""
+        if self.resting:
+            super().write(run, op, inputs, attrs)
             return
-        with recorder.range(f"aten::{op.name}_", "op", inputs):
-            active.recorder = None
+        with self.recorder.range(f"aten::{op.name}_", "op", inputs):
+            self.resting = True
             try:
-                write(self, op, inputs, attrs)
+                super().write(run, op, inputs, attrs)
             finally:
-                active.recorder = recorder
+                self.resting = False
 
-    return timed
+    def verb(self, run: Run, verb: Any, instruction: Any, inputs: Any) -> Any:
+        """An instruction that is not an op."""
+        if self.resting or instruction.op in UNTIMED:
+            return super().verb(run, verb, instruction, inputs)
+        with self.recorder.range(f"telegrad::{instruction.op}", "verb"):
+            return super().verb(run, verb, instruction, inputs)
 
-
-def _verb(run_verb: Function) -> Function:
-    """Of ``Session._run_verb``: an instruction that is no op, such as an upload, ``backward`` or ``sgd``."""
-
-    def timed(self: Any, verb: Any, instruction: Any, *rest: Any) -> Any:
-        recorder = active.recorder
-        if recorder is None or instruction.op in UNTIMED:
-            return run_verb(self, verb, instruction, *rest)
-        with recorder.range(f"telegrad::{instruction.op}", "verb"):
-            return run_verb(self, verb, instruction, *rest)
-
-    return timed
+    def backward(self, values: Any, accumulate: Run) -> tuple[Any, Run]:
+        """A pass, timed node by node."""
+        if not self.resting:
+            values, accumulate = _timed_values(values, self.recorder), _accumulate(accumulate, self.recorder)
+        return super().backward(values, accumulate)
 
 
-# What executes backward --------------------------------------------------------------------------
-
-
-def _run(run: Function) -> Function:
-    """Of ``backward.run``: a pass, timed node by node."""
-
-    def timed(roots: Any, values: Any, *, accumulate: Function, **options: Any) -> Any:
-        recorder = active.recorder
-        if recorder is not None:
-            values = _timed_values(values, recorder)
-            accumulate = _accumulate(accumulate, recorder)
-        return run(roots, values, accumulate=accumulate, **options)
-
-    return timed
+# Passes ------------------------------------------------------------------------------------------
 
 
 def _accumulate(accumulate: Function, recorder: Recorder) -> Function:
@@ -203,18 +170,3 @@ class _TimedKernels:
 
         setattr(self, name, timed)
         return timed
-
-
-# Installing --------------------------------------------------------------------------------------
-
-PLACES: tuple[Place, ...] = (
-    (ENGINE, "execute", _execute),
-    (ENGINE, "compose", _compose),
-    (Tensor, "_write", _write),
-    (DeviceTensor, "_write", _write),
-    (autograd, "run", _run),
-    (batched, "run", _run),
-    (Session, "_run_verb", _verb),
-)
-_REPLACEMENTS = Replacements(PLACES)
-install, uninstall = _REPLACEMENTS.install, _REPLACEMENTS.uninstall
