@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from .generators import Generator
-from .recorder import Recorder
+from .tape.recorder import Recorder
 from .tensor import Tensor, recorder_of
 from .tensor import functions as session_functions
 

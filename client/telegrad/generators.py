@@ -14,7 +14,7 @@ import numpy as np
 from .sessions import current
 
 if TYPE_CHECKING:
-    from .recorder import Recorder
+    from .tape.recorder import Recorder
     from .tensor import Tensor
 
 

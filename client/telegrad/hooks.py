@@ -9,8 +9,8 @@ from telegrad_engine.hooks import Handle
 from telegrad_engine.suspension import HOOK, POST_ACCUMULATE
 from telegrad_engine.tracked import Tracked
 
-from .recorder import Recorder
-from .stops import PythonHooks
+from .backward_callbacks import PythonHooks
+from .tape.recorder import Recorder
 from .tensor import Tensor
 
 

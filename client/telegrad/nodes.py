@@ -90,8 +90,8 @@ def _following(node: Any, tensor: Tensor | None, path: Path) -> Any:
 
 
 def _register(hooks: NodeHooks, source: tuple[Tensor, Path], fn: Any, kind: str) -> Handle:
+    from .backward_callbacks import PythonHooks
     from .hooks import add
-    from .stops import PythonHooks
 
     tensor, path = source
     own = PythonHooks(tensor._recorder, kind)

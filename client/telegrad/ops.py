@@ -16,7 +16,7 @@ from telegrad_engine.registry import CATALOGUE
 
 from . import registered, sessions
 from .aten import aten as aten
-from .recorder import Recorder
+from .tape.recorder import Recorder
 from .tensor import recorder_of
 from .tracing_recorder import Tracer, active
 from .tracing_variants import VARIANT, Variants

@@ -26,8 +26,8 @@ from telegrad_engine.profiler import record_function as engine_record_function
 from telegrad_engine.profiler.recorder import Recorder as Ranges
 
 from .profiler_schedule import ProfilerAction, Schedule, schedule
-from .recorder import Recorder
 from .sessions import current
+from .tape.recorder import Recorder
 
 _profiled: Recorder | None = None
 """The recorder of the session in which a profile runs."""

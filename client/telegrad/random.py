@@ -18,8 +18,8 @@ from telegrad_engine.specs import Spec
 
 from .exclusions import attribute_of
 from .generators import Generator, default_generator, initial_seed, manual_seed
-from .recorder import Recorder
 from .sessions import current
+from .tape.recorder import Recorder
 from .tensor import Tensor, handle
 
 

@@ -15,8 +15,8 @@ from telegrad_engine.meta import Meta, functions
 from telegrad_engine.modes import state
 from telegrad_engine.specs import Spec
 
-from .outlook import Later, outlook
-from .recorder import Recorder
+from .abstract_evaluation import Later, outlook
+from .tape.recorder import Recorder
 from .tensor import Tensor, handle, refs
 
 _known: weakref.WeakKeyDictionary[Recorder, dict[str, Applicable]] = weakref.WeakKeyDictionary()

@@ -16,7 +16,7 @@ from telegrad_engine import dtypes
 from telegrad_engine.errors import InvalidArgument, InvalidValue
 from telegrad_engine.program.compression import ENCODING
 
-from .recorder import Recorder
+from .tape.recorder import Recorder
 from .tls import Verify
 from .transports import HTTPTransport, LocalTransport, Transport
 

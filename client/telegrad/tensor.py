@@ -32,18 +32,18 @@ from telegrad_engine.tensor import item, one_number, truth
 from telegrad_engine.tracked import Tracked
 
 from .devices import check_device, device, require_cuda
-from .effects import Changed
 from .elementwise_python import ElementwisePython
 from .exclusions import explain_missing
 from .foreign import host_array
 from .nodes import shown
 from .notebook import show_values, tensor_html
-from .pace import FULL_BYTES
-from .recorder import Recorder
 from .sessions import current
 from .shadow import RecordedGraphValues, ShadowValues
 from .tape.dispatch import dispatching, recording
+from .tape.effects import Changed
+from .tape.in_flight import FULL_BYTES
 from .tape.lazy_graph import LazyGraph
+from .tape.recorder import Recorder
 from .transforms.stack import active, concerned, tangent_of
 from .transports import Transport
 from .value_checks import check

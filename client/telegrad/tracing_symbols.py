@@ -15,7 +15,7 @@ from telegrad_engine.custom.expressions import CALCULATIONS
 from telegrad_engine.dtypes import DType
 from telegrad_engine.errors import InvalidOperation, NeedsExample
 
-from .lines import users_line
+from .call_site import users_line
 
 if TYPE_CHECKING:
     from .tracing_recorder import Tracer

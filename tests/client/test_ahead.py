@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import telegrad as tg
-from telegrad.under_way import FIRST_ROOM
+from telegrad.tape.in_flight import FIRST_ROOM
 from telegrad_engine.errors import ConnectionFailed
 from telegrad_service.launch import running_server
 
@@ -175,7 +175,7 @@ def test_more_is_under_way_to_a_server_that_is_far_but_not_to_one_that_takes_lon
                 optimizer.zero_grad()
                 (w * w).sum().backward()
                 optimizer.step()
-                most = max(most, len(session.recorder._under_way))
+                most = max(most, len(session.recorder._in_flight))
             return most
 
         w.tolist()

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import telegrad as tg
-from telegrad import pace
+from telegrad.tape import flush_policy
 from telegrad_engine.errors import ProgramNotRun
 from telegrad_service.launch import running_server
 
@@ -39,7 +39,7 @@ def test_programs_are_sent_while_others_run(server: str) -> None:
         x, most = tg.zeros(1024), 0
         for _ in range(40):
             x += tg.tensor(MIB).sum(0)
-            most = max(most, len(session.recorder._under_way))
+            most = max(most, len(session.recorder._in_flight))
         assert 1 < most <= session.recorder.transport.room
         assert x[0].item() == 40 * 256
 
@@ -76,7 +76,7 @@ def test_a_server_that_forgets_programs_is_sent_them_again_in_order(stream: bool
 
 
 def test_what_is_old_is_sent_when_the_next_is_recorded(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pace, "AHEAD_S", 0.05)
+    monkeypatch.setattr(flush_policy, "AHEAD_S", 0.05)
     with tg.connect(server) as session:
         x = tg.ones(3)
         assert session.requests == 0

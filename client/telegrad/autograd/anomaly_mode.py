@@ -22,7 +22,7 @@ from telegrad_engine.errors import TelegradError
 from telegrad_engine.graph import walk
 from telegrad_engine.modes import AnomalyMode
 
-from ..recorder import Recorder
+from ..tape.recorder import Recorder
 from ..tensor import Tensor
 
 

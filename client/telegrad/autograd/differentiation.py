@@ -20,10 +20,11 @@ from telegrad_engine.modes import state
 from telegrad_engine.specs import Spec
 from telegrad_engine.suspension import Derivation
 
-from .. import stops, whole_passes
-from ..effects import Received
-from ..recorder import Recorder
+from .. import backward_callbacks as stops
+from .. import partial_backward_check as whole_passes
+from ..tape.effects import Received
 from ..tape.lazy_graph import pass_over
+from ..tape.recorder import Recorder
 from ..tensor import Tensor, functions, handle, recorder_of, refs
 from ..transforms.stack import active
 from . import anomaly_mode

@@ -2,7 +2,7 @@
 
 Forward runs on the session's tensors, whose ops are recorded outside the graph. The results then get a node in the
 session's graph that only says who evaluates it, and one in the shadow that holds the ctx; a backward that comes to
-it waits for the user's code (stops.py).
+it waits for the user's code (backward_callbacks.py).
 """
 
 from __future__ import annotations

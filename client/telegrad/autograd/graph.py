@@ -11,7 +11,7 @@ from telegrad_engine.errors import InvalidChoice, InvalidOperation, InvalidValue
 from telegrad_engine.graph import AccumulateGrad, walk
 from telegrad_engine.graph import Node as EngineNode
 
-from .. import stops
+from .. import backward_callbacks as stops
 from ..exclusions import attribute_of
 from ..tensor import Tensor
 from .saved_tensors import (

@@ -14,8 +14,8 @@ from telegrad_engine.program import Instruction
 from telegrad_engine.program.procedures import MOST_INSTRUCTIONS, STEP, TAKEN
 from telegrad_engine.program.verbs import VERBS
 
-from ..lines import Line, users_line
-from ..recorder import NO_ATTRS, Recorder
+from ..call_site import Line, users_line
+from ..tape.recorder import NO_ATTRS, Recorder
 
 OUTSIDE = frozenset({"tensor", "share_data", "manual_seed", "get_rng_state", "set_rng_state"})
 """Of what may be part of a procedure, what depends on something that only the function's own code does."""

@@ -16,8 +16,8 @@ from telegrad_engine.program.procedures import STEP
 
 from ..debugging import is_debugging
 from ..generators import default_generator
-from ..recorder import Recorder
 from ..sessions import current
+from ..tape.recorder import Recorder
 from ..tensor import Tensor
 from ..transforms.stack import active, in_any_thread
 from .capture import Capture, is_capturing

@@ -18,8 +18,8 @@ from telegrad_engine.program import Instruction
 from telegrad_engine.program.data import program_data
 from telegrad_engine.program.procedures import MOST_BYTES, MOST_PROCEDURES, STEP, Procedure
 
-from ..recorder import Recorder
-from ..recording import Defined
+from ..tape.recorder import Recorder
+from ..tape.recording import Defined
 from ..tensor import Tensor, handle
 from .capture import Capture
 from .given import Before, Given, Like, like, same_spec

@@ -18,9 +18,9 @@ from telegrad_engine.errors import InvalidArgument, InvalidOperation, InvalidVal
 from telegrad_engine.hooks import Handle, Hooks
 from telegrad_engine.modes import enable_grad, no_grad, state
 
-from ..effects import Stepped
 from ..interop import in_session_of, is_array
 from ..nn.parameter import type_name, zero_grads
+from ..tape.effects import Stepped
 from ..tensor import Tensor, functions, recorder_of, upload
 
 STEP = "step"

@@ -7,8 +7,3 @@ template is written once. A function that recorded a node before records it agai
 (:mod:`.shortcut`, :mod:`.dispatch`), and its part of the autograd graph is built when it is looked at
 (:mod:`.lazy_graph`).
 """
-
-from .segment import Segment
-from .tree import Tree
-
-__all__ = ["Segment", "Tree"]

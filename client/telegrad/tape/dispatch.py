@@ -15,7 +15,7 @@ from telegrad_engine.modes import state
 from telegrad_engine.repeated import Call, Prepare, Ready, preparing, remembering
 from telegrad_engine.specs import Spec
 
-from ..lines import depth_of_user, users_line
+from ..call_site import depth_of_user, users_line
 from ..transforms.stack import active, in_any_thread
 from ..value_checks import check
 from .node import Node
@@ -47,8 +47,8 @@ def dispatching(make: Make, apply: Apply, common: type[Any]) -> Callable[..., Ca
                 segment = recorder.segment
                 node = segment.next
                 if node is not None:
-                    pace = recorder.pace
-                    if node.index > pace.enough or (node.looks_at_clock and monotonic() > pace.due):
+                    policy = recorder.flush_policy
+                    if node.index > policy.enough or (node.looks_at_clock and monotonic() > policy.due):
                         recorder.relieve()
                         segment = recorder.segment
                         node = segment.next

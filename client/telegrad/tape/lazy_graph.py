@@ -9,7 +9,7 @@ ran on nodes; the nodes, if they are ever made, are left as the pass would have 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from telegrad_engine.graph import next_sequence, walk
 from telegrad_engine.meta import Meta
@@ -17,9 +17,7 @@ from telegrad_engine.specs import Spec
 from telegrad_engine.stale import free
 
 from ..shadow import ShadowValues
-
-if TYPE_CHECKING:
-    from .node import Node, Own
+from .node import Node, Own
 
 BETWEEN = 2.0**-20
 """How much younger each node of a lazy graph is than the one before, where others are younger by 1."""

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from telegrad_engine.program import Instruction
 from telegrad_engine.program.data import TAKES_DATA
 from telegrad_engine.program.template import Structure, Template, instruction_text, stand_in, stand_ins, template_of
 from telegrad_engine.registry import NO_ATTRS
 
-from ..lines import Line
-
-if TYPE_CHECKING:
-    from .shortcut import Shortcut
+from ..call_site import Line
 
 CLOCK = 8
 """Of so many instructions one asks whether the message is old: to ask takes as long as to recognize a tensor."""
@@ -25,6 +22,10 @@ Pattern = tuple[Any, ...]
 """An instruction's inputs: a slot for an id, a Literal, a pattern for a list."""
 Key = tuple[str, str | None, Any, str, int]
 """What tells a node from its siblings: op, grad mode, the structure of inputs and attributes, number of outputs."""
+
+
+Record = Callable[[Sequence[Any], Mapping[str, Any], Any, Any, "Node"], Any]
+"""Of arguments, a recorder, its segment and the node that is due: the result, recorded; None if it is another call."""
 
 
 class Own(NamedTuple):
@@ -46,6 +47,17 @@ class Literal:
 
     def __repr__(self) -> str:
         return f"={self.text}"
+
+
+class Shortcut:
+    """How one function recorded a node's instruction, for tensors of certain kinds."""
+
+    __slots__ = ("depth", "function", "record")
+
+    def __init__(self, function: Callable[..., Any], record: Record) -> None:
+        self.function, self.record = function, record
+        self.depth = 1
+        """How far up the stack the user's line is."""
 
 
 class Node:

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from telegrad_engine.modes import observers, state
 from telegrad_engine.program import Instruction
 from telegrad_engine.program.data import TAKES_DATA
 from telegrad_engine.program.message import Call
-from telegrad_engine.program.template import Ending, Structure
+from telegrad_engine.program.template import Ending, Structure, Structures
 
-from ..effects import bare
-from ..lines import Line
+from ..call_site import Line
+from .effects import bare
 from .lazy_graph import SegmentGraph, is_quiet
 from .node import KnownTemplate, Node, Own
-
-if TYPE_CHECKING:
-    from .tree import Tree
 
 Written = tuple[list[Instruction], list[Line | None]]
 """Instructions, and the user's line that recorded each."""
@@ -27,13 +24,13 @@ class Segment:
     """A cursor in a session's tree, and the ids, numbers, arrays and lines of this time."""
 
     __slots__ = (
-        "_tree", "arrays", "ending", "first_new", "last", "lazy", "lines", "next", "own", "slots", "watched",
+        "_structures", "arrays", "ending", "first_new", "last", "lazy", "lines", "next", "own", "slots", "watched",
     )  # fmt: skip
 
-    def __init__(self, tree: Tree, watched: bool = False) -> None:
-        self._tree = tree
-        self.last = tree.root
-        self.next = None if watched else tree.root.next
+    def __init__(self, root: Node, structures: Structures, watched: bool = False) -> None:
+        self._structures = structures
+        self.last = root
+        self.next = None if watched else root.next
         """What is most likely to come."""
         self.watched = watched
         """Whether each instruction is to be recorded one by one: then nothing is likely."""
@@ -79,7 +76,7 @@ class Segment:
 
     def structure(self, op: str, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Structure:
         """The structure of an instruction that may come. Ids that are new get the next slots."""
-        return self._tree.structures.of(op, inputs, attrs, self.slots)
+        return self._structures.of(op, inputs, attrs, self.slots)
 
     def _other(
         self,
@@ -134,7 +131,6 @@ class Segment:
         freed = sorted([slots[name] for name in dead if name in slots])
         self.ending = Ending(fetched, values, tuple(freed))
         self.lazy = self.next = None
-        self._tree.end(self)
         return [name for name in dead if name not in slots]
 
     @property

@@ -16,12 +16,10 @@ from telegrad_engine.specs import Spec
 
 from ..value_checks import check
 from .lazy_graph import Entry
-from .node import MAX_SHORTCUTS, TRIES, Node, Own
+from .node import MAX_SHORTCUTS, TRIES, Node, Own, Record, Shortcut
 
 Make = Callable[[Any, Spec, str], Any]
 """Gives an output of a recorder's its handle, of this id."""
-Record = Callable[[Sequence[Any], Mapping[str, Any], Any, Any, Node], Any]
-"""Of arguments, a recorder, its segment and the node that is due: the result, recorded; None if it is another call."""
 CONSTANT = -1
 """What stands for an argument that is no tensor, among slots."""
 PLAIN = (int, float, str, type(None), type(Ellipsis), DType)
@@ -44,17 +42,6 @@ class Results(NamedTuple):
     """The call, without its tensors."""
     anew: Callable[[Call], Results]
     """What this is for another call."""
-
-
-class Shortcut:
-    """How one function recorded a node's instruction, for tensors of certain kinds."""
-
-    __slots__ = ("depth", "function", "record")
-
-    def __init__(self, function: Callable[..., Any], record: Record) -> None:
-        self.function, self.record = function, record
-        self.depth = 1
-        """How far up the stack the user's line is."""
 
 
 class Argument(NamedTuple):

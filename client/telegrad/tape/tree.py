@@ -24,7 +24,7 @@ class Tree:
 
     def __init__(self) -> None:
         self.root = Node()
-        self.structures = Structures()
+        self._structures = Structures()
         self.nodes = 0
         self._segments = 0
         self._once: LRU[str, None] = LRU(ONCE)
@@ -36,10 +36,10 @@ class Tree:
         """A segment with nothing in it yet; ``watched`` if each instruction is to be recorded one by one."""
         if self.nodes > MAX_NODES:
             self._evict()
-        return Segment(self, watched)
+        return Segment(self.root, self._structures, watched)
 
-    def end(self, segment: Segment) -> None:
-        """Note that a segment has ended. Its nodes become part of the tree the second time."""
+    def note(self, segment: Segment) -> None:
+        """Note a segment that has ended. Its nodes become part of the tree the second time."""
         self._segments += 1
         known, first = segment.known, segment.first_new
         known.used = self._segments

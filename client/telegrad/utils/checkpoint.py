@@ -24,12 +24,12 @@ from telegrad_engine.instrumentation import Observer
 from telegrad_engine.modes import no_grad, observed_by
 
 from ..exclusions import attribute_of
-from ..recorder import Recorder
+from ..partial_backward_check import mark
+from ..tape.recorder import Recorder
 from ..tensor import Tensor, recorder_of, refs
 from ..tracing_recorder import active
 from ..transforms.stack import active as transforms
 from ..transforms.stack import entered
-from ..whole_passes import mark
 from .selective_checkpoint import (
     CheckpointPolicy,
     SavingPolicy,

@@ -30,7 +30,7 @@ from telegrad_engine.suspension import (
     Stop,
 )
 
-from .recorder import Recorder
+from .tape.recorder import Recorder
 from .tensor import Tensor, handle, refs
 
 

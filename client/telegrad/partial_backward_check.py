@@ -10,7 +10,7 @@ from telegrad_engine.checkpoint import WHOLE_ONLY
 from telegrad_engine.errors import InvalidOperation
 from telegrad_engine.graph import walk
 
-from .recorder import Recorder
+from .tape.recorder import Recorder
 from .tensor import Tensor
 
 

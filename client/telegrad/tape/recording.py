@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from telegrad_engine.program import Instruction
 
-from .lines import Line
-from .tape.segment import Segment, Written
+from ..call_site import Line
+from .segment import Segment, Written
 
 
 class Recording:

@@ -3,8 +3,8 @@
 A tensor gets its id on the spot; its instruction waits here until somebody asks for a value. Handles
 that Python drops free the server's tensors with the next program.
 
-To a server, what has gathered goes out without waiting when it is enough, or old enough (:mod:`.pace`). Several
-programs may be under way (:mod:`.under_way`); an error in one surfaces when the next value is asked for. Nothing
+To a server, what has gathered goes out without waiting when it is enough, or old enough (:mod:`.flush_policy`). Several
+programs may be under way (:mod:`.in_flight`); an error in one surfaces when the next value is asked for. Nothing
 recorded after it has run then; what does not depend on it is sent again (:mod:`.poisoning`).
 """
 
@@ -25,15 +25,16 @@ from telegrad_engine.modes import state
 from telegrad_engine.program import Instruction
 from telegrad_engine.program.message import Outgoing
 
+from ..call_site import Line, users_line
+from ..transports import Transport
 from .effects import Affecting, Effect
 from .failures import Failed, explain
-from .lines import Line, users_line
-from .pace import Pace, is_full
+from .flush_policy import FlushPolicy, is_full
+from .in_flight import InFlight
 from .poisoning import poisoned_by, undo
 from .recording import Defined, Recording, joined
-from .tape import Segment, Tree
-from .transports import Transport
-from .under_way import UnderWay
+from .segment import Segment
+from .tree import Tree
 
 STEP = "optim_step"
 NO_ATTRS: Mapping[str, Any] = {}
@@ -84,8 +85,8 @@ class Recorder:
         self._end = weakref.finalize(self, transport.close, self.procedures)
         self._end.atexit = False
         self._id_prefix = transport.id_prefix
-        self._under_way = UnderWay(transport)
-        self.pace = Pace()
+        self._in_flight = InFlight(transport)
+        self.flush_policy = FlushPolicy()
         self._pending_bytes = 0
         self._gathered = 0
         """How many instructions the segments have that are not sent."""
@@ -149,19 +150,19 @@ class Recorder:
 
     def _is_due(self, op: str) -> bool:
         """Whether to ask, before an instruction is recorded, if what is recorded is to be sent."""
-        pace = self.pace
-        if pace.stepped:
+        policy = self.flush_policy
+        if policy.stepped:
             return op != STEP  # a step may have several of them
-        return len(self.segment) >= pace.enough or monotonic() > pace.due
+        return len(self.segment) >= policy.enough or monotonic() > policy.due
 
     def begin(self) -> None:
         """Note that an instruction is about to be recorded, which may be the first of a message."""
         if not self.waiting:
-            self.pace.begin()
+            self.flush_policy.begin()
 
     def note_step(self) -> None:
         """Note that a training step ends here: what was recorded last moves parameters."""
-        self.pace.end_step()
+        self.flush_policy.end_step()
 
     def fetch(self, names: Sequence[str], values: bool = True) -> dict[str, Value]:
         """Send everything recorded and bring back tensors: their arrays, or only what they are."""
@@ -201,7 +202,7 @@ class Recorder:
             return Answer({})
         self._send()
         self.waits += 1
-        self.pace.note_wait()
+        self.flush_policy.note_wait()
         last = self._land()
         assert last is not None, "it was sent, and has not failed"
         recording, answer = last
@@ -212,32 +213,32 @@ class Recorder:
     def relieve(self) -> None:
         """Send what has gathered without waiting for the answer, unless it is little or there is no room for it."""
         length, nbytes = self.waiting, self._pending_bytes
-        if self.pace.stepped:
+        if self.flush_policy.stepped:
             self.free_dead()
         if not self.transport.remote:
             if is_full(length, nbytes):
                 self.flush()
-        elif self.pace.is_time(length, nbytes, self._under_way):
+        elif self.flush_policy.is_time(length, nbytes, self._in_flight):
             self.free_dead()
             self._send()
-        self.pace.go_on()
+        self.flush_policy.go_on()
 
     def _send(self) -> None:
         """Send what is recorded; when there is room for it, which may take the answers to what is under way."""
         # Packed before the wait: the server may still be busy with the message before.
         calls, texts = [segment.call() for segment in self.segments], self.tree.unsent(self.segments)
         packed = self.transport.pack(Outgoing(calls, self._to_free, texts))
-        if self._under_way.make_room(self._pending_bytes):
+        if self._in_flight.make_room(self._pending_bytes):
             self.requests += 1
-            self._under_way.send(self._take(), packed)
+            self._in_flight.send(self._take(), packed)
 
     def _land(self) -> tuple[Recording, Answer] | None:
         """Wait for what was sent; the last of it. If one failed, what was recorded since has not run either: raise."""
-        last = self._under_way.land()
-        error = self._under_way.error
+        last = self._in_flight.land()
+        error = self._in_flight.error
         if error is None:
             return last
-        self._undo(error, joined([*self._under_way.take_back(), self._take()]))
+        self._undo(error, joined([*self._in_flight.take_back(), self._take()]))
         try:
             raise error
         finally:
@@ -250,7 +251,7 @@ class Recorder:
         empty: list[Segment] = []
         after, free = self.tree.begin(self._watched), list[str]()
         self.segments, self.segment, self._to_free, self._pending_bytes, self._gathered = empty, after, free, 0, 0
-        self.pace.end_message()
+        self.flush_policy.end_message()
         return recording
 
     def free_dead(self, fetch: Sequence[str] = (), values: bool = True) -> None:
@@ -268,6 +269,7 @@ class Recorder:
                 self._to_free += dead
                 return
             self._to_free += segment.end(dead, fetch, values)
+            self.tree.note(segment)
             ended, after = [*self.segments, segment], self.tree.begin(self._watched)
             # At once: a Ctrl-C loses nothing, and has nothing sent twice.
             self.segments, self._gathered, self.segment = ended, self._gathered + len(segment), after
@@ -281,8 +283,8 @@ class Recorder:
         with self.lock:
             try:
                 if not self.closed:
-                    self._under_way.land()
-                    error = self._under_way.error
+                    self._in_flight.land()
+                    error = self._in_flight.error
             finally:
                 self.end()
                 self._take()
@@ -310,7 +312,7 @@ class Recorder:
             return
         self._end.detach()
         self.transport.abandon()
-        self._under_way = UnderWay(self.transport)
+        self._in_flight = InFlight(self.transport)
         self.parent, self.closed = os.getppid(), True
         self._take()
         self.dead.clear()

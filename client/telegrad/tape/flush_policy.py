@@ -6,13 +6,11 @@ A message ends where a training step does, before the next batch: no step is tor
 from __future__ import annotations
 
 from time import monotonic
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from .under_way import UnderWay
+from .in_flight import FULL_BYTES, InFlight
 
-FULL_INSTRUCTIONS, FULL_BYTES = 10_000, 32 * 2**20
-"""More than this is not held back, be it recorded or under way: it is sent, and if need be waited for."""
+FULL_INSTRUCTIONS = 10_000
+"""More instructions are not held back: they are sent, and if need be waited for."""
 AHEAD_INSTRUCTIONS, AHEAD_BYTES = 1_000, 64 * 2**10
 """So much is worth a message of its own, unless the server is busy."""
 AHEAD_STEPS = 4
@@ -33,7 +31,7 @@ TRAINING = 4
 """Who has sent so many messages since a training step ended does not train, or not now."""
 
 
-class Pace:
+class FlushPolicy:
     """What of a session's recording the decision to send it depends on, beside its length.
 
     ``due`` and ``enough`` are for whoever records: past either of them, and before every upload, it is time to ask.
@@ -88,9 +86,9 @@ class Pace:
         """Note that somebody waits for a value: whoever does after each step gains nothing by another message."""
         self._stride, self._steps, self._first = self._steps, 0, True
 
-    def is_time(self, length: int, nbytes: int, under_way: UnderWay) -> bool:
+    def is_time(self, length: int, nbytes: int, in_flight: InFlight) -> bool:
         """Whether so many instructions, which upload so many bytes, are to go to a server now."""
-        if under_way.error is not None:
+        if in_flight.error is not None:
             return False  # nothing more runs until somebody has heard of it
         stepped = self.stepped and (nbytes >= AHEAD_BYTES or max(self._steps, self._stride) >= AHEAD_STEPS)
         if is_full(length, nbytes) or (stepped and self._is_lead(nbytes)):
@@ -98,7 +96,7 @@ class Pace:
         if self._messages >= TRAINING and nbytes >= LEAD_BYTES:
             return True
         worthwhile = length >= AHEAD_INSTRUCTIONS or monotonic() > self.due
-        return worthwhile and under_way.is_welcome(nbytes)
+        return worthwhile and in_flight.is_welcome(nbytes)
 
     def _is_lead(self, nbytes: int) -> bool:
         """Whether as many steps have gathered as are sent together."""

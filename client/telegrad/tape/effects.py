@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from types import CodeType
 from typing import Any, Protocol
 
-from .lines import Line
+from ..call_site import Line
 
 HISTORY = ("_data", "_node", "_slot", "_requires_grad", "_lazy", "_undo", "_seen")
 """What an in-place change may change of a tensor, besides its version."""

@@ -8,10 +8,11 @@ from time import monotonic
 from telegrad_engine.answer import Answer
 from telegrad_engine.errors import TelegradError
 
-from .pace import FULL_BYTES
+from ..transports import Transport
 from .recording import Recording
-from .transports import Transport
 
+FULL_BYTES = 32 * 2**20
+"""More bytes are not held back, be they recorded or in flight: they are sent, and if need be waited for."""
 AHEAD_PROGRAMS = 2
 """With one program that runs and one behind it a server is busy: it gains nothing by more, but by longer ones."""
 FIRST_ROOM = 4
@@ -21,7 +22,7 @@ SOON_S = 0.25
 further ahead of a server than that: it would be in vain once something is wrong."""
 
 
-class UnderWay:
+class InFlight:
     """Those of one session, in their order.
 
     Where one has failed, ``error`` says how. It and those behind it, which do not run, stay until they are taken

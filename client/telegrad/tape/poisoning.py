@@ -14,8 +14,8 @@ from telegrad_engine.in_place import Changeable
 from telegrad_engine.program import Instruction
 from telegrad_engine.registry import CATALOGUE
 
+from ..call_site import Line
 from .effects import Received, effect_of
-from .lines import Line
 
 ALIASES = frozenset({"detach", "alias"})
 """The verbs whose output shares its input's memory."""
