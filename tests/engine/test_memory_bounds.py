@@ -34,7 +34,7 @@ def program(number: float) -> str:
 
 
 def run(session: Session, number: float, sizes: list[int]) -> None:
-    remembered = session.memory.read(program(number), None, 64)
+    remembered = session.memory.find(session.memory.read(program(number), None, 64).digest)
     for size in sizes:
         arrays = {"_0": np.ones(size, np.float32)}
         session.run(remembered.with_ids([f"x{i}" for i in range(STEPS + 2)], arrays))

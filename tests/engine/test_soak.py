@@ -46,7 +46,7 @@ def test_different_loops_end_where_they_were() -> None:
                     json.dumps({"instructions": [{"op": "ones", "out": ["_0"], "attrs": {"size": [8]}}]}), None, 64
                 ).with_ids(["x"], {})
             )
-            program = memory.read(_loop(number), None, 64)
+            program = memory.find(memory.read(_loop(number), None, 64).digest)
             for round in range(ROUNDS):
                 session.run(program.with_ids(["x", *[f"y{round}_{i}" for i in range(21)]], {}))
             if number % (LOOPS // 4) == LOOPS // 4 - 1:

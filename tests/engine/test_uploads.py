@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from telegrad_engine.program import Instruction, json_codec, safetensors, wire
 from telegrad_engine.program.compiled import Compiler
 from telegrad_engine.program.instructions import parse_program
 from telegrad_engine.program.remembered import Memory
+from telegrad_engine.program.template import digest
 from telegrad_engine.session import Session
 
 from .compiled.remembering import ALWAYS
@@ -90,8 +92,9 @@ def test_one_array_for_two_tensors_is_two_arrays(remembered: bool) -> None:
     doubled = [UPLOAD, {"op": "mul_", "in": ["x", 2]}, {"op": "clone", "in": ["x"], "out": ["y"]}]
     if remembered:  # under one id, freed in between
         text = json_codec.dumps({"instructions": _named([*doubled, {"op": "free", "in": [["x"]]}, UPLOAD])}).decode()
-        metadata = {"program": text, "ids": '["x","y"]'}
-        body = bytearray(safetensors.encode(metadata, {"_0": LARGE}))
+        call = {"template": digest(text), "ids": ["x", "y"]}
+        metadata = {f"template.{digest(text)}": text, "calls": json.dumps([call])}
+        body = bytearray(safetensors.encode(metadata, {"0._0": LARGE}))
         program: Any = wire.decode_program(body, wire.SAFETENSORS)
         second = "x"
     else:  # by the name that each gives
@@ -126,7 +129,8 @@ def test_what_an_executable_keeps_is_no_part_of_its_message(kept: bool, askew: i
         {"op": "view", "in": ["_0"], "out": ["_2"], "attrs": {"shape": [2, -1]}},
         *ends,
     ]
-    remembered = session.memory.read(json_codec.dumps({"instructions": program}).decode(), None, 64)
+    known_by = session.memory.read(json_codec.dumps({"instructions": program}).decode(), None, 64).digest
+    remembered = session.memory.find(known_by)
     for turn in range(8):
         array = np.random.default_rng(turn).standard_normal(20_000).astype(np.float32)
         message = np.frombuffer(bytearray(array.nbytes + askew), array.dtype, array.size, askew)
