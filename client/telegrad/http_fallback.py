@@ -1,0 +1,118 @@
+"""A session's programs as requests, one at a time: where there is no stream to be had.
+
+Each has a number in its header, so one whose answer was lost is posted again and does not run twice.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from telegrad_engine.program import compression
+from telegrad_engine.program.safetensors import Container, joined
+
+from .connection import TIMEOUTS, UNREACHABLE, Connection, Reply, failure
+from .stream import DELAYS_S
+
+HEADER = "telegrad-sequence"
+SENDER_HEADER = "telegrad-sender"
+
+
+class _Posted(NamedTuple):
+    sender: str
+    number: int
+    body: bytes | memoryview
+
+    @property
+    def headers(self) -> dict[str, str]:
+        headers = {SENDER_HEADER: self.sender, HEADER: str(self.number)}
+        if compression.is_frame(self.body):
+            headers["content-encoding"] = compression.ENCODING
+        return headers
+
+
+class HttpFallback:
+    """The requests of one session, over one connection.
+
+    With ``compressed``, programs are zstd frames where that is worth it, and so may answers be.
+    """
+
+    room = 1
+    labels: Mapping[str, str] = {}
+    """Nothing in the metadata: the number travels in a header."""
+
+    def __init__(self, url: str, connection: Connection, compressed: bool = False) -> None:
+        self._url, self._connection, self._compressed = url, connection, compressed
+        self._sender = secrets.token_hex(8)
+        self._done = 0
+        """The last number that was used."""
+        self._posted: _Posted | None = None
+        """What is unanswered."""
+
+    @property
+    def answered(self) -> bool:
+        """Whether :meth:`receive` would hardly wait."""
+        return self._connection.answered
+
+    def send(self, pieces: Sequence[Container]) -> None:
+        """Send a program. Raises ConnectionFailed."""
+        if self._posted is not None:
+            self.receive()  # nobody waited for it, but its number counts, if it has come to the server
+        body = joined(pieces)
+        self._posted = _Posted(self._sender, self._done + 1, compression.compress(body) if self._compressed else body)
+        try:
+            self._connection.send(self._posted.body, self._posted.headers)
+        except UNREACHABLE as error:
+            self._again(error)
+
+    def receive(self) -> Reply:
+        """Wait for the answer. Raises ConnectionFailed."""
+        tries = 0
+        while True:
+            try:
+                reply = self._connection.receive()
+                break
+            except UNREACHABLE as error:
+                self._again(error, tries)
+                tries += 1
+        if self._compressed and compression.is_frame(reply.body):  # unless httpx has unpacked it
+            reply = reply._replace(body=compression.decompress(reply.body))
+        # In one go: a Ctrl-C between the two would use a number twice.
+        self._posted, self._done = None, self._done + (reply.status < 400 or _used(reply))
+        return reply
+
+    def _again(self, error: Exception, tries: int = 0) -> None:
+        """Post what is unanswered once more. Raises ConnectionFailed if that is no use."""
+        assert self._posted is not None
+        while not isinstance(error, TIMEOUTS) and tries < len(DELAYS_S):
+            time.sleep(DELAYS_S[tries])
+            tries += 1
+            try:
+                self._connection.send(self._posted.body, self._posted.headers)
+                return
+            except UNREACHABLE as another:
+                error = another.with_traceback(None)  # which would hold this frame
+        raise failure(self._url, error) from None
+
+    def forget(self) -> None:
+        """Nobody waits for what is under way; it may still run, once."""
+
+    def abandon(self) -> None:
+        """In a forked child: close its copy of the socket; closing one says nothing."""
+        self._posted = None
+        self._connection.close()
+
+    def close(self) -> None:
+        """End the connection."""
+        self._connection.close()
+
+
+def _used(reply: Reply) -> bool:
+    """Whether a request that failed has used its number: then the problem document says so."""
+    try:
+        return "sequence" in json.loads(bytes(reply.body))
+    except ValueError:
+        return False
