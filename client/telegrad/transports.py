@@ -27,7 +27,7 @@ from telegrad_engine.session import Session
 from . import progress
 from .connection import CONNECT_S, connect, failure, proxy_of
 from .heartbeats import Heartbeats
-from .posts import Posts
+from .http_fallback import HttpFallback
 from .problems import not_telegrad, problem_to_error
 from .stream import Stream
 from .tls import Verify, ssl_context
@@ -241,7 +241,7 @@ class HTTPTransport:
         self.room = self._programs.room
         self._heartbeats = None if ttl_s is None else Heartbeats(self._client, self.session_id, ttl_s)
 
-    def _channel(self, stream: bool | None, timeout: float) -> Stream | Posts:
+    def _channel(self, stream: bool | None, timeout: float) -> Stream | HttpFallback:
         """The way that programs go."""
         path = f"{self.url}/v1/sessions/{self.session_id}"
         if stream is None:
@@ -263,7 +263,7 @@ class HTTPTransport:
         connection = connect(
             f"{path}/programs", {**self._client.headers, **kinds}, timeout, self._client, self._context
         )
-        return Posts(self.url, connection, self._compressed)
+        return HttpFallback(self.url, connection, self._compressed)
 
     def pack(self, message: Outgoing) -> Labelled:
         """The message as a safetensors container."""

@@ -1,7 +1,8 @@
-"""WebSocket frames over a socket, without a thread: sending and receiving are two calls, and nothing happens between.
+"""WebSocket messages over a blocking socket, without a thread.
 
-The ``websockets`` library makes the handshake. Its clients copy more, and their threads wait for each other: 200 KB up
-and 300 bytes down took them 220 to 320 µs, and this 170 (docs/decisions/0016).
+The ``websockets`` library makes the handshake and handles every frame except binary messages in one frame: text,
+fragments, pings and closes. Binary messages are sent and received here, because that copies them less often
+(docs/decisions/0039).
 """
 
 from __future__ import annotations
@@ -12,56 +13,49 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from urllib.parse import urlsplit
 
 import numpy as np
 from websockets.client import ClientProtocol
 from websockets.exceptions import InvalidHandshake, InvalidStatus
+from websockets.frames import CloseCode, Frame, Opcode
 from websockets.http11 import Response
+from websockets.protocol import State
 from websockets.uri import parse_uri
 
-from . import progress, unmasked
+from . import progress, unmasked_extension
 from .connection import CONNECT_S
-from .frames import (
-    BINARY,
-    CLOSE,
-    CONTINUATION,
-    FINAL,
-    NORMAL_CLOSURE,
-    PING,
-    PONG,
-    TEXT,
-    ProtocolError,
-    head,
-    header_size,
-    is_control,
-    mask,
-    parse_close,
-    payload_size,
-    text_of,
-)
+from .frames import BINARY, CONTROL, MASKED, binary_header, header_size, payload_size
 
-PIECE, SHOWN = 2**20, 2**18
-"""Bytes that are masked and sent at a time, all with as much patience: what fits the cache, for each call has its
-price; and where somebody watches how far it is, what a slow network takes in a moment."""
+try:
+    from websockets.speedups import apply_mask
+except ImportError:  # no wheel of the library for this system
+    from websockets.utils import apply_mask
+
+PIECE, WATCHED_PIECE = 2**20, 2**18
+"""Bytes to send at a time, each within the timeout: as many as fit the cache; fewer where progress is shown, so that a
+slow network takes a piece in a moment."""
+MASKED_PIECE = 2**16
+"""Bytes to mask at a time: malloc has memory for as many without asking the system."""
 FIRST = 2**16
-"""Bytes that are received at most of what is not known yet; of a long answer the rest goes straight to its place."""
-TOLD = 2**20
-"""Bytes that are received at most before it is told how far it is, however much there is."""
+"""Bytes to receive at most while the length of a frame is unknown. The rest of it is received to its own memory."""
+REPORTED = 2**20
+"""Bytes to receive at most between two updates of the progress line."""
+MAX_SIZE = 2**40
+"""Bytes of the longest payload that is received. A longer one exceeds any memory, so it must be a mistake."""
 SPIN_S = 1e-3
-"""Seconds to look for an answer again and again: a thread that sleeps takes 50 µs to wake, and does for every step."""
-_let_others = getattr(os, "sched_yield", partial(time.sleep, 0))
-"""Has whoever waits for this core go first: most likely the server, with the answer."""
-MOST_PARTS = 512
-"""Pieces of a message that are handed to the system at once: some systems take no more than 1024."""
-_ROOM = 16
-"""Bytes kept in front of the first piece for the frame's header."""
+"""Seconds to poll for an answer without sleeping: a thread that sleeps takes 50 µs to wake."""
+_yield_core = getattr(os, "sched_yield", partial(time.sleep, 0))
+"""Lets another process have this core: most likely the server, which has the answer."""
+MAX_PARTS = 512
+"""Pieces of a message that are handed to the system at once. Some systems take at most 1024."""
 _Selector = getattr(selectors, "PollSelector", selectors.SelectSelector)
 
 
 class Refused(OSError):
-    """The server, or something before it, does not speak WebSocket here; ``status`` and ``body`` are what it said."""
+    """The server, or a proxy before it, accepts no WebSocket here; ``status`` and ``body`` are its answer."""
 
     def __init__(self, text: str, status: int = 0, body: bytes = b"") -> None:
         super().__init__(text)
@@ -69,7 +63,7 @@ class Refused(OSError):
 
 
 class Closed(OSError):
-    """The connection is over; ``code`` says why if the other side did."""
+    """The connection has ended; ``code`` is the server's reason if it gave one."""
 
     def __init__(self, code: int = 1006, reason: str = "") -> None:
         super().__init__(f"the stream was closed: {code} {reason}".rstrip())
@@ -77,15 +71,15 @@ class Closed(OSError):
 
 
 class ProtocolViolation(OSError):
-    """The server sent something that RFC 6455 forbids."""
+    """The server sent a frame that RFC 6455 forbids."""
 
 
 class WebSocket:
     """One connection, for one thread at a time.
 
-    Its methods raise OSError when it is over: Closed, ProtocolViolation, or TimeoutError after the seconds without a
-    byte that :meth:`have_patience` gives, few at first. Then, and after any other exception, it must be closed: what
-    has arrived of a message is lost.
+    Its methods raise OSError when the connection has ended: Closed, ProtocolViolation, or TimeoutError if no byte
+    arrives within the seconds that :meth:`have_patience` sets, few at first. After that, and after any other
+    exception, the connection must be closed, because a partly received message is lost.
     """
 
     def __init__(self, url: str, headers: Mapping[str, str], context: ssl.SSLContext) -> None:
@@ -94,18 +88,13 @@ class WebSocket:
         self._where = address.netloc
         self._watched = progress.wanted()
         self._unread = bytearray()
-        self._parts: list[bytes | memoryview] = []
-        """What has arrived of a message that comes in several frames."""
-        self._kind: int | None = None
-        """The opcode of that message; None between messages."""
+        self._fragments: list[Frame] = []
+        """The frames received so far of a message in several frames."""
         self._over: OSError | None = None
-        """Why nothing more is read."""
-        self._goodbye = NORMAL_CLOSURE
-        """The payload of the close frame that :meth:`close` sends."""
-        self._piece = SHOWN if self._watched else PIECE
-        self._scratch = bytearray(_ROOM + self._piece)
+        """Why no more frames are read."""
+        self._piece = WATCHED_PIECE if self._watched else PIECE
         self._brief = False
-        """Whether the last wait was so short that spinning would have done."""
+        """Whether the last wait was so short that spinning would have sufficed."""
         self._selector = _Selector()
         self._socket = socket.create_connection(
             (address.hostname, address.port or (443 if self._secure else 80)), CONNECT_S
@@ -115,22 +104,23 @@ class WebSocket:
             if self._secure:
                 self._socket = context.wrap_socket(self._socket, server_hostname=address.hostname)
             self._selector.register(self._socket, selectors.EVENT_READ)
-            self._unmasked = self._shake_hands(url, headers)
-            """Whether frames go unmasked, from where they lie."""
+            offers = None if self._secure else unmasked_extension.offers(self._socket)
+            self._protocol = ClientProtocol(parse_uri(url.replace("http", "ws", 1)), max_size=None, extensions=offers)
+            self._shake_hands(headers)
+            self._unmasked = bool(self._protocol.extensions)
+            """Whether the server agrees to unmasked frames."""
+            self._scratch = bytearray(0 if self._unmasked else self._piece + MASKED_PIECE)
         except BaseException:
-            self._selector.close()
-            self._socket.close()
+            self.abandon()
             raise
 
-    def _shake_hands(self, url: str, headers: Mapping[str, str]) -> bool:
-        """Make a WebSocket of the connection; whether the server agrees to frames that are not masked."""
-        offers = None if self._secure else unmasked.offers(self._socket)
-        protocol = ClientProtocol(parse_uri(url.replace("http", "ws", 1)), max_size=None, extensions=offers)
+    def _shake_hands(self, headers: Mapping[str, str]) -> None:
+        protocol = self._protocol
         request = protocol.connect()
         for name, value in headers.items():
             request.headers[name] = value
         protocol.send_request(request)
-        self._socket.sendall(b"".join(protocol.data_to_send()))
+        self._flush()
         received = bytearray()
         while b"\r\n\r\n" not in received:
             received += self._more()
@@ -149,33 +139,26 @@ class WebSocket:
             raise _refusal(protocol.handshake_exc, answer)
         if protocol.handshake_exc is not None:
             raise _refusal(protocol.handshake_exc, None)
-        return bool(protocol.extensions)
 
     def have_patience(self, seconds: float) -> None:
-        """Wait so long from now on."""
+        """Set the timeout."""
         self._socket.settimeout(seconds)
 
     # Sending -----------------------------------------------------------------------------
 
     def send(self, body: Sequence[bytes | memoryview]) -> None:
-        """Send a message of bytes, given in pieces."""
+        """Send a binary message, given in parts."""
         size = sum(map(len, body))
+        header = binary_header(size)
         with progress.moving(f"sending to {self._where}", size, self._watched) as tell:
-            self._send(BINARY, body, size, tell)
-
-    def _send(
-        self, kind: int, body: Sequence[bytes | memoryview], size: int, tell: Callable[[int], None] = lambda done: None
-    ) -> None:
-        """Send a frame."""
-        header = head(kind, size)
-        if self._unmasked:
-            self._send_unmasked([header + unmasked.KEY, *body], size, tell)
-        else:
-            self._send_masked(header, body, tell)
+            if self._unmasked:
+                self._send_unmasked([header + unmasked_extension.KEY, *body], size, tell)
+            else:
+                self._send_masked(header, body, tell)
 
     def _send_unmasked(self, parts: Sequence[bytes | memoryview], size: int, tell: Callable[[int], None]) -> None:
-        """Send a frame, its header first: what the system takes in one call, unless somebody watches, and the rest."""
-        taken = 0 if self._watched and size > SHOWN else self._socket.sendmsg(parts[:MOST_PARTS])
+        """Send a frame without copying it: in one system call as far as possible, unless progress is shown."""
+        taken = 0 if self._watched and size > WATCHED_PIECE else self._socket.sendmsg(parts[:MAX_PARTS])
         sent = -len(parts[0])
         for part in parts:
             begin = min(taken, len(part))
@@ -187,116 +170,119 @@ class WebSocket:
             sent += len(part)
 
     def _send_masked(self, header: bytes, body: Sequence[bytes | memoryview], tell: Callable[[int], None]) -> None:
-        """Send a frame. The masked copy of it is made in the scratch buffer, which is sent whenever it is full."""
+        """Send a frame whose payload is masked by a random key. The masked copy is sent when the scratch is full."""
         key = os.urandom(4)
-        header += key
-        begin, end, sent = _ROOM - len(header), _ROOM, 0
-        self._scratch[begin:end] = header
-        room = memoryview(self._scratch)
-        for piece in body:
-            start = 0
-            while start < len(piece):
-                count = min(len(piece) - start, len(room) - end)
-                mask(room[end : end + count], piece[start : start + count], key, end - _ROOM)
-                start, end = start + count, end + count
-                if end == len(room):
-                    self._socket.sendall(room[begin:])
-                    sent += end - _ROOM
-                    begin = end = _ROOM
-                    tell(sent)
-        if end > begin:
-            self._socket.sendall(room[begin:end])
-            tell(sent + end - _ROOM)
+        scratch, done, end = memoryview(self._scratch), 0, len(header) + len(key)
+        scratch[:end] = header + key
+        for part in body:
+            for start in range(0, len(part), MASKED_PIECE):
+                masked = apply_mask(memoryview(part)[start : start + MASKED_PIECE], key[done % 4 :] + key[: done % 4])
+                scratch[end : end + len(masked)] = masked
+                done, end = done + len(masked), end + len(masked)
+                if end >= self._piece:
+                    self._socket.sendall(scratch[:end])
+                    end = 0
+                    tell(done)
+        if end:
+            self._socket.sendall(scratch[:end])
+            tell(done)
+
+    def _flush(self) -> None:
+        """Send the frames that the library has written."""
+        if data := b"".join(self._protocol.data_to_send()):
+            self._socket.sendall(data)
 
     # Receiving ---------------------------------------------------------------------------
 
     @property
     def answered(self) -> bool:
-        """Whether a message has begun to arrive. Pings that came before it are answered."""
-        while True:
-            while self._unread and is_control(self._unread[0]):
-                if not self._readable():
-                    return False
-                self._control(*self._frame())
-            if self._unread:
+        """Whether a message has begun to arrive. Control frames before it are handled."""
+        while self._unread or self._readable():
+            if not self._unread:
+                self._unread += self._more()
+            elif not self._unread[0] & CONTROL:
                 return True
-            if not self._readable():
+            elif not self._readable():
                 return False
-            self._unread += self._more()
+            else:
+                self._read_frame()
+        return False
 
     def receive(self) -> str | bytes | memoryview:
         """Wait for a message."""
         if self._watched and not self._unread and not self._readable():
             self._watch()
-        while True:
-            first, payload = self._frame()
-            if is_control(first):
-                self._control(first, payload)
-                continue
-            opcode = first & 0x0F
-            if (opcode == CONTINUATION) != (self._kind is not None):
-                expected = "a new message" if self._kind is None else "the rest of a message"
-                raise self._violation(1002, f"a frame with opcode {opcode} came instead of {expected}")
-            if self._kind is None:
-                self._kind = opcode
-            if not first & FINAL:
-                self._parts.append(payload)
-                continue
-            if self._parts:
-                payload = b"".join([*self._parts, payload])
-            kind, self._kind, self._parts = self._kind, None, []
-            try:
-                return text_of(payload) if kind == TEXT else payload
-            except ProtocolError as error:
-                raise self._violation(error.code, str(error)) from None
+        while (message := self._read_frame()) is None:
+            pass
+        return message
 
-    def _violation(self, code: int, text: str) -> ProtocolViolation:
-        """The error for a server that breaks the protocol. It ends the connection, which is closed with ``code``."""
-        self._goodbye = code.to_bytes(2, "big")
-        self._over = ProtocolViolation(f"the server broke the WebSocket protocol: {text}")
-        return self._over
-
-    def _frame(self) -> tuple[int, bytes | memoryview]:
-        """The first byte and the payload of the next frame."""
+    def _read_frame(self) -> str | bytes | memoryview | None:
+        """Read a frame. Return the message that it completes; None if there is none."""
         if self._over is not None:
             raise self._over
         while len(self._unread) < 2 or len(self._unread) < header_size(self._unread[1]):
             self._unread += self._more()
-        first, second = self._unread[:2]
-        start = header_size(second)
+        header = bytes(self._unread[: header_size(self._unread[1])])
         try:
-            length = payload_size(self._unread[:start])
-        except ProtocolError as error:
-            raise self._violation(error.code, str(error)) from None
-        if len(self._unread) - start >= length:
-            payload: bytes | memoryview = bytes(self._unread[start : start + length])
-            del self._unread[: start + length]
-            return first, payload
-        # Straight to where it stays.
-        whole = np.empty(length, np.uint8).data
+            size = payload_size(header)
+        except ValueError as error:
+            raise self._violation(str(error), CloseCode.PROTOCOL_ERROR) from None
+        if size > MAX_SIZE:
+            raise self._violation(f"a frame has {size} bytes", CloseCode.MESSAGE_TOO_BIG)
+        payload = self._payload(len(header), size)
+        if header[0] == BINARY and header[1] < MASKED and not self._fragments:
+            return payload
+        return self._pass_on(header + payload)
+
+    def _payload(self, start: int, size: int) -> bytes | memoryview:
+        """The payload of the frame whose header, of ``start`` bytes, has arrived."""
+        if len(self._unread) - start >= size:
+            payload = bytes(self._unread[start : start + size])
+            del self._unread[: start + size]
+            return payload
+        # The rest goes straight to where it stays.
+        whole = np.empty(size, np.uint8).data
         arrived = len(self._unread) - start
         whole[:arrived] = self._unread[start:]
         self._unread = bytearray()
-        with progress.moving(f"receiving from {self._where}", length, self._watched) as tell:
-            while arrived < length:
-                count = self._socket.recv_into(whole[arrived : arrived + TOLD])
+        with progress.moving(f"receiving from {self._where}", size, self._watched) as tell:
+            while arrived < size:
+                count = self._socket.recv_into(whole[arrived : arrived + REPORTED])
                 if not count:
                     raise Closed
                 arrived += count
                 tell(arrived)
-        return first, whole
+        return whole
 
-    def _control(self, first: int, payload: bytes | memoryview) -> None:
-        if first & 0x0F == PING:
-            self._send(PONG, [payload], len(payload))
-        elif first & 0x0F == CLOSE:
-            try:
-                code, reason = parse_close(bytes(payload))
-            except ProtocolError as error:
-                raise self._violation(error.code, str(error)) from None
-            self._goodbye = bytes(payload[:2])
-            self._over = Closed(code, reason)
+    def _pass_on(self, frame: bytes) -> str | bytes | None:
+        """Have the library handle a frame. Return the message that it completes; None if there is none."""
+        self._protocol.receive_data(frame)
+        for event in self._protocol.events_received():
+            if isinstance(event, Frame) and event.opcode in (Opcode.TEXT, Opcode.BINARY, Opcode.CONT):
+                self._fragments.append(event)
+        if self._protocol.parser_exc is not None:
+            raise self._violation(str(self._protocol.parser_exc))
+        if self._protocol.close_rcvd is not None:
+            self._over = Closed(self._protocol.close_rcvd.code, self._protocol.close_rcvd.reason)
             raise self._over
+        self._flush()  # the answer to a ping
+        if not self._fragments or not self._fragments[-1].fin:
+            return None
+        frames, self._fragments = self._fragments, []
+        message = b"".join(frame.data for frame in frames)
+        if frames[0].opcode is Opcode.BINARY:
+            return message
+        try:
+            return message.decode()
+        except UnicodeDecodeError:
+            raise self._violation("a text is not UTF-8", CloseCode.INVALID_DATA) from None
+
+    def _violation(self, text: str, code: CloseCode | None = None) -> ProtocolViolation:
+        """The error for a server that breaks the protocol, and the close frame with ``code`` unless it is written."""
+        if code is not None:
+            self._protocol.fail(code, text)
+        self._over = ProtocolViolation(f"the server broke the WebSocket protocol: {text}")
+        return self._over
 
     def _more(self) -> bytes:
         started = time.perf_counter()
@@ -309,7 +295,7 @@ class WebSocket:
         return data
 
     def _spin(self) -> bytes | None:
-        """What arrives within a moment; None if nothing does."""
+        """Receive without sleeping for at most ``SPIN_S`` seconds; None if nothing arrives."""
         patience = self._socket.gettimeout()
         self._socket.settimeout(0)
         try:
@@ -318,7 +304,7 @@ class WebSocket:
                 try:
                     return self._socket.recv(FIRST)
                 except BlockingIOError:
-                    _let_others()
+                    _yield_core()
         finally:
             self._socket.settimeout(patience)
         return None
@@ -329,7 +315,7 @@ class WebSocket:
         return bool(self._selector.select(seconds))
 
     def _watch(self) -> None:
-        """Wait until something arrives, and show that it takes long."""
+        """Wait until something arrives, and show a line if that takes long."""
         line = progress.Line(f"waiting for {self._where}")
         deadline = time.monotonic() + (self._socket.gettimeout() or 0)
         try:
@@ -339,19 +325,19 @@ class WebSocket:
             line.close()
 
     def close(self) -> None:
-        """Send a close frame if that can be done at once, and close the socket.
+        """Send a close frame if that is possible at once, and close the socket.
 
-        It has the code of the server's close frame, or of the server's violation of the protocol.
+        The frame has the code of the server's close frame, or of the server's violation of the protocol.
         """
-        try:
+        with suppress(OSError):
             self._socket.settimeout(0)
-            self._send(CLOSE, [self._goodbye], len(self._goodbye))
-        except OSError:
-            pass
+            if self._protocol.state is State.OPEN:
+                self._protocol.send_close(CloseCode.NORMAL_CLOSURE)
+            self._flush()
         self.abandon()
 
     def abandon(self) -> None:
-        """Close this process's descriptors, without a word to the server."""
+        """Close this process's descriptors without telling the server."""
         self._selector.close()
         self._socket.close()
 

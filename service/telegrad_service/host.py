@@ -26,8 +26,8 @@ from telegrad_engine.program.compiled import COMPILED, PLANNED, Compiler
 from telegrad_engine.program.remembered import Memory
 from telegrad_engine.session import NotAtOnce, Session
 
+from .activity import Activity
 from .actor import Actor, Workers
-from .company import Company
 from .sequence import SequenceRecords
 from .settings import Settings
 
@@ -206,16 +206,16 @@ class _Local(SessionHandle):
         heartbeat_ttl_s: float | None,
         session: Session,
         workers: Workers,
-        company: Company,
+        activity: Activity,
     ) -> None:
         super().__init__(number, options, ttl_s, heartbeat_ttl_s)
         self.senders.accounts = session.accounts
         self._session = session
         self._actor = Actor(workers)
-        self._company = company
+        self._activity = activity
 
     async def call(self, function: Callable[Concatenate[Session, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        self._company.meet(self.number)
+        self._activity.note(self.number)
         self.finish()
         try:
             if kwargs:
@@ -226,14 +226,14 @@ class _Local(SessionHandle):
 
     @property
     def alone(self) -> bool:
-        return self._company.alone
+        return self._activity.alone
 
     def finish(self) -> None:
         if not self._actor.busy:  # a thread finishes what it runs by itself
             self._session.finish()
 
     def run_at_once(self, function: Callable[..., T], *args: Any) -> T:
-        self._company.meet(self.number)
+        self._activity.note(self.number)
         within = AT_ONCE_S if self.alone else TINY_S
         if self._actor.busy or self._session.last_s > within:
             raise NotAtOnce
@@ -266,7 +266,7 @@ class InProcessHost(SessionHost):
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._workers = Workers(settings.threads)
-        self._company = Company()
+        self._activity = Activity()
         self._sessions: dict[str, _Local] = {}
         self._drained: asyncio.Task[bool] | None = None
         """Draining, once it has begun."""
@@ -305,7 +305,7 @@ class InProcessHost(SessionHost):
         ttl_s = options.ttl_s or settings.session_ttl_s
         heartbeat_ttl_s = settings.heartbeat_ttl_s if options.heartbeats else None
         number = next(self._numbers)
-        handle = _Local(number, options, ttl_s, heartbeat_ttl_s, session, self._workers, self._company)
+        handle = _Local(number, options, ttl_s, heartbeat_ttl_s, session, self._workers, self._activity)
         self._sessions[handle.id] = handle
         return handle
 

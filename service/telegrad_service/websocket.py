@@ -1,11 +1,11 @@
-"""uvicorn's WebSocket protocol, with a short way for the frames that programs are.
+"""uvicorn's WebSocket protocol, with a fast path for binary messages in one frame.
 
-The library copies a message three times: 64 MiB took it 77 ms, and 24 where they go straight to their place and are
-unmasked by NumPy while they are in the cache (docs/decisions/0016). Whatever is not a whole binary
-message in one frame, or a control frame, is the library's business, and so is everything behind it.
+The ``websockets`` library handles the handshake, control frames, and everything else a client may send. Binary messages
+are received into memory of their own and sent without a copy, because the library copies each of them three times
+(docs/decisions/0039).
 
-An application may answer a message while it arrives, which saves the turns of the event loop that its tasks would take:
-the ASGI extension ``telegrad.prompt`` has a function for that (docs/decisions/0020).
+An application may answer a message within the call that receives it, which saves two switches between tasks: the ASGI
+extension ``telegrad.prompt`` has a function for that (docs/decisions/0020).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import CloseCode, Frame
@@ -23,26 +24,35 @@ from websockets.protocol import State
 from telegrad_engine.errors import ServerBusy
 from telegrad_engine.program.lending import Lent
 
+from .busy_poll import BusyPoll
 from .connections import ConnectionLimits, extended, peer_of
-from .frames import BINARY, CLOSE, CONTROL, SHORT, TEXT, Arriving, Room, head, size_of
+from .frame_assembler import BINARY, CONTROL, KEY_SIZE, TEXT, FrameAssembler, frame_header, frame_size
 from .limits import FREE, BodyReservation
-from .lookout import Lookout
-from .unmasked import Unmasking
+from .unmasked_extension import UnmaskedFactory
+
+try:
+    from websockets.speedups import apply_mask
+except ImportError:  # no wheel of the library for this system
+    from websockets.utils import apply_mask
 
 PROMPT, ANSWER_WITH, ON_LOST = "telegrad.prompt", "answer_with", "on_lost"
-"""The extension, and its functions. The first takes what may answer messages, what is to be done after that, and what
-tells if nobody is kept waiting; the second what is called when the connection is lost."""
+"""The extension and its functions. ``answer_with`` takes a function that answers messages, one that is called after
+each answer, and one that tells whether no other session waits; ``on_lost`` one that is called when the connection is
+lost."""
 DIGEST = "telegrad.digest"
-"""The key of the digest in a received message; the library's own messages do not have it, and short ones have None."""
+"""The key of the digest in a received message: None for a short message, missing in the library's own."""
 Prompt = Callable[[memoryview], Any]
-"""Of a message's bytes: what to send, as an application does; None, with nothing done, if it is to be received."""
+"""Answers a message with an ASGI message to send, or with None if the application is to receive it."""
 _NOTHING = memoryview(b"")
-BEGINNING = 2**14
-"""Bytes that are read at a time of what is not known yet: a small message is whole then, and copied to its place."""
-LIKE_THESE = 8
-"""How many messages tell how long the next may be."""
+RECEIVED = 2**14
+"""Bytes to receive at a time while the length of the message is unknown, if the last messages were not longer."""
+COPIED = 2**18
+"""Bytes of the longest message that is received in one go and then copied, which takes less time than two calls of the
+system. A longer one is received to its own memory, except for its beginning."""
+RECENT = 8
+"""How many messages decide how many bytes are received of the next one."""
 PIECE = 2**19
-"""Bytes of what is lent that are copied and sent at a time: they stay in the cache."""
+"""Bytes of a :class:`Lent` answer that are copied and sent at a time: as many as stay in the cache."""
 
 
 class StreamProtocol(WebSocketsSansIOProtocol):
@@ -52,41 +62,41 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         super().__init__(*args, **options)
         self._limits: ConnectionLimits = options["server_state"].limits
         self._reservation = BodyReservation(options["server_state"].bodies)
-        """The memory of the message that is arriving, until the application takes it."""
+        """The memory of the message that arrives, until the application takes it."""
         self.peer, self.spare = "", False
         self.waiting_since: float | None = None
         self._partial = 0
-        """Bytes of a message that was not whole, when the limits were checked last."""
+        """Bytes of an incomplete message when the limits were last checked."""
         self._partial_deadline: float = self.loop.time() + self._limits.settings.body_timeout_s
-        """When the rest of it must be here."""
-        self._plain = True
-        """Whether no frame has come yet that the library has to read."""
-        self._head = b""
-        """The beginning of a frame of which too little is here to know how long it is."""
-        self._frame: Arriving | None = None
-        """The message that is arriving."""
-        self._lengths: deque[int] = deque(maxlen=LIKE_THESE)
-        """Of the last messages; empty where they were such that no room is made for the next."""
+        """When the rest of it must have arrived."""
+        self._fast = True
+        """Whether messages are received here. After a text or a fragment, the library receives everything."""
+        self._unread = b""
+        """The beginning of a frame, if it has arrived only in part."""
+        self.assembler: FrameAssembler | None = None
+        """The message that arrives, if its length is known."""
+        self._sizes: deque[int] = deque(maxlen=RECENT)
+        """Bytes of the last frames; empty after a message that was received otherwise than in one go."""
         self._every_s = float(self.config.ws_ping_interval or 0)
-        """Seconds between pings; a client to whom goodbye was said has as many to take something."""
-        self._prompt: tuple[Prompt, Callable[[], None], Lookout] | None = None
+        """Seconds between pings; also the seconds a client has to take something of what is left to send at the end."""
+        self._prompt: tuple[Prompt, Callable[[], None], BusyPoll] | None = None
         self._lost: Callable[[], None] | None = None
-        """What is called when the connection is lost."""
+        """Called when the connection is lost."""
         self._rest: Lent | None = None
-        """The message that is being sent in pieces; while there is one, nothing else is written."""
+        """The message that is sent in pieces. Nothing else is written until all of it is."""
         self._sent = 0
-        """How many bytes of it were."""
+        """How many of its bytes were sent."""
 
     def connection_made(self, transport: Any) -> None:
-        """A connection has become a stream."""
+        """Take over a connection from HTTP."""
         super().connection_made(transport)
         self.peer = peer_of(self.client[0]) if self.client else ""
-        self.conn.available_extensions = [*(self.conn.available_extensions or ()), Unmasking(self.client)]
+        self.conn.available_extensions = [*(self.conn.available_extensions or ()), UnmaskedFactory(self.client)]
         self._limits.keep(self)
 
     def is_overdue(self, now: float) -> bool:
-        """Whether the client has not sent the rest of a message in time. Between messages it may be silent: pings find
-        out whether it is there."""
+        """Whether the client has not sent the rest of a message in time. Between messages it may be silent: pings show
+        whether it is there."""
         arrived, timeout_s = self._partial_bytes(), self._limits.settings.body_timeout_s
         if arrived is None or arrived < self._partial or self.read_paused or not self.writable.is_set():
             self._partial_deadline = now + timeout_s
@@ -96,10 +106,10 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         return now > self._partial_deadline
 
     def _partial_bytes(self) -> int | None:
-        """How much is here of a message that is not whole; None between messages."""
-        if self._frame is not None:
-            return self._frame.arrived
-        unread = len(self._head) if self._plain else len(self.conn.reader.buffer) + sum(map(len, self.frames))
+        """How much has arrived of an incomplete message; None between messages."""
+        if self.assembler is not None:
+            return self.assembler.arrived
+        unread = len(self._unread) if self._fast else len(self.conn.reader.buffer) + sum(map(len, self.frames))
         return unread or None
 
     def expire(self) -> None:
@@ -111,110 +121,101 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         self.transport.abort()
 
     def handle_connect(self, event: Any) -> None:
-        """A client wants to connect: the application learns what is offered beside the library's own."""
+        """Handle the client's request: tell the application about the extension."""
         super().handle_connect(event)
         if self.response.status_code == 101:
             self.scope["extensions"][PROMPT] = {ANSWER_WITH: self._answer_with, ON_LOST: self._call_when_lost}
 
     def _answer_with(self, prompt: Prompt, after: Callable[[], None], alone: Callable[[], bool]) -> None:
-        self._prompt = prompt, after, Lookout(self.transport.get_extra_info("socket").fileno(), alone)
+        self._prompt = prompt, after, BusyPoll(self.transport.get_extra_info("socket").fileno(), alone)
 
     def _call_when_lost(self, lost: Callable[[], None]) -> None:
         self._lost = lost
 
     @property
-    def place(self) -> memoryview | None:
-        """Where what arrives next will stay; None if that is not known."""
-        return None if self._frame is None else self._frame.room
+    def expected_size(self) -> int:
+        """How many bytes to receive while the length of the message is unknown.
 
-    @property
-    def room(self) -> Room | None:
-        """Room for the next message, if it is likely to be one that should not be copied to its place."""
-        if not self._lengths or self._head:
-            return None
-        return Room(min(self._lengths), max(self._lengths))
-
-    def placed(self, count: int) -> None:
-        """So many bytes have arrived there."""
-        assert self._frame is not None
-        self._frame.fill(count)
-        self._deliver_whole(_NOTHING)
-
-    def begun(self, room: Room, count: int) -> None:
-        """So many bytes have arrived there, of whatever it is."""
-        data = room.beginning[:count]
-        size = size_of(data) if self._plain and data[0] == BINARY and self.conn.state is State.OPEN else None
-        if size is not None and room.begin(*size, count):
-            self._frame = room
-            self._deliver_whole(_NOTHING)
-        else:
-            self.data_received(data)
+        More bytes than one message has would delay its answer: the application is to see that others wait.
+        """
+        return RECEIVED if self._unread or not self._sizes else min(self._sizes)
 
     def data_received(self, data: bytes | memoryview) -> None:
-        """Take what has arrived, in whatever pieces."""
-        if not (self._plain and self.handshake_complete):
+        """Handle received bytes."""
+        if not (self._fast and self.handshake_complete):
             super().data_received(bytes(data))
             self._reserve(self._partial_bytes() or 0)
             return
         rest = memoryview(data)
         while len(rest) and not self.transport.is_closing():
-            if self._frame is not None:
-                rest = self._frame.take(rest)
-                self._deliver_whole(rest)
+            if self.assembler is not None:
+                rest = self.assembler.take(rest)
+                self.assembled(rest)
                 continue
-            if self._head:
-                rest, self._head = memoryview(self._head + bytes(rest)), b""
-            size = size_of(rest)
+            if self._unread:
+                rest, self._unread = memoryview(self._unread + bytes(rest)), b""
+            size = frame_size(rest)
             if size is None:
-                self._head = bytes(rest)
+                self._unread = bytes(rest)
                 return
             header, length = size
+            end = header + length
             if rest[0] == BINARY and length <= self.config.ws_max_size and self.conn.state is State.OPEN:
-                self._frame = Arriving(length, bytes(rest[header - 4 : header]))
-                rest = self._frame.take(rest[header:])
-                self._deliver_whole(rest)
+                key = bytes(rest[header - KEY_SIZE : header])
+                if end <= len(rest) and length <= COPIED:
+                    message, rest = apply_mask(rest[header:end], key), rest[end:]
+                    self._deliver(memoryview(message), None, rest)
+                else:
+                    self.assembler = FrameAssembler(length, key)
+                    rest = self.assembler.take(rest[header:])
+                    self.assembled(rest)
             elif rest[0] in CONTROL and length < 126:
-                if len(rest) < header + length:
-                    self._head = bytes(rest)
+                if len(rest) < end:
+                    self._unread = bytes(rest)
                     return
                 self._send_all_of_it()
-                super().data_received(bytes(rest[: header + length]))
-                rest = rest[header + length :]
+                super().data_received(bytes(rest[:end]))
+                rest = rest[end:]
             else:
-                self._plain = False
+                self._fast = False
                 self._send_all_of_it()
                 super().data_received(bytes(rest))
                 return
 
-    def _deliver_whole(self, rest: memoryview) -> None:
-        """Hand on the message that is arriving, once it is whole; the ``rest`` has arrived behind it."""
-        if self._frame is None:
+    def assembled(self, rest: memoryview = _NOTHING) -> None:
+        """Deliver the message in :attr:`assembler` if it is complete; ``rest`` has arrived after it."""
+        assembler = self.assembler
+        if assembler is None:
             return
-        self._reserve(self._frame.arrived)
-        if not self._frame.whole:
-            if self._prompt is not None:  # the rest of it is most likely on its way
-                lookout = self._prompt[2]
-                lookout.found()
-                lookout.look()
-            return
-        message, digest, self._frame = self._frame.message, self._frame.digest, None
-        if BEGINNING < len(message) <= SHORT:
-            self._lengths.append(len(message))
-        elif self._lengths:
-            self._lengths.clear()
+        self._reserve(assembler.arrived)
+        if assembler.complete:
+            self.assembler = None
+            self._deliver(assembler.message, assembler.digest, rest)
+        elif self._prompt is not None:  # the rest is most likely on its way
+            poll = self._prompt[2]
+            poll.arrived()
+            poll.wait()
+
+    def _deliver(self, message: memoryview, digest: bytes | None, rest: memoryview) -> None:
+        """Answer a message, or queue it for the application."""
+        size = len(message)
+        if RECEIVED < size <= COPIED:
+            self._sizes.append(len(frame_header(BINARY, size)) + KEY_SIZE + size)
+        elif self._sizes:
+            self._sizes.clear()
         if self.close_sent:
             return
-        # Where more has arrived others wait as well, on the other connections: there is a turn for each.
+        # If more has arrived, other connections may wait too: the event loop gives each its turn.
         if self._prompt is not None and not len(rest) and self.queue.empty() and self.writable.is_set():
-            prompt, after, lookout = self._prompt
-            lookout.found()
+            prompt, after, poll = self._prompt
+            poll.arrived()
             answer = prompt(message)
             if answer is not None:
                 try:
                     self._write(answer)
                 finally:
                     after()
-                lookout.look()
+                poll.wait()
                 return
         received: Any = {"type": "websocket.receive", "bytes": message, DIGEST: digest}
         self.queue.put_nowait(received)
@@ -223,19 +224,19 @@ class StreamProtocol(WebSocketsSansIOProtocol):
             self.transport.pause_reading()
 
     def _reserve(self, size: int) -> None:
-        """Reserve memory for a message of so many bytes so far, or end the connection if there is none left."""
+        """Reserve memory for the ``size`` bytes of a message so far. If none is left, end the connection."""
         if size <= FREE or self.transport.is_closing():
             return
         try:
             self._reservation.reserve(size)
         except ServerBusy as busy:
             if self._rest is None:
-                reason = CloseCode.TRY_AGAIN_LATER.to_bytes(2, "big") + busy.detail.encode()
-                self.transport.write(head(CLOSE, len(reason)) + reason)
+                self.conn.fail(CloseCode.TRY_AGAIN_LATER, busy.detail)
+                self.transport.write(b"".join(self.conn.data_to_send()))
             self.transport.close()
 
     async def receive(self) -> Any:
-        """The next message. Reading goes on when there is none left, if the client takes what is sent."""
+        """The next message. Resume reading if no other is queued and the client takes what is sent."""
         message = await self.queue.get()
         self._reservation.release()
         if self.read_paused and self.queue.empty():
@@ -245,10 +246,10 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         return message
 
     async def send(self, message: Any) -> None:
-        """Send what the application says; its bytes without copying them into a frame."""
+        """Send an ASGI message; its bytes without copying them into a frame."""
         if message["type"] == "websocket.close" and message["code"] != CloseCode.GOING_AWAY:
-            self._let_go()  # a server that stops has its own patience
-        while not self.writable.is_set():  # it may be no more by the time that one is woken
+            self._let_go()  # a server that stops has its own deadline
+        while not self.writable.is_set():  # another task may have written since it was set
             await self.writable.wait()
         if self.handshake_complete and (self.disconnected or self.close_sent):
             raise ClientDisconnected
@@ -264,30 +265,30 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         self._write(message)
 
     def _read_straight(self) -> None:
-        """Have the event loop read by :class:`_Reader` from now on."""
-        self.transport.pause_reading()  # it looks at how to read where it begins
+        """Have the event loop receive by :class:`_Reader` from now on."""
+        self.transport.pause_reading()  # the loop chooses how to receive when reading resumes
         self.transport.set_protocol(_Reader(self))
         if not self.read_paused:
             self.transport.resume_reading()
 
     def _write(self, message: Any) -> None:
-        """Send a message that an application sends, in one frame."""
+        """Send the text or the bytes of an ASGI message in one frame."""
         body = message.get("bytes")
         kind, body = (TEXT, message["text"].encode()) if body is None else (BINARY, body)
         if isinstance(body, Lent):
-            self.transport.write(head(kind, len(body)))
+            self.transport.write(frame_header(kind, len(body)))
             self._rest, self._sent = body, 0
             self._send_what_is_taken()
         else:
-            self.transport.writelines([head(kind, len(body)), body])
+            self.transport.writelines([frame_header(kind, len(body)), body])
 
     def _send_what_is_taken(self) -> None:
-        """Go on with what is sent in pieces, until the client takes no more for now."""
+        """Send more of a :class:`Lent` answer, until the transport's buffer is full."""
         while self._rest is not None and self.writable.is_set():
             self._send_piece(self._rest)
 
     def _send_all_of_it(self) -> None:
-        """Finish it, before something else is written."""
+        """Send the rest of a :class:`Lent` answer, before something else is written."""
         while self._rest is not None:
             self._send_piece(self._rest)
 
@@ -300,7 +301,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
             self.transport.write(piece)
 
     def _let_go(self, left: int = 0) -> None:
-        """Cut off a client to whom goodbye was said, and who has taken nothing since ``left`` bytes waited for it."""
+        """Abort a closing connection whose client has taken nothing since ``left`` bytes were left to send."""
         rest = 0 if self._rest is None else len(self._rest) - self._sent
         waiting = 0 if self.disconnected else self.transport.get_write_buffer_size() + rest
         if waiting and waiting == left:
@@ -309,7 +310,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
             self.loop.call_later(self._every_s, self._let_go, waiting)
 
     def handle_cont(self, event: Frame) -> None:
-        """Append the next part of a message: kept apart, a great many of a byte each would take 40 times its size."""
+        """Append a fragment. A list of one-byte fragments would take 40 times the message's size."""
         parts: list[Any] = self.frames
         if not isinstance(parts[0], bytearray):
             parts[0] = bytearray(parts[0])
@@ -317,34 +318,32 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         if event.fin:
             self.send_receive_event_to_app()
 
-    # Pings of the client's are answered as they are read: who does not take the answers is not read from either.
-
     def schedule_ping(self) -> None:
-        """Ping at even intervals. The library deducts how long the last answer took: nothing is left where a client
-        that reads when it needs to has answered late."""
+        """Ping at even intervals. The library subtracts the time of the last answer, which leaves none if a client
+        answers late."""
         self.ping_timer = self.loop.call_later(self._every_s, self.send_keepalive_ping)
 
     def send_keepalive_ping(self) -> None:
-        """Ping a client that takes what is sent; otherwise there is enough under way to tell whether it is there."""
+        """Ping the client, unless it has not taken all that was sent: TCP then shows whether it is there."""
         if self.writable.is_set():
             super().send_keepalive_ping()
         else:
             self.schedule_ping()
 
     def pause_writing(self) -> None:
-        """The client does not take what is sent."""
+        """The client does not take what is sent: do not read either, as its pings would be answered."""
         super().pause_writing()
         self.transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """It does again."""
+        """The client takes what is sent again."""
         self.writable.set()
         self._send_what_is_taken()
         if self.writable.is_set() and not self.read_paused:
             self.transport.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client is gone."""
+        """The connection has ended."""
         self._rest = None
         self._limits.leave(self)
         self._reservation.release()
@@ -353,45 +352,38 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         super().connection_lost(exc)
 
     def shutdown(self) -> None:
-        """The server ends."""
+        """The server stops."""
         self._send_all_of_it()
         super().shutdown()
 
 
 class _Reader(asyncio.BufferedProtocol):
-    """What a transport has in place of its owner after the handshake: the event loop reads to where this says.
+    """Replaces :class:`StreamProtocol` at its transport after the handshake, to choose where the loop receives to.
 
-    What arrives of a message that has begun goes straight to where it will stay, and is in no other memory.
+    The rest of a message whose length is known is received directly into its own memory.
     """
 
     def __init__(self, owner: StreamProtocol) -> None:
         self._owner = owner
-        self._beginning = memoryview(bytearray(BEGINNING))
-        self._straight = False
-        """Whether what is read now goes to its place."""
-        self._room: Room | None = None
-        """Where the next message is read to; None if nothing is known of it."""
+        self._received = np.empty(COPIED + 16, np.uint8).data
+        self._assembler: FrameAssembler | None = None
+        """Whose buffer is being received to; None for ``_received``."""
         self.eof_received = owner.eof_received  # type: ignore[method-assign]
         self.connection_lost = owner.connection_lost  # type: ignore[method-assign]
         self.pause_writing = owner.pause_writing  # type: ignore[method-assign]
         self.resume_writing = owner.resume_writing  # type: ignore[method-assign]
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where to read to now."""
-        place = self._owner.place
-        self._straight = place is not None
-        if place is not None:
-            return place
-        if self._room is None:
-            self._room = self._owner.room
-        return self._beginning if self._room is None else self._room.beginning
+        """The memory to receive to."""
+        self._assembler = self._owner.assembler
+        if self._assembler is None:
+            return self._received[: self._owner.expected_size]
+        return self._assembler.receive_buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """So many bytes were."""
-        if self._straight:
-            self._owner.placed(nbytes)
-        elif self._room is not None:
-            room, self._room = self._room, None
-            self._owner.begun(room, nbytes)
+        """Handle ``nbytes`` bytes that were received."""
+        if self._assembler is None:
+            self._owner.data_received(self._received[:nbytes])
         else:
-            self._owner.data_received(self._beginning[:nbytes])
+            self._assembler.fill(nbytes)
+            self._owner.assembled()

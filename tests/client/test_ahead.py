@@ -332,7 +332,7 @@ def test_through_a_proxy_programs_go_by_httpx(monkeypatch: pytest.MonkeyPatch) -
         with tg.connect("http://telegrad.invalid") as session:
             assert (tg.ones(2) + 1).tolist() == [2.0, 2.0]
             transport: Any = session.recorder.transport
-            assert type(transport._programs).__name__ == "Posts"
+            assert type(transport._programs).__name__ == "HttpFallback"
             assert type(transport._programs._connection).__name__ == "Proxied"
 
 

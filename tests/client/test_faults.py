@@ -177,7 +177,7 @@ def test_an_interrupted_wait_leaves_the_next_value_right(server: str, path: bool
 def test_where_a_proxy_forbids_it_programs_go_as_requests(proxy: Cutter, answer: bytes, said: str) -> None:
     proxy.to_upgrades = answer
     with tg.connect(proxy.url, timeout=TIMEOUT_S) as session:
-        assert type(session.recorder.transport._programs).__name__ == "Posts"  # type: ignore[attr-defined]
+        assert type(session.recorder.transport._programs).__name__ == "HttpFallback"  # type: ignore[attr-defined]
         assert counting(session)() == 1
     with pytest.raises(ConnectionError, match=f"takes no stream: .*{said}"):
         tg.connect(proxy.url, stream=True)

@@ -34,7 +34,7 @@ class _Posted(NamedTuple):
         return headers
 
 
-class Posts:
+class HttpFallback:
     """The requests of one session, over one connection.
 
     With ``compressed``, programs are zstd frames where that is worth it, and so may answers be.

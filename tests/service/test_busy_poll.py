@@ -1,4 +1,4 @@
-"""Looking for the next message: only where messages come soon and nobody else waits, and never for long."""
+"""Busy polling: only where messages come soon and no other session waits, and never for long."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from telegrad_service import lookout
-from telegrad_service.lookout import Lookout
+from telegrad_service import busy_poll
+from telegrad_service.busy_poll import BusyPoll
 
-pytestmark = pytest.mark.skipif(not lookout.POSSIBLE, reason="there is no core for it")
+pytestmark = pytest.mark.skipif(not busy_poll.POSSIBLE, reason="there is no core for it")
 
 
 @pytest.fixture
@@ -27,33 +27,33 @@ def test_it_asks_whether_it_is_alone_only_where_messages_come_soon(ends: tuple[s
         asked.append(True)
         return False
 
-    looking = Lookout(ends[0].fileno(), alone)
-    looking.found()  # the first one: nothing was answered before it
-    looking.look()
+    polling = BusyPoll(ends[0].fileno(), alone)
+    polling.arrived()  # the first one: nothing was answered before it
+    polling.wait()
     assert not asked
-    looking.found()
-    looking.look()
+    polling.arrived()
+    polling.wait()
     assert asked
 
 
 def test_it_leaves_what_it_finds_to_be_read(ends: tuple[socket.socket, socket.socket]) -> None:
-    looking = Lookout(ends[0].fileno(), lambda: True)
-    looking.look()
-    looking.found()
+    polling = BusyPoll(ends[0].fileno(), lambda: True)
+    polling.wait()
+    polling.arrived()
     ends[1].sendall(b"next")
-    looking.look()
+    polling.wait()
     assert ends[0].recv(9) == b"next"
 
 
 def test_where_nothing_comes_it_gives_up_and_does_not_look_again(
     ends: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lookout, "LOOK_S", 0.05)
+    monkeypatch.setattr(busy_poll, "POLL_S", 0.05)
     looks = []
-    looking = Lookout(ends[0].fileno(), lambda: not looks.append(True))
-    looking.look()
-    looking.found()
-    looking.look()
-    looking.found()
-    looking.look()
+    polling = BusyPoll(ends[0].fileno(), lambda: not looks.append(True))
+    polling.wait()
+    polling.arrived()
+    polling.wait()
+    polling.arrived()
+    polling.wait()
     assert len(looks) == 1

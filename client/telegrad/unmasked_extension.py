@@ -1,7 +1,7 @@
-"""The WebSocket extension by which the SDK's frames go unmasked to a server on the same machine.
+"""The WebSocket extension ``telegrad-unmasked``: the SDK sends unmasked frames to a server on the same machine.
 
-RFC 6455 has clients mask what they send because of what may be between the two (10.3). The client names its own end of
-the connection, and the server accepts if that is the end that it sees: then nothing is between them.
+RFC 6455 (10.3) requires masks because of proxies between client and server. The client's offer names its own end of
+the connection, and the server accepts if it sees that end: then there is no proxy.
 """
 
 from __future__ import annotations
@@ -12,21 +12,30 @@ from ipaddress import ip_address
 
 from websockets.exceptions import NegotiationError
 from websockets.extensions import ClientExtensionFactory, Extension
+from websockets.frames import Frame
 from websockets.typing import ExtensionName, ExtensionParameter
 
 NAME = ExtensionName("telegrad-unmasked")
 KEY = bytes(4)
-"""The masking key of every frame, once the server has accepted."""
+"""The masking key of every binary message, once the server has accepted."""
 
 
 class Unmasked(Extension):
-    """The extension, as accepted. Frames look as they do without it."""
+    """The accepted extension, which does not change how frames are laid out."""
 
     name = NAME
 
+    def decode(self, frame: Frame, *, max_size: int | None = None) -> Frame:
+        """The frame, unchanged."""
+        return frame
+
+    def encode(self, frame: Frame) -> Frame:
+        """The frame, unchanged."""
+        return frame
+
 
 class Offer(ClientExtensionFactory):
-    """The client's offer, with the address of its socket and the port, in hexadecimal digits and in decimal."""
+    """The client's offer, with its address in hexadecimal digits and its port."""
 
     name = NAME
 
@@ -34,7 +43,7 @@ class Offer(ClientExtensionFactory):
         self._end = [("address", ip_address(address).packed.hex()), ("port", str(port))]
 
     def get_request_params(self) -> Sequence[ExtensionParameter]:
-        """Where the client is."""
+        """The client's end of the connection."""
         return self._end
 
     def process_response_params(
@@ -47,9 +56,9 @@ class Offer(ClientExtensionFactory):
 
 
 def offers(connection: socket.socket) -> list[ClientExtensionFactory] | None:
-    """What to offer on a connection: the extension if its own end is a loopback address, else nothing.
+    """The extensions to offer on a connection: this one if the client's address is a loopback address.
 
-    Windows sends memory only in one piece: there a frame is copied anyhow.
+    On Windows, where a socket cannot send several pieces of memory in one call, masking costs no additional copy.
     """
     address, port = connection.getsockname()[:2]
     return [Offer(address, port)] if hasattr(connection, "sendmsg") and ip_address(address).is_loopback else None

@@ -1,7 +1,7 @@
-"""The WebSocket extension by which a client on the same machine sends frames that are not masked.
+"""The WebSocket extension ``telegrad-unmasked``: a client on the same machine sends frames that are not masked.
 
-RFC 6455 has clients mask what they send because of what may be between the two (10.3). The client names its own end of
-the connection; the server accepts if that is the end that it sees, for then nothing is between them.
+RFC 6455 (10.3) requires masks because of proxies between client and server. The client's offer names its own end of
+the connection, and the server accepts if it sees that end: then there is no proxy.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ NAME = ExtensionName("telegrad-unmasked")
 
 
 class Unmasked(Extension):
-    """The extension, as accepted: the key of the client's frames is zero, so that they look as they do without it."""
+    """The accepted extension: the masking key of the client's messages is zero, and their layout is unchanged."""
 
     name = NAME
 
     def decode(self, frame: Frame, *, max_size: int | None = None) -> Frame:
-        """The frame as it is."""
+        """The frame, unchanged."""
         return frame
 
     def encode(self, frame: Frame) -> Frame:
-        """The frame as it is."""
+        """The frame, unchanged."""
         return frame
 
 
-class Unmasking(ServerExtensionFactory):
-    """What the server answers to a client's offer, by the address and port at which it sees the client."""
+class UnmaskedFactory(ServerExtensionFactory):
+    """Answers a client's offer, given the address and port at which the server sees the client."""
 
     name = NAME
 
@@ -42,8 +42,8 @@ class Unmasking(ServerExtensionFactory):
     def process_request_params(
         self, params: Sequence[ExtensionParameter], accepted_extensions: Sequence[Extension]
     ) -> tuple[list[ExtensionParameter], Extension]:
-        """Accept. Raises NegotiationError if the client is elsewhere, or something is between the two."""
-        if self._client is None or not _is_loopback(self._client[0]) or list(params) != _named(*self._client):
+        """Accept. Raises NegotiationError if the client is on another machine, or behind a proxy."""
+        if self._client is None or not _is_loopback(self._client[0]) or list(params) != _offer_of(*self._client):
             raise NegotiationError(f"{NAME}: the client is not at the other end of this connection")
         return [], Unmasked()
 
@@ -55,6 +55,6 @@ def _is_loopback(address: str) -> bool:
         return False
 
 
-def _named(address: str, port: int) -> list[ExtensionParameter]:
-    """The parameters by which a client there names its end."""
+def _offer_of(address: str, port: int) -> list[ExtensionParameter]:
+    """The parameters with which a client at this address and port makes its offer."""
     return [("address", ip_address(address).packed.hex()), ("port", str(port))]

@@ -1,11 +1,11 @@
-"""Memory of long messages is read to again when nobody has it: not before, no more than is allowed, and none else's."""
+"""The memory of long messages is reused once nothing refers to it, not before, and at most so much of it."""
 
 from __future__ import annotations
 
 import numpy as np
 
 import telegrad as tg
-from telegrad_service.kept import Kept
+from telegrad_service.buffer_pool import BufferPool
 from telegrad_service.tuning import LARGEST_KEPT
 
 from .conftest import running
@@ -19,45 +19,45 @@ def place(array: np.ndarray) -> int:
 
 
 def test_it_is_the_same_again_for_a_message_much_as_long() -> None:
-    kept = Kept()
-    first = place(kept.words(WORDS + 1000))
-    assert place(kept.words(WORDS + 1004)) == first
-    assert len(kept.words(WORDS + 1004)) >= WORDS + 1004
+    pool = BufferPool()
+    first = place(pool.words(WORDS + 1000))
+    assert place(pool.words(WORDS + 1004)) == first
+    assert len(pool.words(WORDS + 1004)) >= WORDS + 1004
 
 
 def test_not_while_anybody_has_a_part_of_it() -> None:
-    kept = Kept()
-    words = kept.words(WORDS)
+    pool = BufferPool()
+    words = pool.words(WORDS)
     first, part = place(words), np.frombuffer(words.data.cast("B")[:8], np.float32)
     del words
-    assert place(kept.words(WORDS)) != first
+    assert place(pool.words(WORDS)) != first
     del part
-    assert place(kept.words(WORDS)) == first
+    assert place(pool.words(WORDS)) == first
 
 
 def test_another_length_has_other_memory() -> None:
-    kept = Kept()
-    first = place(kept.words(WORDS))
-    longer = kept.words(2 * WORDS)
+    pool = BufferPool()
+    first = place(pool.words(WORDS))
+    longer = pool.words(2 * WORDS)
     assert len(longer) >= 2 * WORDS and place(longer) != first
-    assert place(kept.words(WORDS)) == first
+    assert place(pool.words(WORDS)) == first
 
 
 def test_no_more_is_kept_than_allowed() -> None:
-    kept = Kept(most=2 * BYTES)
-    held = [kept.words(WORDS) for _ in range(3)]
+    pool = BufferPool(max_bytes=2 * BYTES)
+    held = [pool.words(WORDS) for _ in range(3)]
     places = [place(words) for words in held]
     del held
-    assert {place(kept.words(WORDS)) for _ in range(3)} <= set(places[1:])
-    assert sum(block.nbytes for block in kept._blocks) <= 2 * BYTES
-    kept.words(4 * WORDS)
-    assert all(block.nbytes <= BYTES for block in kept._blocks)
+    assert {place(pool.words(WORDS)) for _ in range(3)} <= set(places[1:])
+    assert sum(block.nbytes for block in pool._blocks) <= 2 * BYTES
+    pool.words(4 * WORDS)
+    assert all(block.nbytes <= BYTES for block in pool._blocks)
 
 
 def test_what_is_short_is_not_kept() -> None:
-    kept = Kept()
-    kept.words(WORDS - 1)
-    assert not kept._blocks
+    pool = BufferPool()
+    pool.words(WORDS - 1)
+    assert not pool._blocks
 
 
 def test_tensors_keep_what_they_had() -> None:

@@ -1,0 +1,110 @@
+"""WebSocket frames (RFC 6455, 5.2) as the server reads and writes them, without a copy of long messages."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from xxhash import xxh3_128
+
+from .buffer_pool import BufferPool
+
+TEXT, BINARY = 0x81, 0x82
+"""The first byte of a message that is one frame."""
+CONTROL = (0x88, 0x89, 0x8A)
+"""The first byte of a close, a ping, a pong."""
+MASKED = 0x80
+KEY_SIZE = 4
+"""Bytes of the masking key, which ends a header."""
+SHORT = 2**20
+"""Bytes of the longest message that is received in one go."""
+PIECE = 2**18
+"""Bytes of a longer message that are received at a time, and then unmasked and hashed while they are in the cache."""
+_POOL = BufferPool()
+
+
+class FrameAssembler:
+    """Memory for one binary message while it arrives.
+
+    Each piece is unmasked in place. The pieces of a long message are also hashed.
+    """
+
+    def __init__(self, length: int, key: bytes) -> None:
+        self._words = _POOL.words((length + 7) // 8)
+        self._bytes = self._words.data.cast("B") if length else memoryview(bytearray())
+        self._key = np.frombuffer(key * 2, np.uint64)[0]
+        self._length, self._unmasked = length, 0
+        self._hash = xxh3_128() if length > SHORT else None
+        self._piece = SHORT if self._hash is None else PIECE
+        self.arrived = 0
+        """How many bytes have arrived."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether all bytes have arrived."""
+        return self.arrived == self._length
+
+    @property
+    def message(self) -> memoryview:
+        """The message."""
+        return self._bytes[: self._length]
+
+    @property
+    def digest(self) -> bytes | None:
+        """``sequence.digest_of(message)``, once all bytes have arrived; None for a short message."""
+        return None if self._hash is None else self._hash.digest()
+
+    @property
+    def receive_buffer(self) -> memoryview:
+        """The memory for the next bytes."""
+        return self._bytes[self.arrived : min(self._length, self.arrived + self._piece)]
+
+    def fill(self, count: int) -> None:
+        """Unmask and hash ``count`` bytes that have arrived in :attr:`receive_buffer`."""
+        self.arrived += count
+        end = (self._length + 7) // 8 if self.complete else self.arrived // 8
+        part = self._words[self._unmasked : end]
+        if self._key:  # a key of zeros changes nothing
+            np.bitwise_xor(part, self._key, part)
+        if self._hash is not None:
+            self._hash.update(self._bytes[8 * self._unmasked : min(8 * end, self._length)])
+        self._unmasked = end
+
+    def take(self, data: memoryview) -> memoryview:
+        """Copy what belongs to this message from ``data``. Return the rest."""
+        count = min(len(data), self._length - self.arrived)
+        self._bytes[self.arrived : self.arrived + count] = data[:count]
+        self.fill(count)
+        return data[count:]
+
+
+class FrameSize(NamedTuple):
+    """The lengths of a frame's header, with the masking key, and of its payload."""
+
+    header: int
+    payload: int
+
+
+def frame_size(data: memoryview) -> FrameSize | None:
+    """The size of the frame that begins with ``data``; None if too little of its header has arrived.
+
+    The payload of an unmasked frame counts as too long: the library refuses such a frame.
+    """
+    if len(data) < 2:
+        return None
+    short = data[1] & ~MASKED
+    header = 6 if short < 126 else 8 if short == 126 else 14
+    if len(data) < header:
+        return None
+    if not data[1] & MASKED:
+        return FrameSize(header, 2**63)
+    return FrameSize(header, short if short < 126 else int.from_bytes(data[2 : header - KEY_SIZE], "big"))
+
+
+def frame_header(kind: int, length: int) -> bytes:
+    """The header of a frame from the server."""
+    if length < 126:
+        return bytes([kind, length])
+    if length < 2**16:
+        return bytes([kind, 126]) + length.to_bytes(2, "big")
+    return bytes([kind, 127]) + length.to_bytes(8, "big")
