@@ -32,5 +32,5 @@ def session(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         pytest.importorskip("cupy", exc_type=ImportError)
         if request.config.getoption("--device", default="cpu") != "cuda":
             monkeypatch.setitem(MADE, "cuda", Device(Facade()))
-    yield connect(Compiler(after=2, choose=False, way=ALWAYS if way == "planned" else COMPILED), device=there or "cpu")
+    yield connect(Compiler(after=2, choose=False, tier=ALWAYS if way == "planned" else COMPILED), device=there or "cpu")
     tg.sessions.current().close()

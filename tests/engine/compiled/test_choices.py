@@ -65,7 +65,7 @@ def test_jax_leaves_no_graph_to_go_through(session: Remembering) -> None:
 
 def test_jax_would_draw_the_same_numbers_every_time() -> None:
     pytest.importorskip("jax")
-    session = connect(Compiler(after=2, choose=False, beneath=Compiler(way=ALWAYS, after=2, choose=False)))
+    session = connect(Compiler(after=2, choose=False, fallback=Compiler(tier=ALWAYS, after=2, choose=False)))
     w = numbers(tg, (3, 4), 0)
     for step in range(8):
         dropout(w, step).item()
@@ -160,7 +160,7 @@ def test_nothing_is_timed_beside_the_compiler(monkeypatch: pytest.MonkeyPatch) -
         return made
 
     waiting: list[bool] = []
-    session = connect(Compiler(way=COMPILED._replace(make=make), after=2))
+    session = connect(Compiler(tier=COMPILED._replace(make=make), after=2))
     monkeypatch.setattr(session.compiler, "settle", lambda: None)
     x = numbers(tg, (4,), 0)
 
@@ -185,7 +185,7 @@ def test_nothing_is_timed_beside_the_compiler(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_least_recently_used_is_forgotten() -> None:
-    here = connect(Compiler(way=ALWAYS, after=2, most=2, choose=False))
+    here = connect(Compiler(tier=ALWAYS, after=2, most=2, choose=False))
     x = numbers(tg, (3,), 0)
     programs = [lambda: ((x * 2).exp() + 1).sum(), lambda: ((x * 3).sin() - 1).sum(), lambda: ((x / 3).cos() - 1).sum()]
     for program in programs * 8:
@@ -199,7 +199,7 @@ def test_the_least_recently_used_is_forgotten() -> None:
 
 
 def test_sessions_share_what_is_compiled_and_nothing_else() -> None:
-    compiler = Compiler(way=ALWAYS, after=2, choose=False)
+    compiler = Compiler(tier=ALWAYS, after=2, choose=False)
     losses: dict[int, list[float]] = {}
 
     def work(number: int) -> None:
@@ -230,7 +230,7 @@ def test_sessions_share_what_is_compiled_and_nothing_else() -> None:
 
 
 def test_the_quicker_way_is_chosen() -> None:
-    here = connect(Compiler(way=ALWAYS, after=2))
+    here = connect(Compiler(tier=ALWAYS, after=2))
     x = numbers(tg, (8,), 0).requires_grad_()
     for _ in range(40):
         x.grad = None
@@ -244,7 +244,7 @@ def test_the_quicker_way_is_chosen() -> None:
 
 
 def test_large_programs_make_room_for_each_other() -> None:
-    here = connect(Compiler(way=ALWAYS, after=2, choose=False, most_bytes=56_000))
+    here = connect(Compiler(tier=ALWAYS, after=2, choose=False, most_bytes=56_000))
     x = numbers(tg, (3,), 0)
 
     def program(length: int) -> Any:

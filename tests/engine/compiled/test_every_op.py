@@ -40,7 +40,7 @@ def test_planned_it_comes_to_the_very_same(op: Op) -> None:
     for case in op.cases[:3]:
         eager = connect(None)
         expected = [run(eager, op, case, seed, some_more) for seed in range(RUNS)]
-        planned = connect(Compiler(way=ALWAYS, after=2, choose=False))
+        planned = connect(Compiler(tier=ALWAYS, after=2, choose=False))
         assert_same([run(planned, op, case, seed, some_more) for seed in range(RUNS)], expected)
         reasons = [report.reason for report in planned.reports if report.runs == RUNS and report.instructions > 3]
         assert all(reason is None or any(why in reason for why in NOT_PLANNED) for reason in reasons), reasons
@@ -49,7 +49,7 @@ def test_planned_it_comes_to_the_very_same(op: Op) -> None:
 @pytest.mark.parametrize("op", OPS, ids=lambda op: op.key)
 def test_jax_has_all_that_it_is_compiled_to_for_a_gpu(op: Op, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("jax")
-    from telegrad_engine.backends.tracing import TracingBackend
+    from telegrad_engine.backends.jax_tracer import TracingBackend
 
     stages: list[Any] = []
     staged = TracingBackend.staged
@@ -57,7 +57,7 @@ def test_jax_has_all_that_it_is_compiled_to_for_a_gpu(op: Op, monkeypatch: pytes
     computing: list[Any] = []
     reasons: list[str] = []
     for case in op.cases:
-        session = connect(Compiler(after=2, choose=False, way=COMPILED))
+        session = connect(Compiler(after=2, choose=False, tier=COMPILED))
         for seed in range(4):
             run(session, op, case, seed, some_more)
         reasons += [str(report.reason) for report in session.reports if report.instructions > 3]

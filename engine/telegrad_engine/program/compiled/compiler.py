@@ -19,21 +19,21 @@ from time import perf_counter
 import numpy as np
 
 from ...answer import Answer
-from ...backends.unknown import Untraceable
+from ...backends.symbolic import Untraceable
 from ...cancellation import CancellationToken, cancelled_by
 from ...dtypes import DType
 from ...errors import TelegradError
 from ...session import NotAtOnce, Session
 from ..remembered import Bound
-from .entry import Entry, Variants
+from .analysis import Analysis, Key
+from .cache_entry import CacheEntry, Entry
+from .effects import Run, Site
 from .executable import Executable
-from .facts import Found, Kinds, look
+from .input_signature import Inputs, InputSignature, look
 from .misses import difference
-from .outcome import Run, Site
-from .outline import Key, Outline
 from .reports import Counts, Ledger, Report
+from .tier import COMPILED, Tier
 from .trial import Trial
-from .ways import COMPILED, Way
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ LONG = "it spends its time in its kernels"
 class Compiler:
     """Runs the remembered programs of sessions as executables where that can be and pays; safe to use from threads.
 
-    ``way`` is how they are made, and ``beneath`` runs what does not run so, else it runs one instruction at a time.
+    ``tier`` is how they are made, and ``fallback`` runs what does not run so, else it runs one instruction at a time.
     ``after`` is how often a program runs before, the way's own number if it is None; ``most`` how many kinds of
     programs are kept, and ``most_bytes`` how many bytes their executables take; the least recently used are forgotten.
     ``choose`` false keeps what is slower, too.
@@ -76,16 +76,16 @@ class Compiler:
         after: int | None = None,
         most: int = MOST,
         choose: bool = True,
-        way: Way = COMPILED,
-        beneath: Compiler | None = None,
+        tier: Tier = COMPILED,
+        fallback: Compiler | None = None,
         most_bytes: int = MOST_BYTES,
     ) -> None:
-        self.after = way.after if after is None else after
-        self._way, self._beneath, self._most, self._choose = way, beneath, most, choose
+        self.after = tier.after if after is None else after
+        self._tier, self._fallback, self._most, self._choose = tier, fallback, most, choose
         self._most_bytes = most_bytes
-        self._entries: OrderedDict[Key, Variants] = OrderedDict()
+        self._entries: OrderedDict[Key, CacheEntry] = OrderedDict()
         self._ledger = Ledger(most)
-        self._waiting: list[tuple[Entry, Outline, Kinds, DType, Sequence[float]]] = []
+        self._waiting: list[tuple[Entry, Analysis, InputSignature, DType, Sequence[float]]] = []
         self._worker: Thread | None = None
         self._lock = Lock()
 
@@ -121,7 +121,7 @@ class Compiler:
             self._ledger.note(session, program.digest, len(program), missed or entry.reason or reason)
 
     def run_at_once(self, session: Session, program: Bound, within: float) -> Answer:
-        """Run the program if the last run of its executable, here or beneath, took at most ``within`` seconds.
+        """Run the program if the last run of its executable, here or fallback, took at most ``within`` seconds.
 
         Where eager runs were found to be quicker it is one of them. Raises NotAtOnce, with nothing done, in any other
         case: what is counted, made or tried, is so in :meth:`run`.
@@ -140,32 +140,32 @@ class Compiler:
             if not entry.settled:
                 raise NotAtOnce
             # Of a registered function's loops only an executable knows that they are short.
-            if not entry.eager_is_best or self._beneath is not None or found.kinds.functions:
+            if not entry.eager_is_best or self._fallback is not None or found.kinds.functions:
                 raise Untraceable(str(entry.reason))
             if entry.last_s > within:
                 raise NotAtOnce
             answer, reason = self._eagerly(session, program, found, variants), entry.reason
         except Untraceable as why:
-            if self._beneath is None:
+            if self._fallback is None:
                 raise NotAtOnce from None
-            answer, reason = self._beneath.run_at_once(session, program, within), str(why)
+            answer, reason = self._fallback.run_at_once(session, program, within), str(why)
         self._ledger.note(session, program.digest, len(program), reason)
         return answer
 
-    def _look(self, session: Session, program: Bound) -> Found | None:
-        outline = self._outline(program)
-        if outline.refusal is not None:
-            raise Untraceable(outline.refusal)
-        if session.environment.device is not None and not self._way.everywhere:
+    def _look(self, session: Session, program: Bound) -> Inputs | None:
+        analysis = self._analysis(program)
+        if analysis.refusal is not None:
+            raise Untraceable(analysis.refusal)
+        if session.environment.device is not None and not self._tier.everywhere:
             raise Untraceable(ON_THE_CPU)
-        return look(session, outline, program, self._way.by_value)
+        return look(session, analysis, program, self._tier.by_value)
 
     def _otherwise(self, session: Session, program: Bound) -> Answer:
-        if self._beneath is not None:
-            return self._beneath.run(session, program)
+        if self._fallback is not None:
+            return self._fallback.run(session, program)
         return session.run_instructions(program.instructions)
 
-    def _attempt_any(self, session: Session, program: Bound, found: Found, variants: Variants) -> Answer | None:
+    def _attempt_any(self, session: Session, program: Bound, found: Inputs, variants: CacheEntry) -> Answer | None:
         """Run the executable whose guards hold; None if there is none. Raises Untraceable as ``_attempt``."""
         for entry in variants.ready:
             try:
@@ -176,21 +176,21 @@ class Compiler:
             return answer
         return None
 
-    def _attempt(self, session: Session, program: Bound, found: Found, variants: Variants, entry: Entry) -> Answer:
+    def _attempt(self, session: Session, program: Bound, found: Inputs, variants: CacheEntry, entry: Entry) -> Answer:
         """Run the executable. Raises Untraceable, with nothing done, where that cannot be this time.
 
         What is left to do once the answer has gone, ``session.finish`` does.
         """
         executable = entry.executable
-        if executable is None or not session.accounts.fits(executable.outcome.needs):
+        if executable is None or not session.accounts.fits(executable.effects.needs):
             raise Untraceable(ROOM)
         started = perf_counter()
         try:
             run = self._call(executable, found, entry, session.environment.generator)
         finally:
             variants.check(entry)
-        site = Site(session, program.ids, found.tensors, found.nodes, found.ground)
-        answer, prepare = executable.outcome.begin(site, run)
+        site = Site(session, program.ids, found.tensors, found.nodes, found.space)
+        answer, prepare = executable.effects.begin(site, run)
         ran_s = perf_counter() - started
 
         def finish() -> None:
@@ -215,18 +215,18 @@ class Compiler:
     def _run_again(self, session: Session, program: Bound, run: Run, entry: Entry, error: Exception) -> None:
         """Run one instruction at a time a program whose executable has answered, but cannot change the session."""
         logger.error("an executable program failed after its answer; it runs again", exc_info=error)
-        entry.refuse(f"{self._way.word}, it fails: {error}")
+        entry.refuse(f"{self._tier.word}, it fails: {error}")
         run.rewind(session.environment.generator)
         with cancelled_by(CancellationToken()):  # it has been answered: nothing stops it any more
             session.run_instructions(program.instructions)
 
-    def _call(self, executable: Executable, found: Found, entry: Entry, generator: np.random.Generator) -> Run:
+    def _call(self, executable: Executable, found: Inputs, entry: Entry, generator: np.random.Generator) -> Run:
         """What the executable comes to. Raises Untraceable if it failed, or what it takes for granted is not so."""
         try:
             run = executable.run(found.arrays, found.operands, generator)
         except Exception as error:
             logger.warning("an executable program failed", exc_info=True)
-            entry.refuse(f"{self._way.word}, it fails: {error}")
+            entry.refuse(f"{self._tier.word}, it fails: {error}")
             raise Untraceable(entry.reason) from None
         if run is None:
             entry.misses += 1
@@ -234,7 +234,7 @@ class Compiler:
         entry.misses = 0
         return run
 
-    def _eagerly(self, session: Session, program: Bound, found: Found, variants: Variants) -> Answer:
+    def _eagerly(self, session: Session, program: Bound, found: Inputs, variants: CacheEntry) -> Answer:
         """Run otherwise, and beside it for the first time an executable that is to be held against that."""
         entry = variants.next
         trial, executable = None, entry.executable
@@ -261,30 +261,30 @@ class Compiler:
 
     # Making executables ------------------------------------------------------------------
 
-    def _make_if_due(self, session: Session, program: Bound, found: Found, variants: Variants) -> bool:
+    def _make_if_due(self, session: Session, program: Bound, found: Inputs, variants: CacheEntry) -> bool:
         """Count a run, and make an executable of what has run often enough. Whether it can be relied on at once."""
         entry = variants.next
         entry.runs += 1
         if not entry.waiting or entry.runs < variants.waits_for(self.after):
             return False
-        self._make(entry, self._outline(program), found, session.environment.dtype)
+        self._make(entry, self._analysis(program), found, session.environment.dtype)
         if entry.executable is None or not entry.executable.exact:
             return False
         entry.tried, entry.reason = True, None
         variants.is_ready(entry)
         return True
 
-    def _make(self, entry: Entry, outline: Outline, found: Found, dtype: DType) -> None:
-        if entry.eager_s > self._way.longest_s * len(outline.program.steps):
+    def _make(self, entry: Entry, analysis: Analysis, found: Inputs, dtype: DType) -> None:
+        if entry.eager_s > self._tier.longest_s * len(analysis.program.steps):
             if entry.runs >= SURELY:
                 entry.refuse(LONG)
             return
         entry.begin()
-        if not self._way.apart:
-            self._made(entry, outline, found.kinds, dtype, found.operands, found)
+        if not self._tier.apart:
+            self._made(entry, analysis, found.kinds, dtype, found.operands, found)
             return
         with self._lock:
-            self._waiting.append((entry, outline, found.kinds, dtype, found.operands))
+            self._waiting.append((entry, analysis, found.kinds, dtype, found.operands))
             if self._worker is None:
                 # No daemon, though who starts it may be one: the process must not end in the middle of XLA, which
                 # takes that for a crash.
@@ -297,21 +297,21 @@ class Compiler:
                 if not self._waiting or not main_thread().is_alive():  # the process ends: no more of it
                     self._worker = None
                     return
-                entry, outline, kinds, dtype, operands = self._waiting.pop(0)
-            self._made(entry, outline, kinds, dtype, operands, None)
+                entry, analysis, kinds, dtype, operands = self._waiting.pop(0)
+            self._made(entry, analysis, kinds, dtype, operands, None)
 
     def _made(
         self,
         entry: Entry,
-        outline: Outline,
-        kinds: Kinds,
+        analysis: Analysis,
+        kinds: InputSignature,
         dtype: DType,
         operands: Sequence[float],
-        found: Found | None,
+        found: Inputs | None,
     ) -> None:
         try:
-            executable = self._way.make(outline, kinds, dtype, operands, () if found is None else found.arrays)
-            if executable.size * UNIT_BYTES + outline.program.size > self._most_bytes:
+            executable = self._tier.make(analysis, kinds, dtype, operands, () if found is None else found.arrays)
+            if executable.size * UNIT_BYTES + analysis.program.size > self._most_bytes:
                 raise Untraceable(f"it comes to {executable.size} calls, more than are kept")
             entry.have(executable)
             self._make_room()
@@ -321,15 +321,15 @@ class Compiler:
             else:
                 entry.refuse(str(reason))
         except Exception as error:
-            logger.warning("a program was not %s", self._way.word, exc_info=True)
-            entry.refuse(f"it cannot be {self._way.word}: {error}")
+            logger.warning("a program was not %s", self._tier.word, exc_info=True)
+            entry.refuse(f"it cannot be {self._tier.word}: {error}")
 
     def _make_room(self) -> None:
         """Forget the programs that were used least recently, while all of them are too large together."""
         with self._lock:
             made = {key: variants.executables for key, variants in self._entries.items() if variants.executables}
             kinds = Counter(key.digest for key in made)
-            programs = {key.digest: executables[0].outcome.outline.program.size for key, executables in made.items()}
+            programs = {key.digest: executables[0].effects.analysis.program.size for key, executables in made.items()}
             sizes = {key: sum(each.size for each in executables) * UNIT_BYTES for key, executables in made.items()}
             total = sum(sizes.values()) + sum(programs.values())
             for key, size in sizes.items():
@@ -349,30 +349,30 @@ class Compiler:
 
     # What is known -----------------------------------------------------------------------
 
-    def _outline(self, program: Bound) -> Outline:
+    def _analysis(self, program: Bound) -> Analysis:
         with self._lock:
             outlines = program.remembered.outlines
-            outline: Outline | None = outlines.get(self)
-            if outline is None:
-                outline = outlines[self] = Outline(program.remembered)
-            return outline
+            analysis: Analysis | None = outlines.get(self)
+            if analysis is None:
+                analysis = outlines[self] = Analysis(program.remembered)
+            return analysis
 
-    def _variants(self, program: Bound, dtype: DType, kinds: Kinds) -> Variants:
-        outline: Outline = program.remembered.outlines[self]
-        key = outline.key
+    def _variants(self, program: Bound, dtype: DType, kinds: InputSignature) -> CacheEntry:
+        analysis: Analysis = program.remembered.outlines[self]
+        key = analysis.key
         if key is None or key.kinds is not kinds or key.dtype != dtype.name:
-            key = outline.key = Key(program.digest, dtype.name, kinds)
+            key = analysis.key = Key(program.digest, dtype.name, kinds)
         with self._lock:
             variants = self._entries.get(key)
             if variants is None:
                 like = [each for each in self._entries if each.digest == key.digest and each.dtype == key.dtype]
-                differs = difference(outline, kinds, [each.kinds for each in like[-MAX_COMPARED:]])
-                variants = self._entries[key] = Variants(self._way, differs)
+                differs = difference(analysis, kinds, [each.kinds for each in like[-MAX_COMPARED:]])
+                variants = self._entries[key] = CacheEntry(self._tier, differs)
                 self._forget(kinds)
             self._entries.move_to_end(key)
             return variants
 
-    def _forget(self, latest: Kinds) -> None:
+    def _forget(self, latest: InputSignature) -> None:
         """Forget what was used least recently, where there is too much."""
         while len(self._entries) > self._most:
             self._entries.popitem(last=False)
@@ -390,10 +390,10 @@ class Compiler:
 
     def reports(self, session: Session) -> list[Report]:
         """How the remembered programs of a session ran, in the order in which they first did."""
-        below = {} if self._beneath is None else self._beneath._ledger.of(session)
+        below = {} if self._fallback is None else self._fallback._ledger.of(session)
         reports = []
         for digest, counts in self._ledger.of(session).items():
-            own = {f"{self._way.word}_runs": counts.own}
+            own = {f"{self._tier.word}_runs": counts.own}
             planned = below.get(digest, Counts()).own
             known = {"planned_runs": planned, "compiled_runs": 0, **own}
             reports.append(Report(digest, counts.instructions, counts.runs, reason=counts.reason, **known))

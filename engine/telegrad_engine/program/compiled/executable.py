@@ -1,4 +1,4 @@
-"""What a program becomes: a function of arrays, and what it leaves. It changes nothing until its outcome is put in."""
+"""What a program becomes: a function of arrays, and what it leaves. It changes nothing until its effects is put in."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from ...errors import Cancelled, TimeLimitExceeded
-from .facts import Input
-from .ground import Elsewhere
-from .outcome import Outcome, Run, Save, Source, Write
+from .effects import Effects, Run, Save, Source, Write
+from .input_signature import TensorSpec
+from .memory_space import DeviceMemory
 from .plan import Plan
-from .shown import Room, behind, is_alone, moved, showing
+from .shared_buffer import AlignedBuffer, aligned_copy, is_exclusive, shared_buffer_of, showing
 
 logger = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 class Executable(Protocol):
     """A program as one function."""
 
-    outcome: Outcome
+    effects: Effects
     exact: bool
     """Whether it comes to the very numbers of the eager run."""
 
@@ -43,37 +43,43 @@ class _ByJax:
 
     exact = False
 
-    def __init__(self, executable: Callable[..., Sequence[Any]], outcome: Outcome) -> None:
+    def __init__(self, executable: Callable[..., Sequence[Any]], effects: Effects) -> None:
         self._executable = executable
-        self.outcome = outcome
+        self.effects = effects
 
     @property
     def size(self) -> int:
         """How many instructions it was made of."""
-        return len(self.outcome.outline.program.steps)
+        return len(self.effects.analysis.program.steps)
 
 
 class Compiled(_ByJax):
     """A program that JAX compiled, with NumPy's arrays on both sides."""
 
     def __init__(
-        self, executable: Callable[..., Sequence[Any]], inputs: Sequence[Input], read: Sequence[int], outcome: Outcome
+        self,
+        executable: Callable[..., Sequence[Any]],
+        inputs: Sequence[TensorSpec],
+        read: Sequence[int],
+        effects: Effects,
     ) -> None:
-        super().__init__(executable, outcome)
+        super().__init__(executable, effects)
         self._inputs, self._read = inputs, read
-        self._spare: list[list[Room]] = []
-        """Room to copy inputs to, for each thread that calls at the same time."""
+        self._spare: list[list[AlignedBuffer]] = []
+        """AlignedBuffer to copy inputs to, for each thread that calls at the same time."""
         self._show: list[Callable[[Any, int], Any]] = []
         """What shows the outputs to NumPy."""
 
     def run(self, arrays: Sequence[Any], operands: Sequence[float], generator: np.random.Generator) -> Run | None:
         """As of any executable; this one never draws."""
-        rooms = self._spare.pop() if self._spare else [Room(given.shape, given.dtype) for given in self._inputs]
+        rooms = (
+            self._spare.pop() if self._spare else [AlignedBuffer(given.shape, given.dtype) for given in self._inputs]
+        )
         given = [room.array for room in rooms]
         taken = {room.pointer for room in rooms}
         copied = []
         for i in self._read:
-            memory = behind(arrays[i])
+            memory = shared_buffer_of(arrays[i])
             if memory is None:
                 np.copyto(given[i], arrays[i])
                 copied.append(i)
@@ -118,7 +124,7 @@ class _CompiledRun:
         return self.array(save.source)
 
     def write(self, source: Source, target: Any) -> Write:
-        own = self._own(source) if source.is_output and is_alone(target) else None
+        own = self._own(source) if source.is_output and is_exclusive(target) else None
         if own is not None:
             return Write(partial(setattr, target, "_data", own), own)
         array = np.asarray(self._outs[source.position]) if source.is_output else self.array(source)
@@ -131,10 +137,10 @@ class _CompiledRun:
         return {}
 
     def settle(self, tensors: Sequence[Any]) -> list[Any]:
-        found = [tensors[i] for i in self._copied if i < len(tensors) and is_alone(tensors[i])]
+        found = [tensors[i] for i in self._copied if i < len(tensors) and is_exclusive(tensors[i])]
         with suppress(MemoryError):  # then they stay where they are
             for tensor in found:
-                tensor._data = moved(tensor._data)
+                tensor._data = aligned_copy(tensor._data)
         return found
 
     def _own(self, source: Source) -> Any:
@@ -151,18 +157,18 @@ class CompiledElsewhere(_ByJax):
     """A program that JAX compiled for a device, with that device's arrays on both sides."""
 
     def __init__(
-        self, executable: Callable[..., Sequence[Any]], ground: Elsewhere, outcome: Outcome, guarded: bool
+        self, executable: Callable[..., Sequence[Any]], space: DeviceMemory, effects: Effects, guarded: bool
     ) -> None:
-        super().__init__(executable, outcome)
-        self._ground, self._guarded = ground, guarded
+        super().__init__(executable, effects)
+        self._space, self._guarded = space, guarded
 
     def run(self, arrays: Sequence[Any], operands: Sequence[float], generator: np.random.Generator) -> Run | None:
         """As of any executable. Where nothing was taken for granted it only begins: who needs a value waits for it."""
-        outs = self._executable(*map(self._ground.backend.to_jax, arrays))
+        outs = self._executable(*map(self._space.backend.to_jax, arrays))
         if self._guarded and not outs[-1]:
             return None
-        self._ground.backend.from_jax(outs[-1])  # what is written from now on waits until JAX has read what it was lent
-        return _ElsewhereRun(self._ground, arrays, outs)
+        self._space.backend.from_jax(outs[-1])  # what is written from now on waits until JAX has read what it was lent
+        return _ElsewhereRun(self._space, arrays, outs)
 
 
 class _ElsewhereRun:
@@ -170,13 +176,13 @@ class _ElsewhereRun:
 
     replaces = True
 
-    def __init__(self, ground: Elsewhere, called_with: Sequence[Any], outs: Sequence[Any]) -> None:
-        self._ground, self.called_with, self._outs = ground, called_with, outs
+    def __init__(self, space: DeviceMemory, called_with: Sequence[Any], outs: Sequence[Any]) -> None:
+        self._space, self.called_with, self._outs = space, called_with, outs
 
     def array(self, source: Source) -> Any:
         if source.is_output:
-            return self._ground.own(self._outs[source.position])
-        return self._ground.own_copy(self.called_with[source.position])
+            return self._space.own(self._outs[source.position])
+        return self._space.own_copy(self.called_with[source.position])
 
     def saved(self, save: Save) -> Any:
         return self.array(save.source)
@@ -199,13 +205,13 @@ class Planned:
 
     exact = True
 
-    def __init__(self, plan: Plan, outcome: Outcome) -> None:
-        self._plan, self.outcome = plan, outcome
+    def __init__(self, plan: Plan, effects: Effects) -> None:
+        self._plan, self.effects = plan, effects
 
     @property
     def size(self) -> int:
         """How many calls it has, and nodes that it leaves."""
-        return len(self._plan) + len(self.outcome.graph.nodes)
+        return len(self._plan) + len(self.effects.graph.nodes)
 
     def run(self, arrays: Sequence[Any], operands: Sequence[float], generator: np.random.Generator) -> Run | None:
         """As of any executable; None also where a call raises: what, the eager run says best."""

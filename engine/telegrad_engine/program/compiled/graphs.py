@@ -13,8 +13,8 @@ from weakref import ref
 
 import numpy as np
 
-from ...backends.tape import Ref
-from ...backends.unknown import Untraceable
+from ...backends.numpy_tracer import Ref
+from ...backends.symbolic import Untraceable
 from ...graph import FREED, ManyNode, Node, next_sequence, skip_sequence
 
 MOST_NODES = 2**11
@@ -88,7 +88,7 @@ def filled(value: Any, places: Mapping[str, Sequence[Any]]) -> Any:
 # The graph that a program takes --------------------------------------------------------------
 
 
-class NodeKind(NamedTuple):
+class NodeSignature(NamedTuple):
     """A node that was there before, as far as an executable depends on it."""
 
     many: bool
@@ -101,10 +101,10 @@ class NodeKind(NamedTuple):
     next: tuple[Target | None, ...]
 
 
-class GraphKind(NamedTuple):
+class GraphSignature(NamedTuple):
     """The graph behind the tensors that a program takes, as far as an executable depends on it."""
 
-    nodes: tuple[NodeKind, ...]
+    nodes: tuple[NodeSignature, ...]
     """Oldest first."""
     roots: tuple[tuple[int, int, int], ...]
     """Of the tensors that have a history: which it is, its node, and which of that node's outputs."""
@@ -112,16 +112,16 @@ class GraphKind(NamedTuple):
     """The shapes, dtypes and strides of what the nodes saved, and whose memory each may show: a tensor's number."""
 
 
-class Behind(NamedTuple):
+class InputGraph(NamedTuple):
     """What is behind the tensors that a program finds."""
 
-    kind: GraphKind
+    kind: GraphSignature
     nodes: list[Any]
     arrays: list[Any]
     numbers: list[float]
 
 
-def read(tensors: Sequence[Any], place: Callable[[Any], int], owner: Callable[[Any], Any]) -> Behind:
+def read(tensors: Sequence[Any], place: Callable[[Any], int], owner: Callable[[Any], Any]) -> InputGraph:
     """The graph behind these tensors, whose leaves join them by ``place``. Raises Untraceable for what cannot be taken.
 
     ``owner`` is what has the memory of an array.
@@ -136,7 +136,7 @@ class _Reader:
         self._shown: list[int | None] = []
         self._floats: list[float] = []
 
-    def read(self) -> Behind:
+    def read(self) -> InputGraph:
         roots = [(i, x._node, x._slot) for i, x in enumerate(self._tensors) if x._node is not None]
         if any(node.is_sink for _, node, _ in roots):
             raise Untraceable("what it takes stands in for another tensor")
@@ -149,7 +149,7 @@ class _Reader:
         kinds = tuple(map(self._node, nodes, targets))
         places = tuple([(i, order[id(node)], slot) for i, node, slot in roots])
         specs = [(x.shape, x.dtype, x.strides, of) for x, of in zip(self._arrays, self._shown, strict=True)]
-        return Behind(GraphKind(kinds, places, tuple(specs)), nodes, self._arrays, self._floats)
+        return InputGraph(GraphSignature(kinds, places, tuple(specs)), nodes, self._arrays, self._floats)
 
     def _target(self, target: Any, order: Mapping[int, int], node: Any) -> Target | None:
         if target is None:
@@ -158,7 +158,7 @@ class _Reader:
             return BEYOND, 0
         return (LEAF, self._place(target)) if target.is_sink else (TAKEN, order[id(target)])
 
-    def _node(self, node: Any, targets: tuple[Target | None, ...]) -> NodeKind:
+    def _node(self, node: Any, targets: tuple[Target | None, ...]) -> NodeSignature:
         if not isinstance(node, Node) or not node.plain or node.hooks is not None or node.evaluate is not None:
             raise Untraceable("the history behind what it takes has hooks, or a user's function")
         fixed = (
@@ -170,12 +170,12 @@ class _Reader:
         )
         attrs = template(node.attrs, self._at)
         if node.saved is FREED:
-            return NodeKind(node.many, fixed, attrs, None, (), targets)
+            return NodeSignature(node.many, fixed, attrs, None, (), targets)
         versions = tuple([self._version(*version) for version in node.versions])
         # Of a list of tensors each has a version.
         cells = dict(versions) if len({at for at, _ in versions}) == len(versions) else {}
         saved = [template(x, partial(self._at, of=cells.get(at, -1))) for at, x in enumerate(node.saved)]
-        return NodeKind(node.many, fixed, attrs, Each(tuple, tuple(saved)), versions, targets)
+        return NodeSignature(node.many, fixed, attrs, Each(tuple, tuple(saved)), versions, targets)
 
     def _at(self, value: Any, of: int = -1) -> At | None:
         """What stands for a part of what a node keeps; it has the version of the tensor ``of``, if of one."""
@@ -242,7 +242,7 @@ _BEYOND: Any = [Node()]
 _BEYOND[0].saved = FREED
 
 
-def rebuilt(kind: GraphKind, tensors: Sequence[Any], arrays: Sequence[Any], numbers: Sequence[Any]) -> list[Any]:
+def rebuilt(kind: GraphSignature, tensors: Sequence[Any], arrays: Sequence[Any], numbers: Sequence[Any]) -> list[Any]:
     """Nodes of the kind over these tensors, with these arrays and numbers saved, and the tensors' places set."""
     places = {"tensors": [x._data for x in tensors], "arrays": arrays, "numbers": numbers}
     cells: dict[int, list[int]] = {}

@@ -6,14 +6,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from ...accounts import Accounts
-from ...backends.tape import Ref
-from ...backends.traced_number import has_traced, is_traced
-from ...backends.unknown import Untraceable
+from ...backends.numpy_tracer import Ref
+from ...backends.symbolic import Untraceable, has_traced, is_traced
 from ...graph import FREED
-from .facts import Input
+from .analysis import Analysis, number_of
+from .effects import Effects, Fetched, Made, Place, Save, Source
 from .graphs import LEAF, MADE, TAKEN, At, Each, GraphData, NodeData, Target, template
-from .outcome import Fetched, Made, Outcome, Place, Save, Source
-from .outline import Outline, number_of
+from .input_signature import TensorSpec
 
 OF_VIEWS = ("_chain", "_seen", "_sealed")
 
@@ -21,8 +20,8 @@ OF_VIEWS = ("_chain", "_seen", "_sealed")
 class Traced(Protocol):
     """A program that was run on tensors without values."""
 
-    outline: Outline
-    kinds: Sequence[Input]
+    analysis: Analysis
+    kinds: Sequence[TensorSpec]
     device_name: str
     """Where the program is to run."""
     arrays: Sequence[Any]
@@ -39,8 +38,8 @@ class Traced(Protocol):
     """Of all results together, those that were freed included."""
 
 
-class Harvest:
-    """The outcome of a trace, and the arrays that it calls outputs."""
+class EffectsReader:
+    """The effects of a trace, and the arrays that it calls outputs."""
 
     def __init__(self, trace: Traced, keeps_graphs: bool) -> None:
         """``keeps_graphs`` is whether it may leave a graph that a pass is still to go through."""
@@ -62,11 +61,11 @@ class Harvest:
         self.numbers: list[int] = []
         """The Python numbers that the tensors it leaves were made with."""
 
-    def outcome(self) -> Outcome:
+    def effects(self) -> Effects:
         """All that the program does. Raises Untraceable where a run could not repeat it."""
         trace = self._trace
         ids = {name: number_of(name) for name in trace.tensors}
-        new = {i: trace.tensors[name] for name, i in ids.items() if i not in trace.outline.taken}
+        new = {i: trace.tensors[name] for name, i in ids.items() if i not in trace.analysis.taken}
         names = [(i, self._place_of(tensor)) for i, tensor in new.items()]
         grads = [self._number(tensor._grad) for tensor in trace.taken]
         for tensor in self._held:  # which grows meanwhile
@@ -79,8 +78,8 @@ class Harvest:
         made = [self._made(tensor) for tensor in self._held[count:]]
         placed = [(number, self._place(tensor)) for number, tensor in enumerate(self._held)]
         before = [kind.grad for kind in trace.kinds]
-        return Outcome(
-            outline=trace.outline,
+        return Effects(
+            analysis=trace.analysis,
             arrays=self._arrays,
             writes=self._writes(),
             cells=self._steps,

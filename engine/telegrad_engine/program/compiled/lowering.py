@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...backends.tape import Call, Kept, Ref
+from ...backends.numpy_tracer import ArraySpec, Call, Ref
 
 _METHODS: dict[Any, tuple[Callable[..., Any], frozenset[str]]] = {
     getattr(np, name): (getattr(np.ndarray, name), frozenset(keywords.split()))
@@ -45,7 +45,7 @@ _REDUCTIONS: dict[Any, Callable[..., Any]] = {
 """Functions that reduce an array by a ufunc."""
 
 
-def lowered(call: Call, kept: Sequence[Kept | None]) -> Call:
+def lower(call: Call, kept: Sequence[ArraySpec | None]) -> Call:
     """The call, of a quicker function where there is one; ``kept`` has what is known of each array by its number."""
     array = call.args[0] if call.args else None
     spec = kept[array.number] if isinstance(array, Ref) else None

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from .facts import Input, Kinds
-from .outline import Outline, names_in, number_of
+from .analysis import Analysis, names_in, number_of
+from .input_signature import InputSignature, TensorSpec
 
 WORDS = {
     "shape": "shape",
@@ -24,19 +24,19 @@ WORDS = {
 """What the facts of a tensor are called, in the order in which they are told."""
 
 
-def difference(outline: Outline, kinds: Kinds, known: Iterable[Kinds]) -> str | None:
+def difference(analysis: Analysis, kinds: InputSignature, known: Iterable[InputSignature]) -> str | None:
     """What differs from the nearest of the known kinds, of one program; None where none is known."""
-    found = [[*_differences(outline, kinds, other)] for other in known]
+    found = [[*_differences(analysis, kinds, other)] for other in known]
     nearest = min(found, key=len, default=None)
     return nearest[0] if nearest else None
 
 
-def _differences(outline: Outline, kinds: Kinds, other: Kinds) -> Iterator[str]:
+def _differences(analysis: Analysis, kinds: InputSignature, other: InputSignature) -> Iterator[str]:
     """All that differs, the plainest first."""
     for place, (own, before) in enumerate(zip(kinds.tensors, other.tensors, strict=False)):
-        yield from _of_tensor(_taken(outline, kinds, place), own, before)
+        yield from _of_tensor(_taken(analysis, kinds, place), own, before)
     for place, (own, before) in enumerate(zip(kinds.uploads, other.uploads, strict=True)):
-        yield from _of_tensor(_uploaded(outline, place), own, before)
+        yield from _of_tensor(_uploaded(analysis, place), own, before)
     for place, (own, before) in enumerate(zip(kinds.operands, other.operands, strict=True)):
         if own != before:
             yield f"number {place} is {_shown(own)}, and was {_shown(before)}"
@@ -48,7 +48,7 @@ def _differences(outline: Outline, kinds: Kinds, other: Kinds) -> Iterator[str]:
         yield "a registered function, or the device, is another"
 
 
-def _of_tensor(name: str, own: Input, before: Input) -> Iterator[str]:
+def _of_tensor(name: str, own: TensorSpec, before: TensorSpec) -> Iterator[str]:
     for fact, word in WORDS.items():
         here, there = getattr(own, fact), getattr(before, fact)
         if fact == "grad":
@@ -57,17 +57,17 @@ def _of_tensor(name: str, own: Input, before: Input) -> Iterator[str]:
             yield f"the {word} of {name} is {here}, and was {there}"
 
 
-def _taken(outline: Outline, kinds: Kinds, place: int) -> str:
+def _taken(analysis: Analysis, kinds: InputSignature, place: int) -> str:
     """What to call one of the tensors that a program takes: by the instruction that takes it first."""
-    wanted = {number for number, each in zip(outline.taken, kinds.places, strict=True) if each == place}
-    for index, step in enumerate(outline.program.steps):
+    wanted = {number for number, each in zip(analysis.taken, kinds.places, strict=True) if each == place}
+    for index, step in enumerate(analysis.program.steps):
         if any(number_of(name) in wanted for name in names_in(step.instruction.inputs)):
             return f"a tensor that instruction {index}, {step.instruction.op}, takes"
     return "a gradient"
 
 
-def _uploaded(outline: Outline, place: int) -> str:
-    uploads = [index for index, step in enumerate(outline.program.steps) if step.data is not None]
+def _uploaded(analysis: Analysis, place: int) -> str:
+    uploads = [index for index, step in enumerate(analysis.program.steps) if step.data is not None]
     return f"what instruction {uploads[place]} uploads"
 
 

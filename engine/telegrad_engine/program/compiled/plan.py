@@ -1,6 +1,6 @@
 """A program as the NumPy calls that it comes to, in order: no names, no graph, no checks.
 
-Made from the tape of one run (:mod:`telegrad_engine.backends.tape`). Calls that nothing needs are left out. An array's
+Made from the tape of one run (:mod:`telegrad_engine.backends.numpy_tracer`). Calls that nothing needs are left out. An array's
 place is taken by another once nobody uses it any more, which frees it while the plan runs. An elementwise call writes
 to the memory of an argument that it is the last to use. What a program writes to tensors is computed right into their
 memory, but only at the end, when nothing can go wrong any more.
@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...backends.tape import Call, Kept, Ref, Tape, TapedArray
-from ...backends.unknown import Untraceable
+from ...backends.numpy_tracer import ArraySpec, Call, Ref, Tape, TapedArray
+from ...backends.symbolic import Untraceable
 from ...cancellation import check_cancelled
-from .filled import Filled
-from .lowering import lowered
+from .bound_call import BoundCall
+from .lowering import lower
 
 Step = tuple[Callable[..., Any], Callable[[list[Any]], Any] | None, int, int, int, int]
 """A function, what takes its arguments from their places, three places, and that of its result.
@@ -235,7 +235,7 @@ class Planner:
                 return x.number
         return None
 
-    def _spec(self, number: int) -> Kept:
+    def _spec(self, number: int) -> ArraySpec:
         kept = self._kept[number]
         assert kept is not None, "a tuple is not an argument of elementwise functions"
         return kept
@@ -256,12 +256,12 @@ class Planner:
 
     def _prepared(self, call: Call, into: int | None = None) -> tuple[Callable[..., Any], list[int]]:
         """A function of arrays alone, and their places."""
-        call = lowered(call, self._kept)
+        call = lower(call, self._kept)
         function, args = call.function, self._numbers_as_arrays(call)
         inner = [x for x in args if not isinstance(x, Ref)], tuple(call.kwargs.values())
         if any(True for _ in _within(inner)):
             numbers = list(dict.fromkeys(_refs(call)))
-            return Filled(function, args, call.kwargs, numbers), [self._places[n] for n in numbers]
+            return BoundCall(function, args, call.kwargs, numbers), [self._places[n] for n in numbers]
         if call.kwargs:
             function = partial(function, **call.kwargs)
         places = [self._places[x.number] if isinstance(x, Ref) else self._constant(x) for x in args]

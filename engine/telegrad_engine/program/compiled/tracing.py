@@ -11,9 +11,9 @@ import numpy as np
 
 from ...accounts import Accounts
 from ...answer import describe
-from ...backends.taping import TapingBackend
-from ...backends.tracing import TracingBackend
-from ...backends.unknown import NEEDED, Untraceable
+from ...backends.jax_tracer import TracingBackend
+from ...backends.numpy_tracer import TapingBackend
+from ...backends.symbolic import NEEDED, Untraceable
 from ...custom import Applicable, Budget, Library, SessionLibrary
 from ...devices import Device
 from ...dtypes import DType
@@ -25,39 +25,39 @@ from ..instructions import Instruction
 from ..operands import BOUNDS, fill, look_up
 from ..remembered import Step
 from ..verbs import VERBS
+from .analysis import Analysis, number_of
+from .effects import Effects
 from .executable import Compiled, CompiledElsewhere, Executable, Planned
-from .facts import Input, Kinds
 from .graphs import rebuilt
-from .ground import Elsewhere, named
-from .harvest import Harvest
-from .outcome import Outcome
-from .outline import Outline, number_of
+from .input_signature import InputSignature, TensorSpec
+from .memory_space import DeviceMemory, memory_space_named
 from .plan import Planner
+from .harvest import EffectsReader
 
 
 def compile_program(
-    outline: Outline, kinds: Kinds, dtype: DType, operands: Sequence[float], _: Sequence[Any] = ()
+    analysis: Analysis, kinds: InputSignature, dtype: DType, operands: Sequence[float], _: Sequence[Any] = ()
 ) -> Executable:
     """Trace a program for inputs of these kinds, and have JAX compile it. Raises Untraceable, with the reason."""
     backend = TracingBackend()
-    outcomes: list[Outcome] = []
+    all_effects: list[Effects] = []
 
     def traced(*arrays: Any) -> list[Any]:
-        trace = Trace(outline, kinds, Device(backend), dtype, arrays, operands, operands)
+        trace = Trace(analysis, kinds, Device(backend), dtype, arrays, operands, operands)
         trace.execute()
-        harvest = Harvest(trace, keeps_graphs=False)
-        outcomes.append(harvest.outcome())
-        return [*harvest.outputs, backend.guard()]
+        reader = EffectsReader(trace, keeps_graphs=False)
+        all_effects.append(reader.effects())
+        return [*reader.outputs, backend.guard()]
 
-    ground = named(kinds.device)
-    executable, read = backend.compile(traced, kinds.inputs, ground.backend)
-    if isinstance(ground, Elsewhere):
-        return CompiledElsewhere(executable, ground, outcomes[-1], bool(backend.guards))
-    return Compiled(executable, kinds.inputs, read, outcomes[-1])
+    space = memory_space_named(kinds.device)
+    executable, read = backend.compile(traced, kinds.inputs, space.backend)
+    if isinstance(space, DeviceMemory):
+        return CompiledElsewhere(executable, space, all_effects[-1], bool(backend.guards))
+    return Compiled(executable, kinds.inputs, read, all_effects[-1])
 
 
 def plan_program(
-    outline: Outline, kinds: Kinds, dtype: DType, operands: Sequence[float], arrays: Sequence[Any]
+    analysis: Analysis, kinds: InputSignature, dtype: DType, operands: Sequence[float], arrays: Sequence[Any]
 ) -> Planned:
     """Run a program on a tape for inputs of these kinds, and plan it for NumPy. Raises Untraceable, with the reason."""
     backend = TapingBackend()
@@ -65,25 +65,25 @@ def plan_program(
     own = len(kinds.operands)
     numbers = [backend.tape.operand(value, BOUNDS[type(value)]) for value in operands[:own]]
     numbers += [backend.tape.operand(value) for value in operands[own:]]  # from the graph: NaN, too
-    trace = Trace(outline, kinds, Device(backend), dtype, taped, operands, numbers, backend.tape.generator())
+    trace = Trace(analysis, kinds, Device(backend), dtype, taped, operands, numbers, backend.tape.generator())
     trace.execute()
-    harvest = Harvest(trace, keeps_graphs=True)
-    outcome = harvest.outcome()
+    reader = EffectsReader(trace, keeps_graphs=True)
+    effects = reader.effects()
     used = Counter(
         [
-            *outcome.arrays,
-            *[save.source for save in outcome.saves],
-            *[f.source for f in outcome.fetched],
-            *[s for _, s in outcome.writes],
+            *effects.arrays,
+            *[save.source for save in effects.saves],
+            *[f.source for f in effects.fetched],
+            *[s for _, s in effects.writes],
         ]
     )
-    written = {source.position: target for target, source in outcome.writes if source.is_output and used[source] == 1}
+    written = {source.position: target for target, source in effects.writes if source.is_output and used[source] == 1}
     inputs = len(arrays) + len(operands) + 1
-    planner = Planner(backend.tape, inputs, harvest.outputs, backend.guards, written, harvest.numbers)
-    return Planned(planner.plan(), outcome)
+    planner = Planner(backend.tape, inputs, reader.outputs, backend.guards, written, reader.numbers)
+    return Planned(planner.plan(), effects)
 
 
-def _taped(backend: TapingBackend, kinds: Kinds, arrays: Sequence[Any]) -> list[Any]:
+def _taped(backend: TapingBackend, kinds: InputSignature, arrays: Sequence[Any]) -> list[Any]:
     """What the program is called with, on the tape; some of what a graph saved shows memory of a tensor."""
     saved = () if kinds.graph is None else kinds.graph.arrays
     count = len(arrays) - len(saved)
@@ -98,8 +98,8 @@ class Trace(Session):
 
     def __init__(
         self,
-        outline: Outline,
-        kinds: Kinds,
+        analysis: Analysis,
+        kinds: InputSignature,
         device: Device,
         dtype: DType,
         arrays: Sequence[Any],
@@ -112,17 +112,17 @@ class Trace(Session):
         self._operands, self._numbers = operands, numbers
         self.environment = Environment(device, dtype, generator or NO_NUMBERS)
         self.accounts = Total()
-        self.functions = Applied(zip(outline.functions, kinds.functions, strict=True))
-        self.outline, self.arrays = outline, arrays
+        self.functions = Applied(zip(analysis.functions, kinds.functions, strict=True))
+        self.analysis, self.arrays = analysis, arrays
         self.fetches: list[tuple[int, dict[str, Any], Any, Any]] = []
         self.device_name = kinds.device
         self._device = device
         self._uploads = iter(arrays[len(kinds.tensors) : len(kinds.inputs)])
-        self.kinds: Sequence[Input] = kinds.tensors
+        self.kinds: Sequence[TensorSpec] = kinds.tensors
         self.taken = [self._taken(array, kind) for array, kind in zip(arrays, kinds.tensors, strict=False)]
         for tensor, kind in zip(self.taken, kinds.tensors, strict=True):
             tensor._grad = None if kind.grad is None else self.taken[kind.grad]
-        for i, place in zip(outline.taken, kinds.places, strict=True):
+        for i, place in zip(analysis.taken, kinds.places, strict=True):
             self.tensors[stand_in(i)] = self.taken[place]
         self.nodes: Sequence[Any] = ()
         self.places: Mapping[int, tuple[int, int]] = {}
@@ -131,7 +131,7 @@ class Trace(Session):
             self.nodes = rebuilt(kinds.graph, self.taken, *own)
             self.places = {tensor: (node, slot) for tensor, node, slot in kinds.graph.roots}
 
-    def _taken(self, array: Any, kind: Input) -> Any:
+    def _taken(self, array: Any, kind: TensorSpec) -> Any:
         tensor: Any = self._device.Tensor(array)
         tensor._requires_grad = kind.requires_grad
         if not kind.contiguous:
@@ -141,7 +141,7 @@ class Trace(Session):
     def execute(self) -> None:
         """Run the program. Raises Untraceable, with the instruction."""
         with self.environment.entered(self.accounts.max_bytes):
-            for index, step in enumerate(self.outline.program.steps):
+            for index, step in enumerate(self.analysis.program.steps):
                 instruction = step.instruction
                 try:
                     if step.holes:

@@ -11,10 +11,10 @@ from ...answer import Answer, describe
 from ...dtypes import FLOATING
 from ...session import Session
 from ...tensor import Tensor
+from .effects import Run, Site
 from .executable import Executable
-from .facts import Found
 from .graphs import rebuilt
-from .outcome import Run, Site
+from .input_signature import Inputs
 
 TOLERANCE = {"float64": 1e-9, "float32": 3e-5, "float16": 4e-3, "bfloat16": 3e-2}
 """Error allowed, relative to the largest magnitude in the tensor: a sum of large terms may cancel."""
@@ -30,24 +30,24 @@ class Trial:
         session: Session,
         executable: Executable,
         ids: Sequence[str],
-        found: Found,
+        found: Inputs,
         run: Run,
         generator: np.random.Generator,
     ) -> None:
         self._generator = generator
-        outcome = executable.outcome
-        self._ids, self._outline, self._exact = ids, outcome.outline, executable.exact
+        effects = executable.effects
+        self._ids, self._analysis, self._exact = ids, effects.analysis, executable.exact
         self._copy = Session(device=session.device, dtype=session.environment.dtype, max_bytes=2**62)
-        self._ground = found.ground
+        self._space = found.space
         self._cells: dict[int, list[int]] = {}
         self._taken = [self._copied(tensor) for tensor in found.tensors]
         for tensor, kind in zip(self._taken, found.kinds.tensors, strict=True):
             tensor._grad = None if kind.grad is None else self._taken[kind.grad]
-        for i, place in zip(outcome.outline.taken, found.kinds.places, strict=True):
+        for i, place in zip(effects.analysis.taken, found.kinds.places, strict=True):
             self._copy.tensors[ids[i]] = self._taken[place]
         behind = found.behind
         nodes = () if behind is None else rebuilt(behind.kind, self._taken, behind.arrays, behind.numbers)
-        self._answer = outcome.put(Site(self._copy, ids, self._taken, nodes, self._ground), run)
+        self._answer = effects.put(Site(self._copy, ids, self._taken, nodes, self._space), run)
 
     def difference(self, session: Session, answer: Answer) -> str | None:
         """What the eager run, which gave ``answer``, left otherwise; None if it came to the same."""
@@ -59,7 +59,7 @@ class Trial:
                 return f"the value of {name}, when it is fetched"
         if self._generator.bit_generator.state != session.environment.generator.bit_generator.state:
             return "how many random numbers it draws"
-        places = [*self._outline.taken, *self._outline.made, *self._outline.freed]
+        places = [*self._analysis.taken, *self._analysis.made, *self._analysis.freed]
         ours, theirs = [[s.tensors.get(self._ids[i]) for i in places] for s in (self._copy, session)]
         if _shared(ours) != _shared(theirs):
             return "which tensors are left, and which of them share memory"
@@ -80,7 +80,7 @@ class Trial:
         return None
 
     def _copied(self, tensor: Tensor) -> Tensor:
-        copy: Tensor = self._ground.copy(tensor)
+        copy: Tensor = self._space.copy(tensor)
         copy._cell = self._cells.setdefault(id(tensor._cell), list(tensor._cell))
         copy._requires_grad = tensor._requires_grad
         return copy

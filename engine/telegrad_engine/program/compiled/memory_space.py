@@ -22,7 +22,7 @@ Path = Sequence[tuple[Op, Any, int]]
 _ROW_MAJOR = np.empty(()).flags
 
 
-class Ground:
+class MemorySpace:
     """The memory of this process, in which NumPy's arrays are."""
 
     device = "cpu"
@@ -79,7 +79,7 @@ class Ground:
         return self.Tensor(memory)
 
 
-class Elsewhere(Ground):
+class DeviceMemory(MemorySpace):
     """A device whose arrays can be written to."""
 
     def __init__(self, there: Device) -> None:
@@ -107,7 +107,7 @@ class Elsewhere(Ground):
         return array.copy()
 
 
-class Immutable(Elsewhere):
+class ImmutableMemory(DeviceMemory):
     """A device whose arrays cannot be written to: tensors that share memory share what stands for it."""
 
     def flags(self, tensor: Any) -> Any:
@@ -148,17 +148,17 @@ class Immutable(Elsewhere):
         return tensor
 
 
-HERE = Ground()
+HOST_MEMORY = MemorySpace()
 
 
 @cache
-def ground_of(there: Device | None) -> Ground:
-    """The ground that a device is; None is the CPU with NumPy."""
+def memory_space_of(there: Device | None) -> MemorySpace:
+    """The space that a device is; None is the CPU with NumPy."""
     if there is None:
-        return HERE
-    return Immutable(there) if issubclass(there.Tensor, ImmutableTensor) else Elsewhere(there)
+        return HOST_MEMORY
+    return ImmutableMemory(there) if issubclass(there.Tensor, ImmutableTensor) else DeviceMemory(there)
 
 
-def named(name: str) -> Ground:
-    """The ground of this name. Raises as :func:`telegrad_engine.devices.device`."""
-    return ground_of(device(name))
+def memory_space_named(name: str) -> MemorySpace:
+    """The space of this name. Raises as :func:`telegrad_engine.devices.device`."""
+    return memory_space_of(device(name))

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
-from ...backends.tape import Ref, SliceOf
+from ...backends.numpy_tracer import Ref, SliceOf
 
 
-class Filled:
+class BoundCall:
     """A function with arrays somewhere inside of its arguments, as one of these arrays: those with the ``numbers``."""
 
     def __init__(self, function: Any, args: Any, kwargs: Mapping[str, Any], numbers: Sequence[int]) -> None:

@@ -1,7 +1,7 @@
 """What a traced program leaves behind, so that it can be put into a session once the arrays are known.
 
 Arrays, version counters and tensors go by number: first those of the tensors that the program takes, as
-:class:`~.facts.Found` lists them, then those that it makes.
+:class:`~.input_signature.Inputs` lists them, then those that it makes.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from ...graph import FREED
 from ...session import Session
 from ...tensor import Tensor
 from ...values import COUNTED
+from .analysis import Analysis
 from .graphs import GraphData, Surroundings, Target, end, nodes_of, resolved
-from .ground import Ground, Path
-from .outline import Outline
+from .memory_space import MemorySpace, Path
 
 logger = logging.getLogger(__name__)
 
@@ -119,13 +119,13 @@ class Site(NamedTuple):
     taken: Sequence[Tensor]
     nodes: Sequence[Any]
     """The nodes behind what it takes."""
-    ground: Ground
+    space: MemorySpace
 
 
-class Outcome(NamedTuple):
+class Effects(NamedTuple):
     """Everything that a program of one kind does to a session."""
 
-    outline: Outline
+    analysis: Analysis
     arrays: list[Source]
     """Of the arrays that it makes."""
     cells: list[int]
@@ -159,7 +159,7 @@ class Outcome(NamedTuple):
 
         All arrays are allocated before this returns. The session is as it was until the change is made.
         """
-        made = self._arrays(run, len(site.taken), site.ground)
+        made = self._arrays(run, len(site.taken), site.space)
         saved = [*map(run.saved, self.saves)]
         answer = self._answer(site, run, made)
         writes = [run.write(source, site.taken[position]) for position, source in self.writes]
@@ -169,14 +169,14 @@ class Outcome(NamedTuple):
         self, site: Site, run: Run, made: Sequence[Any], saved: Sequence[Any], writes: Sequence[Write]
     ) -> Callable[[], None]:
         """Make the tensors and nodes. What is returned puts them into the session."""
-        taken, nodes, ground = site.taken, site.nodes, site.ground
+        taken, nodes, space = site.taken, site.nodes, site.space
         cells = [tensor._cell for tensor in taken] + [[0] for _ in self.cells[len(taken) :]]
-        memories = [*map(ground.memory, taken), *map(ground.fresh, made)]
+        memories = [*map(space.memory, taken), *map(space.fresh, made)]
         for (position, _), write in zip(self.writes, writes, strict=True):
             if write.array is not None:
                 memories[position] = write.array
         numbers = run.numbers()
-        tensors = self._tensors(taken, memories, cells, ground, numbers)
+        tensors = self._tensors(taken, memories, cells, space, numbers)
         places = self._places(Surroundings(tensors, nodes, numbers, {"memories": memories, "arrays": saved}, cells))
         spent = [nodes[number] for number in self.spent]
         return partial(self._change, site, run, [*made, *saved], writes, cells, tensors, places, spent)
@@ -212,7 +212,7 @@ class Outcome(NamedTuple):
                 tensor._node, tensor._slot = node, place.slot
         for node in spent:
             node.saved, node.versions = FREED, ()
-        for i in self.outline.freed:
+        for i in self.analysis.freed:
             names.pop(ids[i], None)
         for i, number in self.names:
             names[ids[i]] = tensors[number]
@@ -237,14 +237,14 @@ class Outcome(NamedTuple):
             accounts.recount([taken[position] for position, _ in self.writes])
             accounts.recount(run.settle(taken))
 
-    def _arrays(self, run: Run, taken: int, ground: Ground) -> list[Any]:
+    def _arrays(self, run: Run, taken: int, space: MemorySpace) -> list[Any]:
         """The arrays that it makes."""
         found, used = [], set()
         for source in self.arrays:
             uploaded = not source.is_output and source.position >= taken and source not in used
             used.add(source)
             if uploaded:
-                found.append(ground.keep(run.called_with[source.position]))
+                found.append(space.keep(run.called_with[source.position]))
             else:
                 found.append(run.array(source))
         return found
@@ -259,7 +259,7 @@ class Outcome(NamedTuple):
                 array = made[fetched.kept]
             else:
                 array = None if fetched.source is None else run.array(fetched.source)
-            value = None if array is None else site.ground.host(array)
+            value = None if array is None else site.space.host(array)
             values[name] = Value({**fetched.description, "id": name, "version": version}, value)
         return Answer(values)
 
@@ -268,14 +268,14 @@ class Outcome(NamedTuple):
         taken: Sequence[Tensor],
         memories: Sequence[Any],
         cells: Sequence[list[int]],
-        ground: Ground,
+        space: MemorySpace,
         numbers: Mapping[int, Any],
     ) -> list[Tensor]:
         """The tensors that it takes, and those that it makes over these memories."""
         tensors = list(taken)
         for plan in self.made:
             path = resolved(plan.path, numbers) if plan.varies else plan.path
-            tensor = ground.showing(memories[plan.array], path, plan.strides)
+            tensor = space.showing(memories[plan.array], path, plan.strides)
             tensor._cell = cells[plan.cell]
             vars(tensor).update(resolved(plan.view, numbers) if plan.varies else plan.view)
             tensors.append(tensor)

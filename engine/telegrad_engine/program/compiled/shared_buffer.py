@@ -23,7 +23,7 @@ MOST_SIZES = 1024
 """How many sizes have a class of their own at hand."""
 
 
-class Shown:
+class SharedBuffer:
     """The memory that both see: the base of NumPy's array."""
 
     array: Any
@@ -50,20 +50,20 @@ def showing(shape: tuple[int, ...], dtype: Any) -> Callable[[Any, int], Any]:
 
 @lru_cache(MOST_SIZES)
 def _kind(nbytes: int) -> Any:
-    return type("Shown", (Shown, ctypes.c_char * nbytes), {})
+    return type("SharedBuffer", (SharedBuffer, ctypes.c_char * nbytes), {})
 
 
-def behind(array: Any) -> Shown | None:
+def shared_buffer_of(array: Any) -> SharedBuffer | None:
     """The memory that this array of NumPy's shows all of; None if JAX would not take that as it is."""
     base = array.base
-    return base if isinstance(base, Shown) else None
+    return base if isinstance(base, SharedBuffer) else None
 
 
-def is_alone(holder: Any) -> bool:
+def is_exclusive(holder: Any) -> bool:
     """Whether nothing but the holder's ``_data``, which is in one list besides, shows or lends its memory."""
     references, usual = _references(holder), _alone()
     data = holder._data
-    own = data.base is None or behind(data) is not None or references[1] <= usual[1]
+    own = data.base is None or shared_buffer_of(data) is not None or references[1] <= usual[1]
     return own and references[0] <= usual[0] and data.flags.c_contiguous
 
 
@@ -80,7 +80,7 @@ def _alone() -> tuple[int, int]:
     return _references(holder)
 
 
-class Room:
+class AlignedBuffer:
     """Memory where JAX takes an array as it is."""
 
     def __init__(self, shape: tuple[int, ...], dtype: Any) -> None:
@@ -91,8 +91,8 @@ class Room:
         self.pointer = memory.ctypes.data + start
 
 
-def moved(array: Any) -> Any:
+def aligned_copy(array: Any) -> Any:
     """A copy that lies where JAX takes it as it is."""
-    room = Room(array.shape, array.dtype)
+    room = AlignedBuffer(array.shape, array.dtype)
     np.copyto(room.array, array)
     return showing(array.shape, array.dtype)(room.array, room.pointer)

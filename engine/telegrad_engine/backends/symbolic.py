@@ -1,8 +1,9 @@
-"""A number that differs from run to run, while a program is traced: what is computed with it goes on the tape.
+"""What stands for values that are not known, or differ from run to run, while a program is traced.
 
-A comparison has the outcome that it has for the number at hand, and a guard that stops a run in which it has another.
-What takes a number apart (``float``, ``int``, an index in C) gets the number at hand, guarded likewise: the plan is
-then for this very number.
+:class:`TracedNumber` stands for a Python number: computing with it is recorded, and comparing it records a guard, which
+stops a run in which the comparison has another outcome. Code that needs the number itself (``float``, ``int``, an index
+in C) gets it, guarded by equality: the plan is then for this number only. :class:`TensorScalar` stands for the element
+of a tensor.
 """
 
 from __future__ import annotations
@@ -14,7 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from .unknown import Untraceable
+NEEDED = "it depends on values"
+
+
+class Untraceable(Exception):
+    """A program cannot be traced, and has to run one instruction at a time; the text says why."""
 
 
 class GuardFailed(Exception):
@@ -190,3 +195,30 @@ for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
     _comparison(_name)
 for _name in ("neg", "pos", "abs"):
     _single(_name)
+
+
+class TensorScalar:
+    """A number computed from a tensor of one element; arrays meet it as a Python float, in their own dtype."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def _combined(self, combine: Callable[[Any, Any], Any], other: Any, reflected: bool) -> Any:
+        if isinstance(other, (TensorScalar, int, float)):
+            value = other.value if isinstance(other, TensorScalar) else other
+            return TensorScalar(combine(value, self.value) if reflected else combine(self.value, value))
+        own = self.value.astype(other.dtype)
+        return combine(other, own) if reflected else combine(own, other)
+
+    def __gt__(self, other: float) -> Any:
+        return self.value > other
+
+
+def _scalar_arithmetic(name: str) -> None:
+    combine = getattr(operator, name)
+    setattr(TensorScalar, f"__{name}__", lambda self, other: self._combined(combine, other, False))
+    setattr(TensorScalar, f"__r{name}__", lambda self, other: self._combined(combine, other, True))
+
+
+for _name in ("add", "sub", "mul", "truediv", "pow"):
+    _scalar_arithmetic(_name)

@@ -7,19 +7,19 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from ... import graph
-from ...backends.unknown import Untraceable
+from ...backends.symbolic import Untraceable
 from ...convert import as_array
 from ...dtypes import DType, parse
 from ...inference import is_marked
 from ...session import Session
 from ...tensor import Tensor
 from ..remembered import Bound
-from .graphs import Behind, GraphKind, read
-from .ground import Ground, ground_of
-from .outline import Outline
+from .analysis import Analysis
+from .graphs import GraphSignature, InputGraph, read
+from .memory_space import MemorySpace, memory_space_of
 
 
-class Input(NamedTuple):
+class TensorSpec(NamedTuple):
     """The kind of one array that an executable is called with."""
 
     shape: tuple[int, ...]
@@ -34,28 +34,28 @@ class Input(NamedTuple):
     """Whether another tensor that the program takes shows some of the same memory; then, too."""
 
 
-class Kinds(NamedTuple):
+class InputSignature(NamedTuple):
     """What a program finds, as far as an executable depends on it; equal where the same one will do."""
 
-    tensors: tuple[Input, ...]
-    uploads: tuple[Input, ...]
+    tensors: tuple[TensorSpec, ...]
+    uploads: tuple[TensorSpec, ...]
     places: tuple[int, ...]
     """For each id that the program takes which of the tensors it is."""
     functions: tuple[Any, ...] = ()
-    """The registered functions that it applies, in the order of their names in the outline."""
+    """The registered functions that it applies, in the order of their names in the analysis."""
     device: str = "cpu"
     operands: tuple[Any, ...] = ()
     """The types of its operands, or, where an executable is for one value each, what these print as."""
-    graph: GraphKind | None = None
+    graph: GraphSignature | None = None
     """What is behind the tensors, if any of them has a history."""
 
     @property
-    def inputs(self) -> tuple[Input, ...]:
+    def inputs(self) -> tuple[TensorSpec, ...]:
         """All that the executable is called with."""
         return self.tensors + self.uploads
 
 
-class Found:
+class Inputs:
     """A session's tensors that a program takes, their gradients and what is behind them, and what it uploads."""
 
     def __init__(
@@ -63,11 +63,11 @@ class Found:
         tensors: list[Tensor],
         uploads: list[tuple[Any, DType | None]],
         operands: Sequence[float],
-        kinds: Kinds,
-        ground: Ground,
-        behind: Behind | None = None,
+        kinds: InputSignature,
+        space: MemorySpace,
+        behind: InputGraph | None = None,
     ) -> None:
-        self.tensors, self.kinds, self.ground, self.behind = tensors, kinds, ground, behind
+        self.tensors, self.kinds, self.space, self.behind = tensors, kinds, space, behind
         self.operands = operands if behind is None else [*operands, *behind.numbers]
         """The program's, and then the numbers in the graph behind the tensors."""
         self.nodes: Sequence[Any] = () if behind is None else behind.nodes
@@ -78,10 +78,10 @@ class Found:
         """What the executable is called with; uploads where they are in their message."""
         uploads = [as_array(array, dtype, copy=not array.flags.aligned) for array, dtype in self._uploads]
         saved = () if self.behind is None else self.behind.arrays
-        return [*[tensor._data for tensor in self.tensors], *map(self.ground.upload, uploads), *saved]
+        return [*[tensor._data for tensor in self.tensors], *map(self.space.upload, uploads), *saved]
 
 
-def look(session: Session, outline: Outline, program: Bound, by_value: bool) -> Found | None:
+def look(session: Session, analysis: Analysis, program: Bound, by_value: bool) -> Inputs | None:
     """What the program finds; None where an instruction will fail, which eager execution says best.
 
     ``by_value`` tells operands of other values apart, and not only those of other types, and takes no histories.
@@ -89,33 +89,33 @@ def look(session: Session, outline: Outline, program: Bound, by_value: bool) -> 
     Raises Untraceable for what cannot be an input of an executable.
     """
     _check_session(session)
-    ground = ground_of(session.environment.device)
+    space = memory_space_of(session.environment.device)
     names, ids = session.tensors, program.ids
-    if not program.distinct or not names.keys().isdisjoint(outline.ids_made(ids)):
+    if not program.distinct or not names.keys().isdisjoint(analysis.ids_made(ids)):
         return None
-    uploads = [(program.arrays[upload.array], upload.attrs.get("dtype")) for upload in outline.uploads]
-    if not all(name in session.functions for name in outline.functions):
+    uploads = [(program.arrays[upload.array], upload.attrs.get("dtype")) for upload in analysis.uploads]
+    if not all(name in session.functions for name in analysis.functions):
         return None
-    functions = tuple([session.functions.find(name) for name in outline.functions])
+    functions = tuple([session.functions.find(name) for name in analysis.functions])
     operands = tuple(map(repr if by_value else type, program.operands))
-    latest: Kinds | None = outline.latest
-    here = (functions, ground.device, operands)
+    latest: InputSignature | None = analysis.latest
+    here = (functions, space.device, operands)
     if latest is not None and (latest.functions, latest.device, latest.operands) == here:
-        tensors = _as_before(latest, [names.get(ids[i]) for i in outline.taken], ground)
+        tensors = _as_before(latest, [names.get(ids[i]) for i in analysis.taken], space)
         if tensors is not None and _uploads_as_before(latest, uploads):
-            return Found(tensors, uploads, program.operands, latest, ground)
-    found = _gathered(names, ids, outline, ground)
+            return Inputs(tensors, uploads, program.operands, latest, space)
+    found = _gathered(names, ids, analysis, space)
     if found is None:
         return None
     behind = found.behind
     if behind is not None and by_value:
         raise Untraceable("a tensor that it takes has a history, from an earlier program")
     graph = None if behind is None else behind.kind
-    kinds = tuple([Input(array.shape, _dtype_of(array, dtype)) for array, dtype in uploads])
-    own = Kinds(tuple(found.kinds), kinds, tuple(found.order), functions, ground.device, operands, graph)
+    kinds = tuple([TensorSpec(array.shape, _dtype_of(array, dtype)) for array, dtype in uploads])
+    own = InputSignature(tuple(found.kinds), kinds, tuple(found.order), functions, space.device, operands, graph)
     if graph is None and not any(kind.shared for kind in own.tensors):
-        outline.latest = own
-    return Found(found.tensors, uploads, program.operands, own, ground, behind)
+        analysis.latest = own
+    return Inputs(found.tensors, uploads, program.operands, own, space, behind)
 
 
 def _dtype_of(uploaded: Any, dtype: Any) -> Any:
@@ -123,7 +123,7 @@ def _dtype_of(uploaded: Any, dtype: Any) -> Any:
     return uploaded.dtype if dtype is None else parse(dtype).numpy
 
 
-def _uploads_as_before(kinds: Kinds, uploads: Sequence[tuple[Any, Any]]) -> bool:
+def _uploads_as_before(kinds: InputSignature, uploads: Sequence[tuple[Any, Any]]) -> bool:
     """Whether these uploads are of the kinds that were found before."""
     for (array, dtype), kind in zip(uploads, kinds.uploads, strict=True):
         if array.shape != kind.shape or _dtype_of(array, dtype) != kind.dtype:
@@ -131,22 +131,24 @@ def _uploads_as_before(kinds: Kinds, uploads: Sequence[tuple[Any, Any]]) -> bool
     return True
 
 
-def _gathered(names: Mapping[str, Tensor], ids: Sequence[str], outline: Outline, ground: Ground) -> _Gathered | None:
+def _gathered(
+    names: Mapping[str, Tensor], ids: Sequence[str], analysis: Analysis, space: MemorySpace
+) -> _Gathered | None:
     """The tensors that a program takes and what is behind them, None if one is not there."""
-    gathered = _Gathered(ground)
-    for i in outline.taken:
+    gathered = _Gathered(space)
+    for i in analysis.taken:
         tensor = names.get(ids[i])
         if tensor is None:
             return None
         gathered.order.append(gathered.place(tensor, ids[i]))
     gathered.look_behind()
-    for place, shared in enumerate(_shared(gathered.tensors, ground)):
+    for place, shared in enumerate(_shared(gathered.tensors, space)):
         if shared:
             gathered.kinds[place] = gathered.kinds[place]._replace(shared=True)
     return gathered
 
 
-def _as_before(kinds: Kinds, taken: Sequence[Any], ground: Ground) -> list[Tensor] | None:
+def _as_before(kinds: InputSignature, taken: Sequence[Any], space: MemorySpace) -> list[Tensor] | None:
     """The tensors that a program takes, and their gradients, if they are what it found before; else None.
 
     A quick answer for what is most likely; what else there may be, :class:`_Gathered` finds out.
@@ -160,42 +162,42 @@ def _as_before(kinds: Kinds, taken: Sequence[Any], ground: Ground) -> list[Tenso
             continue
         at: int | None = place
         while at is not None and at == len(found):
-            if not _is(tensor, expected[at], ground):
+            if not _is(tensor, expected[at], space):
                 return None
             found.append(tensor)
             at, tensor = expected[at].grad, tensor._grad
         if (tensor is None) != (at is None) or (at is not None and found[at] is not tensor):
             return None
-    return found if len(found) == len(expected) and _are_apart(found, ground) else None
+    return found if len(found) == len(expected) and _are_apart(found, space) else None
 
 
-def _are_apart(tensors: Sequence[Tensor], ground: Ground) -> bool:
+def _are_apart(tensors: Sequence[Tensor], space: MemorySpace) -> bool:
     """Whether no two tensors have one version or memory in common."""
     count = len(tensors)
     return count < 2 or (
-        len({id(tensor._cell) for tensor in tensors}) == count and len({*map(id, ground.owners(tensors))}) == count
+        len({id(tensor._cell) for tensor in tensors}) == count and len({*map(id, space.owners(tensors))}) == count
     )
 
 
-def _shared(tensors: Sequence[Tensor], ground: Ground) -> list[bool]:
+def _shared(tensors: Sequence[Tensor], space: MemorySpace) -> list[bool]:
     """For each tensor whether another one has its version or its memory."""
-    if _are_apart(tensors, ground):
+    if _are_apart(tensors, space):
         return [False] * len(tensors)
-    cells, owners = [id(tensor._cell) for tensor in tensors], [*map(id, ground.owners(tensors))]
+    cells, owners = [id(tensor._cell) for tensor in tensors], [*map(id, space.owners(tensors))]
     return [cells.count(cell) > 1 or owners.count(owner) > 1 for cell, owner in zip(cells, owners, strict=True)]
 
 
-def _is(tensor: Any, kind: Input, ground: Ground) -> bool:
+def _is(tensor: Any, kind: TensorSpec, space: MemorySpace) -> bool:
     """Whether this can be taken for a tensor of the kind."""
     if (
-        type(tensor) is not ground.Tensor
+        type(tensor) is not space.Tensor
         or tensor._node is not None
         or (tensor._base is not None) is not kind.view
         or tensor._hooks is not None
     ):
         return False
     data = tensor._data
-    flags = ground.flags(tensor)
+    flags = space.flags(tensor)
     return (
         data.shape == kind.shape
         and data.dtype == kind.dtype
@@ -211,19 +213,19 @@ def _is(tensor: Any, kind: Input, ground: Ground) -> bool:
 class _Gathered:
     """Tensors, each once, and their kinds."""
 
-    def __init__(self, ground: Ground) -> None:
-        self._ground = ground
+    def __init__(self, space: MemorySpace) -> None:
+        self._space = space
         self.tensors: list[Tensor] = []
         self.kinds: list[Any] = []
         self.order: list[int] = []
         """For each id that the program takes which of the tensors it is."""
         self._places: dict[int, int] = {}
-        self.behind: Behind | None = None
+        self.behind: InputGraph | None = None
 
     def look_behind(self) -> None:
         """Read the graph behind the tensors, if any of them has a history; its leaves join them."""
         if any(tensor._node is not None for tensor in self.tensors):
-            self.behind = read(self.tensors, lambda leaf: self.place(leaf, "a leaf"), self._ground.memory_owner)
+            self.behind = read(self.tensors, lambda leaf: self.place(leaf, "a leaf"), self._space.memory_owner)
 
     def place(self, tensor: Tensor, name: str) -> int:
         """Where the tensor is among them, from now on with its gradient."""
@@ -234,7 +236,7 @@ class _Gathered:
             self.kinds.append(None)
             grad = tensor._grad
             at = None if grad is None else self.place(grad, f"the gradient of {name}")
-            self.kinds[place] = _kind(tensor, name, at, self._ground)
+            self.kinds[place] = _kind(tensor, name, at, self._space)
         return place
 
 
@@ -247,18 +249,18 @@ def _check_session(session: Session) -> None:
         raise Untraceable("a checkpoint is open")
 
 
-def _kind(tensor: Any, name: str, grad: int | None, ground: Ground) -> Input:
-    if type(tensor) is not ground.Tensor:
+def _kind(tensor: Any, name: str, grad: int | None, space: MemorySpace) -> TensorSpec:
+    if type(tensor) is not space.Tensor:
         raise Untraceable(f"{name} is of a class of its own")
     view = tensor._base is not None
     flows = tensor._requires_grad and tensor._node is None
-    if view and (tensor._seen != tensor._cell[0] or flows or ground.device != "cpu"):
+    if view and (tensor._seen != tensor._cell[0] or flows or space.device != "cpu"):
         raise Untraceable(f"{name} is a view")
     if tensor._hooks is not None:
         raise Untraceable(f"{name} has hooks")
     if is_marked(tensor) or tensor._sealed is not None:
         raise Untraceable(f"{name} may not be changed")
-    data, flags = tensor._data, ground.flags(tensor)
+    data, flags = tensor._data, space.flags(tensor)
     if not flags.c_contiguous and not flags.f_contiguous:
         raise Untraceable(f"{name} has gaps in memory")
-    return Input(data.shape, data.dtype, tensor._requires_grad, flags.c_contiguous, grad, view)
+    return TensorSpec(data.shape, data.dtype, tensor._requires_grad, flags.c_contiguous, grad, view)

@@ -14,7 +14,7 @@ import numpy as np
 
 from .base import Backend
 from .jax import JaxBackend
-from .unknown import NEEDED, Number, Untraceable
+from .symbolic import NEEDED, TensorScalar, Untraceable
 
 
 class TracingBackend(JaxBackend):
@@ -35,7 +35,7 @@ class TracingBackend(JaxBackend):
 
     def number(self, array: Any) -> Any:
         """What stands for the one element of an array."""
-        return Number(array.astype(np.float64))
+        return TensorScalar(array.astype(np.float64))
 
     def holds(self, condition: Any, usually: bool) -> bool:
         """What is usual, noted as a guard; the truth, where it is known already."""

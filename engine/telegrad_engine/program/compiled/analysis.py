@@ -67,8 +67,8 @@ class Key:
         return (self.digest, self.dtype, self.kinds) == (other.digest, other.dtype, other.kinds)
 
 
-class Outline:
-    """The outline of one program."""
+class Analysis:
+    """The analysis of one program."""
 
     def __init__(self, program: Remembered) -> None:
         self.program = program

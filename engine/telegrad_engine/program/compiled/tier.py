@@ -6,18 +6,18 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from ...dtypes import DType
+from .analysis import Analysis
 from .executable import Executable
-from .facts import Kinds
-from .outline import Outline
+from .input_signature import InputSignature
 from .tracing import compile_program, plan_program
 
 
-class Way(NamedTuple):
+class Tier(NamedTuple):
     """A way to make executables of programs."""
 
     word: str
     """What it does to a program, as a participle."""
-    make: Callable[[Outline, Kinds, DType, Sequence[float], Sequence[Any]], Executable]
+    make: Callable[[Analysis, InputSignature, DType, Sequence[float], Sequence[Any]], Executable]
     """Makes one for inputs of these kinds, with such operands and arrays. Raises Untraceable, with the reason."""
     after: int
     """How often a program runs before."""
@@ -33,11 +33,11 @@ class Way(NamedTuple):
     """How many times as long as without it an executable may take and still be kept; times differ by a fifth."""
 
 
-PLANNED = Way(
+PLANNED = Tier(
     "planned", plan_program, after=2, longest_s=1e-3, everywhere=False, apart=False, by_value=False, slowest=1.2
 )
 """As a list of NumPy calls, with the very numbers of the eager run."""
-COMPILED = Way(
+COMPILED = Tier(
     "compiled",
     compile_program,
     after=20,

@@ -1,6 +1,6 @@
 """NumPy's calls while a program runs once to be planned: each is computed, and noted with where its arrays come from.
 
-What would act on values that the next run will not have raises :class:`~.unknown.Untraceable`. So does every function
+What would act on values that the next run will not have raises :class:`~.symbolic.Untraceable`. So does every function
 that is not known to give, for arguments of the same shapes and dtypes, results of the same shapes and dtypes.
 """
 
@@ -9,12 +9,14 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from .traced_number import TracedNumber, is_traced, value_of
-from .unknown import NEEDED, Number, Untraceable
+from .base import Backend
+from .numpy import NUMPY
+from .symbolic import NEEDED, TensorScalar, TracedNumber, Untraceable, is_traced, value_of
 
 
 def _names(text: str) -> frozenset[str]:
@@ -74,7 +76,7 @@ class SliceOf(tuple[Any, ...]):
     """The start, stop and step of a slice, of which some are computed."""
 
 
-class Kept(NamedTuple):
+class ArraySpec(NamedTuple):
     """What is known of an array without its values."""
 
     shape: tuple[int, ...]
@@ -89,7 +91,7 @@ class Tape:
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
-        self.kept: list[Kept | None] = []
+        self.kept: list[ArraySpec | None] = []
         """Of each array by its number; None is a tuple of arrays, a Python number, or a generator."""
         self.draws: set[int] = set()
         """The numbers of generators that are drawn from."""
@@ -101,7 +103,7 @@ class Tape:
         """An array that the program is called with; it may show the memory of others that it is."""
         number = len(self.kept)
         roots = frozenset(each.number for each in shown) or frozenset([number])
-        self._number(Kept(value.shape, value.dtype, value.strides, roots))
+        self._number(ArraySpec(value.shape, value.dtype, value.strides, roots))
         return TapedArray(self, number, value)
 
     def generator(self) -> TapedGenerator:
@@ -174,10 +176,10 @@ class Tape:
                     kept = self.kept[source.number]
                     assert kept is not None
                     roots |= kept.roots
-        self._number(Kept(value.shape, value.dtype, value.strides, frozenset(roots or {number})))
+        self._number(ArraySpec(value.shape, value.dtype, value.strides, frozenset(roots or {number})))
         return TapedArray(self, number, value)
 
-    def _number(self, kept: Kept | None) -> int:
+    def _number(self, kept: ArraySpec | None) -> int:
         self.kept.append(kept)
         return len(self.kept) - 1
 
@@ -191,7 +193,7 @@ def _each(x: Any, own: list[TapedArray]) -> Any:
         return type(x)([_each(item, own) for item in x])
     if isinstance(x, slice):
         return slice(*[_each(bound, own) for bound in (x.start, x.stop, x.step)])
-    if isinstance(x, Number):
+    if isinstance(x, TensorScalar):
         raise Untraceable(NEEDED)
     return x
 
@@ -319,7 +321,7 @@ SINGLE: dict[str, Any] = {"neg": np.negative, "abs": np.absolute, "invert": np.i
 
 def _operator(function: Any, swapped: bool = False) -> Any:
     def apply(self: TapedArray, other: Any) -> Any:
-        if isinstance(other, Number):
+        if isinstance(other, TensorScalar):
             return NotImplemented  # which knows what it is to an array
         return self.tape.note(function, (other, self) if swapped else (self, other), {})
 
@@ -372,3 +374,88 @@ def noted(tape: Tape, name: str, function: Any, known: frozenset[str]) -> Any:
 def _counting(name: str, args: Sequence[Any]) -> bool:
     """Whether it is values that decide how much there is in the result."""
     return (name == "where" and len(args) < 3) or (name == "repeat" and isinstance(args[1], TapedArray))
+
+
+class _Linalg:
+    """``numpy.linalg``, noted."""
+
+    LinAlgError = np.linalg.LinAlgError
+
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
+
+    def __getattr__(self, name: str) -> Any:
+        return noted(self._tape, name, getattr(NUMPY.linalg, name), LINEAR)
+
+
+class TapingBackend(Backend):
+    """NumPy's functions and the NumPy backend's own, on a tape."""
+
+    name, library = "cpu", "numpy"
+    aliases = False
+    namespace = np
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tape = Tape()
+        self.guards: list[TapedArray] = []
+        """Conditions that were taken to hold."""
+        self.linalg = _Linalg(self.tape)
+        # Those that a base class has would be found before __getattr__ is asked.
+        for name in KNOWN | OF_KINDS:
+            if hasattr(NUMPY, name):
+                self.__dict__[name] = self._function(name)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        found = self.__dict__[name] = self._function(name)
+        return found
+
+    def _function(self, name: str) -> Any:
+        found = getattr(NUMPY, name)
+        if isinstance(found, (np.ufunc, type)):
+            return found  # which come back by __array_ufunc__, or make no arrays
+        if callable(found):
+            return noted(self.tape, name, found, KNOWN)
+        if isinstance(found, ModuleType):
+            raise Untraceable(f"uses numpy.{name}")
+        return found
+
+    def one(self, array: Any) -> Any:
+        """1 as a 0-dim array."""
+        return NUMPY.one(array)
+
+    def zero(self, array: Any) -> Any:
+        """0 as a 0-dim array."""
+        return NUMPY.zero(array)
+
+    def is_contiguous(self, array: Any) -> bool:
+        """Whether the elements lie in memory in row-major order, without gaps."""
+        return bool(array.flags.c_contiguous)
+
+    def number(self, array: Any) -> Any:
+        """What stands for the one element of an array."""
+        return TensorScalar(array.astype(np.float64)) if isinstance(array, TapedArray) else float(array)
+
+    def wrapped(self, number: float, dtype: Any) -> Any:
+        """A 0-dim array of a number."""
+        return self.tape.note(NUMPY.wrapped, (number, dtype), {})
+
+    def holds(self, condition: Any, usually: bool) -> bool:
+        """Whether the condition holds in this run, noted as a guard."""
+        if not isinstance(condition, TapedArray):
+            return bool(condition)
+        holds = bool(condition.value)
+        self.guards.append(condition if holds else np.logical_not(condition))  # type: ignore[arg-type]
+        return holds
+
+    def download(self, array: Any) -> Any:
+        """An array that is known already. Raises Untraceable for one that is not."""
+        if isinstance(array, TapedArray):
+            raise Untraceable(NEEDED)
+        return array
+
+    def asks_for_values(self, error: Exception) -> bool:
+        """Whether an error says that values were needed; what does says so itself, as Untraceable."""
+        return False

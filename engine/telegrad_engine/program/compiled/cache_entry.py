@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .executable import Executable
-from .ways import Way
+from .tier import Tier
 
 TIMED = 10
 """How many runs of an executable are timed before one is chosen."""
@@ -16,15 +16,15 @@ MAX_VARIANTS = 8
 """How many executables a program has on tensors of the same kinds, one for each way in which its guards come out."""
 
 
-class Variants:
+class CacheEntry:
     """A program on tensors of certain kinds."""
 
-    def __init__(self, way: Way, differs: str | None = None) -> None:
+    def __init__(self, tier: Tier, differs: str | None = None) -> None:
         """``differs`` is what tells these kinds from others of which there are variants."""
-        self._way, self._differs = way, differs
+        self._tier, self._differs = tier, differs
         self.ready: list[Entry] = []
         """Those that run as executables; the one that ran last comes first."""
-        self.next = Entry(way, differs)
+        self.next = Entry(tier, differs)
         """What runs where none of these fits."""
         self._made = 0
 
@@ -42,7 +42,7 @@ class Variants:
         """Note that the next one has become an executable that can be relied on."""
         self._made += 1
         self.ready = [entry, *self.ready[: MAX_VARIANTS - 1]]
-        self.next = Entry(self._way, self._differs)
+        self.next = Entry(self._tier, self._differs)
 
     def check(self, entry: Entry) -> None:
         """Run this one no more where it is no executable any longer."""
@@ -53,7 +53,7 @@ class Variants:
     def give_up(self) -> None:
         """Forget the next one, whose guards never held again."""
         self._made += 1
-        self.next = Entry(self._way, self._differs)
+        self.next = Entry(self._tier, self._differs)
 
     @property
     def executables(self) -> list[Executable]:
@@ -64,8 +64,8 @@ class Variants:
 class Entry:
     """One of these variants."""
 
-    def __init__(self, way: Way, differs: str | None = None) -> None:
-        self._word, self._slowest, self._differs = way.word, way.slowest, differs
+    def __init__(self, tier: Tier, differs: str | None = None) -> None:
+        self._word, self._slowest, self._differs = tier.word, tier.slowest, differs
         self.runs = 0
         self.waiting = True
         """Whether it is still to become an executable, after more runs."""
