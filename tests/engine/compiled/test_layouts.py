@@ -15,7 +15,7 @@ from .calls import OPS, assert_same, run
 from .remembering import ALWAYS, Remembering, connect
 
 RUNS = 4
-"""One is counted, one planned, one tried, and one is what was planned."""
+"""One is counted, one planned, and two are runs of the plan."""
 
 
 def transposed(array: Any) -> Any:

@@ -17,13 +17,14 @@ from telegrad_engine.program.compiled.shared_buffer import aligned_copy, is_excl
 from telegrad_engine.program.lending import Lent
 
 from .remembering import Remembering, array, connect, numbers, runs_compiled
+from .verification import VerifyingCompiler
 
 pytest.importorskip("jax")
 
 
 @pytest.fixture
 def session() -> Remembering:
-    return connect(Compiler(tier=COMPILED, after=2, choose=False))
+    return connect(VerifyingCompiler(tier=COMPILED, after=2, choose=False))
 
 
 class Loop:

@@ -1,6 +1,6 @@
-"""What can be said of a remembered program before it runs: what it takes, makes and frees, and what forbids it.
+"""The analysis of a remembered program: what it takes, makes and frees, and whether it can be one executable.
 
-Ids are numbers here: the places in a message's list of ids.
+Ids are numbers here: positions in the list of ids of a message.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TRACEABLE = frozenset(
         "zero_grad",
     ]
 )
-"""The verbs that compute with tensors and do nothing else."""
+"""The verbs that only compute with tensors."""
 
 
 class Upload(NamedTuple):
@@ -44,27 +44,6 @@ class Upload(NamedTuple):
 
     array: str
     attrs: Mapping[str, Any]
-
-
-class Key:
-    """What executables are kept by: a program, the default dtype, and the kinds of tensors that it found.
-
-    Most programs find what they found the last time and then have the same key, which is hashed once.
-    """
-
-    __slots__ = ("_hash", "digest", "dtype", "kinds")
-
-    def __init__(self, digest: str, dtype: str, kinds: Any) -> None:
-        self.digest, self.dtype, self.kinds = digest, dtype, kinds
-        self._hash = hash((digest, dtype, kinds))
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Key):
-            return NotImplemented
-        return (self.digest, self.dtype, self.kinds) == (other.digest, other.dtype, other.kinds)
 
 
 class Analysis:
@@ -80,9 +59,9 @@ class Analysis:
         self.functions: dict[str, None] = {}
         """The names of registered functions that it applies."""
         self.latest: Any = None
-        """The kinds of tensors that it found the last time (facts.py): most likely those of the next."""
-        self.key: Key | None = None
-        """The key of its last run's executables."""
+        """The signature of the last run's inputs, most likely that of the next."""
+        self.key: Any = None
+        """The cache key of the last run."""
         self.uploads = [Upload(step.data, step.instruction.attrs) for step in program.steps if step.data is not None]
         for step in program.steps:
             self._note(step.instruction)

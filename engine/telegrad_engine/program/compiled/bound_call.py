@@ -1,4 +1,8 @@
-"""Calls of a plan that take arrays inside of their arguments: an index of several, say, or a list to put together."""
+"""Calls of a plan: NumPy's functions lowered to faster ones, and bound to arrays nested in their arguments.
+
+``np.sum``, ``np.take`` and ``np.moveaxis`` process their arguments in Python, which takes as long as a small kernel. In
+a plan shapes and settings are known, so it calls the function in C that they would call, with the same result.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,71 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
-from ...backends.numpy_tracer import Ref, SliceOf
+import numpy as np
+
+from ...backends.numpy_tracer import ArraySpec, Call, Ref, SliceOf
+
+_METHODS: dict[Any, tuple[Callable[..., Any], frozenset[str]]] = {
+    getattr(np, name): (getattr(np.ndarray, name), frozenset(keywords.split()))
+    for name, keywords in {
+        "argmax": "axis keepdims",
+        "argmin": "axis keepdims",
+        "argsort": "axis kind",
+        "cumprod": "axis dtype",
+        "cumsum": "axis dtype",
+        "diagonal": "offset axis1 axis2",
+        "ravel": "",
+        "repeat": "axis",
+        "reshape": "",
+        "squeeze": "axis",
+        "swapaxes": "",
+        "take": "axis mode",
+        "transpose": "",
+    }.items()
+}
+"""Functions that call the array's method of their name, and the keywords that both take."""
+
+_REDUCTIONS: dict[Any, Callable[..., Any]] = {
+    np.all: np.logical_and.reduce,
+    np.any: np.logical_or.reduce,
+    np.max: np.maximum.reduce,
+    np.min: np.minimum.reduce,
+    np.prod: np.multiply.reduce,
+    np.sum: np.add.reduce,
+}
+"""Functions that reduce an array by a ufunc."""
+
+
+def lower(call: Call, specs: Sequence[ArraySpec | None]) -> Call:
+    """The call, of a quicker function where there is one; ``specs`` describes each array by its number."""
+    array = call.args[0] if call.args else None
+    spec = specs[array.number] if isinstance(array, Ref) else None
+    if spec is None or not spec.shape:  # what has no dimensions may be a scalar of NumPy's, which has other methods
+        return call
+    if call.function in _REDUCTIONS:
+        return _reduction(call)
+    if call.function is np.moveaxis and len(call.args) == 3 and not call.kwargs:
+        order = np.moveaxis(np.broadcast_to(False, tuple(range(len(spec.shape)))), *call.args[1:]).shape
+        return call._replace(function=np.ndarray.transpose, args=(array, order))
+    if call.function is np.expand_dims:
+        result = specs[call.result]
+        assert result is not None, "it is one array"
+        return call._replace(function=np.ndarray.reshape, args=(array, result.shape), kwargs={})
+    method, keywords = _METHODS.get(call.function, (None, frozenset()))
+    return call if method is None or not call.kwargs.keys() <= keywords else call._replace(function=method)
+
+
+def _reduction(call: Call) -> Call:
+    settings: Mapping[str, Any] = call.kwargs
+    if len(call.args) > 2 or not settings.keys() <= {"axis", "dtype", "keepdims"}:
+        return call
+    axis = call.args[1] if len(call.args) > 1 else settings.get("axis")
+    others = {name: value for name, value in settings.items() if name != "axis"}
+    return call._replace(function=_REDUCTIONS[call.function], args=call.args[:1], kwargs={"axis": axis, **others})
 
 
 class BoundCall:
-    """A function with arrays somewhere inside of its arguments, as one of these arrays: those with the ``numbers``."""
+    """A call with arrays nested in its arguments, as a function of these arrays: those with the ``numbers``."""
 
     def __init__(self, function: Any, args: Any, kwargs: Mapping[str, Any], numbers: Sequence[int]) -> None:
         self._function, index = function, {number: i for i, number in enumerate(numbers)}
@@ -24,7 +88,7 @@ class BoundCall:
 
 
 def _filling(x: Any, index: Mapping[int, int]) -> Callable[[Sequence[Any]], Any]:
-    """What makes an argument of arrays, which are to be in its references' places."""
+    """A function that makes an argument of the arrays that its references stand for."""
     if isinstance(x, Ref):
         return itemgetter(index[x.number])
     if not isinstance(x, (tuple, list)):

@@ -1,7 +1,4 @@
-"""Where a session's arrays are, as executables see it: in NumPy's memory, or on a device.
-
-An executable takes arrays from there and gives arrays back; what differs between the places is here.
-"""
+"""Memory spaces: where the arrays of a session are, NumPy's memory or a device, as executables see it."""
 
 from __future__ import annotations
 
@@ -18,60 +15,54 @@ from ...registry import Op
 from ...tensor import Tensor
 
 Path = Sequence[tuple[Op, Any, int]]
-"""The view ops that lead from an array to what a tensor shows of it, with their attributes and which output it is."""
+"""The view ops that lead from an array to a tensor, with their attributes and the number of the output."""
 _ROW_MAJOR = np.empty(()).flags
 
 
 class MemorySpace:
-    """The memory of this process, in which NumPy's arrays are."""
+    """The memory of this process, with NumPy's arrays."""
 
     device = "cpu"
     Tensor: type[Tensor] = Tensor
     backend: Backend = NUMPY
 
     def flags(self, tensor: Any) -> Any:
-        """NumPy's flags: whether a tensor's elements lie in order, and without gaps."""
+        """NumPy's flags, which say whether a tensor's elements are contiguous."""
         return tensor._data.flags
 
     def upload(self, array: Any) -> Any:
-        """The array here, of one in a message."""
+        """The array in this space, of one in a message."""
         return array
 
     def keep(self, uploaded: Any) -> Any:
-        """What was uploaded, for a tensor to have: no part of a message, whose memory would stay as long."""
+        """An uploaded array for a tensor to keep: not in a message, whose memory would stay as long."""
         return uploaded.copy()
 
     def host(self, array: Any) -> Any:
-        """An array that nobody else has, as NumPy's."""
+        """NumPy's array of one that nobody else has."""
         return array
 
-    def copy(self, tensor: Any) -> Any:
-        """A tensor that is no one else's, with the same value, and nothing of its place in a graph."""
-        return self.Tensor(tensor._data.copy())
-
-    # What tensors show ---------------------------------------------------------------------
-
     def owners(self, tensors: Sequence[Any]) -> list[Any]:
-        """What has the memory that each tensor shows: one object for all tensors that show parts of it."""
+        """The owner of each tensor's memory: tensors that share memory have the same."""
         arrays = [tensor._data for tensor in tensors]
         return [array if array.base is None else self.memory_owner(array) for array in arrays]
 
     def memory_owner(self, array: Any) -> Any:
-        """What has the memory of an array."""
+        """The owner of an array's memory."""
         while (base := getattr(array, "base", None)) is not None:
             array = base
         return array
 
     def memory(self, tensor: Any) -> Any:
-        """What a tensor shows, to be shown by others."""
+        """The memory of a tensor, from which views are made."""
         return tensor._data
 
     def fresh(self, array: Any) -> Any:
-        """What tensors are to show that are made of this array."""
+        """The memory of a new array."""
         return array
 
-    def showing(self, memory: Any, path: Path, strides: Any) -> Any:
-        """A tensor that shows so much of it; ``strides`` is an array laid out as it would be, not to be read."""
+    def view(self, memory: Any, path: Path, strides: Any) -> Any:
+        """The tensor at the end of the path. ``strides`` is an array with its memory layout, which is not read."""
         for op, attrs, index in path:
             memory = op.kernel(self.backend, memory, **attrs)
             if isinstance(memory, (tuple, list)):
@@ -91,7 +82,7 @@ class DeviceMemory(MemorySpace):
         return self.backend.upload(array)
 
     def keep(self, uploaded: Any) -> Any:
-        """What was uploaded: nobody else has it."""
+        """The array: nobody else has it."""
         return uploaded
 
     def host(self, array: Any) -> Any:
@@ -99,49 +90,43 @@ class DeviceMemory(MemorySpace):
         return self.backend.download(array)
 
     def own(self, out: Any) -> Any:
-        """What JAX returned, as an array that can be written to."""
+        """JAX's output as an array that can be written to."""
         return self.backend.from_jax(out).copy()
 
     def own_copy(self, array: Any) -> Any:
-        """A copy of an array from here."""
+        """A copy of an array of this space."""
         return array.copy()
 
 
 class ImmutableMemory(DeviceMemory):
-    """A device whose arrays cannot be written to: tensors that share memory share what stands for it."""
+    """A device whose arrays cannot be written to: tensors that share memory share a :class:`Memory` with the array."""
 
     def flags(self, tensor: Any) -> Any:
-        """Those of an array laid out as the tensor would be."""
+        """The flags of an array with the memory layout that the tensor would have."""
         return _ROW_MAJOR if tensor._strides is None else tensor._strides.flags
 
-    def copy(self, tensor: Any) -> Any:
-        """A tensor of the same array: writing replaces it."""
-        copied: Any = self.Tensor(tensor._data)
-        copied._strides = tensor._strides
-        return copied
-
     def own(self, out: Any) -> Any:
-        """What JAX returned."""
+        """JAX's output."""
         return self.backend.from_jax(out)
 
     def own_copy(self, array: Any) -> Any:
         """The array."""
         return array
 
-    def memory(self, tensor: Any) -> Any:
-        """What stands for memory."""
-        return tensor._memory
-
     def owners(self, tensors: Sequence[Any]) -> list[Any]:
-        """What stands for memory."""
+        """Each tensor's ``Memory``."""
         return [tensor._memory for tensor in tensors]
 
+    def memory(self, tensor: Any) -> Any:
+        """The tensor's ``Memory``."""
+        return tensor._memory
+
     def fresh(self, array: Any) -> Any:
-        """What stands for memory with this array in it."""
+        """A new ``Memory`` with the array."""
         return Memory(array)
 
-    def showing(self, memory: Any, path: Path, strides: Any) -> Any:
-        """A tensor that follows the path anew whenever something was written."""
+    def view(self, memory: Any, path: Path, strides: Any) -> Any:
+        """A tensor that follows the path again after each write."""
         tensor: Any = object.__new__(self.Tensor)
         tensor._memory, tensor._path, tensor._strides = memory, tuple(path), strides
         tensor._shown_at = -1
@@ -153,12 +138,12 @@ HOST_MEMORY = MemorySpace()
 
 @cache
 def memory_space_of(there: Device | None) -> MemorySpace:
-    """The space that a device is; None is the CPU with NumPy."""
+    """The memory space of a device; None is the CPU with NumPy."""
     if there is None:
         return HOST_MEMORY
     return ImmutableMemory(there) if issubclass(there.Tensor, ImmutableTensor) else DeviceMemory(there)
 
 
 def memory_space_named(name: str) -> MemorySpace:
-    """The space of this name. Raises as :func:`telegrad_engine.devices.device`."""
+    """The memory space of the device of this name. Raises as :func:`telegrad_engine.devices.device`."""
     return memory_space_of(device(name))

@@ -1,7 +1,7 @@
-"""Memory that NumPy and JAX both see: what an executable returns is a tensor's without a copy, and its argument again.
+"""Memory that NumPy and XLA share: an executable's output becomes a tensor's array without a copy, and its input again.
 
-Who writes to such a tensor with NumPy's functions writes to what JAX reads next. Of JAX's array only the memory
-is ever used, and nobody else has it, so no one is left with an old value.
+NumPy's writes to such a tensor are what XLA reads next. Only the memory of JAX's array is ever used, and nobody else
+has that array, so nobody is left with an old value.
 """
 
 from __future__ import annotations
@@ -16,72 +16,69 @@ from typing import Any
 import numpy as np
 
 ALIGNMENT = 64
-"""Bytes. Where an array does not lie on a multiple of this, JAX copies it on another thread, which takes 30 µs."""
-
-
-MOST_SIZES = 1024
-"""How many sizes have a class of their own at hand."""
+"""Bytes. JAX copies an array that does not begin at a multiple of this, on another thread."""
+MAX_SIZES = 1024
+"""How many classes of buffers, one per size, are kept."""
 
 
 class SharedBuffer:
-    """The memory that both see: the base of NumPy's array."""
+    """The memory, as the base of NumPy's array."""
 
     array: Any
-    """What JAX takes for it, which keeps the memory."""
+    """JAX's array, which keeps the memory."""
     pointer: int
 
 
-def showing(shape: tuple[int, ...], dtype: Any) -> Callable[[Any, int], Any]:
-    """A function that shows such an array of JAX's, by the address of its memory, as one of NumPy's.
+def viewer(shape: tuple[int, ...], dtype: Any) -> Callable[[Any, int], Any]:
+    """A function that makes a NumPy array of JAX's array of this shape and dtype, by the address of its memory.
 
-    So much is done in advance because it is called for each array that a program makes: it takes 1.6 µs, and 2.5 by an
-    array interface.
+    It is called for every output of every run, so as much as possible is prepared.
     """
-    memory_at = _kind(int(np.prod(shape)) * dtype.itemsize).from_address
+    buffer_at = _buffer_class(int(np.prod(shape)) * dtype.itemsize).from_address
     new = np.ndarray
 
-    def show(array: Any, pointer: int) -> Any:
-        memory = memory_at(pointer)
-        memory.array, memory.pointer = array, pointer
-        return new(shape, dtype, memory)
+    def view(array: Any, pointer: int) -> Any:
+        buffer = buffer_at(pointer)
+        buffer.array, buffer.pointer = array, pointer
+        return new(shape, dtype, buffer)
 
-    return show
+    return view
 
 
-@lru_cache(MOST_SIZES)
-def _kind(nbytes: int) -> Any:
+@lru_cache(MAX_SIZES)
+def _buffer_class(nbytes: int) -> Any:
     return type("SharedBuffer", (SharedBuffer, ctypes.c_char * nbytes), {})
 
 
 def shared_buffer_of(array: Any) -> SharedBuffer | None:
-    """The memory that this array of NumPy's shows all of; None if JAX would not take that as it is."""
+    """The shared buffer that is all of a NumPy array; None if XLA would not take its memory as it is."""
     base = array.base
     return base if isinstance(base, SharedBuffer) else None
 
 
 def is_exclusive(holder: Any) -> bool:
-    """Whether nothing but the holder's ``_data``, which is in one list besides, shows or lends its memory."""
-    references, usual = _references(holder), _alone()
+    """Whether nobody but the holder's ``_data``, and one list, has or lends its memory."""
+    references, usual = _references(holder), _exclusive()
     data = holder._data
     own = data.base is None or shared_buffer_of(data) is not None or references[1] <= usual[1]
     return own and references[0] <= usual[0] and data.flags.c_contiguous
 
 
 def _references(holder: Any) -> tuple[int, int]:
-    """How many there are to its array, and to the one whose memory that is: each view is one, and each loan."""
+    """How many references there are to the array and to its base: each view is one, and each loan."""
     return sys.getrefcount(holder._data), sys.getrefcount(holder._data.base)
 
 
 @cache
-def _alone() -> tuple[int, int]:
-    """How many there are where nobody else has it: that differs by the version of Python."""
+def _exclusive() -> tuple[int, int]:
+    """The references where nobody else has it, which depends on the version of Python."""
     holder = SimpleNamespace(_data=np.empty(2)[:])
     holder.called_with = [holder._data]
     return _references(holder)
 
 
 class AlignedBuffer:
-    """Memory where JAX takes an array as it is."""
+    """Memory that XLA takes as it is."""
 
     def __init__(self, shape: tuple[int, ...], dtype: Any) -> None:
         nbytes = int(np.prod(shape)) * dtype.itemsize
@@ -92,7 +89,7 @@ class AlignedBuffer:
 
 
 def aligned_copy(array: Any) -> Any:
-    """A copy that lies where JAX takes it as it is."""
-    room = AlignedBuffer(array.shape, array.dtype)
-    np.copyto(room.array, array)
-    return showing(array.shape, array.dtype)(room.array, room.pointer)
+    """A copy in memory that XLA takes as it is."""
+    buffer = AlignedBuffer(array.shape, array.dtype)
+    np.copyto(buffer.array, array)
+    return viewer(array.shape, array.dtype)(buffer.array, buffer.pointer)

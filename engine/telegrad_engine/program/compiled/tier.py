@@ -1,4 +1,4 @@
-"""The ways to make executables of programs."""
+"""The tiers above the interpreter: plans for NumPy, and executables that XLA compiled."""
 
 from __future__ import annotations
 
@@ -13,38 +13,49 @@ from .tracing import compile_program, plan_program
 
 
 class Tier(NamedTuple):
-    """A way to make executables of programs."""
+    """One way to make executables of programs."""
 
     word: str
     """What it does to a program, as a participle."""
     make: Callable[[Analysis, InputSignature, DType, Sequence[float], Sequence[Any]], Executable]
-    """Makes one for inputs of these kinds, with such operands and arrays. Raises Untraceable, with the reason."""
+    """Makes an executable for inputs of a signature, with such operands and arrays. Raises Untraceable."""
+    below: str
+    """How a program runs that does not run in this tier."""
     after: int
-    """How often a program runs before."""
+    """How many times a program runs before its executable is made."""
     longest_s: float
-    """Seconds an instruction beyond which there is nothing to gain."""
-    everywhere: bool
-    """Whether it is one for devices other than the CPU, too."""
-    apart: bool
-    """Whether it takes so long that it is done on a thread of its own, without the arrays."""
+    """Seconds per instruction above which an executable cannot be faster."""
+    any_device: bool
+    """Whether it also serves devices other than the CPU."""
+    in_background: bool
+    """Whether executables are made on a thread of their own, without the arrays."""
     by_value: bool
     """Whether an executable is for one value of each operand."""
-    slowest: float
-    """How many times as long as without it an executable may take and still be kept; times differ by a fifth."""
+    max_ratio: float
+    """An executable is set aside if it takes more than this many times as long as the tier below."""
 
 
 PLANNED = Tier(
-    "planned", plan_program, after=2, longest_s=1e-3, everywhere=False, apart=False, by_value=False, slowest=1.2
+    "planned",
+    plan_program,
+    "one instruction at a time",
+    after=2,
+    longest_s=1e-3,
+    any_device=False,
+    in_background=False,
+    by_value=False,
+    max_ratio=1.2,
 )
-"""As a list of NumPy calls, with the very numbers of the eager run."""
+"""A list of NumPy calls. The results are bit for bit those of the interpreter."""
 COMPILED = Tier(
     "compiled",
     compile_program,
+    "without XLA",
     after=20,
     longest_s=float("inf"),
-    everywhere=True,
-    apart=True,
+    any_device=True,
+    in_background=True,
     by_value=True,
-    slowest=1.0,
+    max_ratio=1.0,
 )
-"""By ``jax.jit``, for sessions that ask for it: sums come in another order."""
+"""Compiled by ``jax.jit``, for sessions that ask for it. The results are equal up to rounding."""

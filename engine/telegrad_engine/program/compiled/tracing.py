@@ -1,4 +1,4 @@
-"""Running a program once on tensors without values: JAX learns what it computes, and we what it leaves behind."""
+"""Tracing: a program runs once on traced arrays, and becomes an executable with its effects."""
 
 from __future__ import annotations
 
@@ -26,80 +26,68 @@ from ..operands import BOUNDS, fill, look_up
 from ..remembered import Step
 from ..verbs import VERBS
 from .analysis import Analysis, number_of
-from .effects import Effects
-from .executable import Compiled, CompiledElsewhere, Executable, Planned
-from .graphs import rebuilt
+from .effects import Effects, EffectsReader
+from .executable import Compiled, CompiledForDevice, Executable, Planned
+from .graphs import rebuild
 from .input_signature import InputSignature, TensorSpec
 from .memory_space import DeviceMemory, memory_space_named
 from .plan import Planner
-from .harvest import EffectsReader
 
 
 def compile_program(
-    analysis: Analysis, kinds: InputSignature, dtype: DType, operands: Sequence[float], _: Sequence[Any] = ()
+    analysis: Analysis, signature: InputSignature, dtype: DType, operands: Sequence[float], _: Sequence[Any] = ()
 ) -> Executable:
-    """Trace a program for inputs of these kinds, and have JAX compile it. Raises Untraceable, with the reason."""
+    """Trace a program on arrays without values, and have XLA compile it. Raises Untraceable, with the reason."""
     backend = TracingBackend()
-    all_effects: list[Effects] = []
+    traces: list[Effects] = []
 
     def traced(*arrays: Any) -> list[Any]:
-        trace = Trace(analysis, kinds, Device(backend), dtype, arrays, operands, operands)
+        trace = Trace(analysis, signature, Device(backend), dtype, arrays, operands, operands)
         trace.execute()
         reader = EffectsReader(trace, keeps_graphs=False)
-        all_effects.append(reader.effects())
+        traces.append(reader.effects())
         return [*reader.outputs, backend.guard()]
 
-    space = memory_space_named(kinds.device)
-    executable, read = backend.compile(traced, kinds.inputs, space.backend)
+    space = memory_space_named(signature.device)
+    function, read = backend.compile(traced, signature.inputs, space.backend)
     if isinstance(space, DeviceMemory):
-        return CompiledElsewhere(executable, space, all_effects[-1], bool(backend.guards))
-    return Compiled(executable, kinds.inputs, read, all_effects[-1])
+        return CompiledForDevice(function, traces[-1], space, bool(backend.guards))
+    return Compiled(function, traces[-1], signature.inputs, read)
 
 
 def plan_program(
-    analysis: Analysis, kinds: InputSignature, dtype: DType, operands: Sequence[float], arrays: Sequence[Any]
+    analysis: Analysis, signature: InputSignature, dtype: DType, operands: Sequence[float], arrays: Sequence[Any]
 ) -> Planned:
-    """Run a program on a tape for inputs of these kinds, and plan it for NumPy. Raises Untraceable, with the reason."""
+    """Run a program on these arrays while a tape records it, and plan that. Raises Untraceable, with the reason."""
     backend = TapingBackend()
-    taped = _taped(backend, kinds, arrays)
-    own = len(kinds.operands)
-    numbers = [backend.tape.operand(value, BOUNDS[type(value)]) for value in operands[:own]]
-    numbers += [backend.tape.operand(value) for value in operands[own:]]  # from the graph: NaN, too
-    trace = Trace(analysis, kinds, Device(backend), dtype, taped, operands, numbers, backend.tape.generator())
+    tape = backend.tape
+    saved = () if signature.graph is None else signature.graph.arrays
+    count = len(arrays) - len(saved)
+    taped = [tape.input(array) for array in arrays[:count]]
+    for array, (*_, owner) in zip(arrays[count:], saved, strict=True):
+        taped.append(tape.input(array, () if owner is None else (taped[owner],)))
+    own = len(signature.operands)
+    numbers = [tape.operand(value, BOUNDS[type(value)]) for value in operands[:own]]
+    numbers += [tape.operand(value) for value in operands[own:]]  # from the graph: these may be NaN
+    trace = Trace(analysis, signature, Device(backend), dtype, taped, operands, numbers, tape.generator())
     trace.execute()
     reader = EffectsReader(trace, keeps_graphs=True)
     effects = reader.effects()
-    used = Counter(
-        [
-            *effects.arrays,
-            *[save.source for save in effects.saves],
-            *[f.source for f in effects.fetched],
-            *[s for _, s in effects.writes],
-        ]
-    )
+    sources = [*effects.arrays, *[save.source for save in effects.saves], *[f.source for f in effects.fetched]]
+    used = Counter([*sources, *[source for _, source in effects.writes]])
     written = {source.position: target for target, source in effects.writes if source.is_output and used[source] == 1}
     inputs = len(arrays) + len(operands) + 1
-    planner = Planner(backend.tape, inputs, reader.outputs, backend.guards, written, reader.numbers)
+    planner = Planner(tape, inputs, reader.outputs, backend.guards, written, reader.numbers)
     return Planned(planner.plan(), effects)
 
 
-def _taped(backend: TapingBackend, kinds: InputSignature, arrays: Sequence[Any]) -> list[Any]:
-    """What the program is called with, on the tape; some of what a graph saved shows memory of a tensor."""
-    saved = () if kinds.graph is None else kinds.graph.arrays
-    count = len(arrays) - len(saved)
-    taped = [backend.tape.input(array) for array in arrays[:count]]
-    for array, (*_, tensor) in zip(arrays[count:], saved, strict=True):
-        taped.append(backend.tape.input(array, () if tensor is None else (taped[tensor],)))
-    return taped
-
-
 class Trace(Session):
-    """A session whose tensors have no values, and in which one program runs."""
+    """A session in which one program runs, on traced arrays."""
 
     def __init__(
         self,
         analysis: Analysis,
-        kinds: InputSignature,
+        signature: InputSignature,
         device: Device,
         dtype: DType,
         arrays: Sequence[Any],
@@ -107,34 +95,34 @@ class Trace(Session):
         numbers: Sequence[Any],
         generator: Any = None,
     ) -> None:
-        """``numbers`` are what the program meets in place of its ``operands``."""
+        """``numbers`` stand for the ``operands`` in the program."""
         super().__init__()
         self._operands, self._numbers = operands, numbers
         self.environment = Environment(device, dtype, generator or NO_NUMBERS)
         self.accounts = Total()
-        self.functions = Applied(zip(analysis.functions, kinds.functions, strict=True))
+        self.functions = Applied(zip(analysis.functions, signature.functions, strict=True))
         self.analysis, self.arrays = analysis, arrays
         self.fetches: list[tuple[int, dict[str, Any], Any, Any]] = []
-        self.device_name = kinds.device
+        self.device_name = signature.device
         self._device = device
-        self._uploads = iter(arrays[len(kinds.tensors) : len(kinds.inputs)])
-        self.kinds: Sequence[TensorSpec] = kinds.tensors
-        self.taken = [self._taken(array, kind) for array, kind in zip(arrays, kinds.tensors, strict=False)]
-        for tensor, kind in zip(self.taken, kinds.tensors, strict=True):
-            tensor._grad = None if kind.grad is None else self.taken[kind.grad]
-        for i, place in zip(analysis.taken, kinds.places, strict=True):
+        self._uploads = iter(arrays[len(signature.tensors) : len(signature.inputs)])
+        self.specs: Sequence[TensorSpec] = signature.tensors
+        self.taken = [self._taken(array, spec) for array, spec in zip(arrays, signature.tensors, strict=False)]
+        for tensor, spec in zip(self.taken, signature.tensors, strict=True):
+            tensor._grad = None if spec.grad is None else self.taken[spec.grad]
+        for i, place in zip(analysis.taken, signature.places, strict=True):
             self.tensors[stand_in(i)] = self.taken[place]
         self.nodes: Sequence[Any] = ()
         self.places: Mapping[int, tuple[int, int]] = {}
-        if kinds.graph is not None:
-            own = [*arrays[len(kinds.inputs) :]], numbers[len(kinds.operands) :]
-            self.nodes = rebuilt(kinds.graph, self.taken, *own)
-            self.places = {tensor: (node, slot) for tensor, node, slot in kinds.graph.roots}
+        if signature.graph is not None:
+            own = [*arrays[len(signature.inputs) :]], numbers[len(signature.operands) :]
+            self.nodes = rebuild(signature.graph, self.taken, *own)
+            self.places = {tensor: (node, slot) for tensor, node, slot in signature.graph.roots}
 
-    def _taken(self, array: Any, kind: TensorSpec) -> Any:
+    def _taken(self, array: Any, spec: TensorSpec) -> Any:
         tensor: Any = self._device.Tensor(array)
-        tensor._requires_grad = kind.requires_grad
-        if not kind.contiguous:
+        tensor._requires_grad = spec.requires_grad
+        if not spec.contiguous:
             tensor._strides = np.empty(array.shape, array.dtype, order="F")
         return tensor
 
@@ -159,7 +147,7 @@ class Trace(Session):
                     raise Untraceable(f"instruction {index}, {instruction.op}: {self._reason(error)}") from error
 
     def _with_numbers(self, step: Step) -> Instruction:
-        """The instruction, checked, with numbers in place of its operands."""
+        """The checked instruction, with traced numbers in place of its operands."""
         checked = step.with_operands(self._operands).instruction
         if not checked.checked and checked.op not in VERBS:
             raise Untraceable("an operand does not fit")
@@ -188,7 +176,7 @@ class Trace(Session):
         self._bind(instruction, [tensor])
 
     def _note(self, instruction: Any) -> None:
-        """Take down what is fetched, as it is now."""
+        """Note the description and the array of each fetched tensor."""
         wanted = instruction.attrs.get("values", True)
         for name in instruction.inputs[0]:
             tensor = self.tensors[name]
@@ -197,7 +185,7 @@ class Trace(Session):
 
 
 class Total(Accounts):
-    """The bytes of all results together, those that were freed included: nothing is held to a limit here."""
+    """The memory of all results together, freed ones included, without a limit."""
 
     def __init__(self) -> None:
         super().__init__(max_bytes=2**62)
@@ -207,11 +195,11 @@ class Total(Accounts):
         self.used_bytes += math.prod(array.shape) * array.dtype.itemsize
 
     def recount(self, inputs: Sequence[Any]) -> None:
-        """Nothing: no memory is taken where there are no values."""
+        """Do nothing: traced arrays have no memory."""
 
 
 class Applied(SessionLibrary):
-    """The functions that the session had; one that decides by values cannot be traced, so none did."""
+    """The registered functions of the session."""
 
     def __init__(self, functions: Iterable[tuple[str, Applicable]]) -> None:
         super().__init__(Library())
@@ -225,7 +213,7 @@ class Applied(SessionLibrary):
 
 
 class DataAlone(Budget):
-    """The budget of a call that is traced: Python that an operator installed may depend on more than its arguments."""
+    """The budget of a traced call. It refuses installed Python, which may depend on more than its arguments."""
 
     __slots__ = ()
 
@@ -234,7 +222,7 @@ class DataAlone(Budget):
         raise Untraceable(f"{name} is Python that was installed on the server")
 
     def hold(self, array: Any) -> None:
-        """Nothing is held to a limit here."""
+        """Do nothing."""
 
     def anew(self) -> Budget:
         """Another one."""
@@ -242,7 +230,7 @@ class DataAlone(Budget):
 
 
 class _NoNumbers:
-    """In place of a generator: what is compiled would draw the same numbers on every run."""
+    """Stands for the generator under XLA, where an executable would draw the same numbers in every run."""
 
     def __getattr__(self, name: str) -> Any:
         raise Untraceable("it draws random numbers")
