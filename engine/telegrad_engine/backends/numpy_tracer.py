@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from .base import Backend
 from .numpy import NUMPY
@@ -295,50 +296,23 @@ for _name in ("shape", "dtype", "ndim", "size", "itemsize", "nbytes", "strides",
 TapedArray.T = property(lambda self: self.transpose())  # type: ignore[attr-defined]
 TapedArray.mT = property(lambda self: self.swapaxes(-1, -2))  # type: ignore[attr-defined]
 TapedArray.real = property(lambda self: self.tape.note(np.real, (self,), {}))  # type: ignore[attr-defined]
-UFUNCS: dict[str, Any] = {
-    "add": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "truediv": np.true_divide,
-    "floordiv": np.floor_divide,
-    "mod": np.remainder,
-    "pow": operator.pow,  # which for some exponents is not numpy.power
-    "matmul": np.matmul,
-    "and": np.bitwise_and,
-    "or": np.bitwise_or,
-    "xor": np.bitwise_xor,
-}
-COMPARING: dict[str, Any] = {
-    "lt": np.less,
-    "le": np.less_equal,
-    "gt": np.greater,
-    "ge": np.greater_equal,
-    "eq": np.equal,
-    "ne": np.not_equal,
-}
-SINGLE: dict[str, Any] = {"neg": np.negative, "abs": np.absolute, "invert": np.invert, "pos": np.positive}
+for _name, _method in vars(NDArrayOperatorsMixin).items():
+    # In-place operators are left out, so that they rebind a name.
+    if callable(_method) and (_name == "__invert__" or not _name.startswith("__i")):
+        setattr(TapedArray, _name, _method)
 
 
-def _operator(function: Any, swapped: bool = False) -> Any:
-    def apply(self: TapedArray, other: Any) -> Any:
-        if isinstance(other, TensorScalar):
-            return NotImplemented  # which knows what it is to an array
-        return self.tape.note(function, (other, self) if swapped else (self, other), {})
-
-    return apply
+def _power(self: Any, other: Any) -> Any:
+    """``**``, which for some exponents is not ``numpy.power``."""
+    return NotImplemented if isinstance(other, TensorScalar) else self.tape.note(operator.pow, (self, other), {})
 
 
-def _single(function: Any) -> Any:
-    return lambda self: self.tape.note(function, (self,), {})
+def _reflected_power(self: Any, other: Any) -> Any:
+    return self.tape.note(operator.pow, (other, self), {})
 
 
-for _name, _function in UFUNCS.items():
-    setattr(TapedArray, f"__{_name}__", _operator(_function))
-    setattr(TapedArray, f"__r{_name}__", _operator(_function, swapped=True))
-for _name, _function in COMPARING.items():
-    setattr(TapedArray, f"__{_name}__", _operator(_function))
-for _name, _function in SINGLE.items():
-    setattr(TapedArray, f"__{_name}__", _single(_function))
+setattr(TapedArray, "__pow__", _power)  # noqa: B010
+setattr(TapedArray, "__rpow__", _reflected_power)  # noqa: B010
 
 
 # Functions -----------------------------------------------------------------------------------
@@ -429,10 +403,6 @@ class TapingBackend(Backend):
     def zero(self, array: Any) -> Any:
         """0 as a 0-dim array."""
         return NUMPY.zero(array)
-
-    def is_contiguous(self, array: Any) -> bool:
-        """Whether the elements lie in memory in row-major order, without gaps."""
-        return bool(array.flags.c_contiguous)
 
     def number(self, array: Any) -> Any:
         """What stands for the one element of an array."""

@@ -172,33 +172,10 @@ def is_same(a: Any, b: Any) -> None:
         raise GuardFailed
 
 
-def _arithmetic(name: str) -> None:
-    function = getattr(operator, name)
-    setattr(TracedNumber, f"__{name}__", lambda self, other: self._computed(function, self, other))
-    setattr(TracedNumber, f"__r{name}__", lambda self, other: self._computed(function, other, self))
-
-
-def _single(name: str) -> None:
-    function = getattr(operator, name)
-    setattr(TracedNumber, f"__{name}__", lambda self: self._computed(function, self))
-
-
-def _comparison(name: str) -> None:
-    compare = getattr(operator, name)
-    setattr(TracedNumber, f"__{name}__", lambda self, other: self._compared(compare, other))
-
-
-for _name in ("mul", "truediv", "floordiv", "mod", "pow"):
-    _arithmetic(_name)
-TracedNumber.__rsub__ = lambda self, other: self._computed(operator.sub, other, self)  # type: ignore[attr-defined]
-for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
-    _comparison(_name)
-for _name in ("neg", "pos", "abs"):
-    _single(_name)
-
-
 class TensorScalar:
     """A number computed from a tensor of one element; arrays meet it as a Python float, in their own dtype."""
+
+    __array_ufunc__ = None  # arrays leave operators to it
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -214,11 +191,26 @@ class TensorScalar:
         return self.value > other
 
 
-def _scalar_arithmetic(name: str) -> None:
-    combine = getattr(operator, name)
-    setattr(TensorScalar, f"__{name}__", lambda self, other: self._combined(combine, other, False))
-    setattr(TensorScalar, f"__r{name}__", lambda self, other: self._combined(combine, other, True))
+def _define(cls: Any, names: str, method: Callable[[Any], Any], reflected: Callable[[Any], Any] | None = None) -> None:
+    """Define operators of a class by methods that are made of functions in the module ``operator``."""
+    for name in names.split():
+        setattr(cls, f"__{name}__", method(getattr(operator, name)))
+        if reflected is not None:
+            setattr(cls, f"__r{name}__", reflected(getattr(operator, name)))
 
 
-for _name in ("add", "sub", "mul", "truediv", "pow"):
-    _scalar_arithmetic(_name)
+_define(
+    TracedNumber,
+    "mul truediv floordiv mod pow",
+    lambda function: lambda self, other: self._computed(function, self, other),
+    lambda function: lambda self, other: self._computed(function, other, self),
+)
+_define(TracedNumber, "neg pos abs", lambda function: lambda self: self._computed(function, self))
+_define(TracedNumber, "lt le gt ge eq ne", lambda compare: lambda self, other: self._compared(compare, other))
+TracedNumber.__rsub__ = lambda self, other: self._computed(operator.sub, other, self)  # type: ignore[attr-defined]
+_define(
+    TensorScalar,
+    "add sub mul truediv pow",
+    lambda combine: lambda self, other: self._combined(combine, other, False),
+    lambda combine: lambda self, other: self._combined(combine, other, True),
+)

@@ -5,10 +5,10 @@ Ids are numbers here: positions in the list of ids of a message.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...errors import TelegradError
 from ...overloads import find_op
@@ -16,34 +16,12 @@ from ..instructions import Instruction
 from ..remembered import Remembered
 from ..verbs import VERBS
 
-TRACEABLE = frozenset(
-    [
-        "alias",
-        "apply",
-        "backward",
-        "detach",
-        "detach_",
-        "fetch",
-        "free",
-        "grad",
-        "grad_of",
-        "optim_step",
-        "refresh",
-        "retain_grad",
-        "requires_grad_",
-        "set_grad",
-        "tensor",
-        "zero_grad",
-    ]
-)
+_TRACEABLE = """
+alias apply backward detach detach_ fetch free grad grad_of optim_step refresh retain_grad requires_grad_ set_grad
+tensor zero_grad
+"""
+TRACEABLE = frozenset(_TRACEABLE.split())
 """The verbs that only compute with tensors."""
-
-
-class Upload(NamedTuple):
-    """An instruction that makes a tensor of an array in the message."""
-
-    array: str
-    attrs: Mapping[str, Any]
 
 
 class Analysis:
@@ -62,7 +40,8 @@ class Analysis:
         """The signature of the last run's inputs, most likely that of the next."""
         self.key: Any = None
         """The cache key of the last run."""
-        self.uploads = [Upload(step.data, step.instruction.attrs) for step in program.steps if step.data is not None]
+        self.uploads = [(x.data, x.instruction.attrs.get("dtype")) for x in program.steps if x.data is not None]
+        """The names of the arrays that it uploads, and the dtypes that are asked for."""
         for step in program.steps:
             self._note(step.instruction)
 

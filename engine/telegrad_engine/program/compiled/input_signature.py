@@ -93,7 +93,7 @@ def find_inputs(session: Session, analysis: Analysis, program: Bound, by_value: 
     names, ids = session.tensors, program.ids
     if not program.distinct or not names.keys().isdisjoint(analysis.ids_made(ids)):
         return None
-    uploads = [(program.arrays[upload.array], upload.attrs.get("dtype")) for upload in analysis.uploads]
+    uploads = [(program.arrays[name], dtype) for name, dtype in analysis.uploads]
     if not all(name in session.functions for name in analysis.functions):
         return None
     functions = tuple([session.functions.find(name) for name in analysis.functions])

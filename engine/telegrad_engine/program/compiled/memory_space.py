@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...backends import NUMPY, Backend
-from ...devices import Device, device
+from ...devices import Device
 from ...devices.immutable import ImmutableTensor, Memory
 from ...registry import Op
 from ...tensor import Tensor
@@ -142,8 +142,3 @@ def memory_space_of(there: Device | None) -> MemorySpace:
     if there is None:
         return HOST_MEMORY
     return ImmutableMemory(there) if issubclass(there.Tensor, ImmutableTensor) else DeviceMemory(there)
-
-
-def memory_space_named(name: str) -> MemorySpace:
-    """The memory space of the device of this name. Raises as :func:`telegrad_engine.devices.device`."""
-    return memory_space_of(device(name))
