@@ -18,9 +18,9 @@ from ...graph import FREED
 from ...tensor import Tensor
 from ...values import COUNTED
 from .analysis import Analysis
-from .graphs import Edge, GraphContext, GraphData, edge_target, make_nodes, resolve
+from .graphs import Edge, GraphContext, GraphData, edge_target, fill_template, make_nodes
 from .input_signature import Inputs
-from .memory_space import MemorySpace, Path
+from .memory_space import MemorySpace
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ class Run:
         raise NotImplementedError
 
     def numbers(self) -> Mapping[int, Any]:
-        """The Python numbers that the tensors it leaves were made with, by the references to them."""
+        """The Python numbers that the tensors and nodes it leaves were made with, by their numbers on the tape."""
         return {}
 
     def rewind(self, generator: np.random.Generator) -> None:
@@ -91,16 +91,14 @@ class Made(NamedTuple):
     """A tensor that the program makes."""
 
     array: int
-    path: Path
+    view: Any
+    """The path to it from the array, and the further attributes of a view; or a template of these if it ``varies``."""
+    varies: bool
     cell: int
     base: int | None
     grad: int | None
-    view: Mapping[str, Any]
-    """The further attributes of a view."""
     strides: Any
     """An array with the memory layout of the tensor, which is not read; None is row-major."""
-    varies: bool
-    """Whether there are references to numbers in ``path`` and ``view``."""
 
 
 class Fetched(NamedTuple):
@@ -163,9 +161,9 @@ class Effects(NamedTuple):
         for (position, _), write in zip(self.writes, writes, strict=True):
             if write.array is not None:
                 memories[position] = write.array
-        numbers = run.numbers()
-        tensors = self._tensors(taken, memories, cells, space, numbers)
-        context = GraphContext(tensors, nodes, numbers, {"memories": memories, "arrays": saved}, cells)
+        values = {"memories": memories, "arrays": saved, "numbers": run.numbers()}
+        tensors = self._tensors(taken, cells, space, values)
+        context = GraphContext(tensors, nodes, values, cells)
         node_of = make_nodes(self.graph, context) if self.graph.nodes else None
         places = [
             (tensors[number], place, None if place.node is None else edge_target(place.node, node_of, context))
@@ -252,20 +250,15 @@ class Effects(NamedTuple):
         return Answer(values)
 
     def _tensors(
-        self,
-        taken: Sequence[Tensor],
-        memories: Sequence[Any],
-        cells: Sequence[list[int]],
-        space: MemorySpace,
-        numbers: Mapping[int, Any],
+        self, taken: Sequence[Tensor], cells: Sequence[list[int]], space: MemorySpace, values: Mapping[str, Any]
     ) -> list[Tensor]:
-        """The tensors that it takes, and those that it makes over these memories."""
+        """The tensors that it takes, and those that it makes."""
         tensors = list(taken)
         for made in self.made:
-            path = resolve(made.path, numbers) if made.varies else made.path
-            tensor = space.view(memories[made.array], path, made.strides)
+            path, view = fill_template(made.view, values) if made.varies else made.view
+            tensor = space.view(values["memories"][made.array], path, made.strides)
             tensor._cell = cells[made.cell]
-            vars(tensor).update(resolve(made.view, numbers) if made.varies else made.view)
+            vars(tensor).update(view)
             tensors.append(tensor)
         for tensor, made in zip(tensors[len(taken) :], self.made, strict=True):
             if made.base is not None:

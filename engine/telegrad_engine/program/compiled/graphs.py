@@ -13,7 +13,6 @@ from weakref import ref
 
 import numpy as np
 
-from ...backends.numpy_tracer import Ref
 from ...backends.symbolic import Untraceable
 from ...graph import FREED, ManyNode, Node, next_sequence, skip_sequence
 
@@ -72,7 +71,7 @@ def template(value: Any, at: Callable[[Any], Any]) -> Any:
     return Constant(type(value), value)
 
 
-def fill_template(value: Any, places: Mapping[str, Sequence[Any]]) -> Any:
+def fill_template(value: Any, places: Mapping[str, Any]) -> Any:
     """The value of a template, with these values for its placeholders."""
     kind = type(value)
     if kind is Constant:
@@ -121,15 +120,9 @@ class InputGraph(NamedTuple):
     numbers: list[float]
 
 
-def read_graph(tensors: Sequence[Any], place: Callable[[Any], int], owner: Callable[[Any], Any]) -> InputGraph:
-    """The graph behind these tensors. ``place`` adds a leaf to them, ``owner`` is what has the memory of an array.
+class GraphReader:
+    """Reads the graph behind tensors. ``place`` adds a leaf to them, ``owner`` is what has the memory of an array."""
 
-    Raises Untraceable for a graph that no executable can take.
-    """
-    return _Reader(tensors, place, owner).read()
-
-
-class _Reader:
     def __init__(self, tensors: Sequence[Any], place: Callable[[Any], int], owner: Callable[[Any], Any]) -> None:
         self._tensors, self._place, self._owner = tensors, place, owner
         self._arrays: list[Any] = []
@@ -137,6 +130,7 @@ class _Reader:
         self._floats: list[float] = []
 
     def read(self) -> InputGraph:
+        """The graph. Raises Untraceable for one that no executable can take."""
         roots = [(i, x._node, x._slot) for i, x in enumerate(self._tensors) if x._node is not None]
         if any(node.is_sink for _, node, _ in roots):
             raise Untraceable("what it takes stands in for another tensor")
@@ -161,13 +155,8 @@ class _Reader:
     def _node(self, node: Any, targets: tuple[Edge | None, ...]) -> NodeSignature:
         if not isinstance(node, Node) or not node.plain or node.hooks is not None or node.evaluate is not None:
             raise Untraceable("the history behind what it takes has hooks, or a user's function")
-        fixed = (
-            node.op,
-            _Identity(node.plan),
-            *[getattr(node, name, None) for name in FIXED[2:5]],
-            _specs(node),
-            node.slots,
-        )
+        shape, dtype, width, specs = [getattr(node, name, None) for name in FIXED[2:6]]
+        fixed = (node.op, _Identity(node.plan), shape, dtype, width, specs and tuple(specs), node.slots)
         attrs = template(node.attrs, self._at)
         if node.saved is FREED:
             return NodeSignature(node.many, fixed, attrs, None, (), targets)
@@ -213,22 +202,12 @@ class _Identity:
         return id(self.value)
 
 
-def _specs(node: Any) -> Any:
-    specs = getattr(node, "specs", None)
-    return None if specs is None else tuple(specs)
-
-
-def _next(node: Any) -> Sequence[Any]:
-    """A node's edges that a pass may follow."""
-    return () if node.saved is FREED else node.next
-
-
 def _reached(roots: Sequence[Any]) -> list[Any]:
     """All nodes that a pass from these may go through, oldest first."""
     order = list({id(root): root for root in roots}.values())
     seen = set(map(id, order))
     for node in order:
-        for target in _next(node):
+        for target in () if node.saved is FREED else node.next:
             if target is not None and not target.is_sink and id(target) not in seen:
                 seen.add(id(target))
                 order.append(target)
@@ -272,10 +251,9 @@ class NodeData(NamedTuple):
     """A node that a program leaves."""
 
     many: bool
-    attributes: Mapping[str, Any]
-    """The attributes of all its instances, with references in place of numbers."""
+    attributes: Any
+    """The attributes of all its instances, or the template of these if it ``varies``."""
     varies: bool
-    """Whether there are references."""
     next: tuple[Edge | None, ...]
     saved: Any
     """The template of its saved tensors; None for a freed node."""
@@ -301,10 +279,8 @@ class GraphContext(NamedTuple):
     tensors: Sequence[Any]
     taken: Sequence[Any]
     """The nodes that were there before."""
-    numbers: Mapping[int, Any]
-    """The Python numbers that its nodes keep."""
-    places: Mapping[str, Sequence[Any]]
-    """The arrays that they do."""
+    values: Mapping[str, Any]
+    """The values of placeholders: the memories and arrays that nodes save, and the numbers that they keep."""
     cells: Sequence[list[int]]
 
 
@@ -312,24 +288,18 @@ def make_nodes(graph: GraphData, context: GraphContext) -> Callable[[int], Any]:
     """A function that gives the nodes of one run's graph by their numbers."""
     if graph.is_freed:
         return FreedGraph(graph, context).node
-    return _made(graph, context).__getitem__
-
-
-def _made(graph: GraphData, context: GraphContext) -> list[Any]:
-    """The nodes, with their saved tensors."""
     cells = context.cells
     nodes: list[Any] = []
     for data in graph.nodes:
         node: Any = object.__new__(ManyNode if data.many else Node)
-        vars(node).update(resolve(data.attributes, context.numbers) if data.varies else data.attributes)
+        vars(node).update(fill_template(data.attributes, context.values) if data.varies else data.attributes)
         if data.saved is not None:
-            saved = fill_template(data.saved, context.places)
-            node.saved = resolve(saved, context.numbers) if data.varies else saved
+            node.saved = fill_template(data.saved, context.values)
             node.versions = tuple([(at, cells[c], cells[c][0] + version) for at, c, version in data.versions])
         node.next = tuple([e and edge_target(e, nodes.__getitem__, context) for e in data.next])
         node.sequence = next_sequence()
         nodes.append(node)
-    return nodes
+    return nodes.__getitem__
 
 
 def edge_target(target: Edge, made: Any, context: GraphContext) -> Any:
@@ -344,7 +314,7 @@ class FreedGraph:
     """The freed graph of one run. Its nodes are made when they are needed."""
 
     def __init__(self, graph: GraphData, context: GraphContext) -> None:
-        self._nodes_data, self._numbers = graph.nodes, context.numbers
+        self._nodes_data, self._numbers = graph.nodes, {"numbers": context.values["numbers"]}
         # Not the whole context: only the ends of edges may be kept alive.
         self._ends: dict[Edge, Any] = {leaf: context.tensors[leaf[1]] for leaf in graph.leaves}
         for taken in graph.taken:
@@ -361,7 +331,7 @@ class FreedGraph:
         if node is None:
             data = self._nodes_data[number]
             node = object.__new__(_FreedMultiOutputNode if data.many else _FreedNode)
-            vars(node).update(resolve(data.attributes, self._numbers) if data.varies else data.attributes)
+            vars(node).update(fill_template(data.attributes, self._numbers) if data.varies else data.attributes)
             node.sequence = self._sequence + number
             node._graph, node._edges = self, data.next
             self._nodes[number] = ref(node)
@@ -370,17 +340,6 @@ class FreedGraph:
     def before(self, edges: Sequence[Edge | None]) -> tuple[Any, ...]:
         """Where edges lead."""
         return tuple([e and (self.node(e[1]) if e[0] is MADE else self._ends[e]) for e in edges])
-
-
-def resolve(value: Any, numbers: Mapping[int, Any]) -> Any:
-    """Nested tuples, lists and dicts with numbers in place of references to them."""
-    if type(value) is Ref:
-        return numbers[value.number]
-    if isinstance(value, dict):
-        return {key: resolve(item, numbers) for key, item in value.items()}
-    if type(value) in (tuple, list):
-        return type(value)([resolve(item, numbers) for item in value])
-    return value
 
 
 class _FreedNode(Node):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 from ... import graph
@@ -15,7 +15,7 @@ from ...session import Session
 from ...tensor import Tensor
 from ..remembered import Bound
 from .analysis import Analysis
-from .graphs import GraphSignature, InputGraph, read_graph
+from .graphs import GraphReader, GraphSignature, InputGraph
 from .memory_space import MemorySpace, memory_space_of
 
 
@@ -221,7 +221,8 @@ class _Collector:
         """The graph behind the tensors, if any of them has a history. Its leaves become inputs."""
         if all(tensor._node is None for tensor in self.tensors):
             return None
-        return read_graph(self.tensors, lambda leaf: self.place(leaf, "a leaf"), self._space.memory_owner)
+        place = partial(self.place, name="a leaf")
+        return GraphReader(self.tensors, place, self._space.memory_owner).read()
 
     def place(self, tensor: Tensor, name: str) -> int:
         """The tensor's position among the inputs, to which it is added with its gradient."""

@@ -12,7 +12,7 @@ import numpy as np
 from ...accounts import Accounts
 from ...answer import describe
 from ...backends.jax_tracer import TracingBackend
-from ...backends.numpy_tracer import Ref, TapingBackend
+from ...backends.numpy_tracer import TapingBackend
 from ...backends.symbolic import NEEDED, Untraceable, has_traced, is_traced
 from ...custom import Applicable, Budget, Library, SessionLibrary
 from ...devices import Device, device
@@ -379,30 +379,27 @@ class EffectsReader:
     # Tensors -------------------------------------------------------------------------------
 
     def _made(self, tensor: Any) -> Made:
-        known = len(self.numbers)
-        path = self._referring(tensor._path)
-        view = self._referring({name: getattr(tensor, name) for name in VIEW_ATTRIBUTES if name in vars(tensor)})
+        own = {name: getattr(tensor, name) for name in VIEW_ATTRIBUTES if name in vars(tensor)}
+        view, varies = self._varying((tensor._path, own))
         return Made(
             array=self._memory(tensor._memory),
-            path=path,
+            view=view,
+            varies=varies,
             cell=self._cell(tensor._cell),
             base=self._number(tensor._base),
             grad=self._number(tensor._grad),
             strides=tensor._strides,
-            view=view,
-            varies=len(self.numbers) > known,
         )
 
-    def _referring(self, value: Any) -> Any:
-        """Nested tuples, lists and dicts with references in place of traced numbers."""
-        if not has_traced(value):
-            return value
-        if is_traced(value):
-            self.numbers.append(value.number)
-            return Ref(value.number)
-        if isinstance(value, Mapping):
-            return {key: self._referring(item) for key, item in value.items()}
-        return type(value)([self._referring(item) for item in value])
+    def _varying(self, value: Any) -> tuple[Any, bool]:
+        """A value and False, or its template and True if there are traced numbers in it."""
+        return (template(value, self._number_at), True) if has_traced(value) else (value, False)
+
+    def _number_at(self, value: Any) -> Placeholder | None:
+        if not is_traced(value):
+            return None
+        self.numbers.append(value.number)
+        return Placeholder("numbers", value.number)
 
     def _is_moved(self, number: int, place: Place) -> bool:
         """Whether a tensor that it takes gets another place in the graph."""
@@ -448,11 +445,9 @@ class EffectsReader:
             raise Untraceable(f"it leaves a graph to differentiate later: {node.name()} keeps tensors")
         if not node.plain or node.hooks is not None or node.evaluate is not None:
             raise Untraceable(f"it leaves a graph with hooks, on {node.name()}")
-        known = len(self.numbers)
         apart = ("next", "sequence") if is_freed else ("next", "sequence", "saved", "versions")
-        attributes = self._referring({name: value for name, value in vars(node).items() if name not in apart})
+        attributes, varies = self._varying({name: value for name, value in vars(node).items() if name not in apart})
         saved, versions = (None, ()) if is_freed else self._saved(node)
-        varies = len(self.numbers) > known
         edges = tuple([self._edge(target) for target in node.next])
         return NodeData(node.many, attributes, varies, edges, saved, versions)
 
@@ -463,7 +458,7 @@ class EffectsReader:
         def at(position: int) -> Callable[[Any], Placeholder | None]:
             def place(value: Any) -> Placeholder | None:
                 if not hasattr(value, "shape"):
-                    return None
+                    return self._number_at(value)
                 memory = self._reachable.get((cells.get(position, 0), id(value)))
                 if memory is not None:
                     return Placeholder("memories", self._memory(memory))
@@ -474,7 +469,7 @@ class EffectsReader:
 
             return place
 
-        values = [template(self._referring(value), at(position)) for position, value in enumerate(node.saved)]
+        values = [template(value, at(position)) for position, value in enumerate(node.saved)]
         versions = [(position, self._cell(cell), version) for position, cell, version in node.versions]
         return Container(tuple, tuple(values)), tuple(versions)
 
