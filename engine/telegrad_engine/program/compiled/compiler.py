@@ -29,7 +29,7 @@ from .cache_entry import UNIT_BYTES, CacheEntry, Key
 from .effects import Run
 from .executable import Executable
 from .input_signature import Inputs, InputSignature, find_inputs
-from .reports import Counts, Ledger, Report, difference
+from .reports import Ledger, Report, difference
 from .tier import COMPILED, Tier
 
 logger = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ class Compiler:
         try:
             inputs = self._find_inputs(session, program)
         except Untraceable as why:
-            self._ledger.note(session, program.digest, len(program), str(why))
+            self._ledger.note(session, program, self._tier.word, str(why))
             inputs = None
         if inputs is None:
             return self._run_below(session, program)
@@ -98,7 +98,7 @@ class Compiler:
         try:
             return self._timed(entry, session, partial(self._run_below, session, program))
         finally:
-            self._ledger.note(session, program.digest, len(program), reason or entry.reason)
+            self._ledger.note(session, program, self._tier.word, reason or entry.reason)
 
     def run_at_once(self, session: Session, program: Bound, within: float) -> Answer:
         """Run the program if its last run, in this tier or below, took at most ``within`` seconds.
@@ -129,7 +129,7 @@ class Compiler:
         else:
             raise NotAtOnce
         answer = run() if entry is None else self._timed(entry, session, run)
-        self._ledger.note(session, program.digest, len(program), reason)
+        self._ledger.note(session, program, self._tier.word, reason)
         return answer
 
     def _run_below(self, session: Session, program: Bound) -> Answer:
@@ -193,7 +193,7 @@ class Compiler:
             session.programs += 1
             session.instructions += len(program)
             session.last_s = ran_s + perf_counter() - started
-            self._ledger.note(session, program.digest, len(program), None)
+            self._ledger.note(session, program, self._tier.word, None)
             entry.time(session.last_s, self._choose and self._worker is None)  # the compiler's thread slows all down
 
         session.leave(finish)
@@ -305,10 +305,7 @@ class Compiler:
     def reports(self, session: Session) -> list[Report]:
         """How the remembered programs of a session ran, in the order of their first runs."""
         below = {} if self._fallback is None else self._fallback._ledger.of(session)
-        reports = []
-        for digest, counts in self._ledger.of(session).items():
-            own = {f"{self._tier.word}_runs": counts.own}
-            planned = below.get(digest, Counts()).own
-            known = {"planned_runs": planned, "compiled_runs": 0, **own}
-            reports.append(Report(digest, counts.instructions, counts.runs, reason=counts.reason, **known))
-        return reports
+        return [
+            report._replace(planned_runs=below[digest].planned_runs) if digest in below else report
+            for digest, report in self._ledger.of(session).items()
+        ]

@@ -144,10 +144,8 @@ def _dtype_of(uploaded: Any, dtype: Any) -> Any:
 
 
 def _uploads_as_before(signature: InputSignature, uploads: Sequence[tuple[Any, Any]]) -> bool:
-    for (array, dtype), spec in zip(uploads, signature.uploads, strict=True):
-        if array.shape != spec.shape or _dtype_of(array, dtype) != spec.dtype:
-            return False
-    return True
+    found = [(array.shape, _dtype_of(array, dtype)) for array, dtype in uploads]
+    return found == [spec[:2] for spec in signature.uploads]
 
 
 def _tensors_as_before(signature: InputSignature, taken: Sequence[Any], space: MemorySpace) -> list[Tensor] | None:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from ...session import Session
+from ..remembered import Bound
 from .analysis import Analysis, names_in, number_of
 from .input_signature import InputSignature, TensorSpec
 
@@ -30,36 +31,29 @@ class Report(NamedTuple):
         return self.planned_runs + self.compiled_runs
 
 
-class Counts(NamedTuple):
-    """How often a program ran, and how often as an executable of one tier."""
-
-    instructions: int = 0
-    runs: int = 0
-    own: int = 0
-    reason: str | None = None
-
-
 class Ledger:
-    """The counts of each session's programs, by digest, in the order of their first runs; ``most`` for each session."""
+    """The reports of each session's programs, by digest, in the order of their first runs; ``most`` per session."""
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._counts: WeakKeyDictionary[Session, OrderedDict[str, Counts]] = WeakKeyDictionary()
+        self._reports: WeakKeyDictionary[Session, OrderedDict[str, Report]] = WeakKeyDictionary()
         self._lock = Lock()
 
-    def note(self, session: Session, digest: str, instructions: int, reason: str | None) -> None:
-        """Count a run: as an executable, or not for this reason."""
+    def note(self, session: Session, program: Bound, word: str, reason: str | None) -> None:
+        """Count a run in the tier of this word, or one below for this reason."""
+        new = Report(program.digest, len(program), 0, 0, 0, None)
         with self._lock:
-            counts = self._counts.setdefault(session, OrderedDict())
-            _, runs, own, _ = counts.get(digest, Counts())
-            counts[digest] = Counts(instructions, runs + 1, own + (reason is None), reason)
-            if len(counts) > self._most:
-                counts.popitem(last=False)
+            reports = self._reports.setdefault(session, OrderedDict())
+            known = reports.get(new.digest, new)
+            counts = {"runs": known.runs + 1, f"{word}_runs": getattr(known, f"{word}_runs") + (reason is None)}
+            reports[new.digest] = known._replace(reason=reason, **counts)
+            if len(reports) > self._most:
+                reports.popitem(last=False)
 
-    def of(self, session: Session) -> Mapping[str, Counts]:
-        """The counts of a session's programs."""
+    def of(self, session: Session) -> Mapping[str, Report]:
+        """The reports of a session's programs."""
         with self._lock:
-            return dict(self._counts.get(session, {}))
+            return dict(self._reports.get(session, {}))
 
 
 # Differences between signatures --------------------------------------------------------------
