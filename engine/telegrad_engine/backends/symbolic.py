@@ -23,13 +23,13 @@ class Untraceable(Exception):
 
 
 class GuardFailed(Exception):
-    """A number, or a condition, is not as it was when the plan was made."""
+    """A guard of a plan does not hold."""
 
 
 class TracedNumber:
-    """A Python number on a tape. ``base`` and ``plus`` are known of one that differs from another by a whole number.
+    """A Python number on a tape. Some are known to be the number ``base`` plus an integer, ``plus``.
 
-    ``bounds`` are the least and the largest number that it may be, where these are known.
+    ``bounds`` are the smallest and largest possible value, if they are known.
     """
 
     __slots__ = ("base", "bounds", "number", "plus", "tape", "value")
@@ -48,13 +48,13 @@ class TracedNumber:
     def __hash__(self) -> int:
         raise Untraceable("a number that may differ is looked up in a table")
 
-    # Numbers that it determines ------------------------------------------------------------
+    # Arithmetic ----------------------------------------------------------------------------
 
     def _computed(self, function: Callable[..., Any], *args: Any) -> Any:
         return self.tape.compute(function, args)
 
     def _known_difference(self, other: Any) -> int | None:
-        """How much larger it is than another number, where that is the same in every run."""
+        """The difference from another number, if it is the same in every run."""
         if is_traced(other) and other.base == self.base and type(self.value) is type(other.value) is int:
             return self.plus - int(other.plus)
         return None
@@ -80,10 +80,10 @@ class TracedNumber:
         made.base, made.plus = self.base, self.plus + by
         return made
 
-    # What is baked into the plan -----------------------------------------------------------
+    # Guards --------------------------------------------------------------------------------
 
     def _at_hand(self) -> Any:
-        """The number, from now on taken for granted."""
+        """The number of this run, guarded by equality."""
         self.tape.guard(is_same, (self, self.value))
         return self.value
 
@@ -110,7 +110,7 @@ class TracedNumber:
         return holds
 
     def _is_certain(self, compare: Callable[[Any, Any], Any], other: Any) -> bool:
-        """Whether the comparison comes out the same for all numbers that it may be."""
+        """Whether the comparison has the same outcome for all possible values."""
         if self.bounds is None or is_traced(other) or compare not in _ORDERING:
             return False
         least, largest = self.bounds
@@ -121,7 +121,7 @@ class TracedNumber:
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if method != "__call__" or kwargs.get("out") is not None:
             raise Untraceable(f"calls {ufunc.__name__}.{method} with a number that may differ")
-        return self.tape.note(ufunc, inputs, kwargs)
+        return self.tape.record(ufunc, inputs, kwargs)
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
         return np.asarray(self._at_hand(), *args, **kwargs)
@@ -152,7 +152,7 @@ def has_traced(value: Any) -> bool:
 
 
 def values_within(value: Any) -> Any:
-    """Nested tuples, lists and dicts with the numbers at hand, without a guard: for what does not depend on them."""
+    """Nested tuples, lists and dicts with the numbers of this run, unguarded, for code that does not depend on them."""
     if not has_traced(value):
         return value
     if isinstance(value, Mapping):

@@ -262,15 +262,14 @@ class NodeData(NamedTuple):
 
 
 class GraphData:
-    """The graph that a program leaves: its nodes, oldest first, and the numbers of its leaves."""
+    """The graph that a program leaves: its nodes, oldest first."""
 
-    def __init__(self, nodes: Sequence[NodeData], leaves: Sequence[int]) -> None:
+    def __init__(self, nodes: Sequence[NodeData]) -> None:
         self.nodes = nodes
         self.is_freed = all(node.saved is None for node in nodes)
         """Whether every node of it is freed."""
-        taken = {e[1] for node in nodes for e in node.next if e is not None and e[0] is TAKEN}
-        self.leaves, self.taken = [(LEAF, number) for number in leaves], [(TAKEN, number) for number in sorted(taken)]
-        """Where its edges leave it: at leaves, and at nodes that were there before."""
+        self.ends = {e for node in nodes for e in node.next if e is not None and e[0] is not MADE}
+        """Its edges to leaves, and to nodes that were there before."""
 
 
 class GraphContext(NamedTuple):
@@ -316,9 +315,7 @@ class FreedGraph:
     def __init__(self, graph: GraphData, context: GraphContext) -> None:
         self._nodes_data, self._numbers = graph.nodes, {"numbers": context.values["numbers"]}
         # Not the whole context: only the ends of edges may be kept alive.
-        self._ends: dict[Edge, Any] = {leaf: context.tensors[leaf[1]] for leaf in graph.leaves}
-        for taken in graph.taken:
-            self._ends[taken] = context.taken[taken[1]]
+        self._ends = {end: edge_target(end, None, context) for end in graph.ends}
         self._nodes: dict[int, ref[Any]] = {}
         """Those that were asked for; a WeakValueDictionary takes twice as long to make and fill."""
         self._sequence = next_sequence()

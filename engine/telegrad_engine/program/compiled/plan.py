@@ -117,7 +117,7 @@ class Planner:
         numbers: Sequence[int] = (),
     ) -> None:
         self._numbers, self._checks = numbers, tape.checks
-        self._kept, self._inputs, self._outputs, self._guards = tape.kept, inputs, outputs, guards
+        self._specs, self._inputs, self._outputs, self._guards = tape.specs, inputs, outputs, guards
         self._generators = tape.draws
         self._ends = [*[x.number for x in (*outputs, *guards) if isinstance(x, TapedArray)], *numbers]
         self._calls = self._needed(tape.calls)
@@ -175,7 +175,7 @@ class Planner:
         return last
 
     def _roots(self, number: int) -> frozenset[int]:
-        kept = self._kept[number]
+        kept = self._specs[number]
         return frozenset() if kept is None else kept.roots
 
     # Places ------------------------------------------------------------------------------
@@ -224,7 +224,7 @@ class Planner:
         for x in call.args:
             if not isinstance(x, Ref) or x.number < self._inputs:
                 continue
-            made, kept = self._made.get(x.number), self._kept[x.number]
+            made, kept = self._made.get(x.number), self._specs[x.number]
             own = made is not None and isinstance(made.function, np.ufunc) and kept is not None
             alike = own and kept._replace(roots=result.roots) == result and bool(result.shape)  # type: ignore[union-attr]
             if alike and self._last_of_memory[x.number] == index:
@@ -232,7 +232,7 @@ class Planner:
         return None
 
     def _spec(self, number: int) -> ArraySpec:
-        kept = self._kept[number]
+        kept = self._specs[number]
         assert kept is not None, "a tuple is not an argument of elementwise functions"
         return kept
 
@@ -252,7 +252,7 @@ class Planner:
 
     def _prepared(self, call: Call, into: int | None = None) -> tuple[Callable[..., Any], list[int]]:
         """A function of arrays only, and their places."""
-        call = lower(call, self._kept)
+        call = lower(call, self._specs)
         function, args = call.function, self._numbers_as_arrays(call)
         inner = [x for x in args if not isinstance(x, Ref)], tuple(call.kwargs.values())
         if any(True for _ in _within(inner)):
@@ -266,7 +266,7 @@ class Planner:
     def _numbers_as_arrays(self, call: Call) -> tuple[Any, ...]:
         if call.function not in WEAK:
             return call.args
-        specs = [self._kept[x.number] for x in call.args if isinstance(x, Ref)]
+        specs = [self._specs[x.number] for x in call.args if isinstance(x, Ref)]
         kinds = [spec.dtype for spec in specs if spec is not None]
         if len(kinds) != 1 or kinds[0] not in (np.float32, np.float64):
             return call.args

@@ -424,9 +424,7 @@ class EffectsReader:
             self._check(leaf)
             self._place_of(leaf)
         self._reachable = {(id(x._cell), id(x._memory.array)): x._memory for x in self._tensors}
-        data = [self._node(node) for node in nodes]
-        leaves = {edge[1] for each in data for edge in each.next if edge is not None and edge[0] is LEAF}
-        return GraphData(data, sorted(leaves))
+        return GraphData([self._node(node) for node in nodes])
 
     def _made_nodes(self) -> list[Any]:
         """The new nodes behind the tensors that it leaves, oldest first."""
