@@ -11,11 +11,10 @@ from __future__ import annotations
 import logging
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from threading import Lock, Thread, main_thread
 from time import perf_counter
-from typing import Any
 
 from ...answer import Answer
 from ...backends.symbolic import Untraceable
@@ -26,7 +25,7 @@ from ...session import NotAtOnce, Session
 from ..remembered import Bound
 from .analysis import Analysis
 from .cache_entry import UNIT_BYTES, CacheEntry, Key
-from .effects import Run
+from .effects import Change, Run
 from .executable import Executable
 from .input_signature import Inputs, InputSignature, find_inputs
 from .reports import Ledger, Report, difference
@@ -175,13 +174,13 @@ class Compiler:
         self, program: Bound, inputs: Inputs, entry: CacheEntry, executable: Executable, run: Run, started: float
     ) -> Answer:
         session = inputs.session
-        answer, prepare = executable.effects.begin(inputs, run)
+        change = Change(executable.effects, inputs, run)
         ran_s = perf_counter() - started
 
         def finish() -> None:
             started = perf_counter()
             try:
-                change = prepare()
+                change.prepare()
             except Exception as error:
                 logger.error("an executable program failed after its answer; it runs again", exc_info=error)
                 entry.drop(executable, f"{self._tier.word}, it failed: {error}")
@@ -189,7 +188,7 @@ class Compiler:
                 with cancelled_by(CancellationToken()):  # it was answered: nothing stops it any more
                     session.run_instructions(program.instructions)
                 return
-            change()
+            change.apply()
             session.programs += 1
             session.instructions += len(program)
             session.last_s = ran_s + perf_counter() - started
@@ -197,7 +196,7 @@ class Compiler:
             entry.time(session.last_s, self._choose and self._worker is None)  # the compiler's thread slows all down
 
         session.leave(finish)
-        return answer
+        return change.answer
 
     # Making executables ------------------------------------------------------------------
 
@@ -206,15 +205,17 @@ class Compiler:
         if entry.is_set_aside:
             entry.resume()
             return True
-        analysis, dtype = self._analysis(program), inputs.session.environment.dtype
         if self._tier.longest_s * len(program) < entry.below_s < math.inf:
             entry.postpone(LONG)
             return False
+        analysis, dtype = self._analysis(program), inputs.session.environment.dtype
+        arrays = () if self._tier.in_background else inputs.arrays
+        make = partial(self._tier.make, analysis, inputs.signature, dtype, inputs.operands, arrays)
         if not self._tier.in_background:
-            return self._make(entry, analysis, inputs.signature, dtype, inputs.operands, inputs.arrays)
+            return self._make(entry, make)
         entry.begin()
         with self._lock:
-            self._jobs.append(partial(self._make, entry, analysis, inputs.signature, dtype, inputs.operands, ()))
+            self._jobs.append(partial(self._make, entry, make))
             if self._worker is None:
                 # Not a daemon: if the process ends in the middle of XLA, XLA takes that for a crash.
                 self._worker = Thread(target=self._work, name="telegrad-compiler", daemon=False)
@@ -230,18 +231,10 @@ class Compiler:
                 job = self._jobs.pop(0)
             job()
 
-    def _make(
-        self,
-        entry: CacheEntry,
-        analysis: Analysis,
-        signature: InputSignature,
-        dtype: DType,
-        operands: Sequence[float],
-        arrays: Sequence[Any],
-    ) -> bool:
+    def _make(self, entry: CacheEntry, make: Callable[[], Executable]) -> bool:
         try:
-            executable = self._tier.make(analysis, signature, dtype, operands, arrays)
-            if executable.size * UNIT_BYTES + analysis.program.size > self._most_bytes:
+            executable = make()
+            if executable.size * UNIT_BYTES + executable.effects.analysis.program.size > self._most_bytes:
                 raise Untraceable(f"it comes to {executable.size} calls, more than are kept")
         except Untraceable as reason:
             entry.postpone(str(reason))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +19,6 @@ from ...values import COUNTED
 from .analysis import Analysis
 from .graphs import Edge, GraphContext, GraphData, edge_target, fill_template, make_nodes
 from .input_signature import Inputs
-from .memory_space import MemorySpace
 
 logger = logging.getLogger(__name__)
 
@@ -140,130 +138,122 @@ class Effects(NamedTuple):
     needs: int
     """Bytes that a session has to have left."""
 
-    def begin(self, inputs: Inputs, run: Run) -> tuple[Answer, Callable[[], Callable[[], None]]]:
-        """The program's answer, and a function that prepares the change of the session and returns what makes it.
 
-        All arrays are allocated before this returns. The session is as it was until the change is made.
-        """
-        made = self._arrays(run, len(inputs.tensors), inputs.space)
-        saved = [*map(run.saved, self.saves)]
-        answer = self._answer(inputs, run, made)
-        writes = [run.write(source, inputs.tensors[position]) for position, source in self.writes]
-        return answer, partial(self._prepare, inputs, run, made, saved, writes)
+class Change:
+    """The change of a session by the effects of one run.
 
-    def _prepare(
-        self, inputs: Inputs, run: Run, made: Sequence[Any], saved: Sequence[Any], writes: Sequence[Write]
-    ) -> Callable[[], None]:
-        """Make the tensors and nodes. What is returned puts them into the session."""
-        taken, nodes, space = inputs.tensors, inputs.nodes, inputs.space
-        cells = [tensor._cell for tensor in taken] + [[0] for _ in self.cells[len(taken) :]]
-        memories = [*map(space.memory, taken), *map(space.fresh, made)]
-        for (position, _), write in zip(self.writes, writes, strict=True):
-            if write.array is not None:
-                memories[position] = write.array
-        values = {"memories": memories, "arrays": saved, "numbers": run.numbers()}
-        tensors = self._tensors(taken, cells, space, values)
-        context = GraphContext(tensors, nodes, values, cells)
-        node_of = make_nodes(self.graph, context) if self.graph.nodes else None
-        places = [
-            (tensors[number], place, None if place.node is None else edge_target(place.node, node_of, context))
-            for number, place in self.placed
-        ]
-        freed = [nodes[number] for number in self.freed_nodes]
-        return partial(self._change, inputs, run, [*made, *saved], writes, cells, tensors, places, freed)
+    Creating it computes the program's answer and allocates all arrays. ``prepare`` makes tensors and nodes. The session
+    is as it was until ``apply``.
+    """
 
-    def _change(
-        self,
-        inputs: Inputs,
-        run: Run,
-        arrays: Sequence[Any],
-        writes: Sequence[Write],
-        cells: Sequence[list[int]],
-        tensors: Sequence[Tensor],
-        places: Sequence[tuple[Tensor, Place, Any]],
-        freed: Sequence[Any],
-    ) -> None:
-        """Put everything into the session: little more than assignments, so that nothing of it fails halfway."""
-        names, ids = inputs.session.tensors, inputs.ids
-        if writes:
-            with np.errstate(all="ignore"):
-                for write in writes:
-                    write.put()
-        for cell, step in zip(cells, self.cells, strict=True):
-            if step:
-                cell[0] += step
-        for number, grad in self.grads:
-            tensors[number]._grad = None if grad is None else tensors[grad]
-        for tensor, place, node in places:
-            if tensor._requires_grad is not place.requires_grad:
-                tensor._requires_grad = place.requires_grad
-            if node is not None:
-                tensor._node, tensor._slot = node, place.slot
-        for node in freed:
-            node.saved, node.versions = FREED, ()
-        for i in self.analysis.freed:
-            names.pop(ids[i], None)
-        for i, number in self.names:
-            names[ids[i]] = tensors[number]
-        try:
-            self._count(inputs, run, arrays, tensors)
-        except Exception:  # an array that is not counted is not subtracted later either
-            logger.exception("the memory of a program's results was not counted")
+    def __init__(self, effects: Effects, inputs: Inputs, run: Run) -> None:
+        self._effects, self._inputs, self._run = effects, inputs, run
+        self._made = self._arrays()
+        self._saved = [*map(run.saved, effects.saves)]
+        self.answer = self._fetch()
+        self._writes = [run.write(source, inputs.tensors[position]) for position, source in effects.writes]
 
-    def _count(self, inputs: Inputs, run: Run, arrays: Sequence[Any], tensors: Sequence[Tensor]) -> None:
-        """Count the session's new memory."""
-        accounts = inputs.session.accounts
-        count = accounts.count
-        for array in arrays:  # one without a name is a gradient, or saved in the graph
-            if array.nbytes > COUNTED:
-                count(array)
-        for _, number in self.names:
-            tensor = tensors[number]
-            count(tensor._data)
-            if tensor._base is not None:
-                count(tensor._base._data)
-        if run.replaces:
-            accounts.recount([inputs.tensors[position] for position, _ in self.writes])
-            accounts.recount(run.relocate(inputs.tensors))
-
-    def _arrays(self, run: Run, taken: int, space: MemorySpace) -> list[Any]:
-        """The arrays that it makes."""
+    def _arrays(self) -> list[Any]:
+        """The arrays that the program makes."""
+        taken, run, keep = len(self._inputs.tensors), self._run, self._inputs.space.keep
         found, used = [], set()
-        for source in self.arrays:
+        for source in self._effects.arrays:
             uploaded = not source.is_output and source.position >= taken and source not in used
             used.add(source)
-            found.append(space.keep(run.called_with[source.position]) if uploaded else run.array(source))
+            found.append(keep(run.called_with[source.position]) if uploaded else run.array(source))
         return found
 
-    def _answer(self, inputs: Inputs, run: Run, made: Sequence[Any]) -> Answer:
-        ids, taken = inputs.ids, inputs.tensors
+    def _fetch(self) -> Answer:
+        ids, taken = self._inputs.ids, self._inputs.tensors
         values = {}
-        for fetched in self.fetched:
+        for fetched in self._effects.fetched:
             start = taken[fetched.cell]._cell[0] if fetched.cell < len(taken) else 0
             name, version = ids[fetched.id], fetched.description["version"] + start
             if fetched.kept is not None:
-                array = made[fetched.kept]
+                array = self._made[fetched.kept]
             else:
-                array = None if fetched.source is None else run.array(fetched.source)
-            value = None if array is None else inputs.space.host(array)
+                array = None if fetched.source is None else self._run.array(fetched.source)
+            value = None if array is None else self._inputs.space.host(array)
             values[name] = Value({**fetched.description, "id": name, "version": version}, value)
         return Answer(values)
 
-    def _tensors(
-        self, taken: Sequence[Tensor], cells: Sequence[list[int]], space: MemorySpace, values: Mapping[str, Any]
-    ) -> list[Tensor]:
-        """The tensors that it takes, and those that it makes."""
-        tensors = list(taken)
-        for made in self.made:
+    def prepare(self) -> None:
+        """Make the tensors and nodes."""
+        effects, inputs = self._effects, self._inputs
+        taken, space = inputs.tensors, inputs.space
+        self._cells = [tensor._cell for tensor in taken] + [[0] for _ in effects.cells[len(taken) :]]
+        memories = [*map(space.memory, taken), *map(space.fresh, self._made)]
+        for (position, _), write in zip(effects.writes, self._writes, strict=True):
+            if write.array is not None:
+                memories[position] = write.array
+        values = {"memories": memories, "arrays": self._saved, "numbers": self._run.numbers()}
+        self._tensors = self._make_tensors(values)
+        context = GraphContext(self._tensors, inputs.nodes, values, self._cells)
+        node_of = make_nodes(effects.graph, context) if effects.graph.nodes else None
+        self._nodes = [
+            None if place.node is None else edge_target(place.node, node_of, context) for _, place in effects.placed
+        ]
+
+    def _make_tensors(self, values: Mapping[str, Any]) -> list[Tensor]:
+        """The tensors that the program takes, and those that it makes."""
+        space, cells = self._inputs.space, self._cells
+        tensors = list(self._inputs.tensors)
+        for made in self._effects.made:
             path, view = fill_template(made.view, values) if made.varies else made.view
             tensor = space.view(values["memories"][made.array], path, made.strides)
             tensor._cell = cells[made.cell]
             vars(tensor).update(view)
             tensors.append(tensor)
-        for tensor, made in zip(tensors[len(taken) :], self.made, strict=True):
+        for tensor, made in zip(tensors[len(self._inputs.tensors) :], self._effects.made, strict=True):
             if made.base is not None:
                 tensor._become_view(tensors[made.base])
                 tensor._seen += cells[made.cell][0] if tensor._seen >= 0 else 0
             if made.grad is not None:
                 tensor._grad = tensors[made.grad]
         return tensors
+
+    def apply(self) -> None:
+        """Put everything into the session: little more than assignments, so that nothing of it fails halfway."""
+        effects, tensors = self._effects, self._tensors
+        names, ids = self._inputs.session.tensors, self._inputs.ids
+        if self._writes:
+            with np.errstate(all="ignore"):
+                for write in self._writes:
+                    write.put()
+        for cell, step in zip(self._cells, effects.cells, strict=True):
+            if step:
+                cell[0] += step
+        for number, grad in effects.grads:
+            tensors[number]._grad = None if grad is None else tensors[grad]
+        for (number, place), node in zip(effects.placed, self._nodes, strict=True):
+            tensor = tensors[number]
+            if tensor._requires_grad is not place.requires_grad:
+                tensor._requires_grad = place.requires_grad
+            if node is not None:
+                tensor._node, tensor._slot = node, place.slot
+        for number in effects.freed_nodes:
+            node = self._inputs.nodes[number]
+            node.saved, node.versions = FREED, ()
+        for i in effects.analysis.freed:
+            names.pop(ids[i], None)
+        for i, number in effects.names:
+            names[ids[i]] = tensors[number]
+        try:
+            self._count()
+        except Exception:  # an array that is not counted is not subtracted later either
+            logger.exception("the memory of a program's results was not counted")
+
+    def _count(self) -> None:
+        """Count the session's new memory."""
+        effects, taken, accounts = self._effects, self._inputs.tensors, self._inputs.session.accounts
+        for array in (*self._made, *self._saved):  # one without a name is a gradient, or saved in the graph
+            if array.nbytes > COUNTED:
+                accounts.count(array)
+        for _, number in effects.names:
+            tensor = self._tensors[number]
+            accounts.count(tensor._data)
+            if tensor._base is not None:
+                accounts.count(tensor._base._data)
+        if self._run.replaces:
+            accounts.recount([taken[position] for position, _ in effects.writes])
+            accounts.recount(self._run.relocate(taken))
