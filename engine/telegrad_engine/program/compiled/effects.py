@@ -220,6 +220,7 @@ class Change:
             with np.errstate(all="ignore"):
                 for write in self._writes:
                     write.put()
+        self._writes = []  # released before the other arrays: else the heap shrinks, and grows in the next run
         for cell, step in zip(self._cells, effects.cells, strict=True):
             if step:
                 cell[0] += step
