@@ -11,6 +11,7 @@ import pytest
 
 import telegrad as tg
 from telegrad_engine.backends.symbolic import Untraceable
+from telegrad_engine.errors import Cancelled
 from telegrad_engine.program import Instruction
 from telegrad_engine.program.compiled import COMPILED, Compiler
 from telegrad_engine.program.compiled.cache_entry import REST
@@ -174,26 +175,39 @@ def test_what_could_not_be_made_is_tried_again_after_twice_as_many_runs() -> Non
     assert reasons[26:] == [None] * 6
 
 
-def test_an_executable_that_fails_is_made_again_later() -> None:
+def failing(errors: list[Exception]) -> Tier:
+    """A tier of plans that raise these errors, one a run."""
+
     def make(*args: Any) -> Any:
         made = ALWAYS.make(*args)
         run = made.run
 
         def fail(*inputs: Any) -> Any:
-            if fails:
-                raise RuntimeError("broken on purpose")
+            if errors:
+                raise errors.pop()
             return run(*inputs)
 
         made.run = fail  # type: ignore[method-assign]
         return made
 
-    fails: list[bool] = []
-    loop = Loop(Compiler(tier=ALWAYS._replace(make=make), after=2, choose=False))
+    return ALWAYS._replace(make=make)
+
+
+def test_an_executable_that_fails_is_made_again_later() -> None:
+    errors: list[Exception] = []
+    loop = Loop(Compiler(tier=failing(errors), after=2, choose=False))
     assert loop.run(5)[-1] is None
-    fails.append(True)
+    errors.append(RuntimeError("broken on purpose"))
     assert loop.run() == ["planned, it failed: broken on purpose"]
-    fails.clear()
     assert loop.run(8)[-1] is None
+
+
+def test_an_executable_whose_run_was_cancelled_is_kept() -> None:
+    errors: list[Exception] = []
+    loop = Loop(Compiler(tier=failing(errors), after=2, choose=False))
+    assert loop.run(5)[-1] is None
+    errors.append(Cancelled("the session is about to end"))
+    assert loop.run(2) == ["the session is about to end", None]
 
 
 def test_what_was_set_aside_as_slower_is_timed_again() -> None:

@@ -159,8 +159,8 @@ class Compiler:
             started = perf_counter()
             try:
                 run = executable.run(inputs.arrays, inputs.operands, inputs.session.environment.generator)
-            except (Cancelled, TimeLimitExceeded):
-                raise
+            except (Cancelled, TimeLimitExceeded) as error:  # the interpreter raises it with the instruction
+                raise Untraceable(str(error)) from None
             except Exception as error:
                 logger.warning("an executable program failed", exc_info=True)
                 entry.drop(executable, f"{self._tier.word}, it failed: {error}")
