@@ -52,7 +52,7 @@ class CacheEntry:
         self.variants: list[Executable] = []
         """The one that ran last comes first."""
         self._after, self._rest, self._attempts = after, 0, 0
-        self._runs = 0
+        self.runs = 0
         """How many runs there were since the last attempt in which no executable ran."""
         self.reason = f"it is {tier.word} after more runs" + (f": {difference}" if difference else "")
         """Why no executable runs, where that is not for its guards."""
@@ -67,7 +67,7 @@ class CacheEntry:
     def is_due(self) -> bool:
         """Whether an executable is to be made, or timed again, in the next run."""
         wait = self._after << min(self._attempts, MAX_DOUBLINGS)
-        return self._runs + 1 >= max(wait, self._rest) and not self.is_being_made
+        return self.runs + 1 >= max(wait, self._rest) and not self.is_being_made
 
     @property
     def is_usable(self) -> bool:
@@ -83,7 +83,7 @@ class CacheEntry:
     def postpone(self, reason: str, rest: int = 0) -> None:
         """Wait for twice as many runs as before the last attempt, and for at least ``rest``."""
         self.reason, self.is_being_made = reason, False
-        self._runs, self._rest = 0, rest
+        self.runs, self._rest = 0, rest
         self._attempts += 1
 
     def add(self, executable: Executable) -> None:
@@ -121,7 +121,7 @@ class CacheEntry:
 
     def time_below(self, seconds: float) -> None:
         """Note how long the tier below took."""
-        self._runs += 1
+        self.runs += 1
         self.below_s = min(self.below_s, seconds)
         if self.is_set_aside:
             self.last_s = seconds

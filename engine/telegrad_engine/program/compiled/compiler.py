@@ -41,6 +41,8 @@ VALUES = "the values are not those that are usual, as where an index is out of r
 ROOM = "the session may not have room for all of it at once"
 ON_THE_CPU = "the session is not on the CPU"
 LONG = "it spends its time in its kernels"
+MIN_LONG_RUNS = 6
+"""How many runs have to be long before planning is postponed: a first run, or one on a busy machine, takes longer."""
 
 
 class Compiler:
@@ -206,7 +208,8 @@ class Compiler:
             entry.resume()
             return True
         if self._tier.longest_s * len(program) < entry.below_s < math.inf:
-            entry.postpone(LONG)
+            if entry.runs >= MIN_LONG_RUNS:
+                entry.postpone(LONG)
             return False
         analysis, dtype = self._analysis(program), inputs.session.environment.dtype
         arrays = () if self._tier.in_background else inputs.arrays
