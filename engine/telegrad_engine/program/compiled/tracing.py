@@ -33,6 +33,7 @@ from .graphs import (
     LEAF,
     MADE,
     TAKEN,
+    Constant,
     Container,
     Edge,
     GraphData,
@@ -393,7 +394,11 @@ class EffectsReader:
 
     def _varying(self, value: Any) -> tuple[Any, bool]:
         """A value and False, or its template and True if there are traced numbers in it."""
-        return (template(value, self._number_at), True) if has_traced(value) else (value, False)
+        return (template(value, self._varying_part), True) if has_traced(value) else (value, False)
+
+    def _varying_part(self, part: Any) -> Any:
+        """The template of a part, if it is not a container of traced numbers: other objects keep their identity."""
+        return self._number_at(part) if has_traced(part) else Constant(type(part), part)
 
     def _number_at(self, value: Any) -> Placeholder | None:
         if not is_traced(value):
