@@ -28,7 +28,7 @@ def session(compile: bool = False) -> Iterator[tg.Session]:
 def settle(opened: tg.Session, turn: Call, *ways: str) -> None:
     """Take turns of a loop until the server has planned, or compiled, what it will of it.
 
-    The server may find a program quicker one instruction at a time, and then runs it so.
+    The server may find that a program runs faster one instruction at a time, and then does not use its executable.
     """
     deadline = time.monotonic() + MOST_S
     while time.monotonic() < deadline:

@@ -102,7 +102,7 @@ class Transport(Protocol):
         ...
 
 
-PLANNER = Compiler(way=PLANNED)
+PLANNER = Compiler(tier=PLANNED)
 """Plans the programs that recur of all sessions in this process."""
 
 

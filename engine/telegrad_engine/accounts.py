@@ -131,7 +131,7 @@ class Accounts:
 
     def count(self, array: Any, lent: bool = False) -> None:
         """Count an array's memory, unless it is another's; ``lent`` if it came from outside and is nobody else's."""
-        # An array's base that has a size is an array, too; memory that JAX sees as well has none (shown.py).
+        # An array's base that has a size is an array, too; a SharedBuffer has none.
         base = getattr(array, "base", None)
         if hasattr(base, "nbytes") and not lent:
             if type(base) is not np.ndarray or hasattr(base.base, "nbytes"):

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .backends.numpy import NUMPY
-from .backends.unknown import Number
+from .backends.symbolic import TensorScalar
 from .errors import InvalidArgument, InvalidValue, UnknownOp
 from .modes import state
 from .params import BoolKind, Kind, NumberKind
@@ -111,7 +111,7 @@ def optimizer(
 
 
 def _parse(algorithm: str, name: str, value: Any, default: Any) -> Any:
-    if isinstance(value, Number):
+    if isinstance(value, TensorScalar):
         return value
     kind: Kind = BoolKind() if isinstance(default, bool) else NumberKind()
     if isinstance(default, tuple):

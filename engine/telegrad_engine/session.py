@@ -141,7 +141,7 @@ class Session:
         if token is not None:
             token.check()
         try:
-            if self.compiler is not None and isinstance(program, Bound) and not program.remembered.is_new:
+            if self.compiler is not None and isinstance(program, Bound):
                 return self.compiler.run(self, self.inliner.written_out(program))
             return self.run_instructions(program)
         finally:
@@ -155,7 +155,7 @@ class Session:
         """
         self.finish()
         self.check_intact()
-        if self.lent or self.compiler is None or not isinstance(program, Bound) or program.remembered.is_new:
+        if self.lent or self.compiler is None or not isinstance(program, Bound):
             raise NotAtOnce
         return self.compiler.run_at_once(self, self.inliner.written_out(program), within)
 

@@ -276,8 +276,8 @@ class InProcessHost(SessionHost):
         self.bodies = Accounts(settings.max_process_bytes, process=self.process)
         self._memory = Memory(settings.remembered_programs, settings.remembered_bytes)
         most = settings.remembered_programs
-        self._planner = Compiler(settings.plan_after, most, way=PLANNED) if settings.plan_after and most else None
-        self._compiler = Compiler(settings.compile_after, way=COMPILED, beneath=self._planner)
+        self._planner = Compiler(settings.plan_after, most, tier=PLANNED) if settings.plan_after and most else None
+        self._compiler = Compiler(settings.compile_after, tier=COMPILED, fallback=self._planner)
 
     async def create(self, options: SessionOptions) -> SessionHandle:
         """A new session on this process's threads."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from telegrad_engine.errors import UnknownProgram
 from telegrad_engine.program import Instruction
 from telegrad_engine.program.data import TAKES_DATA
 from telegrad_engine.program.message import Call
@@ -44,10 +45,13 @@ def call_of(program: Sequence[Instruction]) -> Call:
 
 
 def bound(memory: Memory, program: Sequence[Instruction]) -> Bound:
-    """A program as a session runs a call of a template that was sent before."""
+    """A program as a session runs it, which has the template's text the first time."""
     call = call_of(program)
-    memory.read(call.template.text, call.template.digest, 64)
-    return memory.find(call.template.digest).with_ids(call.ids, call.arrays, call.operands)
+    try:
+        found = memory.find(call.template.digest)
+    except UnknownProgram:
+        found = memory.read(call.template.text, call.template.digest, 64)
+    return found.with_ids(call.ids, call.arrays, call.operands)
 
 
 def _renamed(values: Sequence[Any], names: dict[str, str]) -> list[Any]:

@@ -125,7 +125,7 @@ def test_a_planned_step_is_the_eager_one_to_the_last_bit_and_torch_s(monkeypatch
     whole = losses_and_weights(torch, steps)
     monkeypatch.setitem(vars(NUMPY), "dot", pieces.dot)
     ours: list[list[np.ndarray]] = []
-    for compiler in (None, Compiler(after=2, choose=False, way=ALWAYS)):
+    for compiler in (None, Compiler(after=2, choose=False, tier=ALWAYS)):
         session: Remembering = connect(compiler)
         ours.append(losses_and_weights(tg, steps))
         if compiler is not None:

@@ -259,7 +259,7 @@ def test_written_out_it_is_the_same_program() -> None:
     def instruction(op: str, inputs: Any = (), out: Any = (), **attrs: Any) -> Instruction:
         return Instruction(op, inputs, out, attrs)
 
-    session = Remembering(Compiler(way=ALWAYS, after=2, choose=False))
+    session = Remembering(Compiler(tier=ALWAYS, after=2, choose=False))
     session.run([instruction("define", name="f", program=LOSS)])
     for i in range(8):
         array = np.full(3, float(i), np.float32)

@@ -33,8 +33,8 @@ def _loop(number: int) -> str:
 
 def test_different_loops_end_where_they_were() -> None:
     memory = Memory(PROGRAMS)
-    planner = Compiler(2, PROGRAMS, way=PLANNED)
-    compiler = Compiler(2**30, PROGRAMS, way=COMPILED, beneath=planner)
+    planner = Compiler(2, PROGRAMS, tier=PLANNED)
+    compiler = Compiler(2**30, PROGRAMS, tier=COMPILED, fallback=planner)
     taken: list[int] = []
     tracemalloc.start()
     try:

@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import InvalidOperation
 from .foreign import ForeignBackend, Linalg
 from .numpy import NUMPY
-from .unknown import Untraceable
+from .symbolic import Untraceable
 
 JAX_EXTRA = "jax-cuda12"
 """What to install for JAX to compile for CuPy's arrays."""

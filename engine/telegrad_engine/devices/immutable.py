@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..abstract_layout import follow, row_major
-from ..backends.traced_number import values_within
+from ..backends.symbolic import values_within
 from ..errors import InvalidOperation
 from ..execution import execute, shows
 from ..in_place import OVERLAPPING

@@ -22,7 +22,7 @@ class WrittenOut(Remembered):
 
     def __init__(self, program: Remembered, called: Mapping[int, Procedure]) -> None:
         texts = [program.digest, *[f"{place}:{procedure.digest}" for place, procedure in called.items()]]
-        self.digest = digest(" ".join(texts))
+        self.digest = self.template = digest(" ".join(texts))
         self.size, self._endings = program.size, LRU(1)
         self._uploads, self._operands = program._uploads, program._operands
         self.first = self._ids = program._ids

@@ -38,7 +38,7 @@ CHECKED, MAX_ATTRS = 512, 1024
 attributes take so many characters at most."""
 STEP_CALLS = 32
 """How many calls each of them remembers: one for each kinds of tensors, such as those of another batch size."""
-ENDINGS = 32
+ENDINGS = 16
 """With how many endings a template is remembered: those used last."""
 
 
@@ -73,14 +73,15 @@ class Remembered:
     """A program that was read and checked."""
 
     def __init__(self, text: str, max_depth: int) -> None:
-        self.digest = digest(text)
+        self.digest = self.template = digest(text)
+        """What it is known by, and what its template is."""
         self.outlines: dict[Any, Any] = {}
         """What each compiler knows of the program: it is forgotten with it."""
         self.is_new = True
         """Whether it was never looked up."""
         self.steps = _steps(json_codec.loads(text.encode(), max_depth), '"operand"' in text)
-        self.size = STEP_BYTES * (len(self.steps) + 2 * ENDINGS) + TEXT_FACTOR * len(text)
-        """How many bytes it takes."""
+        self.size = STEP_BYTES * (len(self.steps) + 2) + TEXT_FACTOR * len(text)
+        """How many bytes it takes, with the two instructions that an ending may have."""
         self._endings: LRU[Ending, Remembered] = LRU(ENDINGS)
         self._uploads = {step.data for step in self.steps if step.data is not None}
         self._operands = max((hole.operand + 1 for step in self.steps for hole in step.holes), default=0)

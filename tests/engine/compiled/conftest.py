@@ -10,10 +10,11 @@ import pytest
 
 import telegrad as tg
 from telegrad_engine.devices import Device
-from telegrad_engine.program.compiled import COMPILED, Compiler
+from telegrad_engine.program.compiled import COMPILED
 
 from ..cupy_face import Facade
 from .remembering import ALWAYS, connect
+from .verification import VerifyingCompiler
 
 MADE = import_module("telegrad_engine.devices.device")._devices
 """The devices that were asked for, by name."""
@@ -21,16 +22,17 @@ MADE = import_module("telegrad_engine.devices.device")._devices
 
 @pytest.fixture(params=["planned", "compiled", "compiled on jax", "compiled on cuda"])
 def session(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A session whose programs are executables after their second run, and stay so even where that is slower.
+    """A session whose programs are executables after their second run, even if that is slower. Each run is verified.
 
     What stands for CuPy has NumPy's arrays and JAX's CPU behind it, unless the tests run with ``--device cuda``.
     """
-    way, _, there = request.param.partition(" on ")
-    if way == "compiled":
+    tier, _, there = request.param.partition(" on ")
+    if tier == "compiled":
         pytest.importorskip("jax")
     if there == "cuda":
         pytest.importorskip("cupy", exc_type=ImportError)
         if request.config.getoption("--device", default="cpu") != "cuda":
             monkeypatch.setitem(MADE, "cuda", Device(Facade()))
-    yield connect(Compiler(after=2, choose=False, way=ALWAYS if way == "planned" else COMPILED), device=there or "cpu")
+    compiler = VerifyingCompiler(after=2, choose=False, tier=ALWAYS if tier == "planned" else COMPILED)
+    yield connect(compiler, device=there or "cpu")
     tg.sessions.current().close()

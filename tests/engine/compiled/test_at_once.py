@@ -12,7 +12,7 @@ import pytest
 import telegrad as tg
 from telegrad_engine.program import Instruction, safetensors, wire
 from telegrad_engine.program.compiled import COMPILED, Compiler
-from telegrad_engine.program.compiled.ways import Way
+from telegrad_engine.program.compiled.tier import Tier
 from telegrad_engine.program.lending import Lent
 
 from .remembering import ALWAYS, Remembering, connect, numbers
@@ -95,32 +95,32 @@ def test_what_turns_out_unusual_is_as_if_it_had_not_been_tried(session: Remember
     assert step(3) == pytest.approx(usual)
 
 
-def slower(way: Way) -> Way:
+def slower(tier: Tier) -> Tier:
     """A way to make executables that take longer than one instruction at a time."""
 
     def make(*args: Any) -> Any:
-        made = way.make(*args)
+        made = tier.make(*args)
         run = made.run
         made.run = lambda *inputs: time.sleep(0.01) or run(*inputs)  # type: ignore[method-assign]
         return made
 
-    return way._replace(make=make)
+    return tier._replace(make=make)
 
 
-@pytest.mark.parametrize("ways", [[ALWAYS], [COMPILED, ALWAYS]], ids=["planned", "compiled"])
-def test_what_is_quicker_one_instruction_at_a_time_runs_so(ways: list[Way]) -> None:
-    if COMPILED in ways:
+@pytest.mark.parametrize("tiers", [[ALWAYS], [COMPILED, ALWAYS]], ids=["planned", "compiled"])
+def test_what_is_quicker_one_instruction_at_a_time_runs_so(tiers: list[Tier]) -> None:
+    if COMPILED in tiers:
         pytest.importorskip("jax")
     compiler = None
-    for way in reversed(ways):
-        compiler = Compiler(way=slower(way), after=2, beneath=compiler)
+    for tier in reversed(tiers):
+        compiler = Compiler(tier=slower(tier), after=2, fallback=compiler)
     session = connect(compiler)
     x = numbers(tg, (8,), 0)
     session.within = 5e-3
     for _ in range(40):
         (x * 1.01).sin().sum().item()
     report = max(session.reports, key=lambda r: r.runs)
-    assert "quicker one instruction at a time" in report.reason
+    assert "runs faster" in report.reason
     assert report.runs == 39  # the first uploads x as well, and is another program
     assert 10 <= session.at_once < 30
     assert session.last_s < FOR_EVER
@@ -128,8 +128,8 @@ def test_what_is_quicker_one_instruction_at_a_time_runs_so(ways: list[Way]) -> N
 
 def test_a_registered_function_runs_at_once_as_an_executable_or_not_at_all() -> None:
     tg.register_function("wave", lambda x: (x * 2).sin())
-    for way, brief in ((ALWAYS, True), (slower(ALWAYS), False)):
-        session = connect(Compiler(way=way, after=2, choose=not brief))
+    for tier, brief in ((ALWAYS, True), (slower(ALWAYS), False)):
+        session = connect(Compiler(tier=tier, after=2, choose=not brief))
         x = numbers(tg, (8,), 0)
         session.within = FOR_EVER
         for _ in range(40):
@@ -142,7 +142,7 @@ def test_a_registered_function_runs_at_once_as_an_executable_or_not_at_all() -> 
 
 def test_what_is_to_be_compiled_is_so_though_it_could_run_planned_at_once() -> None:
     pytest.importorskip("jax")
-    session = connect(Compiler(after=8, choose=False, beneath=Compiler(way=ALWAYS, after=2, choose=False)))
+    session = connect(Compiler(after=8, choose=False, fallback=Compiler(tier=ALWAYS, after=2, choose=False)))
     losses = train(session, [FOR_EVER] * 40)
     report = max(session.reports, key=lambda r: r.runs)
     assert report.planned_runs > 2 and report.compiled_runs > 10 and session.at_once > 20
@@ -151,12 +151,12 @@ def test_what_is_to_be_compiled_is_so_though_it_could_run_planned_at_once() -> N
 
 def test_what_may_still_be_planned_does_not() -> None:
     pytest.importorskip("jax")
-    session = connect(Compiler(way=slower(COMPILED), after=2, beneath=Compiler(way=ALWAYS, after=100)))
+    session = connect(Compiler(tier=slower(COMPILED), after=2, fallback=Compiler(tier=ALWAYS, after=100)))
     x = numbers(tg, (8,), 0)
     session.within = 5e-3
     for _ in range(40):
         (x * 1.01).sin().sum().item()
-    assert "quicker one instruction at a time" in max(session.reports, key=lambda r: r.runs).reason
+    assert "runs faster without XLA" in max(session.reports, key=lambda r: r.runs).reason
     assert session.at_once == 0
 
 

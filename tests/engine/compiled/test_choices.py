@@ -10,10 +10,15 @@ import numpy as np
 import pytest
 
 import telegrad as tg
+from telegrad_engine.backends.symbolic import Untraceable
+from telegrad_engine.errors import Cancelled
 from telegrad_engine.program import Instruction
-from telegrad_engine.program.compiled import COMPILED, Compiler, trial
+from telegrad_engine.program.compiled import COMPILED, Compiler
+from telegrad_engine.program.compiled.cache_entry import REST
+from telegrad_engine.program.compiled.tier import Tier
 
 from .remembering import ALWAYS, Remembering, connect, engine_tensor, last, numbers, runs_compiled
+from .verification import VerifyingCompiler
 
 # Why not -------------------------------------------------------------------------------------------------------------
 
@@ -65,7 +70,7 @@ def test_jax_leaves_no_graph_to_go_through(session: Remembering) -> None:
 
 def test_jax_would_draw_the_same_numbers_every_time() -> None:
     pytest.importorskip("jax")
-    session = connect(Compiler(after=2, choose=False, beneath=Compiler(way=ALWAYS, after=2, choose=False)))
+    session = connect(Compiler(after=2, choose=False, fallback=Compiler(tier=ALWAYS, after=2, choose=False)))
     w = numbers(tg, (3, 4), 0)
     for step in range(8):
         dropout(w, step).item()
@@ -113,38 +118,116 @@ def test_a_profile_sees_every_op(session: Remembering) -> None:
     assert runs_compiled(session)
 
 
-def test_another_result_than_eagerly_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("jax")
-    monkeypatch.setitem(trial.TOLERANCE, "float32", 0.0)
-    session = connect(Compiler(after=2, choose=False))
-    x = numbers(tg, (40, 40), 0)
-    for _ in range(6):
-        ((x @ x).softmax(-1).exp().log() * x).sum().item()
-    report = last(session)
-    assert report.runs_as_one == 0 and "came to something else" in report.reason
+@pytest.mark.parametrize("tier", [ALWAYS, COMPILED], ids=lambda tier: tier.word)
+def test_verification_finds_an_executable_that_gives_something_else(tier: Tier) -> None:
+    if tier is COMPILED:
+        pytest.importorskip("jax")
+
+    def wrong(*args: Any) -> Any:
+        made = tier.make(*args)
+        run = made.run
+        made.run = lambda arrays, *rest: run([array * 1.001 for array in arrays], *rest)  # type: ignore[method-assign]
+        return made
+
+    connect(VerifyingCompiler(tier=tier._replace(make=wrong), after=2, choose=False))
+    x = numbers(tg, (3,), 0)
+    with pytest.raises(AssertionError, match="gave something else: the value of"):
+        for _ in range(6):
+            ((x * 2).exp() + 1).sum().item()
 
 
-@pytest.mark.parametrize(("wrong", "runs"), [(2, True), (3, False)])
-def test_numbers_that_only_come_near_are_tried_again(wrong: int, runs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("jax")
-    found = trial.Trial.difference
-    trials: list[Any] = []
+class Loop:
+    """A session in which the same program runs again and again."""
 
-    def difference(self: Any, *args: Any) -> Any:
-        trials.append(self)
-        return "a unit" if len(trials) <= wrong else found(self, *args)
+    def __init__(self, compiler: Compiler) -> None:
+        self.session = Remembering(compiler)
+        self.session.tensors["x"] = engine_tensor([1.0, 2.0])
 
-    monkeypatch.setattr(trial.Trial, "difference", difference)
-    session = connect(Compiler(after=2, choose=False))
-    x = numbers(tg, (4,), 0)
-    said = []
-    for _ in range(10):
+    def run(self, times: int = 1) -> list[str | None]:
+        """Why each run was not one of an executable."""
+        reasons = []
+        for _ in range(times):
+            answer = self.session.run(
+                [
+                    Instruction("exp", ("x",), ("y",)),
+                    Instruction("sum", ("y",), ("s",)),
+                    Instruction("fetch", (("s",),)),
+                    Instruction("free", (("s", "y"),)),
+                ]
+            )
+            assert answer.values["s"].array == pytest.approx(np.exp([1.0, 2.0]).sum())
+            reasons.append(last(self.session).reason)
+        return reasons
+
+
+def test_what_could_not_be_made_is_tried_again_after_twice_as_many_runs() -> None:
+    failures = [RuntimeError("broken on purpose"), Untraceable("there is no room"), Untraceable("nor is there now")]
+
+    def make(*args: Any) -> Any:
+        if failures:
+            raise failures.pop(0)
+        return ALWAYS.make(*args)
+
+    reasons = Loop(Compiler(tier=ALWAYS._replace(make=make), after=2)).run(33)
+    assert reasons[2:5] == ["it cannot be planned: broken on purpose"] * 3
+    assert reasons[5:12] == ["there is no room"] * 7
+    assert reasons[12:27] == ["nor is there now"] * 15
+    assert reasons[27:] == [None] * 6
+
+
+def failing(errors: list[Exception]) -> Tier:
+    """A tier of plans that raise these errors, one a run."""
+
+    def make(*args: Any) -> Any:
+        made = ALWAYS.make(*args)
+        run = made.run
+
+        def fail(*inputs: Any) -> Any:
+            if errors:
+                raise errors.pop()
+            return run(*inputs)
+
+        made.run = fail  # type: ignore[method-assign]
+        return made
+
+    return ALWAYS._replace(make=make)
+
+
+def test_an_executable_that_fails_is_made_again_later() -> None:
+    errors: list[Exception] = []
+    loop = Loop(Compiler(tier=failing(errors), after=2, choose=False))
+    assert loop.run(5)[-1] is None
+    errors.append(RuntimeError("broken on purpose"))
+    assert loop.run() == ["planned, it failed: broken on purpose"]
+    assert loop.run(8)[-1] is None
+
+
+def test_an_executable_whose_run_was_cancelled_is_kept() -> None:
+    errors: list[Exception] = []
+    loop = Loop(Compiler(tier=failing(errors), after=2, choose=False))
+    assert loop.run(5)[-1] is None
+    errors.append(Cancelled("the session is about to end"))
+    assert loop.run(2) == ["the session is about to end", None]
+
+
+def test_what_was_set_aside_as_slower_is_timed_again() -> None:
+    slow = [True]
+
+    def make(*args: Any) -> Any:
+        made = ALWAYS.make(*args)
+        run = made.run
+        made.run = lambda *inputs: (slow and time.sleep(0.01)) or run(*inputs)  # type: ignore[method-assign]
+        return made
+
+    session = connect(Compiler(tier=ALWAYS._replace(make=make), after=2))
+    x = numbers(tg, (3,), 0)
+    for _ in range(20):
         ((x * 2).exp() + 1).sum().item()
-        said.append(last(session).reason)
-    assert len(trials) == wrong + runs
-    assert bool(last(session).runs_as_one) is runs
-    assert any("came to something else: a unit" in reason for reason in said if reason)
-    assert any("tried again" in reason for reason in said if reason)
+    assert "runs faster one instruction at a time" in last(session).reason
+    slow.clear()
+    for _ in range(REST):
+        ((x * 2).exp() + 1).sum().item()
+    assert last(session).reason is None
 
 
 def test_nothing_is_timed_beside_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,7 +243,7 @@ def test_nothing_is_timed_beside_the_compiler(monkeypatch: pytest.MonkeyPatch) -
         return made
 
     waiting: list[bool] = []
-    session = connect(Compiler(way=COMPILED._replace(make=make), after=2))
+    session = connect(Compiler(tier=COMPILED._replace(make=make), after=2))
     monkeypatch.setattr(session.compiler, "settle", lambda: None)
     x = numbers(tg, (4,), 0)
 
@@ -178,14 +261,14 @@ def test_nothing_is_timed_beside_the_compiler(monkeypatch: pytest.MonkeyPatch) -
     go_on.set()
     while session.compiler._worker is not None:  # type: ignore[union-attr]
         time.sleep(0.01)
-    assert "quicker one instruction at a time" in run(12).reason
+    assert "runs faster without XLA" in run(12).reason
 
 
 # Bounds and threads --------------------------------------------------------------------------------------------------
 
 
 def test_the_least_recently_used_is_forgotten() -> None:
-    here = connect(Compiler(way=ALWAYS, after=2, most=2, choose=False))
+    here = connect(Compiler(tier=ALWAYS, after=2, most=2, choose=False))
     x = numbers(tg, (3,), 0)
     programs = [lambda: ((x * 2).exp() + 1).sum(), lambda: ((x * 3).sin() - 1).sum(), lambda: ((x / 3).cos() - 1).sum()]
     for program in programs * 8:
@@ -199,7 +282,7 @@ def test_the_least_recently_used_is_forgotten() -> None:
 
 
 def test_sessions_share_what_is_compiled_and_nothing_else() -> None:
-    compiler = Compiler(way=ALWAYS, after=2, choose=False)
+    compiler = Compiler(tier=ALWAYS, after=2, choose=False)
     losses: dict[int, list[float]] = {}
 
     def work(number: int) -> None:
@@ -230,7 +313,7 @@ def test_sessions_share_what_is_compiled_and_nothing_else() -> None:
 
 
 def test_the_quicker_way_is_chosen() -> None:
-    here = connect(Compiler(way=ALWAYS, after=2))
+    here = connect(Compiler(tier=ALWAYS, after=2))
     x = numbers(tg, (8,), 0).requires_grad_()
     for _ in range(40):
         x.grad = None
@@ -240,11 +323,11 @@ def test_the_quicker_way_is_chosen() -> None:
         y.sum().backward()
         y.sum().item()
     report = max(here.reports, key=lambda r: r.runs)
-    assert report.reason is None or "quicker one instruction at a time" in report.reason
+    assert report.reason is None or "runs faster one instruction at a time" in report.reason
 
 
 def test_large_programs_make_room_for_each_other() -> None:
-    here = connect(Compiler(way=ALWAYS, after=2, choose=False, most_bytes=56_000))
+    here = connect(Compiler(tier=ALWAYS, after=2, choose=False, most_bytes=56_000))
     x = numbers(tg, (3,), 0)
 
     def program(length: int) -> Any:

@@ -10,14 +10,14 @@ import pytest
 import telegrad as tg
 from telegrad_engine.errors import InternalError
 from telegrad_engine.program.compiled import Compiler
-from telegrad_engine.program.compiled.ground import Ground
+from telegrad_engine.program.compiled.memory_space import MemorySpace
 
 from .remembering import ALWAYS, Remembering, connect, numbers
 
 
 def planned(**options: Any) -> Remembering:
     """The SDK's session, where programs are planned soon and run before their callers wait."""
-    session = connect(Compiler(way=ALWAYS, after=2, choose=False), **options)
+    session = connect(Compiler(tier=ALWAYS, after=2, choose=False), **options)
     session.within = 60.0
     return session
 
@@ -59,7 +59,7 @@ def test_a_change_that_cannot_be_prepared_is_made_by_running_the_program_again(
         raise RuntimeError("broken on purpose")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Ground, "fresh", fail)
+        patch.setattr(MemorySpace, "fresh", fail)
         losses.append(training.step())
         session.finish()
     assert failures and "it runs again" in caplog.text

@@ -21,7 +21,7 @@ F = tg.nn.functional
 
 
 def planned() -> Remembering:
-    return connect(Compiler(way=ALWAYS, after=2, choose=False), seed=0)
+    return connect(Compiler(tier=ALWAYS, after=2, choose=False), seed=0)
 
 
 class Network:

@@ -15,7 +15,7 @@ from .calls import OPS, assert_same, run
 from .remembering import ALWAYS, Remembering, connect
 
 RUNS = 4
-"""One is counted, one planned, one tried, and one is what was planned."""
+"""One is counted, one planned, and two are runs of the plan."""
 
 
 def transposed(array: Any) -> Any:
@@ -33,7 +33,7 @@ def test_of_transposed_inputs_a_plan_computes_the_very_same(op: Op) -> None:
     for case in op.cases[:2]:
         eager = connect(None)
         expected = [run(eager, op, case, seed, sums, transposed) for seed in range(RUNS)]
-        planned = connect(Compiler(way=ALWAYS, after=2, choose=False))
+        planned = connect(Compiler(tier=ALWAYS, after=2, choose=False))
         assert_same([run(planned, op, case, seed, sums, transposed) for seed in range(RUNS)], expected)
 
 
@@ -53,4 +53,4 @@ def test_a_gradient_lies_in_row_major_order_and_is_summed_alike() -> None:
             assert session.get(weight.grad._id)._data.flags.c_contiguous
         return found
 
-    assert rounds(connect(Compiler(way=ALWAYS, after=2, choose=False))) == rounds(connect(None))
+    assert rounds(connect(Compiler(tier=ALWAYS, after=2, choose=False))) == rounds(connect(None))

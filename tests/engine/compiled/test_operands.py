@@ -21,7 +21,7 @@ RUNS = 8
 
 
 def planner(after: int = 2) -> Compiler:
-    return Compiler(way=ALWAYS, after=after, choose=False)
+    return Compiler(tier=ALWAYS, after=after, choose=False)
 
 
 # Every op ----------------------------------------------------------------------------------------------------

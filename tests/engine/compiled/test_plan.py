@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from telegrad_engine.backends.tape import Tape
-from telegrad_engine.backends.taping import TapingBackend
-from telegrad_engine.backends.unknown import Untraceable
+from telegrad_engine.backends.numpy_tracer import Tape, TapingBackend
+from telegrad_engine.backends.symbolic import Untraceable
+from telegrad_engine.program.compiled.effects import Source
 from telegrad_engine.program.compiled.executable import Planned
-from telegrad_engine.program.compiled.outcome import Source
 from telegrad_engine.program.compiled.plan import Planner
 from telegrad_engine.tensor import Tensor
 
@@ -57,7 +56,7 @@ def test_a_plan_leaves_what_the_calls_gave(seed: int) -> None:
     wanted = [int(i) for i in rng.choice(np.arange(3, len(there)), size=min(4, len(there) - 3), replace=False)]
     # Some outputs are kept, and each of the others is written to an input of its own.
     targets = dict(zip(range(len(wanted)), rng.permutation(3)[: rng.integers(0, 4)].tolist(), strict=False))
-    planned = Planned(Planner(backend.tape, 4, [there[i] for i in wanted], [], targets).plan(), outcome=None)  # type: ignore[arg-type]
+    planned = Planned(Planner(backend.tape, 4, [there[i] for i in wanted], [], targets).plan(), effects=None)  # type: ignore[arg-type]
     given = [np.array(x) for x in values]
     run = planned.run(given, (), own)
     assert run is not None

@@ -109,7 +109,7 @@ def test_a_label_out_of_range_is_the_error_that_it_is_eagerly(session: Rememberi
 
 
 def test_a_name_that_exists_or_does_not_is_the_error_that_it_is_eagerly() -> None:
-    here = Remembering(Compiler(way=ALWAYS, after=2, choose=False))
+    here = Remembering(Compiler(tier=ALWAYS, after=2, choose=False))
 
     def program(x: str, y: str) -> list[Instruction]:
         return [

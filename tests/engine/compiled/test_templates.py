@@ -109,7 +109,7 @@ class Side:
 @settings(max_examples=60, deadline=None)
 @given(template=templates, calls=calls)
 def test_calls_of_any_template(template: list[Any], calls: list[Any]) -> None:
-    planner = Compiler(1, choose=False, way=ALWAYS)
+    planner = Compiler(1, choose=False, tier=ALWAYS)
     planned, interpreted = Side(planner), Side(None)
     theirs = [torch.tensor(interpreted.session.tensors[f"x{i}"].detach().numpy()) for i in range(GIVEN)]
     for tensor in theirs[: GIVEN - 1]:

@@ -1,28 +1,26 @@
 """Remembered programs as single executables: traced through the engine, forward, backward and optimizer step.
 
-    outline.py     what can be said of a program before it runs
-    ground.py      where arrays are, as executables see it
-    facts.py       what it finds in a session: the kinds of tensors that it was compiled for, or not
-    tracing.py     running it once on JAX without values, or on a tape of NumPy calls (backends/tracing.py, taping.py)
-    harvest.py     reading off that what it leaves in a session
-    plan.py        the tape as a list of calls, with what memory they use
-    lowering.py    the functions in C that NumPy's functions in Python come to
-    executable.py  what is called then
-    outcome.py     putting what that came to into a session
-    graphs.py      the graphs behind what it takes and what it leaves
-    trial.py       comparing it with what the eager run leaves
-    ways.py        the two ways: planned for NumPy, and compiled by JAX
-    entry.py       what is known of a program's runs
-    compiler.py    when all this is done, and when not
-    misses.py      what keeps a program from an executable that there is already
-    reports.py     what became of each program
+    analysis.py         a program before it runs
+    memory_space.py     where arrays are
+    graphs.py           the graphs behind the tensors that it takes and leaves
+    input_signature.py  its inputs in a session, and what an executable depends on of them
+    effects.py          what it leaves in a session, read from a trace and put in after a run
+    plan.py             a list of NumPy calls
+    bound_call.py       one call of such a list
+    shared_buffer.py    memory that NumPy and XLA share
+    executable.py       a program as one function, with its effects
+    tracing.py          makes executables by running a program once on traced arrays
+    tier.py             the two tiers: planned for NumPy, and compiled by XLA
+    cache_entry.py      the executables of a program, and when to make the next
+    reports.py          how programs ran
+    compiler.py         runs programs, in the highest tier that they have
 
-An executable changes nothing: only when it has returned, and what was taken for granted of values has proved true,
-is its outcome put into the session. So until then the program can always be run one instruction at a time instead.
+An executable changes nothing. Its effects are put into the session when it has returned and its guards hold, so until
+then the program can be run one instruction at a time instead.
 """
 
 from .compiler import Compiler
 from .reports import Report
-from .ways import COMPILED, PLANNED
+from .tier import COMPILED, PLANNED
 
 __all__ = ["COMPILED", "PLANNED", "Compiler", "Report"]

@@ -1,345 +1,260 @@
-"""Which programs run as one executable, since when, and why the others do not.
+"""The compiler: which programs run as one executable, since when, and why the others do not.
 
-A program that has run often enough on tensors of the same kinds is planned, or compiled. Where that gives other sums
-than running it one instruction at a time, its next run is a trial, held against that. From then on it runs as an
-executable, as long as what that takes for granted of values holds and it turns out to be quicker. In every other case
-it runs the next way down, one instruction at a time in the end, and :meth:`Compiler.reports` says why.
+A program that has run often enough on inputs of one signature is planned, or compiled. From then on it runs as that
+executable, while its guards hold and it is not slower. In every other case it runs in the tier below, in the end one
+instruction at a time, and :meth:`Compiler.reports` says why. Nothing is decided for good: an attempt that failed is
+made again after more runs.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import Counter, OrderedDict
-from collections.abc import Sequence
-from contextlib import suppress
-from copy import deepcopy
+import math
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import partial
 from threading import Lock, Thread, main_thread
 from time import perf_counter
 
-import numpy as np
-
 from ...answer import Answer
-from ...backends.unknown import Untraceable
+from ...backends.symbolic import Untraceable
 from ...cancellation import CancellationToken, cancelled_by
 from ...dtypes import DType
-from ...errors import TelegradError
+from ...errors import Cancelled, TimeLimitExceeded
 from ...session import NotAtOnce, Session
 from ..remembered import Bound
-from .entry import Entry, Variants
+from .analysis import Analysis
+from .cache_entry import UNIT_BYTES, CacheEntry, Key
+from .effects import Change, Run
 from .executable import Executable
-from .facts import Found, Kinds, look
-from .misses import difference
-from .outcome import Run, Site
-from .outline import Key, Outline
-from .reports import Counts, Ledger, Report
-from .trial import Trial
-from .ways import COMPILED, Way
+from .input_signature import Inputs, InputSignature, find_inputs
+from .reports import Ledger, Report, difference
+from .tier import COMPILED, Tier
 
 logger = logging.getLogger(__name__)
 
-
-class GuardsFailed(Untraceable):
-    """What an executable takes for granted of numbers or values does not hold this time."""
-
-
-MOST = 64
-"""How many kinds of programs are kept, as executables or counted."""
-MOST_BYTES = 256 * 2**20
-"""How many bytes all executables of one kind take, with the programs that they keep."""
-UNIT_BYTES = 512
-"""What an executable takes for each call, node or instruction that it keeps."""
-MOST_NODES = 2**16
-"""How many nodes all graphs have together that programs took and that are kept to be recognised."""
+MAX_ENTRIES, MAX_BYTES = 64, 256 * 2**20
+"""How many signatures of programs are kept, and how many bytes they take together."""
 MAX_COMPARED = 8
-"""With how many kinds of tensors new ones are compared, to say what is new about them: those used last."""
-MISSES = 10
-"""How many runs of an executable may be in vain, one after the other."""
+"""With how many known signatures a new one is compared, to say what is new about it: those used last."""
 VALUES = "the values are not those that are usual, as where an index is out of range"
 ROOM = "the session may not have room for all of it at once"
 ON_THE_CPU = "the session is not on the CPU"
-SURELY = 6
-"""How many runs have to be long before it is the kernels that are: the first may be, and those on a busy machine."""
 LONG = "it spends its time in its kernels"
+MIN_LONG_RUNS = 6
+"""How many runs have to be long before planning is postponed: a first run, or one on a busy machine, takes longer."""
 
 
 class Compiler:
-    """Runs the remembered programs of sessions as executables where that can be and pays; safe to use from threads.
+    """Runs the remembered programs of sessions as executables of one tier; safe to use from threads.
 
-    ``way`` is how they are made, and ``beneath`` runs what does not run so, else it runs one instruction at a time.
-    ``after`` is how often a program runs before, the way's own number if it is None; ``most`` how many kinds of
-    programs are kept, and ``most_bytes`` how many bytes their executables take; the least recently used are forgotten.
-    ``choose`` false keeps what is slower, too.
+    ``fallback`` is the compiler of the tier below, if there is one besides the interpreter. ``after`` is how many times
+    a program runs before its executable is made, by default the tier's own number. ``most`` entries are kept, which
+    take at most ``most_bytes``; the least recently used are forgotten. With ``choose`` false an executable is used even
+    if it is slower.
     """
 
     def __init__(
         self,
         after: int | None = None,
-        most: int = MOST,
+        most: int = MAX_ENTRIES,
         choose: bool = True,
-        way: Way = COMPILED,
-        beneath: Compiler | None = None,
-        most_bytes: int = MOST_BYTES,
+        tier: Tier = COMPILED,
+        fallback: Compiler | None = None,
+        most_bytes: int = MAX_BYTES,
     ) -> None:
-        self.after = way.after if after is None else after
-        self._way, self._beneath, self._most, self._choose = way, beneath, most, choose
+        self.after = tier.after if after is None else after
+        self._tier, self._fallback, self._most, self._choose = tier, fallback, most, choose
         self._most_bytes = most_bytes
-        self._entries: OrderedDict[Key, Variants] = OrderedDict()
+        self._entries: OrderedDict[Key, CacheEntry] = OrderedDict()
         self._ledger = Ledger(most)
-        self._waiting: list[tuple[Entry, Outline, Kinds, DType, Sequence[float]]] = []
+        self._jobs: list[Callable[[], object]] = []
         self._worker: Thread | None = None
         self._lock = Lock()
 
     # Running -----------------------------------------------------------------------------
 
     def run(self, session: Session, program: Bound) -> Answer:
-        """Run the program in the session, with the result, and the errors, of running it eagerly."""
-        try:
-            found = self._look(session, program)
-        except Untraceable as why:
-            self._ledger.note(session, program.digest, len(program), str(why))
-            return self._otherwise(session, program)
-        if found is None:
-            return self._otherwise(session, program)
-        variants = self._variants(program, session.environment.dtype, found.kinds)
+        """Run the program in the session, with the result, and the errors, of the interpreter."""
+        if program.remembered.is_new:  # most programs that run once never run again
+            self._ledger.note(session, program, self._tier.word, f"it is {self._tier.word} after more runs")
+            return session.run_instructions(program.instructions)
         reason = None
         try:
-            answer = self._attempt_any(session, program, found, variants)
-            if answer is None and self._make_if_due(session, program, found, variants):
-                answer = self._attempt_any(session, program, found, variants)
+            inputs = self._find_inputs(session, program)
+        except Untraceable as why:
+            self._ledger.note(session, program, self._tier.word, str(why))
+            inputs = None
+        if inputs is None:
+            return self._run_below(session, program)
+        entry = self._entry(program, session.environment.dtype, inputs.signature)
+        try:
+            answer = self._attempt(program, inputs, entry)
+            if answer is None and entry.is_due and self._make_executable(program, inputs, entry):
+                answer = self._attempt(program, inputs, entry)
             if answer is not None:
                 session.finish()
                 session.check_intact()
                 return answer
         except Untraceable as why:
             reason = str(why)
-        entry = variants.next
-        missed = VALUES if variants.ready and reason is None else None
-        reason = reason or entry.reason
+        reason = reason or (VALUES if entry.is_usable else None)
         try:
-            return self._eagerly(session, program, found, variants)
+            return self._timed(entry, session, partial(self._run_below, session, program))
         finally:
-            self._ledger.note(session, program.digest, len(program), missed or entry.reason or reason)
+            self._ledger.note(session, program, self._tier.word, reason or entry.reason)
 
     def run_at_once(self, session: Session, program: Bound, within: float) -> Answer:
-        """Run the program if the last run of its executable, here or beneath, took at most ``within`` seconds.
+        """Run the program if its last run, in this tier or below, took at most ``within`` seconds.
 
-        Where eager runs were found to be quicker it is one of them. Raises NotAtOnce, with nothing done, in any other
-        case: what is counted, made or tried, is so in :meth:`run`.
+        Raises NotAtOnce, with nothing done, in any other case. Executables are made in :meth:`run` only.
         """
+        inputs = entry = None
+        if program.remembered.is_new:
+            raise NotAtOnce
         try:
-            found = self._look(session, program)
-            if found is None:
+            inputs = self._find_inputs(session, program)
+            if inputs is None:
                 raise NotAtOnce
-            variants = self._variants(program, session.environment.dtype, found.kinds)
-            if any(entry.last_s > within for entry in variants.ready):
+            entry = self._entry(program, session.environment.dtype, inputs.signature)
+            if entry.is_usable and entry.last_s > within:
                 raise NotAtOnce
-            answer = self._attempt_any(session, program, found, variants)
+            answer = self._attempt(program, inputs, entry)
             if answer is not None:
                 return answer
-            entry = variants.next
-            if not entry.settled:
+            if entry.is_due:
                 raise NotAtOnce
-            # Of a registered function's loops only an executable knows that they are short.
-            if not entry.eager_is_best or self._beneath is not None or found.kinds.functions:
-                raise Untraceable(str(entry.reason))
-            if entry.last_s > within:
-                raise NotAtOnce
-            answer, reason = self._eagerly(session, program, found, variants), entry.reason
+            reason = VALUES if entry.is_usable else entry.reason
         except Untraceable as why:
-            if self._beneath is None:
-                raise NotAtOnce from None
-            answer, reason = self._beneath.run_at_once(session, program, within), str(why)
-        self._ledger.note(session, program.digest, len(program), reason)
+            reason = str(why)
+        if self._fallback is not None:
+            run = partial(self._fallback.run_at_once, session, program, within)
+        # Only an executable bounds the loops of a registered function.
+        elif inputs and entry and entry.is_set_aside and entry.last_s <= within and not inputs.signature.functions:
+            run = partial(session.run_instructions, program.instructions)
+        else:
+            raise NotAtOnce
+        answer = run() if entry is None else self._timed(entry, session, run)
+        self._ledger.note(session, program, self._tier.word, reason)
         return answer
 
-    def _look(self, session: Session, program: Bound) -> Found | None:
-        outline = self._outline(program)
-        if outline.refusal is not None:
-            raise Untraceable(outline.refusal)
-        if session.environment.device is not None and not self._way.everywhere:
-            raise Untraceable(ON_THE_CPU)
-        return look(session, outline, program, self._way.by_value)
-
-    def _otherwise(self, session: Session, program: Bound) -> Answer:
-        if self._beneath is not None:
-            return self._beneath.run(session, program)
+    def _run_below(self, session: Session, program: Bound) -> Answer:
+        if self._fallback is not None:
+            return self._fallback.run(session, program)
         return session.run_instructions(program.instructions)
 
-    def _attempt_any(self, session: Session, program: Bound, found: Found, variants: Variants) -> Answer | None:
-        """Run the executable whose guards hold; None if there is none. Raises Untraceable as ``_attempt``."""
-        for entry in variants.ready:
+    def _timed(self, entry: CacheEntry, session: Session, run: Callable[[], Answer]) -> Answer:
+        """Run in the tier below."""
+        started = perf_counter()
+        answer = run()
+        entry.time_below(perf_counter() - started)
+        if entry.is_set_aside:
+            session.last_s = entry.last_s
+        return answer
+
+    def _attempt(self, program: Bound, inputs: Inputs, entry: CacheEntry) -> Answer | None:
+        """Run the first executable whose guards hold; None if there is none.
+
+        Raises Untraceable, with nothing done, if it fails or needs more memory than the session has left. What is left
+        to do once the answer was sent, ``session.finish`` does.
+        """
+        if entry.is_set_aside:
+            return None
+        for executable in entry.variants:
+            if not inputs.session.accounts.fits(executable.effects.needs):
+                raise Untraceable(ROOM)
+            started = perf_counter()
             try:
-                answer = self._attempt(session, program, found, variants, entry)
-            except GuardsFailed:
-                continue
-            variants.prefer(entry)
-            return answer
+                run = executable.run(inputs.arrays, inputs.operands, inputs.session.environment.generator)
+            except (Cancelled, TimeLimitExceeded) as error:  # the interpreter raises it with the instruction
+                raise Untraceable(str(error)) from None
+            except Exception as error:
+                logger.warning("an executable program failed", exc_info=True)
+                entry.drop(executable, f"{self._tier.word}, it failed: {error}")
+                raise Untraceable(entry.reason) from None
+            if run is not None:
+                entry.prefer(executable)
+                return self._answer(program, inputs, entry, executable, run, started)
         return None
 
-    def _attempt(self, session: Session, program: Bound, found: Found, variants: Variants, entry: Entry) -> Answer:
-        """Run the executable. Raises Untraceable, with nothing done, where that cannot be this time.
-
-        What is left to do once the answer has gone, ``session.finish`` does.
-        """
-        executable = entry.executable
-        if executable is None or not session.accounts.fits(executable.outcome.needs):
-            raise Untraceable(ROOM)
-        started = perf_counter()
-        try:
-            run = self._call(executable, found, entry, session.environment.generator)
-        finally:
-            variants.check(entry)
-        site = Site(session, program.ids, found.tensors, found.nodes, found.ground)
-        answer, prepare = executable.outcome.begin(site, run)
+    def _answer(
+        self, program: Bound, inputs: Inputs, entry: CacheEntry, executable: Executable, run: Run, started: float
+    ) -> Answer:
+        session = inputs.session
+        change = Change(executable.effects, inputs, run)
         ran_s = perf_counter() - started
 
         def finish() -> None:
             started = perf_counter()
             try:
-                change = prepare()
+                change.prepare()
             except Exception as error:
-                self._run_again(session, program, run, entry, error)
-                variants.check(entry)
+                logger.error("an executable program failed after its answer; it runs again", exc_info=error)
+                entry.drop(executable, f"{self._tier.word}, it failed: {error}")
+                run.rewind(session.environment.generator)
+                with cancelled_by(CancellationToken()):  # it was answered: nothing stops it any more
+                    session.run_instructions(program.instructions)
                 return
-            change()
+            change.apply()
             session.programs += 1
             session.instructions += len(program)
             session.last_s = ran_s + perf_counter() - started
-            self._ledger.note(session, program.digest, len(program), None)
-            entry.time(session.last_s, self._choose and self._worker is None)  # beside the compiler all takes longer
-            variants.check(entry)
+            self._ledger.note(session, program, self._tier.word, None)
+            entry.time(session.last_s, self._choose and self._worker is None)  # the compiler's thread slows all down
 
         session.leave(finish)
-        return answer
-
-    def _run_again(self, session: Session, program: Bound, run: Run, entry: Entry, error: Exception) -> None:
-        """Run one instruction at a time a program whose executable has answered, but cannot change the session."""
-        logger.error("an executable program failed after its answer; it runs again", exc_info=error)
-        entry.refuse(f"{self._way.word}, it fails: {error}")
-        run.rewind(session.environment.generator)
-        with cancelled_by(CancellationToken()):  # it has been answered: nothing stops it any more
-            session.run_instructions(program.instructions)
-
-    def _call(self, executable: Executable, found: Found, entry: Entry, generator: np.random.Generator) -> Run:
-        """What the executable comes to. Raises Untraceable if it failed, or what it takes for granted is not so."""
-        try:
-            run = executable.run(found.arrays, found.operands, generator)
-        except Exception as error:
-            logger.warning("an executable program failed", exc_info=True)
-            entry.refuse(f"{self._way.word}, it fails: {error}")
-            raise Untraceable(entry.reason) from None
-        if run is None:
-            entry.misses += 1
-            raise GuardsFailed(VALUES)
-        entry.misses = 0
-        return run
-
-    def _eagerly(self, session: Session, program: Bound, found: Found, variants: Variants) -> Answer:
-        """Run otherwise, and beside it for the first time an executable that is to be held against that."""
-        entry = variants.next
-        trial, executable = None, entry.executable
-        if executable is not None and not entry.tried:
-            with suppress(Untraceable):
-                numbers = deepcopy(session.environment.generator)
-                run = self._call(executable, found, entry, numbers)
-                trial = Trial(session, executable, program.ids, found, run, numbers)
-            if entry.misses == MISSES:
-                variants.give_up()
-        started = perf_counter()
-        answer = self._otherwise(session, program)
-        entry.time_eager(perf_counter() - started)
-        if entry.eager_is_best:
-            session.last_s = entry.last_s
-        if trial is not None and executable is not None and entry.executable is executable:
-            difference = trial.difference(session, answer)
-            if difference is not None:
-                entry.differ(difference)
-            else:
-                entry.tried, entry.reason = True, None
-                variants.is_ready(entry)
-        return answer
+        return change.answer
 
     # Making executables ------------------------------------------------------------------
 
-    def _make_if_due(self, session: Session, program: Bound, found: Found, variants: Variants) -> bool:
-        """Count a run, and make an executable of what has run often enough. Whether it can be relied on at once."""
-        entry = variants.next
-        entry.runs += 1
-        if not entry.waiting or entry.runs < variants.waits_for(self.after):
+    def _make_executable(self, program: Bound, inputs: Inputs, entry: CacheEntry) -> bool:
+        """Make an executable, or have one made, or take up those that were set aside. Whether there is one now."""
+        if entry.is_set_aside:
+            entry.resume()
+            return True
+        if self._tier.longest_s * len(program) < entry.below_s < math.inf:
+            if entry.runs >= MIN_LONG_RUNS:
+                entry.postpone(LONG)
             return False
-        self._make(entry, self._outline(program), found, session.environment.dtype)
-        if entry.executable is None or not entry.executable.exact:
-            return False
-        entry.tried, entry.reason = True, None
-        variants.is_ready(entry)
-        return True
-
-    def _make(self, entry: Entry, outline: Outline, found: Found, dtype: DType) -> None:
-        if entry.eager_s > self._way.longest_s * len(outline.program.steps):
-            if entry.runs >= SURELY:
-                entry.refuse(LONG)
-            return
+        analysis, dtype = self._analysis(program), inputs.session.environment.dtype
+        arrays = () if self._tier.in_background else inputs.arrays
+        make = partial(self._tier.make, analysis, inputs.signature, dtype, inputs.operands, arrays)
+        if not self._tier.in_background:
+            return self._make(entry, make)
         entry.begin()
-        if not self._way.apart:
-            self._made(entry, outline, found.kinds, dtype, found.operands, found)
-            return
         with self._lock:
-            self._waiting.append((entry, outline, found.kinds, dtype, found.operands))
+            self._jobs.append(partial(self._make, entry, make))
             if self._worker is None:
-                # No daemon, though who starts it may be one: the process must not end in the middle of XLA, which
-                # takes that for a crash.
+                # Not a daemon: if the process ends in the middle of XLA, XLA takes that for a crash.
                 self._worker = Thread(target=self._work, name="telegrad-compiler", daemon=False)
                 self._worker.start()
+        return False
 
     def _work(self) -> None:
         while True:
             with self._lock:
-                if not self._waiting or not main_thread().is_alive():  # the process ends: no more of it
+                if not self._jobs or not main_thread().is_alive():
                     self._worker = None
                     return
-                entry, outline, kinds, dtype, operands = self._waiting.pop(0)
-            self._made(entry, outline, kinds, dtype, operands, None)
+                job = self._jobs.pop(0)
+            job()
 
-    def _made(
-        self,
-        entry: Entry,
-        outline: Outline,
-        kinds: Kinds,
-        dtype: DType,
-        operands: Sequence[float],
-        found: Found | None,
-    ) -> None:
+    def _make(self, entry: CacheEntry, make: Callable[[], Executable]) -> bool:
         try:
-            executable = self._way.make(outline, kinds, dtype, operands, () if found is None else found.arrays)
-            if executable.size * UNIT_BYTES + outline.program.size > self._most_bytes:
+            executable = make()
+            if executable.size * UNIT_BYTES + executable.effects.analysis.program.size > self._most_bytes:
                 raise Untraceable(f"it comes to {executable.size} calls, more than are kept")
-            entry.have(executable)
-            self._make_room()
         except Untraceable as reason:
-            if isinstance(reason.__cause__, TelegradError):  # it is the values that are wrong: others may not be
-                entry.wait()
-            else:
-                entry.refuse(str(reason))
+            entry.postpone(str(reason))
+            return False
         except Exception as error:
-            logger.warning("a program was not %s", self._way.word, exc_info=True)
-            entry.refuse(f"it cannot be {self._way.word}: {error}")
-
-    def _make_room(self) -> None:
-        """Forget the programs that were used least recently, while all of them are too large together."""
+            logger.warning("a program was not %s", self._tier.word, exc_info=True)
+            entry.postpone(f"it cannot be {self._tier.word}: {error}")
+            return False
+        entry.add(executable)
         with self._lock:
-            made = {key: variants.executables for key, variants in self._entries.items() if variants.executables}
-            kinds = Counter(key.digest for key in made)
-            programs = {key.digest: executables[0].outcome.outline.program.size for key, executables in made.items()}
-            sizes = {key: sum(each.size for each in executables) * UNIT_BYTES for key, executables in made.items()}
-            total = sum(sizes.values()) + sum(programs.values())
-            for key, size in sizes.items():
-                if total <= self._most_bytes:
-                    break
-                del self._entries[key]
-                total -= size
-                kinds[key.digest] -= 1
-                if not kinds[key.digest]:
-                    total -= programs[key.digest]
+            self._evict()
+        return True
 
     def settle(self) -> None:
         """Wait until nothing is being compiled."""
@@ -349,52 +264,49 @@ class Compiler:
 
     # What is known -----------------------------------------------------------------------
 
-    def _outline(self, program: Bound) -> Outline:
-        with self._lock:
-            outlines = program.remembered.outlines
-            outline: Outline | None = outlines.get(self)
-            if outline is None:
-                outline = outlines[self] = Outline(program.remembered)
-            return outline
+    def _find_inputs(self, session: Session, program: Bound) -> Inputs | None:
+        analysis = self._analysis(program)
+        if analysis.refusal is not None:
+            raise Untraceable(analysis.refusal)
+        if session.environment.device is not None and not self._tier.any_device:
+            raise Untraceable(ON_THE_CPU)
+        return find_inputs(session, analysis, program, self._tier.by_value)
 
-    def _variants(self, program: Bound, dtype: DType, kinds: Kinds) -> Variants:
-        outline: Outline = program.remembered.outlines[self]
-        key = outline.key
-        if key is None or key.kinds is not kinds or key.dtype != dtype.name:
-            key = outline.key = Key(program.digest, dtype.name, kinds)
+    def _analysis(self, program: Bound) -> Analysis:
         with self._lock:
-            variants = self._entries.get(key)
-            if variants is None:
+            known = program.remembered.outlines
+            analysis: Analysis | None = known.get(self)
+            if analysis is None:
+                analysis = known[self] = Analysis(program.remembered)
+            return analysis
+
+    def _entry(self, program: Bound, dtype: DType, signature: InputSignature) -> CacheEntry:
+        analysis: Analysis = program.remembered.outlines[self]
+        key = analysis.key
+        if key is None or key.signature is not signature or key.dtype != dtype.name:
+            key = analysis.key = Key(program.digest, dtype.name, signature)
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is None:
                 like = [each for each in self._entries if each.digest == key.digest and each.dtype == key.dtype]
-                differs = difference(outline, kinds, [each.kinds for each in like[-MAX_COMPARED:]])
-                variants = self._entries[key] = Variants(self._way, differs)
-                self._forget(kinds)
-            self._entries.move_to_end(key)
-            return variants
+                new = difference(analysis, signature, [each.signature for each in like[-MAX_COMPARED:]])
+                nodes = 0 if signature.graph is None else len(signature.graph.nodes)
+                entry = self._entries[key] = CacheEntry(self._tier, self.after, nodes, new)
+                self._evict()
+            else:
+                self._entries.move_to_end(key)
+            return entry
 
-    def _forget(self, latest: Kinds) -> None:
-        """Forget what was used least recently, where there is too much."""
-        while len(self._entries) > self._most:
-            self._entries.popitem(last=False)
-        if latest.graph is None:
-            return
-        graphs = [key.kinds.graph for key in self._entries]
-        nodes = [0 if each is None else len(each.nodes) for each in graphs]
-        total = sum(nodes)
-        for key, count in zip([*self._entries], nodes, strict=True):
-            if total <= MOST_NODES:
-                break
-            if count:
-                del self._entries[key]
-                total -= count
+    def _evict(self) -> None:
+        """Forget the least recently used entries while there are too many, or they take too much memory."""
+        total = sum([entry.size for entry in self._entries.values()])
+        while self._entries and (len(self._entries) > self._most or total > self._most_bytes):
+            total -= self._entries.popitem(last=False)[1].size
 
     def reports(self, session: Session) -> list[Report]:
-        """How the remembered programs of a session ran, in the order in which they first did."""
-        below = {} if self._beneath is None else self._beneath._ledger.of(session)
-        reports = []
-        for digest, counts in self._ledger.of(session).items():
-            own = {f"{self._way.word}_runs": counts.own}
-            planned = below.get(digest, Counts()).own
-            known = {"planned_runs": planned, "compiled_runs": 0, **own}
-            reports.append(Report(digest, counts.instructions, counts.runs, reason=counts.reason, **known))
-        return reports
+        """How the remembered programs of a session ran, in the order of their first runs."""
+        below = {} if self._fallback is None else self._fallback._ledger.of(session)
+        return [
+            report._replace(planned_runs=below[digest].planned_runs) if digest in below else report
+            for digest, report in self._ledger.of(session).items()
+        ]

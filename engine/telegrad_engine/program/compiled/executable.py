@@ -1,4 +1,7 @@
-"""What a program becomes: a function of arrays, and what it leaves. It changes nothing until its outcome is put in."""
+"""Executables: a program as one function of arrays, and the effects of calling it.
+
+A call changes nothing. The results become a session's only once they are complete and every guard holds.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,11 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from ...errors import Cancelled, TimeLimitExceeded
-from .facts import Input
-from .ground import Elsewhere
-from .outcome import Outcome, Run, Save, Source, Write
+from .effects import Effects, Run, Save, Source, Write
+from .input_signature import TensorSpec
+from .memory_space import DeviceMemory
 from .plan import Plan
-from .shown import Room, behind, is_alone, moved, showing
+from .shared_buffer import AlignedBuffer, aligned_copy, is_exclusive, shared_buffer_of, viewer
 
 logger = logging.getLogger(__name__)
 
@@ -23,75 +26,66 @@ logger = logging.getLogger(__name__)
 class Executable(Protocol):
     """A program as one function."""
 
-    outcome: Outcome
-    exact: bool
-    """Whether it comes to the very numbers of the eager run."""
+    effects: Effects
 
     @property
     def size(self) -> int:
         """How many calls and nodes it keeps, or instructions."""
 
     def run(self, arrays: Sequence[Any], operands: Sequence[float], generator: np.random.Generator) -> Run | None:
-        """What it comes to for these arrays and numbers; None where something that was taken for granted is not so.
+        """The results for these arrays and numbers; None if a guard does not hold.
 
-        Random numbers are from the generator, which has then gone on as far as it would have, and no step without.
+        Random numbers are drawn from the generator, which is as before if there are no results.
         """
 
 
-class _ByJax:
-    """A program that JAX compiled."""
-
-    exact = False
-
-    def __init__(self, executable: Callable[..., Sequence[Any]], outcome: Outcome) -> None:
-        self._executable = executable
-        self.outcome = outcome
-
-    @property
-    def size(self) -> int:
-        """How many instructions it was made of."""
-        return len(self.outcome.outline.program.steps)
+# XLA -----------------------------------------------------------------------------------------
 
 
-class Compiled(_ByJax):
-    """A program that JAX compiled, with NumPy's arrays on both sides."""
+class Compiled:
+    """A program that XLA compiled for the CPU, with NumPy's arrays on both sides."""
 
     def __init__(
-        self, executable: Callable[..., Sequence[Any]], inputs: Sequence[Input], read: Sequence[int], outcome: Outcome
+        self,
+        function: Callable[..., Sequence[Any]],
+        effects: Effects,
+        inputs: Sequence[TensorSpec],
+        read: Sequence[int],
     ) -> None:
-        super().__init__(executable, outcome)
+        self._function, self.effects = function, effects
+        self.size = len(effects.analysis.program.steps)
         self._inputs, self._read = inputs, read
-        self._spare: list[list[Room]] = []
-        """Room to copy inputs to, for each thread that calls at the same time."""
-        self._show: list[Callable[[Any, int], Any]] = []
-        """What shows the outputs to NumPy."""
+        self._spare: list[list[AlignedBuffer]] = []
+        """Buffers to copy inputs to, for each thread that runs it at the same time."""
+        self._viewers: list[Callable[[Any, int], Any]] = []
+        """For each output what makes a NumPy array of it."""
 
     def run(self, arrays: Sequence[Any], operands: Sequence[float], generator: np.random.Generator) -> Run | None:
-        """As of any executable; this one never draws."""
-        rooms = self._spare.pop() if self._spare else [Room(given.shape, given.dtype) for given in self._inputs]
-        given = [room.array for room in rooms]
-        taken = {room.pointer for room in rooms}
+        """See :class:`Executable`. It never draws."""
+        buffers = self._spare.pop() if self._spare else [AlignedBuffer(x.shape, x.dtype) for x in self._inputs]
+        given = [buffer.array for buffer in buffers]
+        taken = {buffer.pointer for buffer in buffers}
         copied = []
         for i in self._read:
-            memory = behind(arrays[i])
-            if memory is None:
+            shared = shared_buffer_of(arrays[i])
+            if shared is None:
                 np.copyto(given[i], arrays[i])
                 copied.append(i)
             else:
-                given[i] = memory.array
-                taken.add(memory.pointer)
-        outs = self._executable(*given)
-        usual = np.asarray(outs[-1])  # waiting for one waits for all
-        self._spare.append(rooms)
-        if not usual:
+                given[i] = shared.array
+                taken.add(shared.pointer)
+        outs = self._function(*given)
+        holds = np.asarray(outs[-1])  # waiting for one output waits for all
+        self._spare.append(buffers)
+        if not holds:
             return None
-        if not self._show:
-            self._show = [showing(out.shape, out.dtype) for out in outs]
-        return _CompiledRun(arrays, outs, self._show, taken, copied)
+        if not self._viewers:
+            self._viewers = [viewer(out.shape, out.dtype) for out in outs]
+        return _CompiledRun(arrays, outs, self._viewers, taken, copied)
 
 
-class _CompiledRun:
-    """What JAX returned: arrays whose memory may become a tensor's, once."""
+class _CompiledRun(Run):
+    """XLA's outputs: the memory of each may become one tensor's."""
 
     replaces = True
 
@@ -99,12 +93,12 @@ class _CompiledRun:
         self,
         called_with: Sequence[Any],
         outs: Sequence[Any],
-        show: Sequence[Callable[[Any, int], Any]],
+        viewers: Sequence[Callable[[Any, int], Any]],
         taken: set[int],
         copied: Sequence[int],
     ) -> None:
         self.called_with = called_with
-        self._outs, self._show, self._copied = outs, show, copied
+        self._outs, self._viewers, self._copied = outs, viewers, copied
         self._taken = taken
         """The addresses of memory that somebody has."""
 
@@ -114,101 +108,80 @@ class _CompiledRun:
         own = self._own(source)
         return _copy(np.asarray(self._outs[source.position])) if own is None else own
 
-    def saved(self, save: Save) -> Any:
-        return self.array(save.source)
-
     def write(self, source: Source, target: Any) -> Write:
-        own = self._own(source) if source.is_output and is_alone(target) else None
+        own = self._own(source) if source.is_output and is_exclusive(target) else None
         if own is not None:
             return Write(partial(setattr, target, "_data", own), own)
         array = np.asarray(self._outs[source.position]) if source.is_output else self.array(source)
         return Write(partial(np.copyto, target._data, array))
 
-    def rewind(self, generator: np.random.Generator) -> None:
-        """It never draws."""
-
-    def numbers(self) -> Mapping[int, Any]:
-        return {}
-
-    def settle(self, tensors: Sequence[Any]) -> list[Any]:
-        found = [tensors[i] for i in self._copied if i < len(tensors) and is_alone(tensors[i])]
+    def relocate(self, tensors: Sequence[Any]) -> list[Any]:
+        found = [tensors[i] for i in self._copied if i < len(tensors) and is_exclusive(tensors[i])]
         with suppress(MemoryError):  # then they stay where they are
             for tensor in found:
-                tensor._data = moved(tensor._data)
+                tensor._data = aligned_copy(tensor._data)
         return found
 
     def _own(self, source: Source) -> Any:
-        """The memory of an output as an array of NumPy's; None if somebody has it."""
+        """The memory of an output as a NumPy array; None if somebody has it."""
         out = self._outs[source.position]
         pointer = out.unsafe_buffer_pointer()
         if pointer in self._taken:
             return None
         self._taken.add(pointer)
-        return self._show[source.position](out, pointer)
+        return self._viewers[source.position](out, pointer)
 
 
-class CompiledElsewhere(_ByJax):
-    """A program that JAX compiled for a device, with that device's arrays on both sides."""
+class CompiledForDevice:
+    """A program that XLA compiled for a device, with that device's arrays on both sides."""
 
     def __init__(
-        self, executable: Callable[..., Sequence[Any]], ground: Elsewhere, outcome: Outcome, guarded: bool
+        self, function: Callable[..., Sequence[Any]], effects: Effects, space: DeviceMemory, guarded: bool
     ) -> None:
-        super().__init__(executable, outcome)
-        self._ground, self._guarded = ground, guarded
+        self._function, self.effects = function, effects
+        self.size = len(effects.analysis.program.steps)
+        self._space, self._guarded = space, guarded
 
     def run(self, arrays: Sequence[Any], operands: Sequence[float], generator: np.random.Generator) -> Run | None:
-        """As of any executable. Where nothing was taken for granted it only begins: who needs a value waits for it."""
-        outs = self._executable(*map(self._ground.backend.to_jax, arrays))
+        """See :class:`Executable`. Without guards it returns while the device computes."""
+        outs = self._function(*map(self._space.backend.to_jax, arrays))
         if self._guarded and not outs[-1]:
             return None
-        self._ground.backend.from_jax(outs[-1])  # what is written from now on waits until JAX has read what it was lent
-        return _ElsewhereRun(self._ground, arrays, outs)
+        self._space.backend.from_jax(outs[-1])  # later writes wait until JAX has read the arrays that it was given
+        return _DeviceRun(self._space, arrays, outs)
 
 
-class _ElsewhereRun:
-    """What JAX returned on a device."""
-
+class _DeviceRun(Run):
     replaces = True
 
-    def __init__(self, ground: Elsewhere, called_with: Sequence[Any], outs: Sequence[Any]) -> None:
-        self._ground, self.called_with, self._outs = ground, called_with, outs
+    def __init__(self, space: DeviceMemory, called_with: Sequence[Any], outs: Sequence[Any]) -> None:
+        self._space, self.called_with, self._outs = space, called_with, outs
 
     def array(self, source: Source) -> Any:
         if source.is_output:
-            return self._ground.own(self._outs[source.position])
-        return self._ground.own_copy(self.called_with[source.position])
-
-    def saved(self, save: Save) -> Any:
-        return self.array(save.source)
+            return self._space.own(self._outs[source.position])
+        return self._space.own_copy(self.called_with[source.position])
 
     def write(self, source: Source, target: Any) -> Write:
         return Write(partial(target._store, self.array(source)))
 
-    def rewind(self, generator: np.random.Generator) -> None:
-        """It never draws."""
 
-    def numbers(self) -> Mapping[int, Any]:
-        return {}
-
-    def settle(self, tensors: Sequence[Any]) -> Sequence[Any]:
-        return ()
+# Plans ---------------------------------------------------------------------------------------
 
 
 class Planned:
     """A program that was planned for NumPy."""
 
-    exact = True
-
-    def __init__(self, plan: Plan, outcome: Outcome) -> None:
-        self._plan, self.outcome = plan, outcome
+    def __init__(self, plan: Plan, effects: Effects) -> None:
+        self._plan, self.effects = plan, effects
 
     @property
     def size(self) -> int:
         """How many calls it has, and nodes that it leaves."""
-        return len(self._plan) + len(self.outcome.graph.nodes)
+        return len(self._plan) + len(self.effects.graph.nodes)
 
     def run(self, arrays: Sequence[Any], operands: Sequence[float], generator: np.random.Generator) -> Run | None:
-        """As of any executable; None also where a call raises: what, the eager run says best."""
+        """See :class:`Executable`. None also where a call raises: the interpreter explains the error best."""
         bits = generator.bit_generator
         before = bits.state if self._plan.draws else None
         places = None
@@ -228,39 +201,33 @@ class Planned:
         return None
 
 
-class _PlannedRun:
-    """The places of a plan that ran."""
-
-    replaces = False
+class _PlannedRun(Run):
+    """The places of a plan after a run."""
 
     def __init__(self, plan: Plan, called_with: Sequence[Any], places: list[Any], before: Any) -> None:
         self._plan, self.called_with, self._places = plan, called_with, places
         self._before = before
         """The state of the generator before the run; None if nothing was drawn."""
         self._given: set[int] = set()
-        """Outputs whose arrays somebody has, as they are."""
+        """Outputs whose arrays somebody has, without a copy."""
 
     def array(self, source: Source) -> Any:
-        if not source.is_output:
-            return _copy(self.called_with[source.position])
-        output = self._plan.outputs[source.position]
-        array = self._places[output.place]
-        if not output.own or source.position in self._given:
-            return _copy(array)
-        self._given.add(source.position)
-        return array
+        return self._output(source, "C") if source.is_output else _copy(self.called_with[source.position])
 
     def saved(self, save: Save) -> Any:
         source = save.source
-        if not source.is_output:
-            array = self.called_with[source.position]
-            return array if save.shared else _copy(array, "K")
+        if source.is_output:
+            place = self._plan.outputs[source.position].place
+            return self._places[place] if save.shared else self._output(source, "K")
+        array = self.called_with[source.position]
+        return array if save.shared else _copy(array, "K")
+
+    def _output(self, source: Source, order: Literal["C", "K"]) -> Any:
+        """An output that nobody else has, or else a copy."""
         output = self._plan.outputs[source.position]
         array = self._places[output.place]
-        if save.shared:
-            return array
         if not output.own or source.position in self._given:
-            return _copy(array, "K")
+            return _copy(array, order)
         self._given.add(source.position)
         return array
 
@@ -277,14 +244,10 @@ class _PlannedRun:
     def numbers(self) -> Mapping[int, Any]:
         return {number: self._places[place] for number, place in self._plan.numbers.items()}
 
-    def settle(self, tensors: Sequence[Any]) -> Sequence[Any]:
-        return ()
-
 
 def _copy(array: Any, order: Literal["C", "K"] = "C") -> Any:
-    """A copy in row-major order, or in the array's own."""
+    """A copy in row-major order, or in the array's own; a copy of a broadcast array is broadcast, too."""
     if 0 in array.strides and array.size > 1:
-        # What is spread out stays so: it may be far larger than its memory.
         first = tuple([slice(0, 1) if step == 0 else slice(None) for step in array.strides])
         return np.broadcast_to(np.array(array[first]), array.shape)
     return np.array(array, order=order)

@@ -1,9 +1,8 @@
-"""A program as the NumPy calls that it comes to, in order: no names, no graph, no checks.
+"""Plans: a program as a flat list of NumPy calls, without names, graph or checks.
 
-Made from the tape of one run (:mod:`telegrad_engine.backends.tape`). Calls that nothing needs are left out. An array's
-place is taken by another once nobody uses it any more, which frees it while the plan runs. An elementwise call writes
-to the memory of an argument that it is the last to use. What a program writes to tensors is computed right into their
-memory, but only at the end, when nothing can go wrong any more.
+A plan is made from the tape of one run (:mod:`telegrad_engine.backends.numpy_tracer`). Unused calls are left out.
+Places are reused, so an array is freed after its last use. An elementwise call overwrites an argument that is not used
+again. Writes to tensors are computed directly into their memory, at the end, when nothing can fail any more.
 """
 
 from __future__ import annotations
@@ -16,30 +15,28 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...backends.tape import Call, Kept, Ref, Tape, TapedArray
-from ...backends.unknown import Untraceable
+from ...backends.numpy_tracer import ArraySpec, Call, Ref, Tape, TapedArray
+from ...backends.symbolic import Untraceable
 from ...cancellation import check_cancelled
-from .filled import Filled
-from .lowering import lowered
+from .bound_call import BoundCall, lower
 
 Step = tuple[Callable[..., Any], Callable[[list[Any]], Any] | None, int, int, int, int]
-"""A function, what takes its arguments from their places, three places, and that of its result.
+"""A function, a getter of its arguments from the places, three places, and the place of the result.
 
-It is None where the arguments are what is in the three, the commonest: two arrays, and one to write to, or None.
+The getter is None in the most common case: the arguments are in the three places, two arrays and one to write to, or
+None.
 """
 COMPARING = (np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal)
-MOST_HELD = 2**20
-"""Bytes of constants that a plan may keep: nobody counts them as a session's."""
+MAX_CONSTANT_BYTES = 2**20
+"""How large the constants of a plan may be: they are counted in no session."""
 WEAK = frozenset([np.add, np.subtract, np.multiply, np.true_divide, np.maximum, np.minimum, *COMPARING])
-"""Functions that take a Python number in an array's own floating dtype; an array of that dtype they take sooner."""
-
-
+"""Functions that convert a Python number to the floating dtype of an array, and are faster with an array of it."""
 NAMING = (np.maximum, np.minimum)
-"""Functions that want to be given by name what they are to write to."""
+"""Functions whose ``out`` has to be given by name."""
 
 
 class Output(NamedTuple):
-    """Where a plan leaves an array."""
+    """The place of an array after a run."""
 
     place: int
     own: bool
@@ -76,12 +73,12 @@ class Plan:
         self.draws = draws
         """Whether it draws from the generator that is its last input."""
         self.outputs, self.writes = outputs, writes
-        """By the positions of outputs: where they are, or how they are computed where they are to be."""
+        """The outputs by position, and the calls that compute one into an input."""
         self.numbers = numbers
-        """Where the Python numbers are that the program leaves in tensors, by their numbers on the tape."""
+        """The places of Python numbers that the program leaves in tensors, by their numbers on the tape."""
 
     def run(self, inputs: Sequence[Any]) -> list[Any] | None:
-        """What is in the places then; None where something taken for granted is not so."""
+        """The places after a run; None if a guard does not hold."""
         places = self._places.copy()
         places[: len(inputs)] = inputs
         for steps in self._blocks:
@@ -96,7 +93,7 @@ class Plan:
             if not (holds.all() if holds.ndim else holds):
                 return None
         if any(places[output.place].shape != output.shape for output in self.outputs.values()):
-            return None  # a function gave more or less than is known of it
+            return None  # a function gave another shape than it is known for
         return places
 
     def __len__(self) -> int:
@@ -106,9 +103,8 @@ class Plan:
 class Planner:
     """Makes a plan of a tape.
 
-    ``inputs`` is how many arrays and generators the tape began with, ``outputs`` what is wanted of it, ``guards`` what
-    was taken for granted, and ``written`` has the positions of outputs that are written to inputs, and those inputs.
-    ``numbers`` are the Python numbers that are wanted besides.
+    ``inputs`` is the number of arrays, operands and generators that the tape began with. ``written`` maps the positions
+    of outputs that are written to inputs to these inputs. ``numbers`` are the Python numbers that are outputs, too.
     """
 
     def __init__(
@@ -121,7 +117,7 @@ class Planner:
         numbers: Sequence[int] = (),
     ) -> None:
         self._numbers, self._checks = numbers, tape.checks
-        self._kept, self._inputs, self._outputs, self._guards = tape.kept, inputs, outputs, guards
+        self._specs, self._inputs, self._outputs, self._guards = tape.specs, inputs, outputs, guards
         self._generators = tape.draws
         self._ends = [*[x.number for x in (*outputs, *guards) if isinstance(x, TapedArray)], *numbers]
         self._calls = self._needed(tape.calls)
@@ -137,7 +133,7 @@ class Planner:
     # What there is to do -----------------------------------------------------------------
 
     def _needed(self, calls: Sequence[Call]) -> list[Call]:
-        """The calls but for those that nothing needs."""
+        """The calls without unused ones."""
         needed, kept = set(self._ends), []
         for call in reversed(calls):
             # Whoever draws next gets other numbers if a draw is left out.
@@ -148,7 +144,7 @@ class Planner:
         return kept[::-1]
 
     def _deferrable(self, written: Mapping[int, int]) -> dict[int, Call]:
-        """Of outputs that are written to inputs, by position, the calls that can put them there themselves."""
+        """For outputs that are written to inputs, by position, the calls that can compute them in place."""
         uses: dict[int, int] = {}
         for number in [*self._ends, *[n for call in self._calls for n in _refs(call)]]:
             uses[number] = uses.get(number, 0) + 1
@@ -164,14 +160,14 @@ class Planner:
         return found
 
     def _last_uses(self) -> dict[int, float]:
-        """The position of the last call that uses each array; infinity where it is needed at the end."""
+        """The index of the last call that uses each array; infinity if it is needed at the end."""
         late = {id(call) for call in self._deferred.values()}
         last = {n: float(i) for i, call in enumerate(self._calls) for n in _refs(call)}
         last |= dict.fromkeys([n for call in self._deferred.values() for n in _refs(call)], inf)
         return last | dict.fromkeys([n for n in self._ends if id(self._made.get(n)) not in late], inf)
 
     def _last_uses_of_memory(self) -> dict[int, float]:
-        """Likewise of each array and all that show its memory."""
+        """The same for each array and its views together."""
         last: dict[int, float] = {}
         for number, index in self._last.items():
             for root in self._roots(number):
@@ -179,13 +175,13 @@ class Planner:
         return last
 
     def _roots(self, number: int) -> frozenset[int]:
-        kept = self._kept[number]
+        kept = self._specs[number]
         return frozenset() if kept is None else kept.roots
 
     # Places ------------------------------------------------------------------------------
 
     def plan(self) -> Plan:
-        """Every call with the places of its arguments and its result."""
+        """The plan, with a place for each argument and result."""
         late = {id(call) for call in self._deferred.values()}
         ending: dict[float, list[int]] = {}
         for number, index in self._last.items():
@@ -221,29 +217,29 @@ class Planner:
         return len(self._template) - 1
 
     def _overwritten(self, call: Call, index: int) -> int | None:
-        """An argument whose memory the result can have."""
+        """An argument that the result can overwrite."""
         if not _elementwise(call):
             return None
         result = self._spec(call.result)
         for x in call.args:
             if not isinstance(x, Ref) or x.number < self._inputs:
                 continue
-            made, kept = self._made.get(x.number), self._kept[x.number]
+            made, kept = self._made.get(x.number), self._specs[x.number]
             own = made is not None and isinstance(made.function, np.ufunc) and kept is not None
             alike = own and kept._replace(roots=result.roots) == result and bool(result.shape)  # type: ignore[union-attr]
             if alike and self._last_of_memory[x.number] == index:
                 return x.number
         return None
 
-    def _spec(self, number: int) -> Kept:
-        kept = self._kept[number]
+    def _spec(self, number: int) -> ArraySpec:
+        kept = self._specs[number]
         assert kept is not None, "a tuple is not an argument of elementwise functions"
         return kept
 
     def _output(self, x: Any) -> Output:
         if not isinstance(x, TapedArray):
             return Output(self._constant(x), False, x.shape)
-        # A scalar of NumPy's becomes an array when it is kept; what has another's memory is copied.
+        # NumPy scalars become arrays when they are kept, and views are copied.
         own = isinstance(x.value, np.ndarray) and self._roots(x.number) == {x.number} and x.number >= self._inputs
         sharing = [n for n in self._ends if x.number in self._roots(n)]
         return Output(self._places[x.number], own and len(sharing) == 1, x.shape)
@@ -255,13 +251,13 @@ class Planner:
     # Calls -------------------------------------------------------------------------------
 
     def _prepared(self, call: Call, into: int | None = None) -> tuple[Callable[..., Any], list[int]]:
-        """A function of arrays alone, and their places."""
-        call = lowered(call, self._kept)
+        """A function of arrays only, and their places."""
+        call = lower(call, self._specs)
         function, args = call.function, self._numbers_as_arrays(call)
         inner = [x for x in args if not isinstance(x, Ref)], tuple(call.kwargs.values())
         if any(True for _ in _within(inner)):
             numbers = list(dict.fromkeys(_refs(call)))
-            return Filled(function, args, call.kwargs, numbers), [self._places[n] for n in numbers]
+            return BoundCall(function, args, call.kwargs, numbers), [self._places[n] for n in numbers]
         if call.kwargs:
             function = partial(function, **call.kwargs)
         places = [self._places[x.number] if isinstance(x, Ref) else self._constant(x) for x in args]
@@ -270,7 +266,7 @@ class Planner:
     def _numbers_as_arrays(self, call: Call) -> tuple[Any, ...]:
         if call.function not in WEAK:
             return call.args
-        specs = [self._kept[x.number] for x in call.args if isinstance(x, Ref)]
+        specs = [self._specs[x.number] for x in call.args if isinstance(x, Ref)]
         kinds = [spec.dtype for spec in specs if spec is not None]
         if len(kinds) != 1 or kinds[0] not in (np.float32, np.float64):
             return call.args
@@ -280,7 +276,7 @@ class Planner:
         place = self._constants.get(id(value))
         if place is None:
             self._held += value.nbytes if isinstance(value, np.ndarray) else 0
-            if self._held > MOST_HELD:
+            if self._held > MAX_CONSTANT_BYTES:
                 raise Untraceable("it has large constants")
             # The template keeps the value, so that nothing else comes to have its id.
             place = self._constants[id(value)] = self._place(value)
@@ -309,11 +305,11 @@ def _within(x: Any) -> Iterator[int]:
 
 
 def _elementwise(call: Call) -> bool:
-    """Whether a call computes every element of one array from the same elements of its arguments."""
+    """Whether a call computes each element from the same elements of its arguments."""
     function = call.function
     return isinstance(function, np.ufunc) and function.signature is None and function.nout == 1 and not call.kwargs
 
 
 def _taking(places: Sequence[int]) -> Callable[[list[Any]], Any]:
-    """What takes the values from these places, as a sequence."""
+    """A getter of the values in these places, as a sequence."""
     return itemgetter(*places) if len(places) > 1 else itemgetter(slice(places[0], places[0] + 1))

@@ -1,7 +1,7 @@
-"""NumPy's calls while a program runs once to be planned: each is computed, and noted with where its arrays come from.
+"""A tracer for NumPy: while a program runs once, its calls are computed and recorded on a tape, to be planned.
 
-What would act on values that the next run will not have raises :class:`~.unknown.Untraceable`. So does every function
-that is not known to give, for arguments of the same shapes and dtypes, results of the same shapes and dtypes.
+Code that depends on values, which differ in the next run, raises :class:`~.symbolic.Untraceable`. So does a function
+whose results are not known to have shapes and dtypes that follow from those of its arguments.
 """
 
 from __future__ import annotations
@@ -9,12 +9,15 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from .traced_number import TracedNumber, is_traced, value_of
-from .unknown import NEEDED, Number, Untraceable
+from .base import Backend
+from .numpy import NUMPY
+from .symbolic import NEEDED, TensorScalar, TracedNumber, Untraceable, is_traced, value_of
 
 
 def _names(text: str) -> frozenset[str]:
@@ -32,14 +35,11 @@ KNOWN = _names(
     where windows zeros_like
     """
 )
-"""Functions whose results have shapes and dtypes that follow from those of the arguments, besides NumPy's ufuncs.
-
-What the NumPy backend has in a few of these, to save temporaries, is none of them where a plan saves them by itself.
-"""
+"""Functions whose results have shapes and dtypes that follow from those of the arguments, besides NumPy's ufuncs."""
 LINEAR = _names("cholesky det eigh eigvalsh inv pinv qr slogdet solve svd")
-"""Likewise of ``numpy.linalg``."""
+"""The same for ``numpy.linalg``."""
 OF_KINDS = _names("can_cast iscomplexobj may_share_memory ndim promote_types result_type shape size")
-"""Functions that look at shapes and dtypes, or at who has whose memory, and not at values."""
+"""Functions of shapes, dtypes and memory, which do not depend on values."""
 METHODS = _names(
     """
     all any argmax argmin argsort astype clip copy cumprod cumsum diagonal dot flatten max mean min prod ravel repeat
@@ -47,11 +47,11 @@ METHODS = _names(
     """
 )
 MAKERS = _names("arange eye full linspace ones ones_like zeros zeros_like")
-"""Functions that make arrays of little: what they make is made anew each time, where it is not small."""
+"""Functions that make arrays of little: a plan calls them in each run, unless the array is small."""
 SMALL = 2**10
 """Bytes."""
 SAME = frozenset(["array", "asarray", "ascontiguousarray", "copy"])
-"""Functions, and a method, that come to the argument itself where nobody writes to it."""
+"""Functions, and a method, that can return the argument itself if nobody writes to it."""
 
 
 class Call(NamedTuple):
@@ -59,7 +59,7 @@ class Call(NamedTuple):
 
     function: Callable[..., Any]
     args: tuple[Any, ...]
-    """Arrays that were computed stand here as :class:`Ref`."""
+    """Recorded arrays stand here as :class:`Ref`."""
     kwargs: dict[str, Any]
     result: int
 
@@ -71,37 +71,37 @@ class Ref(NamedTuple):
 
 
 class SliceOf(tuple[Any, ...]):
-    """The start, stop and step of a slice, of which some are computed."""
+    """The start, stop and step of a slice, some of which are recorded numbers."""
 
 
-class Kept(NamedTuple):
-    """What is known of an array without its values."""
+class ArraySpec(NamedTuple):
+    """An array without its values."""
 
     shape: tuple[int, ...]
     dtype: Any
     strides: tuple[int, ...]
     roots: frozenset[int]
-    """Whose memory it may show: numbers of arrays that have some of their own; itself if it has."""
+    """The arrays whose memory it may share, by number: those with memory of their own, itself included."""
 
 
 class Tape:
-    """Calls in the order in which they were made."""
+    """A list of calls."""
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
-        self.kept: list[Kept | None] = []
-        """Of each array by its number; None is a tuple of arrays, a Python number, or a generator."""
+        self.specs: list[ArraySpec | None] = []
+        """The arrays by number; None is a tuple of arrays, a Python number or a generator."""
         self.draws: set[int] = set()
         """The numbers of generators that are drawn from."""
         self.checks: set[int] = set()
-        """The numbers of calls that raise where something taken for granted does not hold."""
+        """The numbers of calls that raise if a guard does not hold."""
         self._guarded: set[str] = set()
 
     def input(self, value: Any, shown: Sequence[TapedArray] = ()) -> TapedArray:
-        """An array that the program is called with; it may show the memory of others that it is."""
-        number = len(self.kept)
+        """An array that the program is called with; it may share the memory of the ``shown``."""
+        number = len(self.specs)
         roots = frozenset(each.number for each in shown) or frozenset([number])
-        self._number(Kept(value.shape, value.dtype, value.strides, roots))
+        self._number(ArraySpec(value.shape, value.dtype, value.strides, roots))
         return TapedArray(self, number, value)
 
     def generator(self) -> TapedGenerator:
@@ -113,34 +113,34 @@ class Tape:
         return TracedNumber(self, self._number(None), value, bounds)
 
     def compute(self, function: Callable[..., Any], args: Sequence[Any]) -> Any:
-        """What a function makes of Python numbers, of which one may differ, or of one and an array."""
+        """Record a function of Python numbers; NotImplemented for other arguments."""
         if any(not isinstance(x, (int, float)) for x in args):
             return NotImplemented
         number = self._number(None)
-        self.calls.append(Call(function, tuple([_referring(x) for x in args]), {}, number))
+        self.calls.append(Call(function, tuple([_with_refs(x) for x in args]), {}, number))
         return TracedNumber(self, number, function(*map(value_of, args)))
 
     def guard(self, check: Callable[..., None], args: Sequence[Any]) -> None:
-        """Have a check, which raises GuardFailed, made in every run; it holds in this one."""
-        call = Call(check, tuple([_referring(x) for x in args]), {}, len(self.kept))
+        """Record a check that holds in this run, and raises GuardFailed in a run in which it does not."""
+        call = Call(check, tuple([_with_refs(x) for x in args]), {}, len(self.specs))
         text = repr(call[:2])
         if text not in self._guarded:
             self._guarded.add(text)
             self.checks.add(self._number(None))
             self.calls.append(call)
 
-    def note(
+    def record(
         self, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], always: bool = False
     ) -> Any:
-        """What the function gives, taken down if one of the arguments was computed, or always."""
+        """Call the function, and record that if one of the arguments is recorded, or ``always``."""
         own: list[TapedArray] = []
-        values = [_each(x, own) for x in args]
-        settings = {name: _each(x, own) for name, x in kwargs.items()}
+        values = [_values_of(x, own) for x in args]
+        settings = {name: _values_of(x, own) for name, x in kwargs.items()}
         result = function(*values, **settings)
         if not own and not always:
             return result
-        call_args = tuple([_referring(x) for x in args])
-        call_kwargs = {name: _referring(x) for name, x in kwargs.items()}
+        call_args = tuple([_with_refs(x) for x in args])
+        call_kwargs = {name: _with_refs(x) for name, x in kwargs.items()}
         if isinstance(result, (np.ndarray, np.generic)):
             out = self._array(result, own)
             self.calls.append(Call(function, call_args, call_kwargs, out.number))
@@ -159,53 +159,53 @@ class Tape:
         return type(result)(*outs) if hasattr(result, "_fields") else type(result)(outs)
 
     def draw(self, generator: TapedGenerator, draw: Callable[[Any], Any]) -> TapedArray:
-        """Numbers that a generator is asked for; nobody else may have drawn these."""
+        """Draw from a generator, and record that."""
         out = self._array(np.asarray(draw(generator.example)), ())
         self.draws.add(generator.number)
         self.calls.append(Call(draw, (Ref(generator.number),), {}, out.number))
         return out
 
     def _array(self, value: Any, sources: Sequence[TapedArray]) -> TapedArray:
-        number = len(self.kept)
+        number = len(self.specs)
         roots: set[int] = set()
         if isinstance(value, np.ndarray) and (value.base is not None or any(value is s.value for s in sources)):
             for source in sources:
                 if isinstance(source.value, np.ndarray) and np.may_share_memory(value, source.value):
-                    kept = self.kept[source.number]
-                    assert kept is not None
-                    roots |= kept.roots
-        self._number(Kept(value.shape, value.dtype, value.strides, frozenset(roots or {number})))
+                    spec = self.specs[source.number]
+                    assert spec is not None
+                    roots |= spec.roots
+        self._number(ArraySpec(value.shape, value.dtype, value.strides, frozenset(roots or {number})))
         return TapedArray(self, number, value)
 
-    def _number(self, kept: Kept | None) -> int:
-        self.kept.append(kept)
-        return len(self.kept) - 1
+    def _number(self, spec: ArraySpec | None) -> int:
+        self.specs.append(spec)
+        return len(self.specs) - 1
 
 
-def _each(x: Any, own: list[TapedArray]) -> Any:
-    """An argument with values in place of what was computed, which is added to ``own``."""
+def _values_of(x: Any, own: list[TapedArray]) -> Any:
+    """An argument with values in place of recorded objects, which are added to ``own``."""
     if isinstance(x, TapedArray) or is_traced(x):
         own.append(x)
         return x.value
     if isinstance(x, (tuple, list)):
-        return type(x)([_each(item, own) for item in x])
+        return type(x)([_values_of(item, own) for item in x])
     if isinstance(x, slice):
-        return slice(*[_each(bound, own) for bound in (x.start, x.stop, x.step)])
-    if isinstance(x, Number):
+        return slice(*[_values_of(bound, own) for bound in (x.start, x.stop, x.step)])
+    if isinstance(x, TensorScalar):
         raise Untraceable(NEEDED)
     return x
 
 
-def _referring(x: Any) -> Any:
+def _with_refs(x: Any) -> Any:
     if isinstance(x, TapedArray) or is_traced(x):
         return Ref(x.number)
     if isinstance(x, slice) and any(map(is_traced, (x.start, x.stop, x.step))):
-        return SliceOf(map(_referring, (x.start, x.stop, x.step)))
-    return type(x)([_referring(item) for item in x]) if isinstance(x, (tuple, list)) else x
+        return SliceOf(map(_with_refs, (x.start, x.stop, x.step)))
+    return type(x)([_with_refs(item) for item in x]) if isinstance(x, (tuple, list)) else x
 
 
 class TapedGenerator:
-    """A generator whose draws are noted. It draws from another one meanwhile: the program's own goes no further."""
+    """A generator whose draws are recorded. It draws from another one, so the session's does not advance."""
 
     METHODS = frozenset(["integers", "permutation", "random", "standard_exponential", "standard_normal"])
 
@@ -226,7 +226,7 @@ class TapedGenerator:
 
 
 class TapedArray:
-    """An array whose every use is noted; it cannot be written to, and nobody may act on its values."""
+    """An array whose uses are recorded. It cannot be written to, and its values cannot be read."""
 
     __slots__ = ("__weakref__", "number", "tape", "value")
     __hash__ = object.__hash__
@@ -242,9 +242,9 @@ class TapedArray:
 
     @property
     def roots(self) -> frozenset[int]:
-        """Whose memory it may show: numbers of arrays."""
-        kept = self.tape.kept[self.number]
-        return frozenset() if kept is None else kept.roots
+        """See :class:`ArraySpec`."""
+        spec = self.tape.specs[self.number]
+        return frozenset() if spec is None else spec.roots
 
     # What is computed --------------------------------------------------------------------
 
@@ -253,32 +253,32 @@ class TapedArray:
             isinstance(i, TapedArray) and i.dtype == bool for i in (index if isinstance(index, tuple) else (index,))
         ):
             raise Untraceable(NEEDED)
-        return self.tape.note(operator.getitem, (self, index), {})
+        return self.tape.record(operator.getitem, (self, index), {})
 
     def __iter__(self) -> Iterator[Any]:
         return iter([self[i] for i in range(len(self))])
 
     def __getattr__(self, name: str) -> Any:
         if name not in METHODS:
-            # As of any object that lacks it: some ask whether there is one.
+            # As with any missing attribute: some code asks whether there is one.
             raise AttributeError(f"a planned program knows no {name} of an array")
         method = getattr(type(self.value), name)
 
         def call(*args: Any, **kwargs: Any) -> Any:
             if (name == "astype" and np.dtype(args[0] if args else kwargs["dtype"]) == self.dtype) or name in SAME:
                 return self
-            return self.tape.note(method, (self, *args), kwargs)
+            return self.tape.record(method, (self, *args), kwargs)
 
         return call
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if method == "at" or kwargs.get("out") is not None:
             raise Untraceable("writes to an array")
-        return self.tape.note(ufunc if method == "__call__" else getattr(ufunc, method), inputs, kwargs)
+        return self.tape.record(ufunc if method == "__call__" else getattr(ufunc, method), inputs, kwargs)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         name, module = function.__name__, function.__module__
-        return noted(self.tape, name, function, LINEAR if module == "numpy.linalg" else KNOWN)(*args, **kwargs)
+        return recorded(self.tape, name, function, LINEAR if module == "numpy.linalg" else KNOWN)(*args, **kwargs)
 
     # What would act on values ------------------------------------------------------------
 
@@ -292,62 +292,35 @@ for _name in ("shape", "dtype", "ndim", "size", "itemsize", "nbytes", "strides",
     setattr(TapedArray, _name, property(attrgetter(f"value.{_name}")))
 TapedArray.T = property(lambda self: self.transpose())  # type: ignore[attr-defined]
 TapedArray.mT = property(lambda self: self.swapaxes(-1, -2))  # type: ignore[attr-defined]
-TapedArray.real = property(lambda self: self.tape.note(np.real, (self,), {}))  # type: ignore[attr-defined]
-UFUNCS: dict[str, Any] = {
-    "add": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "truediv": np.true_divide,
-    "floordiv": np.floor_divide,
-    "mod": np.remainder,
-    "pow": operator.pow,  # which for some exponents is not numpy.power
-    "matmul": np.matmul,
-    "and": np.bitwise_and,
-    "or": np.bitwise_or,
-    "xor": np.bitwise_xor,
-}
-COMPARING: dict[str, Any] = {
-    "lt": np.less,
-    "le": np.less_equal,
-    "gt": np.greater,
-    "ge": np.greater_equal,
-    "eq": np.equal,
-    "ne": np.not_equal,
-}
-SINGLE: dict[str, Any] = {"neg": np.negative, "abs": np.absolute, "invert": np.invert, "pos": np.positive}
+TapedArray.real = property(lambda self: self.tape.record(np.real, (self,), {}))  # type: ignore[attr-defined]
+for _name, _method in vars(NDArrayOperatorsMixin).items():
+    # In-place operators are left out, so that they rebind a name.
+    if callable(_method) and (_name == "__invert__" or not _name.startswith("__i")):
+        setattr(TapedArray, _name, _method)
 
 
-def _operator(function: Any, swapped: bool = False) -> Any:
-    def apply(self: TapedArray, other: Any) -> Any:
-        if isinstance(other, Number):
-            return NotImplemented  # which knows what it is to an array
-        return self.tape.note(function, (other, self) if swapped else (self, other), {})
-
-    return apply
+def _power(self: Any, other: Any) -> Any:
+    """``**``, which for some exponents is not ``numpy.power``."""
+    return NotImplemented if isinstance(other, TensorScalar) else self.tape.record(operator.pow, (self, other), {})
 
 
-def _single(function: Any) -> Any:
-    return lambda self: self.tape.note(function, (self,), {})
+def _reflected_power(self: Any, other: Any) -> Any:
+    return self.tape.record(operator.pow, (other, self), {})
 
 
-for _name, _function in UFUNCS.items():
-    setattr(TapedArray, f"__{_name}__", _operator(_function))
-    setattr(TapedArray, f"__r{_name}__", _operator(_function, swapped=True))
-for _name, _function in COMPARING.items():
-    setattr(TapedArray, f"__{_name}__", _operator(_function))
-for _name, _function in SINGLE.items():
-    setattr(TapedArray, f"__{_name}__", _single(_function))
+setattr(TapedArray, "__pow__", _power)  # noqa: B010
+setattr(TapedArray, "__rpow__", _reflected_power)  # noqa: B010
 
 
 # Functions -----------------------------------------------------------------------------------
 
 
-def noted(tape: Tape, name: str, function: Any, known: frozenset[str]) -> Any:
-    """A function of NumPy's or its backend's, on the tape."""
+def recorded(tape: Tape, name: str, function: Any, known: frozenset[str]) -> Any:
+    """A function of NumPy or the NumPy backend whose calls are recorded."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         own: list[TapedArray] = []
-        values = [_each(x, own) for x in args]
+        values = [_values_of(x, own) for x in args]
         if name in OF_KINDS:
             return function(*values, **kwargs)
         if name in SAME and isinstance(args[0], TapedArray) and isinstance(args[0].value, np.ndarray):
@@ -361,14 +334,87 @@ def noted(tape: Tape, name: str, function: Any, known: frozenset[str]) -> Any:
             name not in known or _counting(name, args)
         ):
             raise Untraceable(NEEDED)
-        result = tape.note(function, args, kwargs)
+        result = tape.record(function, args, kwargs)
         if name in MAKERS and isinstance(result, np.ndarray) and result.nbytes > SMALL:
-            return tape.note(function, args, kwargs, always=True)
+            return tape.record(function, args, kwargs, always=True)
         return result
 
     return call
 
 
 def _counting(name: str, args: Sequence[Any]) -> bool:
-    """Whether it is values that decide how much there is in the result."""
+    """Whether the shape of the result depends on values."""
     return (name == "where" and len(args) < 3) or (name == "repeat" and isinstance(args[1], TapedArray))
+
+
+class _Linalg:
+    """``numpy.linalg`` on the tape."""
+
+    LinAlgError = np.linalg.LinAlgError
+
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
+
+    def __getattr__(self, name: str) -> Any:
+        return recorded(self._tape, name, getattr(NUMPY.linalg, name), LINEAR)
+
+
+class TapingBackend(Backend):
+    """NumPy's functions and the NumPy backend's own, on a tape."""
+
+    name, library = "cpu", "numpy"
+    aliases = False
+    namespace = np
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tape = Tape()
+        self.guards: list[TapedArray] = []
+        """Conditions that hold in this run."""
+        self.linalg = _Linalg(self.tape)
+        # Those that a base class has would be found before __getattr__ is asked.
+        for name in KNOWN | OF_KINDS:
+            if hasattr(NUMPY, name):
+                self.__dict__[name] = self._function(name)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        found = self.__dict__[name] = self._function(name)
+        return found
+
+    def _function(self, name: str) -> Any:
+        found = getattr(NUMPY, name)
+        if isinstance(found, (np.ufunc, type)):
+            return found  # which come back by __array_ufunc__, or make no arrays
+        if callable(found):
+            return recorded(self.tape, name, found, KNOWN)
+        if isinstance(found, ModuleType):
+            raise Untraceable(f"uses numpy.{name}")
+        return found
+
+    def number(self, array: Any) -> Any:
+        """The element of an array, or a stand-in."""
+        return TensorScalar(array.astype(np.float64)) if isinstance(array, TapedArray) else float(array)
+
+    def wrapped(self, number: float, dtype: Any) -> Any:
+        """A 0-dim array of a number."""
+        return self.tape.record(NUMPY.wrapped, (number, dtype), {})
+
+    def holds(self, condition: Any, usually: bool) -> bool:
+        """Whether the condition holds in this run, which becomes a guard."""
+        if not isinstance(condition, TapedArray):
+            return bool(condition)
+        holds = bool(condition.value)
+        self.guards.append(condition if holds else np.logical_not(condition))  # type: ignore[arg-type]
+        return holds
+
+    def download(self, array: Any) -> Any:
+        """A constant array. Raises Untraceable for a recorded one."""
+        if isinstance(array, TapedArray):
+            raise Untraceable(NEEDED)
+        return array
+
+    def asks_for_values(self, error: Exception) -> bool:
+        """False: what needs values raises Untraceable."""
+        return False

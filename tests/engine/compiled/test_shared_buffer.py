@@ -13,17 +13,18 @@ import torch
 import telegrad as tg
 from telegrad_engine.program import Instruction, safetensors, wire
 from telegrad_engine.program.compiled import COMPILED, Compiler
-from telegrad_engine.program.compiled.shown import behind, is_alone, moved
+from telegrad_engine.program.compiled.shared_buffer import aligned_copy, is_exclusive, shared_buffer_of
 from telegrad_engine.program.lending import Lent
 
 from .remembering import Remembering, array, connect, numbers, runs_compiled
+from .verification import VerifyingCompiler
 
 pytest.importorskip("jax")
 
 
 @pytest.fixture
 def session() -> Remembering:
-    return connect(Compiler(way=COMPILED, after=2, choose=False))
+    return connect(VerifyingCompiler(tier=COMPILED, after=2, choose=False))
 
 
 class Loop:
@@ -64,7 +65,7 @@ def test_what_an_executable_reads_and_writes_is_not_copied_again(session: Rememb
     ours.step(3), theirs.step(3)
     gradient = session.tensors[ours.w._id]._grad._data
     for data in (data_of(session, ours.data), data_of(session, ours.w), gradient):
-        shows = behind(data)
+        shows = shared_buffer_of(data)
         assert shows is not None and shows.pointer == data.__array_interface__["data"][0]
     assert before() is None
     np.testing.assert_allclose(array(ours.w), array(theirs.w), rtol=1e-4, atol=1e-6)
@@ -155,7 +156,7 @@ def test_memory_is_counted_as_of_eager_runs_and_given_back() -> None:
     loop = Loop(tg)
     loop.step(8)
     used = eager.accounts.used_bytes
-    session = connect(Compiler(way=COMPILED, after=2, choose=False))
+    session = connect(Compiler(tier=COMPILED, after=2, choose=False))
     ours = Loop(tg)
     for _ in range(3):
         ours.step(8)
@@ -190,22 +191,22 @@ def listed(data: Any) -> tuple[Any, list[Any]]:
     [
         lambda: np.zeros((3, 4)),
         lambda: np.frombuffer(bytearray(96)).reshape(3, 4),
-        lambda: moved(np.zeros((3, 4))),
+        lambda: aligned_copy(np.zeros((3, 4))),
     ],
     ids=["its own", "of a message", "moved"],
 )
 def test_an_array_is_alone_until_somebody_else_has_it(make: Any) -> None:
     holder, _listed = listed(make())
-    assert is_alone(holder)
+    assert is_exclusive(holder)
     for share in (lambda: holder._data, lambda: holder._data[1:], lambda: memoryview(holder._data)):
         other = share()
-        assert not is_alone(holder)
+        assert not is_exclusive(holder)
         del other
-        assert is_alone(holder)
+        assert is_exclusive(holder)
 
 
 def test_a_part_of_another_array_is_not_alone_nor_is_one_in_another_order() -> None:
     whole = np.zeros((3, 4))
-    assert not is_alone(listed(whole[1:])[0])
+    assert not is_exclusive(listed(whole[1:])[0])
     holder, _listed = listed(np.zeros((3, 4)).T)
-    assert not is_alone(holder)
+    assert not is_exclusive(holder)

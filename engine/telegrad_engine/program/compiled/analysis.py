@@ -1,14 +1,14 @@
-"""What can be said of a remembered program before it runs: what it takes, makes and frees, and what forbids it.
+"""The analysis of a remembered program: what it takes, makes and frees, and whether it can be one executable.
 
-Ids are numbers here: the places in a message's list of ids.
+Ids are numbers here: positions in the list of ids of a message.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...errors import TelegradError
 from ...overloads import find_op
@@ -16,59 +16,16 @@ from ..instructions import Instruction
 from ..remembered import Remembered
 from ..verbs import VERBS
 
-TRACEABLE = frozenset(
-    [
-        "alias",
-        "apply",
-        "backward",
-        "detach",
-        "detach_",
-        "fetch",
-        "free",
-        "grad",
-        "grad_of",
-        "optim_step",
-        "refresh",
-        "retain_grad",
-        "requires_grad_",
-        "set_grad",
-        "tensor",
-        "zero_grad",
-    ]
-)
-"""The verbs that compute with tensors and do nothing else."""
+_TRACEABLE = """
+alias apply backward detach detach_ fetch free grad grad_of optim_step refresh retain_grad requires_grad_ set_grad
+tensor zero_grad
+"""
+TRACEABLE = frozenset(_TRACEABLE.split())
+"""The verbs that only compute with tensors."""
 
 
-class Upload(NamedTuple):
-    """An instruction that makes a tensor of an array in the message."""
-
-    array: str
-    attrs: Mapping[str, Any]
-
-
-class Key:
-    """What executables are kept by: a program, the default dtype, and the kinds of tensors that it found.
-
-    Most programs find what they found the last time and then have the same key, which is hashed once.
-    """
-
-    __slots__ = ("_hash", "digest", "dtype", "kinds")
-
-    def __init__(self, digest: str, dtype: str, kinds: Any) -> None:
-        self.digest, self.dtype, self.kinds = digest, dtype, kinds
-        self._hash = hash((digest, dtype, kinds))
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Key):
-            return NotImplemented
-        return (self.digest, self.dtype, self.kinds) == (other.digest, other.dtype, other.kinds)
-
-
-class Outline:
-    """The outline of one program."""
+class Analysis:
+    """The analysis of one program."""
 
     def __init__(self, program: Remembered) -> None:
         self.program = program
@@ -80,10 +37,11 @@ class Outline:
         self.functions: dict[str, None] = {}
         """The names of registered functions that it applies."""
         self.latest: Any = None
-        """The kinds of tensors that it found the last time (facts.py): most likely those of the next."""
-        self.key: Key | None = None
-        """The key of its last run's executables."""
-        self.uploads = [Upload(step.data, step.instruction.attrs) for step in program.steps if step.data is not None]
+        """The signature of the last run's inputs, most likely that of the next."""
+        self.key: Any = None
+        """The cache key of the last run."""
+        self.uploads = [(x.data, x.instruction.attrs.get("dtype")) for x in program.steps if x.data is not None]
+        """The names of the arrays that it uploads, and the dtypes that are asked for."""
         for step in program.steps:
             self._note(step.instruction)
 

@@ -1,8 +1,8 @@
-"""JAX while a program is traced to be compiled: arrays whose values nobody knows yet.
+"""A tracer for JAX: arrays without values, from which a program is compiled.
 
-What a kernel wants to know of values it asks by :meth:`TracingBackend.holds` and :meth:`TracingBackend.number`. The
-first answers what is usual and notes the condition, which the compiled program then checks on every run. What cannot
-be done without values raises :class:`Untraceable` or an error of JAX's own.
+Kernels ask about values with :meth:`TracingBackend.holds`, which gives the usual answer and makes the condition a guard
+of the executable, and :meth:`TracingBackend.number`. Code that cannot do without values raises :class:`Untraceable` or
+an error of JAX.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from .base import Backend
 from .jax import JaxBackend
-from .unknown import NEEDED, Number, Untraceable
+from .symbolic import NEEDED, TensorScalar, Untraceable
 
 
 class TracingBackend(JaxBackend):
@@ -23,10 +23,10 @@ class TracingBackend(JaxBackend):
     def __init__(self) -> None:
         super().__init__()
         self.guards: list[Any] = []
-        """Conditions that were taken to hold."""
+        """Conditions that are assumed to hold."""
 
     def one(self, array: Any) -> Any:
-        """1 as NumPy's 0-dim array: one of JAX's would belong to this trace."""
+        """1 as NumPy's 0-dim array: JAX's would belong to this trace."""
         return np.ones((), array.dtype)
 
     def zero(self, array: Any) -> Any:
@@ -34,22 +34,22 @@ class TracingBackend(JaxBackend):
         return np.zeros((), array.dtype)
 
     def number(self, array: Any) -> Any:
-        """What stands for the one element of an array."""
-        return Number(array.astype(np.float64))
+        """A stand-in for the element of an array."""
+        return TensorScalar(array.astype(np.float64))
 
     def holds(self, condition: Any, usually: bool) -> bool:
-        """What is usual, noted as a guard; the truth, where it is known already."""
+        """The usual answer, which becomes a guard; for constants the true one."""
         if not isinstance(condition, self._jax.core.Tracer):
             return bool(condition)
         self.guards.append(condition if usually else self.namespace.logical_not(condition))
         return usually
 
     def guard(self) -> Any:
-        """Whether everything that was taken to hold does."""
+        """Whether all guards hold."""
         return self.namespace.stack(self.guards).all() if self.guards else np.True_
 
     def download(self, array: Any) -> Any:
-        """There is nothing to bring to the host. Raises Untraceable."""
+        """Raise Untraceable: there are no values."""
         raise Untraceable(NEEDED)
 
     def asks_for_values(self, error: Exception) -> bool:

@@ -1,8 +1,9 @@
-"""A number that differs from run to run, while a program is traced: what is computed with it goes on the tape.
+"""What stands for values that are not known, or differ from run to run, while a program is traced.
 
-A comparison has the outcome that it has for the number at hand, and a guard that stops a run in which it has another.
-What takes a number apart (``float``, ``int``, an index in C) gets the number at hand, guarded likewise: the plan is
-then for this very number.
+:class:`TracedNumber` stands for a Python number: computing with it is recorded, and comparing it records a guard, which
+stops a run in which the comparison has another outcome. Code that needs the number itself (``float``, ``int``, an index
+in C) gets it, guarded by equality: the plan is then for this number only. :class:`TensorScalar` stands for the element
+of a tensor.
 """
 
 from __future__ import annotations
@@ -14,17 +15,21 @@ from typing import Any
 
 import numpy as np
 
-from .unknown import Untraceable
+NEEDED = "it depends on values"
+
+
+class Untraceable(Exception):
+    """A program cannot be traced, and has to run one instruction at a time; the text says why."""
 
 
 class GuardFailed(Exception):
-    """A number, or a condition, is not as it was when the plan was made."""
+    """A guard of a plan does not hold."""
 
 
 class TracedNumber:
-    """A Python number on a tape. ``base`` and ``plus`` are known of one that differs from another by a whole number.
+    """A Python number on a tape. Some are known to be the number ``base`` plus an integer, ``plus``.
 
-    ``bounds`` are the least and the largest number that it may be, where these are known.
+    ``bounds`` are the smallest and largest possible value, if they are known.
     """
 
     __slots__ = ("base", "bounds", "number", "plus", "tape", "value")
@@ -43,13 +48,13 @@ class TracedNumber:
     def __hash__(self) -> int:
         raise Untraceable("a number that may differ is looked up in a table")
 
-    # Numbers that it determines ------------------------------------------------------------
+    # Arithmetic ----------------------------------------------------------------------------
 
     def _computed(self, function: Callable[..., Any], *args: Any) -> Any:
         return self.tape.compute(function, args)
 
     def _known_difference(self, other: Any) -> int | None:
-        """How much larger it is than another number, where that is the same in every run."""
+        """The difference from another number, if it is the same in every run."""
         if is_traced(other) and other.base == self.base and type(self.value) is type(other.value) is int:
             return self.plus - int(other.plus)
         return None
@@ -75,10 +80,10 @@ class TracedNumber:
         made.base, made.plus = self.base, self.plus + by
         return made
 
-    # What is baked into the plan -----------------------------------------------------------
+    # Guards --------------------------------------------------------------------------------
 
     def _at_hand(self) -> Any:
-        """The number, from now on taken for granted."""
+        """The number of this run, guarded by equality."""
         self.tape.guard(is_same, (self, self.value))
         return self.value
 
@@ -105,7 +110,7 @@ class TracedNumber:
         return holds
 
     def _is_certain(self, compare: Callable[[Any, Any], Any], other: Any) -> bool:
-        """Whether the comparison comes out the same for all numbers that it may be."""
+        """Whether the comparison has the same outcome for all possible values."""
         if self.bounds is None or is_traced(other) or compare not in _ORDERING:
             return False
         least, largest = self.bounds
@@ -116,7 +121,7 @@ class TracedNumber:
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if method != "__call__" or kwargs.get("out") is not None:
             raise Untraceable(f"calls {ufunc.__name__}.{method} with a number that may differ")
-        return self.tape.note(ufunc, inputs, kwargs)
+        return self.tape.record(ufunc, inputs, kwargs)
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
         return np.asarray(self._at_hand(), *args, **kwargs)
@@ -147,7 +152,7 @@ def has_traced(value: Any) -> bool:
 
 
 def values_within(value: Any) -> Any:
-    """Nested tuples, lists and dicts with the numbers at hand, without a guard: for what does not depend on them."""
+    """Nested tuples, lists and dicts with the numbers of this run, unguarded, for code that does not depend on them."""
     if not has_traced(value):
         return value
     if isinstance(value, Mapping):
@@ -167,26 +172,45 @@ def is_same(a: Any, b: Any) -> None:
         raise GuardFailed
 
 
-def _arithmetic(name: str) -> None:
-    function = getattr(operator, name)
-    setattr(TracedNumber, f"__{name}__", lambda self, other: self._computed(function, self, other))
-    setattr(TracedNumber, f"__r{name}__", lambda self, other: self._computed(function, other, self))
+class TensorScalar:
+    """A number computed from a tensor of one element; arrays meet it as a Python float, in their own dtype."""
+
+    __array_ufunc__ = None  # arrays leave operators to it
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def _combined(self, combine: Callable[[Any, Any], Any], other: Any, reflected: bool) -> Any:
+        if isinstance(other, (TensorScalar, int, float)):
+            value = other.value if isinstance(other, TensorScalar) else other
+            return TensorScalar(combine(value, self.value) if reflected else combine(self.value, value))
+        own = self.value.astype(other.dtype)
+        return combine(other, own) if reflected else combine(own, other)
+
+    def __gt__(self, other: float) -> Any:
+        return self.value > other
 
 
-def _single(name: str) -> None:
-    function = getattr(operator, name)
-    setattr(TracedNumber, f"__{name}__", lambda self: self._computed(function, self))
+def _define(cls: Any, names: str, method: Callable[[Any], Any], reflected: Callable[[Any], Any] | None = None) -> None:
+    """Define operators of a class by methods that are made of functions in the module ``operator``."""
+    for name in names.split():
+        setattr(cls, f"__{name}__", method(getattr(operator, name)))
+        if reflected is not None:
+            setattr(cls, f"__r{name}__", reflected(getattr(operator, name)))
 
 
-def _comparison(name: str) -> None:
-    compare = getattr(operator, name)
-    setattr(TracedNumber, f"__{name}__", lambda self, other: self._compared(compare, other))
-
-
-for _name in ("mul", "truediv", "floordiv", "mod", "pow"):
-    _arithmetic(_name)
+_define(
+    TracedNumber,
+    "mul truediv floordiv mod pow",
+    lambda function: lambda self, other: self._computed(function, self, other),
+    lambda function: lambda self, other: self._computed(function, other, self),
+)
+_define(TracedNumber, "neg pos abs", lambda function: lambda self: self._computed(function, self))
+_define(TracedNumber, "lt le gt ge eq ne", lambda compare: lambda self, other: self._compared(compare, other))
 TracedNumber.__rsub__ = lambda self, other: self._computed(operator.sub, other, self)  # type: ignore[attr-defined]
-for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
-    _comparison(_name)
-for _name in ("neg", "pos", "abs"):
-    _single(_name)
+_define(
+    TensorScalar,
+    "add sub mul truediv pow",
+    lambda combine: lambda self, other: self._combined(combine, other, False),
+    lambda combine: lambda self, other: self._combined(combine, other, True),
+)

@@ -1,0 +1,132 @@
+"""What the compiler knows of a program on inputs of one signature: its executables, and when to make the next one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .executable import Executable
+from .tier import Tier
+
+MAX_VARIANTS = 8
+"""How many executables there are for one signature, one for each outcome of the guards."""
+MAX_DOUBLINGS = 10
+"""How often the number of runs between two attempts to make an executable is doubled."""
+TIMED = 10
+"""How many runs of the executables are timed before the faster tier is chosen."""
+REST = 10 * TIMED
+"""How many runs there are at least before an executable that was set aside is timed again."""
+UNIT_BYTES, NODE_BYTES = 512, 4096
+"""Memory that an executable takes per call, node or instruction, and that a signature takes per node of its graph."""
+
+
+class Key:
+    """The key of an entry. Most runs of a program have the key of the run before, which is hashed once."""
+
+    __slots__ = ("_hash", "digest", "dtype", "signature")
+
+    def __init__(self, digest: str, dtype: str, signature: Any) -> None:
+        self.digest, self.dtype, self.signature = digest, dtype, signature
+        self._hash = hash((digest, dtype, signature))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Key):
+            return NotImplemented
+        return (self.digest, self.dtype, self.signature) == (other.digest, other.dtype, other.signature)
+
+
+class CacheEntry:
+    """The executables of a program for one signature.
+
+    An attempt to make one is due after some runs in which none of them ran. Each further attempt, whatever became of
+    the last one, waits for twice as many.
+    """
+
+    def __init__(self, tier: Tier, after: int, nodes: int, difference: str | None) -> None:
+        """``nodes`` is the size of the signature's graph, ``difference`` what sets it apart from known signatures."""
+        self._tier, self._own_bytes = tier, nodes * NODE_BYTES
+        self.size = self._own_bytes
+        """How many bytes it takes."""
+        self.variants: list[Executable] = []
+        """The one that ran last comes first."""
+        self._after, self._rest, self._attempts = after, 0, 0
+        self.runs = 0
+        """How many runs there were since the last attempt in which no executable ran."""
+        self.reason = f"it is {tier.word} after more runs" + (f": {difference}" if difference else "")
+        """Why no executable runs, where that is not for its guards."""
+        self.is_being_made = self.is_set_aside = False
+        self.timed = 0
+        self.own_s = self.below_s = float("inf")
+        """The shortest run as an executable, and in the tier below."""
+        self.last_s = float("inf")
+        """The last run, in the tier that is used."""
+
+    @property
+    def is_due(self) -> bool:
+        """Whether an executable is to be made, or timed again, in the next run."""
+        wait = self._after << min(self._attempts, MAX_DOUBLINGS)
+        return self.runs + 1 >= max(wait, self._rest) and not self.is_being_made
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether there are executables, which are not set aside."""
+        return bool(self.variants) and not self.is_set_aside
+
+    def begin(self) -> None:
+        """Note that an executable is being made on another thread."""
+        self.is_being_made = True
+        if not self._attempts:
+            self.reason = f"it is being {self._tier.word}"
+
+    def postpone(self, reason: str, rest: int = 0) -> None:
+        """Wait for twice as many runs as before the last attempt, and for at least ``rest``."""
+        self.reason, self.is_being_made = reason, False
+        self.runs, self._rest = 0, rest
+        self._attempts += 1
+
+    def add(self, executable: Executable) -> None:
+        """Add an executable that was made."""
+        self.postpone(self.reason)
+        self._set_variants([executable, *self.variants[: MAX_VARIANTS - 1]])
+        self.last_s = float("inf")
+
+    def prefer(self, executable: Executable) -> None:
+        """Try this one first from now on."""
+        if self.variants and self.variants[0] is not executable:
+            self.variants = [executable, *[each for each in self.variants if each is not executable]]
+
+    def drop(self, executable: Executable, reason: str) -> None:
+        """Remove an executable that failed."""
+        self._set_variants([each for each in self.variants if each is not executable])
+        self.postpone(reason)
+
+    def _set_variants(self, variants: list[Executable]) -> None:
+        self.variants = variants
+        program = variants[0].effects.analysis.program.size if variants else 0
+        self.size = self._own_bytes + program + UNIT_BYTES * sum(each.size for each in variants)
+
+    def time(self, seconds: float, choose: bool) -> None:
+        """Note how long an executable took. To ``choose``, set it aside after some runs if the tier below is faster."""
+        self.last_s = seconds
+        if not choose or self.timed == TIMED:
+            return
+        self.timed += 1
+        self.own_s = min(self.own_s, seconds)
+        if self.timed == TIMED and self.own_s > self.below_s * self._tier.max_ratio:
+            below, own = (f"{s * 1e6:.0f} µs" for s in (self.below_s, self.own_s))
+            self.postpone(f"it runs faster {self._tier.below}: {below}, against {own} {self._tier.word}", REST)
+            self.is_set_aside = True
+
+    def time_below(self, seconds: float) -> None:
+        """Note how long the tier below took."""
+        self.runs += 1
+        self.below_s = min(self.below_s, seconds)
+        if self.is_set_aside:
+            self.last_s = seconds
+
+    def resume(self) -> None:
+        """Time the executables again."""
+        self.is_set_aside, self.timed = False, 0
+        self.own_s = self.last_s = float("inf")
