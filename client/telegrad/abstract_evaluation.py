@@ -1,8 +1,8 @@
-"""What will come out of a registered function, on stand-ins; and what came out before, of tensors like these.
+"""Evaluates registered functions without values: the shapes, dtypes and graph of their results.
 
-A function is data, so without values all that it does follows from the kinds of its tensors. What it left in the
-shadow graph is kept as a pattern, and drawn again at the places of the next tensors: once somebody looks, if these are
-no more than leaves.
+A function is data, so without values all that it does follows from the kinds of its tensors. The graph that it leaves
+is kept as a pattern, from which the next call with tensors of these kinds makes its own: when it is looked at, if the
+tensors are leaves.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Pattern(NamedTuple):
     """Of plain passes, from a result's position."""
 
 
-class Later(LazyGraph):
+class PatternGraph(LazyGraph):
     """The nodes of a pattern between tensors that are leaves, or have no history, and a call's results."""
 
     __slots__ = ("_names", "_pattern", "_sequence")
@@ -90,9 +90,9 @@ class Later(LazyGraph):
         return self.go_over(root, self._names.index(root._id), self._pattern.passes, inputs)
 
 
-def outlook(
+def evaluate(
     function: Applicable, tensors: Sequence[Any], parameters: Mapping[str, Any], look: Callable[[Sequence[Any]], Any]
-) -> Sequence[Any] | Later:
+) -> Sequence[Any] | PatternGraph:
     """Stand-ins for the results at the tensors' places; ``look`` finds them out, of stand-ins for the tensors."""
     for tensor in tensors:
         tensor._refresh()
@@ -105,7 +105,7 @@ def outlook(
     known = _known.setdefault(function, LRU(PATTERNS))
     pattern = known.get(key)
     if pattern is not None and None not in now:
-        return Later(pattern, now)  # type: ignore[arg-type]
+        return PatternGraph(pattern, now)  # type: ignore[arg-type]
     given = _aliases(tensors)
     if pattern is not None:
         return _draw(pattern, given, [each._cell[0] for each in given], iter(next_sequence, None))

@@ -15,7 +15,7 @@ from telegrad_engine.meta import Meta, functions
 from telegrad_engine.modes import state
 from telegrad_engine.specs import Spec
 
-from .abstract_evaluation import Later, outlook
+from .abstract_evaluation import PatternGraph, evaluate
 from .tape.recorder import Recorder
 from .tensor import Tensor, handle, refs
 
@@ -93,7 +93,7 @@ def call(
 ) -> list[Tensor]:
     """Record a call: the outputs get ids, shapes, dtypes and their place in the shadow graph."""
     try:
-        found = _outlook(recorder, function, tensors, parameters, Budget(asking=True))
+        found = _evaluated(recorder, function, tensors, parameters, Budget(asking=True))
     except DataDependentShape:
         return _call_and_ask(recorder, function, tensors, parameters)
     made = [handle(recorder, None) for _ in range(len(found))]
@@ -102,13 +102,13 @@ def call(
     return made
 
 
-def _outlook(
+def _evaluated(
     recorder: Recorder,
     function: Applicable,
     tensors: Sequence[Any],
     parameters: Mapping[str, Any],
     budget: Budget,
-) -> Sequence[Any] | Later:
+) -> Sequence[Any] | PatternGraph:
     """What will come out, on stand-ins at the tensors' places: what is done with them is recorded nowhere else."""
     device = recorder.transport.device
     before, state.default_dtype = state.default_dtype, recorder.default_dtype
@@ -116,13 +116,13 @@ def _outlook(
         with autocast_to(device, autocast_dtype_on(device)):
             if not budget.asking:
                 return function.call([t._alias() for t in tensors], parameters, budget)
-            return outlook(function, tensors, parameters, lambda given: function.call(given, parameters, budget))
+            return evaluate(function, tensors, parameters, lambda given: function.call(given, parameters, budget))
     finally:
         state.default_dtype = before
 
 
-def _adopt(made: Sequence[Tensor], found: Sequence[Any] | Later) -> None:
-    if isinstance(found, Later):
+def _adopt(made: Sequence[Tensor], found: Sequence[Any] | PatternGraph) -> None:
+    if isinstance(found, PatternGraph):
         found.adopt(made)
         return
     for tensor, meta in zip(made, found, strict=True):
@@ -159,7 +159,7 @@ def _call_and_ask(
     _emit(recorder, function, tensors, parameters, [*made, decisions], decisions=True)
     known = decisions._fetch()
     try:
-        _adopt(made, _outlook(recorder, function, tensors, parameters, Budget(known=known)))
+        _adopt(made, _evaluated(recorder, function, tensors, parameters, Budget(known=known)))
         return made
     except DataDependentShape:
         return _ask(recorder, function, tensors, made)

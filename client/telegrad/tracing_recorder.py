@@ -123,7 +123,7 @@ class Tracer:
 
     def apply(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:
         """Write down an op; its outputs."""
-        metas = self.outlook(lambda: Meta._apply(op, hints(inputs), hinted(attrs)), inputs)
+        metas = self.evaluate(lambda: Meta._apply(op, hints(inputs), hinted(attrs)), inputs)
         if op.lists_outputs and metas is None:
             raise NeedsExample(
                 f"{here()}: how many tensors {op.name} gives is known only in a call. Give an example of the "
@@ -140,7 +140,7 @@ class Tracer:
 
     def apply_function(self, function: Applicable, inputs: Sequence[Any], parameters: Mapping[str, Any]) -> list[Any]:
         """Write down the application of another registered function; its outputs."""
-        metas = self.outlook(lambda: function.call(hints(inputs), hinted(parameters)), (inputs, *parameters.values()))
+        metas = self.evaluate(lambda: function.call(hints(inputs), hinted(parameters)), (inputs, *parameters.values()))
         made = [Traced(self, self.new_id(), None if metas is None else metas[i]) for i in range(function.outputs)]
         attrs: Data = {"function": function.name}
         if parameters:
@@ -148,7 +148,7 @@ class Tracer:
         self.write("apply", [list(inputs)], [t._id for t in made], attrs)
         return made
 
-    def outlook(self, run: Any, inputs: Any) -> list[Any] | None:
+    def evaluate(self, run: Any, inputs: Any) -> list[Any] | None:
         """What the outputs look like, if all that it takes to know that is known."""
         if not is_known(inputs):
             return None

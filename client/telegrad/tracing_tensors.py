@@ -168,7 +168,7 @@ class Traced(Tensor):
 
     def __getitem__(self, index: Any) -> Any:
         tracer: Any = self._recorder
-        metas = tracer.outlook(lambda: hints(self)[hints(index)], (self, index))
+        metas = tracer.evaluate(lambda: hints(self)[hints(index)], (self, index))
         made = Traced(tracer, tracer.new_id(), None if metas is None else metas[0])
         tracer.write("index_get", [self], [made._id], {"index": _index(tracer, index)})
         return made

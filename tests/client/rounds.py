@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .foreseeing import Loop
+from .repeating import Loop
 
 
 def forward(loop: Loop) -> Any:

@@ -1,4 +1,4 @@
-"""Where a round that was foreseen breaks off: errors, interrupts, other threads, and whatever wants to look on."""
+"""Where a known path breaks off: errors, interrupts, other threads, and what wants to see each instruction."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import telegrad as tg
 from telegrad_engine.errors import UnknownTensor
 from telegrad_service.launch import running_server
 
-from .foreseeing import LEARNED, Loop, held, is_foreseen
 from .interrupting import Interrupter
+from .repeating import LEARNED, Loop, follows_the_tree, held
 
 
 def pick(index: int) -> Any:
@@ -46,7 +46,7 @@ def test_what_never_came_to_be_is_refused_at_once(remote: tg.Session) -> None:
         y = pick(index)
         remote.flush()
         z = y * 2.0
-        seen.append(is_foreseen(remote))
+        seen.append(follows_the_tree(remote))
         return float(z.sum().item())
 
     seen: list[bool] = []
@@ -245,7 +245,7 @@ def test_what_is_recorded_can_be_looked_at(remote: tg.Session) -> None:
     for _ in range(LEARNED + 1):
         loop.step().item()
     loss = loop.step()
-    assert is_foreseen(remote) and "instructions waiting" in repr(remote)
+    assert follows_the_tree(remote) and "instructions waiting" in repr(remote)
     ops = [each.op for each in remote.recorder.pending]
     assert ops[0] == "zero_grad" and ops[-1] == "optim_step"
     assert loss.item() > 0

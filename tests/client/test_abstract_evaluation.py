@@ -1,4 +1,4 @@
-"""What a registered function leaves in the shadow graph is remembered: called again, it is what torch has."""
+"""The graph that a registered function leaves is kept as a pattern: called again, it leaves what torch does."""
 
 from __future__ import annotations
 
@@ -355,8 +355,8 @@ def test_it_is_as_if_it_were_drawn_at_once(session: tg.Session, use: Callable[..
                 tg.ops.curve(leaf(tg, 1), leaf(tg, 2))[1].backward()
 
 
-def test_what_nobody_looks_at_is_not_drawn(session: tg.Session) -> None:
-    undrawn = []
+def test_a_graph_that_is_not_looked_at_is_not_built(session: tg.Session) -> None:
+    unbuilt = []
     for number in range(TIMES):
         x = leaf(tg, number)
         y = tg.ops.scaled(x)
@@ -364,8 +364,8 @@ def test_what_nobody_looks_at_is_not_drawn(session: tg.Session) -> None:
             y.backward()
         else:
             tg.autograd.grad(y, x)
-        undrawn.append(y._lazy is not None and y._lazy.nodes is None)
-    assert undrawn == [False, False, *[True] * (TIMES - 2)]
+        unbuilt.append(y._lazy is not None and y._lazy.nodes is None)
+    assert unbuilt == [False, False, *[True] * (TIMES - 2)]
 
 
 def test_registered_anew(session: tg.Session) -> None:

@@ -10,11 +10,11 @@ import numpy as np
 import telegrad as tg
 
 LEARNED = 5
-"""So many rounds that are alike, and the next one is foreseen."""
+"""After so many equal rounds, the next one follows a path of the tree."""
 
 
-def is_foreseen(session: tg.Session) -> bool:
-    """Whether what is recorded now is what was to be expected."""
+def follows_the_tree(session: tg.Session) -> bool:
+    """Whether the last instruction was recorded before at this place."""
     segment = session.recorder.segment
     return len(segment) > 0 and segment.first_new is None
 

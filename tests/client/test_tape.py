@@ -1,7 +1,4 @@
-"""Foresight: a loop's rounds are recorded as earlier ones were, and one that is otherwise gets its own result.
-
-Torch runs the same rounds, and each result is held to its own.
-"""
+"""Loops that repeat are recorded along known paths, and a round that differs gets its own result: that of torch."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from hypothesis import strategies as st
 
 import telegrad as tg
 
-from .foreseeing import LEARNED, Loop, held, is_foreseen
+from .repeating import LEARNED, Loop, follows_the_tree, held
 
 
 def other_shape(loop: Loop) -> Any:
@@ -138,7 +135,7 @@ def test_rounds_that_are_alike_are_foreseen(remote: tg.Session) -> None:
     ours, theirs = Loop(tg), Loop(torch)
     for number in range(3 * LEARNED):
         loss = ours.step()
-        assert is_foreseen(remote) == (number >= 3), number
+        assert follows_the_tree(remote) == (number >= 3), number
         held(loss, theirs.step())
     held(ours.w, theirs.w)
     assert remote.requests == 3 * LEARNED + 1

@@ -1,6 +1,6 @@
-"""What is not drawn until somebody looks is as if it had been drawn at once, whenever that is.
+"""A graph that is built when it is looked at is the graph that would have been built at once.
 
-Each round is run over and over, so that it is foreseen at last, in torch and in ours.
+Each round is repeated until the tape knows it, in torch and in ours.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import telegrad as tg
 from telegrad_engine.instrumentation import Observer
 from telegrad_engine.modes import observed_by
 
-from .foreseeing import LEARNED, Loop
+from .repeating import LEARNED, Loop
 from .rounds import ROUNDS, graph, several_at_once, told
 
 
@@ -104,11 +104,11 @@ def test_a_state_that_is_a_gradient_this_time(remote: tg.Session) -> None:
         u.grad = None
 
 
-def test_a_loop_that_nobody_looks_into_is_not_drawn(remote: tg.Session) -> None:
+def test_the_graph_of_a_plain_loop_is_not_built(remote: tg.Session) -> None:
     loop = Loop(tg)
     losses = [loop.step() for _ in range(LEARNED + 5) if loop.w.sum().item() is not None]
-    undrawn = [loss for loss in losses if loss._lazy is not None and loss._lazy.nodes is None]
-    assert len(undrawn) > 3
+    unbuilt = [loss for loss in losses if loss._lazy is not None and loss._lazy.nodes is None]
+    assert len(unbuilt) > 3
     assert {graph(loss) for loss in losses} == {graph(losses[0])}
 
 
@@ -121,8 +121,8 @@ def test_nor_one_that_lets_go_of_gradients_before_the_pass(remote: tg.Session) -
         losses[-1].backward()
         loop.optimizer.step()
         loop.w.sum().item()
-    undrawn = [loss for loss in losses if loss._lazy is not None and loss._lazy.nodes is None]
-    assert len(undrawn) > 3
+    unbuilt = [loss for loss in losses if loss._lazy is not None and loss._lazy.nodes is None]
+    assert len(unbuilt) > 3
 
 
 def test_nor_one_that_takes_gradients_alone(remote: tg.Session) -> None:
@@ -130,8 +130,8 @@ def test_nor_one_that_takes_gradients_alone(remote: tg.Session) -> None:
     for _ in range(LEARNED + 5):
         losses.append((loop.data(3, 3) @ loop.w).tanh().sum())
         tg.autograd.grad(losses[-1], loop.w)[0].sum().item()
-    undrawn = [loss for loss in losses if loss._lazy is not None and loss._lazy.nodes is None]
-    assert len(undrawn) > 3
+    unbuilt = [loss for loss in losses if loss._lazy is not None and loss._lazy.nodes is None]
+    assert len(unbuilt) > 3
 
 
 def test_a_result_that_is_kept_keeps_no_data(remote: tg.Session) -> None:

@@ -1,4 +1,4 @@
-"""Foresight of loops whose numbers differ from turn to turn: nothing is found out anew, and each turn has its own."""
+"""Loops whose numbers differ from turn to turn follow known paths, and each turn has its own numbers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 
 import telegrad as tg
 
-from .foreseeing import LEARNED, held, is_foreseen
+from .repeating import LEARNED, follows_the_tree, held
 
 DATA = np.sin(np.arange(240.0, dtype=np.float32)).reshape(60, 4)
 Turn = Callable[[int], Any]
@@ -93,7 +93,7 @@ def test_a_loop_whose_numbers_differ_is_foreseen(remote: tg.Session, make: Calla
     ours, turn, theirs, torch_turn = pair(make)
     for n in range(3 * LEARNED):
         y, expected = turn(n), torch_turn(n)
-        assert n < 2 * LEARNED or is_foreseen(remote), n
+        assert n < 2 * LEARNED or follows_the_tree(remote), n
         held(y, expected)
         if y.requires_grad:
             y.backward(), expected.backward()
