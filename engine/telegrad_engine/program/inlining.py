@@ -21,8 +21,10 @@ class WrittenOut(Remembered):
     """A remembered program in which the instructions of procedures stand where it calls them."""
 
     def __init__(self, program: Remembered, called: Mapping[int, Procedure]) -> None:
-        texts = [program.digest, *[f"{place}:{procedure.digest}" for place, procedure in called.items()]]
-        self.digest = self.template = digest(" ".join(texts))
+        procedures = [f"{place}:{procedure.digest}" for place, procedure in called.items()]
+        self.digest, self.template = (
+            digest(" ".join([known, *procedures])) for known in (program.digest, program.template)
+        )
         self.size, self._endings = program.size, LRU(1)
         self._uploads, self._operands = program._uploads, program._operands
         self.first = self._ids = program._ids
@@ -106,9 +108,11 @@ class Inliner:
         written = self._known.get(key)
         if written is None:
             try:
-                written = self._known[key] = WrittenOut(program.remembered, called)
+                written = WrittenOut(program.remembered, called)
             except InvalidArgument:
                 return program  # a tensor in the place of a number, say: the call says so
+            if not written.is_new:
+                self._known[key] = written
         return Inlined(program, written)
 
 
