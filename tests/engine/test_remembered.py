@@ -92,6 +92,7 @@ def neg(x: str, y: str) -> str:
     ("text", "changes", "error", "words"),
     [
         (None, {"template": "0" * 64}, errors.UnknownProgram, "send its text"),
+        ("[]", {"template": "0" * 64}, errors.UnknownProgram, "send its text"),
         (None, {"template": 3}, errors.MalformedRequest, "a call has template"),
         (TEXT, {"ending": []}, errors.MalformedRequest, "a call has template"),
         ("[", {}, errors.MalformedRequest, "not JSON"),
@@ -130,7 +131,6 @@ def test_a_call_that_is_wrong_is_refused(text: str | None, changes: Any, error: 
         ({"calls": "[]", "free": "3"}, {}, errors.MalformedRequest, "free is a list"),
         ({"calls": "[]"}, {"_0": np.ones(1)}, errors.MalformedRequest, "is of no call"),
         ({"calls": "[]"}, {"0._0": np.ones(1)}, errors.MalformedRequest, "is of no call"),
-        ({"calls": "[]", "template.0": TEXT}, {}, errors.InvalidValue, "digest is"),
         ({"calls": json.dumps([call_of(TEXT)] * 65)}, {}, errors.LimitExceeded, "at most 64 calls"),
     ],
 )

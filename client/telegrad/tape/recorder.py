@@ -138,9 +138,11 @@ class Recorder:
                 raise InvalidOperation(self._closed_text)
             if self.failed:
                 self.failed.check(inputs, outputs)
-            if self.waiting and (nbytes or self._is_due(op)):
+            if not self._gathered and not self.segment.last.index:
+                self.flush_policy.begin()
+            elif nbytes or self._is_due(op):
                 self.relieve()
-            self.begin()
+                self.begin()
             line = users_line() if effect is None else Affecting(*users_line(), effect)
             self.segment.follow(op, inputs, outputs, attrs, None if state.grad_enabled else "no_grad", line)
             if nbytes:

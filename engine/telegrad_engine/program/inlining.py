@@ -21,16 +21,14 @@ class WrittenOut(Remembered):
     """A remembered program in which the instructions of procedures stand where it calls them."""
 
     def __init__(self, program: Remembered, called: Mapping[int, Procedure]) -> None:
-        procedures = [f"{place}:{procedure.digest}" for place, procedure in called.items()]
-        self.digest, self.template = (
-            digest(" ".join([known, *procedures])) for known in (program.digest, program.template)
-        )
+        texts = [program.digest, *[f"{place}:{procedure.digest}" for place, procedure in called.items()]]
+        self.digest, self.template = digest(" ".join(texts)), program.template
         self.size, self._endings = program.size, LRU(1)
         self._uploads, self._operands = program._uploads, program._operands
         self.first = self._ids = program._ids
         """The number of the first id that is none of the program's own."""
         self.steps = []
-        self.outlines, self.is_new = {}, program.is_new
+        self.outlines, self.is_new = {}, False
         for place, step in enumerate(program.steps):
             self.steps += [step] if place not in called else self._written(step.instruction, called[place])
 
@@ -93,7 +91,9 @@ class Inliner:
         self._known: LRU[tuple[str, ...], WrittenOut] = LRU(PROGRAMS)
 
     def written_out(self, program: Bound) -> Bound:
-        """The program without calls; itself, if there are none or one of them will fail."""
+        """The program without calls; itself, if there are none, one will fail, or it runs for the first time."""
+        if program.remembered.is_new:
+            return program
         places = program.remembered.calls
         if not places:
             return program
@@ -108,11 +108,9 @@ class Inliner:
         written = self._known.get(key)
         if written is None:
             try:
-                written = WrittenOut(program.remembered, called)
+                written = self._known[key] = WrittenOut(program.remembered, called)
             except InvalidArgument:
                 return program  # a tensor in the place of a number, say: the call says so
-            if not written.is_new:
-                self._known[key] = written
         return Inlined(program, written)
 
 

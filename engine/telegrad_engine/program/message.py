@@ -147,11 +147,6 @@ def parse_message(metadata: Mapping[str, str], arrays: Mapping[str, Any], max_de
     if not isinstance(free, list):
         raise MalformedRequest("free is a list of tensor ids")
     check_all(free)
-    texts = {
-        name.removeprefix(TEXT): memory.read(text, name.removeprefix(TEXT), max_depth)
-        for name, text in metadata.items()
-        if name.startswith(TEXT)
-    }
     uploads = _by_call(arrays, len(calls))
     programs = []
     for call, own in zip(calls, uploads, strict=True):
@@ -160,7 +155,8 @@ def parse_message(metadata: Mapping[str, str], arrays: Mapping[str, Any], max_de
             raise MalformedRequest(
                 f"a call has template, ids, operands, fetch, values and free, not {min(call, default='nothing')!r:.60}"
             )
-        template = texts.get(known_by) or memory.find(known_by)
+        text = metadata.get(TEXT + known_by)
+        template = memory.find(known_by) if text is None else memory.read(text, known_by, max_depth)
         ids = _list(call, "ids", "tensor ids")
         check_all(ids)
         operands = _list(call, "operands", "numbers")

@@ -25,7 +25,7 @@ from . import json_codec
 from .data import TAKES_DATA
 from .instructions import Instruction, parse_program
 from .operands import Hole, extract, fill
-from .template import Ending, digest, stand_in
+from .template import Ending, digest, stand_in, stand_ins
 from .uploads import keep_apart
 from .verbs import VERBS
 
@@ -78,8 +78,8 @@ class Remembered:
         self.outlines: dict[Any, Any] = {}
         """What each compiler knows of the program: it is forgotten with it."""
         self.is_new = True
-        """Whether it was never looked up."""
-        self.steps = _steps(json_codec.loads(text.encode(), max_depth), '"operand"' in text)
+        """Whether it was never looked up: then it runs once."""
+        self.steps = _steps(json_codec.loads_program(text.encode(), max_depth), '"operand"' in text)
         self.size = STEP_BYTES * (len(self.steps) + 2) + TEXT_FACTOR * len(text)
         """How many bytes it takes, with the two instructions that an ending may have."""
         self._endings: LRU[Ending, Remembered] = LRU(ENDINGS)
@@ -122,7 +122,7 @@ class Remembered:
 
     def bind(self, ids: Sequence[str], arrays: Mapping[str, Any], operands: Sequence[Any] = ()) -> list[Instruction]:
         """The instructions on these tensors. Raises MalformedRequest as ``with_ids``."""
-        names = {stand_in(i): name for i, name in enumerate(ids)}
+        names = dict(zip(stand_ins(len(ids)), ids, strict=False))
         program = []
         try:
             for template_step in self.steps:
@@ -131,7 +131,11 @@ class Remembered:
                 if step.data is not None:
                     attrs = {**attrs, "data": arrays[step.data]}
                 inputs, outputs = _named(template.inputs, names), _named(template.outputs, names)
-                instruction = Instruction(template.op, inputs, outputs, attrs, template.grad_mode, template.checked)
+                if self.is_new:  # nobody else has it
+                    instruction = template
+                    instruction.inputs, instruction.outputs, instruction.attrs = inputs, outputs, attrs
+                else:
+                    instruction = Instruction(template.op, inputs, outputs, attrs, template.grad_mode, template.checked)
                 instruction.call = step.call
                 program.append(instruction)
         except KeyError as error:
