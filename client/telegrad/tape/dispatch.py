@@ -1,4 +1,4 @@
-"""What stands in front of the SDK's functions and methods: a call that a node knows has little left to do."""
+"""Wraps the SDK's functions and methods: a call that the next node of the tape knows is recorded by its shortcut."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ def dispatching(make: Make, apply: Apply, common: type[Any]) -> Callable[..., Ca
                         segment = recorder.segment
                         node = segment.next
                 if node is not None:
-                    if segment.last.index == 0:
+                    if node.index == 1:
                         recorder.begin()
                     try:
                         result = None
                         if node.function is front:
-                            shortcut = node.shortcuts[0]
+                            shortcut = node.shortcut
                             result = shortcut.record(args, kwargs, recorder, segment, node)
                         if result is None:
                             shortcut, result = _by_another(front, node, args, kwargs, recorder, segment)
@@ -102,7 +102,7 @@ def _by_another(front: Callable[..., Any], due: Node, args: Any, kwargs: Any, re
                 if index:
                     others = [each for each in node.shortcuts if each is not shortcut]
                     node.shortcuts = [shortcut, *others]
-                node.function = front
+                node.function, node.shortcut = front, shortcut
                 last.next = node
                 return shortcut, result
     segment.go_back()
@@ -136,8 +136,9 @@ def recording(make: Callable[[Any, Spec, str], Any], apply: Apply) -> Callable[[
             ids = [x._id for x in inputs] if order is None else [getattr(x, "_id", x) for x in inputs]
             try:
                 recorder.emit(key, ids, names, attrs)
-            except TelegradError as error:
-                recorder.refuse(names, error)
+            except TelegradError:
+                for name in names:  # there are no handles that would say so when they die
+                    recorder.failed.pop(name, None)
                 raise
             # Handles come last: one whose instruction was never recorded, for a Ctrl-C, would free what never was.
             outputs = [make(recorder, spec, name) for spec, name in zip(specs, names, strict=True)]

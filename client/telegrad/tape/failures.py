@@ -11,7 +11,7 @@ from .recording import Defined, Recording
 
 
 class Failed(dict[str, TelegradError]):
-    """The tensors that never came to be, by id: who uses them gets the error, and nothing is freed."""
+    """The tensors that never came to be, by id: using one raises its error, and nothing is freed."""
 
     def refuse(self, names: Sequence[str], error: TelegradError) -> None:
         """Note that these tensors never came to be."""

@@ -1,4 +1,4 @@
-"""When what is recorded for a server goes there, though nobody waits for a value yet.
+"""Decides when recorded instructions are sent to a server before a value is needed.
 
 A message ends where a training step does, before the next batch: no step is torn in two.
 """
@@ -17,27 +17,33 @@ AHEAD_STEPS = 4
 """A training step is, too, where no value is waited for within so many: one that is looked at at once would be torn."""
 AHEAD_S = 2.0
 """What was recorded so long ago is sent when the next instruction is recorded. Without a thread: one that woke up
-between two instructions would tear steps apart, and who records nothing more has nothing to gain."""
+between two instructions would tear steps apart, and a client that records nothing more gains nothing by it."""
+ALIKE = 3
+"""Steps are recorded as one segment once so many segments in a row began with the same step: one plan then runs all of
+them. Where steps differ, as sequences do in length, hardly any run of several steps would come twice."""
 GATHER_STEPS, GATHER_S = 4, 0.05
 """So many training steps are sent together, unless their recording took so long: a message costs about as much as ten
 ops. The first step after a wait is sent alone, so that the server begins."""
 MOST_BYTES = 2**20 - 2**16
 """No more steps are sent together than upload so much: what is longer, with its header, leaves the event loop there."""
 LEAD_BYTES = 2**18
-"""So far the recording of who does not train runs ahead of a busy server. Then it is sent, and if there is no room for
+"""A client that does not train runs ahead of a busy server by so much. Then it is sent, and if there is no room for
 it, waits: while one long message is read, nothing runs, and while it runs, nothing is read."""
 
 TRAINING = 4
-"""Who has sent so many messages since a training step ended does not train, or not now."""
+"""A client that has sent so many messages since a training step ended does not train, or not now."""
 
 
 class FlushPolicy:
     """What of a session's recording the decision to send it depends on, beside its length.
 
-    ``due`` and ``enough`` are for whoever records: past either of them, and before every upload, it is time to ask.
+    Past ``due`` or ``enough``, and before every upload, the recorder asks :meth:`is_time`.
     """
 
-    __slots__ = ("_began", "_first", "_gathered", "_messages", "_steps", "_stride", "due", "enough")
+    __slots__ = (
+        "_alike", "_began", "_first", "_first_end", "_gathered", "_in_segment", "_messages", "_steps", "_stride", "due",
+        "enough",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.due = 0.0
@@ -49,6 +55,10 @@ class FlushPolicy:
         """How many steps ended since a value was waited for, and how many between that and the one before."""
         self._gathered, self._first = 0, True
         """How many ended in what is recorded, and whether that is the first message since."""
+        self._in_segment = self._alike = 0
+        """How many ended in the segment, and how many segments in a row began with the same step."""
+        self._first_end: object = None
+        """Where the first step of the last segment ended."""
         self._messages = TRAINING
         """How many ended since a step did; the messages of a loop that trains are ended nowhere else."""
 
@@ -62,13 +72,26 @@ class FlushPolicy:
         self._began = monotonic()
         self.due = self._began + AHEAD_S
 
-    def end_step(self) -> None:
-        """Note that a training step ends with what was recorded last."""
+    def end_step(self, last: object) -> None:
+        """Note that a training step ends with this node of the tape, which was recorded last."""
         if self.enough:
             self.enough = 0
             self._steps += 1
             self._gathered += 1
             self._messages = 0
+            self._in_segment += 1
+            if self._in_segment == 1:
+                self._alike = self._alike + 1 if last is self._first_end else 0
+                self._first_end = last
+
+    @property
+    def ends_segment(self) -> bool:
+        """Whether the segment ends with the step that has just ended."""
+        return self._alike < ALIKE or self._in_segment >= GATHER_STEPS
+
+    def end_segment(self) -> None:
+        """Note that the next segment begins."""
+        self._in_segment = 0
 
     def go_on(self) -> None:
         """Note that the next step begins."""
@@ -83,7 +106,7 @@ class FlushPolicy:
         self._messages += 1
 
     def note_wait(self) -> None:
-        """Note that somebody waits for a value: whoever does after each step gains nothing by another message."""
+        """Note that a value is waited for: a loop that does so after each step gains nothing by another message."""
         self._stride, self._steps, self._first = self._steps, 0, True
 
     def is_time(self, length: int, nbytes: int, in_flight: InFlight) -> bool:

@@ -14,7 +14,7 @@ from .recording import Recording
 FULL_BYTES = 32 * 2**20
 """More bytes are not held back, be they recorded or in flight: they are sent, and if need be waited for."""
 AHEAD_PROGRAMS = 2
-"""With one program that runs and one behind it a server is busy: it gains nothing by more, but by longer ones."""
+"""With one message that runs and one after it a server is busy: more of them gain nothing, longer ones do."""
 FIRST_ROOM = 4
 """How many there may be at first, and where answers take long."""
 SOON_S = 0.25
@@ -72,7 +72,7 @@ class InFlight:
         return last
 
     def take_back(self) -> list[Recording]:
-        """The program that failed and those behind it, which nobody waits for any more."""
+        """The message that failed and those after it; none of them is waited for any more."""
         recordings = list(self._sent)
         self._sent.clear()
         self.error = None
@@ -101,6 +101,6 @@ class InFlight:
             raise
 
     def _abandon(self) -> None:
-        """After a Ctrl-C: what is under way runs, but nobody waits for it."""
+        """After a Ctrl-C: what is in flight runs, but is not waited for."""
         self._sent.clear()
         self._transport.forget()

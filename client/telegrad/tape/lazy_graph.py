@@ -1,4 +1,4 @@
-"""Autograd graphs of handles that are built if somebody looks at them, which in most training steps nobody does.
+"""Autograd graphs of handles that are built when they are looked at, which most training steps never do.
 
 A node says where gradients go and what was saved; for a call that was recorded before, both are known. So such a call
 only notes that it belongs to a lazy graph. Where one of its nodes is looked at, all of them are made, as they would
@@ -143,17 +143,15 @@ class Entry(NamedTuple):
 class SegmentGraph(LazyGraph):
     """Of calls that came one after the other in a segment, none of which is in the graph yet."""
 
-    __slots__ = ("calls", "cells", "first", "sequence", "slots")
+    __slots__ = ("calls", "first", "sequence", "slots")
 
     def __init__(self, slots: dict[str, int], first: Node) -> None:
         super().__init__()
         self.slots, self.first = slots, first
         self.sequence = next_sequence()
         """How old its nodes are: older than all that is recorded from now on."""
-        self.calls: list[tuple[Entry, Node, tuple[int, ...], Own | None]] = []
-        """Each with its node, and the slots of its tensors."""
-        self.cells: dict[int, list[int]] = {}
-        """The version counters of results, by their slots."""
+        self.calls: list[tuple[Entry, Node, tuple[int, ...], Own | None, Sequence[list[int]]]] = []
+        """Each with its node, the slots of its tensors, its own numbers, and the version counters of its outputs."""
         self.inputs: dict[int, Input] = {}
 
     def takes(self, tensor: Any, slot: int) -> bool:
@@ -167,24 +165,23 @@ class SegmentGraph(LazyGraph):
 
     def add(self, entry: Entry, node: Node, slots: tuple[int, ...], outputs: Sequence[Any], own: Own | None) -> None:
         """Note a call, and whose handles are its outputs."""
-        self.calls.append((entry, node, slots, own))
+        self.calls.append((entry, node, slots, own, [output._cell for output in outputs]))
         for index in entry.tracked:
             output = outputs[index]
             output._requires_grad, output._lazy = True, self
             if index:
                 output._slot = index
-            self.cells[node.outputs[index]] = output._cell
 
     def build(self) -> dict[str, Any]:
         """Enter the calls into the graph."""
         names, nodes = [*self.slots], {}
         known = {slot: stand_in(given) for slot, given in self.inputs.items()}
         versions = {id(cell): version for _, _, cell, version in self.inputs.values()}
-        for entry, place, slots, own in self.calls:
+        for entry, place, slots, own, cells in self.calls:
             outputs = []
-            for slot, spec in zip(place.outputs, entry.specs, strict=True):
+            for slot, spec, cell in zip(place.outputs, entry.specs, cells, strict=True):
                 output = known[slot] = Meta(spec)
-                output._cell = self.cells.get(slot, output._cell)
+                output._cell = cell
                 outputs.append(output)
             entry.enter([known[slot] for slot in slots], outputs, own)
             node: Any = outputs[entry.tracked[0]]._node
@@ -196,7 +193,9 @@ class SegmentGraph(LazyGraph):
 
     def pass_from(self, root: Any, inputs: Sequence[Any] | None) -> bool:
         """Go through it, while nothing was written to that it made or took."""
-        if root._data.shape != () or not self.unchanged or any(cell[0] for cell in self.cells.values()):
+        if root._data.shape != () or not self.unchanged:
+            return False
+        if any(cell[0] for *_, cells in self.calls for cell in cells):
             return False
         slot = self.slots[root._id]
         leaves = tuple([each for each, given in self.inputs.items() if given.leaf is not None])

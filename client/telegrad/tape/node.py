@@ -63,34 +63,42 @@ class Shortcut:
 class Node:
     """An instruction that comes after others, and what came after it."""
 
-    # Defaults are the class's: most nodes are recorded once, and the fewer objects they come to, the better.
-    op = ""
-    mode: str | None = None
-    key: Key | None = None
-    attrs: Mapping[str, Any] = NO_ATTRS
-    inputs: Pattern = ()
-    outputs: tuple[int, ...] = ()
-    operands: Sequence[float] = ()
-    before: Node | None = None
-    index = width = first_operand = 0
-    """How many instructions, slots and operands there are: up to it, after it, and before it."""
-    line: Line | None = None
-    looks_at_clock = False
-    next: Node | None = None
-    """What came after it last."""
-    function: Callable[..., Any] | None = None
-    """What recorded it last by a shortcut; ``shortcuts[0]`` is that."""
-    shortcuts: Sequence[Shortcut] = ()
-    calls = 0
-    """How often it was recorded without one, though it was known."""
-    template: KnownTemplate | None = None
-    """Of the segment that ends here."""
-    passes: dict[Any, Any] | None = None
-    """What backward passes reached here (:mod:`.lazy_graph`)."""
-    _children: dict[Key, Node] | None = None
-    """What came after it, where that were several."""
-    _text: str | None = None
-    _repr: str | None = None
+    __slots__ = (
+        "_children", "_repr", "_text", "attrs", "before", "calls", "first_operand", "function", "index", "inputs",
+        "key", "line", "looks_at_clock", "mode", "next", "op", "operands", "outputs", "passes", "shortcut", "shortcuts",
+        "template", "width",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        """The root: nothing is recorded yet."""
+        self.op = ""
+        self.mode: str | None = None
+        self.key: Key | None = None
+        self.attrs: Mapping[str, Any] = NO_ATTRS
+        self.inputs: Pattern = ()
+        self.outputs: tuple[int, ...] = ()
+        self.operands: Sequence[float] = ()
+        self.before: Node | None = None
+        self.index = self.width = self.first_operand = 0
+        """How many instructions, slots and operands there are: up to it, after it, and before it."""
+        self.line: Line | None = None
+        self.looks_at_clock = False
+        self.next: Node | None = None
+        """What came after it last."""
+        self.function: Callable[..., Any] | None = None
+        self.shortcut: Shortcut | None = None
+        """What recorded it last by a shortcut, and that shortcut."""
+        self.shortcuts: Sequence[Shortcut] = ()
+        self.calls = 0
+        """How often it was recorded without one, though it was known."""
+        self.template: KnownTemplate | None = None
+        """Of the segment that ends here."""
+        self.passes: dict[Any, Any] | None = None
+        """What backward passes reached here (:mod:`.lazy_graph`)."""
+        self._children: dict[Key, Node] | None = None
+        """What came after it, where that were several."""
+        self._text: str | None = None
+        self._repr: str | None = None
 
     @property
     def children(self) -> Collection[Node]:

@@ -26,7 +26,7 @@ HARMLESS = ALIASES | {
 }  # fmt: skip
 """The verbs whose dependencies are known here. After another one nothing runs."""
 ONCE = frozenset({"fetch", "free"})
-"""The verbs that are not sent again: nobody waits for the values, and the next program frees what died."""
+"""The verbs that are not sent again: the values are not waited for any more, and the next message frees what died."""
 
 
 class Outcome(NamedTuple):
@@ -48,7 +48,7 @@ def poisoned_by(
 ) -> Outcome:
     """What becomes of a recorder's program if this instruction failed, and only it if ``only``; else nothing runs.
 
-    ``dead`` names tensors that nobody has a handle on.
+    ``dead`` names tensors without a handle.
     """
     rest = range(index, len(program))
     if not only:
@@ -73,7 +73,7 @@ def poisoned_by(
 
 
 def _unneeded(program: Sequence[Instruction], spared: Sequence[int], dead: set[str]) -> set[int]:
-    """The instructions whose results nobody can use: all that they could do is raise a statement's second error."""
+    """The instructions whose results cannot be used: all that they could do is raise a statement's second error."""
     used: set[str] = set()
     found = set()
     for i in reversed(spared):

@@ -1,11 +1,11 @@
-"""Records instructions instead of calling: one program per point where a value is needed.
+"""The recorder of a session: ops become instructions, and one message carries them when a value is needed.
 
-A tensor gets its id on the spot; its instruction waits here until somebody asks for a value. Handles
-that Python drops free the server's tensors with the next program.
+A tensor gets its id on the spot; its instruction is kept until a value is asked for. When Python drops a handle, the
+next message frees the session's tensor.
 
-To a server, what has gathered goes out without waiting when it is enough, or old enough (:mod:`.flush_policy`). Several
-programs may be under way (:mod:`.in_flight`); an error in one surfaces when the next value is asked for. Nothing
-recorded after it has run then; what does not depend on it is sent again (:mod:`.poisoning`).
+To a server, instructions are also sent ahead (:mod:`.flush_policy`), and several messages may be in flight
+(:mod:`.in_flight`). An error in one of them is raised when the next value is asked for. Nothing recorded after it has
+run by then; what does not depend on it is sent again (:mod:`.poisoning`).
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Recorder:
         self.procedures: dict[str, Defined] = {}
         """Those that the session has, by name."""
         self.forgotten: list[str] = []
-        """Those that nobody will call any more. Finalizers note them, so nothing else happens here and now."""
+        """Procedures that will not be called any more. Finalizers add them, and may do nothing else."""
         self.effect: Effect | None = None
         """What the next instruction does to the shadow graph; set under the lock."""
         self.received: list[tuple[Any, bool, list[int] | None]] = []
@@ -164,7 +164,7 @@ class Recorder:
 
     def note_step(self) -> None:
         """Note that a training step ends here: what was recorded last moves parameters."""
-        self.flush_policy.end_step()
+        self.flush_policy.end_step(self.segment.last)
 
     def fetch(self, names: Sequence[str], values: bool = True) -> dict[str, Value]:
         """Send everything recorded and bring back tensors: their arrays, or only what they are."""
@@ -215,7 +215,7 @@ class Recorder:
     def relieve(self) -> None:
         """Send what has gathered without waiting for the answer, unless it is little or there is no room for it."""
         length, nbytes = self.waiting, self._pending_bytes
-        if self.flush_policy.stepped:
+        if self.flush_policy.stepped and self.flush_policy.ends_segment:
             self.free_dead()
         if not self.transport.remote:
             if is_full(length, nbytes):
@@ -275,6 +275,7 @@ class Recorder:
             ended, after = [*self.segments, segment], self.tree.begin(self._watched)
             # At once: a Ctrl-C loses nothing, and has nothing sent twice.
             self.segments, self._gathered, self.segment = ended, self._gathered + len(segment), after
+            self.flush_policy.end_segment()
 
     def close(self) -> None:
         """Forget what is recorded and end the session; a second time does nothing.

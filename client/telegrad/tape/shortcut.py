@@ -10,7 +10,7 @@ from telegrad_engine.dtypes import FLOATING, DType
 from telegrad_engine.functions import Resolve
 from telegrad_engine.inference import mark
 from telegrad_engine.meta import Produce, hidden_specs, view_of, without_values
-from telegrad_engine.modes import state
+from telegrad_engine.modes import observers, state
 from telegrad_engine.repeated import Call, Enter, Prepare, Resolved, entering, gathered, promised
 from telegrad_engine.specs import Spec
 
@@ -92,7 +92,7 @@ def learn(
     else:
         record = _generally(tuple(kwargs), arguments, node.mode is None, results, own, resolve, kinds)
     node.shortcuts = [Shortcut(function, record), *node.shortcuts][:MAX_SHORTCUTS]
-    node.function = function
+    node.function, node.shortcut = function, node.shortcuts[0]
 
 
 def _is_plain(value: Any) -> bool:
@@ -233,25 +233,34 @@ def _quickly(arguments: Sequence[Argument], grad: bool, results: Results, kinds:
         if len(args) != count or kwargs or state.grad_enabled is not grad:
             return None
         a, b, slots = args[0], args[-1], segment.slots
-        if slots.setdefault(a._id, len(slots)) != first or (type(b) is not type(a) and type(b) not in kinds):
+        if slots.get(a._id) != first and slots.setdefault(a._id, len(slots)) != first:
             return None
-        if b._recorder is not recorder or slots.setdefault(b._id, len(slots)) != second:
+        if b is not a:
+            if (type(b) is not type(a) and type(b) not in kinds) or b._recorder is not recorder:
+                return None
+            if slots.get(b._id) != second and slots.setdefault(b._id, len(slots)) != second:
+                return None
+            data = b._data
+            if data is not spec_b:
+                if data.shape != spec_b.shape or data.dtype != spec_b.dtype:
+                    return None
+                b._data = spec_b  # the next look is a short one
+            if b._requires_grad is not grad_b or (b._base is not None and b._seen != b._cell[0]):
+                return None
+        elif first != second:
             return None
         data = a._data
         if data is not spec_a:
             if data.shape != spec_a.shape or data.dtype != spec_a.dtype:
                 return None
-            a._data = spec_a  # the next look is a short one
-        if a._requires_grad is not grad_a or (a._base is not None and a._seen != a._cell[0]):
-            return None
-        if b is not a:
-            data = b._data
-            if data is not spec_b:
-                if data.shape != spec_b.shape or data.dtype != spec_b.dtype:
-                    return None
-                b._data = spec_b
-            if b._requires_grad is not grad_b or (b._base is not None and b._seen != b._cell[0]):
+            a._data = spec_a
+        lazy = segment.lazy
+        inside = lazy is not None and a._lazy is lazy  # then it requires grad, and nothing was written to it
+        if inside:
+            if not grad_a:
                 return None
+        elif a._requires_grad is not grad_a or (a._base is not None and a._seen != a._cell[0]):
+            return None
         if verify is not None:
             verify(args)
         name = recorder.new_id()
@@ -259,11 +268,19 @@ def _quickly(arguments: Sequence[Argument], grad: bool, results: Results, kinds:
         segment.last, segment.next = node, node.next
         output = make(recorder, spec, name)
         if enter is not None:
-            lazy = None if entry is None else segment.graph_for(node, args, places)
+            if entry is None:
+                lazy = None
+            elif (
+                lazy is None
+                or observers
+                or not ((inside or first in lazy.inputs) and (b._lazy is lazy or second in lazy.inputs))
+            ):
+                lazy = segment.graph_for(node, args, places)
             if lazy is None:
                 enter(args, (output,), ())
-            else:
-                lazy.add(entry, node, places, (output,), None)
+            else:  # lazy.add(entry, node, places, (output,), None), with a call less
+                lazy.calls.append((entry, node, places, None, (output._cell,)))
+                output._requires_grad, output._lazy = True, lazy
         elif state.inference:
             mark((output,))
         return output
@@ -296,7 +313,7 @@ def results_of(make: Make) -> Callable[[Call], Any]:
             return op.bundle(outputs), outputs
 
         blank = call._replace(inputs=tuple([None if hasattr(x, "_data") else x for x in inputs]))
-        enter_later = entering(call, announced=False)  # who watches then watches other things
+        enter_later = entering(call, announced=False)  # observers of that time see other things
         entry = None if enter_later is None else _entry(enter_later, blank, hidden_specs(call))
         verify = None if op.value_check is None else _verifying(blank)
         straight = (make, specs[0], entering(call)) if plain else None

@@ -1,7 +1,7 @@
 """Messages: calls of templates, as the SDK sends them and a session runs them.
 
 A call gives a template the ids, the numbers and the uploads of one run of it, and says what becomes of its tensors:
-which are fetched, and which nobody needs afterwards. Both are no part of the template, so that a loop which now and
+which are fetched, and which are freed afterwards. Both are no part of the template, so that a loop which now and
 then reads its loss, or whose tensors die in another order, calls the same templates.
 """
 

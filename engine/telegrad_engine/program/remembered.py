@@ -131,7 +131,7 @@ class Remembered:
                 if step.data is not None:
                     attrs = {**attrs, "data": arrays[step.data]}
                 inputs, outputs = _named(template.inputs, names), _named(template.outputs, names)
-                if self.is_new:  # nobody else has it
+                if self.is_new:  # nothing else has it
                     instruction = template
                     instruction.inputs, instruction.outputs, instruction.attrs = inputs, outputs, attrs
                 else:
