@@ -1,6 +1,6 @@
 """What instructions did to the shadow graph when they were recorded, to be undone for those that never ran.
 
-Tensors are referred to weakly: an instruction that is under way keeps no handle alive.
+Tensors are referred to weakly: an instruction that is in flight keeps no handle alive.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Effect(Protocol):
 
 
 class Affecting(Line):
-    """The line behind an instruction that had an effect; equal to no other, so that it stays with its instruction."""
+    """The line of an instruction that had an effect; equal to no other, so that it stays with its instruction."""
 
     effect: Effect
 
@@ -46,7 +46,7 @@ class Affecting(Line):
 
 
 def effect_of(line: Line | None) -> Effect | None:
-    """What the instruction behind this line did to the shadow graph."""
+    """What the instruction of this line did to the shadow graph."""
     return line.effect if isinstance(line, Affecting) else None
 
 

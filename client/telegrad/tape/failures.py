@@ -1,4 +1,4 @@
-"""What an instruction that failed leaves behind: an error that names the user's line, and tensors that never were."""
+"""Failed instructions: the error that names the user's line, and the tensors that were never made."""
 
 from __future__ import annotations
 

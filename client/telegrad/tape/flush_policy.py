@@ -112,7 +112,7 @@ class FlushPolicy:
     def is_time(self, length: int, nbytes: int, in_flight: InFlight) -> bool:
         """Whether so many instructions, which upload so many bytes, are to go to a server now."""
         if in_flight.error is not None:
-            return False  # nothing more runs until somebody has heard of it
+            return False  # nothing more runs until the error is raised
         stepped = self.stepped and (nbytes >= AHEAD_BYTES or max(self._steps, self._stride) >= AHEAD_STEPS)
         if is_full(length, nbytes) or (stepped and self._is_lead(nbytes)):
             return True

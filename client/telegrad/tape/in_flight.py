@@ -80,7 +80,7 @@ class InFlight:
         return recordings
 
     def _is_full(self, nbytes: int) -> bool:
-        """Whether so much is under way that what is recorded has to wait."""
+        """Whether so much is in flight that what is recorded has to wait."""
         sent = sum(recording.nbytes for recording in self._sent)
         return len(self._sent) >= self._room or sent + nbytes > FULL_BYTES
 

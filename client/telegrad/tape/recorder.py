@@ -76,7 +76,7 @@ class Recorder:
         """Which tensors the pass that is being recorded gave gradients, as :class:`.effects.Received` has them."""
         self.requests = 0
         self.waits = 0
-        """How many programs were sent, and how often somebody waited for an answer."""
+        """How many messages were sent, and how often an answer was waited for."""
         self.closed = False
         self.parent: int | None = None
         """In a forked child: the process that the session belongs to."""
@@ -226,7 +226,7 @@ class Recorder:
         self.flush_policy.go_on()
 
     def _send(self) -> None:
-        """Send what is recorded; when there is room for it, which may take the answers to what is under way."""
+        """Send what is recorded. If there is no room for it, wait for answers to what is in flight."""
         # Packed before the wait: the server may still be busy with the message before.
         calls, texts = [segment.call() for segment in self.segments], self.tree.unsent(self.segments)
         packed = self.transport.pack(Outgoing(calls, self._to_free, texts))
@@ -297,7 +297,7 @@ class Recorder:
             warnings.warn(f"what was sent last failed, and no value was read after it: {error}", stacklevel=3)
 
     def end(self) -> None:
-        """End the session at once, whatever is under way in it."""
+        """End the session at once, whatever is in flight."""
         self.closed = True
         self.segment.watch(True)
         # Not by calling the finalizer: at exit, weakref's own hook comes first, and then finalizers do nothing.
