@@ -22,8 +22,8 @@ ALIKE = 3
 """Steps are recorded as one segment once so many segments in a row began with the same step: one plan then runs all of
 them. Where steps differ, as sequences do in length, hardly any run of several steps would come twice."""
 GATHER_STEPS, GATHER_S = 4, 0.05
-"""So many training steps are sent together, unless their recording took so long: a message costs about as much as ten
-ops. The first step after a wait is sent alone, so that the server begins."""
+"""So many training steps are sent together, unless their recording took so long, since each message costs both sides
+time. The first step after a wait is sent alone, so that the server begins."""
 MOST_BYTES = 2**20 - 2**16
 """No more steps are sent together than upload so much: what is longer, with its header, leaves the event loop there."""
 LEAD_BYTES = 2**18
