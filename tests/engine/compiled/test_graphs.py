@@ -231,8 +231,8 @@ def test_planned_a_loop_comes_to_the_very_same(loop: Callable[[Network, int], An
     expected = run(loop)
     session = planned()
     assert run(loop) == expected
-    often = [report for report in session.reports if report.runs >= TURNS - 2]
-    assert often and all(report.planned_runs > TURNS / 4 for report in often), often
+    often = [report for report in session.reports if report.runs >= TURNS / 4]  # equal steps are put together later on
+    assert often and all(report.planned_runs > report.runs / 4 for report in often), often
 
 
 def test_what_has_hooks_comes_to_the_same_one_instruction_at_a_time() -> None:
@@ -292,8 +292,8 @@ def test_a_graph_that_a_program_left_can_be_walked_and_hooked() -> None:
 def test_a_graph_that_was_gone_through_keeps_no_memory() -> None:
     session = planned()
     net = Network()
-    for turn in range(TURNS):
+    for turn in range(2 * TURNS):
         value_before_backward(net, turn)
-        if turn == TURNS // 2:
+        if turn == TURNS:
             used = session.accounts.used_bytes
     assert session.accounts.used_bytes == used
