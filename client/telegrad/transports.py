@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote
@@ -97,8 +97,8 @@ class Transport(Protocol):
         """In a forked child: let go of what the parent process goes on using, without a word to the server."""
         ...
 
-    def close(self, procedures: Collection[str] = ()) -> None:
-        """End the session. If it goes on without this client, free the client's tensors and these procedures."""
+    def close(self) -> None:
+        """End the session. If it goes on without this client, free the client's tensors."""
         ...
 
 
@@ -169,7 +169,7 @@ class LocalTransport:
     def abandon(self) -> None:
         """Nothing: a forked child has a copy of the session."""
 
-    def close(self, procedures: Collection[str] = ()) -> None:
+    def close(self) -> None:
         """Drop the session's tensors."""
         self.session.suspensions.waiting.clear()
         self.session.tensors.clear()
@@ -331,21 +331,20 @@ class HTTPTransport:
         """Close this process's copies of the sockets; the parent's stay open."""
         self._programs.abandon()
 
-    def close(self, procedures: Collection[str] = ()) -> None:
+    def close(self) -> None:
         """End the session on the server, if it is still there. An attached one goes on, without what is ours in it."""
         try:
             if self._heartbeats is not None:
                 self._heartbeats.stop()
             self._programs.close()
         finally:
-            self._leave(procedures)
+            self._leave()
 
-    def _leave(self, procedures: Collection[str] = ()) -> None:
+    def _leave(self) -> None:
         path = f"/v1/sessions/{self.session_id}"
         with contextlib.suppress(httpx.HTTPError):
             if self._attached:
-                forget = [{"op": "undefine", "attrs": {"name": name}} for name in procedures]
-                program = [{"op": "free", "in": [self._own_tensors(path)]}, *forget]
+                program = [{"op": "free", "in": [self._own_tensors(path)]}]
                 self._client.post(f"{path}/programs", json={"instructions": program}, timeout=LEAVE_S)
             else:
                 self._client.delete(path, timeout=LEAVE_S)

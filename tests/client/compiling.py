@@ -56,7 +56,7 @@ def twins(scenario: Callable[[Any, Any], Any]) -> Any:
 
 def calls(compiled: Any) -> int:
     """How often it was called by name."""
-    return sum(variant.calls for variants in compiled._variants.values() for variant in variants)
+    return sum(entry.calls for entries in compiled._entries.values() for entry in entries)
 
 
 def training(lib: Any, compile_: Any, name: str, each: Any = lambda i, model, optimizer: None) -> list[Any]:

@@ -1,4 +1,4 @@
-"""``tg.compile``: a function of tensors, traced once and then called by name, as ``torch.compile``.
+"""``tg.compile``: a function of tensors, traced once and then recorded as a whole, as ``torch.compile``.
 
 See docs/compile.md.
 """
@@ -23,7 +23,7 @@ def compile(
     options: Mapping[str, Any] | None = None,
     disable: bool = False,
 ) -> Any:
-    """A function or Module that records what it does once, and from then on sends one instruction a call.
+    """A function or Module that is traced once, and whose calls are then recorded as a whole, without running its code.
 
     Also a decorator, with or without options. ``fullgraph`` makes an error (InvalidOperation) of what cannot be
     compiled, which otherwise runs as it is; ``disable`` returns ``model`` itself. The other options are torch's and

@@ -1,4 +1,4 @@
-"""What ``tg.compile`` returns: runs a function as it is until it knows what it does, and then sends that by name."""
+"""What ``tg.compile`` returns: runs a function as it is until it is traced, and then records the trace as a whole."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from typing import Any
 from telegrad_engine.errors import InvalidOperation
 from telegrad_engine.graph import next_sequence
 from telegrad_engine.modes import state
-from telegrad_engine.program.procedures import STEP
 
 from ..debugging import is_debugging
 from ..generators import default_generator
 from ..sessions import current
 from ..tape.recorder import Recorder
+from ..tape.replay import STEP
 from ..tensor import Tensor
 from ..transforms.stack import active, in_any_thread
-from .capture import Capture, is_capturing
-from .given import Before, Given, like
-from .graph import Unrepeatable
-from .settings import settings_of, watching
-from .structure import Arguments, rebuilding
-from .surroundings import Surroundings, Unwatchable
-from .variant import Trace, Variant
+from .arguments import Arguments, rebuilding
+from .cache_entry import CacheEntry, Trace
+from .compiled_nodes import Unrepeatable
+from .guards import Guards, Unwatchable
+from .inputs import Before, Inputs, like
+from .optimizer_settings import settings_of, watching
+from .trace_recorder import TraceRecorder, is_tracing
 
-MOST_VARIANTS, ATTEMPTS = 8, 3
+MAX_ENTRIES, ATTEMPTS = 8, 3
 """How many traces a function keeps, and how many are tried on arguments like these before it runs as it is."""
-MOST_NUMBERS = 3
+MAX_NUMBERS = 3
 """For how many numbers an argument is traced. What is recorded anew takes other numbers without more ado."""
 NUMBERS = "its arguments are other numbers each time"
 
@@ -46,7 +46,7 @@ class CompiledFunction:
         self.__name__: str = getattr(function, "__name__", type(function).__name__)
         self.function = function
         self.fullgraph = fullgraph
-        self._variants: dict[Any, list[Variant]] = {}
+        self._entries: dict[Any, list[CacheEntry]] = {}
         self._failures: dict[Any, list[str]] = {}
         """Why traces were in vain, by what they were tried on."""
         self._numbers: dict[Any, set[Any]] = {}
@@ -59,7 +59,7 @@ class CompiledFunction:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function."""
         watched = state.anomaly is not None or state.saved_hooks is not None
-        if watched or (in_any_thread and active.stack) or is_capturing() or is_debugging():
+        if watched or (in_any_thread and active.stack) or is_tracing() or is_debugging():
             return self.function(*args, **kwargs)
         arguments = Arguments(args, kwargs)
         recorder: Any = arguments.tensors[0]._recorder if arguments.tensors else current().recorder
@@ -68,11 +68,11 @@ class CompiledFunction:
         if current().recorder is not recorder or any(t._recorder is not recorder for t in arguments.tensors):
             return self.function(*args, **kwargs)
         key = (arguments.key, id(recorder), recorder.default_dtype, *_modes())
-        for variant in self._variants.get(key, ()):
-            given = Given(arguments.tensors, variant.around.tensors)
-            numbers = variant.numbers(given)
-            if numbers is not None and variant.is_defined():
-                return variant.run(given, numbers)
+        for entry in self._entries.get(key, ()):
+            inputs = Inputs(arguments.tensors, entry.guards.tensors)
+            numbers = entry.numbers(inputs)
+            if numbers is not None:
+                return entry.run(inputs, numbers)
         outline = (arguments.outline, *key[1:])
         if self._is_given_up(key) or (key != outline and self._differs_in_numbers(key, outline)):
             return self.function(*args, **kwargs)
@@ -84,22 +84,22 @@ class CompiledFunction:
             return True
         traced = self._numbers.setdefault(outline, set())
         traced.add(key)
-        if len(traced) <= MOST_NUMBERS:
+        if len(traced) <= MAX_NUMBERS:
             return False
         self._fail(outline, NUMBERS)
         for each in self._numbers.pop(outline):
-            self._variants.pop(each, None)
+            self._entries.pop(each, None)
         return True
 
     def _is_given_up(self, key: Any) -> bool:
         if len(self._failures.get(key, ())) >= ATTEMPTS:
             return True
-        if sum(map(len, self._variants.values())) < MOST_VARIANTS:
+        if sum(map(len, self._entries.values())) < MAX_ENTRIES:
             return False
         if not self._warned:
             self._warned = True
             warnings.warn(
-                f"{self.__name__} was compiled for {MOST_VARIANTS} kinds of calls, as many as are kept; others run "
+                f"{self.__name__} was compiled for {MAX_ENTRIES} kinds of calls, as many as are kept; others run "
                 "uncompiled. explain() says what they are",
                 stacklevel=3,
             )
@@ -108,50 +108,50 @@ class CompiledFunction:
     def _trace(self, key: Any, recorder: Recorder, arguments: Arguments, args: Any, kwargs: Any) -> Any:
         """Run the function as it is, and keep what it did if that can be done again."""
         try:
-            around = Surroundings([self.function, *arguments.objects])
+            guards = Guards([self.function, *arguments.objects])
         except Unwatchable as reason:
             self._fail(key, str(reason))
             return self.function(*args, **kwargs)
-        if any(t._recorder is not recorder for t in around.tensors):
-            around.tensors = [t for t in around.tensors if t._recorder is recorder]
-        given = Given(arguments.tensors, around.tensors)
-        before = [Before.of(tensor) for tensor in given.tensors]
+        if any(t._recorder is not recorder for t in guards.tensors):
+            guards.tensors = [t for t in guards.tensors if t._recorder is recorder]
+        inputs = Inputs(arguments.tensors, guards.tensors)
+        before = [Before.of(tensor) for tensor in inputs.tensors]
         modes = _modes()
-        pattern, likes = given.pattern(), [*map(like, given.tensors)]
+        pattern, likes = inputs.pattern(), [*map(like, inputs.tensors)]
         start, drawn = next_sequence(), str(default_generator.numpy.bit_generator.state)
-        capture = Capture(recorder)
-        with watching(around.optimizers) as looked_at, capture:
+        recorded = TraceRecorder(recorder)
+        with watching(guards.optimizers) as looked_at, recorded:
             result = self.function(*args, **kwargs)
         if str(default_generator.numpy.bit_generator.state) != drawn:
-            capture.give_up("draws random numbers on this side")
+            recorded.give_up("draws random numbers on this side")
         if _modes() != modes:
-            capture.give_up("leaves a mode changed")
+            recorded.give_up("leaves a mode changed")
         try:
-            if capture.broken is not None:
-                raise Unrepeatable(f"it {capture.broken}")
-            changed = around.changed()
+            if recorded.broken is not None:
+                raise Unrepeatable(f"it {recorded.broken}")
+            changed = guards.changed()
             if changed is not None:
                 raise Unrepeatable(f"it changes {changed}")
             found = [
-                (place, settings_of(instruction, around.optimizers, looked_at))
-                for place, instruction in enumerate(capture.instructions)
+                (place, settings_of(instruction, guards.optimizers, looked_at))
+                for place, instruction in enumerate(recorded.instructions)
                 if instruction.op == STEP
             ]
             settings = [(place, each) for place, each in found if each is not None]
             if len(settings) == len(found):
                 for _, each in settings:
-                    around.loosen(each.group, each.numbers)
+                    guards.loosen(each.group, each.numbers)
             else:
                 settings = []
-            trace = Trace(recorder, capture, given, before, pattern, likes, start, around, settings)
+            trace = Trace(recorder, recorded, inputs, before, pattern, likes, start, guards, settings)
             results: list[Tensor] = []
-            rebuild = rebuilding(result, {id(t): place for place, t in enumerate(given.tensors)}, results)
-            variant = Variant(trace, rebuild, results)
-            _check_leaks(capture, results)
+            rebuild = rebuilding(result, {id(t): place for place, t in enumerate(inputs.tensors)}, results)
+            entry = CacheEntry(trace, rebuild, results)
+            _check_leaks(recorded, results)
         except Unrepeatable as reason:
             self._fail(key, str(reason))
             return result
-        self._variants.setdefault(key, []).append(variant)
+        self._entries.setdefault(key, []).append(entry)
         return result
 
     def _fail(self, key: Any, reason: str) -> None:
@@ -162,9 +162,9 @@ class CompiledFunction:
     def explain(self) -> str:
         """What is compiled and what is not, and why, a line each."""
         lines = [
-            f"compiled: {variant.length} instructions, called {variant.calls} times"
-            for variants in self._variants.values()
-            for variant in variants
+            f"compiled: {entry.length} instructions, called {entry.calls} times"
+            for entries in self._entries.values()
+            for entry in entries
         ]
         for reasons in self._failures.values():
             often = "" if len(reasons) < ATTEMPTS else f" ({ATTEMPTS} times: it runs as it is)"
@@ -181,13 +181,13 @@ def _modes() -> tuple[Any, ...]:
     return state.grad_enabled, state.inference, casting
 
 
-def _check_leaks(capture: Capture, results: list[Tensor]) -> None:
+def _check_leaks(recorded: TraceRecorder, results: list[Tensor]) -> None:
     """Raise if anything that the function made lives on and is no result: somebody else has it now."""
     kept = {t._id for t in results} | {t._base._id for t in results if isinstance(t._base, Tensor)}
-    left = capture.made - capture.released - kept
+    left = recorded.made - recorded.released - kept
     if left:
         gc.collect()
-        left -= capture.released
-    # Some names were given out without a handle, such as those of gradients that there are not.
+        left -= recorded.released
+    # Some names were inputs out without a handle, such as those of gradients that there are not.
     if left and any(issubclass(type(x), Tensor) and getattr(x, "_id", None) in left for x in gc.get_objects()):
         raise Unrepeatable("it keeps a tensor that it makes")

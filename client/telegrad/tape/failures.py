@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from telegrad_engine.errors import ProgramNotRun, TelegradError, TooLarge
 
-from .recording import Defined, Recording
+from .recording import Recording
 
 
 class Failed(dict[str, TelegradError]):
@@ -29,7 +29,7 @@ class Failed(dict[str, TelegradError]):
                 self.check(x, outputs)
 
 
-def explain(error: TelegradError, recording: Recording, procedures: Mapping[str, Defined]) -> int | None:
+def explain(error: TelegradError, recording: Recording) -> int | None:
     """Note on an error the line that recorded the instruction which failed; from which one on nothing has run.
 
     None if that is not known.
@@ -42,9 +42,6 @@ def explain(error: TelegradError, recording: Recording, procedures: Mapping[str,
         return None
     if lines[index] is not None:
         error.add_note(f"recorded at {lines[index]} as {program[index]!r:.200}; tg.debug(True) raises it there")
-    behind = procedures.get(error.context.get("procedure", ""))
-    if behind is not None:
-        error.add_note(f"there {error.context['step_op']} was recorded at {behind.lines[error.context['step']]}")
     return index
 
 

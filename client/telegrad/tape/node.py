@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from telegrad_engine.lru import LRU
 from telegrad_engine.program import Instruction
 from telegrad_engine.program.data import TAKES_DATA
 from telegrad_engine.program.template import Structure, Template, instruction_text, stand_in, stand_ins, template_of
@@ -60,13 +61,25 @@ class Shortcut:
         """How far up the stack the user's line is."""
 
 
+class Jump(NamedTuple):
+    """Where a replay (:mod:`.replay`) leads from one node, for tensors in certain slots."""
+
+    end: Node
+    new: tuple[int, ...]
+    """The places of the ids that get the next slots, in the order of these."""
+    own: Mapping[int, Own]
+    """The numbers that are not those of the nodes, by the indices of these."""
+    lines: Mapping[int, Line | None]
+    """The user's lines where they are not those of the nodes."""
+
+
 class Node:
     """An instruction that comes after others, and what came after it."""
 
     __slots__ = (
         "_children", "_repr", "_text", "attrs", "before", "calls", "first_operand", "function", "index", "inputs",
-        "key", "line", "looks_at_clock", "mode", "next", "op", "operands", "outputs", "passes", "shortcut", "shortcuts",
-        "template", "width",
+        "jumps", "key", "line", "looks_at_clock", "mode", "next", "op", "operands", "outputs", "passes", "shortcut",
+        "shortcuts", "template", "width",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -95,6 +108,8 @@ class Node:
         """Of the segment that ends here."""
         self.passes: dict[Any, Any] | None = None
         """What backward passes reached here (:mod:`.lazy_graph`)."""
+        self.jumps: LRU[tuple[int, ...], Jump] | None = None
+        """Where replays lead from here, by the replay's number and the slots of the tensors that it takes."""
         self._children: dict[Key, Node] | None = None
         """What came after it, where that were several."""
         self._text: str | None = None
@@ -116,6 +131,7 @@ class Node:
     def keep(self, nodes: Container[Node]) -> None:
         """Forget the children that are not among these."""
         kept = [node for node in self.children if node in nodes]
+        self.jumps = None
         if self.next not in kept:
             self.next = kept[-1] if kept else None
         self._children = {node.key: node for node in kept} if len(kept) > 1 else None  # type: ignore[misc]
@@ -186,7 +202,7 @@ class Node:
 
     def instruction(self, names: Sequence[str], array: Any = None, own: Own | None = None) -> Instruction:
         """The instruction on these ids, with the array that it uploads and with its own numbers."""
-        inputs, attrs = _named(self.inputs, names), self.attrs
+        inputs, attrs = named(self.inputs, names), self.attrs
         if own is not None:
             attrs = own.attrs
             own_inputs = zip(self.inputs, inputs, own.inputs, strict=True)
@@ -271,5 +287,6 @@ def _matches(values: Sequence[Any], pattern: Pattern, slots: dict[str, int]) -> 
     return True
 
 
-def _named(pattern: Pattern, names: Sequence[str]) -> tuple[Any, ...]:
-    return tuple([names[x] if type(x) is int else x.value if type(x) is Literal else _named(x, names) for x in pattern])
+def named(pattern: Pattern, names: Sequence[str]) -> tuple[Any, ...]:
+    """A pattern with ids in place of slots, and with the values of its literals."""
+    return tuple([names[x] if type(x) is int else x.value if type(x) is Literal else named(x, names) for x in pattern])

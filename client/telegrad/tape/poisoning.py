@@ -7,7 +7,7 @@ others never run, and their effects on the shadow graph are undone.
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from telegrad_engine.in_place import Changeable
@@ -16,13 +16,14 @@ from telegrad_engine.registry import CATALOGUE
 
 from ..call_site import Line
 from .effects import Received, effect_of
+from .replay import names_in
 
 ALIASES = frozenset({"detach", "alias"})
 """The verbs whose output shares its input's memory."""
 HARMLESS = ALIASES | {
     "tensor", "clone", "grad_of", "set_grad", "zero_grad", "requires_grad_", "retain_grad", "detach_", "refresh",
     "manual_seed", "set_rng_state", "get_rng_state", "set_default_dtype", "register_function", "remove_function",
-    "apply", "backward", "grad", "optim_step", "define", "undefine", "free", "fetch",
+    "apply", "backward", "grad", "optim_step", "free", "fetch",
 }  # fmt: skip
 """The verbs whose dependencies are known here. After another one nothing runs."""
 ONCE = frozenset({"fetch", "free"})
@@ -65,7 +66,7 @@ def poisoned_by(
         else:
             spared.append(i)
             spread.pass_by(instruction)
-    unneeded = _unneeded(program, spared, {*dead, *_names([x.inputs for x in program[index:] if x.op == "free"])})
+    unneeded = _unneeded(program, spared, {*dead, *names_in([x.inputs for x in program[index:] if x.op == "free"])})
     poisoned, spared = sorted([*poisoned, *unneeded]), [i for i in spared if i not in unneeded]
     failed = effect_of(lines[index])
     unfinished = [tensor for tensor, had in failed.tensors if not had] if isinstance(failed, Received) else []
@@ -82,7 +83,7 @@ def _unneeded(program: Sequence[Instruction], spared: Sequence[int], dead: set[s
         if op is not None and not op.random and dead.issuperset(outputs) and used.isdisjoint(outputs):
             found.add(i)
         else:
-            used.update(_names(program[i].inputs))
+            used.update(names_in(program[i].inputs))
     return found
 
 
@@ -103,7 +104,7 @@ def undo(program: Sequence[Instruction], lines: Sequence[Line | None], outcome: 
             had.update((tensor._id, True) for tensor, _ in effect.tensors if tensor._id in had)
         elif op in ("set_grad", "zero_grad") and not program[i].attrs:
             given = op == "set_grad" and program[i].inputs[1] is not None
-            had.update((name, given) for name in _names(program[i].inputs) if name in had)
+            had.update((name, given) for name in names_in(program[i].inputs) if name in had)
     lost = {name for i in outcome.poisoned for name in program[i].outputs}
     for name, tensor in leaves.items():
         if not had[name] or (tensor._grad is not None and tensor._grad._id in lost):
@@ -133,11 +134,11 @@ class _Spread:
         if self._all or (op not in HARMLESS and not _is_op(op)):
             self._all = True
             return True
-        names = list(_names(instruction.inputs))
+        names = list(names_in(instruction.inputs))
         if op in ("set_grad", "zero_grad"):
             names = names[1:] if op == "set_grad" else []  # it needs no value, but that of the new gradient
             return any(map(self._is_poisoned, names)) or (
-                bool(instruction.attrs) and self._has_poisoned_gradient(_names(instruction.inputs))
+                bool(instruction.attrs) and self._has_poisoned_gradient(names_in(instruction.inputs))
             )
         if op in ("grad_of", "optim_step") and self._has_poisoned_gradient(names):
             return True
@@ -151,7 +152,7 @@ class _Spread:
         if _is_in_place(op):
             self._memory.add(self._owner(inputs[0]))
         elif op == "optim_step":
-            self._memory.update(map(self._owner, _names(inputs)))
+            self._memory.update(map(self._owner, names_in(inputs)))
         elif op == "backward":
             effect = effect_of(line)
             if not isinstance(effect, Received):
@@ -163,7 +164,7 @@ class _Spread:
         """Note that an instruction runs."""
         self._note(instruction)
         if instruction.op in ("set_grad", "zero_grad") and self._gradients:
-            cleared = _names(instruction.inputs)
+            cleared = names_in(instruction.inputs)
             self._gradients.difference_update(cleared)
 
     def _note(self, instruction: Instruction) -> None:
@@ -202,11 +203,3 @@ def _is_op(name: str) -> bool:
 
 def _is_in_place(name: str) -> bool:
     return name.endswith("_") and name[:-1] in CATALOGUE.ops
-
-
-def _names(values: Sequence[Any]) -> Iterator[str]:
-    for x in values:
-        if isinstance(x, str):
-            yield x
-        elif isinstance(x, (tuple, list)):
-            yield from _names(x)

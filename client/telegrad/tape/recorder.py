@@ -32,7 +32,8 @@ from .failures import Failed, explain
 from .flush_policy import FlushPolicy, is_full
 from .in_flight import InFlight
 from .poisoning import poisoned_by, undo
-from .recording import Defined, Recording, joined
+from .recording import Recording, joined
+from .replay import Replay
 from .segment import Segment
 from .tree import Tree
 
@@ -66,10 +67,6 @@ class Recorder:
         self.lock = threading.RLock()
         """Held while anything is recorded or sent; take it around instructions that must stay together."""
         self.open_checkpoints = 0
-        self.procedures: dict[str, Defined] = {}
-        """Those that the session has, by name."""
-        self.forgotten: list[str] = []
-        """Procedures that will not be called any more. Finalizers add them, and may do nothing else."""
         self.effect: Effect | None = None
         """What the next instruction does to the shadow graph; set under the lock."""
         self.received: list[tuple[Any, bool, list[int] | None]] = []
@@ -82,7 +79,7 @@ class Recorder:
         """In a forked child: the process that the session belongs to."""
         # The session lives as long as anything that refers to it: a Session or a tensor. A finalizer, not
         # __del__, and closed by hand at exit, where httpx must not be torn down yet.
-        self._end = weakref.finalize(self, transport.close, self.procedures)
+        self._end = weakref.finalize(self, transport.close)
         self._end.atexit = False
         self._id_prefix = transport.id_prefix
         self._in_flight = InFlight(transport)
@@ -96,7 +93,7 @@ class Recorder:
 
     @property
     def captured(self) -> bool:
-        """Whether something stands in for :meth:`emit`, to see what a function records (compiled/capture.py)."""
+        """Whether something stands in for :meth:`emit`, to see what a function records (compiled/trace_recorder.py)."""
         return "emit" in vars(self)
 
     def watch(self) -> None:
@@ -138,17 +135,44 @@ class Recorder:
                 raise InvalidOperation(self._closed_text)
             if self.failed:
                 self.failed.check(inputs, outputs)
-            if not self._gathered and not self.segment.last.index:
-                self.flush_policy.begin()
-            elif nbytes or self._is_due(op):
-                self.relieve()
-                self.begin()
+            self._make_way(op, nbytes)
             line = users_line() if effect is None else Affecting(*users_line(), effect)
             self.segment.follow(op, inputs, outputs, attrs, None if state.grad_enabled else "no_grad", line)
             if nbytes:
                 self._pending_bytes += nbytes
             if op == STEP:
                 self.note_step()
+
+    def replay(
+        self,
+        replay: Replay,
+        taken: Sequence[str],
+        attrs: Mapping[int, Mapping[str, Any]],
+        effects: Mapping[int, Effect],
+    ) -> list[str]:
+        """Record the instructions of a replay on these tensors from outside: the ids of what they make.
+
+        ``attrs`` and ``effects`` are those of :meth:`.Segment.replay`.
+        """
+        with self.lock:
+            if self.closed:
+                raise InvalidOperation(self._closed_text)
+            if self.failed:
+                self.failed.check(taken)
+            self._make_way()
+            made = [self.new_id() for _ in replay.made]
+            self.segment.replay(replay, [*taken, *made], attrs, effects)
+            if replay.steps_optimizer:
+                self.note_step()
+            return made
+
+    def _make_way(self, op: str = "", nbytes: int = 0) -> None:
+        """Send what is due before an instruction is recorded that uploads so much."""
+        if not self._gathered and not self.segment.last.index:
+            self.flush_policy.begin()
+        elif nbytes or self._is_due(op):
+            self.relieve()
+            self.begin()
 
     def _is_due(self, op: str) -> bool:
         """Whether to ask, before an instruction is recorded, if what is recorded is to be sent."""
@@ -259,10 +283,6 @@ class Recorder:
     def free_dead(self, fetch: Sequence[str] = (), values: bool = True) -> None:
         """End the segment, which may fetch tensors. It frees what died: nothing recorded later can use that."""
         with self.lock:
-            while self.forgotten:
-                name = self.forgotten.pop()
-                if self.procedures.pop(name, None) is not None:
-                    self._add("undefine", (), {"name": name})
             dead = [self.dead.pop() for _ in range(len(self.dead))]
             if self.failed:
                 dead = [name for name in dead if self.failed.pop(name, None) is None]
@@ -302,7 +322,7 @@ class Recorder:
         self.segment.watch(True)
         # Not by calling the finalizer: at exit, weakref's own hook comes first, and then finalizers do nothing.
         if self._end.detach() is not None:
-            self.transport.close(self.procedures)
+            self.transport.close()
 
     def leave_to_parent(self) -> None:
         """In a process that was just forked: leave a remote session to the parent, which goes on with it.
@@ -319,7 +339,6 @@ class Recorder:
         self.parent, self.closed = os.getppid(), True
         self._take()
         self.dead.clear()
-        self.forgotten.clear()
 
     @property
     def _closed_text(self) -> str:
@@ -338,7 +357,7 @@ class Recorder:
 
         What was recorded after it and does not depend on it is recorded once more.
         """
-        index = explain(error, recording, self.procedures)
+        index = explain(error, recording)
         if index is None:
             return
         program, lines = recording.program, recording.lines
@@ -353,11 +372,6 @@ class Recorder:
             self.refuse(instruction.outputs, error)
             if instruction.op == "resume":
                 self._cancel(instruction.attrs["call"])
-            elif instruction.op == "define":
-                self.procedures.pop(instruction.attrs["name"], None)
-            elif instruction.op == "undefine":
-                self.procedures[instruction.attrs["name"]] = Defined((), 0)
-                self.forgotten.append(instruction.attrs["name"])
         self.dead.extend([name for name in freed if self.failed.pop(name, None) is None])
 
     def _record_again(self, instruction: Instruction, line: Line | None) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import NamedTuple
 
 from telegrad_engine.program import Instruction
 
@@ -39,13 +38,6 @@ class Recording:
     def lines(self) -> list[Line | None]:
         """The user's line that recorded each."""
         return self._written[1]
-
-
-class Defined(NamedTuple):
-    """A procedure that the session has: the user's lines behind its instructions, and how long its definition is."""
-
-    lines: Sequence[Line]
-    size: int
 
 
 def joined(recordings: Sequence[Recording]) -> Recording:

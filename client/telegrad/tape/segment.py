@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from telegrad_engine.lru import LRU
 from telegrad_engine.modes import observers, state
 from telegrad_engine.program import Instruction
 from telegrad_engine.program.data import TAKES_DATA
@@ -12,9 +13,13 @@ from telegrad_engine.program.message import Call
 from telegrad_engine.program.template import Ending, Structure, Structures
 
 from ..call_site import Line
-from .effects import bare
+from .effects import Affecting, Effect, bare
 from .lazy_graph import SegmentGraph, is_quiet
-from .node import KnownTemplate, Node, Own
+from .node import Jump, KnownTemplate, Node, Own, named
+from .replay import NEW, Replay
+
+MAX_JUMPS = 16
+"""How many jumps a node keeps: those used last."""
 
 Written = tuple[list[Instruction], list[Line | None]]
 """Instructions, and the user's line that recorded each."""
@@ -68,6 +73,59 @@ class Segment:
         if not is_quiet(op, kept):
             self.lazy = None
         self.last, self.next = node, None if self.watched else node.next
+
+    def replay(
+        self,
+        replay: Replay,
+        ids: Sequence[str],
+        attrs: Mapping[int, Mapping[str, Any]],
+        effects: Mapping[int, Effect],
+    ) -> None:
+        """Go on with all instructions of a replay, on these ids.
+
+        ``attrs`` are the attributes that have other numbers each time, and ``effects`` what instructions do to the
+        shadow graph, by their indices in the replay.
+        """
+        self.go_back()
+        self.lazy, slots, start = None, self.slots, self.last
+        key = (replay.number, *[slots.get(name, NEW) for name in ids[: replay.taken]])
+        jump = None
+        if start.jumps is not None and self.first_new is None and not self.watched:
+            jump = start.jumps.get(key)
+        if jump is None:
+            self._follow_all(replay, ids, attrs, key)
+        else:
+            slots.update(zip([ids[place] for place in jump.new], range(start.width, jump.end.width), strict=True))
+            self.own.update(jump.own)
+            self.lines.update(jump.lines)
+            for index, given in attrs.items():
+                step = replay.steps[index]
+                operands = self._structures.encode(step.op, given)[1]
+                self.own[start.index + 1 + index] = Own(named(step.inputs, ids), given, operands)
+            self.last, self.next = jump.end, jump.end.next
+        for index, effect in effects.items():
+            self.lines[start.index + 1 + index] = Affecting(*replay.steps[index].line, effect)
+
+    def _follow_all(
+        self, replay: Replay, ids: Sequence[str], attrs: Mapping[int, Mapping[str, Any]], key: tuple[int, ...]
+    ) -> None:
+        """Go on with the instructions of a replay one by one, and note where that leads if the tree knows them all."""
+        start = self.last
+        for instruction in replay.with_ids(ids, attrs):
+            self.follow(*instruction)
+        if self.first_new is not None or self.watched:
+            return
+        places = {name: place for place, name in enumerate(ids)}
+        new = tuple([places[name] for name in [*self.slots][start.width :]])
+        if start.jumps is None:
+            start.jumps = LRU(MAX_JUMPS)
+        later = range(start.index + 1, self.last.index + 1)
+        start.jumps[key] = Jump(
+            self.last,
+            new,
+            {index: self.own[index] for index in later if index in self.own},
+            {index: self.lines[index] for index in later if index in self.lines},
+        )
 
     def watch(self, watched: bool) -> None:
         """Have each instruction recorded one by one from now on, or no more."""

@@ -110,10 +110,11 @@ class Structures:
         pattern = tuple([_input(x, lifts, slots, operands) for x in inputs])
         if not attrs:
             return Structure(pattern, "", operands)
-        text, own = self._encode(op, attrs)
+        text, own = self.encode(op, attrs)
         return Structure(pattern, text, operands + own if own else operands)
 
-    def _encode(self, op: str, attrs: Mapping[str, Any]) -> tuple[str, list[float]]:
+    def encode(self, op: str, attrs: Mapping[str, Any]) -> tuple[str, list[float]]:
+        """What the structure of an instruction has of its attributes, and their numbers."""
         try:
             owner, text, values = self._encoded[id(attrs)]
             if owner is attrs:

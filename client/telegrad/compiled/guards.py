@@ -21,7 +21,7 @@ import numpy as np
 from ..optim.optimizer import Optimizer
 from ..tensor import Tensor
 
-MOST_PLACES, MOST_ELEMENTS = 20_000, 1_024
+MAX_PLACES, MAX_ELEMENTS = 20_000, 1_024
 """How many places are watched at most, and up to which size the contents of an array are."""
 FOREIGN = sys.stdlib_module_names | {"numpy", "telegrad", "telegrad_engine", "torch"}
 """Whose code and objects are not looked into: they do not change under a function."""
@@ -65,7 +65,7 @@ class Unwatchable(Exception):
     """There is something whose changes would not be seen."""
 
 
-class Surroundings:
+class Guards:
     """What is reached from some objects. Raises Unwatchable if that is too much."""
 
     def __init__(self, roots: Sequence[Any]) -> None:
@@ -105,7 +105,7 @@ class Surroundings:
         if isinstance(value, Tensor):
             self.tensors.append(value)
         elif isinstance(value, np.ndarray):
-            if value.size > MOST_ELEMENTS or value.dtype == object:
+            if value.size > MAX_ELEMENTS or value.dtype == object:
                 raise Unwatchable(f"{name} is an array of {value.size} elements, which could change unseen")
             self._arrays.append((value, value.copy()))
         elif isinstance(value, dict):
@@ -174,7 +174,7 @@ class Surroundings:
         self._due += [(base.__name__, base) for base in kind.__mro__ if not _is_foreign(base)]
 
     def _watch(self, name: str, read: Callable[[], Sequence[Any]], names: Sequence[str] = ()) -> None:
-        if len(self.places) >= MOST_PLACES:
+        if len(self.places) >= MAX_PLACES:
             raise Unwatchable("it reaches too much for its changes to be watched")
         place = Place(name, read)
         self.places.append(place)

@@ -66,7 +66,7 @@ class Version(NamedTuple):
     spec: Spec
 
 
-class Template(NamedTuple):
+class NodeTemplate(NamedTuple):
     """A node to be."""
 
     many: bool
@@ -117,7 +117,7 @@ class Condenser:
     def _is_inside(self, node: Any) -> bool:
         return not node.is_sink and node.sequence >= self._start
 
-    def _condensed(self, top: Node) -> Template:
+    def _condensed(self, top: Node) -> NodeTemplate:
         reached, edges = list(self._walk(top)), dict[Edge, None]()
         versions: dict[tuple[int, int], Version] = {}
         for node in reached:
@@ -134,7 +134,7 @@ class Condenser:
                     data = node.saved[position]
                     data = data[0] if isinstance(data, list) else data
                     versions[place, version] = Version(place, cell[0] - version, Spec(data.shape, data.dtype))
-        return Template(
+        return NodeTemplate(
             top.many,
             top.specs if top.many else [(top.shape, top.dtype)],
             tuple(edges),
@@ -171,7 +171,7 @@ class Condenser:
 
 
 def instantiate(
-    templates: Sequence[Template],
+    templates: Sequence[NodeTemplate],
     tensors: Sequence[Tensor],
     results: Sequence[Tensor],
     cell: Callable[[int], list[int]],

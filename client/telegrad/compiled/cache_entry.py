@@ -1,34 +1,27 @@
-"""One way that a function went, as a procedure of the session: what it takes, what must hold, and what it leaves.
+"""One way that a compiled function went: what must hold, what is recorded again, and what it does to the handles.
 
-What a trace did to tensors that were there before is known from their state before and after. A call sends one
-instruction and does the same to their handles.
+What a trace did to tensors that were there before is known from their state before and after. A call records the
+instructions again as a whole (:mod:`..tape.replay`), and does the same to the handles of its own tensors.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
-from itertools import count
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from telegrad_engine import inference
-from telegrad_engine.errors import TelegradError
-from telegrad_engine.modes import state
-from telegrad_engine.program import Instruction
-from telegrad_engine.program.data import program_data
-from telegrad_engine.program.procedures import MOST_BYTES, MOST_PROCEDURES, STEP, Procedure
 
+from ..tape.effects import Effect, Received, Stepped
 from ..tape.recorder import Recorder
-from ..tape.recording import Defined
+from ..tape.replay import STEP, Replay, names_in
 from ..tensor import Tensor, handle
-from .capture import Capture
-from .given import Before, Given, Like, like, same_spec
-from .graph import Condenser, Unrepeatable, instantiate
-from .settings import Settings
-from .structure import Rebuild
-from .surroundings import Surroundings
-
-_names = count(1)
+from .arguments import Rebuild
+from .compiled_nodes import Condenser, Unrepeatable, instantiate
+from .guards import Guards
+from .inputs import Before, Inputs, Like, like, same_spec
+from .optimizer_settings import Settings
+from .trace_recorder import TraceRecorder
 
 
 class Output(NamedTuple):
@@ -48,47 +41,41 @@ class Trace(NamedTuple):
     """All that one run of the function left behind."""
 
     recorder: Recorder
-    capture: Capture
-    given: Given
+    recorded: TraceRecorder
+    inputs: Inputs
     before: list[Before]
     pattern: list[int]
     likes: list[Like]
     start: int
     """The number of the first node."""
-    around: Surroundings
+    guards: Guards
     settings: list[tuple[int, Settings]]
     """Of the steps of optimizers, by their place among the instructions, whose numbers a call gives."""
 
 
-class Variant:
+class CacheEntry:
     """A traced function that can be called again. Raises Unrepeatable if it cannot."""
 
     def __init__(self, trace: Trace, rebuild: Rebuild, results: list[Tensor]) -> None:
-        self.recorder, self.around = trace.recorder, trace.around
-        # Other clients of the session have procedures, too.
-        self.name = f"compiled_{self.recorder.transport.id_prefix}{next(_names)}"
+        self.recorder, self.guards = trace.recorder, trace.guards
         self.calls = 0
         self._pattern, self._likes = trace.pattern, trace.likes
         self._rebuild = rebuild
-        self._steps = trace.capture.steps
-        self._lines = trace.capture.lines
-        self._settings = [settings for _, settings in trace.settings]
-        self._attrs = {"name": self.name}
-        self._effects(trace, results)
+        self._settings = trace.settings
+        self._find_changes(trace, results)
         self._describe(trace, results)
-        self._define(trace, [result._id for result in results])
-        weakref.finalize(self, _forget, weakref.ref(self.recorder), self.name).atexit = False
+        self._make_replay(trace, [result._id for result in results])
 
     @property
     def length(self) -> int:
         """How many instructions a call stands for."""
-        return len(self._lines)
+        return len(self._replay)
 
     # What a trace did ------------------------------------------------------------------------
 
-    def _effects(self, trace: Trace, results: list[Tensor]) -> None:
+    def _find_changes(self, trace: Trace, results: list[Tensor]) -> None:
         """Find out what happened to the tensors that were there; new gradients are results, too."""
-        tensors = trace.given.tensors
+        tensors = trace.inputs.tensors
         places = {id(tensor): place for place, tensor in reversed(list(enumerate(tensors)))}
         self._bumps: dict[int, int] = {}
         self._grads: list[tuple[int, bool, int | None, int | None]] = []
@@ -115,6 +102,9 @@ class Variant:
                         results.append(grad)
                     made = next(i for i, other in enumerate(results) if other is grad)
                 self._grads.append((place, tensor._has_grad, known, made))
+        gradients = {i: places[id(b.grad)] for i, b in enumerate(trace.before) if b.grad is not None}
+        self._gradients = {place: grad for place, grad in gradients.items() if grad in self._bumps}
+        """Which gradients were added to in place, by the places of their tensors."""
 
     def _describe(self, trace: Trace, results: list[Tensor]) -> None:
         """What the handles on the results have to know."""
@@ -122,11 +112,11 @@ class Variant:
         cells = [*[b.cell for b in before], *[r._cell for r in results]]
         places = {
             (id(t if b.node is None else b.node), b.slot): place
-            for place, (t, b) in reversed(list(enumerate(zip(trace.given.tensors, before, strict=True))))
+            for place, (t, b) in reversed(list(enumerate(zip(trace.inputs.tensors, before, strict=True))))
         }
         condenser = Condenser(results, places, cells, trace.start)
         self._nodes = condenser.templates
-        given, made = {id(t) for t in trace.given.tensors}, {id(r) for r in results}
+        given, made = {id(t) for t in trace.inputs.tensors}, {id(r) for r in results}
         first: dict[int, int] = {}
         for place, cell in enumerate(cells):
             first.setdefault(id(cell), place)
@@ -134,7 +124,7 @@ class Variant:
         for place, result in enumerate(results, len(before)):
             if type(result) is not Tensor:
                 raise Unrepeatable(f"it makes a {type(result).__name__}")
-            if result._id not in trace.capture.made:
+            if result._id not in trace.recorded.made:
                 raise Unrepeatable("it gives back a tensor that it finds where the guards do not look")
             if result._base is not None and (id(result._base) in given or id(result._base) in made):
                 raise Unrepeatable("it gives back a view of an argument or of another result")
@@ -147,101 +137,91 @@ class Variant:
             at = shared if shared != place else None
             self._outputs.append(Output(result._data, result._requires_grad, node, result._slot, at, version, marked))
 
-    # As a procedure --------------------------------------------------------------------------
+    # What is recorded again -------------------------------------------------------------------
 
-    def _define(self, trace: Trace, outputs: Sequence[str]) -> None:
-        """The procedure's definition, and which tensors it takes."""
-        tensors, capture = trace.given.tensors, trace.capture
-        places = {tensor._id: place for place, tensor in reversed(list(enumerate(tensors)))}
-        names: dict[str, str] = {}
-        self._takes: list[int] = []
-        inputs: list[str] = []
-
-        def named(values: Sequence[Any]) -> list[Any]:
-            return [
-                rename(x) if isinstance(x, str) else named(x) if isinstance(x, (tuple, list)) else x for x in values
-            ]
-
-        def rename(name: str) -> str:
-            if name not in names:
-                names[name] = f"_{len(names)}"
-                if name not in capture.made:
+    def _make_replay(self, trace: Trace, results: Sequence[str]) -> None:
+        """Make the replay, and find which of the inputs it takes, and where it gives back the results."""
+        recorded = trace.recorded
+        places = {tensor._id: place for place, tensor in reversed(list(enumerate(trace.inputs.tensors)))}
+        taken: dict[str, int] = {}
+        unbound: set[str] = set()
+        """Names that were given out for gradients that there are not."""
+        for instruction in recorded.instructions:
+            for name in names_in(instruction.inputs):
+                if name not in recorded.made:
                     if name not in places:
                         raise Unrepeatable("it uses a tensor that it finds where the guards do not look")
-                    self._takes.append(places[name])
-                    inputs.append(names[name])
-            return names[name]
-
-        of_step = dict(trace.settings)
-        numbers: list[str] = []
-        instructions = []
-        for index, i in enumerate(capture.instructions):
-            attrs = i.attrs
-            if i.op == STEP and index in of_step:
-                settings = dict(attrs["settings"])
-                for key in of_step[index].numbers:
-                    numbers.append(f"n{len(numbers)}")
-                    settings[key] = numbers[-1]
-                attrs = {**attrs, "settings": settings}
-            mode = i.grad_mode or (None if state.grad_enabled else "enable_grad")
-            instructions.append(Instruction(i.op, named(i.inputs), named(i.outputs), attrs, mode))
-        out = [rename(name) for name in outputs]
-        program = program_data(instructions, None)["instructions"]
-        self._definition = {"in": [*inputs, *numbers], "instructions": program, "out": out}
-        try:
-            self._size = Procedure(self._definition).size
-        except (TelegradError, ValueError) as error:
-            raise Unrepeatable(f"it cannot be a procedure: {error}") from None
+                    taken[name] = places[name]
+            if instruction.op == "grad":
+                unbound.update(instruction.outputs)
+        unbound -= recorded.released
+        self._takes = [*taken.values()]
+        self._replay = Replay(recorded.instructions, recorded.lines, [*taken])
+        made = self._replay.made
+        self._results = [made.index(name) for name in results]
+        self._dropped = [place for place, name in enumerate(made) if name not in results and name not in unbound]
+        """Where the ids are of what nothing has once the function has returned."""
+        ops = [instruction.op for instruction in recorded.instructions]
+        self._last_pass = max((i for i, op in enumerate(ops) if op == "backward"), default=None)
+        self._last_change = max((i for i, op in enumerate(ops) if op == STEP or op.endswith("_")), default=len(ops) - 1)
 
     # Calling ---------------------------------------------------------------------------------
 
-    def numbers(self, given: Given) -> list[float] | None:
-        """The numbers of a call on these tensors; None if the trace is not good for it."""
-        tensors = given.tensors
-        if len(tensors) != len(self._likes) or given.pattern() != self._pattern:
+    def numbers(self, inputs: Inputs) -> list[float] | None:
+        """The numbers of a call on these inputs; None if the trace is not valid for it."""
+        tensors = inputs.tensors
+        if len(tensors) != len(self._likes) or inputs.pattern() != self._pattern:
             return None
         if [*map(like, tensors)] != self._likes:
             return None
-        if self.around.changed() is not None:
+        if self.guards.changed() is not None:
             return None
         found: list[float] = []
-        for settings in self._settings:
+        for _, settings in self._settings:
             now = settings.now()
             if now is None:
                 return None
             found += now
         return found
 
-    def is_defined(self) -> bool:
-        """See to it that the session has the procedure; False if there is no room for more of them."""
-        known = self.recorder.procedures
-        if self.name not in known:
-            if len(known) >= MOST_PROCEDURES or sum(p.size for p in known.values()) + self._size > MOST_BYTES:
-                return False
-            self.recorder.emit("define", (), (), {"name": self.name, "program": self._definition})
-            known[self.name] = Defined(self._lines, self._size)
-        return True
-
-    def run(self, given: Given, numbers: Sequence[float]) -> Any:
-        """One call: one instruction, and what it does to the handles."""
-        recorder, tensors = self.recorder, given.tensors
-        results = [handle(recorder, output.data) for output in self._outputs]
-        names = [result._id for result in results]
-        inputs = (*[tensors[place]._id for place in self._takes], *numbers)
+    def run(self, inputs: Inputs, numbers: Sequence[float]) -> Any:
+        """One call: records its instructions, and does to the handles what these do."""
+        recorder, tensors = self.recorder, inputs.tensors
+        taken = [tensors[place]._id for place in self._takes]
         with recorder.lock:
-            try:
-                recorder.emit("call", [inputs], names, self._attrs)
-            except TelegradError as error:
-                recorder.refuse(names, error)
-                raise
-            if self._steps:
-                recorder.note_step()
+            made = recorder.replay(self._replay, taken, self._attrs(numbers), self._effects(tensors))
+            recorder.dead.extend([made[place] for place in self._dropped])
+        results = [
+            handle(recorder, output.data, made[place])
+            for output, place in zip(self._outputs, self._results, strict=True)
+        ]
         self.calls += 1
         self._repeat(tensors, results)
         return self._rebuild(tensors, results)
 
+    def _attrs(self, numbers: Sequence[float]) -> Mapping[int, Mapping[str, Any]]:
+        """The attributes of the optimizers' steps, with these numbers among their settings."""
+        found, given = {}, iter(numbers)
+        for index, step in self._settings:
+            attrs = self._replay.steps[index].attrs
+            found[index] = {**attrs, "settings": {**attrs["settings"], **{name: next(given) for name in step.numbers}}}
+        return found
+
+    def _effects(self, tensors: Sequence[Tensor]) -> Mapping[int, Effect]:
+        """What to undo if the call fails, by the instructions that are then known not to have run."""
+        found: dict[int, Effect] = {}
+        written = [tensors[place] for place in self._bumps if place not in self._gradients.values()]
+        if written:
+            found[self._last_change] = Stepped(written)
+        if self._last_pass is not None:
+            received: dict[int, int | None] = {**dict.fromkeys([place for place, *_ in self._grads]), **self._gradients}
+            cells = [None if grad is None else tensors[grad]._cell for grad in received.values()]
+            pairs = zip([tensors[place] for place in received], cells, strict=True)
+            found[self._last_pass] = Received([(weakref.ref(tensor), tensor._has_grad, cell) for tensor, cell in pairs])
+        return found
+
     def _repeat(self, tensors: Sequence[Tensor], results: Sequence[Tensor]) -> None:
-        """Do to the handles what the trace did to those of its day."""
+        """Do to the handles what the trace did to those that it had."""
         for place, behind in self._bumps.items():
             tensors[place]._cell[0] += behind
         for result, output in zip(results, self._outputs, strict=True):
@@ -266,9 +246,3 @@ class Variant:
 def _at(place: int, tensors: Sequence[Tensor], results: Sequence[Tensor]) -> Tensor:
     """The tensor at a place among those that were given and the results behind them."""
     return tensors[place] if place < len(tensors) else results[place - len(tensors)]
-
-
-def _forget(recorder: weakref.ref[Recorder], name: str) -> None:
-    found = recorder()
-    if found is not None:
-        found.forgotten.append(name)

@@ -48,7 +48,7 @@ class Before(NamedTuple):
         return cls(cell, version, *place, data, tensor._requires_grad, tensor._has_grad, tensor._grad)
 
 
-class Given:
+class Inputs:
     """The tensors that a call may touch: its arguments, those around it, and the gradients of either."""
 
     def __init__(self, arguments: Sequence[Tensor], around: Sequence[Tensor]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..tensor import Tensor
-from .graph import Unrepeatable
+from .compiled_nodes import Unrepeatable
 
 EXACT = frozenset({int, bool, str, bytes, type(None)})
 Rebuild = Callable[[Sequence[Tensor], Sequence[Tensor]], Any]

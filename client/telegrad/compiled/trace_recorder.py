@@ -1,4 +1,4 @@
-"""Sees what a function records: the instructions, and whether it did anything that no instruction repeats.
+"""Traces a function: notes the instructions that it records, and whether it did anything that no instruction repeats.
 
 While it looks, it stands in for some of the recorder's methods; at other times nothing of it is on their way.
 """
@@ -11,14 +11,20 @@ from typing import Any, Self
 
 from telegrad_engine.modes import state
 from telegrad_engine.program import Instruction
-from telegrad_engine.program.procedures import MOST_INSTRUCTIONS, STEP, TAKEN
 from telegrad_engine.program.verbs import VERBS
 
 from ..call_site import Line, users_line
 from ..tape.recorder import NO_ATTRS, Recorder
 
-OUTSIDE = frozenset({"tensor", "share_data", "manual_seed", "get_rng_state", "set_rng_state"})
-"""Of what may be part of a procedure, what depends on something that only the function's own code does."""
+MAX_INSTRUCTIONS = 10_000
+"""How many instructions a trace has."""
+REPEATABLE = frozenset(
+    {
+        "alias", "apply", "backward", "detach", "detach_", "free", "grad", "grad_of", "optim_step", "refresh",
+        "requires_grad_", "retain_grad", "set_grad", "zero_grad",
+    }
+)  # fmt: skip
+"""The verbs that depend on nothing but tensors and graphs."""
 WHY = {
     "tensor": "uploads an array; pass it as an argument, a tensor",
     "manual_seed": "seeds the random numbers",
@@ -30,12 +36,12 @@ WHY = {
 _active = threading.local()
 
 
-def is_capturing() -> bool:
+def is_tracing() -> bool:
     """Whether this thread runs inside of a function that is traced."""
     return getattr(_active, "capture", None) is not None
 
 
-class Capture:
+class TraceRecorder:
     """What one run of a function records in a session."""
 
     def __init__(self, recorder: Recorder) -> None:
@@ -49,7 +55,7 @@ class Capture:
         self._emitting = False
 
     def __enter__(self) -> Self:
-        _active.capture = self
+        _active.recorder = self
         self._thread = threading.get_ident()
         vars(self.recorder).update(
             emit=self._emit, fetch=self._fetch, flush=self._flush, advance=self._advance, release=self._release
@@ -58,7 +64,7 @@ class Capture:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        _active.capture = None
+        _active.recorder = None
         for name in ("emit", "fetch", "flush", "advance"):
             del vars(self.recorder)[name]
         self.recorder.release = self.recorder.dead.append
@@ -70,11 +76,6 @@ class Capture:
         """Note that the function cannot be repeated, unless there is a reason already."""
         if self.broken is None:
             self.broken = f"{what}, at {users_line()}"
-
-    @property
-    def steps(self) -> bool:
-        """Whether there is an optimizer's step among the instructions."""
-        return any(instruction.op == STEP for instruction in self.instructions)
 
     # In the place of the recorder's methods --------------------------------------------------
 
@@ -93,10 +94,10 @@ class Capture:
             type(self.recorder).emit(self.recorder, op, inputs, outputs, attrs, nbytes)
         finally:
             self._emitting = False
-        if op in VERBS and (op not in TAKEN or op in OUTSIDE):
+        if op in VERBS and op not in REPEATABLE:
             self.give_up(WHY.get(op, f"does what cannot be repeated elsewhere ({op})"))
-        elif len(self.instructions) >= MOST_INSTRUCTIONS:
-            self.give_up(f"has more than {MOST_INSTRUCTIONS} instructions")
+        elif len(self.instructions) >= MAX_INSTRUCTIONS:
+            self.give_up(f"has more than {MAX_INSTRUCTIONS} instructions")
         if self.broken is None:
             mode = None if state.grad_enabled else "no_grad"
             self.instructions.append(Instruction(op, inputs, outputs, attrs, mode, True))
