@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 from telegrad_engine import inference
 
-from ..tape.effects import Effect, Received, Stepped
+from ..tape.effects import Changed, Effect, Received, Stepped
 from ..tape.recorder import Recorder
-from ..tape.replay import STEP, Replay, names_in
+from ..tape.replay import Replay, names_in
 from ..tensor import Tensor, handle
 from .arguments import Rebuild
 from .compiled_nodes import Condenser, Unrepeatable, instantiate
@@ -63,6 +63,7 @@ class CacheEntry:
         self._rebuild = rebuild
         self._settings = trace.settings
         self._find_changes(trace, results)
+        self._find_effects(trace)
         self._describe(trace, results)
         self._make_replay(trace, [result._id for result in results])
 
@@ -102,9 +103,27 @@ class CacheEntry:
                         results.append(grad)
                     made = next(i for i, other in enumerate(results) if other is grad)
                 self._grads.append((place, tensor._has_grad, known, made))
-        gradients = {i: places[id(b.grad)] for i, b in enumerate(trace.before) if b.grad is not None}
-        self._gradients = {place: grad for place, grad in gradients.items() if grad in self._bumps}
-        """Which gradients were added to in place, by the places of their tensors."""
+
+    def _find_effects(self, trace: Trace) -> None:
+        """Find out what the instructions did to the inputs, to be undone if they never run."""
+        tensors = [*enumerate(trace.inputs.tensors)][::-1]
+        cells = {id(tensor._cell): place for place, tensor in tensors}
+        places = {id(tensor): place for place, tensor in tensors}
+        self._received: dict[int, list[tuple[int, bool, int | None]]] = {}
+        """The passes: tensors, whether each had a gradient before, and gradients that it added to, by their places."""
+        self._written: dict[int, list[tuple[int, int]]] = {}
+        """The other changes: tensors by their places, and how many versions after the call began."""
+        for index, effect in trace.recorded.effects.items():
+            if isinstance(effect, Received):
+                noted = [(reference(), had, cell) for reference, had, cell in effect.noted]
+                self._received[index] = [
+                    (places[id(tensor)], had, None if cell is None else cells.get(id(cell)))
+                    for tensor, had, cell in noted
+                    if id(tensor) in places
+                ]
+            elif isinstance(effect, (Changed, Stepped)):
+                known = [(cells[id(cell)], version) for cell, version in effect.versions if id(cell) in cells]
+                self._written[index] = [(place, version - trace.before[place].version) for place, version in known]
 
     def _describe(self, trace: Trace, results: list[Tensor]) -> None:
         """What the handles on the results have to know."""
@@ -161,9 +180,6 @@ class CacheEntry:
         self._results = [made.index(name) for name in results]
         self._dropped = [place for place, name in enumerate(made) if name not in results and name not in unbound]
         """Where the ids are of what nothing has once the function has returned."""
-        ops = [instruction.op for instruction in recorded.instructions]
-        self._last_pass = max((i for i, op in enumerate(ops) if op == "backward"), default=None)
-        self._last_change = max((i for i, op in enumerate(ops) if op == STEP or op.endswith("_")), default=len(ops) - 1)
 
     # Calling ---------------------------------------------------------------------------------
 
@@ -208,16 +224,18 @@ class CacheEntry:
         return found
 
     def _effects(self, tensors: Sequence[Tensor]) -> Mapping[int, Effect]:
-        """What to undo if the call fails, by the instructions that are then known not to have run."""
+        """What the instructions do to these tensors, to be undone if they never run."""
         found: dict[int, Effect] = {}
-        written = [tensors[place] for place in self._bumps if place not in self._gradients.values()]
-        if written:
-            found[self._last_change] = Stepped(written)
-        if self._last_pass is not None:
-            received: dict[int, int | None] = {**dict.fromkeys([place for place, *_ in self._grads]), **self._gradients}
-            cells = [None if grad is None else tensors[grad]._cell for grad in received.values()]
-            pairs = zip([tensors[place] for place in received], cells, strict=True)
-            found[self._last_pass] = Received([(weakref.ref(tensor), tensor._has_grad, cell) for tensor, cell in pairs])
+        for index, changes in self._written.items():
+            cells = [(tensors[place]._cell, later) for place, later in changes]
+            found[index] = Stepped([(cell, cell[0] + later) for cell, later in cells])
+        for index, received in self._received.items():
+            found[index] = Received(
+                [
+                    (weakref.ref(tensors[place]), had, None if grad is None else tensors[grad]._cell)
+                    for place, had, grad in received
+                ]
+            )
         return found
 
     def _repeat(self, tensors: Sequence[Tensor], results: Sequence[Tensor]) -> None:

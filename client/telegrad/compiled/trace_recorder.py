@@ -14,6 +14,7 @@ from telegrad_engine.program import Instruction
 from telegrad_engine.program.verbs import VERBS
 
 from ..call_site import Line, users_line
+from ..tape.effects import Effect
 from ..tape.recorder import NO_ATTRS, Recorder
 
 MAX_INSTRUCTIONS = 10_000
@@ -48,6 +49,8 @@ class TraceRecorder:
         self.recorder = recorder
         self.instructions: list[Instruction] = []
         self.lines: list[Line] = []
+        self.effects: dict[int, Effect] = {}
+        """What instructions did to the shadow graph, by their indices."""
         self.made: set[str] = set()
         self.released: set[str] = set()
         self.broken: str | None = None
@@ -89,6 +92,7 @@ class TraceRecorder:
     ) -> None:
         if threading.get_ident() != self._thread:
             return type(self.recorder).emit(self.recorder, op, inputs, outputs, attrs, nbytes)
+        effect = self.recorder.effect
         self._emitting = True
         try:
             type(self.recorder).emit(self.recorder, op, inputs, outputs, attrs, nbytes)
@@ -99,6 +103,8 @@ class TraceRecorder:
         elif len(self.instructions) >= MAX_INSTRUCTIONS:
             self.give_up(f"has more than {MAX_INSTRUCTIONS} instructions")
         if self.broken is None:
+            if effect is not None:
+                self.effects[len(self.instructions)] = effect
             mode = None if state.grad_enabled else "no_grad"
             self.instructions.append(Instruction(op, inputs, outputs, attrs, mode, True))
             self.lines.append(users_line())

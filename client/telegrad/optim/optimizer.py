@@ -231,7 +231,7 @@ class Optimizer:
             inputs += [*([] if tensors else [None]), self._condition._id]
         changed = list(chain(params, *states))
         with recorder.lock:
-            recorder.effect = Stepped(changed)
+            recorder.effect = Stepped([(tensor._cell, tensor._cell[0]) for tensor in changed])
             recorder.emit("optim_step", inputs, (), attrs)
         for tensor in changed:
             tensor._cell[0] += 1

@@ -6,7 +6,6 @@ Tensors are referred to weakly: an instruction that is in flight keeps no handle
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
 from types import CodeType
 from typing import Any, Protocol
 
@@ -61,6 +60,7 @@ class Changed:
     def __init__(self, tensor: Any) -> None:
         self.cell = tensor._cell
         self._version = self.cell[0]
+        self.versions = [(self.cell, self._version)]
         both = (tensor,) if tensor._base is None else (tensor, tensor._base)
         self._before = [(weakref.ref(x), {n: vars(x)[n] for n in HISTORY if n in vars(x)}) for x in both]
 
@@ -76,14 +76,14 @@ class Changed:
 
 
 class Stepped:
-    """An optimizer's step: new versions of what it changed."""
+    """An optimizer's step: new versions of what it changed. ``versions`` are counters and their values before it."""
 
-    def __init__(self, tensors: Iterable[Any]) -> None:
-        self._before = [(tensor._cell, tensor._cell[0]) for tensor in tensors]
+    def __init__(self, versions: list[tuple[list[int], int]]) -> None:
+        self.versions = versions
 
     def undo(self) -> None:
         """Restore the versions."""
-        for cell, version in self._before:
+        for cell, version in self.versions:
             cell[0] = version
 
 
