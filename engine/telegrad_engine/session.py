@@ -240,8 +240,13 @@ class Session:
             state.grad_enabled = instruction.grad_mode == "enable_grad"
         state.room = self.accounts.room
         try:
-            self._check_names(instruction.outputs or ())
-            inputs = [self._resolve(x) for x in instruction.inputs]
+            if instruction.outputs:
+                self._check_names(instruction.outputs)
+            tensors = self.tensors
+            try:
+                inputs = [tensors[x] for x in instruction.inputs]  # as nearly always
+            except (KeyError, TypeError):
+                inputs = [self._resolve(x) for x in instruction.inputs]
             verb = VERBS.get(instruction.op)
             if verb is None:
                 results = self._run_op(instruction, inputs)

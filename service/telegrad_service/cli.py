@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -32,7 +33,9 @@ class Serve(Settings):
         logging.basicConfig(level=self.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
         if self.end_with_stdin:
             threading.Thread(target=_stop_after, args=(sys.stdin.fileno(),), name="stdin", daemon=True).start()
-        serve(create_app(self), self, _announce)
+        app = create_app(self)
+        gc.freeze()  # what is there by now stays: collections look only at what programs make
+        serve(app, self, _announce)
 
 
 def _stop_after(descriptor: int) -> None:

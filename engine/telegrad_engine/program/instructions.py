@@ -93,7 +93,7 @@ def _parse_instruction(data: Any, index: int) -> Instruction:
     try:
         if not isinstance(data, dict):
             raise MalformedRequest(f"an instruction is an object, not {type(data).__name__}")
-        if not data.keys() <= KEYS:
+        if not KEYS.issuperset(data):
             unknown = min(data.keys() - KEYS)
             raise MalformedRequest(f"an instruction has op, in, out, attrs and grad_mode, not {unknown!r:.60}")
         op, inputs, outputs = data.get("op"), data.get("in", []), data.get("out", [])
@@ -118,12 +118,12 @@ def _parse_instruction(data: Any, index: int) -> Instruction:
 
 def parse_inputs(values: Sequence[Any]) -> list[Any]:
     """Inputs as an instruction has them, from JSON data. Raises MalformedRequest."""
-    return [_parse_input(value) for value in values]
+    # A name is not matched against the pattern: one that no tensor has is found out when it is looked up.
+    return [NUMBERS.get(value, value) if type(value) is str else _parse_input(value) for value in values]
 
 
 def _parse_input(value: Any, depth: int = 0) -> Any:
     if isinstance(value, str):
-        # Not matched against the pattern: a name that no tensor has is found out when it is looked up.
         return NUMBERS.get(value, value)
     if isinstance(value, list):
         if depth > 1:

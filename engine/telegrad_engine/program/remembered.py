@@ -240,7 +240,10 @@ _filled: LRU[Any, Checked] = LRU(CHECKED)
 
 
 def checked_step(instruction: Instruction, known: LRU[Any, Checked] = _known) -> Step:
-    """An instruction as it runs again and again; one that is wrong stays as it is, and fails when it is its turn."""
+    """An instruction of one's own, made ready to run again and again.
+
+    One that is wrong stays as it is, and fails when it is its turn.
+    """
     i = instruction
     verb = VERBS.get(i.op)
     if verb is not None:
@@ -259,7 +262,8 @@ def checked_step(instruction: Instruction, known: LRU[Any, Checked] = _known) ->
         checked = Checked(f"{op.key}_" if in_place else op.key, attrs, call)
         if len(key[2]) <= MAX_ATTRS:
             known[key] = checked
-    return Step(Instruction(checked.op, i.inputs, i.outputs, checked.attrs, i.grad_mode, True), checked.call, None)
+    i.op, i.attrs, i.checked = checked.op, checked.attrs, True
+    return Step(i, checked.call, None)
 
 
 class Memory:
