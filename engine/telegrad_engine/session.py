@@ -243,10 +243,7 @@ class Session:
             if instruction.outputs:
                 self._check_names(instruction.outputs)
             tensors = self.tensors
-            try:
-                inputs = [tensors[x] for x in instruction.inputs]  # as nearly always
-            except (KeyError, TypeError):
-                inputs = [self._resolve(x) for x in instruction.inputs]
+            inputs = [tensors[x] if type(x) is str and x in tensors else self._resolve(x) for x in instruction.inputs]
             verb = VERBS.get(instruction.op)
             if verb is None:
                 results = self._run_op(instruction, inputs)
