@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from telegrad_engine.autograd import place
 from telegrad_engine.checkpoint import WHOLE_ONLY
+from telegrad_engine.differentiation import place
 from telegrad_engine.errors import InvalidOperation
 from telegrad_engine.graph import walk
 

@@ -40,6 +40,11 @@ class Anomaly(NamedTuple):
     explain: Callable[[Any, Node, Exception], None] = lambda run, node, error: warn(node)
     """What is done about an error at a node of a pass."""
 
+    def watching(self, kind: type[Any]) -> type[Any]:
+        """This kind of pass, the same but that it explains errors and looks for NaNs."""
+        watched: type[Any] = watchful(kind)  # type: ignore[arg-type]  # mypy: a class with no __hash__ of its own
+        return watched
+
 
 class set_detect_anomaly:
     """Switch anomaly mode on or off, at once or, used with ``with``, until the block's end.

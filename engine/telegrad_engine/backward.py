@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, nullcontext
 from operator import attrgetter
 from typing import Any
 
+from . import stepwise
 from .admission import LARGE, bytes_of, reserved
 from .cancellation import check_cancelled
 from .errors import GraphFreed
@@ -123,9 +124,7 @@ def run(
         values, accumulate = state.observer.backward(values, accumulate)
     Pass = values.Pass
     if state.anomaly is not None:
-        from .anomaly import watchful
-
-        Pass = watchful(values.Pass)  # type: ignore[arg-type]  # mypy: a class with no __hash__ of its own
+        Pass = state.anomaly.watching(Pass)
     return Pass(roots, values, keep_graph, wanted, accumulate).run()
 
 
@@ -299,9 +298,7 @@ class _Pass:
             if (target, 0) in self.wanted:
                 self.captured[target, 0] = grad
         elif hooks is not None and hooks.around is not None:
-            from .stepwise import accumulate
-
-            accumulate(self, target, grad)
+            stepwise.accumulate(self, target, grad)
         else:
             self.accumulate(target, grad, private)
 
@@ -334,9 +331,7 @@ class _Pass:
         if self.wanted is not None and not goes_on:
             self._capture(node, grad)
         if hooks.surround:
-            from .stepwise import evaluate
-
-            evaluate(self, node, grad)
+            stepwise.evaluate(self, node, grad)
         else:
             self._evaluate(node, grad)
         self.owned.discard(node)

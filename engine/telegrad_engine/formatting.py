@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from . import dtypes
-from .forward_ad import tangent_of
+from .modes import state
 
 
 class Options(NamedTuple):
@@ -91,7 +91,8 @@ def format_tensor(tensor: Any, array: Any, shape: Sequence[int] | None = None, t
         suffixes.append(f"grad_fn={tensor.grad_fn!r}")
     elif tensor.requires_grad:
         suffixes.append("requires_grad=True")
-    tangent = tangent_of(tensor) if tangent is None else tangent
+    if tangent is None and state.observer is not None:
+        tangent = state.observer.tangent(tensor)
     if tangent is not None:
         suffixes.append(f"tangent={tangent!r}")
     return _with_suffixes(_PREFIX + body, suffixes)

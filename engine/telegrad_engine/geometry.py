@@ -6,20 +6,17 @@ begins at the geometry that the base had first; so a base remembers, in ``_undo`
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .graph import record
 from .modes import state
 from .registry import CATALOGUE, Op
 
-if TYPE_CHECKING:
-    from .in_place import Changeable
-
 Step = tuple[Op, Any, int]
 """A view op, its attributes and which of its outputs is meant: a link of a view's chain."""
 
 
-def change_geometry(tensor: Changeable, op: Op, attrs: Any) -> None:
+def change_geometry(tensor: Any, op: Op, attrs: Any) -> None:
     """The in-place form of the view op ``op``: check, show the memory anew, bump the version, and record.
 
     Raises what any change in place does: for a leaf that requires grad and its views, for a view of many.

@@ -10,19 +10,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count, islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from numpy import ndarray
 
 from .dtypes import FLOATING, from_numpy
 from .hooks import Handle, around, around_leaf
-from .modes import observers, state
+from .modes import Grantor, observers, state
 from .plans import Plan
 from .registry import NO_ATTRS, Op
-
-if TYPE_CHECKING:
-    from .in_place import Changeable
-    from .modes import Grantor
 
 _sequence = count()
 next_sequence = _sequence.__next__
@@ -155,7 +151,7 @@ def record(
     op: Op,
     inputs: tuple[Any, ...],
     attrs: Mapping[str, Any],
-    outputs: Sequence[Changeable],
+    outputs: Sequence[Any],
     hidden: Sequence[Any] = (),
 ) -> None:
     """Enter an operation that some input's gradient flows through; the outputs get their grad_fn."""

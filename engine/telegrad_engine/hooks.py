@@ -10,12 +10,9 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .errors import InvalidArgument, InvalidOperation
-
-if TYPE_CHECKING:
-    from .graph import Node
 
 
 class Handle:
@@ -128,7 +125,7 @@ def add_retain(tensor: Any) -> None:
     hooks_of(tensor).retain = weakref.ref(tensor)
 
 
-def move_retain(tensor: Any, node: Node, slot: int) -> None:
+def move_retain(tensor: Any, node: Any, slot: int) -> None:
     """Let ``tensor``, which an in-place change gave a new node, retain its gradient there and no more at the old."""
     hooks = node.hooks.get(slot) if node.hooks else None
     if hooks is not None and hooks.retain is not None and hooks.retain() is tensor:
@@ -138,7 +135,7 @@ def move_retain(tensor: Any, node: Node, slot: int) -> None:
 
 def is_retained(tensor: Any) -> bool:
     """Whether ``add_retain`` was called for this tensor."""
-    node: Node = tensor._node
+    node = tensor._node
     hooks = node.hooks.get(tensor._slot) if node.hooks else None
     return hooks is not None and hooks.retain is not None
 

@@ -6,7 +6,7 @@ What torch does: a view shares its base's memory and version, and a change throu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from . import hooks, inference
@@ -58,6 +58,9 @@ class Changeable(TensorMethods):
     _sealed: str | None = None
     """For a view that a Function returned: why neither it nor its base may be modified in place (torch's words)."""
 
+    _abstract: Callable[[Any], Any]
+    """Makes a stand-in without a value at a tensor's place in the graph; meta.py, which builds on this, sets it."""
+
     def _alias(self) -> Self:
         """Another tensor object over the same value, version and history."""
         self._refresh()
@@ -100,7 +103,7 @@ class Changeable(TensorMethods):
         base_requires_grad = base._requires_grad
         if not base_requires_grad:
             return
-        tensor: Any = _meta_alias(base)
+        tensor: Any = self._abstract(base)
         enabled = state.grad_enabled
         try:
             state.grad_enabled = True
@@ -266,9 +269,3 @@ def _datas(inputs: Sequence[Any]) -> list[Any]:
 def c_name(dtype: DType) -> str:
     """What torch's texts about a dtype call it."""
     return {"float32": "float", "float64": "double", "int64": "long int"}.get(dtype.name, dtype.name)
-
-
-def _meta_alias(tensor: Any) -> Any:
-    from .meta import Meta
-
-    return Meta._at(tensor)

@@ -15,6 +15,8 @@ from .modes import state
 from .registry import CATALOGUE
 from .specs import Spec
 from .stale import FREED_TEXT, modified_since
+from .tensor import Tensor
+from .values import GraphValues
 
 
 class Edge(NamedTuple):
@@ -118,9 +120,6 @@ def install_saved_values() -> None:
 
 
 def _unpacked(node: Node, position: int) -> Any:
-    from .tensor import Tensor
-    from .values import GraphValues
-
     for at, cell, version in node.versions:
         if at == position and cell[0] != version:
             raise modified_since(node)

@@ -55,6 +55,10 @@ class Observer:
         if self.outer is not None:
             self.outer.node(node, inputs, outputs)
 
+    def tangent(self, tensor: Any) -> Any:
+        """The tangent of a tensor, or None."""
+        return None if self.outer is None else self.outer.tangent(tensor)
+
     def gradients(self, values: Any, tensor: Any) -> Any:
         """A pass from ``tensor`` that records nothing is to begin. Returns the ``Values`` that it computes with."""
         return values if self.outer is None else self.outer.gradients(values, tensor)

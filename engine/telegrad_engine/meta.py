@@ -19,6 +19,7 @@ from .registry import NO_ATTRS, Op
 from .repeated import Call, Ready, entering, gathered, preparing
 from .specs import Spec, check_size
 from .tracked import Tracked
+from .values import GraphValues
 
 
 class Meta(Tracked):
@@ -49,8 +50,6 @@ class Meta(Tracked):
         return Meta(self._data)
 
     def _values(self, create_graph: bool) -> Any:
-        from .values import GraphValues
-
         return GraphValues(Meta, create_graph)
 
     def _write(self, op: Op, inputs: tuple[Any, ...], attrs: Any) -> None:
@@ -168,3 +167,4 @@ functions = Functions(Meta._apply)
 KINDS = frozenset({Meta})
 prepare = preparing(without_values(_stand_ins), Meta._apply)
 Meta._graph_class = Meta
+Tracked._abstract = staticmethod(Meta._at)

@@ -65,6 +65,9 @@ class AnomalyMode(Protocol):
     def explain(self) -> Callable[[Any, Any, Exception], None]:
         """What is done about an error at a node of a pass."""
 
+    def watching(self, kind: type[Any]) -> type[Any]:
+        """This kind of pass, the same but that it is watched."""
+
     def _replace(self, *, parent: Any) -> Self: ...
 
 

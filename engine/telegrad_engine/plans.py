@@ -7,14 +7,27 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from .errors import GradRequired
 
-if TYPE_CHECKING:
-    from .registry import Op
-
 Rule = Callable[..., Any]
+
+
+class Declared(Protocol):
+    """What a plan is made of: an op (``registry.Op``)."""
+
+    key: str
+    name: str
+    rules: Any
+    joint_rule: Any
+    ungraded: Any
+    outputs: Any
+    hidden: Any
+    has_lists: Any
+    tensor_params: Any
+    positions: Any
+    defaults: Any
 
 
 class Save(NamedTuple):
@@ -44,7 +57,7 @@ class Plan(NamedTuple):
     direct: tuple[tuple[int, Rule, tuple[int, ...]], ...] | None  # the steps, if each gives one edge a gradient
 
 
-def make_plan(op: Op, needs: tuple[Any, ...]) -> Plan:
+def make_plan(op: Declared, needs: tuple[Any, ...]) -> Plan:
     """The plan for inputs flagged in ``needs``: a bool a tensor parameter, a tuple of bools for a list."""
     saves: dict[Save, int] = {}
     steps: list[Step] = []
@@ -86,12 +99,12 @@ def make_plan(op: Op, needs: tuple[Any, ...]) -> Plan:
     )
 
 
-def _arguments(op: Op, rule: Rule, skip: int, saves: dict[Save, int]) -> tuple[int, ...]:
+def _arguments(op: Declared, rule: Rule, skip: int, saves: dict[Save, int]) -> tuple[int, ...]:
     names = list(inspect.signature(rule).parameters)[skip:]
     return tuple(saves.setdefault(_source(op, name), len(saves)) for name in names)
 
 
-def _source(op: Op, name: str) -> Save:
+def _source(op: Declared, name: str) -> Save:
     tensor_names = [p.name for p in op.tensor_params]
     if name in tensor_names:
         return Save("input", tensor_names.index(name))
@@ -113,14 +126,14 @@ class Default(NamedTuple):
     value: Any
 
 
-def _takes(saves: Mapping[Save, int], op: Op) -> tuple[Any, ...] | None:
+def _takes(saves: Mapping[Save, int], op: Declared) -> tuple[Any, ...] | None:
     """What to save of a call with no attributes: inputs by position, -1 for the output, Defaults; None for more."""
     if op.has_lists or len(op.outputs) > 1 or any(s.source not in ("input", "output", "attr") for s in saves):
         return None
     return tuple([_taken(op, save) for save in saves])
 
 
-def _taken(op: Op, save: Save) -> Any:
+def _taken(op: Declared, save: Save) -> Any:
     if save.source == "input":
         return save.key
     return -1 if save.source == "output" else Default(op.defaults.get(save.key))

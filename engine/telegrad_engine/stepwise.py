@@ -7,20 +7,34 @@ all derivatives, brought to the shapes they belong to, then whoever looks at the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from .errors import GraphFreed
 from .graph import FREED, Node
 from .hooks import NodeHooks, run_after, run_before
 from .stale import FREED_TEXT, free, modified_since
 
-if TYPE_CHECKING:
-    from .backward import Values, _Pass
-
 Grads = tuple[Any, ...]
 
 
-def evaluate(run: _Pass, node: Node, grad: Any) -> None:
+class Pass(Protocol):
+    """The pass that a node belongs to (``backward._Pass``)."""
+
+    values: Any
+    needed: set[Any] | None
+    keep_graph: bool
+    accumulate: Callable[[Any, Any, bool], None]
+
+    def send(self, target: Any, slot: int, grad: Any, private: bool) -> None:
+        """Add a gradient to what ``target`` waits for."""
+
+    def inspect(self, node: Node, results: Sequence[Any]) -> None:
+        """Look at what the derivatives of ``node`` gave."""
+
+    def _skip(self, node: Node) -> None: ...
+
+
+def evaluate(run: Pass, node: Node, grad: Any) -> None:
     """Evaluate ``node`` for the gradient of its output, or the gradients of its outputs, and send on the results."""
     hooks: NodeHooks = node.hooks or NodeHooks()
     if not any(wants(run, target) for target in node.next):
@@ -38,14 +52,14 @@ def evaluate(run: _Pass, node: Node, grad: Any) -> None:
     send_on(run, node, found)
 
 
-def send_on(run: _Pass, node: Node, found: Sequence[Any]) -> None:
+def send_on(run: Pass, node: Node, found: Sequence[Any]) -> None:
     """Send on what the derivatives of ``node`` gave, by edge."""
     for edge, target in enumerate(node.next):
         if target is not None:
             run.send(target, _slot(node, edge), found[edge], False)
 
 
-def accumulate(run: _Pass, leaf: Any, grad: Any) -> None:
+def accumulate(run: Pass, leaf: Any, grad: Any) -> None:
     """Accumulate a leaf's gradient between the hooks of its AccumulateGrad node."""
     hooks: NodeHooks = leaf._hooks.around
     grads: Grads = (grad,)
@@ -67,7 +81,7 @@ def end(values: Any, node: Node, slot: int, grad: Any) -> None:
         run_after(node.hooks, (None,) * len(node.next), run_before(node.hooks, tuple(given)))
 
 
-def wants(run: _Pass, target: Any) -> bool:
+def wants(run: Pass, target: Any) -> bool:
     """Whether the pass needs a gradient there."""
     return target is not None and (run.needed is None or target in run.needed)
 
@@ -76,18 +90,18 @@ def _slot(node: Node, edge: int) -> int:
     return node.slots[edge] if node.slots else 0
 
 
-def _hooked(run: _Pass, call: Callable[[Grads], Grads], grads: Grads) -> Grads:
+def _hooked(run: Pass, call: Callable[[Grads], Grads], grads: Grads) -> Grads:
     """Gradients after hooks, which see them as tensors."""
     with run.values.calling():
         replaced = call(_shown(run, grads))
     return tuple(None if tensor is None else run.values.from_tensor(tensor) for tensor in replaced)
 
 
-def _shown(run: _Pass, grads: Grads) -> Grads:
+def _shown(run: Pass, grads: Grads) -> Grads:
     return tuple(None if grad is None else run.values.to_tensor(grad) for grad in grads)
 
 
-def results(run: _Pass, node: Node, grads: Grads) -> Grads:
+def results(run: Pass, node: Node, grads: Grads) -> Grads:
     """The gradient at every edge, summed and cast as its target has it; None at edges that nobody wants."""
     if node.evaluate is not None:
         collector = Collector(run)
@@ -98,12 +112,12 @@ def results(run: _Pass, node: Node, grads: Grads) -> Grads:
     return fitted(run, node, found)
 
 
-def fitted(run: _Pass, node: Node, found: Sequence[Any]) -> Grads:
+def fitted(run: Pass, node: Node, found: Sequence[Any]) -> Grads:
     """Gradients at edges, summed and cast as their targets have them."""
     return tuple(_fitted(run, node, edge, grad) for edge, grad in enumerate(found))
 
 
-def _fitted(run: _Pass, node: Node, edge: int, grad: Any) -> Any:
+def _fitted(run: Pass, node: Node, edge: int, grad: Any) -> Any:
     if grad is None or node.next[edge] is None:
         return None
     shape, dtype = spec_at(node, edge)
@@ -120,7 +134,7 @@ def spec_at(node: Node, edge: int) -> tuple[Any, Any]:
     return (spec.shape, spec.dtype) if not slot else target.specs[slot]
 
 
-def _derivatives(run: _Pass, node: Node, grads: Grads) -> list[Any]:
+def _derivatives(run: Pass, node: Node, grads: Grads) -> list[Any]:
     """What the node's rules give, by edge."""
     if node.saved is FREED:
         raise GraphFreed(FREED_TEXT)
@@ -138,7 +152,7 @@ def _derivatives(run: _Pass, node: Node, grads: Grads) -> list[Any]:
     return found
 
 
-def saved_values(values: Values, node: Node) -> Any:
+def saved_values(values: Any, node: Node) -> Any:
     """What the node saved, as the rules take it, unpacked if hooks had packed it."""
     packed = node.saved
     if node.hooks is not None and node.hooks.packed:
@@ -158,7 +172,7 @@ def _unpacked(value: Any) -> Any:
 class Collector:
     """Stands for the pass before a node that evaluates itself: what it sends is kept, in the order of its edges."""
 
-    def __init__(self, run: _Pass) -> None:
+    def __init__(self, run: Pass) -> None:
         self.values, self.needed, self.keep_graph = run.values, run.needed, run.keep_graph
         self.results: list[Any] = []
 

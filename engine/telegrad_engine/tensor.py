@@ -16,6 +16,7 @@ from .convert import as_array
 from .dtypes import FLOATING
 from .errors import InvalidOperation, InvalidValue
 from .execution import execute, run_composite, shows
+from .formatting import format_tensor
 from .functions import Functions
 from .graph import count_saved, next_sequence, record
 from .in_place import OVERLAPPING, Changeable
@@ -23,6 +24,7 @@ from .inference import mark
 from .modes import observers, state
 from .registry import NO_ATTRS, Op
 from .tracked import Tracked
+from .values import ArrayValues, GraphValues
 
 ndarray = np.ndarray
 _new = object.__new__
@@ -187,8 +189,6 @@ class Tensor(Tracked):
         return int(self.item())
 
     def __repr__(self) -> str:
-        from .formatting import format_tensor
-
         self._refresh()
         return format_tensor(self, self._host())
 
@@ -245,8 +245,6 @@ class Tensor(Tracked):
         return Tensor(np.ones_like(self._data))
 
     def _values(self, create_graph: bool) -> Values:
-        from .values import GraphValues
-
         if create_graph:
             return GraphValues(self._graph_class)
         values = self._array_values()
@@ -254,8 +252,6 @@ class Tensor(Tracked):
 
     def _array_values(self) -> Values:
         """How a pass that records nothing handles gradients here."""
-        from .values import ARRAYS
-
         return ARRAYS
 
     _apply = staticmethod(apply)
@@ -263,6 +259,8 @@ class Tensor(Tracked):
 
 functions = Functions(apply)
 Tensor._graph_class = Tensor
+ARRAYS = ArrayValues(Tensor)
+"""How a pass handles gradients that are NumPy arrays."""
 
 
 def upload(array: Any) -> Tensor:

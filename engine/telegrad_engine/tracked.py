@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
-from . import autograd, hooks, inference
+from . import differentiation, hooks, inference
 from .abstract_layout import follow, is_contiguous, layout
 from .dtypes import FLOATING
 from .errors import DTypeMismatch, GradRequired, InvalidOperation, ShapeMismatch
@@ -146,7 +146,7 @@ class Tracked(Changeable):
 
         ``gradient`` has this tensor's shape; it may be left out for a tensor of one element.
         """
-        autograd.backward([self], [gradient], retain_graph, create_graph, inputs)
+        differentiation.backward([self], [gradient], retain_graph, create_graph, inputs)
 
     def retain_grad(self) -> None:
         """Have ``backward`` fill ``grad`` of this non-leaf too."""

@@ -19,8 +19,6 @@ from .quick import handed_to
 from .quick_pass import QuickPass
 from .registry import CATALOGUE, Op
 from .specs import broadcast_axes
-from .tensor import Tensor
-from .tracked import Tracked
 
 ndarray = np.ndarray
 COUNTED = 2**16
@@ -76,6 +74,10 @@ class ArrayValues(Values):
     F = RAW
     raw = True
 
+    def __init__(self, cls: type[Any]) -> None:
+        self.cls = cls
+        """The class of tensors over such arrays."""
+
     @property
     def Pass(self) -> type[_Pass]:
         """The pass that is quickest on arrays."""
@@ -111,20 +113,20 @@ class ArrayValues(Values):
             tensor = run_hooks(hooks, None if grad is None else self.wrap(grad))
         return None if tensor is None else tensor._data
 
-    def wrap(self, grad: Any) -> Tensor:
+    def wrap(self, grad: Any) -> Any:
         """A gradient as a tensor that nobody else writes to."""
         array = np.asarray(grad)
         flags = array.flags
-        return Tensor(array if flags.owndata and flags.writeable and flags.c_contiguous else array.copy())
+        return self.cls(array if flags.owndata and flags.writeable and flags.c_contiguous else array.copy())
 
-    def to_tensor(self, grad: Any) -> Tensor:
-        return Tensor(np.asarray(grad, order="C"))
+    def to_tensor(self, grad: Any) -> Any:
+        return self.cls(np.asarray(grad, order="C"))
 
     def from_tensor(self, tensor: Any) -> Any:
         return tensor._data
 
-    def zeros(self, shape: tuple[int, ...], dtype: Any) -> Tensor:
-        return Tensor(np.zeros(shape, dtype))
+    def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        return self.cls(np.zeros(shape, dtype))
 
     def gather(self, tensor: Any, grad: Any, private: bool) -> None:
         """Add a gradient to ``tensor.grad``, in place if there is one, without a copy if nobody else holds it.
@@ -137,12 +139,9 @@ class ArrayValues(Values):
             present._cell[0] += 1
         else:
             steal = private and type(grad) is ndarray and grad.flags.owndata and grad.flags.c_contiguous
-            tensor._grad = Tensor(grad if steal else np.array(grad, order="C"))
+            tensor._grad = self.cls(grad if steal else np.array(grad, order="C"))
             if grad.nbytes > COUNTED and state.memory is not None:
                 state.memory.count(tensor._grad._data)
-
-
-ARRAYS = ArrayValues()
 
 
 def _sum_to(grad: Any, shape: tuple[int, ...]) -> Any:
@@ -155,7 +154,7 @@ class GraphValues(Values):
 
     raw = False
 
-    def __init__(self, cls: type[Tracked], recording: bool = True) -> None:
+    def __init__(self, cls: type[Any], recording: bool = True) -> None:
         self.cls = cls
         self.recording = recording
         self.F = Functions(cls._apply)

@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from telegrad_engine import autograd as engine_autograd
-from telegrad_engine.autograd import listed
+from telegrad_engine.differentiation import listed
 from telegrad_engine.errors import InvalidOperation
 from telegrad_engine.functional.batched import check_rows
 from telegrad_engine.meta import Meta

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from telegrad_engine.autograd import place
+from telegrad_engine.differentiation import place
 from telegrad_engine.errors import InvalidChoice, InvalidOperation, InvalidValue
 from telegrad_engine.graph import AccumulateGrad, walk
 from telegrad_engine.graph import Node as EngineNode

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .. import autograd
+from .. import differentiation
 from ..errors import InvalidOperation
 from ..function import Function
 from ..function.node import FunctionNode
@@ -59,7 +59,7 @@ class CheckpointFunction(Function):
         if not tracked:
             raise InvalidOperation("none of output has requires_grad=True, this checkpoint() is not necessary")
         roots, seeds = zip(*tracked, strict=True)
-        autograd.backward(roots, seeds)
+        differentiation.backward(roots, seeds)
         return None, None, *[a.grad if _is_tensor(a) else None for a in args]
 
 

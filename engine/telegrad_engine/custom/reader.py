@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import Any, TypeGuard
 
 from ..errors import InvalidFunction, LimitExceeded, TelegradError
 from ..program.instructions import NUMBERS
@@ -13,10 +13,8 @@ from .expressions import Expression, Known
 from .limits import MAX_DEPTH, MAX_EXPANDED, MAX_INSTRUCTIONS, MAX_LEVELS, MAX_TENSORS
 from .parameters import name_of
 
-if TYPE_CHECKING:
-    from .function import Applicable
-
-Find = Callable[[str], "Applicable"]
+Find = Callable[[str], Any]
+"""Finds a registered function, ``function.Applicable``, by its name."""
 Parse = Callable[["Reader", "Item"], Step]
 KEYS = {"op", "in", "out", "attrs"}
 STEPS: dict[str, Parse] = {}

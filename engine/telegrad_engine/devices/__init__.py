@@ -1,5 +1,6 @@
 """Where tensors live: a backend other than NumPy, the class of the tensors over its arrays, and ``on`` to be there."""
 
-from .device import Device, DeviceTensor, device, on
+from .device import Device, device, on
+from .tensors import DeviceTensor
 
 __all__ = ["Device", "DeviceTensor", "device", "on"]

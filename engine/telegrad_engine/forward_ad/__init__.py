@@ -13,14 +13,13 @@ from ..errors import InvalidOperation
 from ..modes import Mode, observe, observer_of, stop_observing
 from .dual import UnpackedDualTensor, check_exit, make, unpack
 from .level import Level, active, tangent_of
+from .observer import ForwardMode
 
 
 def enter_dual_level() -> int:
     """Begin forward mode on this thread; returns the level, which is 0: they do not nest."""
     if active.level is not None:
         raise InvalidOperation("Nested forward mode AD is not supported at the moment")
-    from .observer import ForwardMode  # which is built on autograd, as this is part of it
-
     active.level = Level()
     observe(ForwardMode(active.level))
     return 0
@@ -31,8 +30,6 @@ def exit_dual_level(*, level: int | None = None) -> None:
     entered = active.level
     check_exit(level, entered)
     assert entered is not None, "it was checked"
-    from .observer import ForwardMode
-
     entered.end()
     active.level = None
     observer = observer_of(ForwardMode)

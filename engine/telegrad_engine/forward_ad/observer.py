@@ -9,7 +9,7 @@ from ..backward import Values
 from ..graph import Node
 from ..instrumentation import Observer, Run
 from ..values import GraphValues
-from .level import Level
+from .level import Level, tangent_of
 from .push import push, push_function, push_inplace
 
 
@@ -43,6 +43,10 @@ class ForwardMode(Observer):
             entry = super().function(run, ctx, args, separate)
         push_function(self._level, entry)
         return entry
+
+    def tangent(self, tensor: Any) -> Any:
+        """The tangent of a tensor at present."""
+        return tangent_of(tensor)
 
     def gradients(self, values: Any, tensor: Any) -> Any:
         """Gradients have tangents too, so within a level they are tensors."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from .. import autograd
+from .. import differentiation
 from ..dtypes import FLOATING
 from ..errors import InvalidOperation, NotSupported
 from ..function.ctx import is_tensor
@@ -138,7 +138,7 @@ def _transposed(results: Sequence[Any], moving: Sequence[tuple[Any, Any]], track
         return (None,) * len(results)
     given = [seed for seed in seeds if seed is not None]
     stand_ins = [stand_in for stand_in, _ in moving]
-    pulled = autograd.grad(roots, stand_ins, given, create_graph=True, allow_unused=True)
+    pulled = differentiation.grad(roots, stand_ins, given, create_graph=True, allow_unused=True)
     linear = [
         (grad, tangent.to(dtype=grad.dtype))
         for grad, (_, tangent) in zip(pulled, moving, strict=True)
@@ -147,7 +147,7 @@ def _transposed(results: Sequence[Any], moving: Sequence[tuple[Any, Any]], track
     products: Sequence[Any] = [None] * len(given)
     if linear:
         grads, vectors = zip(*linear, strict=True)
-        products = autograd.grad(grads, given, vectors, create_graph=tracked, allow_unused=True)
+        products = differentiation.grad(grads, given, vectors, create_graph=tracked, allow_unused=True)
     found = iter([seed._zeros_like() if p is None else p for p, seed in zip(products, given, strict=True)])
     return tuple([None if seed is None else next(found) for seed in seeds])
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..backward import _Pass
 from ..errors import InvalidOperation, ShapeMismatch
 from ..graph import ManyNode, next_sequence
 from ..modes import state
 from ..plans import Plan, Step
 from ..registry import NO_ATTRS
 from .ctx import FunctionCtx, is_tensor
-
-if TYPE_CHECKING:
-    from ..backward import _Pass
 
 
 @functools.lru_cache(256)

@@ -8,15 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from .. import autograd
+from .. import differentiation
 from ..backward import run
 from ..errors import GradRequired, IndexOutOfRange, InvalidValue, ShapeMismatch
 from ..functions import Functions
 from ..graph import Node, walk
 from ..modes import state
 from ..specs import torch_size
-from ..tensor import Tensor
-from ..values import ARRAYS
+from ..tensor import ARRAYS, Tensor
 from .rows import BatchedValues
 
 ELEMENTS = 2**18
@@ -24,6 +23,32 @@ ELEMENTS = 2**18
 
 
 def grad(
+    outputs: Any,
+    inputs: Any,
+    grad_outputs: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    allow_unused: bool | None = None,
+    materialize_grads: bool = False,
+    is_grads_batched: bool = False,
+) -> tuple[Any, ...]:
+    """The gradients of ``outputs`` with respect to ``inputs``, leaving ``.grad`` alone.
+
+    One tensor per input, of its shape and dtype; None for an input that was not used, if
+    ``allow_unused``, or zeros, if ``materialize_grads``. With ``is_grads_batched`` the ``grad_outputs`` have a
+    leading dimension of their own, and so have the results: a row for each.
+    """
+    if not is_grads_batched:
+        return differentiation.grad(
+            outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused, materialize_grads
+        )
+    outs, ins, rows, _ = differentiation.check_grad(
+        outputs, inputs, grad_outputs, False, allow_unused, materialize_grads
+    )
+    return grad_rows(outs, ins, rows, retain_graph, create_graph, allow_unused, materialize_grads)
+
+
+def grad_rows(
     outputs: Sequence[Any],
     inputs: Sequence[Any],
     grad_outputs: Sequence[Any],
@@ -46,7 +71,7 @@ def grad(
         if result is None and materialize_grads:
             results[index] = tensor._zeros_like().requires_grad_(create_graph)
         elif result is None and not allow_unused:
-            raise autograd.unused(index)
+            raise differentiation.unused(index)
     return tuple(results)
 
 
@@ -116,7 +141,9 @@ def _one_by_one(
 ) -> list[Any]:
     """The rows by a pass each."""
     found = [
-        autograd.grad(outputs, inputs, [s[i] for s in seeds], keep or i + 1 < count, create_graph, allow_unused=True)
+        differentiation.grad(
+            outputs, inputs, [s[i] for s in seeds], keep or i + 1 < count, create_graph, allow_unused=True
+        )
         for i in range(count)
     ]
     stack = Functions(type(outputs[0])._apply).stack
@@ -127,8 +154,8 @@ def _in_batches(
     outputs: Sequence[Any], inputs: Sequence[Any], seeds: Sequence[Any], count: int, keep: bool
 ) -> list[Any]:
     """The rows as tensors, computed as many at a time as there is room for in the cache."""
-    places = [autograd.place(t) for t in outputs]
-    wanted = [autograd.place(t) for t in inputs]
+    places = [differentiation.place(t) for t in outputs]
+    wanted = [differentiation.place(t) for t in inputs]
     size = max(1, min(count, ELEMENTS // _largest(outputs)))
     parts: list[list[Any]] = [[] for _ in inputs]
     for start in range(0, count, size):

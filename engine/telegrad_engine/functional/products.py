@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .. import autograd
+from .. import differentiation
 from ..errors import GradRequired, InvalidChoice, InvalidOperation
 from ..functions import Functions
 from ..modes import enable_grad, is_grad_enabled, set_grad_enabled
+from . import batched
 from .arguments import (
     ENTRY_INDEPENDENT,
     HESSIAN_INDEPENDENT,
@@ -284,12 +285,6 @@ class Functional:
         return [None if row[0] is None else stack(list(row)) for row in zip(*found, strict=True)]
 
 
-def _rows_together(output: Any, inputs: Tensors) -> Sequence[Any] | None:
-    from . import batched  # it needs the Tensor, which is written over autograd, which has this module
-
-    return batched.rows(output, inputs)
-
-
-_ENGINE = Functional(autograd.grad, _rows_together)
+_ENGINE = Functional(differentiation.grad, batched.rows)
 vjp, jvp, vhp, hvp = _ENGINE.vjp, _ENGINE.jvp, _ENGINE.vhp, _ENGINE.hvp
 jacobian, hessian = _ENGINE.jacobian, _ENGINE.hessian

@@ -23,7 +23,8 @@ from ..graph import FREED, Node
 from ..plans import Step
 from ..stale import FREED_TEXT, free, modified_since
 from ..stepwise import Collector
-from ..values import ARRAYS, ArrayValues
+from ..tensor import ARRAYS, Tensor
+from ..values import ArrayValues
 
 Batch = Any
 """An array of gradients: (rows, *shape)."""
@@ -47,6 +48,7 @@ class BatchedValues(ArrayValues):
     batched = True
 
     def __init__(self, rows: int) -> None:
+        super().__init__(Tensor)
         self.rows = rows
 
     @property

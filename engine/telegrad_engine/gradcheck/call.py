@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .. import autograd
 from ..errors import GradcheckError, InvalidChoice
+from ..functional.batched import grad
 from .check import Check, random_like, tracked
 from .differences import Tensors, Tolerance, outputs_of
 
@@ -131,5 +131,5 @@ def _seeds_for(outputs: Tensors) -> Tensors:
     return tuple([random_like(out, seed).requires_grad_() for seed, out in enumerate(outputs)])
 
 
-_ENGINE = Gradcheck(autograd.grad)
+_ENGINE = Gradcheck(grad)
 gradcheck, gradgradcheck = _ENGINE.gradcheck, _ENGINE.gradgradcheck

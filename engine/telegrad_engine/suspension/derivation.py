@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple, Self
 
-from .. import autograd
+from .. import differentiation
 from ..anomaly import watchful
+from ..differentiation import Place, Root
 from ..modes import state
 from .passes import suspendable
 
@@ -14,15 +15,15 @@ from .passes import suspendable
 class Derivation(NamedTuple):
     """What is to be differentiated, checked, and what becomes of what the pass captures."""
 
-    roots: list[autograd.Root]
+    roots: list[Root]
     values: Any
     keep_graph: bool
-    wanted: list[autograd.Place] | None
+    wanted: list[Place] | None
     stores: bool
     """Whether captured gradients of leaves are accumulated: ``backward`` with inputs."""
     width: int
     """How many results ``finish`` gives."""
-    finish: Callable[[dict[autograd.Place, Any]], tuple[Any, ...]]
+    finish: Callable[[dict[Place, Any]], tuple[Any, ...]]
     """Makes the results of what was captured; runs within ``values``."""
 
     @classmethod
@@ -30,13 +31,13 @@ class Derivation(NamedTuple):
         cls, tensors: Any, gradients: Any, retain_graph: bool | None, create_graph: bool, inputs: Any
     ) -> Self:
         """``backward`` with these arguments; raises what it raises before its pass begins."""
-        roots, values, keep, inputs, wanted = autograd.plan_backward(
+        roots, values, keep, inputs, wanted = differentiation.plan_backward(
             tensors, gradients, retain_graph, create_graph, inputs
         )
 
-        def finish(captured: dict[autograd.Place, Any]) -> tuple[Any, ...]:
+        def finish(captured: dict[Place, Any]) -> tuple[Any, ...]:
             if inputs is not None:
-                autograd.store(values, inputs, wanted or [], captured)
+                differentiation.store(values, inputs, wanted or [], captured)
             return ()
 
         return cls(roots, values, keep, wanted, inputs is not None, 0, finish)
@@ -53,12 +54,14 @@ class Derivation(NamedTuple):
         materialize_grads: bool,
     ) -> Self:
         """``grad`` with these arguments; raises what it raises before its pass begins."""
-        roots, values, keep, inputs, wanted = autograd.plan_grad(
+        roots, values, keep, inputs, wanted = differentiation.plan_grad(
             outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused, materialize_grads
         )
 
-        def finish(captured: dict[autograd.Place, Any]) -> tuple[Any, ...]:
-            return autograd.collect(values, inputs, wanted, captured, create_graph, allow_unused, materialize_grads)
+        def finish(captured: dict[Place, Any]) -> tuple[Any, ...]:
+            return differentiation.collect(
+                values, inputs, wanted, captured, create_graph, allow_unused, materialize_grads
+            )
 
         return cls(roots, values, keep, wanted, False, len(inputs), finish)
 

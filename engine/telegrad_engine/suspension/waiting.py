@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from ..anomaly import under
-from ..autograd import place
+from ..differentiation import place
 from ..errors import GradRequired, InvalidOperation, InvalidValue, UnknownCall
 from ..function.ctx import FunctionCtx, FunctionOp, is_tensor
 from ..function.outputs import Outputs

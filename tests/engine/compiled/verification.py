@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from telegrad_engine.answer import Answer, describe
-from telegrad_engine.devices.immutable import ImmutableTensor
+from telegrad_engine.devices.tensors import ImmutableTensor
 from telegrad_engine.dtypes import FLOATING
 from telegrad_engine.environment import Environment
 from telegrad_engine.errors import TelegradError

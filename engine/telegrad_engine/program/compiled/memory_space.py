@@ -10,7 +10,7 @@ import numpy as np
 
 from ...backends import NUMPY, Backend
 from ...devices import Device
-from ...devices.immutable import ImmutableTensor, Memory
+from ...devices.tensors import ImmutableTensor, Memory
 from ...registry import Op
 from ...tensor import Tensor
 

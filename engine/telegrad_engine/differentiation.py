@@ -5,18 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from . import function as function
 from . import stepwise
-from .anomaly import detect_anomaly as detect_anomaly
-from .anomaly import set_detect_anomaly as set_detect_anomaly
 from .backward import run
 from .errors import GradRequired, InvalidOperation, InvalidValue, ShapeMismatch
-from .function import Function as Function
 from .graph import walk
-from .modes import enable_grad as enable_grad
-from .modes import inference_mode as inference_mode
-from .modes import no_grad as no_grad
-from .modes import set_grad_enabled as set_grad_enabled
 from .specs import torch_size
 
 Place = tuple[Any, int]
@@ -96,19 +88,12 @@ def grad(
     create_graph: bool = False,
     allow_unused: bool | None = None,
     materialize_grads: bool = False,
-    is_grads_batched: bool = False,
 ) -> tuple[Any, ...]:
     """The gradients of ``outputs`` with respect to ``inputs``, leaving ``.grad`` alone.
 
     One tensor per input, of its shape and dtype; None for an input that was not used, if
-    ``allow_unused``, or zeros, if ``materialize_grads``. With ``is_grads_batched`` the ``grad_outputs`` have a
-    leading dimension of their own, and so have the results: a row for each.
+    ``allow_unused``, or zeros, if ``materialize_grads``.
     """
-    if is_grads_batched:
-        from .functional import batched
-
-        found = _checked(outputs, inputs, grad_outputs, False, allow_unused, materialize_grads)
-        return batched.grad(*found[:3], retain_graph, create_graph, allow_unused, materialize_grads)
     roots, values, keep, inputs, wanted = plan_grad(
         outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused, materialize_grads
     )
@@ -127,7 +112,7 @@ def plan_grad(
     materialize_grads: bool,
 ) -> tuple[list[Root], Any, bool, list[Any], list[Place]]:
     """What ``grad`` has to do, checked: roots, values, whether the graph is kept, inputs and their places."""
-    outputs, inputs, grad_outputs, values = _checked(
+    outputs, inputs, grad_outputs, values = check_grad(
         outputs, inputs, grad_outputs, create_graph, allow_unused, materialize_grads
     )
     roots = _roots(outputs, grad_outputs, values, create_graph)
@@ -135,7 +120,7 @@ def plan_grad(
     return roots, values, keep, inputs, [place(t) for t in inputs]
 
 
-def _checked(
+def check_grad(
     outputs: Any,
     inputs: Any,
     grad_outputs: Any,
@@ -233,11 +218,3 @@ def _check_gradient(tensor: Any, gradient: Any, index: int) -> Any:
     if not gradient.is_floating_point():
         return gradient.to(dtype=tensor.dtype)
     return gradient
-
-
-# Written over ``grad``, so they come after it.
-from . import forward_ad as forward_ad  # noqa: E402
-from . import functional as functional  # noqa: E402
-from .errors import GradcheckError as GradcheckError  # noqa: E402
-from .gradcheck import gradcheck as gradcheck  # noqa: E402
-from .gradcheck import gradgradcheck as gradgradcheck  # noqa: E402
