@@ -33,7 +33,6 @@ from .errors import (
 )
 from .modes import state
 from .overloads import find_op
-from .program.inlining import Inliner
 from .program.instructions import Instruction
 from .program.lending import Lent
 from .program.procedures import Procedures
@@ -108,7 +107,6 @@ class Session:
         self.suspensions = Suspensions()
         self.checkpoints = Sections(self)
         self.procedures = Procedures()
-        self.inliner = Inliner(self.procedures)
         self._last_id = 0
         self._rest: Callable[[], None] | None = None
         """What the last program leaves, which is not there yet."""
@@ -141,11 +139,26 @@ class Session:
         if token is not None:
             token.check()
         try:
-            if self.compiler is not None and isinstance(program, Bound):
-                return self.compiler.run(self, self.inliner.written_out(program))
-            return self.run_instructions(program)
+            return self._run(program)
         finally:
             running.token = outer
+
+    def _run(self, program: Sequence[Instruction]) -> Answer:
+        if self.compiler is not None and isinstance(program, Bound):
+            return self.compiler.run(self, program)
+        return self.run_instructions(program)
+
+    def run_nested(self, program: Bound, names: dict[str, Any]) -> Answer:
+        """Run a program inside of an instruction of another one, on tensors of its own; it counts as part of that.
+
+        Errors are as in :meth:`run`.
+        """
+        programs, last_s = self.programs, self.last_s
+        with self.checkpoints.elsewhere(names):
+            try:
+                return self._run(program)
+            finally:
+                self.programs, self.last_s = programs, last_s
 
     def run_at_once(self, program: Sequence[Instruction], within: float) -> Answer:
         """``run``, for who can wait ``within`` seconds: if the program is an executable, and took no more before.
@@ -157,7 +170,7 @@ class Session:
         self.check_intact()
         if self.lent or self.compiler is None or not isinstance(program, Bound):
             raise NotAtOnce
-        return self.compiler.run_at_once(self, self.inliner.written_out(program), within)
+        return self.compiler.run_at_once(self, program, within)
 
     def leave(self, rest: Callable[[], None]) -> None:
         """Note what is left to do of the program that runs; nothing of it can fail for want of memory."""
@@ -199,6 +212,8 @@ class Session:
 
     def run_instructions(self, program: Sequence[Instruction]) -> Answer:
         """``run``, one instruction at a time whatever the program."""
+        if state.memory is self.accounts:  # a nested program: its environment is entered, its profile runs
+            return self._run_each(program)
         self.programs += 1
         self.last_s = math.inf
         with self.environment.entered(self.accounts.max_bytes, self.accounts):

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from telegrad_engine import errors
-from telegrad_engine.program import Instruction, json_codec, wire
-from telegrad_engine.program.compiled import Compiler
-from telegrad_engine.program.procedures import MOST_INSTRUCTIONS, MOST_PROCEDURES
-from telegrad_engine.program.remembered import Remembered
+from telegrad_engine.program import Instruction
+from telegrad_engine.program.procedures import MAX_INSTRUCTIONS, MAX_PROCEDURES
+from telegrad_engine.program.remembered import Memory
 from telegrad_engine.session import Session
 
-from .compiled.remembering import ALWAYS, Remembering
+from .compiled.remembering import ALWAYS
+from .compiled.verification import VerifyingCompiler
+from .templates import bound
 from .test_session import fetch, run, upload
 
 LOSS: dict[str, Any] = {
@@ -182,8 +183,13 @@ REFUSED = {
         errors.InvalidValue,
         "no input",
     ),
+    "an operand": (
+        {"instructions": [step("apply", ["a"], out="b", function="f", params={"k": {"operand": 0}})]},
+        errors.InvalidValue,
+        "operands",
+    ),
     "too long": (
-        {"instructions": [step("sin_", "a")] * (MOST_INSTRUCTIONS + 1)},
+        {"instructions": [step("sin_", "a")] * (MAX_INSTRUCTIONS + 1)},
         errors.LimitExceeded,
         "at most",
     ),
@@ -221,7 +227,7 @@ def test_names_are_taken_until_they_are_given_back(session: Session) -> None:
 def test_there_is_an_end_to_how_many_are_kept(session: Session) -> None:
     empty: dict[str, Any] = {"in": [], "instructions": [], "out": []}
     with pytest.raises(errors.LimitExceeded, match="at most"):
-        run(session, *[define(f"p{i}", empty) for i in range(MOST_PROCEDURES)])
+        run(session, *[define(f"p{i}", empty) for i in range(MAX_PROCEDURES)])
     large = {"in": [], "instructions": [upload("t", [0.5] * 200_000)], "out": ["t"]}
     run(session, {"op": "undefine", "attrs": {"name": "p0"}})
     fresh = Session()
@@ -255,42 +261,153 @@ def test_in_a_checkpoint_it_is_run_again(session: Session) -> None:
     assert got == run(other, fetch("g"))["g"]
 
 
-def test_written_out_it_is_the_same_program() -> None:
-    def instruction(op: str, inputs: Any = (), out: Any = (), **attrs: Any) -> Instruction:
-        return Instruction(op, inputs, out, attrs)
+# Planned -------------------------------------------------------------------------------------
 
-    session = Remembering(Compiler(tier=ALWAYS, after=2, choose=False))
-    session.run([instruction("define", name="f", program=LOSS)])
-    for i in range(8):
-        array = np.full(3, float(i), np.float32)
-        answer = session.run(
-            [
-                instruction("tensor", out=["x"], data=array),
-                instruction("tensor", out=["w"], data=np.ones(3, np.float32), requires_grad=True),
-                instruction("call", [("x", "w", 2.0)], ["l", "g"], name="f"),
-                instruction("fetch", [("l", "g")]),
-                instruction("free", [("x", "w", "l", "g")]),
-            ]
+TRAIN: dict[str, Any] = {
+    "in": ["x", "y", "w", "unused", "lr", "scale", "maximize", "spare"],
+    "instructions": [
+        {"op": "zero_grad", "in": [["w"]]},
+        {"op": "tensor", "out": ["c"], "attrs": {"data": [0.5, 0.25]}},
+        {"op": "matmul", "in": ["x", "w"], "out": ["h"]},
+        {"op": "mul", "in": ["h", "scale"], "out": ["guess"]},
+        {"op": "free", "in": [["h"]]},
+        {"op": "mse_loss", "in": ["guess", "y"], "out": ["loss"]},
+        {"op": "backward", "in": [["loss"]]},
+        {"op": "grad_of", "in": ["w"], "out": ["g"]},
+        {
+            "op": "optim_step",
+            "in": [["w"], []],
+            "attrs": {"algorithm": "sgd", "settings": {"lr": "lr", "maximize": "maximize", "weight_decay": 0.01}},
+        },
+        {"op": "add_", "in": ["x", "scale"], "grad_mode": "no_grad"},
+        {"op": "mul_", "in": ["c", "lr"]},
+        {"op": "sum", "in": ["w"], "out": ["s"]},
+        {"op": "grad", "in": [["s"], ["w", "unused"]], "out": ["gw", "gn"], "attrs": {"allow_unused": True}},
+        {"op": "rand", "out": ["r"], "attrs": {"size": [2]}},
+        {"op": "grad_of", "in": ["unused"], "out": ["never"]},
+        {"op": "exp", "in": ["w"], "out": ["e"]},
+    ],
+    "out": ["loss", "g", "gw", "gn", "c", "r", "e"],
+}
+OUT = ["loss", "g", "gw", "c", "r", "e"]
+
+
+def planning() -> Session:
+    compiler = VerifyingCompiler(tier=ALWAYS, after=2, choose=False)
+    return Session(seed=0, memory=Memory(), compiler=compiler)
+
+
+def reports(session: Session) -> list[Any]:
+    return session.compiler.reports(session)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("mode", [None, "enable_grad"])
+def test_called_often_it_is_planned_with_the_same_bits(mode: str | None) -> None:
+    results = []
+    for session in (Session(seed=0), planning()):
+        run(
+            session,
+            upload("x", [[0.1, 0.7], [0.3, -0.9]]),
+            upload("y", [[1.0], [2.0]]),
+            upload("w", [[0.2], [0.4]], requires_grad=True),
+            upload("unused", [1.0], requires_grad=True),
+            define("train", TRAIN),
         )
-        assert answer.values["l"].array == 6 * i
-        np.testing.assert_array_equal(answer.values["g"].array, 2 * array)
-        assert not session.tensors
-    assert session.reports[-1].runs_as_one >= 3
-    session.run([instruction("tensor", out=["x"], data=np.ones(3, np.float32))])
-    for bad in (["x"], ("x", None, 2.0), ("x", "x", (1.0,))):
-        for _ in range(4):
-            with pytest.raises(errors.TelegradError) as caught:
-                session.run([instruction("call", [tuple(bad)], ["l"], name="f")])
-            assert caught.value.context["op"] == "call"
-    for attrs in ({"name": ["f"]}, {"name": "f", "more": 1}, {}):
-        text = json_codec.dumps({"instructions": [{"op": "call", "attrs": attrs}]}).decode()
-        with pytest.raises(errors.InvalidArgument):
-            Session.run(session, Remembered(text, 64).with_ids([], {}))
+        names, found = set(session.tensors), []
+        for i in range(7):
+            given = ["x", "y", "w", "unused", 0.1 / (i + 1), 1.0 + i / 7, False, i]
+            step = call("train", given, "loss", "g", "gw", "gn", "c", "r", "e")
+            step = step if mode is None else {**step, "grad_mode": mode}
+            found.append(run(session, step, fetch(*OUT, "w", "x"), {"op": "free", "in": [OUT]}))
+            assert set(session.tensors) == names
+            found[-1]["versions"] = [session.get(name)._version for name in ("w", "x")]
+        assert session.programs == 8
+        results.append(found)
+    assert results[0] == results[1]
+    (report,) = reports(session)
+    assert (report.runs, report.planned_runs, report.reason) == (7, 5, None)
 
 
-def test_a_container_can_define_and_call() -> None:
-    program = json_codec.dumps({"instructions": [define("f", LOSS)]})
-    instructions = wire.decode_program(program, wire.JSON)
-    session = Session()
-    session.run(wire.decode_program(bytes(wire.encode_program(instructions)), wire.SAFETENSORS))
-    assert session.procedures.find("f").outputs == ["loss", "g"]
+def test_a_call_without_gradients_is_a_template_of_its_own() -> None:
+    session = planning()
+    program = {
+        "in": ["a", "k"],
+        "instructions": [step("mul", "a", "k", out="b"), step("exp", "b", out="c")],
+        "out": "c",
+    }
+    run(session, upload("w", [1.0, 2.0], requires_grad=True), define("f", {**program, "out": ["c"]}))
+    for i in range(5):
+        for k in (2.0 + i, True):
+            run(session, call("f", ["w", k], "a"), call("f", ["w", k], "b", grad_mode="no_grad"))
+            assert [session.get(name).requires_grad for name in "ab"] == [True, False]
+            assert session.get("a").tolist() == session.get("b").tolist() == np.exp(np.float32([k, 2 * k])).tolist()
+            run(session, {"op": "free", "in": [["a", "b"]]})
+    assert [report.planned_runs for report in reports(session)] == [3] * 4
+
+
+def test_planned_an_error_says_where_and_what_ran_before_it_stands() -> None:
+    program = {
+        "in": ["x", "index"],
+        "instructions": [
+            step("add_", "x", 1.0),
+            step("exp", "x", out="e"),
+            step("index_select", "x", "index", out="y", dim=0),
+        ],
+        "out": ["y"],
+    }
+    session = planning()
+    run(session, upload("x", [1.0, 2.0]), upload("i", [1]), upload("bad", [2]), define("pick", program))
+    for _ in range(4):
+        run(session, call("pick", ["x", "i"], "y"), {"op": "free", "in": [["y"]]})
+    assert reports(session)[0].planned_runs == 2
+    with pytest.raises(errors.TelegradError) as caught:
+        run(session, fetch("x"), call("pick", ["x", "bad"], "y"))
+    context = caught.value.context
+    assert (context["instruction"], context["op"], context["ids"]) == (1, "call", ["x", "bad"])
+    assert (context["procedure"], context["step"], context["step_op"]) == ("pick", 2, "index_select")
+    assert session.get("x").tolist() == [6.0, 7.0]
+    assert run(session, call("pick", ["x", "i"], "y"), fetch("y")) == {"y": [8.0]}
+    assert reports(session)[0].planned_runs == 3
+
+
+def test_what_is_not_planned_runs_as_ever() -> None:
+    session, other = planning(), Session()
+    program = {"in": ["a"], "instructions": [step("sin", "a", out="b"), step("exp", "b", out="c")], "out": ["c"]}
+    for each in (session, other):
+        run(each, upload("w", [1.0, 1.0], requires_grad=True), define("g", program))
+        for i in range(4):
+            run(each, call("g", ["w"], f"c{i}"))
+        run(each, {"op": "checkpoint", "in": [["w"]], "attrs": {"checkpoint": "k"}}, call("g", ["w"], "c"))
+    (report,) = reports(session)
+    assert (report.planned_runs, report.reason) == (2, "somebody watches every instruction")
+    for each in (session, other):
+        run(each, step("end_checkpoint", checkpoint="k"), step("sum", "c", out="s"))
+        run(each, step("backward", ["s"]), step("grad_of", "w", out="grad"))
+    assert run(session, fetch("grad")) == run(other, fetch("grad"))
+    run(session, step("start_profile"), call("g", ["w"], "p"), step("stop_profile"))
+    assert {event.key for event in session.last_profile().key_averages()} >= {"aten::sin", "aten::exp"}
+    run(session, {"op": "client_hook", "in": ["w"], "attrs": {"hook": "h"}}, call("g", ["w"], "h"))
+    (report,) = reports(session)
+    assert (report.planned_runs, report.reason) == (2, "a pass may wait for the client")
+
+
+@pytest.mark.parametrize("inputs", [["x"], ["x", None, 2.0], ["x", "x", [1.0]]])
+def test_a_call_that_does_not_fit_is_refused_each_time(session: Session, inputs: list[Any]) -> None:
+    for _ in range(4):
+        with pytest.raises(errors.TelegradError) as caught:
+            run(session, call("f", inputs, "l"))
+        assert caught.value.context["op"] == "call"
+
+
+@pytest.mark.parametrize("attrs", [{"name": ["f"]}, {"name": "f", "more": 1}, {}])
+def test_a_call_has_a_name_and_nothing_else(session: Session, attrs: dict[str, Any]) -> None:
+    with pytest.raises(errors.InvalidArgument):
+        run(session, {"op": "call", "attrs": attrs})
+
+
+def test_a_template_can_define_and_call() -> None:
+    session, memory = Session(), Memory()
+    run(session, upload("x", [1.0, 2.0]), upload("w", [1.0, 1.0], requires_grad=True))
+    session.run(bound(memory, [Instruction("define", attrs={"name": "f", "program": LOSS})]))
+    session.run(bound(memory, [Instruction("call", [("x", "w", 2.0)], ["l", "g"], {"name": "f"})]))
+    assert run(session, fetch("l", "g")) == {"l": 6.0, "g": [2.0, 4.0]}

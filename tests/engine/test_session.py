@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from telegrad_engine import errors
-from telegrad_engine.program import json_codec, parse_program, wire
+from telegrad_engine.program import json_codec, safetensors, wire
 from telegrad_engine.session import Session
 
 
 def run(session: Session, *instructions: dict[str, Any]) -> dict[str, Any]:
     """Run a program in the wire's form, through its JSON encoding, and give the fetched values as lists."""
     body = json_codec.dumps({"instructions": list(instructions)})
-    answer = session.run(wire.decode_program(body, wire.JSON))
+    answer = session.run(wire.decode_message(body, wire.JSON).programs[0])
     return {name: json_codec.to_lists(v.array) for name, v in answer.values.items() if v.array is not None}
 
 
@@ -74,7 +74,7 @@ def test_a_value_is_that_of_its_fetch(session: Session) -> None:
     got = run(session, fetch("m"), {"op": "mul_", "in": ["m", 10.0]}, fetch("m"))
     assert got["m"] == [[10.0, 20.0], [30.0, 40.0]]
     body = json_codec.dumps({"instructions": [fetch("m"), {"op": "zero_", "in": ["m"]}]})
-    answer = session.run(wire.decode_program(body, wire.JSON))
+    answer = session.run(wire.decode_message(body, wire.JSON).programs[0])
     assert answer.values["m"].array.tolist() == [[10.0, 20.0], [30.0, 40.0]]
 
 
@@ -187,7 +187,7 @@ MALFORMED: dict[str, bytes] = {
 @pytest.mark.parametrize("body", MALFORMED.values(), ids=MALFORMED.keys())
 def test_what_is_no_program(body: bytes) -> None:
     with pytest.raises(errors.MalformedRequest):
-        wire.decode_program(body, wire.JSON)
+        wire.decode_message(body, wire.JSON)
 
 
 def test_memory_is_counted_until_the_last_holder_lets_go() -> None:
@@ -216,17 +216,14 @@ def test_memory_is_refused_before_it_is_allocated() -> None:
 
 
 def test_programs_travel_in_both_encodings() -> None:
-    program = parse_program(
-        [
-            {"op": "tensor", "out": ["x"], "attrs": {}},
-            {"op": "mul", "in": ["x", 2.0], "out": ["y"]},
-            fetch("y"),
-        ]
-    )
-    program[0].attrs = {"data": np.array([1.0, 2.0], np.float64)}
-    for media_type in (wire.JSON, wire.SAFETENSORS):
-        body = wire.encode_program(program, media_type)
-        answer = Session().run(wire.decode_program(body, media_type))
+    rest = [{"op": "mul", "in": ["x", 2.0], "out": ["y"]}, fetch("y")]
+    text = json_codec.dumps({"instructions": [{"op": "tensor", "out": ["x"]}, *rest]}).decode()
+    bodies = {
+        wire.JSON: json_codec.dumps({"instructions": [upload("x", [1.0, 2.0], dtype="float64"), *rest]}),
+        wire.SAFETENSORS: safetensors.encode({"program": text}, {"x": np.array([1.0, 2.0])}),
+    }
+    for media_type, body in bodies.items():
+        answer = Session().run(wire.decode_message(body, media_type).programs[0])
         assert answer.values["y"].array.tolist() == [2.0, 4.0]
         if media_type == wire.SAFETENSORS:
             got = wire.decode_answer(wire.encode_answer(answer))

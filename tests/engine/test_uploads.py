@@ -25,7 +25,7 @@ def arrived(program: list[dict[str, Any]], arrays: dict[str, Any], writable: boo
     """A program as it came off a connection, and the memory that it is in."""
     text = json_codec.dumps({"instructions": program}).decode()
     body = bytearray(safetensors.encode({"program": text}, arrays))
-    return wire.decode_program(body if writable else bytes(body), wire.SAFETENSORS), body
+    return wire.decode_message(body if writable else bytes(body), wire.SAFETENSORS).programs[0], body
 
 
 def fetched(session: Session, *names: str) -> list[Any]:
@@ -95,7 +95,7 @@ def test_one_array_for_two_tensors_is_two_arrays(remembered: bool) -> None:
         call = {"template": digest(text), "ids": ["x", "y"]}
         metadata = {f"template.{digest(text)}": text, "calls": json.dumps([call])}
         body = bytearray(safetensors.encode(metadata, {"0._0": LARGE}))
-        program: Any = wire.decode_program(body, wire.SAFETENSORS)
+        program: Any = wire.decode_message(body, wire.SAFETENSORS).programs[0]
         second = "x"
     else:  # by the name that each gives
         named = [

@@ -38,6 +38,8 @@ def test_a_training_step_is_one_instruction(session: SessionClient) -> None:
         for i in range(3)
     ]
     assert [loss["data"] for loss in losses] == [2.5, 0.625, 0.15625]
+    (report,) = session.get("/compiled").json()["items"]
+    assert (report["runs"], report["planned_runs"]) == (3, 1)
     names = {item["id"] for item in session.get("/tensors").json()["items"]}
     assert names == {"x", "y", "w", "l0", "l1", "l2"}
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import save
 
-from telegrad_engine.program import Instruction, wire
+from telegrad_engine.program import wire
 
 from .conftest import SessionClient, problem
 
@@ -43,7 +44,7 @@ def test_the_answers_media_type(session: SessionClient) -> None:
         answer = session.post("/programs", program, headers=headers)
         assert answer.headers["content-type"] == expected
     np.testing.assert_array_equal(wire.decode_answer(answer.content).values["x"].array, [1, 2])
-    body = wire.encode_program([Instruction("fetch", [("x",)])])
+    body = save({}, {"program": json.dumps(program)})
     for accept, expected in [("*/*", SAFETENSORS), (JSON, JSON)]:
         headers = {"content-type": SAFETENSORS, "accept": accept}
         answer = session.request("POST", "/programs", content=body, headers=headers)
@@ -54,13 +55,9 @@ def test_the_answers_media_type(session: SessionClient) -> None:
 
 def test_uploads_travel_in_the_container(session: SessionClient) -> None:
     array = np.random.default_rng(0).standard_normal((64, 784)).astype(np.float32)
-    program = [
-        Instruction("tensor", (), ["x"], {"data": array}),
-        Instruction("neg", ["x"], ["y"]),
-        Instruction("fetch", [("y",)]),
-    ]
-    headers = {"content-type": SAFETENSORS}
-    answer = session.request("POST", "/programs", content=wire.encode_program(program), headers=headers)
+    program = [{"op": "tensor", "out": ["x"]}, {"op": "neg", "in": ["x"], "out": ["y"]}, {"op": "fetch", "in": [["y"]]}]
+    body = save({"x": array}, {"program": json.dumps(program)})
+    answer = session.request("POST", "/programs", content=body, headers={"content-type": SAFETENSORS})
     np.testing.assert_array_equal(wire.decode_answer(answer.content).values["y"].array, -array)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import InvalidOperation, NotSupported
 from ..overloads import find_op
-from ..program.instructions import Instruction, check_id
+from ..program.instructions import Instruction, check_id, names_in
 from ..program.verbs import VERBS
 from ..saved import saved_tensors_hooks
 from ..suspension.waiting import Suspended
@@ -210,12 +210,3 @@ class Sections:
         session = self._session()
         assert session is not None, "a session's graph is differentiated in it"
         return session
-
-
-def names_in(inputs: Sequence[Any]) -> Iterator[str]:
-    """The names of tensors among an instruction's inputs."""
-    for x in inputs:
-        if isinstance(x, tuple):
-            yield from names_in(x)
-        elif isinstance(x, str):
-            yield x

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..errors import MalformedRequest
@@ -114,6 +114,15 @@ def _parse_instruction(data: Any, index: int) -> Instruction:
     except MalformedRequest as error:
         error.context.setdefault("instruction", index)
         raise
+
+
+def names_in(inputs: Sequence[Any]) -> Iterator[str]:
+    """The names of tensors among an instruction's inputs."""
+    for x in inputs:
+        if isinstance(x, (tuple, list)):
+            yield from names_in(x)
+        elif isinstance(x, str):
+            yield x
 
 
 def parse_inputs(values: Sequence[Any]) -> list[Any]:

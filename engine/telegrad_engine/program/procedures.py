@@ -1,183 +1,181 @@
-"""Procedures: programs that a session keeps under a name, and runs on other tensors with a single instruction.
+"""Procedures: templates that a session keeps under a name, and runs on other tensors with a single instruction.
 
-What a procedure is made of is checked when it is defined, so a call only runs it: on names of its own, which are gone
-when it ends or fails. Everything else goes on as for any instruction: memory is counted, profiles see the ops.
+A definition is checked when it is made. A call binds it as a message binds its templates: tensors have slots, numbers
+are operands. So it is remembered by its text, and planned or compiled, as any other template.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..errors import InvalidArgument, InvalidValue, LimitExceeded, NotSupported, TelegradError, UnknownResource
+from ..errors import (
+    InvalidArgument,
+    InvalidValue,
+    LimitExceeded,
+    NotSupported,
+    TelegradError,
+    UnknownProgram,
+    UnknownResource,
+)
+from ..lru import LRU
+from ..modes import state
 from ..overloads import find_op
-from ..suspension.waiting import Suspended
+from ..params import encode_number
 from . import json_codec
-from .instructions import Instruction, check_id, parse_program
-from .remembered import checked_step
-from .template import digest
+from .instructions import Instruction, check_id, names_in, parse_program
+from .operands import Operands, extract
+from .remembered import Memory, Remembered
+from .template import stand_ins
 from .verbs import VERBS
 
 if TYPE_CHECKING:
     from ..session import Session
 
-MOST_PROCEDURES, MOST_BYTES, MOST_INSTRUCTIONS = 256, 8 * 2**20, 10_000
+MAX_PROCEDURES, MAX_BYTES, MAX_INSTRUCTIONS = 256, 8 * 2**20, 10_000
 """How many procedures a session keeps, how long their definitions are together, and how long each of them may be."""
+MOST_PROCEDURES, MOST_BYTES, MOST_INSTRUCTIONS = MAX_PROCEDURES, MAX_BYTES, MAX_INSTRUCTIONS  # the SDK's names for them
+MAX_TEMPLATES = 4
+"""For how many kinds of calls a procedure keeps the digests of its templates: those used last."""
 STEP = "optim_step"
-TAKEN = frozenset(
-    (
-        "tensor",
-        "alias",
-        "refresh",
-        "detach",
-        "detach_",
-        "requires_grad_",
-        "retain_grad",
-        "share_data",
-        "free",
-        "backward",
-        "grad",
-        "grad_of",
-        "set_grad",
-        "zero_grad",
-        "optim_step",
-        "apply",
-        "manual_seed",
-        "get_rng_state",
-        "set_rng_state",
-    )
-)
+_TAKEN = """
+tensor alias refresh detach detach_ requires_grad_ retain_grad share_data free backward grad grad_of set_grad zero_grad
+optim_step apply manual_seed get_rng_state set_rng_state
+"""
+TAKEN = frozenset(_TAKEN.split())
 """The verbs that may be part of a procedure: those that are about tensors, and about nothing outside of the session."""
+NUMBER = "number"
 NO_CLIENT = "a procedure cannot differentiate what the client evaluates"
 
 
 class Procedure:
-    """A program with names for what it is given and what it gives back.
+    """A program with names for its inputs and outputs.
 
     ``definition`` is ``{"in": [name, …], "instructions": […], "out": [name, …]}``. Raises MalformedRequest,
-    InvalidValue, InvalidArgument, UnknownOp or LimitExceeded, naming the ``step``, for what is no procedure.
+    InvalidValue, InvalidArgument, UnknownOp or LimitExceeded, naming the ``step``, for anything else.
     """
 
     def __init__(self, definition: Mapping[str, Any]) -> None:
         if definition.keys() != {"in", "instructions", "out"}:
             raise InvalidValue('a procedure is {"in": [name, …], "instructions": [{"op": …}, …], "out": [name, …]}')
-        text = json_codec.dumps(definition).decode()
-        self.size, self.digest = len(text), digest(text)
+        self.size = len(json_codec.dumps(definition))
+        """The length of the definition in bytes."""
         self.inputs, self.outputs = _ids(definition["in"], "in"), _ids(definition["out"], "out")
         if len(set(self.inputs)) < len(self.inputs):
             raise InvalidValue("two inputs of a procedure have the same name")
         instructions = parse_program(definition["instructions"])
-        if len(instructions) > MOST_INSTRUCTIONS:
-            raise LimitExceeded(f"a procedure has at most {MOST_INSTRUCTIONS} instructions, not {len(instructions)}")
-        self.steps = self._check(instructions)
-        self._settings = self._numbers()
-        self._unused = self._last_uses()
+        if len(instructions) > MAX_INSTRUCTIONS:
+            raise LimitExceeded(f"a procedure has at most {MAX_INSTRUCTIONS} instructions, not {len(instructions)}")
+        self._names = self._check(instructions)
+        """All names, in the order of their slots."""
+        self._steps = [*self._with_frees(instructions)]
+        """The instructions of its templates, with their indices in the definition."""
+        self._used = {name for i in instructions for name in (*names_in(i.inputs), *_named_settings(i).values())}
+        self._digests: LRU[Any, str] = LRU(MAX_TEMPLATES)
+        """The digests of its templates, by the kinds of inputs and the grad mode of a call."""
 
-    @cached_property
-    def makes_its_outputs(self) -> bool:
-        """Whether each output is a tensor of its own, made by the procedure."""
-        made = {name for step in self.steps for name in step.outputs}
-        return len(set(self.outputs)) == len(self.outputs) and made.issuperset(self.outputs)
-
-    def _check(self, instructions: Sequence[Instruction]) -> list[Instruction]:
-        """The instructions as they will run: known, with attributes that fit, and on names that are there."""
-        there, made = set(self.inputs), set(self.inputs)
-        steps = []
+    def _check(self, instructions: Sequence[Instruction]) -> list[str]:
+        """Check that the ops are known, their attributes fit and their names are there. All names."""
+        there, made = set(self.inputs), dict.fromkeys(self.inputs)
         for index, instruction in enumerate(instructions):
             try:
-                used = list(_names(instruction.inputs))
-                _check_known(instruction)
+                used = list(names_in(instruction.inputs))
+                _check_known(instruction, index)
                 for name in used:
                     if name not in there:
                         raise InvalidValue(f"{name!r:.140} is used before anything in the procedure makes it")
                 if instruction.op == "free":
-                    there -= set(used)  # nothing to do: what is not used any more is not kept
-                    continue
+                    there -= set(used)
+                for key, name in _named_settings(instruction).items():
+                    if name not in self.inputs:
+                        raise InvalidValue(f"{key} is {name!r:.140}, which is no input")
                 for name in instruction.outputs:
                     if name in made:
                         raise InvalidValue(
                             f"{name!r:.140} is there already, or was before; each name stands for one tensor"
                         )
-                    made.add(name)
+                    made[name] = None
                     there.add(name)
             except TelegradError as error:
                 error.context |= {"step": index, "step_op": instruction.op}
                 raise
-            step = checked_step(instruction)
-            step.instruction.call = step.call
-            steps.append(step.instruction)
         for name in self.outputs:
             if name not in there:
                 raise InvalidValue(f"the output {name!r:.140} is never made, or freed")
-        return steps
+        return list(made)
 
-    def _numbers(self) -> dict[int, list[str]]:
-        """Which settings of optimizer steps are the names of inputs, so that a call gives the numbers."""
-        found = {}
-        for index, step in enumerate(self.steps):
-            if step.op == STEP:
-                names = _named_settings(step)
-                for key in names:
-                    if step.attrs["settings"][key] not in self.inputs:
-                        raise InvalidValue(
-                            f"{key} is {step.attrs['settings'][key]!r:.140}, which is no input",
-                            step=index,
-                            step_op=STEP,
-                        )
-                if names:
-                    found[index] = names
-        return found
+    def _with_frees(self, instructions: Sequence[Instruction]) -> Iterator[tuple[int, Instruction]]:
+        """The instructions, each followed by one that frees the names that none after it needs.
 
-    def _last_uses(self) -> list[list[str]]:
-        """After each step, the names that no later one takes."""
-        later = set(self.outputs)
-        unused = []
-        for step in reversed(self.steps):
-            used = {*_names(step.inputs), *step.outputs} - later
-            unused.append(list(used))
-            later |= used
-        return unused[::-1]
+        An output of a verb may be None, a gradient, and is freed only after an instruction that took it.
+        """
+        last: dict[str, int] = {}
+        for index, i in enumerate(instructions):
+            if i.op != "free":
+                last |= dict.fromkeys([*names_in(i.inputs), *(() if i.op in VERBS else i.outputs)], index)
+        unused: dict[int, list[str]] = {}
+        for name in last.keys() - {*self.inputs, *self.outputs}:
+            unused.setdefault(last[name], []).append(name)
+        for index, i in enumerate(instructions):
+            if i.op != "free":
+                yield index, i
+            if index in unused:
+                yield index, Instruction("free", [tuple(sorted(unused[index]))])
 
     def run(self, session: Session, values: Sequence[Any]) -> list[Any]:
-        """Run it in a session on tensors and numbers: its outputs, None for a gradient that was not to be had."""
+        """Run it in a session on tensors and numbers: its outputs, and None in place of a gradient that is None."""
         if len(values) != len(self.inputs):
             raise InvalidArgument(f"the procedure takes {len(self.inputs)} inputs, but {len(values)} were given")
         names: dict[str, Any] = dict(zip(self.inputs, values, strict=True))
-        settings = self._settings
-        with session.checkpoints.elsewhere(names):
-            execute = session._execute
-            for index, step in enumerate(self.steps):
-                session.instructions += 1
-                try:
-                    execute(self.with_numbers(step, names) if index in settings else step)
-                except Suspended as stop:
-                    session.suspensions.cancel(session, stop.pending["call"])
-                    raise NotSupported(NO_CLIENT, step=index, step_op=step.op) from None
-                except TelegradError as error:
-                    error.context |= {"step": index, "step_op": step.op}
-                    raise
-                except Exception as error:
-                    found = session.explained(error, step)
-                    found.context |= {"step": index, "step_op": step.op}
-                    raise found from error
-                for name in self._unused[index]:
-                    names.pop(name, None)
+        kinds = tuple([_kind(value) if name in self._used else None for name, value in names.items()])
+        operands = [value for kind, value in zip(kinds, values, strict=True) if kind == NUMBER]
+        template = self._template(session.memory, kinds, state.grad_enabled)
+        try:
+            pending = session.run_nested(template.with_ids(self._names, {}, operands), names).pending
+        except TelegradError as error:
+            if "instruction" in error.context:
+                error.context |= self._place(error.context["instruction"])
+                error.context.pop("ids", None)  # its own names mean nothing to the caller
+            raise
+        if pending is not None:
+            session.suspensions.cancel(session, pending["call"])
+            raise NotSupported(NO_CLIENT, **self._place(pending["instruction"]))
         return [names.get(name) for name in self.outputs]
 
-    @staticmethod
-    def with_numbers(step: Instruction, names: Mapping[str, Any]) -> Instruction:
-        """An instruction; an optimizer's step with the numbers of this call among its settings."""
-        keys = _named_settings(step)
-        if not keys:
-            return step
-        settings = dict(step.attrs["settings"])
-        for key in keys:
-            settings[key] = names[settings[key]]
-            if not isinstance(settings[key], (bool, int, float)):
-                raise InvalidArgument(f"{key} is a number, not a tensor")
-        attrs = {**step.attrs, "settings": settings}
-        return Instruction(step.op, step.inputs, step.outputs, attrs, step.grad_mode, step.checked)
+    def _place(self, index: int) -> dict[str, Any]:
+        """The context of an error in an instruction of a template."""
+        step, instruction = self._steps[index]
+        return {"step": step, "step_op": instruction.op}
+
+    def _template(self, memory: Memory, kinds: Sequence[Any], grad_enabled: bool) -> Remembered:
+        """The template for such a call. It is known by its digest; the text is written where it was forgotten."""
+        known_by = self._digests.get((kinds, grad_enabled), "")
+        try:
+            return memory.find(known_by)
+        except UnknownProgram:
+            found = memory.read(self._text(kinds, grad_enabled), None, sys.maxsize)
+        self._digests[kinds, grad_enabled] = found.digest
+        return found
+
+    def _text(self, kinds: Sequence[Any], grad_enabled: bool) -> str:
+        """The text of a template. Raises InvalidArgument if a setting of an optimizer is a tensor."""
+        names: dict[str, Any] = dict(zip(self._names, stand_ins(len(self._names)), strict=False))
+        operands = Operands()
+        numbers = {name: kind for name, kind in zip(self.inputs, kinds, strict=True) if kind is not None}
+        names |= {name: operands.take(0) if kind == NUMBER else kind for name, kind in numbers.items()}
+        instructions = []
+        for step, i in self._steps:
+            attrs, settings = i.attrs, _named_settings(i)
+            for key, name in settings.items():
+                if name not in numbers:
+                    raise InvalidArgument(f"{key} is a number, not a tensor", step=step, step_op=i.op)
+            if settings:
+                attrs = {**attrs, "settings": {**attrs["settings"], **{key: names[settings[key]] for key in settings}}}
+            mode = i.grad_mode or (None if grad_enabled else "no_grad")
+            inputs, outputs = _renamed(i.inputs, names), _renamed(i.outputs, names)
+            instructions.append({"op": i.op, "in": inputs, "out": outputs, "attrs": attrs, "grad_mode": mode})
+        return json_codec.dumps({"instructions": instructions}).decode()
 
 
 class Procedures:
@@ -191,12 +189,12 @@ class Procedures:
         """Keep a procedure. Raises InvalidValue if there is one of the name, LimitExceeded if there are too many."""
         if check_id(name) in self._known:
             raise InvalidValue(f"there is a procedure {name!r} already; undefine it first")
-        if len(self._known) >= MOST_PROCEDURES:
-            raise LimitExceeded(f"a session keeps at most {MOST_PROCEDURES} procedures; undefine some")
+        if len(self._known) >= MAX_PROCEDURES:
+            raise LimitExceeded(f"a session keeps at most {MAX_PROCEDURES} procedures; undefine some")
         procedure = Procedure(definition)
-        if self._bytes + procedure.size > MOST_BYTES:
+        if self._bytes + procedure.size > MAX_BYTES:
             raise LimitExceeded(
-                f"the procedures of a session take at most {MOST_BYTES} bytes; {procedure.size} more are too many"
+                f"the procedures of a session take at most {MAX_BYTES} bytes; {procedure.size} more are too many"
             )
         self._known[name] = procedure
         self._bytes += procedure.size
@@ -205,10 +203,6 @@ class Procedures:
         """Forget a procedure. Raises UnknownResource."""
         self._bytes -= self.find(name).size
         del self._known[name]
-
-    def get(self, name: Any) -> Procedure | None:
-        """The procedure of this name, if there is one."""
-        return self._known.get(name) if isinstance(name, str) else None
 
     def find(self, name: str) -> Procedure:
         """The procedure of this name. Raises UnknownResource."""
@@ -224,8 +218,10 @@ def _ids(data: Any, where: str) -> list[str]:
     return [check_id(name) for name in data]
 
 
-def _check_known(instruction: Instruction) -> None:
+def _check_known(instruction: Instruction, index: int) -> None:
     """Raise unless there is such an op, it may be part of a procedure, and it takes these attributes."""
+    if extract({"attrs": instruction.attrs}, index)[1]:
+        raise InvalidValue('an attribute has {"operand": …}, but a call decides which numbers are operands')
     verb = VERBS.get(instruction.op)
     if verb is not None:
         if instruction.op not in TAKEN:
@@ -236,18 +232,21 @@ def _check_known(instruction: Instruction) -> None:
     op.check_attrs(instruction.attrs)
 
 
-def _named_settings(step: Instruction) -> list[str]:
-    """Which settings of an optimizer's step are names."""
-    if step.op != STEP:
-        return []
-    return [key for key, value in step.attrs.get("settings", {}).items() if isinstance(value, str)]
+def _kind(value: Any) -> Any:
+    """What a template depends on of an input: a bool, that it is a number, or None for a tensor."""
+    return value if isinstance(value, bool) else NUMBER if isinstance(value, (int, float)) else None
 
 
-def _names(values: Sequence[Any]) -> list[str]:
-    found: list[str] = []
-    for x in values:
-        if isinstance(x, str):
-            found.append(x)
-        elif isinstance(x, (tuple, list)):
-            found += _names(x)
-    return found
+def _named_settings(instruction: Instruction) -> Mapping[str, str]:
+    """The settings of an optimizer's step that are names of inputs."""
+    if instruction.op != STEP:
+        return {}
+    return {key: name for key, name in instruction.attrs.get("settings", {}).items() if isinstance(name, str)}
+
+
+def _renamed(values: Sequence[Any], names: Mapping[str, Any]) -> list[Any]:
+    """Inputs or outputs as JSON data, with what stands for their names."""
+    return [
+        names[x] if isinstance(x, str) else _renamed(x, names) if isinstance(x, tuple) else encode_number(x)
+        for x in values
+    ]

@@ -23,13 +23,13 @@ from ..shortcuts import KINDS, prepare
 from ..tensor import apply
 from . import json_codec
 from .data import TAKES_DATA
-from .instructions import Instruction, parse_program
+from .instructions import Instruction, names_in, parse_program
 from .operands import Hole, extract, fill
 from .template import Ending, digest, stand_in, stand_ins
 from .uploads import keep_apart
 from .verbs import VERBS
 
-MOST_PROGRAMS, MOST_BYTES = 512, 256 * 2**20
+MAX_PROGRAMS, MAX_BYTES = 512, 256 * 2**20
 """How many programs are remembered, and how many bytes they take together; the least recently used are forgotten."""
 STEP_BYTES, TEXT_FACTOR = 2560, 4
 """What a program takes: bytes for each instruction, and for each byte of its text."""
@@ -89,13 +89,8 @@ class Remembered:
     @cached_property
     def _ids(self) -> float:
         """How many ids it needs."""
-        names = [x for s in self.steps for x in _names((s.instruction.inputs, s.instruction.outputs))]
+        names = [x for s in self.steps for x in names_in((s.instruction.inputs, s.instruction.outputs))]
         return max((_number(name) + 1 for name in names), default=0)
-
-    @cached_property
-    def calls(self) -> list[int]:
-        """Which of the steps call a procedure."""
-        return [i for i, step in enumerate(self.steps) if step.instruction.op == "call"]
 
     def with_ending(self, ending: Ending) -> Remembered:
         """The program with its results fetched and freed at the end."""
@@ -107,7 +102,6 @@ class Remembered:
             program = copy(self)
             self._endings[ending] = program
             program.digest, program.outlines = digest(f"{self.digest} {ending}"), {}
-            vars(program).pop("calls", None)
             vars(program).pop("_ids", None)
             steps = [*self.steps]
             for name, slots, attrs in (("fetch", fetch, {"values": values}), ("free", free, {})):
@@ -208,14 +202,6 @@ def _step(instruction: Instruction, holes: tuple[Hole, ...]) -> Step:
     return checked_step(instruction)._replace(holes=holes) if holes else checked_step(instruction)
 
 
-def _names(values: Sequence[Any]) -> Iterator[str]:
-    for x in values:
-        if isinstance(x, (tuple, list)):
-            yield from _names(x)
-        elif isinstance(x, str):
-            yield x
-
-
 def _number(name: str) -> float:
     """Which id a name stands for; infinity where it is no stand-in."""
     digits = name.removeprefix("_")
@@ -272,7 +258,7 @@ class Memory:
     Of one that was read once only the text is kept: most of what is sent once never comes again.
     """
 
-    def __init__(self, most: int = MOST_PROGRAMS, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, most: int = MAX_PROGRAMS, most_bytes: int = MAX_BYTES) -> None:
         self._most, self._most_bytes = most, most_bytes
         self._programs: OrderedDict[str, Remembered | str] = OrderedDict()
         self._bytes = 0

@@ -5,13 +5,13 @@ Both sides use this module, so a program means the same whichever encoding it tr
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from ..answer import Answer, Value
 from ..errors import MalformedRequest
 from . import json_codec, safetensors
-from .data import TAKES_DATA, program_data
+from .data import TAKES_DATA
 from .instructions import Instruction, parse_program
 from .lending import LEAST, Lent
 from .message import NO_LABELS, Message, parse_message
@@ -21,22 +21,6 @@ from .uploads import keep_apart
 JSON = "application/json"
 SAFETENSORS = safetensors.MEDIA_TYPE
 Container = safetensors.Container
-
-
-def encode_program(
-    program: Sequence[Instruction], media_type: str = SAFETENSORS, labels: Mapping[str, str] = NO_LABELS
-) -> Container:
-    """A program as bytes. In a container, uploaded arrays are its tensors, and ``labels`` join its metadata."""
-    if media_type == JSON:
-        return json_codec.dumps(program_data(program, None))
-    return safetensors.joined(program_pieces(program, labels))
-
-
-def program_pieces(program: Sequence[Instruction], labels: Mapping[str, str] = NO_LABELS) -> list[Container]:
-    """A program as the pieces of a container."""
-    arrays: dict[str, Any] = {}
-    text = json_codec.dumps(program_data(program, arrays))
-    return safetensors.pieces({**labels, "program": text.decode()}, arrays)
 
 
 def decode_message(
@@ -49,11 +33,6 @@ def decode_message(
     if media_type == JSON:
         return Message([parse_program(json_codec.loads(bytes(body), max_depth))])
     return message_of(*safetensors.decode(body), max_depth, memory)
-
-
-def decode_program(body: Container, media_type: str, max_depth: int = json_codec.MAX_DEPTH) -> Sequence[Instruction]:
-    """The program of a body that has a whole one. Raises MalformedRequest."""
-    return decode_message(body, media_type, max_depth).programs[0]
 
 
 def message_of(metadata: Mapping[str, str], arrays: Mapping[str, Any], max_depth: int, memory: Memory) -> Message:

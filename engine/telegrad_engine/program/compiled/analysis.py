@@ -5,14 +5,14 @@ Ids are numbers here: positions in the list of ids of a message.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from operator import itemgetter
 from typing import Any
 
 from ...errors import TelegradError
 from ...overloads import find_op
-from ..instructions import Instruction
+from ..instructions import Instruction, names_in
 from ..remembered import Remembered
 from ..verbs import VERBS
 
@@ -85,15 +85,6 @@ def _refusal(instruction: Instruction) -> str | None:
     except TelegradError:
         return "there is no such op"
     return None
-
-
-def names_in(values: Sequence[Any]) -> Iterator[str]:
-    """The stand-ins for ids among an instruction's inputs."""
-    for x in values:
-        if isinstance(x, str):
-            yield x
-        elif isinstance(x, tuple):
-            yield from names_in(x)
 
 
 def number_of(name: str) -> int:

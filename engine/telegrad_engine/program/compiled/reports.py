@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from ...session import Session
+from ..instructions import names_in
 from ..remembered import Bound
-from .analysis import Analysis, names_in, number_of
+from .analysis import Analysis, number_of
 from .input_signature import InputSignature, TensorSpec
 
 
