@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 from weakref import WeakSet
 
 import numpy as np
@@ -33,6 +33,7 @@ from .errors import (
 )
 from .modes import state
 from .overloads import find_op
+from .profiler import profile, record_function
 from .program.instructions import Instruction
 from .program.lending import Lent
 from .program.procedures import Procedures
@@ -41,15 +42,21 @@ from .program.verbs import VERBS, Verb
 from .suspension.waiting import Suspended, Suspensions
 from .tensor import Tensor, apply
 
-if TYPE_CHECKING:
-    from .profiler import profile, record_function
-    from .program.compiled import Compiler
-
 logger = logging.getLogger(__name__)
 
 
 class NotAtOnce(Exception):
     """A program may take longer than its sender can wait. Nothing was done."""
+
+
+class ProgramCompiler(Protocol):
+    """What runs remembered programs as single executables where it can: ``program.compiled.Compiler``."""
+
+    def run(self, session: Session, program: Bound) -> Answer:
+        """Run a program of the session."""
+
+    def run_at_once(self, session: Session, program: Bound, within: float) -> Answer:
+        """Run it if it takes at most ``within`` seconds. Raises NotAtOnce, with nothing done, if not."""
 
 
 DEFAULT_BYTES = 2 * 2**30
@@ -80,7 +87,7 @@ class Session:
         max_bytes: int = DEFAULT_BYTES,
         library: Library = SHARED,
         memory: Memory = MEMORY,
-        compiler: Compiler | None = None,
+        compiler: ProgramCompiler | None = None,
         max_program_s: float = math.inf,
         process: ProcessMemory | None = None,
     ) -> None:

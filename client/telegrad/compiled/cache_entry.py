@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from telegrad_engine import inference
+from telegrad_engine.program.instructions import names_in
 
 from ..tape.effects import Changed, Effect, Received, Stepped
 from ..tape.recorder import Recorder
-from ..tape.replay import Replay, names_in
+from ..tape.replay import Replay
 from ..tensor import Tensor, handle
 from .arguments import Rebuild
 from .compiled_nodes import Condenser, Unrepeatable, instantiate

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 from telegrad_engine.in_place import Changeable
 from telegrad_engine.program import Instruction
+from telegrad_engine.program.instructions import names_in
 from telegrad_engine.registry import CATALOGUE
 
 from ..call_site import Line
 from .effects import Received, effect_of
-from .replay import names_in
 
 ALIASES = frozenset({"detach", "alias"})
 """The verbs whose output shares its input's memory."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import count
 from typing import Any, NamedTuple
@@ -60,15 +60,6 @@ class Replay:
             (s.op, named(s.inputs, ids), [ids[place] for place in s.outputs], attrs.get(index, s.attrs), s.mode, s.line)
             for index, s in enumerate(self.steps)
         ]
-
-
-def names_in(values: Sequence[Any]) -> Iterator[str]:
-    """The ids among an instruction's inputs."""
-    for x in values:
-        if isinstance(x, str):
-            yield x
-        elif isinstance(x, (tuple, list)):
-            yield from names_in(x)
 
 
 def _placed(values: Sequence[Any], places: Mapping[str, int]) -> Pattern:

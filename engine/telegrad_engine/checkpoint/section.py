@@ -10,7 +10,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ..errors import InvalidOperation, NotSupported
 from ..overloads import find_op
@@ -20,9 +20,6 @@ from ..saved import saved_tensors_hooks
 from ..suspension.waiting import Suspended
 from .frame import Frame
 from .saved_results import SavedResults, can_save
-
-if TYPE_CHECKING:
-    from ..session import Session
 
 MOST_STEPS, MOST_OPEN = 100_000, 100
 """So many instructions a checkpoint may have, and so many may be open inside each other."""
@@ -123,7 +120,7 @@ class Sections:
     While there are any, they stand in for the session's ``_execute``; else nothing of this is on its way.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Any) -> None:
         self._session = weakref.ref(session)
         self._open: list[Open] = []
         self._packed: dict[int, Any] = {}
@@ -192,7 +189,7 @@ class Sections:
             raise
 
     @contextmanager
-    def elsewhere(self, names: dict[str, Any]) -> Iterator[Session]:
+    def elsewhere(self, names: dict[str, Any]) -> Iterator[Any]:
         """Within, the session has other names, and none of these checkpoints is open."""
         session = self._owner()
         tensors, sections = session.tensors, self._open
@@ -206,7 +203,7 @@ class Sections:
             if own is not None:
                 vars(session)["_execute"] = own
 
-    def _owner(self) -> Session:
+    def _owner(self) -> Any:
         session = self._session()
         assert session is not None, "a session's graph is differentiated in it"
         return session

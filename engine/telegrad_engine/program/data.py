@@ -14,11 +14,6 @@ TAKES_DATA = frozenset(name for name, verb in VERBS.items() if any(p.name == "da
 """Verbs whose ``data`` may come as an array of the container."""
 
 
-def program_data(program: Sequence[Instruction], arrays: dict[str, Any] | None) -> dict[str, Any]:
-    """A program as JSON data; uploads go into ``arrays``, if there is one, by their ids."""
-    return {"instructions": [instruction_data(i, arrays) for i in program]}
-
-
 def instruction_data(instruction: Instruction, arrays: dict[str, Any] | None) -> dict[str, Any]:
     """One instruction as JSON data; what it uploads goes into ``arrays``, if there is one."""
     data: dict[str, Any] = {"op": instruction.op}

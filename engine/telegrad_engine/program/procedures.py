@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import (
     InvalidArgument,
@@ -30,12 +30,8 @@ from .remembered import Memory, Remembered
 from .template import stand_ins
 from .verbs import VERBS
 
-if TYPE_CHECKING:
-    from ..session import Session
-
 MAX_PROCEDURES, MAX_BYTES, MAX_INSTRUCTIONS = 256, 8 * 2**20, 10_000
 """How many procedures a session keeps, how long their definitions are together, and how long each of them may be."""
-MOST_PROCEDURES, MOST_BYTES, MOST_INSTRUCTIONS = MAX_PROCEDURES, MAX_BYTES, MAX_INSTRUCTIONS  # the SDK's names for them
 MAX_TEMPLATES = 4
 """For how many kinds of calls a procedure keeps the digests of its templates: those used last."""
 STEP = "optim_step"
@@ -123,7 +119,7 @@ class Procedure:
             if index in unused:
                 yield index, Instruction("free", [tuple(sorted(unused[index]))])
 
-    def run(self, session: Session, values: Sequence[Any]) -> list[Any]:
+    def run(self, session: Any, values: Sequence[Any]) -> list[Any]:
         """Run it in a session on tensors and numbers: its outputs, and None in place of a gradient that is None."""
         if len(values) != len(self.inputs):
             raise InvalidArgument(f"the procedure takes {len(self.inputs)} inputs, but {len(values)} were given")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from ..anomaly import under
@@ -16,9 +16,6 @@ from ..modes import state
 from ..program.instructions import Instruction, check_id
 from .derivation import Derivation
 from .passes import BACKWARD, HOOK, NODE_HOOK, NODE_PREHOOK, POST_ACCUMULATE, ClientHook, ClientNode, Stop
-
-if TYPE_CHECKING:
-    from ..session import Session
 
 MOST = 100
 """So many passes may wait at the same time."""
@@ -138,7 +135,7 @@ class Suspensions:
 
     # Running -----------------------------------------------------------------------------
 
-    def differentiate(self, session: Session, derivation: Derivation, out: Sequence[str] | None) -> Sequence[Any]:
+    def differentiate(self, session: Any, derivation: Derivation, out: Sequence[str] | None) -> Sequence[Any]:
         """Run ``backward`` or ``grad`` and return its results. Raises Suspended where it stops."""
         run = derivation.new_pass()
         with derivation.values:
@@ -149,7 +146,7 @@ class Suspensions:
             out = [session.new_id() for _ in range(derivation.width)]
         raise self._suspend(session, run, derivation, stop, list(out))
 
-    def resume(self, session: Session, call: str, gradients: Sequence[Any]) -> None:
+    def resume(self, session: Any, call: str, gradients: Sequence[Any]) -> None:
         """Go on with what the client computed; bind the results when the pass is done. Raises Suspended if it stops.
 
         Gradients that are refused leave the pass waiting. Another error ends it.
@@ -170,12 +167,12 @@ class Suspensions:
         session._check_names(names)
         session._bind(Instruction("resume", outputs=names), found)
 
-    def cancel(self, session: Session, call: str) -> None:
+    def cancel(self, session: Any, call: str) -> None:
         """Give up a pass that waits: what it has accumulated stays, the rest is dropped."""
         session.accounts.let_go(self.find(call).nbytes)
         del self.waiting[call]
 
-    def cancel_all(self, session: Session) -> None:
+    def cancel_all(self, session: Any) -> None:
         """Give up all passes that wait."""
         for call in list(self.waiting):
             self.cancel(session, call)
@@ -189,7 +186,7 @@ class Suspensions:
                 f"no pass waits for {call!r:.140}: it was resumed or cancelled, or nobody resumed it in time"
             ) from None
 
-    def _suspend(self, session: Session, run: Any, derivation: Derivation, stop: Stop, out: list[str]) -> Suspended:
+    def _suspend(self, session: Any, run: Any, derivation: Derivation, stop: Stop, out: list[str]) -> Suspended:
         if len(self.waiting) >= MOST:
             raise InvalidOperation(f"{MOST} passes of this session wait for their client already")
         # Accounted for like tensors: a client may leave many passes waiting.
