@@ -19,10 +19,9 @@ from . import stepwise
 from .admission import LARGE, bytes_of, reserved
 from .cancellation import check_cancelled
 from .errors import GraphFreed
-from .graph import FREED, Node
+from .graph import FREED, FREED_TEXT, Node, free, modified_since
 from .hooks import run_stored
 from .modes import no_grad, state
-from .stale import FREED_TEXT, free, modified_since
 
 Target = Any
 """Where a gradient goes: a Node (with a slot) or a leaf tensor."""

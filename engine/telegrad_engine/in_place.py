@@ -13,11 +13,10 @@ from . import hooks, inference
 from .dtypes import DType, can_cast, from_numpy
 from .errors import DTypeMismatch, InplaceOnLeaf, InvalidOperation, ShapeMismatch
 from .geometry import change_geometry
-from .graph import Node, record
+from .graph import Node, kind, record
 from .methods import TensorMethods
 from .modes import observers, state
 from .registry import CATALOGUE, NO_ATTRS, Op
-from .stale import kind
 
 IN_NO_GRAD, IN_INFERENCE = [
     "Given that this use case is ambiguous and error-prone, it is forbidden. You can clarify your code by moving both "

@@ -10,11 +10,10 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from .errors import GraphFreed
-from .graph import FREED, Node, walk
+from .graph import FREED, FREED_TEXT, Node, modified_since, walk
 from .modes import state
 from .registry import CATALOGUE
 from .specs import Spec
-from .stale import FREED_TEXT, modified_since
 from .tensor import Tensor
 from .values import GraphValues
 

@@ -15,9 +15,8 @@ from .admission import LARGE
 from .backward import Target, _Pass
 from .cancellation import running
 from .errors import GraphFreed
-from .graph import FREED, ManyNode, Node
+from .graph import FREED, FREED_TEXT, ManyNode, Node, modified_since
 from .modes import state
-from .stale import FREED_TEXT, modified_since
 
 ndarray = np.ndarray
 

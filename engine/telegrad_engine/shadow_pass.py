@@ -7,9 +7,8 @@ from typing import Any
 
 from .backward import _Pass
 from .errors import GraphFreed, NotSupported
-from .graph import FREED, Node
+from .graph import FREED, FREED_TEXT, Node, free, modified_since
 from .specs import Spec
-from .stale import FREED_TEXT, free, modified_since
 
 
 class ShadowPass(_Pass):

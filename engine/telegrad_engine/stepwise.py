@@ -10,9 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from .errors import GraphFreed
-from .graph import FREED, Node
+from .graph import FREED, FREED_TEXT, Node, free, modified_since
 from .hooks import NodeHooks, run_after, run_before
-from .stale import FREED_TEXT, free, modified_since
 
 Grads = tuple[Any, ...]
 

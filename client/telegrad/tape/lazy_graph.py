@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from telegrad_engine.graph import next_sequence, walk
+from telegrad_engine.graph import free, next_sequence, walk
 from telegrad_engine.meta import Meta
 from telegrad_engine.specs import Spec
-from telegrad_engine.stale import free
 
 from ..shadow import ShadowValues
 from .node import Node, Own

@@ -8,9 +8,9 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from ..errors import CheckpointError
+from ..graph import modified
 from ..modes import enable_grad, generator, state
 from ..saved import Packed, saved_tensors_hooks
-from ..stale import modified
 from .debug import Log
 
 

@@ -10,11 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..errors import GraphFreed, InvalidArgument, InvalidChoice, InvalidOperation
-from ..graph import FREED, Node, following
+from ..graph import FREED, FREED_TEXT, Node, following, modified
 from ..modes import state
 from ..saved import Pack, Packed
 from ..specs import Spec
-from ..stale import FREED_TEXT, modified
 
 REQUESTS = {"to_save", "saved_for_forward", "dirty_tensors", "non_differentiable"}
 """Attributes of a ctx that hold what forward asked for until its outputs are entered into the graph."""

@@ -19,9 +19,8 @@ import numpy as np
 
 from ..backward import _Pass
 from ..errors import GraphFreed
-from ..graph import FREED, Node
+from ..graph import FREED, FREED_TEXT, Node, free, modified_since
 from ..plans import Step
-from ..stale import FREED_TEXT, free, modified_since
 from ..stepwise import Collector
 from ..tensor import ARRAYS, Tensor
 from ..values import ArrayValues
