@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 import telegrad_engine as engine
-from telegrad_engine import optim
+from telegrad_engine.optim import algorithms as optim
 
 from .peers import mlp_by_hand
 from .timing import Call, Timed

@@ -10,25 +10,7 @@ import builtins
 from math import e, inf, nan, pi
 from typing import TYPE_CHECKING, Any
 
-from telegrad_engine.dtypes import (
-    DType as dtype,
-)
-from telegrad_engine.dtypes import (
-    bfloat16,
-    bool_,
-    float16,
-    float32,
-    float64,
-    int8,
-    int16,
-    int32,
-    int64,
-    uint8,
-)
-from telegrad_engine.errors import InvalidOperation, TelegradError, UnknownOp
-from telegrad_engine.errors import TooLarge as OutOfMemoryError
-from telegrad_engine.formatting import set_printoptions
-from telegrad_engine.modes import (
+from telegrad_engine.context import (
     enable_grad,
     inference_mode,
     is_grad_enabled,
@@ -36,8 +18,11 @@ from telegrad_engine.modes import (
     no_grad,
     set_grad_enabled,
 )
-from telegrad_engine.specs import Size
-from telegrad_engine.strides import (
+from telegrad_engine.dtypes import DType as dtype
+from telegrad_engine.dtypes import bfloat16, bool_, float16, float32, float64, int8, int16, int32, int64, uint8
+from telegrad_engine.errors import InvalidOperation, TelegradError, UnknownOp
+from telegrad_engine.errors import TooLarge as OutOfMemoryError
+from telegrad_engine.memory_layout import (
     channels_last,
     channels_last_3d,
     contiguous_format,
@@ -46,6 +31,8 @@ from telegrad_engine.strides import (
     preserve_format,
     strided,
 )
+from telegrad_engine.shapes import Size
+from telegrad_engine.tensor.formatting import set_printoptions
 
 from . import (
     aio,

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any, NamedTuple
 
-from telegrad_engine.custom import Applicable, FunctionProgram
-from telegrad_engine.graph import Node, next_sequence, walk
+from telegrad_engine.context import state
+from telegrad_engine.graph.node import Node, next_sequence, walk
 from telegrad_engine.lru import LRU
-from telegrad_engine.meta import Meta
-from telegrad_engine.modes import state
+from telegrad_engine.program.registered_functions import Applicable, FunctionProgram
+from telegrad_engine.tensor.abstract import Meta
 
 from .tape.lazy_graph import BETWEEN, Input, LazyGraph, Passes, as_input, stand_in
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from telegrad_engine.registry import CATALOGUE, FUNCTIONAL, Op
+from telegrad_engine.schema.op import CATALOGUE, FUNCTIONAL, Op
 
 ATTENTION = "scaled_dot_product_attention"
 ATTENTION_KERNELS = {

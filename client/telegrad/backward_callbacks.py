@@ -13,13 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from telegrad_engine.anomaly import POSITION
-from telegrad_engine.errors import InternalError
-from telegrad_engine.hooks import NodeHooks, TensorHooks, run_after, run_before, run_hooks, run_stored
-from telegrad_engine.meta import Meta
-from telegrad_engine.modes import state
-from telegrad_engine.specs import Spec
-from telegrad_engine.suspension import (
+from telegrad_engine.autograd.anomaly import POSITION
+from telegrad_engine.autograd.suspension import (
     BACKWARD,
     HOOK,
     NODE_HOOK,
@@ -29,6 +24,11 @@ from telegrad_engine.suspension import (
     Derivation,
     Stop,
 )
+from telegrad_engine.context import state
+from telegrad_engine.errors import InternalError
+from telegrad_engine.graph.hooks import NodeHooks, TensorHooks, run_after, run_before, run_hooks, run_stored
+from telegrad_engine.shapes import Spec
+from telegrad_engine.tensor.abstract import Meta
 
 from .tape.recorder import Recorder
 from .tensor import Tensor, handle, refs

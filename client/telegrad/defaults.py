@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from telegrad_engine import dtypes
-from telegrad_engine.attributes import dtype_of_type
 from telegrad_engine.errors import InvalidArgument
+from telegrad_engine.tensor.attributes import dtype_of_type
 
 from .sessions import current
 

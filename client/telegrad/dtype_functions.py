@@ -12,7 +12,7 @@ import numpy as np
 from telegrad_engine import dtypes
 from telegrad_engine.dtypes import DType
 from telegrad_engine.errors import InvalidArgument, InvalidValue, ShapeMismatch
-from telegrad_engine.specs import Size
+from telegrad_engine.shapes import Size
 
 from .sessions import current
 from .tensor import Tensor

@@ -5,9 +5,9 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-from telegrad_engine.hooks import Handle
-from telegrad_engine.suspension import HOOK, POST_ACCUMULATE
-from telegrad_engine.tracked import Tracked
+from telegrad_engine.autograd.suspension import HOOK, POST_ACCUMULATE
+from telegrad_engine.graph.hooks import Handle
+from telegrad_engine.tensor.base import Tracked
 
 from .backward_callbacks import PythonHooks
 from .tape.recorder import Recorder

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from telegrad_engine.attributes import LEGACY, legacy_name
 from telegrad_engine.dtypes import ALL, DType, from_numpy
 from telegrad_engine.errors import InvalidArgument
-from telegrad_engine.signature import given
-from telegrad_engine.specs import Size
+from telegrad_engine.schema.signature import given
+from telegrad_engine.shapes import Size
+from telegrad_engine.tensor.attributes import LEGACY, legacy_name
 
 from .devices import check_device
 from .sessions import current

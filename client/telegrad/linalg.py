@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from telegrad_engine.errors import LinAlgError
-from telegrad_engine.functions import public_names
+from telegrad_engine.tensor.namespace import public_names
 
 from .exclusions import missing_attribute
 from .publishing import publish

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from telegrad_engine.autograd.suspension import NODE_HOOK, NODE_PREHOOK
 from telegrad_engine.errors import InvalidOperation
-from telegrad_engine.graph import AccumulateGrad
-from telegrad_engine.hooks import Handle, NodeHooks, around, around_leaf
-from telegrad_engine.suspension import NODE_HOOK, NODE_PREHOOK
+from telegrad_engine.graph.hooks import Handle, NodeHooks, around, around_leaf
+from telegrad_engine.graph.node import AccumulateGrad
 
 if TYPE_CHECKING:
     from .tensor import Tensor

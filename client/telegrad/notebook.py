@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from telegrad_engine import drawing
-from telegrad_engine.svg import to_svg
+from telegrad_engine.visualization import drawing
+from telegrad_engine.visualization.svg import to_svg
 
 if TYPE_CHECKING:
     from .tensor import Tensor
@@ -96,8 +96,8 @@ def graph(*tensors: Tensor, names: Mapping[str, Tensor] | None = None, limit: in
 
 def show_values(tensor: Any) -> Any:
     """What is printed of a tensor's value: all of it, or of a large one only the ends of each dimension."""
-    from telegrad_engine.formatting import indices_shown
-    from telegrad_engine.modes import no_grad
+    from telegrad_engine.context import no_grad
+    from telegrad_engine.tensor.formatting import indices_shown
 
     from .tensor import upload
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from telegrad_engine import custom
-from telegrad_engine.custom import Applicable, FunctionProgram
 from telegrad_engine.errors import FunctionExists, InvalidValue, UnknownFunction
-from telegrad_engine.registry import CATALOGUE
+from telegrad_engine.program import registered_functions as custom
+from telegrad_engine.program.registered_functions import Applicable, FunctionProgram
+from telegrad_engine.schema.op import CATALOGUE
 
 from . import registered, sessions
 from .aten import aten as aten

@@ -11,10 +11,10 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from telegrad_engine.context import no_grad, state
 from telegrad_engine.dtypes import can_cast
 from telegrad_engine.errors import DTypeMismatch, InvalidArgument, InvalidOperation
-from telegrad_engine.modes import no_grad, state
-from telegrad_engine.registry import CATALOGUE, PREFIXES
+from telegrad_engine.schema.op import CATALOGUE, PREFIXES
 
 from .tensor import Tensor
 from .tensor import functions as session_functions

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from telegrad_engine.checkpoint import WHOLE_ONLY
-from telegrad_engine.differentiation import place
+from telegrad_engine.autograd.checkpoint import WHOLE_ONLY
 from telegrad_engine.errors import InvalidOperation
-from telegrad_engine.graph import walk
+from telegrad_engine.graph.differentiation import place
+from telegrad_engine.graph.node import walk
 
 from .tape.recorder import Recorder
 from .tensor import Tensor

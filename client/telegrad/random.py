@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from telegrad_engine.rng import SIZE
-from telegrad_engine.specs import Spec
+from telegrad_engine.random_state import SIZE
+from telegrad_engine.shapes import Spec
 
 from .exclusions import attribute_of
 from .generators import Generator, default_generator, initial_seed, manual_seed

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from telegrad_engine.amp.autocast import autocast_dtype_on, autocast_to
-from telegrad_engine.custom import Applicable, Budget, FunctionProgram
+from telegrad_engine.autograd.custom_function import Function
+from telegrad_engine.context import state
 from telegrad_engine.dtypes import parse
 from telegrad_engine.errors import DataDependentShape, UnknownFunction
-from telegrad_engine.function import Function
-from telegrad_engine.meta import Meta, functions
-from telegrad_engine.modes import state
-from telegrad_engine.specs import Spec
+from telegrad_engine.program.registered_functions import Applicable, Budget, FunctionProgram
+from telegrad_engine.shapes import Spec
+from telegrad_engine.tensor.abstract import Meta, functions
 
 from .abstract_evaluation import PatternGraph, evaluate
 from .tape.recorder import Recorder

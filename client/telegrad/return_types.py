@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from telegrad_engine.registry import CATALOGUE
+from telegrad_engine.schema.op import CATALOGUE
 
 from .exclusions import missing_attribute
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from telegrad_engine.backward import Values
-from telegrad_engine.function import once
-from telegrad_engine.meta import Meta
-from telegrad_engine.shadow_pass import ShadowPass
-from telegrad_engine.specs import Spec
-from telegrad_engine.values import GraphValues
+from telegrad_engine.autograd.custom_function import once
+from telegrad_engine.graph.abstract_pass import ShadowPass
+from telegrad_engine.graph.backward_pass import Values
+from telegrad_engine.shapes import Spec
+from telegrad_engine.tensor.abstract import Meta
+from telegrad_engine.tensor.gradient_values import GraphValues
 
 
 class ShadowValues(Values):

@@ -13,23 +13,23 @@ from weakref import ref
 
 import numpy as np
 
-from telegrad_engine.backward import Values
-from telegrad_engine.convert import as_array
+from telegrad_engine.context import state
 from telegrad_engine.dtypes import FLOATING, parse
 from telegrad_engine.errors import DataDependentShape, DTypeMismatch, InvalidOperation, TelegradError
-from telegrad_engine.formatting import format_tensor
-from telegrad_engine.functions import Functions
-from telegrad_engine.graph import Node
-from telegrad_engine.inference import is_marked
-from telegrad_engine.meta import Meta, apply_spec, enter, unwrap
-from telegrad_engine.modes import state
-from telegrad_engine.registry import NO_ATTRS, Op
-from telegrad_engine.repeated import preparing
-from telegrad_engine.shortcuts import remember
-from telegrad_engine.specs import Spec
-from telegrad_engine.strides import memory_of
-from telegrad_engine.tensor import item, one_number, truth
-from telegrad_engine.tracked import Tracked
+from telegrad_engine.graph.backward_pass import Values
+from telegrad_engine.graph.node import Node
+from telegrad_engine.memory_layout import memory_of
+from telegrad_engine.schema.op import NO_ATTRS, Op
+from telegrad_engine.shapes import Spec
+from telegrad_engine.tensor.abstract import Meta, apply_spec, enter, unwrap
+from telegrad_engine.tensor.base import Tracked
+from telegrad_engine.tensor.call_cache import preparing
+from telegrad_engine.tensor.conversion import as_array
+from telegrad_engine.tensor.eager import item, one_number, truth
+from telegrad_engine.tensor.fast_paths import remember
+from telegrad_engine.tensor.formatting import format_tensor
+from telegrad_engine.tensor.inference import is_marked
+from telegrad_engine.tensor.namespace import Functions
 
 from .devices import check_device, device, require_cuda
 from .elementwise_python import ElementwisePython

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from telegrad_engine.errors import InvalidOperation
-from telegrad_engine.meta import Meta
-from telegrad_engine.specs import Spec
+from telegrad_engine.shapes import Spec
+from telegrad_engine.tensor.abstract import Meta
 
 from .tensor import Tensor
 from .tracing_context import ForwardCtx, Left

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from telegrad_engine.custom import WRITES_TO_INPUT
 from telegrad_engine.errors import InvalidOperation
-from telegrad_engine.meta import Meta
+from telegrad_engine.program.registered_functions import WRITES_TO_INPUT
+from telegrad_engine.tensor.abstract import Meta
 
 from .tracing_recorder import Data, Tracer
 from .tracing_symbols import Symbol, here

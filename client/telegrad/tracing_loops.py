@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from telegrad_engine.custom.limits import MAX_ITERATIONS
 from telegrad_engine.errors import InvalidOperation, LimitExceeded
+from telegrad_engine.program.registered_functions.limits import MAX_ITERATIONS
 
 from .tensor import Tensor, functions
 from .tracing_recorder import Data, Tracer, active

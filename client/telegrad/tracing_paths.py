@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from telegrad_engine.errors import InvalidOperation, LimitExceeded
-from telegrad_engine.meta import Meta
+from telegrad_engine.tensor.abstract import Meta
 
 from .tracing_recorder import Data, Tracer, tracing
 

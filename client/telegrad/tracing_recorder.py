@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from telegrad_engine.custom import WRITES_TO_INPUT, Applicable
+from telegrad_engine.context import no_grad, state
 from telegrad_engine.dtypes import from_numpy
 from telegrad_engine.errors import DataDependentShape, InvalidOperation, LimitExceeded, NeedsExample
-from telegrad_engine.meta import Meta
-from telegrad_engine.modes import no_grad, state
 from telegrad_engine.program.json_codec import to_lists
-from telegrad_engine.registry import NO_ATTRS, Op
+from telegrad_engine.program.registered_functions import WRITES_TO_INPUT, Applicable
+from telegrad_engine.schema.op import NO_ATTRS, Op
+from telegrad_engine.tensor.abstract import Meta
 
 from . import sessions, tensor
 from .tensor import Tensor

@@ -6,8 +6,8 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from telegrad_engine.autograd.custom_function import Function
 from telegrad_engine.errors import InvalidArgument
-from telegrad_engine.function import Function
 
 from .tracing_symbols import UNKNOWN
 

@@ -11,9 +11,9 @@ import math
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from telegrad_engine.custom.expressions import CALCULATIONS
 from telegrad_engine.dtypes import DType
 from telegrad_engine.errors import InvalidOperation, NeedsExample
+from telegrad_engine.program.registered_functions.expressions import CALCULATIONS
 
 from .call_site import users_line
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from telegrad_engine.dtypes import from_numpy
 from telegrad_engine.errors import InvalidOperation, NeedsExample
-from telegrad_engine.meta import Meta
-from telegrad_engine.registry import NO_ATTRS, Op
+from telegrad_engine.schema.op import NO_ATTRS, Op
+from telegrad_engine.tensor.abstract import Meta
 
 from .tensor import Tensor
 from .tracing_symbols import UNKNOWN, Symbol, here, to_json

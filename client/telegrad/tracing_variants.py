@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from telegrad_engine.custom.expressions import Known, evaluate, parse
 from telegrad_engine.errors import NeedsExample
+from telegrad_engine.program.registered_functions.expressions import Known, evaluate, parse
 
 from .tracing import Traces, trace
 from .tracing_source import in_order

@@ -13,16 +13,16 @@ from urllib.parse import quote
 import httpx
 
 from telegrad_engine import __version__, errors
-from telegrad_engine.answer import Answer
-from telegrad_engine.custom import Applicable, from_entry
+from telegrad_engine.compile import PLANNED, Compiler
 from telegrad_engine.dtypes import DType, parse
 from telegrad_engine.program import compression
-from telegrad_engine.program.compiled import PLANNED, Compiler
 from telegrad_engine.program.json_codec import MAX_DEPTH
 from telegrad_engine.program.message import Call, Message, Outgoing
-from telegrad_engine.program.remembered import Bound
+from telegrad_engine.program.program_cache import Bound
+from telegrad_engine.program.registered_functions import Applicable, from_entry
+from telegrad_engine.program.result import Answer
 from telegrad_engine.program.wire import SAFETENSORS, decode_answer
-from telegrad_engine.session import Session
+from telegrad_engine.session.session import Session
 
 from . import progress
 from .connection import CONNECT_S, connect, failure, proxy_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from telegrad_engine.backends.numpy import NUMPY
-from telegrad_engine.registry import Op
+from telegrad_engine.arrays.numpy import NUMPY
+from telegrad_engine.schema.op import Op
 
 
 def check(op: Op, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> None:

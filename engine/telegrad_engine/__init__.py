@@ -2,12 +2,10 @@
 
 import warnings
 
-from . import amp, autograd, dtypes, errors, ops, saved, shortcuts, utils
-from . import optim_adaptive as optim_adaptive  # importing them enters their algorithms
-from . import optim_muon as optim_muon
+from . import amp, autograd, dtypes, errors, ops, optim, utils
 from .amp import autocast, get_autocast_dtype, is_autocast_enabled
-from .anomaly import is_anomaly_check_nan_enabled, is_anomaly_enabled
-from .modes import (
+from .autograd.anomaly import is_anomaly_check_nan_enabled, is_anomaly_enabled
+from .context import (
     enable_grad,
     inference_mode,
     is_grad_enabled,
@@ -16,14 +14,16 @@ from .modes import (
     no_grad,
     set_grad_enabled,
 )
-from .registry import CATALOGUE
-from .tensor import Tensor, functions, tensor
+from .graph import saved_tensor_hooks as saved
+from .schema.op import CATALOGUE
+from .tensor import fast_paths
+from .tensor.eager import Tensor, functions, tensor
 
 # NumPy warns where torch is silent: a root of -1, a division by 0. This is about its warnings in our modules alone;
 # sessions turn them off at the source, which costs more than an op does.
 warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"telegrad_engine\.")
 
-shortcuts.install()
+fast_paths.install()
 linalg = functions.linalg
 __version__ = "0.1.0"
 __all__ = [
@@ -47,6 +47,7 @@ __all__ = [
     "manual_seed",
     "no_grad",
     "ops",
+    "optim",
     "saved",
     "set_grad_enabled",
     "tensor",

@@ -10,12 +10,12 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from .functions import functional_key, functional_names, public_names
-from .graph import camel
-from .methods import BINARY, COMPARISONS, UNARY
-from .params import DTypeKind, IntsKind, OperandKind, TensorListKind
-from .registry import CATALOGUE, PREFIXES, Op
-from .signature import REQUIRED, Param
+from .graph.node import camel
+from .schema.op import CATALOGUE, PREFIXES, Op
+from .schema.parameters import DTypeKind, IntsKind, OperandKind, TensorListKind
+from .schema.signature import REQUIRED, Param
+from .tensor.methods import BINARY, COMPARISONS, UNARY
+from .tensor.namespace import functional_key, functional_names, public_names
 
 HEADER = '''"""{doc} Written by ``make stubs``; do not edit."""
 
@@ -193,7 +193,7 @@ def stub_files(root: Path) -> dict[Path, str]:
     """Every stub file below the repository's root, with what it should hold."""
     client = root / "client" / "telegrad"
     return {
-        root / "engine" / "telegrad_engine" / "_op_methods.pyi": method_stubs(),
+        root / "engine" / "telegrad_engine" / "tensor" / "_op_methods.pyi": method_stubs(),
         client / "_functions.pyi": function_stubs("torch", _torch_names(), "from .tensor import Tensor"),
         client / "_linalg.pyi": function_stubs(
             "torch.linalg", public_names("torch.linalg"), "from .tensor import Tensor"

@@ -1,3 +1,3 @@
 """What torch keeps in ``torch.utils``."""
 
-from . import checkpoint as checkpoint
+from .autograd import checkpoint as checkpoint

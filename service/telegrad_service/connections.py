@@ -18,7 +18,7 @@ from typing import Protocol
 
 from uvicorn.server import ServerState
 
-from telegrad_engine.accounts import Accounts
+from telegrad_engine.session.memory_accounting import Accounts
 
 from .settings import Settings
 

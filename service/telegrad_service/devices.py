@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from telegrad_engine.backends import installed
+from telegrad_engine.arrays import installed
 from telegrad_engine.errors import InvalidOperation, InvalidValue
 
 from .machine import usable_cores

@@ -17,14 +17,14 @@ from itertools import count
 from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from telegrad_engine import dtypes
-from telegrad_engine.accounts import Accounts, ProcessMemory
 from telegrad_engine.cancellation import CancellationToken
-from telegrad_engine.custom import Library, installed_library
+from telegrad_engine.compile import COMPILED, PLANNED, Compiler
 from telegrad_engine.devices import device
 from telegrad_engine.errors import ServerBusy, SessionLimit, UnknownSession
-from telegrad_engine.program.compiled import COMPILED, PLANNED, Compiler
-from telegrad_engine.program.remembered import Memory
-from telegrad_engine.session import NotAtOnce, Session
+from telegrad_engine.program.program_cache import Memory
+from telegrad_engine.program.registered_functions import Library, installed_library
+from telegrad_engine.session.memory_accounting import Accounts, ProcessMemory
+from telegrad_engine.session.session import NotAtOnce, Session
 
 from .activity import Activity
 from .actor import Actor, Workers

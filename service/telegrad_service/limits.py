@@ -8,9 +8,9 @@ from typing import TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 
-from telegrad_engine.accounts import Accounts
 from telegrad_engine.errors import MalformedRequest, ServerBusy, TooLarge
 from telegrad_engine.program import compression
+from telegrad_engine.session.memory_accounting import Accounts
 
 from .encodings import is_coded
 from .media import JSON

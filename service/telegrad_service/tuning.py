@@ -13,8 +13,8 @@ import sys
 
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from telegrad_engine.backends import NUMPY
-from telegrad_engine.backends.pieces import KERNELS
+from telegrad_engine.arrays import NUMPY
+from telegrad_engine.arrays.blocked_matmul import KERNELS
 
 from .machine import usable_cores
 

@@ -22,7 +22,7 @@ from websockets.frames import CloseCode, Frame
 from websockets.protocol import State
 
 from telegrad_engine.errors import ServerBusy
-from telegrad_engine.program.lending import Lent
+from telegrad_engine.program.zero_copy_response import Lent
 
 from .busy_poll import BusyPoll
 from .connections import ConnectionLimits, extended, peer_of

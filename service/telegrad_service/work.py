@@ -9,13 +9,13 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from telegrad_engine.answer import Answer, Value
 from telegrad_engine.errors import InternalError, ProgramNotRun, SequenceConflict, TelegradError, TooLarge
-from telegrad_engine.overloads import find_op
 from telegrad_engine.program import Instruction, compression, json_codec, safetensors, wire
 from telegrad_engine.program.compression import Body
-from telegrad_engine.program.lending import Lent
-from telegrad_engine.session import NotAtOnce, Session
+from telegrad_engine.program.overloads import find_op
+from telegrad_engine.program.result import Answer, Value
+from telegrad_engine.program.zero_copy_response import Lent
+from telegrad_engine.session.session import NotAtOnce, Session
 
 from . import npy, problems
 from .encodings import opened

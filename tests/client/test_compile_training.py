@@ -143,7 +143,7 @@ def test_gradients_that_the_step_looks_at() -> None:
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_a_server_with_jax_compiles_what_is_behind_the_name(name: str) -> None:
     pytest.importorskip("jax")
-    from telegrad_engine.program.compiled import Compiler
+    from telegrad_engine.compile import Compiler
 
     from ..engine.compiled.remembering import connect
 

@@ -11,10 +11,7 @@ import pytest
 import torch
 
 import telegrad as tg
-from telegrad_engine.errors import (
-    FunctionExists,
-    UnknownFunction,
-)
+from telegrad_engine.errors import FunctionExists, UnknownFunction
 
 from .registering import custom_relu, plain, power, unique
 

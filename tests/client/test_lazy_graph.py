@@ -15,8 +15,8 @@ import pytest
 import torch
 
 import telegrad as tg
+from telegrad_engine.context import observed_by
 from telegrad_engine.instrumentation import Observer
-from telegrad_engine.modes import observed_by
 
 from .repeating import LEARNED, Loop
 from .rounds import ROUNDS, graph, several_at_once, told

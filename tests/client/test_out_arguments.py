@@ -12,7 +12,7 @@ import torch
 
 import telegrad as tg
 from telegrad import out_arguments
-from telegrad_engine.registry import CATALOGUE, Op
+from telegrad_engine.schema.op import CATALOGUE, Op
 
 from ..engine import oracle
 

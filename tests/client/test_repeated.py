@@ -11,9 +11,9 @@ import pytest
 import telegrad as tg
 from telegrad.tensor import functions
 from telegrad_engine import dtypes
+from telegrad_engine.context import observed_by
 from telegrad_engine.instrumentation import Observer
-from telegrad_engine.modes import observed_by
-from telegrad_engine.registry import CATALOGUE, Case, Op
+from telegrad_engine.schema.op import CATALOGUE, Case, Op
 from tests.engine import oracle
 
 OPS = [op for op in CATALOGUE if op.cases and not op.private and not op.random and not op.factory and not op.truth]

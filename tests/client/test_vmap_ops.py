@@ -11,9 +11,9 @@ import pytest
 
 import telegrad as tg
 from telegrad.tensor import functions
-from telegrad_engine.batching import decomposition_of, rule_of
-from telegrad_engine.cases import T
-from telegrad_engine.registry import CATALOGUE, Case, Op
+from telegrad_engine.autograd.batching import decomposition_of, rule_of
+from telegrad_engine.schema.cases import T
+from telegrad_engine.schema.op import CATALOGUE, Case, Op
 
 from ..engine.oracle import leaves
 

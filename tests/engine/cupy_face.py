@@ -17,8 +17,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from telegrad_engine.backends import NUMPY
-from telegrad_engine.backends.cupy import CupyBackend
+from telegrad_engine.arrays import NUMPY
+from telegrad_engine.arrays.cupy import CupyBackend
 
 ARRAYS = {
     "A", "a", "a_max", "a_min", "ar", "args", "arr", "array", "array_like", "arrays", "arys", "b", "condition", "dst",

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from telegrad_engine import params
 from telegrad_engine.errors import TelegradError
 from telegrad_engine.program import Instruction
-from telegrad_engine.registry import CATALOGUE, Op
-from telegrad_engine.session import Session
-from telegrad_engine.signature import REQUIRED
+from telegrad_engine.schema import parameters as params
+from telegrad_engine.schema.op import CATALOGUE, Op
+from telegrad_engine.schema.signature import REQUIRED
+from telegrad_engine.session.session import Session
 
 ADDRESS_SPACE = 6 * 2**30
 SESSION_BYTES = 64 * 2**20

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 
 import telegrad_engine as tg
-from telegrad_engine.cases import T
-from telegrad_engine.registry import Case, Op
-from telegrad_engine.strides import MEMORY_FORMATS
+from telegrad_engine.memory_layout import MEMORY_FORMATS
+from telegrad_engine.schema.cases import T
+from telegrad_engine.schema.op import Case, Op
 
 ERROR_BASES = (NotImplementedError, RuntimeError, IndexError, TypeError, ValueError)
 

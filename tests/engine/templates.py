@@ -9,7 +9,7 @@ from telegrad_engine.errors import UnknownProgram
 from telegrad_engine.program import Instruction
 from telegrad_engine.program.data import TAKES_DATA
 from telegrad_engine.program.message import Call
-from telegrad_engine.program.remembered import Bound, Memory
+from telegrad_engine.program.program_cache import Bound, Memory
 from telegrad_engine.program.template import Structure, Structures, instruction_text, stand_in, template_of
 
 

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from telegrad_engine.accounts import ProcessMemory
 from telegrad_engine.errors import TooLarge
 from telegrad_engine.program import parse_program
-from telegrad_engine.registry import CATALOGUE
-from telegrad_engine.session import Session
-from telegrad_engine.specs import Spec
+from telegrad_engine.schema.op import CATALOGUE
+from telegrad_engine.session.memory_accounting import ProcessMemory
+from telegrad_engine.session.session import Session
+from telegrad_engine.shapes import Spec
 
 MIB = 2**20
 # Sessions ------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import torch
 import telegrad_engine as tg
 from telegrad_engine import amp
 from telegrad_engine.amp.policies import POLICIES, Policy
-from telegrad_engine.registry import Op
+from telegrad_engine.schema.op import Op
 
 from . import oracle
 from .twins import OURS, THEIRS, leaf, plain

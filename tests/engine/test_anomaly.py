@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from telegrad_engine.modes import state
+from telegrad_engine.context import state
 
 from .twins import OURS, THEIRS, both, leaf
 

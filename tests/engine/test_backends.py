@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 
 import telegrad_engine as tg
-from telegrad_engine import optim
-from telegrad_engine.backends import CHOICES, NUMPY, make_backend
+from telegrad_engine.arrays import CHOICES, NUMPY, make_backend
 from telegrad_engine.devices import on
 from telegrad_engine.errors import InvalidOperation, InvalidValue, TooLarge
+from telegrad_engine.optim import algorithms as optim
 from telegrad_engine.program import Instruction
-from telegrad_engine.session import Session
+from telegrad_engine.session.session import Session
 
 from .twins import both, both_raise
 

@@ -21,7 +21,7 @@ import torch
 
 import telegrad_engine as tg
 from telegrad_engine.errors import TelegradError
-from telegrad_engine.registry import CATALOGUE, Case, Op
+from telegrad_engine.schema.op import CATALOGUE, Case, Op
 
 from . import oracle
 

@@ -14,11 +14,11 @@ import pytest
 import torch
 
 import telegrad_engine as tg
+from telegrad_engine.compile import PLANNED, Compiler
 from telegrad_engine.errors import TimeLimitExceeded
 from telegrad_engine.program import parse_program
-from telegrad_engine.program.compiled import PLANNED, Compiler
-from telegrad_engine.program.remembered import Memory
-from telegrad_engine.session import Session
+from telegrad_engine.program.program_cache import Memory
+from telegrad_engine.session.session import Session
 
 MIB = 2**20
 BLOCKS = 96 * MIB

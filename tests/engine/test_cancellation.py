@@ -10,8 +10,8 @@ import pytest
 from telegrad_engine.cancellation import CancellationToken, cancelled_by
 from telegrad_engine.errors import Cancelled, TimeLimitExceeded
 from telegrad_engine.program import parse_program
-from telegrad_engine.program.remembered import Memory
-from telegrad_engine.session import Session
+from telegrad_engine.program.program_cache import Memory
+from telegrad_engine.session.session import Session
 
 BIG = {"op": "ones", "out": ["x"], "attrs": {"size": [400, 400]}}
 

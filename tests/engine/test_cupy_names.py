@@ -17,11 +17,11 @@ import pytest
 
 import telegrad_engine as tg
 from telegrad_engine import autograd
-from telegrad_engine.backends import NUMPY, make_backend
+from telegrad_engine.arrays import NUMPY, make_backend
+from telegrad_engine.context import state
 from telegrad_engine.devices import Device
 from telegrad_engine.errors import InvalidOperation
-from telegrad_engine.modes import state
-from telegrad_engine.registry import CATALOGUE, Case, Op
+from telegrad_engine.schema.op import CATALOGUE, Case, Op
 
 from . import oracle
 from .cupy_face import Array, Facade

@@ -10,11 +10,11 @@ import torch
 
 import telegrad_engine as tg
 from telegrad_engine import autograd
-from telegrad_engine.custom import FunctionProgram, Library
 from telegrad_engine.errors import InvalidFunction, LimitExceeded
 from telegrad_engine.profiler import profile
 from telegrad_engine.program import parse_program
-from telegrad_engine.session import Session
+from telegrad_engine.program.registered_functions import FunctionProgram, Library
+from telegrad_engine.session.session import Session
 from telegrad_engine.utils import checkpoint
 
 SLOPE = [

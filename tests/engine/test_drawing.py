@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from telegrad_engine import drawing, inspection
+from telegrad_engine.tensor import graph_inspection as inspection
+from telegrad_engine.visualization import drawing
 
 from .twins import OURS, leaf
 

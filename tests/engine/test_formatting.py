@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import telegrad_engine as tg
-from telegrad_engine import formatting
+from telegrad_engine.tensor import formatting
 
 VALUES = [
     [1, 2, 3], [1.0, 2.0, 3.0], [1.5, 2.0, -3.0], 1.0, 1, -7, True, [True, False], [[True], [True]],

@@ -14,7 +14,7 @@ import torch
 from torch.autograd import forward_ad as torch_forward_ad
 
 import telegrad_engine as tg
-from telegrad_engine.registry import CATALOGUE, Case, Op
+from telegrad_engine.schema.op import CATALOGUE, Case, Op
 
 from . import oracle
 from .test_function import function

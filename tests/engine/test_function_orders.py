@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import telegrad_engine as tg
-from telegrad_engine.meta import Meta
+from telegrad_engine.tensor.abstract import Meta
 
 from .test_function import cube, function
 from .twins import OURS, both, both_raise, leaf

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import telegrad_engine as tg
-from telegrad_engine.functional import Functional, batched
-from telegrad_engine.registry import CATALOGUE, Case, Op
+from telegrad_engine.autograd.functional import Functional, batched
+from telegrad_engine.schema.op import CATALOGUE, Case, Op
 
 from . import oracle, twins
 from .twins import both, both_or_neither, both_raise

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from telegrad_engine import errors
-from telegrad_engine.backends import NUMPY
+from telegrad_engine.arrays import NUMPY
 from telegrad_engine.program import Instruction
-from telegrad_engine.registry import CATALOGUE
-from telegrad_engine.session import Session
+from telegrad_engine.schema.op import CATALOGUE
+from telegrad_engine.session.session import Session
 
 PRIVATE = [op.key for op in CATALOGUE if op.private]
 

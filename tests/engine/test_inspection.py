@@ -11,10 +11,10 @@ import pytest
 import torch
 
 import telegrad_engine as tg
-from telegrad_engine import inspection
-from telegrad_engine.function import Function
-from telegrad_engine.graph import FREED, Node, walk
-from telegrad_engine.registry import CATALOGUE, Case, Op
+from telegrad_engine.autograd.custom_function import Function
+from telegrad_engine.graph.node import FREED, Node, walk
+from telegrad_engine.schema.op import CATALOGUE, Case, Op
+from telegrad_engine.tensor import graph_inspection as inspection
 
 from . import oracle
 from .twins import OURS, both, both_raise, leaf

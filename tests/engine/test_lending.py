@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from telegrad_engine.answer import Answer
 from telegrad_engine.program import Instruction, safetensors, wire
-from telegrad_engine.program.lending import LEAST, Lent, whole
-from telegrad_engine.session import Session
+from telegrad_engine.program.result import Answer
+from telegrad_engine.program.zero_copy_response import LEAST, Lent, whole
+from telegrad_engine.session.session import Session
 
 
 def fetched(session: Session, *names: str) -> Answer:

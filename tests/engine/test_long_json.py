@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from telegrad_engine.convert import NumberList, as_array
 from telegrad_engine.errors import MalformedRequest
 from telegrad_engine.program import json_codec
+from telegrad_engine.tensor.conversion import NumberList, as_array
 
 LEAVES = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False),

@@ -14,8 +14,8 @@ import torch
 
 import telegrad_engine as tg
 from telegrad_engine import autograd
-from telegrad_engine.cases import T
-from telegrad_engine.registry import CATALOGUE, Case, Op
+from telegrad_engine.schema.cases import T
+from telegrad_engine.schema.op import CATALOGUE, Case, Op
 
 from . import oracle
 from .wrong_calls import Ours

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from telegrad_engine import autograd
 from telegrad_engine.lru import LRU
-from telegrad_engine.registry import CATALOGUE, PLANS
-from telegrad_engine.tensor import functions, tensor
+from telegrad_engine.schema.op import CATALOGUE, PLANS
+from telegrad_engine.tensor.eager import functions, tensor
 
 
 @given(st.integers(1, 6), st.lists(st.tuples(st.booleans(), st.integers(0, 20)), max_size=200))

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from telegrad_engine.compile import Compiler
 from telegrad_engine.program import json_codec
-from telegrad_engine.program.compiled import Compiler
-from telegrad_engine.program.remembered import STEP_CALLS, Memory
-from telegrad_engine.session import Session
+from telegrad_engine.program.program_cache import STEP_CALLS, Memory
+from telegrad_engine.session.session import Session
 
 from .compiled.remembering import ALWAYS
 

@@ -15,9 +15,9 @@ import pytest
 import telegrad_engine as tg
 from telegrad_engine import profiler
 from telegrad_engine.autograd import forward_ad, set_detect_anomaly
-from telegrad_engine.program.compiled import Compiler
+from telegrad_engine.compile import Compiler
+from telegrad_engine.graph.saved_tensor_hooks import saved_tensors_hooks
 from telegrad_engine.program.instructions import Instruction
-from telegrad_engine.saved import saved_tensors_hooks
 
 from .compiled.remembering import ALWAYS, Remembering
 

@@ -15,11 +15,11 @@ import torch
 
 import telegrad_engine as tg
 from telegrad_engine import autograd
-from telegrad_engine.cases import T
-from telegrad_engine.meta import Meta
-from telegrad_engine.meta import functions as meta_functions
-from telegrad_engine.modes import state
-from telegrad_engine.registry import CATALOGUE, Case, Op
+from telegrad_engine.context import state
+from telegrad_engine.schema.cases import T
+from telegrad_engine.schema.op import CATALOGUE, Case, Op
+from telegrad_engine.tensor.abstract import Meta
+from telegrad_engine.tensor.abstract import functions as meta_functions
 
 from . import oracle
 

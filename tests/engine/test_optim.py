@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from telegrad_engine import optim
 from telegrad_engine.errors import InvalidArgument, InvalidValue, TelegradError
+from telegrad_engine.optim import algorithms as optim
 from telegrad_engine.program import Instruction
-from telegrad_engine.session import Session
+from telegrad_engine.session.session import Session
 
 
 def step(algorithm: str, settings: dict[str, Any], shape: tuple[int, ...] = (2, 3), **states: Any) -> Any:

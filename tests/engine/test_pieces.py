@@ -9,8 +9,9 @@ import pytest
 import torch
 
 import telegrad as tg
-from telegrad_engine.backends import NUMPY, pieces
-from telegrad_engine.program.compiled import Compiler
+from telegrad_engine.arrays import NUMPY
+from telegrad_engine.arrays import blocked_matmul as pieces
+from telegrad_engine.compile import Compiler
 
 from .compiled.remembering import ALWAYS, Remembering, connect, runs_compiled
 

@@ -11,8 +11,8 @@ import pytest
 from telegrad_engine import errors
 from telegrad_engine.program import Instruction
 from telegrad_engine.program.procedures import MAX_INSTRUCTIONS, MAX_PROCEDURES
-from telegrad_engine.program.remembered import Memory
-from telegrad_engine.session import Session
+from telegrad_engine.program.program_cache import Memory
+from telegrad_engine.session.session import Session
 
 from .compiled.remembering import ALWAYS
 from .compiled.verification import VerifyingCompiler

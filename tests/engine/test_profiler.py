@@ -16,11 +16,12 @@ import pytest
 import torch
 
 import telegrad_engine as tg
-from telegrad_engine import functional, profiler
+from telegrad_engine import profiler
+from telegrad_engine.autograd import functional
+from telegrad_engine.context import state
 from telegrad_engine.devices import on
-from telegrad_engine.modes import state
 from telegrad_engine.program.instructions import Instruction
-from telegrad_engine.session import Session
+from telegrad_engine.session.session import Session
 
 from .twins import OURS, THEIRS, both_raise, leaf
 

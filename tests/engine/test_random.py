@@ -9,7 +9,7 @@ import pytest
 
 import telegrad_engine as tg
 from telegrad_engine import dtypes
-from telegrad_engine.registry import CATALOGUE
+from telegrad_engine.schema.op import CATALOGUE
 
 F: Any = tg.functions
 N = 20_000

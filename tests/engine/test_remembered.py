@@ -13,12 +13,12 @@ import telegrad_engine as tg
 from telegrad_engine import errors
 from telegrad_engine.program import Instruction
 from telegrad_engine.program.message import Outgoing
-from telegrad_engine.program.remembered import Memory
+from telegrad_engine.program.program_cache import Memory
 from telegrad_engine.program.safetensors import encode, joined
 from telegrad_engine.program.template import digest
 from telegrad_engine.program.wire import SAFETENSORS, decode_message
-from telegrad_engine.registry import CATALOGUE, Case, Op
-from telegrad_engine.session import Session
+from telegrad_engine.schema.op import CATALOGUE, Case, Op
+from telegrad_engine.session.session import Session
 
 from . import oracle
 from .templates import call_of as templated

@@ -12,9 +12,9 @@ import pytest
 
 import telegrad_engine as tg
 from telegrad_engine import autograd
+from telegrad_engine.context import observed_by
 from telegrad_engine.instrumentation import Observer
-from telegrad_engine.modes import observed_by
-from telegrad_engine.registry import CATALOGUE, Case, Op
+from telegrad_engine.schema.op import CATALOGUE, Case, Op
 
 from . import oracle
 

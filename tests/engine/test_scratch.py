@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 import telegrad_engine as tg
-from telegrad_engine.cases import T
+from telegrad_engine.context import observed_by
 from telegrad_engine.errors import TelegradError
-from telegrad_engine.execution import needs
 from telegrad_engine.instrumentation import Observer, Run
-from telegrad_engine.modes import observed_by
-from telegrad_engine.registry import CATALOGUE, Case, Op
+from telegrad_engine.schema.cases import T
+from telegrad_engine.schema.op import CATALOGUE, Case, Op
+from telegrad_engine.tensor.execution import needs
 
 from .oracle import arrays_of, build, leaves, our_function, with_dtypes
 

@@ -10,7 +10,7 @@ import pytest
 
 from telegrad_engine import errors
 from telegrad_engine.program import json_codec, safetensors, wire
-from telegrad_engine.session import Session
+from telegrad_engine.session.session import Session
 
 
 def run(session: Session, *instructions: dict[str, Any]) -> dict[str, Any]:

@@ -11,9 +11,9 @@ import os
 import tracemalloc
 from typing import Any
 
-from telegrad_engine.program.compiled import COMPILED, PLANNED, Compiler
-from telegrad_engine.program.remembered import Memory
-from telegrad_engine.session import Session
+from telegrad_engine.compile import COMPILED, PLANNED, Compiler
+from telegrad_engine.program.program_cache import Memory
+from telegrad_engine.session.session import Session
 
 LOOPS = int(os.environ.get("TELEGRAD_SOAK_LOOPS", "60"))
 PROGRAMS = max(6, LOOPS // 10)

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from telegrad_engine.compile import Compiler
 from telegrad_engine.program import Instruction, json_codec, safetensors, wire
-from telegrad_engine.program.compiled import Compiler
 from telegrad_engine.program.instructions import parse_program
-from telegrad_engine.program.remembered import Memory
+from telegrad_engine.program.program_cache import Memory
 from telegrad_engine.program.template import digest
-from telegrad_engine.session import Session
+from telegrad_engine.session.session import Session
 
 from .compiled.remembering import ALWAYS
 

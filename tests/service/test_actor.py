@@ -13,7 +13,7 @@ import pytest
 from starlette.responses import Response
 
 from telegrad_engine.errors import SequenceConflict, ServerBusy
-from telegrad_engine.session import Session
+from telegrad_engine.session.session import Session
 from telegrad_service.actor import Actor, Workers
 from telegrad_service.sequence import MAX_BYTES, SequenceRecord
 from telegrad_service.work import run_numbered

@@ -17,7 +17,7 @@ import torch
 import telegrad as tg
 from telegrad_engine.errors import InternalError
 from telegrad_engine.program import Instruction
-from telegrad_engine.session import NotAtOnce, Session
+from telegrad_engine.session.session import NotAtOnce, Session
 from telegrad_service import activity, host, work
 from telegrad_service.host import InProcessHost, SessionHandle, SessionOptions
 from telegrad_service.settings import Settings

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from telegrad_engine.program import VERBS
-from telegrad_engine.registry import CATALOGUE
+from telegrad_engine.schema.op import CATALOGUE
 
 from .conftest import problem
 

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from telegrad_engine.program import VERBS
-from telegrad_engine.registry import CATALOGUE
+from telegrad_engine.schema.op import CATALOGUE
 
 from .conftest import SessionClient
 

@@ -17,7 +17,7 @@ from .conftest import STOP_S, SessionClient, problem, running
 def slow_program(seconds: float, name: str = "x") -> list[dict[str, object]]:
     """Instructions that keep a session busy for about so long with a tensor, measured here with the same engine."""
     from telegrad_engine.program import parse_program
-    from telegrad_engine.session import Session
+    from telegrad_engine.session.session import Session
 
     setup = [{"op": "randn", "out": [name], "attrs": {"size": [1000, 1000]}}]
     step = {"op": "lgamma", "in": [name]}  # tens of milliseconds on any machine

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from telegrad_engine.program import compression
-from telegrad_engine.session import Session
+from telegrad_engine.session.session import Session
 from telegrad_service.sequence import SequenceRecord
 from telegrad_service.settings import Settings
 from telegrad_service.work import run_numbered

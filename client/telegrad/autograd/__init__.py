@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from telegrad_engine.modes import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
+from telegrad_engine.context import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 
 from ..exclusions import attribute_of
 from . import anomaly_mode, forward_ad, function, functional, grad_mode, graph, profiler

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from telegrad_engine.anomaly import (
+from telegrad_engine.autograd.anomaly import (
     POSITION,
     detect_anomaly,
     is_anomaly_check_nan_enabled,
@@ -18,9 +18,9 @@ from telegrad_engine.anomaly import (
     set_detect_anomaly,
     warn,
 )
+from telegrad_engine.context import AnomalyMode
 from telegrad_engine.errors import TelegradError
-from telegrad_engine.graph import walk
-from telegrad_engine.modes import AnomalyMode
+from telegrad_engine.graph.node import walk
 
 from ..tape.recorder import Recorder
 from ..tensor import Tensor

@@ -12,13 +12,13 @@ from contextlib import nullcontext
 from typing import Any
 
 from telegrad_engine import autograd as engine_autograd
-from telegrad_engine.differentiation import listed
+from telegrad_engine.autograd.functional.batched import check_rows
+from telegrad_engine.autograd.suspension import Derivation
+from telegrad_engine.context import state
 from telegrad_engine.errors import InvalidOperation
-from telegrad_engine.functional.batched import check_rows
-from telegrad_engine.meta import Meta
-from telegrad_engine.modes import state
-from telegrad_engine.specs import Spec
-from telegrad_engine.suspension import Derivation
+from telegrad_engine.graph.differentiation import listed
+from telegrad_engine.shapes import Spec
+from telegrad_engine.tensor.abstract import Meta
 
 from .. import backward_callbacks as stops
 from .. import partial_backward_check as whole_passes

@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
+from telegrad_engine.autograd.forward_ad.dual import UnpackedDualTensor, check_exit, make, unpack
+from telegrad_engine.autograd.forward_ad.level import Level as Tangents
+from telegrad_engine.autograd.forward_ad.push import push_function
+from telegrad_engine.context import Mode
 from telegrad_engine.errors import InvalidOperation
-from telegrad_engine.forward_ad.dual import UnpackedDualTensor, check_exit, make, unpack
-from telegrad_engine.forward_ad.level import Level as Tangents
-from telegrad_engine.forward_ad.push import push_function
-from telegrad_engine.modes import Mode
-from telegrad_engine.registry import CATALOGUE, NO_ATTRS, Op
+from telegrad_engine.schema.op import CATALOGUE, NO_ATTRS, Op
 
 from ..tensor import Tensor, functions
 from ..transforms.pullback import Arguments, Outputs, Pullback, recorded

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from telegrad_engine.function import Function as EngineFunction
-from telegrad_engine.function import FunctionCtx, once
-from telegrad_engine.function.outputs import Outputs
-from telegrad_engine.suspension import ClientNode
+from telegrad_engine.autograd.custom_function import Function as EngineFunction
+from telegrad_engine.autograd.custom_function import FunctionCtx, once
+from telegrad_engine.autograd.custom_function.outputs import Outputs
+from telegrad_engine.autograd.suspension import ClientNode
 
 from ..ops import register_function
 from ..tensor import Tensor, recorder_of, refs

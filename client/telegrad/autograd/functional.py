@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from telegrad_engine.functional import Functional
+from telegrad_engine.autograd.functional import Functional
 
 from ..tensor import functions
 from .differentiation import grad

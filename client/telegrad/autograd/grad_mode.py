@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from telegrad_engine.modes import Mode, enable_grad, inference_mode, no_grad, set_grad_enabled
+from telegrad_engine.context import Mode, enable_grad, inference_mode, no_grad, set_grad_enabled
 
 
 class _Threads(threading.local):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from telegrad_engine.gradcheck import Gradcheck
+from telegrad_engine.autograd.gradcheck import Gradcheck
 
 from .differentiation import grad
 

@@ -6,10 +6,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from telegrad_engine.differentiation import place
 from telegrad_engine.errors import InvalidChoice, InvalidOperation, InvalidValue
-from telegrad_engine.graph import AccumulateGrad, walk
-from telegrad_engine.graph import Node as EngineNode
+from telegrad_engine.graph.differentiation import place
+from telegrad_engine.graph.node import AccumulateGrad, walk
+from telegrad_engine.graph.node import Node as EngineNode
 
 from .. import backward_callbacks as stops
 from ..exclusions import attribute_of

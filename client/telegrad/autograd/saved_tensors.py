@@ -11,15 +11,15 @@ from contextlib import ExitStack, contextmanager
 from functools import lru_cache
 from typing import Any
 
-from telegrad_engine import saved as engine_saved
+from telegrad_engine.context import no_grad, state
 from telegrad_engine.dtypes import FLOATING
 from telegrad_engine.errors import GradRequired, InvalidArgument, InvalidOperation
-from telegrad_engine.functions import Functions
-from telegrad_engine.graph import camel, fact
-from telegrad_engine.modes import no_grad, state
-from telegrad_engine.plans import Plan
-from telegrad_engine.registry import NO_ATTRS, Op
-from telegrad_engine.values import GraphValues
+from telegrad_engine.graph import saved_tensor_hooks as engine_saved
+from telegrad_engine.graph.node import camel, fact
+from telegrad_engine.schema.derivative_plan import Plan
+from telegrad_engine.schema.op import NO_ATTRS, Op
+from telegrad_engine.tensor.gradient_values import GraphValues
+from telegrad_engine.tensor.namespace import Functions
 
 from ..tensor import Tensor, functions
 from ..transforms.stack import Transform, active, below, entered

@@ -10,8 +10,8 @@ import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from telegrad_engine import inference
 from telegrad_engine.program.instructions import names_in
+from telegrad_engine.tensor import inference
 
 from ..tape.effects import Changed, Effect, Received, Stepped
 from ..tape.recorder import Recorder

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from telegrad_engine.autograd.custom_function.ctx import FunctionOp
 from telegrad_engine.errors import InvalidOperation
-from telegrad_engine.function.ctx import FunctionOp
-from telegrad_engine.graph import FREED, Node, next_sequence
-from telegrad_engine.plans import Plan, Save, Step
-from telegrad_engine.specs import Spec
+from telegrad_engine.graph.node import FREED, Node, next_sequence
+from telegrad_engine.schema.derivative_plan import Plan, Save, Step
+from telegrad_engine.shapes import Spec
 
 from ..tensor import Tensor
 

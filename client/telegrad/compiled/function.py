@@ -9,9 +9,9 @@ from collections.abc import Callable
 from types import MethodType
 from typing import Any
 
+from telegrad_engine.context import state
 from telegrad_engine.errors import InvalidOperation
-from telegrad_engine.graph import next_sequence
-from telegrad_engine.modes import state
+from telegrad_engine.graph.node import next_sequence
 
 from ..debugging import is_debugging
 from ..generators import default_generator

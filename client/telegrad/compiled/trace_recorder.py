@@ -9,7 +9,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
-from telegrad_engine.modes import state
+from telegrad_engine.context import state
 from telegrad_engine.program import Instruction
 from telegrad_engine.program.verbs import VERBS
 

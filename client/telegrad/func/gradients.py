@@ -6,9 +6,9 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from telegrad_engine.autograd.forward_ad.dual import check_floating, check_size
 from telegrad_engine.errors import InvalidOperation, InvalidValue, ShapeMismatch
-from telegrad_engine.forward_ad.dual import check_floating, check_size
-from telegrad_engine.graph import walk
+from telegrad_engine.graph.node import walk
 
 from ..tensor import Tensor, functions
 from ..transforms.pullback import Arguments, Outputs, Pullback, recorded

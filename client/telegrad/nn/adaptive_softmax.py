@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from telegrad_engine.errors import InvalidOperation, InvalidValue
-from telegrad_engine.specs import torch_size
+from telegrad_engine.shapes import torch_size
 
 from ..tensor import Tensor, functions
 from . import functional as F

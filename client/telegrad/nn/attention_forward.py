@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from telegrad_engine.errors import InvalidChoice, InvalidOperation
-from telegrad_engine.specs import torch_size
+from telegrad_engine.shapes import torch_size
 
 from ..tensor import Tensor, functions
 

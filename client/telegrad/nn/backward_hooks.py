@@ -10,9 +10,9 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from telegrad_engine.context import state
 from telegrad_engine.errors import InvalidOperation
-from telegrad_engine.hooks import check_replacement
-from telegrad_engine.modes import state
+from telegrad_engine.graph.hooks import check_replacement
 
 from ..autograd.function import Function
 from ..tensor import Tensor

@@ -5,8 +5,8 @@ from __future__ import annotations
 import warnings
 from typing import Any, ClassVar
 
+from telegrad_engine.context import no_grad
 from telegrad_engine.errors import InvalidValue
-from telegrad_engine.modes import no_grad
 
 from ..tensor import Tensor, functions
 from . import functional as F

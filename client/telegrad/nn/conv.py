@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from telegrad_engine.errors import InvalidValue
-from telegrad_engine.specs import torch_size
+from telegrad_engine.shapes import torch_size
 
 from ..tensor import Tensor, functions
 from . import functional as F

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Self
 
+from telegrad_engine.context import no_grad
 from telegrad_engine.errors import InvalidChoice
-from telegrad_engine.modes import no_grad
 
 from ..tensor import Tensor, functions
 from . import functional as F

@@ -10,8 +10,8 @@ import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ParamSpec
 
-from telegrad_engine.functions import functional_key, functional_names
-from telegrad_engine.registry import CATALOGUE
+from telegrad_engine.schema.op import CATALOGUE
+from telegrad_engine.tensor.namespace import functional_key, functional_names
 
 from ..exclusions import missing_attribute
 from ..publishing import publish

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn
 
 from telegrad_engine.errors import InvalidOperation, NotSupported
-from telegrad_engine.hooks import Handle, Hooks
+from telegrad_engine.graph.hooks import Handle, Hooks
 
 from .backward_hooks import BackwardHooks
 

@@ -11,8 +11,8 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from telegrad_engine.context import no_grad
 from telegrad_engine.errors import InvalidValue
-from telegrad_engine.modes import no_grad
 
 from ..generators import Generator
 from ..tensor import Tensor, functions

@@ -7,9 +7,9 @@ import inspect
 from collections.abc import Callable
 from typing import Any, ClassVar, Concatenate, ParamSpec
 
+from telegrad_engine.context import no_grad
 from telegrad_engine.errors import InvalidChoice, InvalidOperation, InvalidValue
-from telegrad_engine.modes import no_grad
-from telegrad_engine.specs import torch_size
+from telegrad_engine.shapes import torch_size
 
 from ..tensor import Tensor
 from .batch_norm import (

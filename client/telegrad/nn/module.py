@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, NoReturn, Self
 
 from telegrad_engine import dtypes
-from telegrad_engine.attributes import dtype_of_type
 from telegrad_engine.errors import InvalidArgument
-from telegrad_engine.signature import given
+from telegrad_engine.schema.signature import given
+from telegrad_engine.tensor.attributes import dtype_of_type
 
 from ..devices import check_device, device
 from ..tensor import Tensor, functions

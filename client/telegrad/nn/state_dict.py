@@ -6,10 +6,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from telegrad_engine.context import no_grad
 from telegrad_engine.errors import InvalidChoice, InvalidOperation
-from telegrad_engine.hooks import Handle, Hooks
-from telegrad_engine.modes import no_grad
-from telegrad_engine.specs import torch_size
+from telegrad_engine.graph.hooks import Handle, Hooks
+from telegrad_engine.shapes import torch_size
 
 from ..interop import in_session_of, is_array
 from ..tensor import Tensor

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from telegrad_engine.optim_adaptive import epsilon
+from telegrad_engine.optim.adaptive import epsilon
 
 from ..tensor import Tensor
 from .optimizer import Optimizer, settings_of

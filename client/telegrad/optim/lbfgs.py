@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from telegrad_engine.context import enable_grad, no_grad
 from telegrad_engine.errors import InvalidOperation, InvalidValue
-from telegrad_engine.modes import enable_grad, no_grad
 
 from ..tensor import Tensor, functions, recorder_of
 from .line_search import Trial, strong_wolfe

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from telegrad_engine.specs import torch_size
+from telegrad_engine.shapes import torch_size
 
 from .optimizer import Optimizer, settings_of
 from .options import CHECKS, options_in, require, require_rate

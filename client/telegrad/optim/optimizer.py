@@ -13,10 +13,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from telegrad_engine import dtypes
-from telegrad_engine import optim as algorithms
+from telegrad_engine.context import enable_grad, no_grad, state
 from telegrad_engine.errors import InvalidArgument, InvalidOperation, InvalidValue, NotSupported
-from telegrad_engine.hooks import Handle, Hooks
-from telegrad_engine.modes import enable_grad, no_grad, state
+from telegrad_engine.graph.hooks import Handle, Hooks
+from telegrad_engine.optim import algorithms as algorithms
 
 from ..interop import in_session_of, is_array
 from ..nn.parameter import type_name, zero_grads

@@ -10,8 +10,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from telegrad_engine.context import no_grad
 from telegrad_engine.errors import InvalidChoice, InvalidValue
-from telegrad_engine.modes import no_grad
 
 from ..nn.batch_norm import BatchNorm
 from ..nn.module import Module

@@ -8,12 +8,12 @@ from collections.abc import Callable, Container
 from time import monotonic
 from typing import Any
 
+from telegrad_engine.context import state
 from telegrad_engine.errors import TelegradError
-from telegrad_engine.functions import Apply, Resolve
-from telegrad_engine.meta import Produce, without_values
-from telegrad_engine.modes import state
-from telegrad_engine.repeated import Call, Prepare, Ready, preparing, remembering
-from telegrad_engine.specs import Spec
+from telegrad_engine.shapes import Spec
+from telegrad_engine.tensor.abstract import Produce, without_values
+from telegrad_engine.tensor.call_cache import Call, Prepare, Ready, preparing, remembering
+from telegrad_engine.tensor.namespace import Apply, Resolve
 
 from ..call_site import depth_of_user, users_line
 from ..transforms.stack import active, in_any_thread

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from time import monotonic
 
-from telegrad_engine.answer import Answer
 from telegrad_engine.errors import TelegradError
+from telegrad_engine.program.result import Answer
 
 from ..transports import Transport
 from .recording import Recording

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from telegrad_engine.graph import free, next_sequence, walk
-from telegrad_engine.meta import Meta
-from telegrad_engine.specs import Spec
+from telegrad_engine.graph.node import free, next_sequence, walk
+from telegrad_engine.shapes import Spec
+from telegrad_engine.tensor.abstract import Meta
 
 from ..shadow import ShadowValues
 from .node import Node, Own

@@ -10,10 +10,10 @@ import gc
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from telegrad_engine.in_place import Changeable
 from telegrad_engine.program import Instruction
 from telegrad_engine.program.instructions import names_in
-from telegrad_engine.registry import CATALOGUE
+from telegrad_engine.schema.op import CATALOGUE
+from telegrad_engine.tensor.in_place import Changeable
 
 from ..call_site import Line
 from .effects import Received, effect_of

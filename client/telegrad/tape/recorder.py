@@ -19,11 +19,11 @@ from itertools import count
 from time import monotonic
 from typing import Any
 
-from telegrad_engine.answer import Answer, Value
+from telegrad_engine.context import state
 from telegrad_engine.errors import InternalError, InvalidOperation, TelegradError
-from telegrad_engine.modes import state
 from telegrad_engine.program import Instruction
 from telegrad_engine.program.message import Outgoing
+from telegrad_engine.program.result import Answer, Value
 
 from ..call_site import Line, users_line
 from ..transports import Transport

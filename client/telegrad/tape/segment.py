@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from telegrad_engine.context import observers, state
 from telegrad_engine.lru import LRU
-from telegrad_engine.modes import observers, state
 from telegrad_engine.program import Instruction
 from telegrad_engine.program.data import TAKES_DATA
 from telegrad_engine.program.message import Call

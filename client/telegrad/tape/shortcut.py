@@ -6,13 +6,13 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, NamedTuple
 
+from telegrad_engine.context import observers, state
 from telegrad_engine.dtypes import FLOATING, DType
-from telegrad_engine.functions import Resolve
-from telegrad_engine.inference import mark
-from telegrad_engine.meta import Produce, hidden_specs, view_of, without_values
-from telegrad_engine.modes import observers, state
-from telegrad_engine.repeated import Call, Enter, Prepare, Resolved, entering, gathered, promised
-from telegrad_engine.specs import Spec
+from telegrad_engine.shapes import Spec
+from telegrad_engine.tensor.abstract import Produce, hidden_specs, view_of, without_values
+from telegrad_engine.tensor.call_cache import Call, Enter, Prepare, Resolved, entering, gathered, promised
+from telegrad_engine.tensor.inference import mark
+from telegrad_engine.tensor.namespace import Resolve
 
 from ..value_checks import check
 from .lazy_graph import Entry

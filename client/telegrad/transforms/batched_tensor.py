@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, NoReturn
 
-from telegrad_engine.batching import BatchedCall, Lanes, decomposition_of, finished, looped, rule_of
+from telegrad_engine.autograd.batching import BatchedCall, Lanes, decomposition_of, finished, looped, rule_of
 from telegrad_engine.errors import DataDependentShape, GradRequired, InvalidOperation
-from telegrad_engine.registry import CATALOGUE, NO_ATTRS, Op
-from telegrad_engine.specs import Spec
+from telegrad_engine.schema.op import CATALOGUE, NO_ATTRS, Op
+from telegrad_engine.shapes import Spec
 
 from ..tensor import Tensor, functions
 from ..utils._pytree import broadcast_prefix, described, tree_map, tree_structure, tree_unflatten

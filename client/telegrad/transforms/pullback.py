@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from telegrad_engine.context import set_grad_enabled, state
 from telegrad_engine.dtypes import FLOATING
 from telegrad_engine.errors import DTypeMismatch, InvalidOperation, InvalidValue
-from telegrad_engine.graph import walk
-from telegrad_engine.modes import set_grad_enabled, state
-from telegrad_engine.tracked import ONLY_FLOATING
+from telegrad_engine.graph.node import walk
+from telegrad_engine.tensor.base import ONLY_FLOATING
 
 from ..autograd.differentiation import grad
 from ..tensor import Tensor, functions

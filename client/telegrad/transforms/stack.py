@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from telegrad_engine.registry import Op
+from telegrad_engine.schema.op import Op
 
 
 class Transform:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NoReturn
 
 from telegrad_engine.errors import InvalidOperation, ShapeMismatch
-from telegrad_engine.registry import Op
+from telegrad_engine.schema.op import Op
 
 CONTROL_FLOW = (
     "vmap: It looks like you're attempting to use a Tensor in some data-dependent control flow. We don't support that "

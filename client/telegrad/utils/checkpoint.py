@@ -12,16 +12,16 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from telegrad_engine.checkpoint import (
+from telegrad_engine.autograd.checkpoint import (
     Call,
     Checkpointing,
     noop_context_fn,
     set_checkpoint_debug_enabled,
     set_checkpoint_early_stop,
 )
+from telegrad_engine.context import no_grad, observed_by
 from telegrad_engine.errors import CheckpointError, NotSupported
 from telegrad_engine.instrumentation import Observer
-from telegrad_engine.modes import no_grad, observed_by
 
 from ..exclusions import attribute_of
 from ..partial_backward_check import mark

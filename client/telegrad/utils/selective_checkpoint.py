@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from telegrad_engine.checkpoint.saved_results import can_save
 from telegrad_engine.errors import InvalidArgument, InvalidValue
-from telegrad_engine.execution import run_composite
-from telegrad_engine.registry import Op
+from telegrad_engine.schema.op import Op
+from telegrad_engine.session.saved_results import can_save
+from telegrad_engine.tensor.execution import run_composite
 
 from ..aten import OpOverload, OpOverloadPacket, overload_of
 from ..tensor import Tensor, apply, functions

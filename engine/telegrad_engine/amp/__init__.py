@@ -1,12 +1,6 @@
 """Mixed precision, as ``torch.amp``: autocast and the scaling of gradients."""
 
-from .autocast import (
-    autocast,
-    clear_autocast_cache,
-    get_autocast_dtype,
-    is_autocast_cache_enabled,
-    is_autocast_enabled,
-)
+from .autocast import autocast, clear_autocast_cache, get_autocast_dtype, is_autocast_cache_enabled, is_autocast_enabled
 from .functions import custom_bwd, custom_fwd
 from .scaler import GradScaler
 

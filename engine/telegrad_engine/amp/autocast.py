@@ -15,10 +15,10 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from .. import dtypes
+from ..context import AutocastMode, state
 from ..dtypes import FLOATING, DType
 from ..errors import InvalidOperation, InvalidValue
-from ..modes import AutocastMode, state
-from ..registry import Op
+from ..schema.op import Op
 from .policies import POLICIES, Policy
 
 _F = TypeVar("_F", bound=Callable[..., Any])

@@ -13,8 +13,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from .. import dtypes
+from ..context import no_grad
 from ..errors import InvalidChoice, InvalidOperation, InvalidValue
-from ..modes import no_grad
 
 
 class Steps(Protocol):

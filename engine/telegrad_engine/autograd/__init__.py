@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from .. import forward_ad, function, functional
-from ..anomaly import detect_anomaly, set_detect_anomaly
-from ..differentiation import backward
+from ..context import enable_grad, inference_mode, no_grad, set_grad_enabled
 from ..errors import GradcheckError
-from ..function import Function
-from ..functional.batched import grad
-from ..gradcheck import gradcheck, gradgradcheck
-from ..modes import enable_grad, inference_mode, no_grad, set_grad_enabled
+from ..graph.differentiation import backward
+from . import custom_function as function
+from . import forward_ad, functional
+from .anomaly import detect_anomaly, set_detect_anomaly
+from .custom_function import Function
+from .functional.batched import grad
+from .gradcheck import gradcheck, gradgradcheck
 
 __all__ = [
     "Function",

@@ -12,16 +12,16 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import Any
 
-from ..backends import Backend, make_backend
+from ..arrays import Backend, make_backend
+from ..context import state
 from ..errors import InvalidOperation
-from ..execution import execute
-from ..graph import record
-from ..inference import mark
-from ..meta import unwrap
-from ..modes import state
-from ..registry import NO_ATTRS, Op
-from ..tensor import compose
-from ..tracked import Tracked
+from ..graph.node import record
+from ..schema.op import NO_ATTRS, Op
+from ..tensor.abstract import unwrap
+from ..tensor.base import Tracked
+from ..tensor.eager import compose
+from ..tensor.execution import execute
+from ..tensor.inference import mark
 from .tensors import DeviceTensor, DeviceValues, ImmutableTensor
 
 

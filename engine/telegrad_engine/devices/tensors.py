@@ -12,17 +12,17 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..abstract_layout import follow, row_major
-from ..backends.symbolic import values_within
-from ..backward import Values
+from ..arrays.symbolic import values_within
 from ..errors import InvalidOperation
-from ..execution import execute, shows
-from ..in_place import OVERLAPPING
-from ..meta import unwrap
-from ..registry import CATALOGUE, Op
-from ..tensor import Tensor
-from ..tracked import Tracked
-from ..values import ArrayValues, RawFunctions
+from ..graph.backward_pass import Values
+from ..schema.op import CATALOGUE, Op
+from ..tensor.abstract import unwrap
+from ..tensor.abstract_layout import follow, row_major
+from ..tensor.base import Tracked
+from ..tensor.eager import Tensor
+from ..tensor.execution import execute, shows
+from ..tensor.gradient_values import ArrayValues, RawFunctions
+from ..tensor.in_place import OVERLAPPING
 
 
 class DeviceTensor(Tensor):

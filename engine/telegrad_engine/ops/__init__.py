@@ -1,7 +1,7 @@
 """The ops, a file a family. Importing this package fills the catalogue and the methods."""
 
-from ..inspection import install_saved_values
-from ..methods import install_methods
+from ..tensor.graph_inspection import install_saved_values
+from ..tensor.methods import install_methods
 from . import (
     activation,
     adaptive,

@@ -6,12 +6,12 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from ..cases import T, case, unary
 from ..dtypes import bool_, from_numpy, is_floating, uint8, widened
 from ..errors import InvalidOperation, InvalidValue, NotImplementedForDType, ShapeMismatch
-from ..params import Array, Int, Number, OptionalDType, Str
-from ..registry import Op, composite, elementwise, op
-from ..specs import Spec
+from ..schema.cases import T, case, unary
+from ..schema.op import Op, composite, elementwise, op
+from ..schema.parameters import Array, Int, Number, OptionalDType, Str
+from ..shapes import Spec
 
 
 def floats_only(kernel: str, check: Callable[..., None] | None = None) -> Callable[..., None]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..admission import elements
-from ..cases import T, case
 from ..dtypes import from_numpy, is_floating
 from ..errors import InvalidOperation, InvalidValue, NotImplementedForDType, ShapeMismatch
-from ..params import Array, IntOrInts, Ints, Sizes
-from ..registry import composite, op
-from ..specs import Spec, wrap_dims
+from ..schema.cases import T, case
+from ..schema.memory_admission import elements
+from ..schema.op import composite, op
+from ..schema.parameters import Array, IntOrInts, Ints, Sizes
+from ..shapes import Spec, wrap_dims
 from .pooling_windows import check_signal, single
 
 

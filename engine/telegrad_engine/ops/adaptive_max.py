@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..cases import T, case
 from ..dtypes import from_numpy, int64, is_floating
 from ..errors import InvalidOperation, NotImplementedForDType, ShapeMismatch
-from ..params import Array, Bool, IntOrInts, Ints, Sizes
-from ..registry import composite, op
-from ..specs import Shape, Spec
+from ..schema.cases import T, case
+from ..schema.op import composite, op
+from ..schema.parameters import Array, Bool, IntOrInts, Ints, Sizes
+from ..shapes import Shape, Spec
 from .adaptive import sizes_of
 from .pooling_windows import check_signal, planes_of, single
 

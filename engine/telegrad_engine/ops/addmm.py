@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..cases import T, case
 from ..dtypes import FLOATING, bool_, from_numpy, widened
 from ..errors import DTypeMismatch, NotImplementedForDType, ShapeMismatch
-from ..params import Array, Number
-from ..registry import op
-from ..specs import Spec, expanded_shape, size_at
+from ..schema.cases import T, case
+from ..schema.op import op
+from ..schema.parameters import Array, Number
+from ..shapes import Spec, expanded_shape, size_at
 from .linalg import product
 
 

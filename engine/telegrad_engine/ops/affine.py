@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..cases import T, case
 from ..dtypes import from_numpy, is_floating
 from ..errors import InvalidValue, NotImplementedForDType, ShapeMismatch
-from ..params import Array, Ints, OptionalBool
-from ..registry import op
-from ..specs import Spec, torch_size
+from ..schema.cases import T, case
+from ..schema.op import op
+from ..schema.parameters import Array, Ints, OptionalBool
+from ..shapes import Spec, torch_size
 
 
 def _grid_rule(theta: Any, size: Any, align_corners: bool | None = None) -> Spec:

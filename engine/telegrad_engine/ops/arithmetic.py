@@ -5,19 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..cases import T, binary, case, unary
 from ..dtypes import FLOATING, LOW, bool_, element, float64, widened
 from ..errors import DTypeMismatch, InvalidOperation
-from ..naming import by_operand, by_operands
-from ..params import (
-    Array,
-    NoneOnly,
-    Number,
-    Operand,
-    Str,
-)
-from ..registry import common_dtype, composite, elementwise
+from ..schema.cases import T, binary, case, unary
+from ..schema.op import common_dtype, composite, elementwise
+from ..schema.parameters import Array, NoneOnly, Number, Operand, Str
 from .guards import divisible, is_whole, no_bools, refuse_zero
+from .naming import by_operand, by_operands
 
 
 def _is_bool(value: Any) -> bool:

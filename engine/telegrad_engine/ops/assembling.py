@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..cases import T, case
 from ..dtypes import from_numpy, int64
 from ..errors import InvalidArgument, InvalidOperation, InvalidValue
-from ..params import Array, Ints, ManyArrays
-from ..registry import Case, Op, common_dtype, composite
+from ..schema.cases import T, case
+from ..schema.op import Case, Op, common_dtype, composite
+from ..schema.parameters import Array, Ints, ManyArrays
 
 # Dimensions ----------------------------------------------------------------------------------------------
 

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from itertools import repeat
 from typing import Any
 
-from ..admission import BLOCK, elements, reserved
-from ..cases import M, T, case
 from ..dtypes import FLOATING, bool_, widened
 from ..errors import DTypeMismatch, InvalidOperation, ShapeMismatch
-from ..params import Array, Bool, Number, OptionalNumber
-from ..registry import composite, op
-from ..specs import Spec, check_keeps_shape, wrap_dim
+from ..schema.cases import M, T, case
+from ..schema.memory_admission import BLOCK, elements, reserved
+from ..schema.op import composite, op
+from ..schema.parameters import Array, Bool, Number, OptionalNumber
+from ..shapes import Spec, check_keeps_shape, wrap_dim
 from .blocks import blocks, map_in_blocks
 from .nn import row_sums
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..cases import T, case
 from ..dtypes import from_numpy, int64, is_floating
 from ..errors import InvalidOperation, NotImplementedForDType
-from ..params import Array, Bool, IntOrInts, Ints, OptionalInt
-from ..registry import composite, op
-from ..specs import Spec
+from ..schema.cases import T, case
+from ..schema.op import composite, op
+from ..schema.parameters import Array, Bool, IntOrInts, Ints, OptionalInt
+from ..shapes import Spec
 from .pooling_windows import Windows, check_signal, planes_of, pooled, read_windows, single
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..cases import T, case
+from ..context import no_grad, state
 from ..errors import GradRequired, InvalidOperation, InvalidValue, ShapeMismatch
-from ..modes import no_grad, state
-from ..params import Array, Bool, Number
-from ..registry import composite, op
-from ..specs import Spec, size_at, torch_size, wrap_dim
+from ..schema.cases import T, case
+from ..schema.op import composite, op
+from ..schema.parameters import Array, Bool, Number
+from ..shapes import Spec, size_at, torch_size, wrap_dim
 from .channels import but_channels, by_channel, per_channel
 from .normalization import (
     affine,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..cases import T, case, unary
 from ..dtypes import FLOATING, bool_, from_numpy, int32, widened
 from ..errors import DTypeMismatch, NotImplementedForDType
-from ..params import Array
-from ..registry import common_dtype, composite, elementwise, op
-from ..specs import Spec
+from ..schema.cases import T, case, unary
+from ..schema.op import common_dtype, composite, elementwise, op
+from ..schema.parameters import Array
+from ..shapes import Spec
 
 PARTS = T(6, values=[8.0, 0.3, 0.0, -5.0, math.inf, math.nan])
 

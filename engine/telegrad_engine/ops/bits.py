@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..cases import T, case
 from ..dtypes import bool_, from_numpy, is_floating
 from ..errors import NotImplementedForDType
-from ..params import Array, Operand
-from ..registry import common_dtype, elementwise
+from ..schema.cases import T, case
+from ..schema.op import common_dtype, elementwise
+from ..schema.parameters import Array, Operand
 
 
 def _whole_numbers(kernel: str) -> Any:

@@ -6,14 +6,14 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from ..cases import T, binary, case
 from ..dtypes import FLOATING, element, from_numpy
 from ..errors import DTypeMismatch, InvalidOperation, NotImplementedForDType
-from ..naming import by_operand
-from ..params import Array, Number, Operand
-from ..registry import common_dtype, elementwise
+from ..schema.cases import T, binary, case
+from ..schema.op import common_dtype, elementwise
+from ..schema.parameters import Array, Number, Operand
 from .elementary import rounded_bound
 from .guards import no_bools
+from .naming import by_operand
 
 # Bounds --------------------------------------------------------------------------------------------------
 

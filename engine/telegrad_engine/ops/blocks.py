@@ -9,9 +9,9 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from ..admission import BLOCK
 from ..cancellation import check_cancelled
-from ..specs import broadcast_shapes
+from ..schema.memory_admission import BLOCK
+from ..shapes import broadcast_shapes
 
 WIDEST = 8
 """The bytes of an element of the widest dtype."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..cases import T, case
 from ..errors import InvalidOperation, InvalidValue, ShapeMismatch
-from ..params import Array, Int, Number
-from ..registry import op
-from ..specs import Spec
+from ..schema.cases import T, case
+from ..schema.op import op
+from ..schema.parameters import Array, Int, Number
+from ..shapes import Spec
 from .normalization import (
     Dims,
     affine,

@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..cases import M, T, binary, case
 from ..dtypes import bool_, from_numpy, is_floating
-from ..errors import (
-    DTypeMismatch,
-    NotImplementedForDType,
-)
-from ..params import (
-    Array,
-    Operand,
-)
-from ..registry import elementwise
+from ..errors import DTypeMismatch, NotImplementedForDType
+from ..schema.cases import M, T, binary, case
+from ..schema.op import elementwise
+from ..schema.parameters import Array, Operand
 
 # Comparisons and logic -----------------------------------------------------------------------------------
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..cases import T, case
 from ..errors import InvalidOperation, ShapeMismatch
-from ..params import Array, Int, IntOrInts, IntsOrStr
-from ..registry import Case, Op, composite
-from ..specs import Shape
+from ..schema.cases import T, case
+from ..schema.op import Case, Op, composite
+from ..schema.parameters import Array, Int, IntOrInts, IntsOrStr
+from ..shapes import Shape
 from .convolution import check_bias_dtype, per_dim, spans
 
 

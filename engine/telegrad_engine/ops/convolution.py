@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from ..cases import T, case
 from ..dtypes import DType, bfloat16, bool_, float32, from_numpy, widened
 from ..errors import DTypeMismatch, InvalidOperation, NotImplementedForDType, ShapeMismatch
-from ..params import Array, Bool, Int, Ints
-from ..registry import op
-from ..specs import Shape, Spec
+from ..schema.cases import T, case
+from ..schema.op import op
+from ..schema.parameters import Array, Bool, Int, Ints
+from ..shapes import Shape, Spec
 from .blocks import blocks
 
 COLUMNS = 2**26

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..cases import T, case
 from ..errors import IndexOutOfRange, InvalidOperation, ShapeMismatch
-from ..params import Array, Bool, Int, IntOrInts, Ints, OptionalInt
-from ..registry import composite
-from ..specs import wrap_dim
+from ..schema.cases import T, case
+from ..schema.op import composite
+from ..schema.parameters import Array, Bool, Int, IntOrInts, Ints, OptionalInt
+from ..shapes import wrap_dim
 
 
 def _copies(F: Any, parts: Any) -> tuple[Any, ...]:

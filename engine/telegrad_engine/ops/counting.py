@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from ..admission import BLOCK
 from ..cancellation import check_cancelled
-from ..cases import T, case
 from ..dtypes import float32, float64, from_numpy, int64, is_floating, widened
 from ..errors import DataDependentShape, IndexOutOfRange, InvalidOperation, NotImplementedForDType, ShapeMismatch
-from ..params import Array, Bool, Int, OptionalInt
-from ..registry import composite, op
-from ..specs import Spec, check_nonnegative, size_at, wrap_dim
+from ..schema.cases import T, case
+from ..schema.memory_admission import BLOCK
+from ..schema.op import composite, op
+from ..schema.parameters import Array, Bool, Int, OptionalInt
+from ..shapes import Spec, check_nonnegative, size_at, wrap_dim
 from .blocks import flat_blocks
 
 # Repeating -----------------------------------------------------------------------------------------------

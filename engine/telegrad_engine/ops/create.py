@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..cases import T, case
 from ..dtypes import bool_, element, from_numpy, int64
 from ..errors import InvalidOperation, NotImplementedForDType, ShapeMismatch
-from ..naming import by_operand
-from ..params import (
+from ..memory_layout import ORDERS, preserve_format
+from ..schema.cases import T, case
+from ..schema.op import composite, default_float, op
+from ..schema.parameters import (
     Array,
     Bool,
     DTypeArg,
@@ -23,9 +24,8 @@ from ..params import (
     OptionalMemoryFormat,
     OptionalNumber,
 )
-from ..registry import composite, default_float, op
-from ..specs import Spec, broadcast_shapes
-from ..strides import ORDERS, preserve_format
+from ..shapes import Spec, broadcast_shapes
+from .naming import by_operand
 
 # From sizes -------------------------------------------------------------------------------------------
 

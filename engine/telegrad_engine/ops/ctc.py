@@ -6,12 +6,12 @@ import math
 from typing import Any
 
 from ..cancellation import check_cancelled
-from ..cases import T, case
 from ..dtypes import float32, float64, from_numpy, int64
 from ..errors import InvalidOperation, NotImplementedForDType, ShapeMismatch
-from ..params import Array, Bool, Int, Ints, Reduction
-from ..registry import composite, op
-from ..specs import Spec, wrap_dim
+from ..schema.cases import T, case
+from ..schema.op import composite, op
+from ..schema.parameters import Array, Bool, Int, Ints, Reduction
+from ..shapes import Spec, wrap_dim
 from .loss import check_reduction
 
 CHECKING = "(while checking arguments for ctc_loss_allocate_outputs)"

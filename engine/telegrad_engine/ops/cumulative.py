@@ -6,12 +6,12 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from ..cases import T, case
 from ..dtypes import from_numpy, int64, is_floating, widened
 from ..errors import IndexOutOfRange, NotImplementedForDType
-from ..params import Array, Bool, Int, OptionalDType
-from ..registry import op
-from ..specs import Spec, reduced_shape, wrap_dim
+from ..schema.cases import T, case
+from ..schema.op import op
+from ..schema.parameters import Array, Bool, Int, OptionalDType
+from ..shapes import Spec, reduced_shape, wrap_dim
 from .reduce import accumulated_dtype, check_counted
 from .sorting import route
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..cases import T, case
 from ..dtypes import FLOATING, bool_, from_numpy, widened
 from ..errors import InvalidOperation, LinAlgError, NotImplementedForDType
-from ..params import Array, Bool, OptionalStr, Str
-from ..registry import composite, op
-from ..specs import Spec
+from ..schema.cases import T, case
+from ..schema.op import composite, op
+from ..schema.parameters import Array, Bool, OptionalStr, Str
+from ..shapes import Spec
 from .inverses import check_matrix, check_square, which
 
 TALL: Any = [[3.0, 1.0], [-1.0, 2.5], [0.5, 1.0]]

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..cases import T, case
-from ..errors import (
-    InvalidOperation,
-    ShapeMismatch,
-)
-from ..params import Array, Int
-from ..registry import composite, op
-from ..specs import Spec, wrap_dim
+from ..errors import InvalidOperation, ShapeMismatch
+from ..schema.cases import T, case
+from ..schema.op import composite, op
+from ..schema.parameters import Array, Int
+from ..shapes import Spec, wrap_dim
 
 # Diagonals -----------------------------------------------------------------------------------------------
 

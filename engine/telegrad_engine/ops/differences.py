@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..cases import T, case
 from ..dtypes import bool_
 from ..errors import InvalidOperation, ShapeMismatch
-from ..params import Array, Arrays, Int, Number, NumberOrNumbers, OptionalInts
-from ..registry import composite
-from ..specs import size_at, wrap_dim
+from ..schema.cases import T, case
+from ..schema.op import composite
+from ..schema.parameters import Array, Arrays, Int, Number, NumberOrNumbers, OptionalInts
+from ..shapes import size_at, wrap_dim
 
 
 @composite(

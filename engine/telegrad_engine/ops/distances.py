@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..admission import BLOCK, reserved
-from ..cases import T, case
 from ..dtypes import is_floating, widened
 from ..errors import DTypeMismatch, InvalidOperation, ShapeMismatch
-from ..params import Array, Number, Str
-from ..registry import composite, op
-from ..specs import Spec, broadcast_axes, broadcast_shapes
+from ..schema.cases import T, case
+from ..schema.memory_admission import BLOCK, reserved
+from ..schema.op import composite, op
+from ..schema.parameters import Array, Number, Str
+from ..shapes import Spec, broadcast_axes, broadcast_shapes
 from .blocks import reduce_in_blocks
 from .norms import norm_of, vector_norm_grad
 

@@ -10,10 +10,10 @@ import numpy as np
 
 from ..dtypes import FLOATING, bool_, from_numpy
 from ..errors import InvalidOperation, NotImplementedForDType
-from ..params import Array, Int, Number, OptionalInt
-from ..plans import Rule
-from ..registry import Op, op
-from ..specs import Spec
+from ..schema.derivative_plan import Rule
+from ..schema.op import Op, op
+from ..schema.parameters import Array, Int, Number, OptionalInt
+from ..shapes import Spec
 from .random import uniform_numbers
 
 

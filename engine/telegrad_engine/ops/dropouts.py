@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..cases import T, case
 from ..dtypes import bool_
 from ..errors import DTypeMismatch, InvalidOperation, InvalidValue
-from ..params import Array, Bool, Number, OptionalBool
-from ..registry import composite
+from ..schema.cases import T, case
+from ..schema.op import composite
+from ..schema.parameters import Array, Bool, Number, OptionalBool
 from .activation import SELU_ALPHA, SELU_SCALE
 
 

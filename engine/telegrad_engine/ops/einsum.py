@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..cases import T, case
 from ..errors import InvalidOperation, InvalidValue, ShapeMismatch
-from ..params import ManyArrays, Str
-from ..registry import composite
+from ..schema.cases import T, case
+from ..schema.op import composite
+from ..schema.parameters import ManyArrays, Str
 
 
 def _einsum_terms(equation: str, shapes: list[Any]) -> tuple[list[str], str, dict[str, int]]:

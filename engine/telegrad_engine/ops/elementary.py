@@ -5,15 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..cases import T, binary, case, unary
 from ..dtypes import FLOATING, from_numpy
 from ..errors import InvalidOperation, NotImplementedForDType
-from ..params import (
-    Array,
-    Int,
-    Operand,
-)
-from ..registry import elementwise
+from ..schema.cases import T, binary, case, unary
+from ..schema.op import elementwise
+from ..schema.parameters import Array, Int, Operand
 from .guards import no_bools
 
 # Powers, exponentials, logarithms ------------------------------------------------------------------------

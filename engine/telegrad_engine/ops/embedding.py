@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..cases import I, T, case
+from ..context import no_grad
 from ..dtypes import from_numpy, int32, int64
 from ..errors import DTypeMismatch, IndexOutOfRange, InvalidChoice, InvalidOperation, ShapeMismatch
-from ..modes import no_grad
-from ..params import Array, Bool, Int, Number, OptionalInt, OptionalNumber
-from ..registry import composite, op
-from ..specs import Spec, size_at
+from ..schema.cases import I, T, case
+from ..schema.op import composite, op
+from ..schema.parameters import Array, Bool, Int, Number, OptionalInt, OptionalNumber
+from ..shapes import Spec, size_at
 from .places import any_outside
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..cases import I, T, case
 from ..dtypes import int32, int64
 from ..errors import (
     DTypeMismatch,
@@ -15,9 +14,10 @@ from ..errors import (
     NotImplementedForDType,
     ShapeMismatch,
 )
-from ..params import Array, Bool, Int, Number, OptionalInt, OptionalNumber, Str
-from ..registry import composite, op
-from ..specs import Spec, torch_size
+from ..schema.cases import I, T, case
+from ..schema.op import composite, op
+from ..schema.parameters import Array, Bool, Int, Number, OptionalInt, OptionalNumber, Str
+from ..shapes import Spec, torch_size
 from .embedding import shorten
 
 MODES = ("sum", "mean", "max")

@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..cases import T, case
 from ..dtypes import float32, float64, from_numpy, widened
 from ..errors import DTypeMismatch, InvalidOperation, LinAlgError, NotImplementedForDType, ShapeMismatch
-from ..params import Array, Bool, Int, OptionalInts
-from ..registry import composite, op
-from ..specs import Shape, Spec, broadcast_shapes
+from ..schema.cases import T, case
+from ..schema.op import composite, op
+from ..schema.parameters import Array, Bool, Int, OptionalInts
+from ..shapes import Shape, Spec, broadcast_shapes
 from .inverses import OTHER, SQUARE, check_matrix, check_square, which
 
 

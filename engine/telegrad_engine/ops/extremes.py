@@ -6,26 +6,12 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from ..cases import T, case, reduction
 from ..dtypes import bool_, float32, from_numpy, int64
-from ..errors import (
-    IndexOutOfRange,
-    InvalidOperation,
-)
-from ..params import (
-    Array,
-    Bool,
-    Int,
-    OptionalInt,
-    OptionalInts,
-)
-from ..registry import composite, op
-from ..specs import (
-    Spec,
-    reduced_shape,
-    wrap_dim,
-    wrap_dims,
-)
+from ..errors import IndexOutOfRange, InvalidOperation
+from ..schema.cases import T, case, reduction
+from ..schema.op import composite, op
+from ..schema.parameters import Array, Bool, Int, OptionalInt, OptionalInts
+from ..shapes import Spec, reduced_shape, wrap_dim, wrap_dims
 from .reduce import axes, reduced, restore
 from .sorting import route_picked
 

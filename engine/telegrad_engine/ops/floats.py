@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..cases import T, binary, case, unary
 from ..dtypes import FLOATING, bool_, from_numpy
 from ..errors import DTypeMismatch, InvalidOperation, NotImplementedForDType
-from ..naming import by_operand
-from ..params import Array, Bool, Number, Operand, OptionalNumber
-from ..registry import default_float, elementwise, op
-from ..specs import Spec, broadcast_shapes
+from ..schema.cases import T, binary, case, unary
+from ..schema.op import default_float, elementwise, op
+from ..schema.parameters import Array, Bool, Number, Operand, OptionalNumber
+from ..shapes import Spec, broadcast_shapes
 from .guards import divisible, refuse_zero
+from .naming import by_operand
 
 
 @elementwise(cases=[*unary(), case(T(4, values=[0.0, -3.0, 2.0, math.nan])), case(T(3, dtype="bool"))], scratch=1.25)

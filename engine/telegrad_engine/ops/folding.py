@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from ..cases import T, case
 from ..dtypes import from_numpy, is_floating
 from ..errors import IndexOutOfRange, InvalidOperation, NotImplementedForDType, ShapeMismatch
-from ..params import Array, IntOrInts
-from ..registry import op
-from ..specs import Shape, Spec
+from ..schema.cases import T, case
+from ..schema.op import op
+from ..schema.parameters import Array, IntOrInts
+from ..shapes import Shape, Spec
 
 
 class Blocks(NamedTuple):

@@ -6,12 +6,12 @@ from typing import Any
 
 import ml_dtypes
 
-from ..cases import T, case, unary
 from ..dtypes import from_numpy, is_floating
 from ..errors import InvalidOperation, NotImplementedForDType, ShapeMismatch
-from ..params import Array, Int, Number
-from ..registry import composite, elementwise
-from ..specs import wrap_dim
+from ..schema.cases import T, case, unary
+from ..schema.op import composite, elementwise
+from ..schema.parameters import Array, Int, Number
+from ..shapes import wrap_dim
 from .activation import EDGES, floats_only
 from .guards import no_bools
 

@@ -6,12 +6,12 @@ import itertools
 import math
 from typing import Any
 
-from ..cases import T, case
 from ..dtypes import int64
 from ..errors import DTypeMismatch, InvalidOperation, InvalidValue, NotImplementedForDType, ShapeMismatch
-from ..params import Array, Bool, Int, OptionalBool, Str
-from ..registry import composite
-from ..specs import size_at
+from ..schema.cases import T, case
+from ..schema.op import composite
+from ..schema.parameters import Array, Bool, Int, OptionalBool, Str
+from ..shapes import size_at
 
 
 def _check_grid(input: Any, grid: Any, mode: str, padding_mode: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..dtypes import FLOATING, bool_
 from ..errors import InvalidOperation, NotImplementedForDType
-from ..registry import common_dtype
+from ..schema.op import common_dtype
 
 
 def is_whole(value: Any) -> bool:

@@ -4,34 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..cases import I, M, T, case
 from ..dtypes import bool_, can_cast, element, from_numpy, int32, int64
-from ..errors import (
-    DataDependentShape,
-    DTypeMismatch,
-    IndexOutOfRange,
-    InvalidOperation,
-    ShapeMismatch,
-)
-from ..naming import by_operand
-from ..params import (
-    Array,
-    Bool,
-    Index,
-    Indices,
-    Int,
-    Items,
-    Operand,
-    Places,
-)
-from ..registry import composite, op
-from ..specs import (
-    Spec,
-    broadcast_shapes,
-    check_keeps_shape,
-    expands_to,
-    wrap_dim,
-)
+from ..errors import DataDependentShape, DTypeMismatch, IndexOutOfRange, InvalidOperation, ShapeMismatch
+from ..schema.cases import I, M, T, case
+from ..schema.op import composite, op
+from ..schema.parameters import Array, Bool, Index, Indices, Int, Items, Operand, Places
+from ..shapes import Spec, broadcast_shapes, check_keeps_shape, expands_to, wrap_dim
+from .naming import by_operand
 from .places import any_outside
 
 # Basic indexing: ints, slices, None and ellipsis ---------------------------------------------------------

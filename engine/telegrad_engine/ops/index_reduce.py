@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..cases import I, T, case
 from ..dtypes import int32, int64
 from ..errors import DTypeMismatch, IndexOutOfRange, InvalidOperation, ShapeMismatch
-from ..params import Array, Bool, Int, Str
-from ..registry import composite
-from ..specs import size_at, wrap_dim
+from ..schema.cases import I, T, case
+from ..schema.op import composite
+from ..schema.parameters import Array, Bool, Int, Str
+from ..shapes import size_at, wrap_dim
 
 REDUCTIONS = ("prod", "mean", "amax", "amin")
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from ..cases import T, case
 from ..dtypes import FLOATING, float32, float64, from_numpy, parse, widened
 from ..errors import DTypeMismatch, LinAlgError, NotImplementedForDType, ShapeMismatch
-from ..params import Array, Int
-from ..plans import Rule
-from ..registry import composite, op
-from ..specs import Spec
+from ..schema.cases import T, case
+from ..schema.derivative_plan import Rule
+from ..schema.op import composite, op
+from ..schema.parameters import Array, Int
+from ..shapes import Spec
 
 SQUARE: Any = [[3.0, 1.0, 0.5], [-1.0, 2.5, 0.0], [0.5, 1.0, -2.0]]
 OTHER: Any = [[-2.0, 0.5, 1.0], [0.0, 3.0, -1.0], [1.5, 1.0, 4.0]]

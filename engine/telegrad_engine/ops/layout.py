@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..cases import T, case
 from ..errors import IndexOutOfRange, InvalidOperation, ShapeMismatch
-from ..params import Array, Arrays, Int, IntOrInts, Ints, ManyArrays, OptionalStr, Shifts
-from ..registry import composite, op
-from ..specs import Spec, broadcast_shapes, infer_reshape, wrap_dim
+from ..schema.cases import T, case
+from ..schema.op import composite, op
+from ..schema.parameters import Array, Arrays, Int, IntOrInts, Ints, ManyArrays, OptionalStr, Shifts
+from ..shapes import Spec, broadcast_shapes, infer_reshape, wrap_dim
 
 # Dimensions ----------------------------------------------------------------------------------------------
 

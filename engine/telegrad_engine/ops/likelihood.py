@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..cases import T, case
 from ..errors import DTypeMismatch, InvalidArgument, InvalidValue
-from ..params import Array, Bool, Number, Operand, Reduction
-from ..registry import composite, op
-from ..specs import Spec
+from ..schema.cases import T, case
+from ..schema.op import composite, op
+from ..schema.parameters import Array, Bool, Number, Operand, Reduction
+from ..shapes import Spec
 from .loss import check_reduction, reduce_loss
 
 COUNTS = T(2, 3, values=[[0.0, 1.0, 2.0], [3.0, 0.0, 5.0]], constant=True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from .. import specs
-from ..cases import T, case
+from .. import shapes as specs
 from ..dtypes import bool_, from_numpy, widened
 from ..errors import DTypeMismatch, NotImplementedForDType, ShapeMismatch
-from ..params import Array
-from ..registry import composite, op
-from ..specs import Spec, expanded_shape
+from ..schema.cases import T, case
+from ..schema.op import composite, op
+from ..schema.parameters import Array
+from ..shapes import Spec, expanded_shape
 
 
 def same_dtype(a: Any, b: Any) -> None:
@@ -197,7 +197,7 @@ def _outer_rule(input: Any, vec2: Any) -> Spec:
 
 
 def _outer_common(values: tuple[Any, ...]) -> Any:
-    from ..registry import common_dtype
+    from ..schema.op import common_dtype
 
     return common_dtype(values)
 

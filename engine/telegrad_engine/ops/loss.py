@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from ..cases import I, T, case
 from ..dtypes import int64, is_floating, uint8
 from ..errors import (
     DTypeMismatch,
@@ -17,9 +16,10 @@ from ..errors import (
     NotImplementedForDType,
     ShapeMismatch,
 )
-from ..params import Array, Int, Number, Reduction
-from ..registry import composite, op
-from ..specs import Spec, reduced_shape, wrap_dim
+from ..schema.cases import I, T, case
+from ..schema.op import composite, op
+from ..schema.parameters import Array, Int, Number, Reduction
+from ..shapes import Spec, reduced_shape, wrap_dim
 from .places import any_outside
 
 REDUCTIONS = ("none", "mean", "sum")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..cases import T, case
 from ..dtypes import from_numpy, int64
 from ..errors import DataDependentShape, DTypeMismatch, InvalidOperation, ShapeMismatch
-from ..params import Array, OptionalNumber, OptionalStr
-from ..registry import op
-from ..specs import Spec, broadcast_shapes
+from ..schema.cases import T, case
+from ..schema.op import op
+from ..schema.parameters import Array, OptionalNumber, OptionalStr
+from ..shapes import Spec, broadcast_shapes
 from .decompositions import POSITIVE, SQUARE, TALL, WIDE, thin_svd
 from .inverses import check_matrix
 from .spectra import pinv_grad

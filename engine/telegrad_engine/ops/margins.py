@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..cases import I, T, case
 from ..dtypes import from_numpy, int64
 from ..errors import DTypeMismatch, InvalidOperation, InvalidValue, NotImplementedForDType, ShapeMismatch
-from ..params import Array, Bool, Int, Number, Reduction
-from ..registry import composite, op
-from ..specs import Spec, check_keeps_shape, size_at, torch_size
+from ..schema.cases import I, T, case
+from ..schema.op import composite, op
+from ..schema.parameters import Array, Bool, Int, Number, Reduction
+from ..shapes import Spec, check_keeps_shape, size_at, torch_size
 from .loss import check_reduction, reduce_loss
 
 # Distance ------------------------------------------------------------------------------------------------

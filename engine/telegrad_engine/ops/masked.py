@@ -5,16 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..cases import I, M, T, case
 from ..dtypes import bool_, from_numpy
-from ..errors import (
-    DataDependentShape,
-    DTypeMismatch,
-    InvalidOperation,
-)
-from ..params import Array
-from ..registry import op
-from ..specs import Spec, broadcast_shapes
+from ..errors import DataDependentShape, DTypeMismatch, InvalidOperation
+from ..schema.cases import I, M, T, case
+from ..schema.op import op
+from ..schema.parameters import Array
+from ..shapes import Spec, broadcast_shapes
 
 
 def _kind(x: Any) -> str:

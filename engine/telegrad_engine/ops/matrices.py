@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..cases import T, case
 from ..dtypes import float32, float64
 from ..errors import LinAlgError, NotImplementedForDType, ShapeMismatch
-from ..params import Array, Bool, Int, Number
-from ..registry import composite
+from ..schema.cases import T, case
+from ..schema.op import composite
+from ..schema.parameters import Array, Bool, Int, Number
 from .decompositions import POSITIVE, SQUARE, TALL, WIDE
 from .inverses import INVERTED, POWERS, SINGULAR, check_square, square_rule
 from .spectra import PSEUDO

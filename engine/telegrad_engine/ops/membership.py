@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..cases import I, T, case
 from ..dtypes import bool_, int64
 from ..errors import DataDependentShape, InvalidOperation, ShapeMismatch
-from ..params import Array, Bool, Int, ManyArrays, Operand, OptionalInt
-from ..registry import composite, op
-from ..specs import Spec, size_at, wrap_dim
+from ..schema.cases import I, T, case
+from ..schema.op import composite, op
+from ..schema.parameters import Array, Bool, Int, ManyArrays, Operand, OptionalInt
+from ..shapes import Spec, size_at, wrap_dim
 
 
 @composite(

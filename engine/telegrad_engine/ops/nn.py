@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from ..cases import T, case, unary
 from ..dtypes import bool_, from_numpy, is_floating, widened
 from ..errors import InvalidOperation, NotImplementedForDType
-from ..params import Array, Int, OptionalDType
-from ..registry import elementwise, op
-from ..specs import Spec, wrap_dim
+from ..schema.cases import T, case, unary
+from ..schema.op import elementwise, op
+from ..schema.parameters import Array, Int, OptionalDType
+from ..shapes import Spec, wrap_dim
 from .linalg import as_rows
 
 

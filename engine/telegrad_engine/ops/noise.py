@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..cases import T, case
 from ..dtypes import from_numpy, is_floating
 from ..errors import InvalidOperation, NotImplementedForDType
-from ..params import Array, Bool, Int, Number
-from ..registry import composite, op
-from ..specs import Spec
+from ..schema.cases import T, case
+from ..schema.op import composite, op
+from ..schema.parameters import Array, Bool, Int, Number
+from ..shapes import Spec
 
 
 def _slopes_rule(input: Any, lower: float, upper: float) -> Spec:

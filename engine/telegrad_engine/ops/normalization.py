@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..cases import T, case
 from ..dtypes import LOW, float32, float64, from_numpy, is_floating
 from ..errors import DTypeMismatch, InvalidOperation, InvalidValue, NotImplementedForDType, ShapeMismatch
-from ..params import Array, IntOrInts, Ints, Number, OptionalNumber
-from ..registry import composite, op
-from ..specs import Spec
+from ..schema.cases import T, case
+from ..schema.op import composite, op
+from ..schema.parameters import Array, IntOrInts, Ints, Number, OptionalNumber
+from ..shapes import Spec
 
 Dims = tuple[int, ...]
 

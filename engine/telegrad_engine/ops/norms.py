@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from ..cases import T, case, reduction
 from ..dtypes import float32, from_numpy, int64, is_floating, promote_types, widened
 from ..errors import DTypeMismatch, InvalidOperation, ShapeMismatch
-from ..params import Array, Bool, Number, NumberOrStr, OptionalDType, OptionalInts, OptionalNumber, Str
-from ..registry import composite, op
-from ..specs import Spec, reduced_shape, wrap_dims
+from ..schema.cases import T, case, reduction
+from ..schema.op import composite, op
+from ..schema.parameters import Array, Bool, Number, NumberOrStr, OptionalDType, OptionalInts, OptionalNumber, Str
+from ..shapes import Spec, reduced_shape, wrap_dims
 from .blocks import reduce_in_blocks
 from .reduce import accumulated_dtype, axes, reduced, restore, sum_rule
 

@@ -4,25 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..cases import T, case
 from ..dtypes import promote_types
-from ..errors import (
-    IndexOutOfRange,
-    InvalidOperation,
-    InvalidValue,
-    ShapeMismatch,
-)
-from ..params import (
-    Array,
-    Arrays,
-    Int,
-    IntOrInts,
-)
-from ..registry import op
-from ..specs import (
-    Spec,
-    wrap_dim,
-)
+from ..errors import IndexOutOfRange, InvalidOperation, InvalidValue, ShapeMismatch
+from ..schema.cases import T, case
+from ..schema.op import op
+from ..schema.parameters import Array, Arrays, Int, IntOrInts
+from ..shapes import Spec, wrap_dim
 
 # Joining and splitting -----------------------------------------------------------------------------------
 

@@ -9,18 +9,12 @@ from typing import Any
 import numpy as np
 
 from ..cancellation import check_cancelled
-from ..cases import I, T, case
 from ..dtypes import from_numpy, int32, int64, is_floating
-from ..errors import (
-    DataDependentShape,
-    DTypeMismatch,
-    InvalidArgument,
-    InvalidOperation,
-    NotImplementedForDType,
-)
-from ..params import Array, Bool, Int, Ints, Number, Operand, OptionalDType
-from ..registry import default_float, op
-from ..specs import Spec, broadcast_shapes, is_array
+from ..errors import DataDependentShape, DTypeMismatch, InvalidArgument, InvalidOperation, NotImplementedForDType
+from ..schema.cases import I, T, case
+from ..schema.op import default_float, op
+from ..schema.parameters import Array, Bool, Int, Ints, Number, Operand, OptionalDType
+from ..shapes import Spec, broadcast_shapes, is_array
 from .create import sized
 
 # Patterns ------------------------------------------------------------------------------------------------

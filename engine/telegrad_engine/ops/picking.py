@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..cases import I, T, case
 from ..dtypes import from_numpy, int64
 from ..errors import DTypeMismatch, IndexOutOfRange, InvalidOperation, ShapeMismatch
-from ..params import Array, Bool, Int, OptionalInt, Str
-from ..registry import composite, op
-from ..specs import Spec, broadcast_shapes, size_at, wrap_dim
+from ..schema.cases import I, T, case
+from ..schema.op import composite, op
+from ..schema.parameters import Array, Bool, Int, OptionalInt, Str
+from ..shapes import Spec, broadcast_shapes, size_at, wrap_dim
 from .places import any_outside, check_along, padded_to, places, source
 from .scatter import scatter
 

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..cases import I, T, case
 from ..dtypes import element, from_numpy, int32, int64
-from ..errors import (
-    DTypeMismatch,
-    IndexOutOfBounds,
-    IndexOutOfRange,
-    InvalidOperation,
-    ShapeMismatch,
-)
-from ..naming import by_operand
-from ..params import Array, Int, Number, Operand
-from ..registry import op
-from ..specs import Spec, size_at, wrap_dim
+from ..errors import DTypeMismatch, IndexOutOfBounds, IndexOutOfRange, InvalidOperation, ShapeMismatch
+from ..schema.cases import I, T, case
+from ..schema.op import op
+from ..schema.parameters import Array, Int, Number, Operand
+from ..shapes import Spec, size_at, wrap_dim
+from .naming import by_operand
 from .places import any_outside
 
 

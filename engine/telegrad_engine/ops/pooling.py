@@ -7,12 +7,12 @@ import math
 from typing import Any
 
 from ..cancellation import check_cancelled
-from ..cases import T, case
 from ..dtypes import int64, is_floating, uint8
 from ..errors import InvalidOperation, NotImplementedForDType, ShapeMismatch
-from ..params import Array, Bool, IntOrInts, Ints
-from ..registry import composite, op
-from ..specs import Shape, Spec
+from ..schema.cases import T, case
+from ..schema.op import composite, op
+from ..schema.parameters import Array, Bool, IntOrInts, Ints
+from ..shapes import Shape, Spec
 from .pooling_windows import Windows, count, left_out, planes_of, pooled, read_windows, single
 
 # The largest ---------------------------------------------------------------------------------------------

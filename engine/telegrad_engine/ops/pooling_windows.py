@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from ..dtypes import bool_
 from ..errors import InvalidOperation, NotImplementedForDType, ShapeMismatch
-from ..specs import Shape, Spec, size_at
+from ..shapes import Shape, Spec, size_at
 
 NUMBERS = {2: "two", 3: "three"}
 AXES = {2: "HW", 3: "THW"}

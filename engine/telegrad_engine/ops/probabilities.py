@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..cases import I, T, case
 from ..dtypes import bool_, from_numpy, is_floating
 from ..errors import DTypeMismatch, InvalidOperation, InvalidValue, NotImplementedForDType, ShapeMismatch
-from ..params import Array, Bool, Int, Number, Reduction
-from ..registry import composite, op
-from ..specs import Spec, broadcast_shapes, check_keeps_shape, torch_size
+from ..schema.cases import I, T, case
+from ..schema.op import composite, op
+from ..schema.parameters import Array, Bool, Int, Number, Reduction
+from ..shapes import Spec, broadcast_shapes, check_keeps_shape, torch_size
 from .arithmetic import BOOL_SUBTRACTED
 from .loss import check_reduction, reduce_loss
 from .regression import reduce_losses, share

@@ -6,13 +6,13 @@ import itertools
 import math
 from typing import Any
 
-from ..cases import T, case
 from ..dtypes import FLOATING, bool_, int64, parse, widened
 from ..errors import DTypeMismatch, InvalidOperation, InvalidValue, NotImplementedForDType, ShapeMismatch
-from ..params import Array, Arrays, Int, IntsKind, Items, Number, OptionalInt
-from ..registry import composite, op
-from ..signature import REQUIRED, Param, Signature
-from ..specs import Spec, broadcast_shapes, expands_to, size_at, wrap_dim, wrap_dims
+from ..schema.cases import T, case
+from ..schema.op import composite, op
+from ..schema.parameters import Array, Arrays, Int, IntsKind, Items, Number, OptionalInt
+from ..schema.signature import REQUIRED, Param, Signature
+from ..shapes import Spec, broadcast_shapes, expands_to, size_at, wrap_dim, wrap_dims
 from .addmm import kind_names
 
 # Over chosen dimensions -------------------------------------------------------------------------------

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..cases import T, case
 from ..errors import DTypeMismatch, IndexOutOfRange, InvalidOperation, NotImplementedForDType, ShapeMismatch
-from ..params import Array, Bool, Int, IntOrInts, ManyArrays
-from ..registry import composite
-from ..specs import wrap_dim
+from ..schema.cases import T, case
+from ..schema.op import composite
+from ..schema.parameters import Array, Bool, Int, IntOrInts, ManyArrays
+from ..shapes import wrap_dim
 from .decompositions import POSITIVE, SQUARE
 
 LOWER: Any = [[2.0, 0.0, 0.0], [0.5, 1.5, 0.0], [-1.0, 0.5, 1.0]]

@@ -6,12 +6,12 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from ..cases import T, case
 from ..dtypes import float32, float64, int64
 from ..errors import DTypeMismatch, InvalidOperation, ShapeMismatch
-from ..params import Array, Bool, Operand, OptionalInt, Str
-from ..registry import op
-from ..specs import Spec, is_array, reduced_shape, wrap_dim
+from ..schema.cases import T, case
+from ..schema.op import op
+from ..schema.parameters import Array, Bool, Operand, OptionalInt, Str
+from ..shapes import Spec, is_array, reduced_shape, wrap_dim
 
 INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
 

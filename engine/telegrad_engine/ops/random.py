@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..cases import T, case
 from ..dtypes import float16, from_numpy, int64, is_floating
 from ..errors import DTypeMismatch, InvalidOperation, InvalidValue, NotImplementedForDType
-from ..params import Array, Bool, Int, Ints, Number, OptionalDType
-from ..registry import composite, default_float, op
-from ..specs import Spec
+from ..schema.cases import T, case
+from ..schema.op import composite, default_float, op
+from ..schema.parameters import Array, Bool, Int, Ints, Number, OptionalDType
+from ..shapes import Spec
 from .create import sized
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..cases import T, case, unary
 from ..errors import ShapeMismatch
-from ..params import Array
-from ..registry import composite, elementwise
+from ..schema.cases import T, case, unary
+from ..schema.op import composite, elementwise
+from ..schema.parameters import Array
 
 SELF = [case(T(2, 3)), case(T()), case(T(0, 2))]
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from ..cases import T, case
 from ..errors import DTypeMismatch, InvalidOperation
-from ..params import Array, Arrays, Bool, Int, Number
-from ..registry import Op, composite
-from ..specs import size_at
+from ..schema.cases import T, case
+from ..schema.op import Op, composite
+from ..schema.parameters import Array, Arrays, Bool, Int, Number
+from ..shapes import size_at
 
 # Stacks -----------------------------------------------------------------------------------------------------
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..cases import T, case
 from ..errors import InvalidOperation, ShapeMismatch
-from ..params import Array, Arrays
-from ..registry import composite
-from ..specs import size_at
+from ..schema.cases import T, case
+from ..schema.op import composite
+from ..schema.parameters import Array, Arrays
+from ..shapes import size_at
 from .recurrent import Direction, gru_direction, in_one_dtype, lstm_direction, rnn_direction
 
 # The cells differ in which of several mistakes they see first.

@@ -14,9 +14,9 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import ShapeMismatch
-from ..params import Array, Bool, Str
-from ..registry import op
-from ..specs import Spec, broadcast_shapes
+from ..schema.op import op
+from ..schema.parameters import Array, Bool, Str
+from ..shapes import Spec, broadcast_shapes
 from .recurrent_steps import by_place, check_layer, scores_of, states_before, steps_of, weight_grads
 
 # Elman ------------------------------------------------------------------------------------------------------

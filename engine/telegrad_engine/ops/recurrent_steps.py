@@ -8,7 +8,7 @@ from typing import Any
 from ..cancellation import check_cancelled
 from ..dtypes import FLOATING, from_numpy
 from ..errors import DTypeMismatch, InvalidOperation, ShapeMismatch
-from ..specs import expanded_shape
+from ..shapes import expanded_shape
 from .linalg import linear_rule
 
 

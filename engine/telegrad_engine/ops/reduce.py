@@ -6,27 +6,12 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from ..cases import T, case, reduction
 from ..dtypes import LOW, bool_, float32, from_numpy, int64, is_floating, widened
-from ..errors import (
-    DTypeMismatch,
-    NotImplementedForDType,
-)
-from ..params import (
-    Array,
-    Bool,
-    Int,
-    Ints,
-    OptionalDType,
-    OptionalInts,
-)
-from ..registry import op
-from ..specs import (
-    Spec,
-    reduced_shape,
-    wrap_dim,
-    wrap_dims,
-)
+from ..errors import DTypeMismatch, NotImplementedForDType
+from ..schema.cases import T, case, reduction
+from ..schema.op import op
+from ..schema.parameters import Array, Bool, Int, Ints, OptionalDType, OptionalInts
+from ..shapes import Spec, reduced_shape, wrap_dim, wrap_dims
 from .blocks import reduce_in_blocks
 
 # How sizes and dtypes come about -------------------------------------------------------------------------

@@ -6,13 +6,13 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from ..admission import BLOCK
-from ..cases import T, case
 from ..dtypes import from_numpy, is_floating, widened
 from ..errors import DTypeMismatch, InvalidOperation, InvalidValue, NotImplementedForDType
-from ..params import Array, Number, Reduction
-from ..registry import common_dtype, composite, op
-from ..specs import Spec, broadcast_axes, broadcast_shapes
+from ..schema.cases import T, case
+from ..schema.memory_admission import BLOCK
+from ..schema.op import common_dtype, composite, op
+from ..schema.parameters import Array, Number, Reduction
+from ..shapes import Spec, broadcast_axes, broadcast_shapes
 from .blocks import reduce_in_blocks
 from .loss import check_reduction, check_weighted, reduce_loss, weighted
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..cases import T, case
 from ..dtypes import float32, int64
 from ..errors import InvalidArgument, InvalidOperation, InvalidValue, NotImplementedForDType, ShapeMismatch
-from ..params import Array, IntOrInts, NumberKind, OptionalBool, OptionalItems, OptionalNumber, Str
-from ..registry import composite
+from ..schema.cases import T, case
+from ..schema.op import composite
+from ..schema.parameters import Array, IntOrInts, NumberKind, OptionalBool, OptionalItems, OptionalNumber, Str
 from .grid import cubic_weights
 
 DIMENSIONS = {"linear": 3, "bilinear": 4, "bicubic": 4, "trilinear": 5}

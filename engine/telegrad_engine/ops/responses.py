@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..cases import T, case
 from ..dtypes import int64
 from ..errors import DivisionByZero, DTypeMismatch, InvalidValue, NotImplementedForDType, ShapeMismatch
-from ..params import Array, Bool, Int, IntOrInts, Number
-from ..registry import composite
-from ..specs import size_at
+from ..schema.cases import T, case
+from ..schema.op import composite
+from ..schema.parameters import Array, Bool, Int, IntOrInts, Number
+from ..shapes import size_at
 
 POOLS = [case(T(2, 3, 7), 2, 3), case(T(3, 6), 3, 2, 1), case(T(1, 2, 7), 1.5, 2, stride=3, ceil_mode=True)]
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..cases import T, case
 from ..dtypes import bool_, int64
 from ..errors import InvalidOperation, ShapeMismatch
-from ..params import Array, Bool, Int, Ints, Number, OptionalInt
-from ..registry import composite
-from ..specs import broadcast_shapes, wrap_dim
+from ..schema.cases import T, case
+from ..schema.op import composite
+from ..schema.parameters import Array, Bool, Int, Ints, Number, OptionalInt
+from ..shapes import broadcast_shapes, wrap_dim
 from .differences import _areas, _widths
 
 

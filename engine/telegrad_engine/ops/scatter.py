@@ -5,24 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..cases import I, T, case
 from ..dtypes import element, int32, int64
-from ..errors import (
-    DTypeMismatch,
-    InvalidOperation,
-    ShapeMismatch,
-)
-from ..params import (
-    Array,
-    Bool,
-    Int,
-    Number,
-)
-from ..registry import op
-from ..specs import (
-    Spec,
-    wrap_dim,
-)
+from ..errors import DTypeMismatch, InvalidOperation, ShapeMismatch
+from ..schema.cases import I, T, case
+from ..schema.op import op
+from ..schema.parameters import Array, Bool, Int, Number
+from ..shapes import Spec, wrap_dim
 from .places import check_along, padded_to, places, source
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..cases import T, case
 from ..dtypes import bool_, from_numpy, int32, int64
 from ..errors import DTypeMismatch, IndexOutOfBounds, InvalidOperation, NotImplementedForDType, ShapeMismatch
-from ..params import Array, Bool, Operand, OptionalStr
-from ..registry import op
-from ..specs import Spec, is_array
+from ..schema.cases import T, case
+from ..schema.op import op
+from ..schema.parameters import Array, Bool, Operand, OptionalStr
+from ..shapes import Spec, is_array
 
 
 def _searchsorted_rule(

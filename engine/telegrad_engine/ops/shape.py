@@ -5,26 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..cases import T, case
-from ..errors import (
-    InvalidOperation,
-    ShapeMismatch,
-)
-from ..params import (
-    Array,
-    Int,
-    Ints,
-    OptionalInts,
-)
-from ..plans import Rule
-from ..registry import composite, op
-from ..specs import (
-    Spec,
-    expanded_shape,
-    infer_reshape,
-    wrap_dim,
-    wrap_dims,
-)
+from ..errors import InvalidOperation, ShapeMismatch
+from ..schema.cases import T, case
+from ..schema.derivative_plan import Rule
+from ..schema.op import composite, op
+from ..schema.parameters import Array, Int, Ints, OptionalInts
+from ..shapes import Spec, expanded_shape, infer_reshape, wrap_dim, wrap_dims
 
 # Reshaping -----------------------------------------------------------------------------------------------
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..cases import T, case
 from ..errors import InvalidOperation, InvalidValue, ShapeMismatch
-from ..params import Array, Int
-from ..registry import composite
+from ..schema.cases import T, case
+from ..schema.op import composite
+from ..schema.parameters import Array, Int
 
 
 def _check_image(name: str, input: Any, what: str, factor: int) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..cases import T, binary, case, unary
 from ..dtypes import is_floating
 from ..errors import DTypeMismatch, InvalidOperation
-from ..params import Array
-from ..registry import elementwise
+from ..schema.cases import T, binary, case, unary
+from ..schema.op import elementwise
+from ..schema.parameters import Array
 
 SIGNS = [*unary(), case(T(4, values=[0.0, -0.0, math.inf, -math.inf])), case(T(3, dtype="bool"))]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..cases import I, T, case
 from ..dtypes import element, from_numpy, int64
 from ..errors import DTypeMismatch, IndexOutOfRange, InvalidOperation, ShapeMismatch
-from ..params import Array, Bool, Int, Ints, Number, OptionalInt
-from ..registry import composite, op
-from ..specs import Spec, wrap_dim
+from ..schema.cases import I, T, case
+from ..schema.op import composite, op
+from ..schema.parameters import Array, Bool, Int, Ints, Number, OptionalInt
+from ..shapes import Spec, wrap_dim
 from .parts import select
 from .places import any_outside
 

@@ -6,17 +6,12 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from ..cases import T, case
 from ..dtypes import bool_, int64, is_floating, widened
-from ..errors import (
-    DTypeMismatch,
-    IndexOutOfBounds,
-    IndexOutOfRange,
-    NotImplementedForDType,
-)
-from ..params import Array, Bool, Int, OptionalBool
-from ..registry import op
-from ..specs import Spec, reduced_shape, wrap_dim
+from ..errors import DTypeMismatch, IndexOutOfBounds, IndexOutOfRange, NotImplementedForDType
+from ..schema.cases import T, case
+from ..schema.op import op
+from ..schema.parameters import Array, Bool, Int, OptionalBool
+from ..shapes import Spec, reduced_shape, wrap_dim
 
 # Sorting -------------------------------------------------------------------------------------------------
 

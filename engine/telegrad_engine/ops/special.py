@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..cases import T, binary, case, unary
 from ..dtypes import FLOATING, bool_, from_numpy
 from ..errors import InvalidOperation, NotImplementedForDType
-from ..naming import by_operands
-from ..params import Array, Int, Operand, OptionalNumber
-from ..registry import common_dtype, common_float, composite, elementwise, op
-from ..specs import Spec
+from ..schema.cases import T, binary, case, unary
+from ..schema.op import common_dtype, common_float, composite, elementwise, op
+from ..schema.parameters import Array, Int, Operand, OptionalNumber
+from ..shapes import Spec
+from .naming import by_operands
 
 # Powers of 2, logarithms ---------------------------------------------------------------------------------
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..cases import T, case
 from ..dtypes import float32, float64, from_numpy
 from ..errors import DTypeMismatch, InvalidOperation, LinAlgError, NotImplementedForDType, ShapeMismatch
-from ..params import Array, Bool, Ints, Number, NumberOrStr, OptionalDType, OptionalNumber, Str
-from ..registry import composite, op
-from ..specs import Spec, wrap_dim
+from ..schema.cases import T, case
+from ..schema.op import composite, op
+from ..schema.parameters import Array, Bool, Ints, Number, NumberOrStr, OptionalDType, OptionalNumber, Str
+from ..shapes import Spec, wrap_dim
 from .decompositions import POSITIVE, SQUARE, TALL, WIDE, thin_svd
 from .inverses import check_square
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from ..cases import T, case
 from ..dtypes import int64
 from ..errors import DataDependentShape, DTypeMismatch, InvalidOperation, ShapeMismatch
-from ..params import Array, Int, IntOrInts
-from ..registry import composite
-from ..specs import check_size, wrap_dim
+from ..schema.cases import T, case
+from ..schema.op import composite
+from ..schema.parameters import Array, Int, IntOrInts
+from ..shapes import check_size, wrap_dim
 
 
 @composite(

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..cases import T, case, reduction
 from ..dtypes import is_floating, widened
 from ..errors import DTypeMismatch
-from ..params import Array, Bool, OptionalBool, OptionalInts, OptionalNumber
-from ..registry import composite, op
-from ..specs import Spec, wrap_dims
+from ..schema.cases import T, case, reduction
+from ..schema.op import composite, op
+from ..schema.parameters import Array, Bool, OptionalBool, OptionalInts, OptionalNumber
+from ..shapes import Spec, wrap_dims
 from .blocks import reduce_in_blocks
 from .reduce import axes, count, reduced, restore
 

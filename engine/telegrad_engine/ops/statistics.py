@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..cases import T, case
 from ..dtypes import FLOATING, bool_, from_numpy
 from ..errors import DTypeMismatch, InvalidOperation, NotImplementedForDType, ShapeMismatch
-from ..params import Array, Bool, Int, Number, OptionalNumbers
-from ..registry import composite, op
-from ..specs import Spec
+from ..schema.cases import T, case
+from ..schema.op import composite, op
+from ..schema.parameters import Array, Bool, Int, Number, OptionalNumbers
+from ..shapes import Spec
 from .sorting import NANS, ROWS, _order, _pick, _pick_rule, route_picked
 
 # Covariances ---------------------------------------------------------------------------------------------

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..cases import T, case
 from ..errors import InvalidOperation, ShapeMismatch
-from ..params import Array, Ints, OptionalDType, OptionalInt
-from ..registry import composite, op
-from ..specs import Spec, check_strided
+from ..schema.cases import T, case
+from ..schema.op import composite, op
+from ..schema.parameters import Array, Ints, OptionalDType, OptionalInt
+from ..shapes import Spec, check_strided
 
 
 def _as_strided_rule(input: Any, size: Any, stride: Any, storage_offset: int | None = None) -> Spec:

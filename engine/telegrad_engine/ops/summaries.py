@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..cases import T, case
-from ..params import Array, Bool, Number, OptionalInt
-from ..registry import composite
+from ..schema.cases import T, case
+from ..schema.op import composite
+from ..schema.parameters import Array, Bool, Number, OptionalInt
 
 
 @composite(

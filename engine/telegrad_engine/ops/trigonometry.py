@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..cases import T, binary, case, unary
 from ..dtypes import FLOATING, from_numpy
 from ..errors import NotImplementedForDType
-from ..params import Array
-from ..registry import common_dtype, elementwise
+from ..schema.cases import T, binary, case, unary
+from ..schema.op import common_dtype, elementwise
+from ..schema.parameters import Array
 
 
 @elementwise(floats=True, cases=unary(-1.3, 1.3))

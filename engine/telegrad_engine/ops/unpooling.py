@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..cases import T, case
 from ..dtypes import from_numpy, int64, is_floating
 from ..errors import (
     DTypeMismatch,
@@ -15,9 +14,10 @@ from ..errors import (
     NotImplementedForDType,
     ShapeMismatch,
 )
-from ..params import Array, IntOrInts, Ints, OptionalInts
-from ..registry import composite, op
-from ..specs import Shape, Spec
+from ..schema.cases import T, case
+from ..schema.op import composite, op
+from ..schema.parameters import Array, IntOrInts, Ints, OptionalInts
+from ..shapes import Shape, Spec
 from .pooling_windows import left_out, planes_of
 
 KERNELS = {2: "max_unpool2d", 3: "max_unpooling3d"}

@@ -9,13 +9,13 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from ..cases import case
 from ..dtypes import from_numpy
 from ..errors import InvalidOperation
-from ..params import Bool, Int, Number, OptionalDType
-from ..plans import Rule
-from ..registry import default_float, op
-from ..specs import Spec
+from ..schema.cases import case
+from ..schema.derivative_plan import Rule
+from ..schema.op import default_float, op
+from ..schema.parameters import Bool, Int, Number, OptionalDType
+from ..shapes import Spec
 from .create import _arange_rule, sized
 
 LENGTHS = [case(4), case(5, False), case(1), case(0), case(4, dtype="float64"), case(-1), case(4, dtype="int64")]

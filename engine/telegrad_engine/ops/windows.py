@@ -6,16 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from ..cases import T, case
 from ..dtypes import bool_
-from ..errors import (
-    InvalidOperation,
-    NotImplementedForDType,
-    ShapeMismatch,
-)
-from ..params import Array, Int, Ints, Number, OptionalNumber, Str
-from ..registry import composite, op
-from ..specs import Spec, wrap_dim
+from ..errors import InvalidOperation, NotImplementedForDType, ShapeMismatch
+from ..schema.cases import T, case
+from ..schema.op import composite, op
+from ..schema.parameters import Array, Int, Ints, Number, OptionalNumber, Str
+from ..shapes import Spec, wrap_dim
 
 # Padding -------------------------------------------------------------------------------------------------
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..errors import InvalidArgument
-from ..params import Array, Items
-from ..registry import CATALOGUE, Op, op
-from ..specs import Spec, check_keeps_shape
+from ..schema.op import CATALOGUE, Op, op
+from ..schema.parameters import Array, Items
+from ..shapes import Spec, check_keeps_shape
 
 
 def _steps(chain: Any) -> Iterator[tuple[Op, Any, int]]:

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Any, Self, TypeVar
 
+from ..context import observe, observer_of, stop_observing
 from ..errors import InvalidOperation
-from ..modes import observe, observer_of, stop_observing
 from .observer import Timing
 from .readings import Readings
 from .recorder import FunctionEvent, Recorder

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import InvalidArgument
-from ..params import Array, Bool, Ints, Str
+from ..schema.parameters import Array, Bool, Ints, Str
 from .verb_params import Tensors
 from .verbs import verb
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..overloads import find_op
-from ..params import Take, encode_number
+from ..schema.parameters import Take, encode_number
 from .instructions import Instruction
+from .overloads import find_op
 from .verbs import VERBS
 
 TAKES_DATA = frozenset(name for name, verb in VERBS.items() if any(p.name == "data" for p in verb.attr_params))

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import orjson
 
-from ..convert import NumberList
 from ..errors import InvalidArgument, MalformedRequest
-from ..params import NumberKind
+from ..schema.parameters import NumberKind
+from ..tensor.conversion import NumberList
 from . import json_pieces
 
 MAX_DEPTH = 64

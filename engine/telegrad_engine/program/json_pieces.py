@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..convert import NumberList
 from ..errors import MalformedRequest, TelegradError
+from ..tensor.conversion import NumberList
 
 PIECE = 2**15
 """Bytes that are parsed at a time, unless a string is longer."""

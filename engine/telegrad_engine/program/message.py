@@ -8,18 +8,15 @@ then reads its loss, or whose tensors die in another order, calls the same templ
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from ..answer import Answer, Value
 from ..errors import LimitExceeded, MalformedRequest, TelegradError
 from . import json_codec, safetensors
 from .instructions import MAX_INSTRUCTIONS, Instruction, check_all
-from .remembered import Memory
+from .program_cache import Memory
+from .result import Answer, Value
 from .safetensors import Container
 from .template import Ending, Template
-
-if TYPE_CHECKING:
-    from ..session import Session
 
 MAX_CALLS = 64
 """How many calls a message has."""
@@ -99,7 +96,7 @@ class Message(NamedTuple):
     programs: Sequence[Sequence[Instruction]]
     free: Sequence[str] = ()
 
-    def run(self, session: Session, within: float | None = None, progress: Progress | None = None) -> Answer:
+    def run(self, session: Any, within: float | None = None, progress: Progress | None = None) -> Answer:
         """Run the programs that ``progress`` says have not run, in a session; the answer to all of them.
 
         An error has the index of the instruction in the whole message; nothing after it runs. With ``within``, raises

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 from ..errors import TelegradError
-from ..params import Str, TensorKind
+from ..schema.parameters import Str, TensorKind
 from .verb_params import Settings
 from .verbs import verb
 

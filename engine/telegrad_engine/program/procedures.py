@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ..context import state
 from ..errors import (
     InvalidArgument,
     InvalidValue,
@@ -20,13 +21,12 @@ from ..errors import (
     UnknownResource,
 )
 from ..lru import LRU
-from ..modes import state
-from ..overloads import find_op
-from ..params import encode_number
+from ..schema.parameters import encode_number
 from . import json_codec
 from .instructions import Instruction, check_id, names_in, parse_program
 from .operands import Operands, extract
-from .remembered import Memory, Remembered
+from .overloads import find_op
+from .program_cache import Memory, Remembered
 from .template import stand_ins
 from .verbs import VERBS
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import InvalidOperation, InvalidValue
-from ..params import Arrays, Bool, Int, Str
+from ..schema.parameters import Arrays, Bool, Int, Str
 from .verbs import verb
 
 MOST_EVENTS, MOST_RANGES = 200_000, 1_000

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ..accounts import Accounts
-from ..convert import as_array
+from ..context import Grantor
 from ..dtypes import DType
-from ..tensor import Tensor, upload
+from ..tensor.conversion import as_array
+from ..tensor.eager import Tensor, upload
 from .safetensors import LARGE
 
 
@@ -29,16 +29,16 @@ def stays(array: Any, dtype: DType | None) -> bool:
     )
 
 
-def uploaded(array: Any, dtype: DType | None, accounts: Accounts) -> Tensor:
+def uploaded(array: Any, dtype: DType | None, memory: Grantor) -> Tensor:
     """A tensor of an array: a copy, or the array itself where it is all but all of its message. Raises TooLarge."""
     if not stays(array, dtype):
         array = as_array(array, dtype)
-        accounts.check_room(array.nbytes)
+        memory.check_room(array.nbytes)
         return upload(array)
-    accounts.check_room(array.nbytes)
+    memory.check_room(array.nbytes)
     result = upload(array)
     if result._data is array:
-        accounts.count(array.base, lent=True)
+        memory.count(array.base, lent=True)
     return result
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from ..params import Kind, NumberKind, Take, TensorKind
+from ..schema.parameters import Kind, NumberKind, Take, TensorKind
 
 
 class DataKind(Kind):

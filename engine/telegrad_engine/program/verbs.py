@@ -13,28 +13,20 @@ from typing import Any
 
 import numpy as np
 
-from .. import autograd, optim, rng
+from .. import autograd
+from .. import random_state as rng
 from ..amp.autocast import autocast_to
-from ..anomaly import located, under
-from ..convert import as_array
+from ..autograd.anomaly import located, under
+from ..autograd.suspension.derivation import Derivation
+from ..context import generator
 from ..dtypes import FLOATING, from_numpy
 from ..errors import DTypeMismatch, InvalidArgument, InvalidValue, NotSupported
-from ..modes import generator
-from ..params import (
-    Array,
-    Arrays,
-    Bool,
-    DTypeArg,
-    Int,
-    OptionalBool,
-    OptionalDType,
-    OptionalItems,
-    Str,
-)
-from ..registry import default_float
-from ..signature import Signature, read_params
-from ..suspension.derivation import Derivation
-from ..tensor import upload
+from ..optim import algorithms as optim
+from ..schema.op import default_float
+from ..schema.parameters import Array, Arrays, Bool, DTypeArg, Int, OptionalBool, OptionalDType, OptionalItems, Str
+from ..schema.signature import Signature, read_params
+from ..tensor.conversion import as_array
+from ..tensor.eager import upload
 from .json_codec import from_lists
 from .uploads import uploaded
 from .verb_params import Data, Names, Options, Settings, States, Tensors

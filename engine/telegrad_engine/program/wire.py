@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..answer import Answer, Value
 from ..errors import MalformedRequest
 from . import json_codec, safetensors
 from .data import TAKES_DATA
 from .instructions import Instruction, parse_program
-from .lending import LEAST, Lent
 from .message import NO_LABELS, Message, parse_message
-from .remembered import MEMORY, Memory
+from .program_cache import MEMORY, Memory
+from .result import Answer, Value
 from .uploads import keep_apart
+from .zero_copy_response import LEAST, Lent
 
 JSON = "application/json"
 SAFETENSORS = safetensors.MEDIA_TYPE

@@ -6,7 +6,7 @@ from typing import Any
 
 from telegrad_engine.errors import InvalidArgument
 from telegrad_engine.program import Instruction, json_codec
-from telegrad_engine.session import Session
+from telegrad_engine.session.session import Session
 
 from .. import work
 from ..pending.service import bound, member

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from functools import cache
 
-from telegrad_engine.custom import Applicable, Library
 from telegrad_engine.errors import UnknownOp
 from telegrad_engine.program import VERBS
+from telegrad_engine.program.registered_functions import Applicable, Library
 from telegrad_engine.program.verbs import Verb
-from telegrad_engine.registry import CATALOGUE, Op, unknown_op
-from telegrad_engine.signature import REQUIRED, Param
+from telegrad_engine.schema.op import CATALOGUE, Op, unknown_op
+from telegrad_engine.schema.signature import REQUIRED, Param
 
 from .schemas import OpEntry, OpParam
 

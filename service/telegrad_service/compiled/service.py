@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from telegrad_engine.program import json_codec
-from telegrad_engine.session import Session
+from telegrad_engine.session.session import Session
 
 
 def read(session: Session) -> bytes:

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from telegrad_engine.custom import Applicable
 from telegrad_engine.program import Instruction, json_codec
-from telegrad_engine.session import Session
+from telegrad_engine.program.registered_functions import Applicable
+from telegrad_engine.session.session import Session
 
 from .. import work
 from ..catalogue.service import params_of

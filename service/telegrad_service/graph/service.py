@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from telegrad_engine import drawing
 from telegrad_engine.program import json_codec
-from telegrad_engine.session import Session
+from telegrad_engine.session.session import Session
+from telegrad_engine.visualization import drawing
 
 from ..media import JSON
 

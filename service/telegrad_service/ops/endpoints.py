@@ -7,9 +7,9 @@ from typing import Annotated
 from fastapi import APIRouter, Body, Path, Response
 
 from telegrad_engine.errors import UnknownOp
-from telegrad_engine.overloads import find_op
 from telegrad_engine.program import VERBS
 from telegrad_engine.program.instructions import parse_inputs
+from telegrad_engine.program.overloads import find_op
 
 from .. import work
 from ..dependencies import CurrentSession, ServerSettings, WithData

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from telegrad_engine.answer import Value
 from telegrad_engine.program import Instruction, json_codec
-from telegrad_engine.session import Session
+from telegrad_engine.program.result import Value
+from telegrad_engine.session.session import Session
 
 from .. import work
 from .schemas import PendingCall, PendingPage

@@ -19,12 +19,12 @@ from typing import Any, TypeVar
 from starlette.types import Message
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
-from telegrad_engine.accounts import Accounts
 from telegrad_engine.cancellation import CancellationToken
 from telegrad_engine.errors import ServerBusy, TelegradError, TooLarge
 from telegrad_engine.program import compression, wire
-from telegrad_engine.program.lending import Lent, whole
-from telegrad_engine.session import NotAtOnce
+from telegrad_engine.program.zero_copy_response import Lent, whole
+from telegrad_engine.session.memory_accounting import Accounts
+from telegrad_engine.session.session import NotAtOnce
 
 from .. import encodings, problems, work
 from ..host import GOING_AWAY, TAKEN_OVER, TOKEN, SessionHandle

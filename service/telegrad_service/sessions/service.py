@@ -8,7 +8,7 @@ from typing import Any
 
 from telegrad_engine import dtypes
 from telegrad_engine.errors import InvalidValue
-from telegrad_engine.session import Session as EngineSession
+from telegrad_engine.session.session import Session as EngineSession
 
 from .. import __version__
 from ..devices import check_compiling, check_device

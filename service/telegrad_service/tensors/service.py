@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from telegrad_engine.errors import InvalidArgument, MalformedRequest, UnknownResource
-from telegrad_engine.overloads import find_op
 from telegrad_engine.program import Instruction, safetensors, wire
 from telegrad_engine.program.compression import Body
 from telegrad_engine.program.instructions import check_id
-from telegrad_engine.registry import Op
-from telegrad_engine.session import Session
+from telegrad_engine.program.overloads import find_op
+from telegrad_engine.schema.op import Op
+from telegrad_engine.session.session import Session
 
 from .. import npy, work
 from ..media import JSON, NPY

@@ -11,7 +11,7 @@ import telegrad as tg
 from telegrad.tensor import functions
 from telegrad_engine import CATALOGUE
 from telegrad_engine.errors import TelegradError
-from telegrad_engine.registry import Case, Op
+from telegrad_engine.schema.op import Case, Op
 
 from .. import oracle
 from .remembering import Remembering

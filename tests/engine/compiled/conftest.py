@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import telegrad as tg
+from telegrad_engine.compile import COMPILED
 from telegrad_engine.devices import Device
-from telegrad_engine.program.compiled import COMPILED
 
 from ..cupy_face import Facade
 from .remembering import ALWAYS, connect

@@ -11,11 +11,11 @@ import numpy as np
 
 import telegrad as tg
 import telegrad_engine
-from telegrad_engine.answer import Answer
+from telegrad_engine.compile import PLANNED
 from telegrad_engine.program import Instruction
-from telegrad_engine.program.compiled import PLANNED
-from telegrad_engine.program.remembered import Bound, Memory
-from telegrad_engine.session import NotAtOnce, Session
+from telegrad_engine.program.program_cache import Bound, Memory
+from telegrad_engine.program.result import Answer
+from telegrad_engine.session.session import NotAtOnce, Session
 
 from ..templates import bound
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import telegrad as tg
+from telegrad_engine.compile import COMPILED, Compiler
+from telegrad_engine.compile.tier import Tier
 from telegrad_engine.program import Instruction, safetensors, wire
-from telegrad_engine.program.compiled import COMPILED, Compiler
-from telegrad_engine.program.compiled.tier import Tier
-from telegrad_engine.program.lending import Lent
+from telegrad_engine.program.zero_copy_response import Lent
 
 from .remembering import ALWAYS, Remembering, connect, numbers
 

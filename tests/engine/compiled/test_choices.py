@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import telegrad as tg
-from telegrad_engine.backends.symbolic import Untraceable
+from telegrad_engine.arrays.symbolic import Untraceable
+from telegrad_engine.compile import COMPILED, Compiler
+from telegrad_engine.compile.cache_entry import REST
+from telegrad_engine.compile.tier import Tier
 from telegrad_engine.errors import Cancelled
 from telegrad_engine.program import Instruction
-from telegrad_engine.program.compiled import COMPILED, Compiler
-from telegrad_engine.program.compiled.cache_entry import REST
-from telegrad_engine.program.compiled.tier import Tier
 
 from .remembering import ALWAYS, Remembering, connect, engine_tensor, last, numbers, runs_compiled
 from .verification import VerifyingCompiler

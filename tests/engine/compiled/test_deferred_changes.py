@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import telegrad as tg
+from telegrad_engine.compile import Compiler
+from telegrad_engine.compile.memory_space import MemorySpace
 from telegrad_engine.errors import InternalError
-from telegrad_engine.program.compiled import Compiler
-from telegrad_engine.program.compiled.memory_space import MemorySpace
 
 from .remembering import ALWAYS, Remembering, connect, numbers
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import telegrad as tg
-from telegrad_engine.program.compiled import COMPILED, Compiler
-from telegrad_engine.registry import Op
+from telegrad_engine.compile import COMPILED, Compiler
+from telegrad_engine.schema.op import Op
 
 from .calls import OPS, assert_same, run
 from .remembering import ALWAYS, connect
@@ -52,7 +52,7 @@ def test_planned_it_comes_to_the_very_same(op: Op) -> None:
 def test_compiled_it_is_equal_up_to_rounding(op: Op, monkeypatch: pytest.MonkeyPatch) -> None:
     """And JAX has all that it is compiled to for a GPU as well."""
     pytest.importorskip("jax")
-    from telegrad_engine.backends.jax_tracer import TracingBackend
+    from telegrad_engine.arrays.jax_tracer import TracingBackend
 
     stages: list[Any] = []
     staged = TracingBackend.staged

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import telegrad as tg
-from telegrad_engine.custom.installed import Installed
-from telegrad_engine.function import Function
-from telegrad_engine.params import Array
+from telegrad_engine.autograd.custom_function import Function
+from telegrad_engine.program.registered_functions.installed import Installed
+from telegrad_engine.schema.parameters import Array
 
 from .remembering import Remembering, last, numbers, runs_compiled
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import telegrad as tg
+from telegrad_engine.compile import Compiler
 from telegrad_engine.errors import TelegradError
-from telegrad_engine.program.compiled import Compiler
 
 from .remembering import ALWAYS, Remembering, connect
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import telegrad as tg
-from telegrad_engine.program.compiled import Compiler
-from telegrad_engine.registry import Op
+from telegrad_engine.compile import Compiler
+from telegrad_engine.schema.op import Op
 
 from .calls import OPS, assert_same, run
 from .remembering import ALWAYS, Remembering, connect

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import telegrad as tg
-from telegrad_engine.program.compiled import Compiler
+from telegrad_engine.compile import Compiler
 
 from .remembering import ALWAYS, Remembering, connect, numbers
 

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from telegrad_engine.backends.numpy_tracer import Tape, TapingBackend
-from telegrad_engine.backends.symbolic import Untraceable
-from telegrad_engine.program.compiled.effects import Source
-from telegrad_engine.program.compiled.executable import Planned
-from telegrad_engine.program.compiled.plan import Planner
-from telegrad_engine.tensor import Tensor
+from telegrad_engine.arrays.numpy_tracer import Tape, TapingBackend
+from telegrad_engine.arrays.symbolic import Untraceable
+from telegrad_engine.compile.effects import Source
+from telegrad_engine.compile.executable import Planned
+from telegrad_engine.compile.plan import Planner
+from telegrad_engine.tensor.eager import Tensor
 
 N = 3
 STEPS = [

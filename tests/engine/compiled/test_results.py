@@ -10,9 +10,9 @@ import pytest
 import torch
 
 import telegrad as tg
+from telegrad_engine.compile import Compiler
 from telegrad_engine.errors import TelegradError
 from telegrad_engine.program import Instruction
-from telegrad_engine.program.compiled import Compiler
 
 from .nets import mlp
 from .remembering import ALWAYS, Remembering, array, connect, engine_tensor, last, numbers, runs_compiled

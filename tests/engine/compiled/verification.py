@@ -12,19 +12,19 @@ from typing import Any
 
 import numpy as np
 
-from telegrad_engine.answer import Answer, describe
+from telegrad_engine.compile import PLANNED, Compiler
+from telegrad_engine.compile.analysis import Analysis
+from telegrad_engine.compile.cache_entry import CacheEntry
+from telegrad_engine.compile.graphs import rebuild
+from telegrad_engine.compile.input_signature import Inputs
 from telegrad_engine.devices.tensors import ImmutableTensor
 from telegrad_engine.dtypes import FLOATING
-from telegrad_engine.environment import Environment
 from telegrad_engine.errors import TelegradError
-from telegrad_engine.program.compiled import PLANNED, Compiler
-from telegrad_engine.program.compiled.analysis import Analysis
-from telegrad_engine.program.compiled.cache_entry import CacheEntry
-from telegrad_engine.program.compiled.graphs import rebuild
-from telegrad_engine.program.compiled.input_signature import Inputs
-from telegrad_engine.program.remembered import Bound
-from telegrad_engine.session import Session
-from telegrad_engine.tensor import Tensor
+from telegrad_engine.program.program_cache import Bound
+from telegrad_engine.program.result import Answer, describe
+from telegrad_engine.session.environment import Environment
+from telegrad_engine.session.session import Session
+from telegrad_engine.tensor.eager import Tensor
 
 TOLERANCE = {"float64": 1e-9, "float32": 3e-5, "float16": 4e-3, "bfloat16": 3e-2}
 """Error allowed, relative to the largest magnitude in the tensor: a sum of large terms may cancel."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from telegrad_engine import dtypes
+from telegrad_engine.context import no_grad
 from telegrad_engine.errors import IndexOutOfRange, InvalidValue, NotSupported
-from telegrad_engine.modes import no_grad
 
 from ...tensor import Tensor, functions
 from .. import functional as F

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from telegrad_engine.context import no_grad
 from telegrad_engine.errors import InvalidOperation, InvalidValue
-from telegrad_engine.modes import no_grad
 
 from ...tensor import Tensor
 from ..containers import ModuleDict, ModuleList

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from telegrad_engine.context import no_grad
 from telegrad_engine.errors import InvalidArgument, InvalidValue
-from telegrad_engine.modes import no_grad
 
 from ...tensor import Tensor
 from ..optimizer import Optimizer

@@ -1,0 +1,175 @@
+"""CuPy: NumPy's functions on an NVIDIA GPU. Its arrays have views and can be written to, as NumPy's."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from ..errors import InvalidOperation
+from .accelerator import ForeignBackend, Linalg
+from .numpy import NUMPY
+from .symbolic import Untraceable
+
+JAX_EXTRA = "jax-cuda12"
+"""What to install for JAX to compile for CuPy's arrays."""
+OLDEST = 14
+"""The first version that has bfloat16, and NumPy 2's rules of promotion."""
+
+_WHOLE = {"int32", "uint32", "uint64"}
+ATOMIC = {"add": _WHOLE | {"float16", "float32", "float64"}, "maximum": _WHOLE, "minimum": _WHOLE}
+"""What CuPy's ``ufunc.at`` does as NumPy's: by ufunc, the dtypes for which the GPU has an atomic operation.
+
+Extrema of floats it takes, too, but passes over NaN and rounds to 32 bits.
+"""
+WIDER = {
+    **dict.fromkeys(("bool", "int8", "uint8", "int16", "uint16"), "int32"),
+    **dict.fromkeys(("float16", "bfloat16"), "float32"),
+}
+"""The larger dtypes for those that are too short for an atomic operation; of integers only extrema are found there."""
+
+
+class CupyBackend(ForeignBackend):
+    """``cupy``, with ``cupyx.scipy`` for the special functions."""
+
+    name, library = "cuda", "cupy"
+    triangular: Any
+    """The module with ``solve_triangular``."""
+
+    def __init__(self) -> None:
+        self.load()
+        self.array_type = self.namespace.ndarray
+        super().__init__()
+
+    def load(self) -> None:
+        """Import the library. Raises InvalidOperation for an old one, and CuPy's own error where there is no GPU."""
+        self.namespace = import_module("cupy")
+        if int(self.namespace.__version__.partition(".")[0]) < OLDEST:
+            raise InvalidOperation(f"CuPy {OLDEST} or later is needed, but {self.namespace.__version__} is installed")
+        self.namespace.cuda.Device().compute_capability  # noqa: B018 - raises where there is no GPU
+        self.special = import_module("cupyx.scipy.special")
+        self.triangular = import_module("cupyx.scipy.linalg")
+
+    def make_linalg(self) -> Linalg:
+        """``cupy.linalg``, told to say when it fails."""
+        return CupyLinalg(self)
+
+    def download(self, array: Any) -> Any:
+        """A copy of the array in the host's memory."""
+        return self.namespace.asnumpy(array)
+
+    def jax_device(self, jax: Any) -> Any:
+        """The GPU that CuPy uses. Raises Untraceable if JAX is installed without GPUs."""
+        try:
+            found = jax.devices("gpu")
+        except RuntimeError:
+            raise Untraceable(f"JAX finds no GPU here: pip install 'telegrad-engine[{JAX_EXTRA}]'") from None
+        return found[self.namespace.cuda.Device().id]
+
+    def to_jax(self, array: Any) -> Any:
+        """The same memory, by DLPack, which has the GPU wait for what is still computed; copied if it has gaps."""
+        if not array.flags.c_contiguous:
+            array = self.namespace.ascontiguousarray(array)
+        return import_module("jax.dlpack").from_dlpack(array)
+
+    def from_jax(self, array: Any) -> Any:
+        """The same memory, by DLPack."""
+        return self.namespace.from_dlpack(array)
+
+    def is_out_of_memory(self, error: Exception) -> bool:
+        """Whether the GPU's memory, or the host's, is full."""
+        return isinstance(error, (MemoryError, self.namespace.cuda.memory.OutOfMemoryError))
+
+    # Writes -----------------------------------------------------------------------------
+
+    def index_set(self, array: Any, index: Any, values: Any) -> Any:
+        """A copy of ``array`` with ``array[index] = values``."""
+        result = self.namespace.array(array, order="C")
+        result[index] = values
+        return result
+
+    def index_add(self, array: Any, index: Any, values: Any) -> Any:
+        """A copy of ``array`` with ``values`` added at ``index``; repeated indices add up."""
+        return self.index_combine(array, index, values, "add")
+
+    def index_combine(self, array: Any, index: Any, values: Any, how: str) -> Any:
+        """A copy of ``array`` with ``values`` combined into it at ``index`` by the ufunc named ``how``."""
+        dtype = array.dtype
+        if dtype.name in ATOMIC.get(how, ()):
+            result = self.namespace.array(array, order="C")
+            getattr(self.namespace, how).at(result, index, values)
+            return result
+        if how == "multiply" or (how == "add" and dtype.name == "bool"):
+            return self.on_host(NUMPY.index_combine)(array, index, values, how)
+        values = self.namespace.asarray(values).astype(dtype)
+        # Sums that wrap around are the same in 64 bits without a sign, for which there is an atomic addition.
+        wider = np.uint64 if how == "add" and dtype.kind in "iu" else WIDER.get(dtype.name)
+        if wider is not None:
+            return self.index_combine(array.astype(wider), index, values.astype(wider), how).astype(dtype)
+        return self._ranked(self.index_combine(self._ranks(array, how), index, self._ranks(values, how), how), dtype)
+
+    def _ranks(self, array: Any, how: str) -> Any:
+        """The rank of each element among all values of its dtype; that of NaN is the one that the extremum picks."""
+        kind, sign, last = _unsigned(array.dtype)
+        bits = array.view(kind)
+        if array.dtype.kind == "i":
+            return bits ^ sign
+        ranks = self.namespace.where(bits >= sign, bits ^ last, bits ^ sign)  # negative floats are in reverse order
+        return self.namespace.where(self.namespace.isnan(array), last if how == "maximum" else kind.type(0), ranks)
+
+    def _ranked(self, ranks: Any, dtype: Any) -> Any:
+        """The values of a dtype that have these ranks."""
+        _, sign, last = _unsigned(dtype)
+        bits = ranks ^ sign
+        return (bits if dtype.kind == "i" else self.namespace.where(ranks >= sign, bits, ranks ^ last)).view(dtype)
+
+    # Functions --------------------------------------------------------------------------
+
+    def kaiser(self, length: int, beta: float) -> Any:
+        """As ``numpy.kaiser``; CuPy computes it in 32 bits."""
+        return self.upload(np.kaiser(length, beta))
+
+    def lgamma(self, array: Any) -> Any:
+        """The logarithm of the gamma function's magnitude; CuPy's has another answer at -inf."""
+        return super().lgamma(self.namespace.where(self.namespace.isneginf(array), -array, array))
+
+    # Linear algebra -----------------------------------------------------------------------
+
+    def solve_triangular(self, a: Any, b: Any, upper: bool, unit: bool) -> Any:
+        """The solutions of ``a @ x = b`` for batches of triangular matrices; a zero pivot gives infinities."""
+        batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        a, b = (self.namespace.broadcast_to(x, batch + x.shape[-2:]) for x in (a, b))
+        if not b.size:
+            return self.namespace.zeros(b.shape, b.dtype)
+        return self.triangular.solve_triangular(a, b, lower=not upper, unit_diagonal=unit)
+
+
+class CupyLinalg(Linalg):
+    """``cupy.linalg``, which gives numbers without meaning where a matrix has no inverse or factor, unless asked."""
+
+    def inv(self, a: Any) -> Any:
+        """The inverse of each matrix."""
+        with self._raising():
+            return super().inv(a)
+
+    def solve(self, a: Any, b: Any) -> Any:
+        """The solution of ``a @ x = b`` for each matrix; CuPy's takes batches of one shape only."""
+        batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        a, b = (self.backend.namespace.broadcast_to(x, batch + x.shape[-2:]) for x in (a, b))
+        with self._raising():
+            return super().solve(a, b)
+
+    def _factor(self, a: Any) -> Any:
+        with self._raising():
+            return super()._factor(a)
+
+    def _raising(self) -> Any:
+        return import_module("cupyx").errstate(linalg="raise")
+
+
+def _unsigned(dtype: Any) -> tuple[Any, Any, Any]:
+    """The whole numbers without a sign that are as long as a dtype's, the one of its sign bit and the last."""
+    bits = 8 * dtype.itemsize
+    kind = np.dtype(f"uint{bits}")
+    return kind, kind.type(2 ** (bits - 1)), kind.type(2**bits - 1)

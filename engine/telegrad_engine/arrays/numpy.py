@@ -1,0 +1,323 @@
+"""The default backend: NumPy, with SciPy where NumPy has no kernel."""
+
+from __future__ import annotations
+
+import math
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from ..errors import InvalidOperation
+from ..shapes import check_strided
+from . import blocked_matmul as pieces
+from .base import Backend
+
+MOST_ONES = 4096
+"""How many rows or columns are summed by a product with ones; NumPy adds up longer ones more exactly, in pairs."""
+
+LONG_SLICE = 256
+"""From how many elements on it is quicker to combine slice by slice than to look for each element's place."""
+
+
+class NumpyBackend(Backend):
+    """NumPy's namespace plus functional forms of indexed writes."""
+
+    name = "cpu"
+    library = "numpy"
+    namespace = np
+
+    def __init__(self) -> None:
+        super().__init__()
+        # Plain attributes: a lookup on the hot path must not go through __getattr__.
+        for name in np.__all__:
+            if not hasattr(type(self), name):
+                self.__dict__[name] = getattr(np, name)
+        # What sums are taken with, by dtype: BLAS adds up several times faster than NumPy's own loops.
+        self._weights = {np.dtype(kind): np.ones(MOST_ONES, kind) for kind in (np.float32, np.float64)}
+
+    def multiply_in_pieces(self) -> None:
+        """Take products as :mod:`.pieces` does from now on: for a process with one thread of BLAS, and such kernels."""
+        self.__dict__["dot"] = pieces.dot
+
+    # Functional writes -------------------------------------------------------------------
+
+    def index_set(self, array: Any, index: Any, values: Any) -> Any:
+        """A copy of ``array`` with ``array[index] = values``."""
+        result = np.array(array, order="C")
+        result[index] = values
+        return result
+
+    def index_add(self, array: Any, index: Any, values: Any) -> Any:
+        """A copy of ``array`` with ``values`` added at ``index``; repeated indices add up."""
+        return self.index_combine(array, index, values, "add")
+
+    def index_combine(self, array: Any, index: Any, values: Any, how: str) -> Any:
+        """A copy of ``array`` with ``values`` combined into it at ``index`` by the ufunc named ``how``."""
+        result = np.array(array, order="C")
+        axis = _one_line(index)
+        if axis is not None and index[axis].size * LONG_SLICE <= np.size(values):
+            return _combine_slices(result, axis, index[axis], np.asarray(values, result.dtype), getattr(np, how))
+        # By places in the flattened array, for which alone ufunc.at is quick.
+        places = np.arange(result.size).reshape(result.shape)[index]
+        added = np.broadcast_to(np.asarray(values, result.dtype), places.shape)
+        getattr(np, how).at(result.reshape(-1), places.reshape(-1), added.reshape(-1))
+        return result
+
+    def windows(self, array: Any, size: int, axis: int) -> Any:
+        """A view of every ``size`` neighbours along ``axis``, in a new last dimension; it can be written to."""
+        return np.lib.stride_tricks.sliding_window_view(array, size, axis=axis, writeable=True)
+
+    def as_strided(self, array: Any, size: Any, stride: Any, offset: int) -> Any:
+        """A view of the elements from ``offset`` on, ``stride`` elements apart along each dimension.
+
+        Raises ShapeMismatch for what is not in the array's memory: NumPy would read, and write, whatever lies there.
+        """
+        check_strided(array.shape, array.itemsize, size, stride, offset)
+        # A dimension of one element is never stepped along, and its stride need not fit an int64.
+        steps = [step * array.itemsize if n > 1 else 0 for n, step in zip(size, stride, strict=True)]
+        return np.lib.stride_tricks.as_strided(array.reshape(-1)[offset:], size, steps)
+
+    def padded(self, array: Any, padding: Any) -> Any:
+        """The array with as many zeros before and after each of the last dimensions; itself where there are none."""
+        if not any(padding):
+            return array
+        lead = array.ndim - len(padding)
+        sizes = [n + 2 * p for n, p in zip(array.shape[lead:], padding, strict=True)]
+        result = np.zeros((*array.shape[:lead], *sizes), array.dtype)
+        inner: Any = (..., *[slice(p, n - p) for p, n in zip(padding, sizes, strict=True)])
+        result[inner] = array
+        return result
+
+    def strided_windows(self, array: Any, sizes: Any, strides: Any, dilation: Any) -> Any:
+        """A view of all windows over the last dimensions of ``array``: (…, *places, *sizes)."""
+        lead = array.ndim - len(sizes)
+        each = zip(array.shape[lead:], sizes, strides, dilation, strict=True)
+        places = tuple([(n - d * (k - 1) - 1) // s + 1 for n, k, s, d in each])
+        if min(places, default=1) < 1 or min(sizes, default=1) < 1:
+            raise ValueError(f"windows of {sizes} are larger than the array, {array.shape}")
+        # A dimension of one element is never stepped along, and its stride need not fit an int64.
+        steps = array.strides[lead:]
+        between = [step * s if n > 1 else 0 for step, s, n in zip(steps, strides, places, strict=True)]
+        within = [step * d if n > 1 else 0 for step, d, n in zip(steps, dilation, sizes, strict=True)]
+        # Not sliding_window_view, which takes as long as a small convolution.
+        return np.lib.stride_tricks.as_strided(
+            array, (*array.shape[:lead], *places, *sizes), (*array.strides[:lead], *between, *within), writeable=False
+        )
+
+    def fold(self, windows: Any, sizes: Any, strides: Any, dilation: Any) -> Any:
+        """The sums of what overlaps when windows (N, C, *window, *places) are laid over zeros of ``sizes``."""
+        ndim = len(sizes)
+        window, places = windows.shape[2 : 2 + ndim], windows.shape[2 + ndim :]
+        if math.prod(window) > math.prod(places):
+            # The same sums with the roles exchanged: the loop goes over the fewer.
+            order = (0, 1, *range(2 + ndim, 2 + 2 * ndim), *range(2, 2 + ndim))
+            return self.fold(windows.transpose(order), sizes, dilation, strides)
+        result = np.zeros((*windows.shape[:2], *sizes), windows.dtype)
+        for at in np.ndindex(*window):
+            starts = [i * d for i, d in zip(at, dilation, strict=True)]
+            each = zip(starts, places, strides, strict=True)
+            spots: Any = (..., *[slice(b, b + (n - 1) * s + 1, s) for b, n, s in each])
+            result[spots] += windows[(slice(None), slice(None), *at)]
+        return result
+
+    def unpool(self, grad: Any, taps: Any, window: Any, sizes: Any, strides: Any, dilation: Any) -> Any:
+        """What ``fold`` gives for windows that hold one element of ``grad`` (N, 1, *places) each, at ``taps``."""
+        result = np.zeros((*grad.shape[:2], *sizes), grad.dtype)
+        places = grad.shape[2:]
+        apart = all(s >= d * (k - 1) + 1 for s, k, d in zip(strides, window, dilation, strict=True))
+        for number, at in enumerate(np.ndindex(*window)):
+            each = zip(at, dilation, places, strides, strict=True)
+            spots: Any = (..., *[slice(i * d, i * d + (n - 1) * s + 1, s) for i, d, n, s in each])
+            if apart:
+                np.multiply(grad, taps == number, out=result[spots])
+            else:
+                result[spots] += grad * (taps == number)
+        return result
+
+    def matmul_like(self, like: Any, a: Any, b: Any) -> Any:
+        """The matrix product, its dimensions in memory in the order of those of ``like``, which has as many."""
+        shape = (*a.shape[:-1], b.shape[-1])
+        return np.matmul(a, b, out=np.empty_like(like, shape=shape))
+
+    def column_sums(self, matrix: Any) -> Any:
+        """The sums over the rows of a matrix, one for each column."""
+        ones, n = self._weights.get(matrix.dtype), len(matrix)
+        return np.add.reduce(matrix, 0) if ones is None or n > MOST_ONES else np.dot(ones[:n], matrix)
+
+    def row_sums(self, matrix: Any) -> Any:
+        """The sums over the columns of a matrix, one for each row."""
+        ones, n = self._weights.get(matrix.dtype), matrix.shape[1]
+        return np.add.reduce(matrix, 1) if ones is None or n > MOST_ONES else np.dot(matrix, ones[:n])
+
+    def affine(self, own: Any, scale: Any, shift: Any = None) -> Any:
+        """``own * scale + shift``; ``own`` is a temporary of the caller's, which may be written to."""
+        np.multiply(own, scale, out=own)
+        return own if shift is None else np.add(own, shift, out=own)
+
+    def sigmoid(self, array: Any) -> Any:
+        """``1 / (1 + exp(-array))``, in one temporary."""
+        if not array.ndim:
+            return super().sigmoid(array)
+        one, own = self._ones[array.dtype], np.negative(array)
+        np.exp(own, out=own)
+        np.add(own, one, out=own)
+        return np.divide(one, own, out=own)
+
+    def sigmoid_slope(self, grad: Any, output: Any) -> Any:
+        """``grad`` times the slope of the sigmoid where it is ``output``, in one temporary."""
+        if not output.ndim or grad.dtype is not output.dtype or grad.shape != output.shape:
+            return super().sigmoid_slope(grad, output)
+        own = np.subtract(self._ones[output.dtype], output)
+        np.multiply(own, output, out=own)
+        return np.multiply(own, grad, out=own)
+
+    def tanh_slope(self, grad: Any, output: Any) -> Any:
+        """``grad`` times the slope of tanh where it is ``output``, in one temporary."""
+        if not output.ndim or grad.dtype is not output.dtype or grad.shape != output.shape:
+            return super().tanh_slope(grad, output)
+        own = np.multiply(output, output)
+        np.subtract(self._ones[output.dtype], own, out=own)
+        return np.multiply(own, grad, out=own)
+
+    def normal_cdf(self, array: Any) -> Any:
+        """How likely a number drawn from the normal distribution is below each element, to 1.2e-7 in float32."""
+        return _normal_cdf32(array) if array.dtype == np.float32 else super().normal_cdf(array)
+
+    def softmax(self, array: Any, axis: int) -> Any:
+        """Softmax without overflow, with no more temporaries than it takes."""
+        if not array.size:
+            return np.array(array)
+        result = np.exp(_within(64, array, axis))
+        return np.divide(result, self._sums(result, axis), out=result)
+
+    def log_softmax(self, array: Any, axis: int) -> Any:
+        """The logarithm of ``softmax``, likewise."""
+        if not array.size:
+            return np.array(array)
+        small = _within(16, array, axis)
+        return small - np.log(self._sums(np.exp(small), axis))
+
+    def _sums(self, array: Any, axis: int) -> Any:
+        """The sums along ``axis``, which stays."""
+        if axis % array.ndim != array.ndim - 1 or not array.flags.c_contiguous:
+            return array.sum(axis=axis, keepdims=True)
+        return self.row_sums(array.reshape(-1, array.shape[-1])).reshape(*array.shape[:-1], 1)
+
+    # Linear algebra, where NumPy has no kernel ------------------------------------------------
+
+    def zero_pivot(self, matrix: Any) -> int:
+        """Which diagonal element of the LU decomposition is zero, counted from 1; 0 for none."""
+        (getrf,) = _scipy("linalg").get_lapack_funcs(("getrf",), (matrix,))
+        return int(getrf(matrix)[2])
+
+    def solve_triangular(self, a: Any, b: Any, upper: bool, unit: bool) -> Any:
+        """The solutions of ``a @ x = b`` for batches of triangular matrices; a zero pivot gives infinities."""
+        batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        a, b = (np.broadcast_to(x, batch + x.shape[-2:]) for x in (a, b))
+        result = np.empty(b.shape, b.dtype)
+        if result.size:
+            (trsm,) = _scipy("linalg").get_blas_funcs(("trsm",), (a, b))
+            for at in np.ndindex(*batch):
+                result[at] = trsm(1.0, a[at], b[at], lower=not upper, diag=unit)
+        return result
+
+    # Special functions, which SciPy has ---------------------------------------------------
+
+    def erf(self, array: Any) -> Any:
+        """The error function."""
+        return _special("erf", array)
+
+    def erfc(self, array: Any) -> Any:
+        """``1 - erf(array)``."""
+        return _special("erfc", array)
+
+    def erfinv(self, array: Any) -> Any:
+        """The inverse of the error function."""
+        return _special("erfinv", array)
+
+    def lgamma(self, array: Any) -> Any:
+        """The logarithm of the gamma function's magnitude."""
+        return _special("gammaln", np.where(np.isneginf(array), -array, array))
+
+    def digamma(self, array: Any) -> Any:
+        """The derivative of ``lgamma``."""
+        return _special("psi", array)
+
+    def polygamma(self, order: int, array: Any) -> Any:
+        """The derivative of ``digamma`` of this order."""
+        return _special("polygamma", array, order)
+
+
+def _one_line(index: Any) -> int | None:
+    """The one dimension that is indexed, by a vector, where the others are taken whole; else None."""
+    if not isinstance(index, tuple):
+        return None
+    axes = [axis for axis, part in enumerate(index) if not (isinstance(part, slice) and part == slice(None))]
+    return axes[0] if len(axes) == 1 and np.ndim(index[axes[0]]) == 1 and index[axes[0]].dtype.kind in "iu" else None
+
+
+def _combine_slices(result: Any, axis: int, places: Any, values: Any, combine: Any) -> Any:
+    """Each slice of ``values`` along ``axis`` combined into its place, one after the other."""
+    shape = (*result.shape[:axis], places.size, *result.shape[axis + 1 :])
+    slices = np.moveaxis(result, axis, 0)
+    for place, part in zip(places.tolist(), np.moveaxis(np.broadcast_to(values, shape), axis, 0), strict=True):
+        combine(slices[place], part, out=slices[place])
+    return result
+
+
+def _within(bound: int, array: Any, axis: int) -> Any:
+    """The array, less a number for each slice along ``axis`` where exponentials might overflow or all vanish."""
+    # One number for all slices is found several times faster than one each; a wide range would cost digits.
+    most, least = array.max(), array.min()
+    if -bound < least and most < bound:
+        return array
+    return array - (most if most - least < bound else array.max(axis=axis, keepdims=True))
+
+
+NORMAL_CDF = tuple(
+    np.float32(c)
+    for c in (
+        *(0.7978845834732056, 0.03633427992463112, -3.365811789990403e-05, -5.49211872566957e-05),
+        *(3.901499894709559e-06, -1.276300167774025e-07, 1.6348548070865832e-09),
+    )
+)
+"""A polynomial p with tanh(x * p(x ** 2)) = erf(x / sqrt(2)) to 8e-8, by Lawson's method for x ** 2 below 32."""
+
+
+def _normal_cdf32(array: Any) -> Any:
+    """``(1 + erf(x / sqrt(2))) / 2`` from the hyperbolic tangent: NumPy has a vector instruction's worth of that.
+
+    SciPy's erf, which works element by element in float64, takes eight times as long.
+    """
+    lowest, *inner, highest = NORMAL_CDF
+    squares = np.square(array, out=np.empty(array.shape, array.dtype))
+    np.minimum(squares, np.float32(32), out=squares)  # beyond, the tangent is 1
+    own = np.multiply(squares, highest, out=np.empty(array.shape, array.dtype))
+    for coefficient in inner[::-1]:
+        np.add(own, coefficient, out=own)
+        np.multiply(own, squares, out=own)
+    np.add(own, lowest, out=own)
+    np.multiply(own, array, out=own)
+    np.tanh(own, out=own)
+    np.add(own, np.float32(1), out=own)
+    return np.multiply(own, np.float32(0.5), out=own)
+
+
+def _scipy(module: str) -> Any:
+    """A module of SciPy, for the kernels that NumPy lacks. Raises InvalidOperation, naming the extra, without it."""
+    try:
+        return import_module(f"scipy.{module}")
+    except ImportError:
+        raise InvalidOperation(
+            "this op needs SciPy, which is not installed here: pip install 'telegrad[local]', or connect to a server"
+        ) from None
+
+
+def _special(name: str, array: Any, *leading: Any) -> Any:
+    """SciPy's function of this name, in the array's dtype: SciPy knows no bfloat16, and widens some."""
+    wide = array if array.dtype.itemsize >= 4 else array.astype(np.float32)
+    return getattr(_scipy("special"), name)(*leading, wide).astype(array.dtype, copy=False)
+
+
+NUMPY = NumpyBackend()

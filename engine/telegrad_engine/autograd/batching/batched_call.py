@@ -1,0 +1,122 @@
+"""One call of an op on batched tensors, as batching rules see it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ...dtypes import from_numpy
+from ...errors import InternalError
+from ...schema.op import Op
+from ...shapes import Spec
+from ...tensor.namespace import Functions
+
+
+class Lanes:
+    """A tensor whose dimension 0 is the batch. ``shape`` is the shape of one sample."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one sample."""
+        return tuple(self.value._data.shape[1:])
+
+    @property
+    def dtype(self) -> Any:
+        """The NumPy dtype."""
+        return self.value._data.dtype
+
+
+class BatchedCall:
+    """An op, its inputs (each Lanes, a tensor that is the same for all samples, a number or None) and attributes.
+
+    ``attrs`` has the op's defaults filled in. ``specs`` says what one sample's call returns; ``F`` has the functions
+    that compute on tensors with the batch as an ordinary dimension.
+    """
+
+    def __init__(
+        self, F: Functions, size: int, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any], specs: Sequence[Spec]
+    ) -> None:
+        self.F = F
+        self.size = size
+        self.op = op
+        self.inputs = inputs
+        self.attrs = {**op.defaults, **attrs}
+        self.specs = specs
+
+    def apply(self, *inputs: Any, **attrs: Any) -> Any:
+        """The op itself, on these inputs."""
+        return self.F._apply(self.op, inputs, attrs)
+
+    def ndim(self, value: Any) -> int:
+        """The number of dimensions of one sample."""
+        return len(shape_of(value))
+
+    def lifted(self, value: Any) -> Any:
+        """The tensor with the batch as dimension 0: expanded, if it is the same for all samples."""
+        if isinstance(value, Lanes):
+            return value.value
+        return self.F.expand(self.F.unsqueeze(value, 0), (self.size, *value._data.shape))
+
+    def aligned(self, value: Any, ndim: int) -> Any:
+        """The tensor for an op that broadcasts samples of up to ``ndim`` dimensions."""
+        if not isinstance(value, Lanes):
+            return value
+        missing = ndim - len(value.shape)
+        if missing <= 0:
+            return value.value
+        return self.F.reshape(value.value, (self.size, *(1,) * missing, *value.shape))
+
+    def broadcast(self, value: Any, shape: tuple[int, ...]) -> Any:
+        """The tensor with the batch as dimension 0, each sample broadcast to ``shape``."""
+        return self.F.expand(self.aligned(Lanes(self.lifted(value)), len(shape)), (self.size, *shape))
+
+    def numbers(self, ndim: int) -> Any:
+        """The numbers of the samples, 0 to size - 1, to index dimension 0 beside indices of ``ndim`` dimensions."""
+        return self.F.reshape(self.F.arange(self.size), (self.size, *(1,) * ndim))
+
+
+def shape_of(value: Any) -> tuple[int, ...]:
+    """The shape of one sample of an input; () for a number."""
+    if isinstance(value, Lanes):
+        return value.shape
+    return tuple(value._data.shape) if hasattr(value, "_data") else ()
+
+
+def is_tensor(value: Any) -> bool:
+    """Whether an input is a tensor, batched or not."""
+    return isinstance(value, Lanes) or hasattr(value, "_data")
+
+
+def finished(call: BatchedCall, results: Any) -> list[Any]:
+    """A rule's results in the shapes and dtypes that one sample's call promises, the batch in front."""
+    found = list(results) if isinstance(results, (list, tuple)) else [results]
+    if len(found) != len(call.specs):
+        raise InternalError(f"the batching rule of {call.op.key} returned {len(found)} results, not {len(call.specs)}")
+    for i, (result, spec) in enumerate(zip(found, call.specs, strict=True)):
+        wanted = (call.size, *spec.shape)
+        if tuple(result._data.shape) != wanted:
+            result = call.F.reshape(result, wanted)
+        if result._data.dtype != spec.dtype:
+            result = result.to(dtype=from_numpy(spec.dtype))
+        found[i] = result
+    return found
+
+
+def looped(call: BatchedCall, narrow: Callable[[Any, int], Any]) -> list[Any]:
+    """The op applied to one sample after another, the results stacked. ``narrow(value, i)`` is sample ``i`` of one."""
+
+    def sample(value: Any, i: int) -> Any:
+        if isinstance(value, tuple):
+            return tuple([sample(v, i) for v in value])
+        return narrow(value.value, i) if isinstance(value, Lanes) else value
+
+    rows: list[Sequence[Any]] = []
+    for i in range(call.size):
+        result = call.F._apply(call.op, tuple([sample(x, i) for x in call.inputs]), call.attrs)
+        rows.append(result if isinstance(result, (list, tuple)) else [result])
+    return [call.F.stack(list(column)) for column in zip(*rows, strict=True)]

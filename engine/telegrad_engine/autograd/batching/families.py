@@ -1,0 +1,152 @@
+"""The families of ops that share a batching rule, and the rule of an op.
+
+Most rules follow from the op's declaration: a pointwise op broadcasts over the batch, an op along dimensions has its
+dimensions counted one further, an op that treats leading dimensions alike takes the batch as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...dtypes import from_numpy, result_type
+from ...schema.op import Op, default_float
+from .batched_call import BatchedCall, is_tensor, shape_of
+
+Rule = Callable[[BatchedCall], Any]
+"""Computes the results of a call, the batch as their dimension 0; NotImplemented where it does not cover the call."""
+Decomposition = Callable[..., Any]
+"""``function(F, *inputs, **attrs)`` computes the results in other ops, on batched tensors."""
+
+RULES: dict[str, Rule] = {}
+DECOMPOSITIONS: dict[str, Decomposition] = {}
+
+DIM_NAMES = frozenset({"dim", "dims", "dim0", "dim1", "dim2", "dimension"})
+"""Attributes that number dimensions."""
+
+LEADING = frozenset({
+    "attend", "bernoulli", "bernoulli.fill", "cast", "checked_variance", "clone", "constant_pad_nd", "drop",
+    "empty_like", "exponential", "frexp", "full_like", "leaky_drawn", "linalg_cholesky", "linalg_det", "linalg_eigh",
+    "linalg_inv", "linalg_lstsq", "linalg_pinv", "linalg_qr", "linalg_slogdet", "linalg_svd", "normal.fill", "one_hot",
+    "ones_like", "polygamma", "rand_like", "randn_like", "random", "random.between", "tril", "triu", "uniform", "zero",
+    "zeros_like",
+})  # fmt: skip
+"""Ops that treat any leading dimensions alike."""
+
+
+def rule(*keys: str) -> Callable[[Rule], Rule]:
+    """Enter the batching rule of these ops."""
+
+    def enter(function: Rule) -> Rule:
+        RULES.update(dict.fromkeys(keys, function))
+        return function
+
+    return enter
+
+
+def decomposition(*keys: str) -> Callable[[Decomposition], Decomposition]:
+    """Enter how these ops are written in other ops."""
+
+    def enter(function: Decomposition) -> Decomposition:
+        DECOMPOSITIONS.update(dict.fromkeys(keys, function))
+        return function
+
+    return enter
+
+
+def decomposition_of(op: Op) -> Decomposition | None:
+    """How an op is written in others on batched tensors, if that is how it is batched."""
+    return DECOMPOSITIONS.get(op.key)
+
+
+def rule_of(op: Op) -> Rule | None:
+    """The batching rule of an op; None where it runs once for each sample."""
+    found = RULES.get(op.key)
+    if found is not None:
+        return found
+    if op.pointwise:
+        return pointwise
+    if op.key in LEADING:
+        return leading
+    if any(p.name in DIM_NAMES for p in op.attr_params):
+        return along_dims
+    return None
+
+
+def pointwise(call: BatchedCall) -> Any:
+    """Samples broadcast against each other: those of fewer dimensions get dimensions of size 1 after the batch."""
+    ndim = max(len(shape_of(x)) for x in call.inputs)
+    return call.apply(*[call.aligned(x, ndim) for x in promoted(call)], **call.attrs)
+
+
+def promoted(call: BatchedCall) -> list[Any]:
+    """The inputs, cast where a sample is 0-dim: with the batch it would count as more in the promotion of dtypes."""
+    inputs, lead = list(call.inputs), call.op.unpromoted
+    shapes = [shape_of(x) for x in inputs[lead:] if is_tensor(x)]
+    if call.op.common is None or (len({not shape for shape in shapes}) < 2 and any(shapes)):
+        return inputs
+    values = tuple([_Sample(x) if is_tensor(x) else x for x in inputs[lead:] if x is not None])
+    if len({v.dtype for v in values if isinstance(v, _Sample)}) < 2:
+        return inputs
+    dtype = result_type(values, default_float())
+    for i, x in enumerate(inputs):
+        if i >= lead and is_tensor(x) and _Sample(x).dtype != dtype:
+            inputs[i] = _cast(x, dtype)
+    return inputs
+
+
+class _Sample:
+    """The shape and dtype of one sample of an input."""
+
+    def __init__(self, value: Any) -> None:
+        self.shape = shape_of(value)
+        self.ndim = len(self.shape)
+        self.dtype = value._data.dtype if hasattr(value, "_data") else value.dtype
+
+
+def _cast(value: Any, dtype: Any) -> Any:
+    if hasattr(value, "_data"):
+        return value.to(dtype=from_numpy(dtype))
+    return type(value)(value.value.to(dtype=from_numpy(dtype)))
+
+
+def leading(call: BatchedCall) -> Any:
+    """The op on tensors of one more leading dimension."""
+    return call.apply(*[call.lifted(x) if is_tensor(x) else x for x in call.inputs], **call.attrs)
+
+
+def along_dims(call: BatchedCall) -> Any:
+    """The op with its dimensions counted one further. No dimensions means all of a sample's."""
+    tensors = [x for value in call.inputs for x in (value if isinstance(value, tuple) else (value,)) if is_tensor(x)]
+    ndim = len(shape_of(tensors[0]))
+
+    def lift(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple([lift(v) for v in value])
+        if not is_tensor(value):
+            return value
+        raised = call.lifted(value)
+        return call.F.reshape(raised, (call.size, 1)) if not shape_of(value) else raised
+
+    inputs, extent = [lift(x) for x in call.inputs], max(ndim, 1)
+    attrs = dict(call.attrs)
+    for name in DIM_NAMES & attrs.keys():
+        dims = attrs[name]
+        if dims is None and not _takes_several(call.op, name):
+            inputs[0] = call.F.reshape(inputs[0], (call.size, -1))
+            attrs[name] = 1
+        else:
+            attrs[name] = shifted(dims, extent)
+    return call.apply(*inputs, **attrs)
+
+
+def _takes_several(op: Op, name: str) -> bool:
+    kind = next(p.kind for p in op.attr_params if p.name == name)
+    return "ints" in kind.word
+
+
+def shifted(dims: Any, ndim: int) -> Any:
+    """Dimensions of a sample as those of the batched tensor; None or () means all of them."""
+    if isinstance(dims, int):
+        return dims % ndim + 1
+    return tuple([d % ndim + 1 for d in dims]) if dims else tuple(range(1, ndim + 1))

@@ -1,0 +1,143 @@
+"""The node of one call of a Function, which runs the user's ``backward``."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+from ...context import state
+from ...errors import InvalidOperation, ShapeMismatch
+from ...graph.backward_pass import _Pass
+from ...graph.node import ManyNode, next_sequence
+from ...schema.derivative_plan import Plan, Step
+from ...schema.op import NO_ATTRS
+from .ctx import FunctionCtx, is_tensor
+
+
+@functools.lru_cache(256)
+def _plan(edges: int) -> Plan:
+    """A plan that only says that there may be a gradient at every edge."""
+    steps = (Step(tuple(range(edges)), _no_rule, (), True),) if edges else ()
+    return Plan((), steps, holds_tensors=False, saves_self=False, takes=None, direct=None)
+
+
+def _no_rule(*_: Any) -> Any:
+    raise TypeError("a Function has no rule: its node evaluates itself")
+
+
+class FunctionNode(ManyNode):
+    """The node of one call of a Function. Attributes that a node does not have itself are the ctx's."""
+
+    def __init__(self, ctx: FunctionCtx, outputs: Sequence[Any]) -> None:
+        self.ctx = ctx
+        self.op = ctx._op  # type: ignore[assignment]
+        self.attrs = NO_ATTRS
+        self.plan = _plan(len(ctx._next))
+        self.sequence = next_sequence()
+        self.next, self.slots = ctx._next, ctx._slots
+        self.width = len(outputs)
+        self.specs = [(o._data.shape, o._data.dtype) if is_tensor(o) else None for o in outputs]
+        self.shape, self.dtype = next((spec for spec in self.specs if spec is not None), ((), None))
+
+    def name(self) -> str:
+        """The Function's name and ``Backward``."""
+        return self.ctx.name()
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "ctx":
+            raise AttributeError(name)
+        return getattr(self.ctx, name)
+
+    # Backward ----------------------------------------------------------------------------
+
+    def evaluate(self, run: _Pass, grads: Sequence[Any]) -> None:
+        """Run the user's backward on the outputs' gradients (None where there is none) and pass on what it gives."""
+        wanted = self._wanted(run)
+        if wanted is None:
+            return
+        values = run.values
+        enabled = state.grad_enabled
+        try:
+            state.grad_enabled = values.recording
+            results = self._backward(self._given(values, grads))
+        finally:
+            state.grad_enabled = enabled
+        self._pass_on(run, wanted, results)
+
+    def _wanted(self, run: _Pass) -> list[bool] | None:
+        """Whether the gradient at each edge is needed; None, and the node is passed by, if none is."""
+        needed = run.needed
+        wanted = [target is not None and (needed is None or target in needed) for target in self.next]
+        if any(wanted):
+            return wanted
+        for target in self.next:
+            run._done(target)
+        return None
+
+    def _pass_on(self, run: _Pass, wanted: Sequence[bool], results: Sequence[Any]) -> None:
+        """Send on what the user's backward gave, a tensor or None for each edge."""
+        for edge, target in enumerate(self.next):
+            if wanted[edge]:
+                grad = results[edge]
+                run.send(target, self._slot(edge), None if grad is None else run.values.from_tensor(grad), False)
+            else:
+                run._done(target)
+        if not run.keep_graph:
+            self.ctx._free()
+
+    def _slot(self, edge: int) -> int:
+        return self.slots[edge] if self.slots else 0
+
+    def _given(self, values: Any, grads: Sequence[Any]) -> list[Any]:
+        """The gradients of the outputs as the user's backward takes them."""
+        fill = self.ctx.materialize_grads
+        return [
+            values.to_tensor(grad) if grad is not None else values.zeros(*spec) if spec is not None and fill else None
+            for grad, spec in zip(grads, self.specs, strict=True)
+        ]
+
+    def _backward(self, grads: Sequence[Any]) -> list[Any]:
+        """The gradients that the user's backward returns, one per tensor among forward's arguments."""
+        results = self.ctx._forward_cls._choose_backward()(self.ctx, *grads)
+        return self._checked(list(results) if isinstance(results, tuple) else [results])
+
+    def _checked(self, results: list[Any]) -> list[Any]:
+        """What a backward returned for the arguments of forward, for those that are tensors."""
+        expected = len(self.ctx._specs)
+        if len(results) > expected and all(result is None for result in results[expected:]):
+            del results[expected:]
+        if len(results) != expected:
+            raise InvalidOperation(
+                f"function {self.name()} returned an incorrect number of gradients "
+                f"(expected {expected}, got {len(results)})"
+            )
+        checked: list[Any] = []
+        for position, (result, spec) in enumerate(zip(results, self.ctx._specs, strict=True)):
+            if spec is not None:
+                self._check(result, len(checked))
+                checked.append(result)
+            elif result is not None:
+                raise InvalidOperation(
+                    f"function {self.name()} returned a gradient different than None at position {position + 1}, "
+                    "but the corresponding forward input was not a Variable"
+                )
+        return checked
+
+    def _check(self, grad: Any, edge: int) -> None:
+        """Whether the gradient can be summed to the shape of the tensor that it belongs to."""
+        if grad is not None and not is_tensor(grad):
+            raise InvalidOperation(f"expected Variable or None (got {type(grad).__name__})")
+        target = self.next[edge]
+        if grad is None or target is None:
+            return
+        shape = target._data.shape if target.is_sink else target.shape
+        if self._slot(edge):
+            shape = target.specs[self._slot(edge)][0]
+        given = grad._data.shape
+        lead = len(given) - len(shape)
+        if lead < 0 or any(n != 1 and n != m for n, m in zip(shape, given[lead:], strict=True)):
+            raise ShapeMismatch(
+                f"Function {self.name()} returned an invalid gradient at index {edge} - got {list(given)} "
+                f"but expected shape compatible with {list(shape)}"
+            )

@@ -1,0 +1,166 @@
+"""How the outputs of a Function's forward get their place in the graph.
+
+An input that was returned as it is becomes a view of itself, one that forward modified gets a new history, and
+what is not differentiable stays outside. A view that a Function returned may not be modified in place: the history
+that is rewritten then would go around the user's backward.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, ClassVar
+
+from ...context import observers
+from ...dtypes import FLOATING
+from ...errors import InplaceOnLeaf, InvalidOperation
+from ...graph.node import announce
+from .ctx import FunctionCtx, is_tensor
+from .node import FunctionNode
+
+IN_FUNCTION = (
+    "This view was created inside a custom Function (or because an input was returned as-is) and the autograd logic to "
+    "handle view+inplace would override the custom backward associated with the custom Function, leading to incorrect "
+    "gradients. This behavior is forbidden. You can fix this by cloning the output of the custom Function."
+)
+ONE_OF_SEVERAL = (
+    "This view is the output of a function that returns multiple views. Such functions do not allow the output views "
+    "to be modified inplace. You should replace the inplace operation by an out-of-place one."
+)
+
+
+_NOTHING: set[int] = set()
+
+
+class Outputs:
+    """The results of one forward. Like forward, ``enter`` runs without recording."""
+
+    node_class: ClassVar[type[FunctionNode]] = FunctionNode
+
+    def __init__(self, ctx: FunctionCtx, args: tuple[Any, ...], result: Any, recording: bool, separate: bool) -> None:
+        self.several = isinstance(result, tuple)
+        results: tuple[Any, ...] = result if self.several else (result,)
+        self.ctx = ctx
+        self.args = args
+        self.results = results
+        self.recording = recording
+        self.inputs = _ids(args)
+        self.dirty = _ids(_marked(ctx.dirty_tensors, "mark_dirty can only accept variables, but argument "))
+        self.constant = _ids(
+            _marked(ctx.non_differentiable, "mark_non_differentiable only accepts variable arguments, but got ")
+        )
+        self.tensors = [r for r in results if is_tensor(r)]
+        self.node = self.node_class(ctx, results) if recording else None
+        if recording and separate and any(self._is_plain_input(t) for t in ctx.to_save):
+            raise InvalidOperation(
+                "An input that has been returned as-is as output is being saved for backward. This is not supported if "
+                "you override setup_context. You should return and save a view of the input instead, e.g. with "
+                "x.view_as(x) or setup ctx inside the forward function itself."
+            )
+
+    def enter(self) -> None:
+        """Enter the call into the graph, if it is recorded; ``outputs`` are the results as the caller gets them."""
+        self._note_dirty()
+        self.outputs = tuple([self._output(r, slot) if is_tensor(r) else r for slot, r in enumerate(self.results)])
+
+    def save(self) -> None:
+        """Save what forward asked for, as any operation does: in the caller's grad mode."""
+        if self.node is not None:
+            self.ctx._pack(self.node)
+            if observers:
+                announce(self.node, self.args, self.tensors)
+        self.ctx._forget()
+
+    def _is_plain_input(self, tensor: Any) -> bool:
+        """Whether an input was returned as it is, unmodified."""
+        known = id(tensor)
+        return known in self.inputs and known not in self.dirty and any(tensor is t for t in self.tensors)
+
+    def _note_dirty(self) -> None:
+        """Count the modification of what forward declared dirty, all of which it must have returned."""
+        if not self.dirty:
+            return
+        if not self.dirty <= _ids(self.tensors):
+            raise InvalidOperation(
+                "Some elements marked as dirty during the forward method were not returned as output. The inputs that "
+                "are modified inplace must all be outputs of the Function."
+            )
+        for tensor in {id(t): t for t in self.ctx.dirty_tensors}.values():
+            tensor._cell[0] += 1
+            if id(tensor) not in self.inputs:
+                warnings.warn(
+                    "ctx.mark_dirty() received a tensor that was not an input. Only input Tensors that have been "
+                    "mutated should be passed to ctx.mark_dirty().",
+                    UserWarning,
+                    stacklevel=5,
+                )
+
+    def _differentiable(self, tensor: Any) -> bool:
+        return self.recording and id(tensor) not in self.constant and tensor._data.dtype in FLOATING
+
+    def _output(self, tensor: Any, slot: int) -> Any:
+        is_input, is_dirty = id(tensor) in self.inputs, id(tensor) in self.dirty
+        if not self._differentiable(tensor):
+            return self._outside(tensor, is_input, is_dirty)
+        if is_dirty:
+            self._replace_history(tensor, slot)
+            return tensor
+        if is_input:
+            tensor = _view_as_self(tensor)
+        self._place(tensor, slot)
+        if tensor._base is not None:
+            several = sum(self._differentiable(t) for t in self.tensors) > 1
+            tensor._sealed = ONE_OF_SEVERAL if several else IN_FUNCTION
+        return tensor
+
+    def _place(self, tensor: Any, slot: int) -> None:
+        tensor._node, tensor._slot, tensor._requires_grad = self.node, slot, True
+
+    def _outside(self, tensor: Any, is_input: bool, is_dirty: bool) -> Any:
+        """A result that has no gradient: an input's own object is never changed, but a new one stands for it."""
+        if tensor._requires_grad:
+            return tensor.detach() if is_input or tensor._base is not None else tensor.detach_()
+        if is_input:
+            return tensor if is_dirty else _view_as_self(tensor)
+        if self.recording and tensor._base is not None:
+            tensor._sealed = IN_FUNCTION
+        return tensor
+
+    def _replace_history(self, tensor: Any, slot: int) -> None:
+        """Give an input that forward modified in place its new history, and the base of a view with it."""
+        base = tensor._base
+        if base is not None and len(self.tensors) > 1:
+            raise InvalidOperation(
+                "If your Function modifies inplace an input that is a view of another Tensor, your Function cannot "
+                "return more than one Tensor. This is not supported by the current autograd engine. You should either "
+                "make sure the input is not a view (using .clone() for example) or make your Function only return one "
+                "Tensor (potentially splitting it into two Functions: one doing the inplace that returns a single "
+                "Tensor and a second one that does the other operations). You can ask on the forum "
+                "https://discuss.pytorch.org/ if you need help to do this change."
+            )
+        if base is not None and base._requires_grad and base._node is None:
+            raise InplaceOnLeaf("a view of a leaf Variable that requires grad is being used in an in-place operation.")
+        if tensor._requires_grad and tensor._node is None:
+            raise InplaceOnLeaf("a leaf Variable that requires grad has been used in an in-place operation.")
+        old, base_old = tensor._alias(), None if base is None else base._alias()
+        self._place(tensor, slot)
+        tensor._rewrite_history(old, base_old)
+
+
+def _ids(values: Any) -> set[int]:
+    return {id(v) for v in values if is_tensor(v)} if values else _NOTHING
+
+
+def _marked(tensors: tuple[Any, ...], text: str) -> tuple[Any, ...]:
+    """What a ctx method was given, which must be tensors; torch's text ends where it would name the type."""
+    if tensors and not all(is_tensor(t) for t in tensors):
+        raise InvalidOperation(text)
+    return tensors
+
+
+def _view_as_self(tensor: Any) -> Any:
+    """Another tensor object that is a view of all of ``tensor``."""
+    view = tensor.detach()
+    view._become_view(tensor)
+    view._chain = tensor._chain
+    view._seen = view._cell[0]
+    return view

@@ -1,0 +1,243 @@
+"""How the tangents of a result come about from those of what it was computed from.
+
+An op has one derivative, which pulls gradients back; as that is linear in the gradient, differentiating it once more
+with respect to the gradient gives its transpose, which pushes tangents forward. So each op is recorded on its
+own, on stand-ins of its inputs. For a pointwise op the transpose is the derivative itself. A Function pushes tangents
+forward by its ``jvp``.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from ...context import enable_grad, generator, state
+from ...dtypes import FLOATING
+from ...errors import InvalidOperation, NotSupported
+from ...graph import differentiation
+from ...graph.node_evaluation import saved_values
+from ...schema.op import CATALOGUE, Op
+from ...tensor.base import Tracked
+from ...tensor.namespace import Functions
+from ..custom_function.ctx import is_tensor
+from ..custom_function.outputs import Outputs
+from .level import Level
+
+Execute = Callable[[Op, tuple[Any, ...], Mapping[str, Any]], Any]
+
+
+def push(level: Level, execute: Execute, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:
+    """Execute an op of which some input has a tangent, and give its results theirs."""
+    if state.autocast is not None:
+        op, inputs, attrs = state.autocast.cast(op, inputs, attrs)
+    if op.composite:
+        return execute(op, inputs, attrs)
+    tangents = _tangents(level, inputs)
+    with level.suspended():
+        if op.view:
+            pushed = _tuple(execute(op, (tangents[0], *inputs[1:]), attrs))
+            result = execute(op, inputs, attrs)
+        else:
+            with _twice(op):
+                pushed = transposed(execute, op, inputs, attrs, tangents)
+            result = execute(op, inputs, attrs)
+    outputs = _tuple(result)
+    pushed = pushed or (None,) * len(outputs)
+    for output, tangent in zip(outputs, pushed, strict=True):
+        if tangent is not None:
+            level.give(output, tangent)
+    level.remember(outputs[0]._node if outputs else None, tangents, pushed)
+    return result
+
+
+def push_inplace(
+    level: Level, inplace: Callable[..., Any], tensor: Any, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]
+) -> Any:
+    """Modify a tensor in place, and its tangent with it: in place too, so that views see it."""
+    target = level.of(tensor)
+    with level.suspended():
+        if op.view:
+            if target is not None:
+                target._inplace(op, (target, *inputs[1:]), attrs)
+            return inplace(tensor, op, inputs, attrs)
+        tangents = (None if target is None else target.clone(), *_tangents(level, inputs[1:]))
+        with _twice(op):
+            pushed = transposed(tensor._apply, op, inputs, attrs, tangents)
+        tangent = pushed[0] if pushed else tensor._zeros_like()
+        inplace(tensor, op, inputs, attrs)
+        if target is None and tensor._base is not None:
+            level.give(tensor._base, tensor._base._zeros_like())
+            target = level.of(tensor)
+        if target is None:
+            level.give(tensor, tangent)
+        else:
+            target._inplace(CATALOGUE.get("copy"), (target, tangent))
+    level.remember(tensor._node, tangents, (tangent,))
+    return tensor
+
+
+def transposed(
+    execute: Execute, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any], tangents: Sequence[Any]
+) -> tuple[Any, ...]:
+    """The results' tangents from the inputs', by the op's derivative; none for results that have no derivative.
+
+    They have a history if something that they depend on has one. Raises NotSupported for an op whose derivative
+    cannot be differentiated.
+    """
+    if not op.differentiable:
+        return ()
+    tracked = state.grad_enabled and (_requires_grad(inputs) or _requires_grad(tangents))
+    with enable_grad():
+        moving: list[tuple[Any, Any]] = []
+        results = _tuple(execute(op, _stand_ins(inputs, tangents, tracked, moving), attrs))
+        if op.pointwise and results[0].requires_grad and results[0]._node.plan.direct is not None:
+            return (_pointwise(results[0], tangents, tracked),)
+        try:
+            return _transposed(results, moving, tracked)
+        except InvalidOperation as error:
+            if "not implemented" not in str(error):
+                raise
+            raise NotSupported(
+                f"Trying to use forward AD with {op.name} that does not support it because it has not been implemented "
+                "yet.\nPlease file an issue to PyTorch at https://github.com/pytorch/pytorch/issues/new?"
+                "template=feature-request.yml so that we can prioritize its implementation or submit a PR adding the "
+                "implementation to derivatives.yaml"
+            ) from error
+
+
+def _pointwise(result: Any, tangents: Sequence[Any], tracked: bool) -> Any:
+    """The tangent of a pointwise op's result: element by element the derivative is a factor, transposed or not."""
+    node, values = result._node, result._values(tracked)
+    shape, dtype = result._data.shape, result._data.dtype
+    total = None
+    with values:
+        saved = saved_values(values, node)
+        for edge, rule, arguments in node.plan.direct:
+            tangent = tangents[edge]
+            if tangent is not None:
+                given = values.seed(result, _as_wide(tangent, result))
+                pushed = rule(values.F, given, *[saved[i] for i in arguments])
+                total = pushed if total is None else total + pushed
+        return values.wrap(values.fit(total, shape, dtype))
+
+
+def _as_wide(tangent: Any, result: Any) -> Any:
+    """An input's tangent in the result's shape and dtype, as the input itself was brought to them."""
+    if tangent._data.dtype != result._data.dtype:
+        tangent = tangent.to(dtype=result.dtype)
+    return tangent if tangent._data.shape == result._data.shape else tangent.expand(tuple(result.shape))
+
+
+def _transposed(results: Sequence[Any], moving: Sequence[tuple[Any, Any]], tracked: bool) -> tuple[Any, ...]:
+    """For each result the product of its derivatives with respect to the stand-ins with these stand-ins' tangents."""
+    seeds = [out._zeros_like().requires_grad_() if out.requires_grad else None for out in results]
+    roots = [out for out in results if out.requires_grad]
+    if not roots:
+        return (None,) * len(results)
+    given = [seed for seed in seeds if seed is not None]
+    stand_ins = [stand_in for stand_in, _ in moving]
+    pulled = differentiation.grad(roots, stand_ins, given, create_graph=True, allow_unused=True)
+    linear = [
+        (grad, tangent.to(dtype=grad.dtype))
+        for grad, (_, tangent) in zip(pulled, moving, strict=True)
+        if grad is not None and grad.requires_grad
+    ]
+    products: Sequence[Any] = [None] * len(given)
+    if linear:
+        grads, vectors = zip(*linear, strict=True)
+        products = differentiation.grad(grads, given, vectors, create_graph=tracked, allow_unused=True)
+    found = iter([seed._zeros_like() if p is None else p for p, seed in zip(products, given, strict=True)])
+    return tuple([None if seed is None else next(found) for seed in seeds])
+
+
+def _stand_ins(values: Sequence[Any], tangents: Sequence[Any], tracked: bool, moving: list[tuple[Any, Any]]) -> Any:
+    """The inputs, with new tensors for those that have a tangent, so that only this use of them is differentiated."""
+    found: list[Any] = []
+    for value, tangent in zip(values, tangents, strict=True):
+        if isinstance(value, tuple):
+            value = _stand_ins(value, tangent, tracked, moving)
+        elif tangent is not None:
+            own = tracked and value.requires_grad
+            value = value.view(tuple(value.shape)) if own else value.detach().requires_grad_()
+            moving.append((value, tangent))
+        found.append(value)
+    return tuple(found)
+
+
+def _tangents(level: Level, values: Sequence[Any]) -> tuple[Any, ...]:
+    """For each input its tangent or None; for a list of tensors a tuple of these."""
+    return tuple(
+        [
+            _tangents(level, x) if isinstance(x, tuple) else level.of(x) if isinstance(x, Tracked) else None
+            for x in values
+        ]
+    )
+
+
+def _requires_grad(values: Sequence[Any]) -> bool:
+    return any(_requires_grad(x) if isinstance(x, tuple) else is_tensor(x) and x.requires_grad for x in values)
+
+
+def _tuple(result: Any) -> tuple[Any, ...]:
+    return tuple(result) if isinstance(result, (list, tuple)) else (result,)
+
+
+@contextmanager
+def _twice(op: Op) -> Iterator[None]:
+    """Around the first of two executions that have to draw the same random numbers."""
+    before = copy.deepcopy(generator()) if op.random else None
+    yield
+    if before is not None:
+        state.generator = before
+
+
+# Functions -----------------------------------------------------------------------------------------------
+
+
+def push_function(level: Level, entry: Outputs) -> None:
+    """Give the outputs of a Function the tangents that its ``jvp`` makes of the arguments'.
+
+    Raises MethodMissing where it has none, InvalidOperation for what it may not return.
+    """
+    ctx = entry.ctx
+    tangents = _tangents(level, entry.args)
+    with level.suspended():
+        given = _materialized(entry, tangents) if ctx.materialize_grads else tangents
+        results = ctx._push_forward(given, len(entry.outputs))
+        for index, (output, tangent) in enumerate(zip(entry.outputs, results, strict=True)):
+            if tangent is not None:
+                _check(entry, index, tangent, tangents)
+                level.give(output, tangent)
+    level.remember_outputs(entry.node, results)
+
+
+def _materialized(entry: Outputs, tangents: Sequence[Any]) -> list[Any]:
+    """Zeros for tensors without a tangent, unless they could have none."""
+    zeros = Functions(type(next(t for t in tangents if t is not None))._apply).zeros
+    return [
+        zeros(arg.shape, dtype=arg.dtype) if tangent is None and is_tensor(arg) and arg.is_floating_point() else tangent
+        for arg, tangent in zip(entry.args, tangents, strict=True)
+    ]
+
+
+def _check(entry: Outputs, index: int, tangent: Any, tangents: Sequence[Any]) -> None:
+    """Whether a tangent may be the one of an output, as far as that is an input, or shows one's memory."""
+    result, output = entry.results[index], entry.outputs[index]
+    if not is_tensor(result) or id(result) in entry.constant or result._data.dtype not in FLOATING:
+        raise InvalidOperation(
+            f"Function's jvp returned a gradient at position {index}, but  the corresponding forward output is not a "
+            "differentiable Tensor.You should return None at that position instead."
+        )
+    if id(result) in entry.dirty:
+        place = next(i for i, arg in enumerate(entry.args) if arg is result)
+        if tangents[place] is not None and tangent is not tangents[place]:
+            raise InvalidOperation(
+                "An inplace custom Function is not modifying the forward mode gradients inplace. If the forward is "
+                "modifying an input inplace, then the jvp function must modify the corresponding gradient inplace."
+            )
+    elif output._base is not None and tangent._base is None:
+        raise InvalidOperation(
+            "A custom Function's forward is returning a view (or an input as-is) but the jvp is not returning a view."
+        )

@@ -1,0 +1,135 @@
+"""``gradcheck`` and ``gradgradcheck``: derivatives held against small differences of the function itself.
+
+As ``torch.autograd.gradcheck``, texts included. Written over a ``grad`` and tensors' methods, so the engine's
+tensors and the SDK's share it; only the comparing is done on plain numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...errors import GradcheckError, InvalidChoice
+from ..functional.batched import grad
+from .check import Check, random_like, tracked
+from .differences import Tensors, Tolerance, outputs_of
+
+
+class Gradcheck:
+    """The two functions, over a ``grad`` with torch's arguments."""
+
+    def __init__(self, grad: Callable[..., Sequence[Any]]) -> None:
+        self._grad = grad
+
+    def gradcheck(
+        self,
+        func: Callable[..., Any],
+        inputs: Any,
+        *,
+        eps: float = 1e-6,
+        atol: float = 1e-5,
+        rtol: float = 1e-3,
+        raise_exception: bool = True,
+        nondet_tol: float = 0.0,
+        check_undefined_grad: bool = True,
+        check_grad_dtypes: bool = False,
+        check_batched_grad: bool = False,
+        check_batched_forward_grad: bool = False,
+        check_forward_ad: bool = False,
+        check_backward_ad: bool = True,
+        fast_mode: bool = False,
+        masked: bool | None = None,
+    ) -> bool:
+        """True if the gradients of ``func``'s outputs are what moving each input by ``eps`` says they are.
+
+        Inputs that require grad are checked; they should be float64. ``fast_mode`` compares one random
+        combination of all derivatives instead of each. ``check_grad_dtypes`` asks for what holds in any case: every
+        gradient is brought to its input's dtype. ``masked`` concerns sparse tensors, which do not exist here.
+        Raises GradcheckError for a difference (or returns False, without ``raise_exception``), ValueError if no
+        input requires grad.
+        """
+        if not (check_forward_ad or check_backward_ad):
+            raise InvalidChoice("Expected at least one of check_forward_ad or check_backward_ad to be True")
+        if check_batched_grad and not check_backward_ad:
+            raise InvalidChoice("Setting check_batched_grad=True requires check_backward_ad to be True")
+        if check_batched_forward_grad and not check_forward_ad:
+            raise InvalidChoice("Setting check_batched_forward_grad=True requires check_forward_ad to be True")
+        tolerance = Tolerance(eps, atol, rtol, nondet_tol)
+        try:
+            check = Check(self._grad, func, _as_tuple(inputs), tolerance)
+            check.run(check_backward_ad, check_forward_ad, fast_mode)
+            if check_backward_ad and check.outputs:
+                check.run_further(check_batched_grad, check_undefined_grad)
+        except GradcheckError:
+            if raise_exception:
+                raise
+            return False
+        return True
+
+    def gradgradcheck(
+        self,
+        func: Callable[..., Any],
+        inputs: Any,
+        grad_outputs: Any = None,
+        *,
+        eps: float = 1e-6,
+        atol: float = 1e-5,
+        rtol: float = 1e-3,
+        gen_non_contig_grad_outputs: bool = False,
+        raise_exception: bool = True,
+        nondet_tol: float = 0.0,
+        check_undefined_grad: bool = True,
+        check_grad_dtypes: bool = False,
+        check_batched_grad: bool = False,
+        check_fwd_over_rev: bool = False,
+        check_rev_over_rev: bool = True,
+        fast_mode: bool = False,
+        masked: bool = False,
+    ) -> bool:
+        """As :meth:`gradcheck`, for the gradients of ``func`` as a function of its inputs and ``grad_outputs``.
+
+        ``grad_outputs`` are random numbers between -1 and 1 if not given. The memory layout that
+        ``gen_non_contig_grad_outputs`` asks for makes no difference here.
+        """
+        if not (check_fwd_over_rev or check_rev_over_rev):
+            raise InvalidChoice("Expected at least one of check_fwd_over_rev or check_rev_over_rev to be True")
+        if check_undefined_grad and not check_rev_over_rev:
+            raise InvalidChoice("Setting check_undefined_grad=True requires check_rev_over_rev to be True")
+        if check_batched_grad and not check_rev_over_rev:
+            raise InvalidChoice("Setting check_batched_grad=True requires check_rev_over_rev to be True")
+        inputs = _as_tuple(inputs)
+        seeds = _seeds_for(outputs_of(func, inputs)) if grad_outputs is None else _as_tuple(grad_outputs)
+
+        def gradients(*args: Any) -> Tensors:
+            arguments = args[: len(inputs)]
+            outputs = outputs_of(func, arguments)
+            grads = self._grad(outputs, tracked(arguments), args[len(inputs) :], create_graph=True, allow_unused=True)
+            return tuple([g for g in grads if g is not None])
+
+        return self.gradcheck(
+            gradients,
+            inputs + seeds,
+            eps=eps,
+            atol=atol,
+            rtol=rtol,
+            raise_exception=raise_exception,
+            nondet_tol=nondet_tol,
+            check_undefined_grad=check_undefined_grad,
+            check_grad_dtypes=check_grad_dtypes,
+            check_batched_grad=check_batched_grad,
+            check_forward_ad=check_fwd_over_rev,
+            check_backward_ad=check_rev_over_rev,
+            fast_mode=fast_mode,
+        )
+
+
+def _as_tuple(value: Any) -> Tensors:
+    return tuple(value) if isinstance(value, (list, tuple)) else (value,)
+
+
+def _seeds_for(outputs: Tensors) -> Tensors:
+    return tuple([random_like(out, seed).requires_grad_() for seed, out in enumerate(outputs)])
+
+
+_ENGINE = Gradcheck(grad)
+gradcheck, gradgradcheck = _ENGINE.gradcheck, _ENGINE.gradgradcheck

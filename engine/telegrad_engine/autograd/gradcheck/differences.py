@@ -1,0 +1,150 @@
+"""How ``gradcheck`` compares a Jacobian with differences of the function: element by element, or one combination."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...context import no_grad
+from ...errors import GradcheckError
+from ...tensor.namespace import Functions
+
+Tensors = tuple[Any, ...]
+Jacobians = Callable[[int], list[Any]]
+"""For an output, its analytical Jacobian (inputs, outputs) with respect to each input that requires grad."""
+
+
+class Tolerance(NamedTuple):
+    """The size of the differences, and how well derivatives must agree with them."""
+
+    eps: float
+    atol: float
+    rtol: float
+    nondet: float
+
+
+def outputs_of(func: Callable[..., Any], inputs: Sequence[Any], every: bool = False) -> Tensors:
+    """The outputs that have a history, or ``every`` one."""
+    result = func(*inputs)
+    outputs = tuple(result) if isinstance(result, (list, tuple)) else (result,)
+    return tuple([out for out in outputs if every or out.requires_grad])
+
+
+def numerical_jacobian(
+    func: Callable[..., Any], inputs: Tensors, position: int, eps: float, every: bool = False
+) -> list[Any]:
+    """For each output the central differences (inputs, outputs) as one input's elements move by ``eps``."""
+    tensor = inputs[position]
+    slopes = []
+    for index in np.ndindex(*tensor.shape):
+        step = tensor.detach().new_zeros(tuple(tensor.shape))
+        step[index] = eps
+        slopes.append(_slopes(func, inputs, position, step, eps, every))
+    if not slopes:
+        return [tensor.detach().new_zeros((0, out.numel())) for out in outputs_of(func, inputs, every)]
+    stack = Functions(type(tensor)._apply).stack
+    return [stack(list(column)) for column in zip(*slopes, strict=True)]
+
+
+def _slopes(
+    func: Callable[..., Any], inputs: Tensors, position: int, step: Any, eps: float, every: bool = False
+) -> list[Any]:
+    """The outputs' differences between ``step`` forward and back, flat, for a step of length ``eps``."""
+    below, above = [_moved(func, inputs, position, step * sign, every) for sign in (-1.0, 1.0)]
+    return [(b - a).reshape(-1) / (2 * eps) for a, b in zip(below, above, strict=True)]
+
+
+def _moved(func: Callable[..., Any], inputs: Tensors, position: int, step: Any, every: bool) -> list[Any]:
+    with no_grad():
+        moved = inputs[position].detach() + step
+    args = [*inputs[:position], moved.requires_grad_(), *inputs[position + 1 :]]
+    return [out.detach().clone() for out in outputs_of(func, args, every)]
+
+
+def check_whole(
+    func: Callable[..., Any],
+    inputs: Tensors,
+    outputs: Tensors,
+    jacobians: Jacobians,
+    tolerance: Tolerance,
+    forward: bool,
+) -> None:
+    """Hold every derivative against a difference."""
+    tracked = _positions(inputs)
+    numerical = [numerical_jacobian(func, inputs, i, tolerance.eps) for i in tracked]
+    for index in range(len(outputs)):
+        analytical = jacobians(index)
+        for which in range(len(tracked)):
+            a, n = analytical[which], numerical[which][index]
+            if not _close(a, n, tolerance.rtol, tolerance.atol):
+                raise GradcheckError(_mismatch(index, which, n, a, forward))
+
+
+def check_projected(
+    func: Callable[..., Any],
+    inputs: Tensors,
+    outputs: Tensors,
+    jacobians: Jacobians,
+    tolerance: Tolerance,
+    forward: bool,
+) -> None:
+    """Hold one combination of all derivatives, ``u J v`` for random ``u`` and ``v``, against a difference along u.
+
+    The tolerance is that of the elements, combined alike.
+    """
+    rng = np.random.default_rng(0)
+    left = [_direction(rng, inputs[i].numel()) for i in _positions(inputs)]
+    right = [_direction(rng, out.numel()) for out in outputs]
+    for which, position in enumerate(_positions(inputs)):
+        tensor, u = inputs[position], left[which]
+        step = tensor.detach().new_tensor((u * tolerance.eps).tolist(), dtype=tensor.dtype).reshape(tensor.shape)
+        slopes = _slopes(func, inputs, position, step, tolerance.eps)
+        for index, v in enumerate(right):
+            matrix = jacobians(index)[which]
+            n = float(np.dot(np.asarray(slopes[index].tolist()), v))
+            a = float(u @ np.asarray(matrix.tolist()).reshape(u.size, v.size) @ v)
+            if not np.isclose(a, n, tolerance.rtol, tolerance.atol * u.sum() * v.sum()):
+                whole = numerical_jacobian(func, inputs, position, tolerance.eps)[index]
+                raise GradcheckError(_mismatch(index, which, n, a, forward) + _explained(whole, matrix, tolerance))
+
+
+def _direction(rng: np.random.Generator, size: int) -> Any:
+    vector = rng.random(size)
+    return vector / max(float(np.linalg.norm(vector)), 1e-300)
+
+
+def _positions(inputs: Tensors) -> list[int]:
+    return [i for i, x in enumerate(inputs) if hasattr(x, "_data") and x.requires_grad]
+
+
+def _close(a: Any, n: Any, rtol: float, atol: float) -> bool:
+    found, expected = np.asarray(a.tolist(), np.float64), np.asarray(n.tolist(), np.float64)
+    if found.shape != expected.shape:
+        return False
+    return np.allclose(found, expected, rtol, atol)
+
+
+def _mismatch(output: int, which: int, numerical: Any, analytical: Any, forward: bool) -> str:
+    what = "Jacobian computed with forward mode mismatch" if forward else "Jacobian mismatch"
+    return (
+        f"{what} for output {output} with respect to input {which},\nnumerical:{numerical}\nanalytical:{analytical}\n"
+    )
+
+
+def _explained(numerical: Any, analytical: Any, tolerance: Tolerance) -> str:
+    """The whole matrices behind a mismatch of their combinations."""
+    text = (
+        "\nThe above quantities relating the numerical and analytical jacobians are computed \n"
+        "in fast mode. See: https://github.com/pytorch/pytorch/issues/53876 for more background \n"
+        "about fast mode. Below, we recompute numerical and analytical jacobians in slow mode:\n\n"
+        f"Numerical:\n {numerical}\nAnalytical:\n{analytical}\n\n"
+        f"The max per-element difference (slow mode) is: {(numerical - analytical).abs().max().item()}.\n"
+    )
+    if _close(analytical, numerical, tolerance.rtol, tolerance.atol):
+        text += (
+            "\nFast gradcheck failed but element-wise differences are small. This means that the\n"
+            "test might've passed in slow_mode!"
+        )
+    return text

@@ -1,0 +1,92 @@
+"""The analysis of a remembered program: what it takes, makes and frees, and whether it can be one executable.
+
+Ids are numbers here: positions in the list of ids of a message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from operator import itemgetter
+from typing import Any
+
+from ..errors import TelegradError
+from ..program.instructions import Instruction, names_in
+from ..program.overloads import find_op
+from ..program.program_cache import Remembered
+from ..program.verbs import VERBS
+
+_TRACEABLE = """
+alias apply backward detach detach_ fetch free grad grad_of optim_step refresh retain_grad requires_grad_ set_grad
+tensor zero_grad
+"""
+TRACEABLE = frozenset(_TRACEABLE.split())
+"""The verbs that only compute with tensors."""
+
+
+class Analysis:
+    """The analysis of one program."""
+
+    def __init__(self, program: Remembered) -> None:
+        self.program = program
+        self.taken: list[int] = []
+        """Tensors that were there before, in the order in which they are first used."""
+        self.made: list[int] = []
+        self.freed: list[int] = []
+        """Tensors that were there before and are gone afterwards."""
+        self.functions: dict[str, None] = {}
+        """The names of registered functions that it applies."""
+        self.latest: Any = None
+        """The signature of the last run's inputs, most likely that of the next."""
+        self.key: Any = None
+        """The cache key of the last run."""
+        self.uploads = [(x.data, x.instruction.attrs.get("dtype")) for x in program.steps if x.data is not None]
+        """The names of the arrays that it uploads, and the dtypes that are asked for."""
+        for step in program.steps:
+            self._note(step.instruction)
+
+    def _note(self, instruction: Instruction) -> None:
+        names = [number_of(x) for x in names_in(instruction.inputs)]
+        if instruction.op == "apply":
+            self.functions[str(instruction.attrs.get("function"))] = None
+        if instruction.op == "free":
+            self.freed += [n for n in names if n not in self.made]
+        else:
+            self.taken += dict.fromkeys(n for n in names if n not in self.made and n not in self.taken)
+        self.made += [number_of(name) for name in instruction.outputs or ()]
+
+    @cached_property
+    def ids_made(self) -> Callable[[Sequence[str]], Iterable[str]]:
+        """Takes the ids of what it makes from a message's."""
+        if len(self.made) < 2:
+            return lambda ids: [ids[i] for i in self.made]
+        return itemgetter(*self.made)
+
+    @cached_property
+    def refusal(self) -> str | None:
+        """Why such a program runs one instruction at a time, if it does."""
+        for index, step in enumerate(self.program.steps):
+            reason = _refusal(step.instruction)
+            if reason is not None:
+                return f"instruction {index}, {step.instruction.op}: {reason}"
+        if not {*self.made}.isdisjoint([*self.taken, *self.freed]) or len({*self.made}) < len(self.made):
+            return "one id is that of two tensors"
+        return None
+
+
+def _refusal(instruction: Instruction) -> str | None:
+    verb = VERBS.get(instruction.op)
+    if verb is not None:
+        if instruction.attrs.get("is_grads_batched"):
+            return "its rows are computed together"
+        return None if instruction.op in TRACEABLE else "it does more than compute with tensors"
+    try:
+        find_op(instruction.op)
+    except TelegradError:
+        return "there is no such op"
+    return None
+
+
+def number_of(name: str) -> int:
+    """Which id a stand-in stands for."""
+    return int(name[1:])

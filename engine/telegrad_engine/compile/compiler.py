@@ -1,0 +1,312 @@
+"""The compiler: which programs run as one executable, since when, and why the others do not.
+
+A program that has run often enough on inputs of one signature is planned, or compiled. From then on it runs as that
+executable, while its guards hold and it is not slower. In every other case it runs in the tier below, in the end one
+instruction at a time, and :meth:`Compiler.reports` says why. Nothing is decided for good: an attempt that failed is
+made again after more runs.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import partial
+from threading import Lock, Thread, main_thread
+from time import perf_counter
+
+from ..arrays.symbolic import Untraceable
+from ..cancellation import CancellationToken, cancelled_by
+from ..dtypes import DType
+from ..errors import Cancelled, TimeLimitExceeded
+from ..program.program_cache import Bound
+from ..program.result import Answer
+from ..session.session import NotAtOnce, Session
+from .analysis import Analysis
+from .cache_entry import UNIT_BYTES, CacheEntry, Key
+from .effects import Change, Run
+from .executable import Executable
+from .input_signature import Inputs, InputSignature, find_inputs
+from .reports import Ledger, Report, difference
+from .tier import COMPILED, Tier
+
+logger = logging.getLogger(__name__)
+
+MAX_ENTRIES, MAX_BYTES = 64, 256 * 2**20
+"""How many signatures of programs are kept, and how many bytes they take together."""
+MAX_COMPARED = 8
+"""With how many known signatures a new one is compared, to say what is new about it: those used last."""
+VALUES = "the values are not those that are usual, as where an index is out of range"
+ROOM = "the session may not have room for all of it at once"
+ON_THE_CPU = "the session is not on the CPU"
+LONG = "it spends its time in its kernels"
+MIN_LONG_RUNS = 6
+"""How many runs have to be long before planning is postponed: a first run, or one on a busy machine, takes longer."""
+
+
+class Compiler:
+    """Runs the remembered programs of sessions as executables of one tier; safe to use from threads.
+
+    ``fallback`` is the compiler of the tier below, if there is one besides the interpreter. ``after`` is how many times
+    a program runs before its executable is made, by default the tier's own number. ``most`` entries are kept, which
+    take at most ``most_bytes``; the least recently used are forgotten. With ``choose`` false an executable is used even
+    if it is slower.
+    """
+
+    def __init__(
+        self,
+        after: int | None = None,
+        most: int = MAX_ENTRIES,
+        choose: bool = True,
+        tier: Tier = COMPILED,
+        fallback: Compiler | None = None,
+        most_bytes: int = MAX_BYTES,
+    ) -> None:
+        self.after = tier.after if after is None else after
+        self._tier, self._fallback, self._most, self._choose = tier, fallback, most, choose
+        self._most_bytes = most_bytes
+        self._entries: OrderedDict[Key, CacheEntry] = OrderedDict()
+        self._ledger = Ledger(most)
+        self._jobs: list[Callable[[], object]] = []
+        self._worker: Thread | None = None
+        self._lock = Lock()
+
+    # Running -----------------------------------------------------------------------------
+
+    def run(self, session: Session, program: Bound) -> Answer:
+        """Run the program in the session, with the result, and the errors, of the interpreter."""
+        if program.remembered.is_new:  # most programs that run once never run again
+            self._ledger.note(session, program, self._tier.word, f"it is {self._tier.word} after more runs")
+            return session.run_instructions(program.instructions)
+        reason = None
+        try:
+            inputs = self._find_inputs(session, program)
+        except Untraceable as why:
+            self._ledger.note(session, program, self._tier.word, str(why))
+            inputs = None
+        if inputs is None:
+            return self._run_below(session, program)
+        entry = self._entry(program, session.environment.dtype, inputs.signature)
+        try:
+            answer = self._attempt(program, inputs, entry)
+            if answer is None and entry.is_due and self._make_executable(program, inputs, entry):
+                answer = self._attempt(program, inputs, entry)
+            if answer is not None:
+                session.finish()
+                session.check_intact()
+                return answer
+        except Untraceable as why:
+            reason = str(why)
+        reason = reason or (VALUES if entry.is_usable else None)
+        try:
+            return self._timed(entry, session, partial(self._run_below, session, program))
+        finally:
+            self._ledger.note(session, program, self._tier.word, reason or entry.reason)
+
+    def run_at_once(self, session: Session, program: Bound, within: float) -> Answer:
+        """Run the program if its last run, in this tier or below, took at most ``within`` seconds.
+
+        Raises NotAtOnce, with nothing done, in any other case. Executables are made in :meth:`run` only.
+        """
+        inputs = entry = None
+        if program.remembered.is_new:
+            raise NotAtOnce
+        try:
+            inputs = self._find_inputs(session, program)
+            if inputs is None:
+                raise NotAtOnce
+            entry = self._entry(program, session.environment.dtype, inputs.signature)
+            if entry.is_usable and entry.last_s > within:
+                raise NotAtOnce
+            answer = self._attempt(program, inputs, entry)
+            if answer is not None:
+                return answer
+            if entry.is_due:
+                raise NotAtOnce
+            reason = VALUES if entry.is_usable else entry.reason
+        except Untraceable as why:
+            reason = str(why)
+        if self._fallback is not None:
+            run = partial(self._fallback.run_at_once, session, program, within)
+        # Only an executable bounds the loops of a registered function.
+        elif inputs and entry and entry.is_set_aside and entry.last_s <= within and not inputs.signature.functions:
+            run = partial(session.run_instructions, program.instructions)
+        else:
+            raise NotAtOnce
+        answer = run() if entry is None else self._timed(entry, session, run)
+        self._ledger.note(session, program, self._tier.word, reason)
+        return answer
+
+    def _run_below(self, session: Session, program: Bound) -> Answer:
+        if self._fallback is not None:
+            return self._fallback.run(session, program)
+        return session.run_instructions(program.instructions)
+
+    def _timed(self, entry: CacheEntry, session: Session, run: Callable[[], Answer]) -> Answer:
+        """Run in the tier below."""
+        started = perf_counter()
+        answer = run()
+        entry.time_below(perf_counter() - started)
+        if entry.is_set_aside:
+            session.last_s = entry.last_s
+        return answer
+
+    def _attempt(self, program: Bound, inputs: Inputs, entry: CacheEntry) -> Answer | None:
+        """Run the first executable whose guards hold; None if there is none.
+
+        Raises Untraceable, with nothing done, if it fails or needs more memory than the session has left. What is left
+        to do once the answer was sent, ``session.finish`` does.
+        """
+        if entry.is_set_aside:
+            return None
+        for executable in entry.variants:
+            if not inputs.session.accounts.fits(executable.effects.needs):
+                raise Untraceable(ROOM)
+            started = perf_counter()
+            try:
+                run = executable.run(inputs.arrays, inputs.operands, inputs.session.environment.generator)
+            except (Cancelled, TimeLimitExceeded) as error:  # the interpreter raises it with the instruction
+                raise Untraceable(str(error)) from None
+            except Exception as error:
+                logger.warning("an executable program failed", exc_info=True)
+                entry.drop(executable, f"{self._tier.word}, it failed: {error}")
+                raise Untraceable(entry.reason) from None
+            if run is not None:
+                entry.prefer(executable)
+                return self._answer(program, inputs, entry, executable, run, started)
+        return None
+
+    def _answer(
+        self, program: Bound, inputs: Inputs, entry: CacheEntry, executable: Executable, run: Run, started: float
+    ) -> Answer:
+        session = inputs.session
+        change = Change(executable.effects, inputs, run)
+        ran_s = perf_counter() - started
+
+        def finish() -> None:
+            started = perf_counter()
+            try:
+                change.prepare()
+            except Exception as error:
+                logger.error("an executable program failed after its answer; it runs again", exc_info=error)
+                entry.drop(executable, f"{self._tier.word}, it failed: {error}")
+                run.rewind(session.environment.generator)
+                with cancelled_by(CancellationToken()):  # it was answered: nothing stops it any more
+                    session.run_instructions(program.instructions)
+                return
+            change.apply()
+            session.programs += 1
+            session.instructions += len(program)
+            session.last_s = ran_s + perf_counter() - started
+            self._ledger.note(session, program, self._tier.word, None)
+            entry.time(session.last_s, self._choose and self._worker is None)  # the compiler's thread slows all down
+
+        session.leave(finish)
+        return change.answer
+
+    # Making executables ------------------------------------------------------------------
+
+    def _make_executable(self, program: Bound, inputs: Inputs, entry: CacheEntry) -> bool:
+        """Make an executable, or have one made, or take up those that were set aside. Whether there is one now."""
+        if entry.is_set_aside:
+            entry.resume()
+            return True
+        if self._tier.longest_s * len(program) < entry.below_s < math.inf:
+            if entry.runs >= MIN_LONG_RUNS:
+                entry.postpone(LONG)
+            return False
+        analysis, dtype = self._analysis(program), inputs.session.environment.dtype
+        arrays = () if self._tier.in_background else inputs.arrays
+        make = partial(self._tier.make, analysis, inputs.signature, dtype, inputs.operands, arrays)
+        if not self._tier.in_background:
+            return self._make(entry, make)
+        entry.begin()
+        with self._lock:
+            self._jobs.append(partial(self._make, entry, make))
+            if self._worker is None:
+                # Not a daemon: if the process ends in the middle of XLA, XLA takes that for a crash.
+                self._worker = Thread(target=self._work, name="telegrad-compiler", daemon=False)
+                self._worker.start()
+        return False
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                if not self._jobs or not main_thread().is_alive():
+                    self._worker = None
+                    return
+                job = self._jobs.pop(0)
+            job()
+
+    def _make(self, entry: CacheEntry, make: Callable[[], Executable]) -> bool:
+        try:
+            executable = make()
+            if executable.size * UNIT_BYTES + executable.effects.analysis.program.size > self._most_bytes:
+                raise Untraceable(f"it comes to {executable.size} calls, more than are kept")
+        except Untraceable as reason:
+            entry.postpone(str(reason))
+            return False
+        except Exception as error:
+            logger.warning("a program was not %s", self._tier.word, exc_info=True)
+            entry.postpone(f"it cannot be {self._tier.word}: {error}")
+            return False
+        entry.add(executable)
+        with self._lock:
+            self._evict()
+        return True
+
+    def settle(self) -> None:
+        """Wait until nothing is being compiled."""
+        worker = self._worker
+        if worker is not None:
+            worker.join()
+
+    # What is known -----------------------------------------------------------------------
+
+    def _find_inputs(self, session: Session, program: Bound) -> Inputs | None:
+        analysis = self._analysis(program)
+        if analysis.refusal is not None:
+            raise Untraceable(analysis.refusal)
+        if session.environment.device is not None and not self._tier.any_device:
+            raise Untraceable(ON_THE_CPU)
+        return find_inputs(session, analysis, program, self._tier.by_value)
+
+    def _analysis(self, program: Bound) -> Analysis:
+        with self._lock:
+            known = program.remembered.outlines
+            analysis: Analysis | None = known.get(self)
+            if analysis is None:
+                analysis = known[self] = Analysis(program.remembered)
+            return analysis
+
+    def _entry(self, program: Bound, dtype: DType, signature: InputSignature) -> CacheEntry:
+        analysis: Analysis = program.remembered.outlines[self]
+        key = analysis.key
+        if key is None or key.signature is not signature or key.dtype != dtype.name:
+            key = analysis.key = Key(program.digest, dtype.name, signature)
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is None:
+                like = [each for each in self._entries if each.digest == key.digest and each.dtype == key.dtype]
+                new = difference(analysis, signature, [each.signature for each in like[-MAX_COMPARED:]])
+                nodes = 0 if signature.graph is None else len(signature.graph.nodes)
+                entry = self._entries[key] = CacheEntry(self._tier, self.after, nodes, new)
+                self._evict()
+            else:
+                self._entries.move_to_end(key)
+            return entry
+
+    def _evict(self) -> None:
+        """Forget the least recently used entries while there are too many, or they take too much memory."""
+        total = sum([entry.size for entry in self._entries.values()])
+        while self._entries and (len(self._entries) > self._most or total > self._most_bytes):
+            total -= self._entries.popitem(last=False)[1].size
+
+    def reports(self, session: Session) -> list[Report]:
+        """How the remembered programs of a session ran, in the order of their first runs."""
+        below = {} if self._fallback is None else self._fallback._ledger.of(session)
+        return [
+            report._replace(planned_runs=below[digest].planned_runs) if digest in below else report
+            for digest, report in self._ledger.of(session).items()
+        ]

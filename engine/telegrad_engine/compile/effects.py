@@ -1,0 +1,260 @@
+"""The effects of a program: what it leaves in a session, and how that is put there after a run of its executable.
+
+Arrays, version counters and tensors are numbered: first those of the tensors that the program takes, in the order of
+:class:`~.input_signature.Inputs`, then those that it makes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..graph.node import FREED
+from ..program.result import Answer, Value
+from ..tensor.eager import Tensor
+from ..tensor.gradient_values import COUNTED
+from .analysis import Analysis
+from .graphs import Edge, GraphContext, GraphData, edge_target, fill_template, make_nodes
+from .input_signature import Inputs
+
+logger = logging.getLogger(__name__)
+
+
+class Source(NamedTuple):
+    """Where an array comes from: an output of the executable, or what it was called with."""
+
+    is_output: bool
+    position: int
+
+
+class Save(NamedTuple):
+    """An array that nodes of a graph save."""
+
+    source: Source
+    shared: bool
+    """Whether it shares the memory of a tensor, whose version guards it; else it belongs to the nodes."""
+
+
+class Write(NamedTuple):
+    """An array that is written to a tensor."""
+
+    put: Callable[[], None]
+    array: Any = None
+    """The array that the tensor has afterwards, if it is another one than before."""
+
+
+class Run:
+    """The results of one run of an executable."""
+
+    called_with: Sequence[Any]
+    replaces = False
+    """Whether tensors that are written to may get other arrays."""
+
+    def array(self, source: Source) -> Any:
+        """The array from there, to be kept, in row-major order: nobody else has it or writes to it."""
+        raise NotImplementedError
+
+    def saved(self, save: Save) -> Any:
+        """An array to be kept by nodes, in its own memory layout: nobody writes to it."""
+        return self.array(save.source)
+
+    def write(self, source: Source, target: Any) -> Write:
+        """What writes the array from there to a tensor. All writes are made before the first is done."""
+        raise NotImplementedError
+
+    def numbers(self) -> Mapping[int, Any]:
+        """The Python numbers that the tensors and nodes it leaves were made with, by their numbers on the tape."""
+        return {}
+
+    def rewind(self, generator: np.random.Generator) -> None:
+        """Set the generator that the executable drew from back to its state before the run."""
+
+    def relocate(self, tensors: Sequence[Tensor]) -> Sequence[Any]:
+        """Move inputs to memory from which the next run need not copy them; returns those that were moved."""
+        return ()
+
+
+class Place(NamedTuple):
+    """A tensor's place in the graph."""
+
+    requires_grad: bool
+    node: Edge | None
+    slot: int
+
+
+class Made(NamedTuple):
+    """A tensor that the program makes."""
+
+    array: int
+    view: Any
+    """The path to it from the array, and the further attributes of a view; or a template of these if it ``varies``."""
+    varies: bool
+    cell: int
+    base: int | None
+    grad: int | None
+    strides: Any
+    """An array with the memory layout of the tensor, which is not read; None is row-major."""
+
+
+class Fetched(NamedTuple):
+    """A tensor that the program fetches."""
+
+    id: int
+    description: Mapping[str, Any]
+    cell: int
+    """The version counter; the description has how far it went."""
+    source: Source | None
+    """None where only the description is wanted."""
+    kept: int | None
+    """Which of the arrays that the program makes it is, if it is kept."""
+
+
+class Effects(NamedTuple):
+    """Everything that a program does to a session."""
+
+    analysis: Analysis
+    arrays: list[Source]
+    """The arrays that it makes."""
+    cells: list[int]
+    """How far each version counter goes; those of new tensors begin at zero."""
+    writes: list[tuple[int, Source]]
+    """Which of the arrays that it takes are overwritten, and by what."""
+    made: list[Made]
+    placed: list[tuple[int, Place]]
+    """The tensors that get a place in the graph, or another one than before."""
+    grads: list[tuple[int, int | None]]
+    """The tensors that it takes whose gradient changes, and which tensor the gradient is, if any."""
+    names: list[tuple[int, int]]
+    """Ids of what it makes, or renames, and the tensors."""
+    graph: GraphData
+    saves: list[Save]
+    """The arrays that its nodes save and no tensor has."""
+    freed_nodes: list[int]
+    """Which of the nodes that were there before are freed."""
+    fetched: list[Fetched]
+    needs: int
+    """Bytes that a session has to have left."""
+
+
+class Change:
+    """The change of a session by the effects of one run.
+
+    Creating it computes the program's answer and allocates all arrays. ``prepare`` makes tensors and nodes. The session
+    is as it was until ``apply``.
+    """
+
+    def __init__(self, effects: Effects, inputs: Inputs, run: Run) -> None:
+        self._effects, self._inputs, self._run = effects, inputs, run
+        self._made = self._arrays()
+        self._saved = [*map(run.saved, effects.saves)]
+        self.answer = self._fetch()
+        self._writes = [run.write(source, inputs.tensors[position]) for position, source in effects.writes]
+
+    def _arrays(self) -> list[Any]:
+        """The arrays that the program makes."""
+        taken, run, keep = len(self._inputs.tensors), self._run, self._inputs.space.keep
+        found, used = [], set()
+        for source in self._effects.arrays:
+            uploaded = not source.is_output and source.position >= taken and source not in used
+            used.add(source)
+            found.append(keep(run.called_with[source.position]) if uploaded else run.array(source))
+        return found
+
+    def _fetch(self) -> Answer:
+        ids, taken = self._inputs.ids, self._inputs.tensors
+        values = {}
+        for fetched in self._effects.fetched:
+            start = taken[fetched.cell]._cell[0] if fetched.cell < len(taken) else 0
+            name, version = ids[fetched.id], fetched.description["version"] + start
+            if fetched.kept is not None:
+                array = self._made[fetched.kept]
+            else:
+                array = None if fetched.source is None else self._run.array(fetched.source)
+            value = None if array is None else self._inputs.space.host(array)
+            values[name] = Value({**fetched.description, "id": name, "version": version}, value)
+        return Answer(values)
+
+    def prepare(self) -> None:
+        """Make the tensors and nodes."""
+        effects, inputs = self._effects, self._inputs
+        taken, space = inputs.tensors, inputs.space
+        self._cells = [tensor._cell for tensor in taken] + [[0] for _ in effects.cells[len(taken) :]]
+        memories = [*map(space.memory, taken), *map(space.fresh, self._made)]
+        for (position, _), write in zip(effects.writes, self._writes, strict=True):
+            if write.array is not None:
+                memories[position] = write.array
+        values = {"memories": memories, "arrays": self._saved, "numbers": self._run.numbers()}
+        self._tensors = self._make_tensors(values)
+        context = GraphContext(self._tensors, inputs.nodes, values, self._cells)
+        node_of = make_nodes(effects.graph, context) if effects.graph.nodes else None
+        self._nodes = [
+            None if place.node is None else edge_target(place.node, node_of, context) for _, place in effects.placed
+        ]
+
+    def _make_tensors(self, values: Mapping[str, Any]) -> list[Tensor]:
+        """The tensors that the program takes, and those that it makes."""
+        space, cells = self._inputs.space, self._cells
+        tensors = list(self._inputs.tensors)
+        for made in self._effects.made:
+            path, view = fill_template(made.view, values) if made.varies else made.view
+            tensor = space.view(values["memories"][made.array], path, made.strides)
+            tensor._cell = cells[made.cell]
+            vars(tensor).update(view)
+            tensors.append(tensor)
+        for tensor, made in zip(tensors[len(self._inputs.tensors) :], self._effects.made, strict=True):
+            if made.base is not None:
+                tensor._become_view(tensors[made.base])
+                tensor._seen += cells[made.cell][0] if tensor._seen >= 0 else 0
+            if made.grad is not None:
+                tensor._grad = tensors[made.grad]
+        return tensors
+
+    def apply(self) -> None:
+        """Put everything into the session: little more than assignments, so that nothing of it fails halfway."""
+        effects, tensors = self._effects, self._tensors
+        names, ids = self._inputs.session.tensors, self._inputs.ids
+        if self._writes:
+            with np.errstate(all="ignore"):
+                for write in self._writes:
+                    write.put()
+        self._writes = []  # released before the other arrays: else the heap shrinks, and grows in the next run
+        for cell, step in zip(self._cells, effects.cells, strict=True):
+            if step:
+                cell[0] += step
+        for number, grad in effects.grads:
+            tensors[number]._grad = None if grad is None else tensors[grad]
+        for (number, place), node in zip(effects.placed, self._nodes, strict=True):
+            tensor = tensors[number]
+            if tensor._requires_grad is not place.requires_grad:
+                tensor._requires_grad = place.requires_grad
+            if node is not None:
+                tensor._node, tensor._slot = node, place.slot
+        for number in effects.freed_nodes:
+            node = self._inputs.nodes[number]
+            node.saved, node.versions = FREED, ()
+        for i in effects.analysis.freed:
+            names.pop(ids[i], None)
+        for i, number in effects.names:
+            names[ids[i]] = tensors[number]
+        try:
+            self._count()
+        except Exception:  # an array that is not counted is not subtracted later either
+            logger.exception("the memory of a program's results was not counted")
+
+    def _count(self) -> None:
+        """Count the session's new memory."""
+        effects, taken, accounts = self._effects, self._inputs.tensors, self._inputs.session.accounts
+        for array in (*self._made, *self._saved):  # one without a name is a gradient, or saved in the graph
+            if array.nbytes > COUNTED:
+                accounts.count(array)
+        for _, number in effects.names:
+            tensor = self._tensors[number]
+            accounts.count(tensor._data)
+            if tensor._base is not None:
+                accounts.count(tensor._base._data)
+        if self._run.replaces:
+            accounts.recount([taken[position] for position, _ in effects.writes])
+            accounts.recount(self._run.relocate(taken))

@@ -1,0 +1,354 @@
+"""Graphs as data: the graph behind the tensors that a program takes, and the graph that it leaves behind its results.
+
+A graph that a backward pass may still go through is left as ordinary nodes with their saved tensors. The nodes of a
+freed graph are made when somebody asks for them, which is rare.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
+from typing import Any, NamedTuple
+from weakref import ref
+
+import numpy as np
+
+from ..arrays.symbolic import Untraceable
+from ..graph.node import FREED, ManyNode, Node, next_sequence, skip_sequence
+
+MAX_NODES = 2**11
+"""How many nodes a graph may have that a program takes: it is read at every run."""
+LEAF, MADE, TAKEN, FREED_EDGE = "leaf", "made", "taken", "freed"
+"""Where an edge leads: to a tensor, to a node that the program makes, or to one that was there before. No pass follows
+the edges of a freed node."""
+Edge = tuple[str, int]
+FIXED = ("op", "plan", "shape", "dtype", "width", "specs", "slots")
+"""The attributes that are the same in all nodes of one signature."""
+
+
+# Templates of values -------------------------------------------------------------------------
+
+
+class Placeholder(NamedTuple):
+    """Stands for a value that differs from run to run: one of the numbers, arrays, tensors or memories of that run."""
+
+    what: str
+    number: int
+
+
+class Container(NamedTuple):
+    """A list, tuple, dict or slice of templates; equal to another only if it is of the same type."""
+
+    type: type
+    items: tuple[Any, ...]
+
+
+class Constant(NamedTuple):
+    """A value that is always the same; equal to another only if it is of the same type."""
+
+    type: type
+    value: Any
+
+
+def template(value: Any, at: Callable[[Any], Any]) -> Any:
+    """The template of a value, which can be compared: ``at`` gives the placeholder of a part, or None.
+
+    Raises Untraceable for a value that has no hash.
+    """
+    place = at(value)
+    if place is not None:
+        return place
+    if isinstance(value, (list, tuple)):
+        return Container(type(value), tuple([template(item, at) for item in value]))
+    if isinstance(value, slice):
+        return Container(slice, (template(value.start, at), template(value.stop, at), template(value.step, at)))
+    if isinstance(value, Mapping):
+        return Container(dict, tuple([(key, template(item, at)) for key, item in value.items()]))
+    try:
+        hash(value)
+    except TypeError:
+        raise Untraceable(f"a node keeps a {type(value).__name__}") from None
+    return Constant(type(value), value)
+
+
+def fill_template(value: Any, places: Mapping[str, Any]) -> Any:
+    """The value of a template, with these values for its placeholders."""
+    kind = type(value)
+    if kind is Constant:
+        return value.value
+    if kind is Placeholder:
+        return places[value.what][value.number]
+    if value.type is dict:
+        return {key: fill_template(item, places) for key, item in value.items}
+    items = [fill_template(item, places) for item in value.items]
+    return items if value.type is list else value.type(items) if value.type is tuple else value.type(*items)
+
+
+# The graph that a program takes --------------------------------------------------------------
+
+
+class NodeSignature(NamedTuple):
+    """A node that was there before, as far as an executable depends on it."""
+
+    many: bool
+    fixed: tuple[Any, ...]
+    """Its attributes of these names, in the order of ``FIXED``."""
+    attrs: Any
+    saved: Any
+    versions: tuple[tuple[int, int], ...]
+    """For each tensor that was saved its position, and which of the tensors has its version; negative where none."""
+    next: tuple[Edge | None, ...]
+
+
+class GraphSignature(NamedTuple):
+    """The graph behind the tensors that a program takes, as far as an executable depends on it."""
+
+    nodes: tuple[NodeSignature, ...]
+    """Oldest first."""
+    roots: tuple[tuple[int, int, int], ...]
+    """Of the tensors that have a history: which it is, its node, and which of that node's outputs."""
+    arrays: tuple[tuple[Any, ...], ...]
+    """The shapes, dtypes and strides of what the nodes saved, and whose memory each may show: a tensor's number."""
+
+
+class InputGraph(NamedTuple):
+    """The graph behind the tensors that a program takes."""
+
+    signature: GraphSignature
+    nodes: list[Any]
+    arrays: list[Any]
+    numbers: list[float]
+
+
+class GraphReader:
+    """Reads the graph behind tensors. ``place`` adds a leaf to them, ``owner`` is what has the memory of an array."""
+
+    def __init__(self, tensors: Sequence[Any], place: Callable[[Any], int], owner: Callable[[Any], Any]) -> None:
+        self._tensors, self._place, self._owner = tensors, place, owner
+        self._arrays: list[Any] = []
+        self._array_owners: list[int | None] = []
+        self._floats: list[float] = []
+
+    def read(self) -> InputGraph:
+        """The graph. Raises Untraceable for one that no executable can take."""
+        roots = [(i, x._node, x._slot) for i, x in enumerate(self._tensors) if x._node is not None]
+        if any(node.is_sink for _, node, _ in roots):
+            raise Untraceable("what it takes stands in for another tensor")
+        nodes = _reached([node for _, node, _ in roots])
+        order = {id(node): number for number, node in enumerate(nodes)}
+        targets = [tuple([self._target(target, order, node) for target in node.next]) for node in nodes]
+        self._data = {id(x._data): i for i, x in enumerate(self._tensors)}
+        self._cells = {id(x._cell): i for i, x in enumerate(self._tensors)}
+        self._owners = {id(self._owner(x._data)): i for i, x in enumerate(self._tensors)}
+        kinds = tuple(map(self._node, nodes, targets))
+        places = tuple([(i, order[id(node)], slot) for i, node, slot in roots])
+        specs = [(x.shape, x.dtype, x.strides, of) for x, of in zip(self._arrays, self._array_owners, strict=True)]
+        return InputGraph(GraphSignature(kinds, places, tuple(specs)), nodes, self._arrays, self._floats)
+
+    def _target(self, target: Any, order: Mapping[int, int], node: Any) -> Edge | None:
+        if target is None:
+            return None
+        if node.saved is FREED:
+            return FREED_EDGE, 0
+        return (LEAF, self._place(target)) if target.is_sink else (TAKEN, order[id(target)])
+
+    def _node(self, node: Any, targets: tuple[Edge | None, ...]) -> NodeSignature:
+        if not isinstance(node, Node) or not node.plain or node.hooks is not None or node.evaluate is not None:
+            raise Untraceable("the history behind what it takes has hooks, or a user's function")
+        shape, dtype, width, specs = [getattr(node, name, None) for name in FIXED[2:6]]
+        fixed = (node.op, _Identity(node.plan), shape, dtype, width, specs and tuple(specs), node.slots)
+        attrs = template(node.attrs, self._at)
+        if node.saved is FREED:
+            return NodeSignature(node.many, fixed, attrs, None, (), targets)
+        versions = tuple([self._version(*version) for version in node.versions])
+        # Of a list of tensors each has a version.
+        cells = dict(versions) if len({at for at, _ in versions}) == len(versions) else {}
+        saved = [template(x, partial(self._at, of=cells.get(at, -1))) for at, x in enumerate(node.saved)]
+        return NodeSignature(node.many, fixed, attrs, Container(tuple, tuple(saved)), versions, targets)
+
+    def _at(self, value: Any, of: int = -1) -> Placeholder | None:
+        """The placeholder of a part of a node, which has the version of the tensor ``of`` unless that is negative."""
+        if type(value) is float:
+            self._floats.append(value)
+            return Placeholder("numbers", len(self._floats) - 1)
+        if not isinstance(value, (np.ndarray, np.generic)):
+            return None
+        tensor = self._data.get(id(value))
+        if tensor is not None:
+            return Placeholder("tensors", tensor)
+        self._arrays.append(value)
+        # A plan may have left a copy where the interpreter leaves a view: one signature serves for both.
+        self._array_owners.append(of if of >= 0 else self._owners.get(id(self._owner(value))))
+        return Placeholder("arrays", len(self._arrays) - 1)
+
+    def _version(self, position: int, cell: list[int], version: int) -> tuple[int, int]:
+        if cell[0] != version:
+            raise Untraceable("a tensor that the history needs was changed in place")
+        return position, self._cells.setdefault(id(cell), -1 - len(self._cells))
+
+
+class _Identity:
+    """A value that is compared by identity."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Identity) and other.value is self.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+def _reached(roots: Sequence[Any]) -> list[Any]:
+    """All nodes that a pass from these may go through, oldest first."""
+    order = list({id(root): root for root in roots}.values())
+    seen = set(map(id, order))
+    for node in order:
+        for target in () if node.saved is FREED else node.next:
+            if target is not None and not target.is_sink and id(target) not in seen:
+                seen.add(id(target))
+                order.append(target)
+        if len(order) > MAX_NODES:
+            raise Untraceable("the history behind what it takes is long")
+    order.sort(key=lambda node: node.sequence)
+    return order
+
+
+_FREED_NODE: Any = [Node()]
+_FREED_NODE[0].saved = FREED
+
+
+def rebuild(graph: GraphSignature, tensors: Sequence[Any], arrays: Sequence[Any], numbers: Sequence[Any]) -> list[Any]:
+    """Nodes of this signature behind these tensors, with these arrays and numbers saved."""
+    places = {"tensors": [x._data for x in tensors], "arrays": arrays, "numbers": numbers}
+    cells: dict[int, list[int]] = {}
+    nodes: list[Any] = []
+    for each in graph.nodes:
+        node: Any = object.__new__(ManyNode if each.many else Node)
+        own = dict(zip(FIXED, each.fixed, strict=True))
+        vars(node).update({name: value for name, value in own.items() if value is not None}, plan=own["plan"].value)
+        node.attrs = fill_template(each.attrs, places)
+        node.saved = FREED if each.saved is None else fill_template(each.saved, places)
+        found = [(at, tensors[i]._cell if i >= 0 else cells.setdefault(i, [0])) for at, i in each.versions]
+        node.versions = tuple([(at, cell, cell[0]) for at, cell in found])
+        ends = {LEAF: tensors, TAKEN: nodes, FREED_EDGE: _FREED_NODE}
+        node.next = tuple([e and ends[e[0]][e[1]] for e in each.next])
+        node.sequence = next_sequence()
+        nodes.append(node)
+    for tensor, number, slot in graph.roots:
+        tensors[tensor]._node, tensors[tensor]._slot = nodes[number], slot
+        tensors[tensor]._requires_grad = True
+    return nodes
+
+
+# The graph that a program leaves -------------------------------------------------------------
+
+
+class NodeData(NamedTuple):
+    """A node that a program leaves."""
+
+    many: bool
+    attributes: Any
+    """The attributes of all its instances, or the template of these if it ``varies``."""
+    varies: bool
+    next: tuple[Edge | None, ...]
+    saved: Any
+    """The template of its saved tensors; None for a freed node."""
+    versions: tuple[tuple[int, int, int], ...]
+    """For each tensor that was saved its position, the number of its version counter, and how far that had gone."""
+
+
+class GraphData:
+    """The graph that a program leaves: its nodes, oldest first."""
+
+    def __init__(self, nodes: Sequence[NodeData]) -> None:
+        self.nodes = nodes
+        self.is_freed = all(node.saved is None for node in nodes)
+        """Whether every node of it is freed."""
+        self.ends = {e for node in nodes for e in node.next if e is not None and e[0] is not MADE}
+        """Its edges to leaves, and to nodes that were there before."""
+
+
+class GraphContext(NamedTuple):
+    """The objects that the graph of one run refers to."""
+
+    tensors: Sequence[Any]
+    taken: Sequence[Any]
+    """The nodes that were there before."""
+    values: Mapping[str, Any]
+    """The values of placeholders: the memories and arrays that nodes save, and the numbers that they keep."""
+    cells: Sequence[list[int]]
+
+
+def make_nodes(graph: GraphData, context: GraphContext) -> Callable[[int], Any]:
+    """A function that gives the nodes of one run's graph by their numbers."""
+    if graph.is_freed:
+        return FreedGraph(graph, context).node
+    cells = context.cells
+    nodes: list[Any] = []
+    for data in graph.nodes:
+        node: Any = object.__new__(ManyNode if data.many else Node)
+        vars(node).update(fill_template(data.attributes, context.values) if data.varies else data.attributes)
+        if data.saved is not None:
+            node.saved = fill_template(data.saved, context.values)
+            node.versions = tuple([(at, cells[c], cells[c][0] + version) for at, c, version in data.versions])
+        node.next = tuple([e and edge_target(e, nodes.__getitem__, context) for e in data.next])
+        node.sequence = next_sequence()
+        nodes.append(node)
+    return nodes.__getitem__
+
+
+def edge_target(target: Edge, made: Any, context: GraphContext) -> Any:
+    """Where an edge leads."""
+    where, number = target
+    if where is LEAF:
+        return context.tensors[number]
+    return made(number) if where is MADE else context.taken[number]
+
+
+class FreedGraph:
+    """The freed graph of one run. Its nodes are made when they are needed."""
+
+    def __init__(self, graph: GraphData, context: GraphContext) -> None:
+        self._nodes_data, self._numbers = graph.nodes, {"numbers": context.values["numbers"]}
+        # Not the whole context: only the ends of edges may be kept alive.
+        self._ends = {end: edge_target(end, None, context) for end in graph.ends}
+        self._nodes: dict[int, ref[Any]] = {}
+        """Those that were asked for; a WeakValueDictionary takes twice as long to make and fill."""
+        self._sequence = next_sequence()
+        skip_sequence(len(self._nodes_data))
+
+    def node(self, number: int) -> Any:
+        """The node of this number."""
+        known = self._nodes.get(number)
+        node = None if known is None else known()
+        if node is None:
+            data = self._nodes_data[number]
+            node = object.__new__(_FreedMultiOutputNode if data.many else _FreedNode)
+            vars(node).update(fill_template(data.attributes, self._numbers) if data.varies else data.attributes)
+            node.sequence = self._sequence + number
+            node._graph, node._edges = self, data.next
+            self._nodes[number] = ref(node)
+        return node
+
+    def before(self, edges: Sequence[Edge | None]) -> tuple[Any, ...]:
+        """Where edges lead."""
+        return tuple([e and (self.node(e[1]) if e[0] is MADE else self._ends[e]) for e in edges])
+
+
+class _FreedNode(Node):
+    """A node of a freed graph."""
+
+    _graph: FreedGraph
+    _edges: Sequence[Edge | None]
+
+    @cached_property
+    def next(self) -> tuple[Any, ...]:  # type: ignore[override]
+        return self._graph.before(self._edges)
+
+
+class _FreedMultiOutputNode(ManyNode, _FreedNode):
+    """The same, for an op with several outputs."""

@@ -1,0 +1,315 @@
+"""Plans: a program as a flat list of NumPy calls, without names, graph or checks.
+
+A plan is made from the tape of one run (:mod:`telegrad_engine.backends.numpy_tracer`). Unused calls are left out.
+Places are reused, so an array is freed after its last use. An elementwise call overwrites an argument that is not used
+again. Writes to tensors are computed directly into their memory, at the end, when nothing can fail any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from math import inf
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..arrays.numpy_tracer import ArraySpec, Call, Ref, Tape, TapedArray
+from ..arrays.symbolic import Untraceable
+from ..cancellation import check_cancelled
+from .bound_call import BoundCall, lower
+
+Step = tuple[Callable[..., Any], Callable[[list[Any]], Any] | None, int, int, int, int]
+"""A function, a getter of its arguments from the places, three places, and the place of the result.
+
+The getter is None in the most common case: the arguments are in the three places, two arrays and one to write to, or
+None.
+"""
+COMPARING = (np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal)
+MAX_CONSTANT_BYTES = 2**20
+"""How large the constants of a plan may be: they are counted in no session."""
+WEAK = frozenset([np.add, np.subtract, np.multiply, np.true_divide, np.maximum, np.minimum, *COMPARING])
+"""Functions that convert a Python number to the floating dtype of an array, and are faster with an array of it."""
+NAMING = (np.maximum, np.minimum)
+"""Functions whose ``out`` has to be given by name."""
+
+
+class Output(NamedTuple):
+    """The place of an array after a run."""
+
+    place: int
+    own: bool
+    """Whether nobody else has its memory, so that it need not be copied to be kept."""
+    shape: tuple[int, ...]
+
+
+class Write(NamedTuple):
+    """A call that computes into memory that the plan was called with."""
+
+    function: Callable[..., Any]
+    arguments: Callable[[list[Any]], Any]
+
+
+BLOCK = 64
+"""How many steps of a plan run between two checks for cancellation."""
+
+
+class Plan:
+    """Calls on numbered places, those of the inputs first. It changes nothing, and may run on several threads."""
+
+    def __init__(
+        self,
+        places: list[Any],
+        steps: Sequence[Step],
+        outputs: Mapping[int, Output],
+        writes: Mapping[int, Write],
+        guards: Sequence[int],
+        draws: bool,
+        numbers: Mapping[int, int],
+    ) -> None:
+        self._places, self._guards = places, guards
+        self._blocks = [steps[start : start + BLOCK] for start in range(0, len(steps), BLOCK)]
+        self.draws = draws
+        """Whether it draws from the generator that is its last input."""
+        self.outputs, self.writes = outputs, writes
+        """The outputs by position, and the calls that compute one into an input."""
+        self.numbers = numbers
+        """The places of Python numbers that the program leaves in tensors, by their numbers on the tape."""
+
+    def run(self, inputs: Sequence[Any]) -> list[Any] | None:
+        """The places after a run; None if a guard does not hold."""
+        places = self._places.copy()
+        places[: len(inputs)] = inputs
+        for steps in self._blocks:
+            check_cancelled()
+            for function, arguments, a, b, out, result in steps:
+                if arguments is None:
+                    places[result] = function(places[a], places[b], places[out])
+                else:
+                    places[result] = function(*arguments(places))
+        for guard in self._guards:
+            holds = places[guard]
+            if not (holds.all() if holds.ndim else holds):
+                return None
+        if any(places[output.place].shape != output.shape for output in self.outputs.values()):
+            return None  # a function gave another shape than it is known for
+        return places
+
+    def __len__(self) -> int:
+        return sum(map(len, self._blocks)) + len(self.writes)
+
+
+class Planner:
+    """Makes a plan of a tape.
+
+    ``inputs`` is the number of arrays, operands and generators that the tape began with. ``written`` maps the positions
+    of outputs that are written to inputs to these inputs. ``numbers`` are the Python numbers that are outputs, too.
+    """
+
+    def __init__(
+        self,
+        tape: Tape,
+        inputs: int,
+        outputs: Sequence[Any],
+        guards: Sequence[TapedArray],
+        written: Mapping[int, int],
+        numbers: Sequence[int] = (),
+    ) -> None:
+        self._numbers, self._checks = numbers, tape.checks
+        self._specs, self._inputs, self._outputs, self._guards = tape.specs, inputs, outputs, guards
+        self._generators = tape.draws
+        self._ends = [*[x.number for x in (*outputs, *guards) if isinstance(x, TapedArray)], *numbers]
+        self._calls = self._needed(tape.calls)
+        self._made = {call.result: call for call in self._calls}
+        self._deferred = self._deferrable(written)
+        self._last = self._last_uses()
+        self._last_of_memory = self._last_uses_of_memory()
+        self._template: list[Any] = [None] * inputs
+        self._places = {number: number for number in range(inputs)}
+        self._constants: dict[int, int] = {}
+        self._held = 0
+
+    # What there is to do -----------------------------------------------------------------
+
+    def _needed(self, calls: Sequence[Call]) -> list[Call]:
+        """The calls without unused ones."""
+        needed, kept = set(self._ends), []
+        for call in reversed(calls):
+            # Whoever draws next gets other numbers if a draw is left out.
+            kept_anyway = call.result in self._checks or not self._generators.isdisjoint(_refs(call))
+            if call.result in needed or kept_anyway:
+                needed.update(_refs(call))
+                kept.append(call)
+        return kept[::-1]
+
+    def _deferrable(self, written: Mapping[int, int]) -> dict[int, Call]:
+        """For outputs that are written to inputs, by position, the calls that can compute them in place."""
+        uses: dict[int, int] = {}
+        for number in [*self._ends, *[n for call in self._calls for n in _refs(call)]]:
+            uses[number] = uses.get(number, 0) + 1
+        found = {}
+        for position, target in written.items():
+            x = self._outputs[position]
+            call = self._made.get(x.number) if isinstance(x, TapedArray) else None
+            if call is None or not _elementwise(call) or uses[call.result] > 1:
+                continue
+            others = {root for n in _refs(call) for root in self._roots(n)} & set(written.values()) - {target}
+            if not others:  # they may be written to before
+                found[position] = call
+        return found
+
+    def _last_uses(self) -> dict[int, float]:
+        """The index of the last call that uses each array; infinity if it is needed at the end."""
+        late = {id(call) for call in self._deferred.values()}
+        last = {n: float(i) for i, call in enumerate(self._calls) for n in _refs(call)}
+        last |= dict.fromkeys([n for call in self._deferred.values() for n in _refs(call)], inf)
+        return last | dict.fromkeys([n for n in self._ends if id(self._made.get(n)) not in late], inf)
+
+    def _last_uses_of_memory(self) -> dict[int, float]:
+        """The same for each array and its views together."""
+        last: dict[int, float] = {}
+        for number, index in self._last.items():
+            for root in self._roots(number):
+                last[root] = max(index, last.get(root, -1))
+        return last
+
+    def _roots(self, number: int) -> frozenset[int]:
+        kept = self._specs[number]
+        return frozenset() if kept is None else kept.roots
+
+    # Places ------------------------------------------------------------------------------
+
+    def plan(self) -> Plan:
+        """The plan, with a place for each argument and result."""
+        late = {id(call) for call in self._deferred.values()}
+        ending: dict[float, list[int]] = {}
+        for number, index in self._last.items():
+            ending.setdefault(index, []).append(number)
+        steps: list[Step] = []
+        free: list[int] = []
+        for index, call in enumerate(self._calls):
+            if id(call) in late:
+                continue
+            overwritten = self._overwritten(call, index)
+            into = None if overwritten is None else self._places[overwritten]
+            function, places = self._prepared(call, into)
+            ended = [self._places[n] for n in ending.get(index, ()) if n != overwritten]
+            if into is None:
+                into = free.pop() if free else self._place(None)
+            self._places[call.result] = into
+            free += ended
+            steps.append(self._step(function, places, into))
+        writes = {position: self._write(call) for position, call in self._deferred.items()}
+        outputs = {p: self._output(x) for p, x in enumerate(self._outputs) if p not in writes}
+        guards = [self._places[guard.number] for guard in self._guards]
+        numbers = {number: self._places[number] for number in self._numbers}
+        return Plan(self._template, steps, outputs, writes, guards, bool(self._generators), numbers)
+
+    def _step(self, function: Callable[..., Any], places: Sequence[int], result: int) -> Step:
+        if isinstance(function, np.ufunc) and function.nin == 2 and function not in NAMING:
+            first, second, *out = places
+            return function, None, first, second, out[0] if out else self._constant(None), result
+        return function, _taking(places), 0, 0, 0, result
+
+    def _place(self, value: Any) -> int:
+        self._template.append(value)
+        return len(self._template) - 1
+
+    def _overwritten(self, call: Call, index: int) -> int | None:
+        """An argument that the result can overwrite."""
+        if not _elementwise(call):
+            return None
+        result = self._spec(call.result)
+        for x in call.args:
+            if not isinstance(x, Ref) or x.number < self._inputs:
+                continue
+            made, kept = self._made.get(x.number), self._specs[x.number]
+            own = made is not None and isinstance(made.function, np.ufunc) and kept is not None
+            alike = own and kept._replace(roots=result.roots) == result and bool(result.shape)  # type: ignore[union-attr]
+            if alike and self._last_of_memory[x.number] == index:
+                return x.number
+        return None
+
+    def _spec(self, number: int) -> ArraySpec:
+        kept = self._specs[number]
+        assert kept is not None, "a tuple is not an argument of elementwise functions"
+        return kept
+
+    def _output(self, x: Any) -> Output:
+        if not isinstance(x, TapedArray):
+            return Output(self._constant(x), False, x.shape)
+        # NumPy scalars become arrays when they are kept, and views are copied.
+        own = isinstance(x.value, np.ndarray) and self._roots(x.number) == {x.number} and x.number >= self._inputs
+        sharing = [n for n in self._ends if x.number in self._roots(n)]
+        return Output(self._places[x.number], own and len(sharing) == 1, x.shape)
+
+    def _write(self, call: Call) -> Write:
+        function, places = self._prepared(call)
+        return Write(_writing(function), _taking(places))
+
+    # Calls -------------------------------------------------------------------------------
+
+    def _prepared(self, call: Call, into: int | None = None) -> tuple[Callable[..., Any], list[int]]:
+        """A function of arrays only, and their places."""
+        call = lower(call, self._specs)
+        function, args = call.function, self._numbers_as_arrays(call)
+        inner = [x for x in args if not isinstance(x, Ref)], tuple(call.kwargs.values())
+        if any(True for _ in _within(inner)):
+            numbers = list(dict.fromkeys(_refs(call)))
+            return BoundCall(function, args, call.kwargs, numbers), [self._places[n] for n in numbers]
+        if call.kwargs:
+            function = partial(function, **call.kwargs)
+        places = [self._places[x.number] if isinstance(x, Ref) else self._constant(x) for x in args]
+        return (function, places) if into is None else (_writing(function), [*places, into])
+
+    def _numbers_as_arrays(self, call: Call) -> tuple[Any, ...]:
+        if call.function not in WEAK:
+            return call.args
+        specs = [self._specs[x.number] for x in call.args if isinstance(x, Ref)]
+        kinds = [spec.dtype for spec in specs if spec is not None]
+        if len(kinds) != 1 or kinds[0] not in (np.float32, np.float64):
+            return call.args
+        return tuple([np.asarray(x, kinds[0]) if type(x) in (int, float) else x for x in call.args])
+
+    def _constant(self, value: Any) -> int:
+        place = self._constants.get(id(value))
+        if place is None:
+            self._held += value.nbytes if isinstance(value, np.ndarray) else 0
+            if self._held > MAX_CONSTANT_BYTES:
+                raise Untraceable("it has large constants")
+            # The template keeps the value, so that nothing else comes to have its id.
+            place = self._constants[id(value)] = self._place(value)
+        return place
+
+
+def _writing(function: Any) -> Callable[..., Any]:
+    """An elementwise function that writes to its last argument."""
+    if function in NAMING:
+        return lambda *args: function(*args[:-1], out=args[-1])
+    return function  # type: ignore[no-any-return]
+
+
+def _refs(call: Call) -> Iterator[int]:
+    """The numbers of all arrays that a call takes."""
+    yield from _within(call.args)
+    yield from _within(tuple(call.kwargs.values()))
+
+
+def _within(x: Any) -> Iterator[int]:
+    if isinstance(x, Ref):
+        yield x.number
+    elif isinstance(x, (tuple, list)):
+        for item in x:
+            yield from _within(item)
+
+
+def _elementwise(call: Call) -> bool:
+    """Whether a call computes each element from the same elements of its arguments."""
+    function = call.function
+    return isinstance(function, np.ufunc) and function.signature is None and function.nout == 1 and not call.kwargs
+
+
+def _taking(places: Sequence[int]) -> Callable[[list[Any]], Any]:
+    """A getter of the values in these places, as a sequence."""
+    return itemgetter(*places) if len(places) > 1 else itemgetter(slice(places[0], places[0] + 1))

@@ -1,0 +1,121 @@
+"""How the programs of sessions ran, and why one did not run as the executable of an earlier run."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
+from threading import Lock
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+from ..program.instructions import names_in
+from ..program.program_cache import Bound
+from ..session.session import Session
+from .analysis import Analysis, number_of
+from .input_signature import InputSignature, TensorSpec
+
+
+class Report(NamedTuple):
+    """How a session's program ran the last time."""
+
+    digest: str
+    """That of its template, whatever is fetched and freed at its end."""
+    instructions: int
+    runs: int
+    planned_runs: int
+    compiled_runs: int
+    reason: str | None
+    """Why it did not run in the highest tier that the session has; None if it did."""
+
+    @property
+    def runs_as_one(self) -> int:
+        """How often it ran as one executable, in either tier."""
+        return self.planned_runs + self.compiled_runs
+
+
+class Ledger:
+    """The reports of each session's programs, by digest, in the order of their first runs; ``most`` per session."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._reports: WeakKeyDictionary[Session, OrderedDict[str, Report]] = WeakKeyDictionary()
+        self._lock = Lock()
+
+    def note(self, session: Session, program: Bound, word: str, reason: str | None) -> None:
+        """Count a run in the tier of this word, or one below for this reason."""
+        new = Report(program.remembered.template, len(program), 0, 0, 0, None)
+        with self._lock:
+            reports = self._reports.setdefault(session, OrderedDict())
+            known = reports.get(new.digest, new)
+            counts = {"runs": known.runs + 1, f"{word}_runs": getattr(known, f"{word}_runs") + (reason is None)}
+            reports[new.digest] = known._replace(instructions=len(program), reason=reason, **counts)
+            if len(reports) > self._most:
+                reports.popitem(last=False)
+
+    def of(self, session: Session) -> Mapping[str, Report]:
+        """The reports of a session's programs."""
+        with self._lock:
+            return dict(self._reports.get(session, {}))
+
+
+# Differences between signatures --------------------------------------------------------------
+
+WORDS = {
+    "shape": "shape",
+    "dtype": "dtype",
+    "requires_grad": "requires_grad",
+    "contiguous": "being in row-major order",
+    "grad": "having a gradient",
+    "view": "being a view",
+    "shared": "sharing its memory",
+}
+"""The fields of a tensor's spec in words, in the order in which differences are named."""
+
+
+def difference(analysis: Analysis, signature: InputSignature, known: Iterable[InputSignature]) -> str | None:
+    """The first difference from the nearest of a program's known signatures; None where none is known."""
+    found = [[*_differences(analysis, signature, other)] for other in known]
+    nearest = min(found, key=len, default=None)
+    return nearest[0] if nearest else None
+
+
+def _differences(analysis: Analysis, signature: InputSignature, other: InputSignature) -> Iterator[str]:
+    for place, (own, before) in enumerate(zip(signature.tensors, other.tensors, strict=False)):
+        yield from _between(_name_of_tensor(analysis, signature, place), own, before)
+    uploads = [
+        f"what instruction {i} uploads" for i, step in enumerate(analysis.program.steps) if step.data is not None
+    ]
+    for name, own, before in zip(uploads, signature.uploads, other.uploads, strict=True):
+        yield from _between(name, own, before)
+    for place, (own, before) in enumerate(zip(signature.operands, other.operands, strict=True)):
+        if own != before:
+            yield f"number {place} is {_operand(own)}, and was {_operand(before)}"
+    if signature.places != other.places or len(signature.tensors) != len(other.tensors):
+        yield "other tensors are the same, or have gradients"
+    if signature.graph != other.graph:
+        yield "the graph behind the tensors that it takes is another"
+    if (signature.functions, signature.device) != (other.functions, other.device):
+        yield "a registered function, or the device, is another"
+
+
+def _between(name: str, own: TensorSpec, before: TensorSpec) -> Iterator[str]:
+    for field, word in WORDS.items():
+        here, there = getattr(own, field), getattr(before, field)
+        if field == "grad":
+            here, there = here is not None, there is not None
+        if here != there:
+            yield f"the {word} of {name} is {here}, and was {there}"
+
+
+def _name_of_tensor(analysis: Analysis, signature: InputSignature, place: int) -> str:
+    """What to call a tensor: by the instruction that takes it first."""
+    wanted = {number for number, each in zip(analysis.taken, signature.places, strict=True) if each == place}
+    for index, step in enumerate(analysis.program.steps):
+        if any(number_of(name) in wanted for name in names_in(step.instruction.inputs)):
+            return f"a tensor that instruction {index}, {step.instruction.op}, takes"
+    return "a gradient"
+
+
+def _operand(kind: Any) -> str:
+    """An operand's type, or its value where an executable is for one value."""
+    return kind.__name__ if isinstance(kind, type) else str(kind)

@@ -1,0 +1,61 @@
+"""The tiers above the interpreter: plans for NumPy, and executables that XLA compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from ..dtypes import DType
+from .analysis import Analysis
+from .executable import Executable
+from .input_signature import InputSignature
+from .tracing import compile_program, plan_program
+
+
+class Tier(NamedTuple):
+    """One way to make executables of programs."""
+
+    word: str
+    """What it does to a program, as a participle."""
+    make: Callable[[Analysis, InputSignature, DType, Sequence[float], Sequence[Any]], Executable]
+    """Makes an executable for inputs of a signature, with such operands and arrays. Raises Untraceable."""
+    below: str
+    """How a program runs that does not run in this tier."""
+    after: int
+    """How many times a program runs before its executable is made."""
+    longest_s: float
+    """Seconds per instruction above which an executable cannot be faster."""
+    any_device: bool
+    """Whether it also serves devices other than the CPU."""
+    in_background: bool
+    """Whether executables are made on a thread of their own, without the arrays."""
+    by_value: bool
+    """Whether an executable is for one value of each operand."""
+    max_ratio: float
+    """An executable is set aside if it takes more than this many times as long as the tier below."""
+
+
+PLANNED = Tier(
+    "planned",
+    plan_program,
+    "one instruction at a time",
+    after=2,
+    longest_s=1e-3,
+    any_device=False,
+    in_background=False,
+    by_value=False,
+    max_ratio=1.2,
+)
+"""A list of NumPy calls. The results are bit for bit those of the interpreter."""
+COMPILED = Tier(
+    "compiled",
+    compile_program,
+    "without XLA",
+    after=20,
+    longest_s=float("inf"),
+    any_device=True,
+    in_background=True,
+    by_value=True,
+    max_ratio=1.0,
+)
+"""Compiled by ``jax.jit``, for sessions that ask for it. The results are equal up to rounding."""

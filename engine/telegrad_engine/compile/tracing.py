@@ -1,0 +1,493 @@
+"""Tracing: a program runs once on traced arrays, which gives an executable and the program's effects on a session."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..arrays.jax_tracer import TracingBackend
+from ..arrays.numpy_tracer import TapingBackend
+from ..arrays.symbolic import NEEDED, Untraceable, has_traced, is_traced
+from ..context import Grantor
+from ..devices import Device, device
+from ..dtypes import DType
+from ..errors import TelegradError
+from ..graph.node import FREED
+from ..program.instructions import Instruction
+from ..program.operands import BOUNDS, fill, look_up
+from ..program.program_cache import Step
+from ..program.registered_functions import Applicable, Budget, Library, SessionLibrary
+from ..program.result import describe
+from ..program.template import stand_in
+from ..program.verbs import VERBS
+from ..session.environment import Environment
+from ..session.memory_accounting import Accounts
+from ..session.session import Session
+from .analysis import Analysis, number_of
+from .effects import Effects, Fetched, Made, Place, Save, Source
+from .executable import Compiled, CompiledForDevice, Executable, Planned
+from .graphs import LEAF, MADE, TAKEN, Constant, Container, Edge, GraphData, NodeData, Placeholder, rebuild, template
+from .input_signature import InputSignature, TensorSpec
+from .memory_space import DeviceMemory, memory_space_of
+from .plan import Planner
+
+
+def compile_program(
+    analysis: Analysis, signature: InputSignature, dtype: DType, operands: Sequence[float], _: Sequence[Any] = ()
+) -> Executable:
+    """Trace a program on arrays without values, and have XLA compile it. Raises Untraceable, with the reason."""
+    backend = TracingBackend()
+    traces: list[Effects] = []
+
+    def traced(*arrays: Any) -> list[Any]:
+        trace = Trace(analysis, signature, Device(backend), dtype, arrays, operands, operands)
+        trace.execute()
+        reader = EffectsReader(trace, keeps_graphs=False)
+        traces.append(reader.effects())
+        return [*reader.outputs, backend.guard()]
+
+    space = memory_space_of(device(signature.device))
+    function, read = backend.compile(traced, signature.inputs, space.backend)
+    if isinstance(space, DeviceMemory):
+        return CompiledForDevice(function, traces[-1], space, bool(backend.guards))
+    return Compiled(function, traces[-1], signature.inputs, read)
+
+
+def plan_program(
+    analysis: Analysis, signature: InputSignature, dtype: DType, operands: Sequence[float], arrays: Sequence[Any]
+) -> Planned:
+    """Run a program on these arrays while a tape records it, and plan that. Raises Untraceable, with the reason."""
+    backend = TapingBackend()
+    tape = backend.tape
+    saved = () if signature.graph is None else signature.graph.arrays
+    count = len(arrays) - len(saved)
+    taped = [tape.input(array) for array in arrays[:count]]
+    for array, (*_, owner) in zip(arrays[count:], saved, strict=True):
+        taped.append(tape.input(array, () if owner is None else (taped[owner],)))
+    own = len(signature.operands)
+    numbers = [tape.operand(value, BOUNDS[type(value)]) for value in operands[:own]]
+    numbers += [tape.operand(value) for value in operands[own:]]  # from the graph: these may be NaN
+    trace = Trace(analysis, signature, Device(backend), dtype, taped, operands, numbers, tape.generator())
+    trace.execute()
+    reader = EffectsReader(trace, keeps_graphs=True)
+    effects = reader.effects()
+    sources = [*effects.arrays, *[save.source for save in effects.saves], *[f.source for f in effects.fetched]]
+    used = Counter([*sources, *[source for _, source in effects.writes]])
+    written = {source.position: target for target, source in effects.writes if source.is_output and used[source] == 1}
+    inputs = len(arrays) + len(operands) + 1
+    planner = Planner(tape, inputs, reader.outputs, backend.guards, written, reader.numbers)
+    return Planned(planner.plan(), effects)
+
+
+class Trace(Session):
+    """A session in which one program runs, on traced arrays."""
+
+    def __init__(
+        self,
+        analysis: Analysis,
+        signature: InputSignature,
+        device: Device,
+        dtype: DType,
+        arrays: Sequence[Any],
+        operands: Sequence[float],
+        numbers: Sequence[Any],
+        generator: Any = None,
+    ) -> None:
+        """``numbers`` stand for the ``operands`` in the program."""
+        super().__init__()
+        self._operands, self._numbers = operands, numbers
+        self.environment = Environment(device, dtype, generator or NO_NUMBERS)
+        self.accounts = Total()
+        self.functions = Applied(zip(analysis.functions, signature.functions, strict=True))
+        self.analysis, self.arrays = analysis, arrays
+        self.fetches: list[tuple[int, dict[str, Any], list[int], Any]] = []
+        """For each fetched tensor its id, its description at that point, its version counter and its array."""
+        self.device_name = signature.device
+        self._device = device
+        self._uploads = iter(arrays[len(signature.tensors) : len(signature.inputs)])
+        self.specs: Sequence[TensorSpec] = signature.tensors
+        self.taken = [self._taken(array, spec) for array, spec in zip(arrays, signature.tensors, strict=False)]
+        for tensor, spec in zip(self.taken, signature.tensors, strict=True):
+            tensor._grad = None if spec.grad is None else self.taken[spec.grad]
+        for i, place in zip(analysis.taken, signature.places, strict=True):
+            self.tensors[stand_in(i)] = self.taken[place]
+        self.nodes: Sequence[Any] = ()
+        self.places: Mapping[int, tuple[int, int]] = {}
+        """For each tensor with a history its node, and which of the node's outputs it is."""
+        if signature.graph is not None:
+            own = [*arrays[len(signature.inputs) :]], numbers[len(signature.operands) :]
+            self.nodes = rebuild(signature.graph, self.taken, *own)
+            self.places = {tensor: (node, slot) for tensor, node, slot in signature.graph.roots}
+
+    def _taken(self, array: Any, spec: TensorSpec) -> Any:
+        tensor: Any = self._device.Tensor(array)
+        tensor._requires_grad = spec.requires_grad
+        if not spec.contiguous:
+            tensor._strides = np.empty(array.shape, array.dtype, order="F")
+        return tensor
+
+    def execute(self) -> None:
+        """Run the program. Raises Untraceable, with the instruction."""
+        with self.environment.entered(self.accounts.max_bytes):
+            for index, step in enumerate(self.analysis.program.steps):
+                instruction = step.instruction
+                try:
+                    if step.holes:
+                        self._execute(self._with_numbers(step))
+                    elif step.data is not None:
+                        self._upload(instruction)
+                    elif instruction.op == "fetch":
+                        self._note(instruction)
+                    elif instruction.op == "free":
+                        for name in instruction.inputs[0]:
+                            self.tensors.pop(name, None)
+                    else:
+                        self._execute(instruction)
+                except Exception as error:
+                    raise Untraceable(f"instruction {index}, {instruction.op}: {self._reason(error)}") from error
+
+    def _with_numbers(self, step: Step) -> Instruction:
+        """The checked instruction, with traced numbers in place of its operands."""
+        checked = step.with_operands(self._operands).instruction
+        if not checked.checked and checked.op not in VERBS:
+            raise Untraceable("an operand does not fit")
+        inputs, attrs = list(checked.inputs), checked.attrs
+        for hole in step.holes:
+            value, number = hole.value(self._operands), hole.value(self._numbers)
+            if hole.path[0] == "in":
+                inputs = fill(inputs, hole.path[1:], number)
+            elif repr(look_up(attrs, hole.path[1:])) != repr(value):
+                raise Untraceable("an operand stands where none may be")
+            else:
+                attrs = fill(attrs, hole.path[1:], number)
+        return Instruction(checked.op, inputs, checked.outputs, attrs, checked.grad_mode, checked.checked)
+
+    def _reason(self, error: Exception) -> str:
+        if isinstance(error, (Untraceable, TelegradError)):
+            return str(error)
+        if self._device.backend.asks_for_values(error):
+            return NEEDED
+        return f"{type(error).__name__}: {error}".partition("\n")[0]
+
+    def _upload(self, instruction: Any) -> None:
+        tensor: Any = self._device.Tensor(next(self._uploads))
+        if instruction.attrs.get("requires_grad"):
+            tensor.requires_grad_()
+        self._bind(instruction, [tensor])
+
+    def _note(self, instruction: Any) -> None:
+        """Note the description and the array of each fetched tensor."""
+        wanted = instruction.attrs.get("values", True)
+        for name in instruction.inputs[0]:
+            tensor = self.tensors[name]
+            array = tensor._data if wanted else None
+            self.fetches.append((number_of(name), describe(name, tensor), tensor._cell, array))
+
+
+class Total(Accounts):
+    """The memory of all results together, freed ones included, without a limit."""
+
+    def __init__(self) -> None:
+        super().__init__(max_bytes=2**62)
+
+    def count(self, array: Any, lent: bool = False) -> None:
+        """Add a result's."""
+        self.used_bytes += math.prod(array.shape) * array.dtype.itemsize
+
+    def recount(self, inputs: Sequence[Any]) -> None:
+        """Do nothing: traced arrays have no memory."""
+
+
+class Applied(SessionLibrary):
+    """The registered functions of the session."""
+
+    def __init__(self, functions: Iterable[tuple[str, Applicable]]) -> None:
+        super().__init__(Library())
+        self._functions.update(functions)
+
+    def apply(
+        self, name: str, tensors: Sequence[Any], parameters: Mapping[str, Any], memory: Grantor
+    ) -> tuple[Sequence[Any], list[bool]]:
+        """Call a function."""
+        return self.find(name).call(tensors, parameters, DataAlone()), []
+
+
+class DataAlone(Budget):
+    """The budget of a traced call. It refuses installed Python, which may depend on more than its arguments."""
+
+    __slots__ = ()
+
+    def admit(self, name: str) -> None:
+        """Refuse. Raises Untraceable."""
+        raise Untraceable(f"{name} is Python that was installed on the server")
+
+    def hold(self, array: Any) -> None:
+        """Do nothing."""
+
+    def anew(self) -> Budget:
+        """Another one."""
+        return DataAlone()
+
+
+class _NoNumbers:
+    """Stands for the generator under XLA, where an executable would draw the same numbers in every run."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise Untraceable("it draws random numbers")
+
+
+NO_NUMBERS: Any = _NoNumbers()
+
+
+# Effects --------------------------------------------------------------------------------------
+
+VIEW_ATTRIBUTES = ("_chain", "_seen", "_sealed")
+
+
+class EffectsReader:
+    """Reads the effects of a trace, and which of its arrays are to be outputs of the executable."""
+
+    def __init__(self, trace: Trace, keeps_graphs: bool) -> None:
+        """``keeps_graphs`` is whether the program may leave a graph that was not freed."""
+        self._trace, self._keeps_graphs = trace, keeps_graphs
+        self.outputs: list[Any] = []
+        self._sources = {id(array): Source(False, i) for i, array in reversed([*enumerate(trace.arrays)])}
+        self._arrays: list[Source] = []
+        self._memories = {id(tensor._memory): i for i, tensor in enumerate(trace.taken)}
+        self._cells = {id(tensor._cell): i for i, tensor in enumerate(trace.taken)}
+        self._steps: list[int] = [tensor._cell[0] for tensor in trace.taken]
+        self._tensors: list[Any] = list(trace.taken)
+        """All tensors that can be reached from a name, by their numbers."""
+        self._numbers = {id(tensor): i for i, tensor in enumerate(trace.taken)}
+        self._nodes: dict[int, Edge] = {id(node): (TAKEN, number) for number, node in enumerate(trace.nodes)}
+        self._freed_before = [number for number, node in enumerate(trace.nodes) if node.saved is FREED]
+        self._saves: list[Save] = []
+        self._reachable: dict[tuple[int, int], Any] = {}
+        """The memories of tensors that can be reached from a name, by version counter and array."""
+        self.numbers: list[int] = []
+        """The Python numbers that the tensors it leaves were made with."""
+
+    def effects(self) -> Effects:
+        """The program's effects. Raises Untraceable for an effect that a run could not repeat."""
+        trace = self._trace
+        ids = {name: number_of(name) for name in trace.tensors}
+        new = {i: trace.tensors[name] for name, i in ids.items() if i not in trace.analysis.taken}
+        names = [(i, self._place_of(tensor)) for i, tensor in new.items()]
+        grads = [self._number(tensor._grad) for tensor in trace.taken]
+        for tensor in self._tensors:  # which grows meanwhile
+            self._check(tensor)
+            self._number(tensor._base)
+            self._number(tensor._grad)
+        self._check_views()
+        graph = self._graph()
+        count = len(trace.taken)
+        made = [self._made(tensor) for tensor in self._tensors[count:]]
+        placed = [(number, self._place(tensor)) for number, tensor in enumerate(self._tensors)]
+        before = [spec.grad for spec in trace.specs]
+        return Effects(
+            analysis=trace.analysis,
+            arrays=self._arrays,
+            writes=self._writes(),
+            cells=self._steps,
+            made=made,
+            placed=[(number, place) for number, place in placed if number >= count or self._is_moved(number, place)],
+            grads=[(number, grad) for number, grad in enumerate(grads) if grad != before[number]],
+            names=names,
+            graph=graph,
+            saves=self._saves,
+            freed_nodes=self._freed_nodes(),
+            fetched=[self._fetched(*fetch) for fetch in trace.fetches],
+            needs=trace.accounts.used_bytes,
+        )
+
+    def _number(self, tensor: Any) -> int | None:
+        return None if tensor is None else self._place_of(tensor)
+
+    def _place_of(self, tensor: Any) -> int:
+        number = self._numbers.get(id(tensor))
+        if number is None:
+            number = self._numbers[id(tensor)] = len(self._tensors)
+            self._tensors.append(tensor)
+        return number
+
+    def _check(self, tensor: Any) -> None:
+        if tensor._hooks is not None:
+            raise Untraceable("a tensor that it leaves has hooks")
+        if tensor._undo:
+            raise Untraceable("it changes the geometry of a tensor in place")
+
+    def _check_views(self) -> None:
+        """Raise Untraceable where a view that the program takes is more than read."""
+        nodes, places = self._trace.nodes, self._trace.places
+        for number, (tensor, spec) in enumerate(zip(self._trace.taken, self._trace.specs, strict=True)):
+            before = nodes[places[number][0]] if number in places else None
+            same = tensor._cell[0] == 0 and tensor._base is None and tensor._node is before
+            shown = any(held is not tensor and held._cell is tensor._cell for held in self._tensors)
+            flows = tensor._requires_grad and before is None
+            if (spec.view or spec.shared) and (shown or not same or flows or tensor._grad is not None):
+                raise Untraceable("a view that it takes is changed, or shown by another")
+
+    # Arrays and versions -------------------------------------------------------------------
+
+    def _source(self, array: Any) -> Source:
+        """Where an array is found after a run. A computed one becomes an output."""
+        source = self._sources.get(id(array))
+        if source is None:
+            source = self._sources[id(array)] = Source(True, len(self.outputs))
+            self.outputs.append(array)
+        return source
+
+    def _memory(self, memory: Any) -> int:
+        number = self._memories.get(id(memory))
+        if number is None:
+            number = self._memories[id(memory)] = len(self._trace.taken) + len(self._arrays)
+            self._arrays.append(self._source(memory.array))
+        return number
+
+    def _cell(self, cell: list[int]) -> int:
+        number = self._cells.get(id(cell))
+        if number is None:
+            number = self._cells[id(cell)] = len(self._steps)
+            self._steps.append(cell[0])
+        return number
+
+    def _writes(self) -> list[tuple[int, Source]]:
+        """Which of the arrays that the program takes are overwritten, and by what."""
+        taken, before = self._trace.taken, self._trace.arrays
+        changed = [i for i, tensor in enumerate(taken) if tensor._memory.array is not before[i]]
+        return [(i, self._source(taken[i]._memory.array)) for i in changed]
+
+    def _fetched(self, number: int, description: dict[str, Any], cell: list[int], array: Any) -> Fetched:
+        source = None if array is None else self._source(array)
+        kept = self._arrays.index(source) if source in self._arrays else None
+        return Fetched(number, {**description, "device": self._trace.device_name}, self._cell(cell), source, kept)
+
+    # Tensors -------------------------------------------------------------------------------
+
+    def _made(self, tensor: Any) -> Made:
+        own = {name: getattr(tensor, name) for name in VIEW_ATTRIBUTES if name in vars(tensor)}
+        view, varies = self._varying((tensor._path, own))
+        return Made(
+            array=self._memory(tensor._memory),
+            view=view,
+            varies=varies,
+            cell=self._cell(tensor._cell),
+            base=self._number(tensor._base),
+            grad=self._number(tensor._grad),
+            strides=tensor._strides,
+        )
+
+    def _varying(self, value: Any) -> tuple[Any, bool]:
+        """A value and False, or its template and True if there are traced numbers in it."""
+        return (template(value, self._varying_part), True) if has_traced(value) else (value, False)
+
+    def _varying_part(self, part: Any) -> Any:
+        """The template of a part, if it is not a container of traced numbers: other objects keep their identity."""
+        return self._number_at(part) if has_traced(part) else Constant(type(part), part)
+
+    def _number_at(self, value: Any) -> Placeholder | None:
+        if not is_traced(value):
+            return None
+        self.numbers.append(value.number)
+        return Placeholder("numbers", value.number)
+
+    def _is_moved(self, number: int, place: Place) -> bool:
+        """Whether a tensor that it takes gets another place in the graph."""
+        tensor, spec = self._trace.taken[number], self._trace.specs[number]
+        if self._memories.get(id(tensor._memory)) != number or self._cells.get(id(tensor._cell)) != number:
+            raise Untraceable("a tensor that it takes shows other memory afterwards")
+        node, slot = self._trace.places.get(number, (None, 0))
+        before = Place(spec.requires_grad, None if node is None else (TAKEN, node), slot)
+        return place != before or tensor._base is not None
+
+    def _place(self, tensor: Any) -> Place:
+        node = None if tensor._node is None else self._nodes[id(tensor._node)]
+        return Place(tensor._requires_grad, node, tensor._slot)
+
+    # The graph -----------------------------------------------------------------------------
+
+    def _graph(self) -> GraphData:
+        """The graph behind the tensors that it leaves."""
+        nodes = self._made_nodes()
+        self._nodes.update({id(node): (MADE, number) for number, node in enumerate(nodes)})
+        for leaf in [target for node in nodes for target in node.next if target is not None and target.is_sink]:
+            self._check(leaf)
+            self._place_of(leaf)
+        self._reachable = {(id(x._cell), id(x._memory.array)): x._memory for x in self._tensors}
+        return GraphData([self._node(node) for node in nodes])
+
+    def _made_nodes(self) -> list[Any]:
+        """The new nodes behind the tensors that it leaves, oldest first."""
+        found = {id(x._node): x._node for x in self._tensors if x._node is not None and id(x._node) not in self._nodes}
+        order = list(found.values())
+        for node in order:
+            for target in node.next:
+                if target is not None and not target.is_sink and id(target) not in self._nodes.keys() | found.keys():
+                    found[id(target)] = target
+                    order.append(target)
+        return sorted(order, key=lambda node: node.sequence)
+
+    def _node(self, node: Any) -> NodeData:
+        is_freed = node.saved is FREED or not any(hasattr(value, "shape") for value in _leaves(node.saved))
+        if not is_freed and not self._keeps_graphs:
+            raise Untraceable(f"it leaves a graph to differentiate later: {node.name()} keeps tensors")
+        if not node.plain or node.hooks is not None or node.evaluate is not None:
+            raise Untraceable(f"it leaves a graph with hooks, on {node.name()}")
+        apart = ("next", "sequence") if is_freed else ("next", "sequence", "saved", "versions")
+        attributes, varies = self._varying({name: value for name, value in vars(node).items() if name not in apart})
+        saved, versions = (None, ()) if is_freed else self._saved(node)
+        edges = tuple([self._edge(target) for target in node.next])
+        return NodeData(node.many, attributes, varies, edges, saved, versions)
+
+    def _saved(self, node: Any) -> tuple[Any, tuple[tuple[int, int, int], ...]]:
+        """The template of a node's saved tensors, and their versions."""
+        cells = {position: id(cell) for position, cell, _ in node.versions}
+
+        def at(position: int) -> Callable[[Any], Placeholder | None]:
+            def place(value: Any) -> Placeholder | None:
+                if not hasattr(value, "shape"):
+                    return self._number_at(value)
+                memory = self._reachable.get((cells.get(position, 0), id(value)))
+                if memory is not None:
+                    return Placeholder("memories", self._memory(memory))
+                save = Save(self._source(value), self._shares_memory(value, cells.get(position)))
+                if save not in self._saves:
+                    self._saves.append(save)
+                return Placeholder("arrays", self._saves.index(save))
+
+            return place
+
+        values = [template(value, at(position)) for position, value in enumerate(node.saved)]
+        versions = [(position, self._cell(cell), version) for position, cell, version in node.versions]
+        return Container(tuple, tuple(values)), tuple(versions)
+
+    def _shares_memory(self, array: Any, cell: int | None) -> bool:
+        """Whether an array has memory of a reachable tensor with this version counter."""
+        roots = getattr(array, "roots", None)
+        return roots is not None and any(roots == x._memory.array.roots for x in self._tensors if id(x._cell) == cell)
+
+    def _freed_nodes(self) -> list[int]:
+        """Which of the nodes that were there before are freed."""
+        nodes = self._trace.nodes
+        if any(not node.plain or node.hooks is not None for node in nodes):
+            raise Untraceable("it puts hooks on a graph from an earlier program")
+        return [n for n, node in enumerate(nodes) if node.saved is FREED and n not in self._freed_before]
+
+    def _edge(self, target: Any) -> Edge | None:
+        if target is None:
+            return None
+        if not target.is_sink:
+            return self._nodes[id(target)]
+        return LEAF, self._place_of(target)
+
+
+def _leaves(values: Sequence[Any]) -> Iterator[Any]:
+    for value in values:
+        if isinstance(value, (list, tuple)):
+            yield from _leaves(value)
+        else:
+            yield value

@@ -1,0 +1,89 @@
+"""The backward pass where values are elsewhere: what it would do to the graph, and the errors that it would raise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..errors import GraphFreed, NotSupported
+from ..shapes import Spec
+from .backward_pass import _Pass
+from .node import FREED, FREED_TEXT, Node, free, modified_since
+
+
+class ShadowPass(_Pass):
+    """A pass that evaluates nothing: it finds where gradients arrive, raises what the real one would, and frees."""
+
+    def run(self) -> dict[tuple[Any, int], Any]:
+        """Run the pass; in one short loop where no node or leaf that it comes to is out of the ordinary."""
+        through = self._through()
+        if type(self) is not ShadowPass or not self._is_ordinary(through):
+            return super().run()
+        keep = self.keep_graph
+        for node in through:
+            if node.saved is FREED:
+                raise GraphFreed(FREED_TEXT)
+            for _, cell, version in node.versions:
+                if cell[0] != version:
+                    raise modified_since(node)
+            if not keep and node.plan.holds_tensors:
+                node.saved = FREED
+                node.versions = ()
+        if self.wanted is not None:
+            return {(leaf, 0): leaf._data for leaf, _ in self.wanted if leaf in self.waiting}
+        for leaf in self.waiting:
+            self.accumulate(leaf, leaf._data, False)
+        return {}
+
+    @property
+    def is_ordinary(self) -> bool:
+        """Whether it finds what any such pass of the same graph would, and does no more than free."""
+        return self._is_ordinary(self._through())
+
+    def _through(self) -> Sequence[Node]:
+        """The nodes that it goes through."""
+        needed = self.needed
+        return self.order if needed is None else [node for node in self.order if node in needed]
+
+    def _is_ordinary(self, through: Sequence[Node]) -> bool:
+        """Whether a gradient goes along every edge of these nodes, only leaves' are wanted, and no hook waits."""
+        if self.wanted is not None and not all(target.is_sink for target, _ in self.wanted):
+            return False
+        for node in through:
+            if not node.plain or node.evaluate is not None or node.op.edges_without_gradient(node.attrs):
+                return False
+        return all(leaf._hooks is None for leaf in self.waiting)
+
+    def _evaluate_hooked(self, node: Node, grad: Any) -> None:
+        if node.hooks.surround:
+            raise NotSupported("hooks on nodes and on saved tensors need the values, which are elsewhere")
+        super()._evaluate_hooked(node, grad)
+
+    def _evaluate(self, node: Node, grad: Any) -> None:
+        for edge, spec in self.derive(node).items():
+            if spec is None:
+                self._done(node.next[edge])
+            else:
+                self.send(node.next[edge], node.slots[edge] if node.slots else 0, spec, False)
+
+    def derive(self, node: Node) -> dict[int, Any]:
+        """The shape and dtype that belong at each edge, None where none is wanted; frees what the real pass would."""
+        if node.saved is FREED:
+            raise GraphFreed(FREED_TEXT)
+        for _, cell, version in node.versions:
+            if cell[0] != version:
+                raise modified_since(node)
+        targets, slots, needed = node.next, node.slots, self.needed
+        none = node.op.edges_without_gradient(node.attrs)
+        found: dict[int, Any] = {}
+        for edge in [edge for step in node.plan.steps for edge in step.edges]:
+            target = targets[edge]
+            if target is None or edge in none or (needed is not None and target not in needed):
+                found[edge] = None
+                continue
+            slot = slots[edge] if slots else 0
+            spec = target._data if target.is_sink else target
+            found[edge] = spec if not slot else Spec(*target.specs[slot])
+        if node.plan.holds_tensors and not self.keep_graph:
+            free(node)
+        return found

@@ -1,0 +1,343 @@
+"""The backward pass.
+
+Edges always lead from a newer node to an older one, so "newest first" is a topological order:
+the pass finds what is reachable, sorts it by age and runs it, with no recursion and no counting
+but for leaves. That is also torch's order, which hooks make visible.
+
+Gradients are raw arrays, unless ``create_graph``: then they are tensors and the same rules, run on
+tensors, record themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from operator import attrgetter
+from typing import Any
+
+from ..cancellation import check_cancelled
+from ..context import no_grad, state
+from ..errors import GraphFreed
+from ..schema.memory_admission import LARGE, bytes_of, reserved
+from . import node_evaluation as stepwise
+from .hooks import run_stored
+from .node import FREED, FREED_TEXT, Node, free, modified_since
+
+Target = Any
+"""Where a gradient goes: a Node (with a slot) or a leaf tensor."""
+
+BACKWARD = 1
+"""What the derivatives of a node take, as a multiple of the gradient and what the node saved."""
+by_age = attrgetter("sequence")
+
+
+class Values:
+    """How the pass handles gradients: the namespace of the rules, and what differs between arrays and tensors."""
+
+    F: Any
+    raw: bool
+    """Whether gradients are plain arrays, and saved values are taken as they are."""
+    batched = False
+    """Whether gradients have a dimension more than what they belong to."""
+    recording = False
+    """Whether what a Function's backward does is recorded."""
+
+    @property
+    def Pass(self) -> type[_Pass]:
+        """The kind of pass to run."""
+        return _Pass
+
+    def add(self, a: Any, b: Any, owned: bool) -> Any:
+        """The sum of two gradients, in ``a``'s memory if the pass owns it."""
+        raise NotImplementedError
+
+    def fit(self, grad: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+        """The gradient summed and cast to a shape and dtype that it was broadcast or promoted from."""
+        raise NotImplementedError
+
+    def unpack(self, node: Node) -> list[Any]:
+        """What the node saved, as the rules take it."""
+        return list(node.saved)
+
+    def run_hooks(self, hooks: Any, grad: Any) -> Any:
+        """The gradient after a tensor's hooks; None is the gradient of an output that none reached."""
+        raise NotImplementedError
+
+    def calling(self) -> AbstractContextManager[None]:
+        """Holds while hooks are called: what they compute is recorded only under ``create_graph``."""
+        return nullcontext() if self.recording else no_grad()
+
+    def accumulate(self, tensor: Any, grad: Any, private: bool) -> None:
+        """Add a gradient to a leaf's, which is to have none if it was frozen since, and call what waits for that.
+
+        With ``private`` nobody else has the gradient.
+        """
+        if tensor._requires_grad:
+            self.gather(tensor, grad, private)
+        hooks = tensor._hooks
+        if hooks is not None and hooks.stored is not None:
+            with self.calling():
+                run_stored(tensor, hooks.stored)
+
+    def gather(self, tensor: Any, grad: Any, private: bool) -> None:
+        """Add a gradient to ``tensor.grad``."""
+        raise NotImplementedError
+
+    def data(self, grad: Any) -> Any:
+        """What has the gradient's shape and dtype."""
+        return grad
+
+    def has_nan(self, grad: Any) -> bool:
+        """Whether a gradient has a NaN anywhere."""
+        data = self.data(grad)
+        return bool((data != data).any())
+
+    def to_tensor(self, grad: Any) -> Any:
+        """A gradient as the tensor that a Function's backward is given."""
+        return grad
+
+    def from_tensor(self, tensor: Any) -> Any:
+        """The gradient that a tensor returned by a Function's backward is."""
+        return tensor
+
+    def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """The tensor that a Function's backward is given where no gradient arrived."""
+        raise NotImplementedError
+
+
+def run(
+    roots: Sequence[tuple[Target, int, Any]],
+    values: Values,
+    *,
+    keep_graph: bool,
+    wanted: Sequence[tuple[Target, int]] | None,
+    accumulate: Callable[[Any, Any, bool], None],
+) -> dict[tuple[Target, int], Any]:
+    """Push gradients from ``roots`` (target, slot, gradient) through the graph.
+
+    With ``wanted`` None every leaf's gradient goes to ``accumulate(leaf, gradient, private)`` as soon as
+    it is complete. Otherwise only the paths to the wanted places run, and their gradients are returned.
+    Saved tensors are freed on the way unless ``keep_graph``.
+    """
+    if state.observer is not None:
+        values, accumulate = state.observer.backward(values, accumulate)
+    Pass = values.Pass
+    if state.anomaly is not None:
+        Pass = state.anomaly.watching(Pass)
+    return Pass(roots, values, keep_graph, wanted, accumulate).run()
+
+
+class _Pass:
+    def __init__(
+        self,
+        roots: Sequence[tuple[Target, int, Any]],
+        values: Values,
+        keep_graph: bool,
+        wanted: Sequence[tuple[Target, int]] | None,
+        accumulate: Callable[[Any, Any, bool], None],
+    ) -> None:
+        self.values = values
+        self.keep_graph = keep_graph
+        self.accumulate = accumulate
+        self.pending: dict[Any, Any] = {}
+        self.owned: set[Any] = set()
+        self.captured: dict[tuple[Target, int], Any] = {}
+        self.waiting: dict[Any, int] = {}
+        self.roots = roots
+        self.order = self._discover([target for target, _, _ in roots])
+        self.wanted = None if wanted is None else set(wanted)
+        self.needed = None if wanted is None else self._needed()
+
+    def _discover(self, targets: list[Target]) -> list[Node]:
+        """Reachable nodes, newest first; ``waiting`` counts the edges into each leaf."""
+        waiting = self.waiting
+        order: list[Node] = []
+        seen: set[Any] = set()
+        for target in targets:
+            if target.is_sink:
+                waiting[target] = waiting.get(target, 0) + 1
+            elif target not in seen:
+                seen.add(target)
+                order.append(target)
+        for node in order:
+            for target in node.next:
+                if target is None:
+                    continue
+                if target.is_sink:
+                    waiting[target] = waiting.get(target, 0) + 1
+                elif target not in seen:
+                    seen.add(target)
+                    order.append(target)
+        order.sort(key=by_age, reverse=True)
+        return order
+
+    def _needed(self) -> set[Any]:
+        """Nodes and leaves on a path to something wanted."""
+        assert self.wanted is not None
+        needed: set[Any] = {target for target, _ in self.wanted}
+        ends = {target for target, _ in self.wanted}
+        for node in reversed(self.order):
+            if any(target in needed for target in node.next if target is not None) or node in ends:
+                needed.add(node)
+        return needed
+
+    def run(self) -> dict[tuple[Target, int], Any]:
+        for target, slot, grad in self.roots:
+            self.send(target, slot, grad, private=False)
+        for node in self.order:
+            check_cancelled()
+            self.visit(node, self.pending.pop(node, None))
+        self.finish()
+        return self.captured
+
+    def visit(self, node: Node, grad: Any) -> None:
+        """Evaluate a node, or pass it by if no gradient arrived or nothing wanted is reached from it."""
+        if grad is None or (self.needed is not None and node not in self.needed):
+            self._skip(node)
+            return
+        if node.hooks is not None:
+            self._evaluate_hooked(node, grad)
+            return
+        if self.wanted is not None:
+            self._capture(node, grad)
+        self._evaluate(node, grad)
+        self.owned.discard(node)
+
+    def finish(self) -> None:
+        """Complete the leaves some of whose edges brought no gradient."""
+        for leaf in [target for target in self.pending if target.is_sink]:
+            self._complete(leaf)
+
+    def _evaluate(self, node: Node, grad: Any) -> None:
+        """Run the node's derivatives and pass on what they give."""
+        if node.saved is FREED:
+            raise GraphFreed(FREED_TEXT)
+        for _, cell, version in node.versions:
+            if cell[0] != version:
+                raise modified_since(node)
+        values, raw = self.values, self.values.raw
+        if node.many:
+            if node.evaluate is not None:
+                node.evaluate(self, grad)
+                return
+            grad = tuple(grad)
+        saved = node.saved if raw else values.unpack(node)
+        if state.memory is None or not raw:
+            self._send_results(node, grad, saved)
+        else:
+            with reserved(BACKWARD * bytes_of((grad, *node.saved))):
+                self._send_results(node, grad, saved)
+        if node.plan.holds_tensors and not self.keep_graph:
+            free(node)
+
+    def _send_results(self, node: Node, grad: Any, saved: Sequence[Any]) -> None:
+        """Run the node's rules and pass on what they give."""
+        F, needed, targets, slots = self.values.F, self.needed, node.next, node.slots
+        for edges, rule, arguments, many in node.plan.steps:
+            if many:
+                if needed is None or any(targets[e] in needed for e in edges):
+                    results = rule(F, grad, *[saved[i] for i in arguments])
+                    for edge, result in zip(edges, results, strict=True):
+                        if targets[edge] is not None:
+                            self.send(targets[edge], slots[edge] if slots else 0, result, False)
+                continue
+            edge = edges[0]
+            target = targets[edge]
+            if needed is not None and target not in needed:
+                self._done(target)
+                continue
+            result = rule(F, grad, *[saved[i] for i in arguments])
+            self.send(target, slots[edge] if slots else 0, result, result is not grad)
+
+    def send(self, target: Target, slot: int, grad: Any, private: bool) -> None:
+        """Add a gradient to what ``target`` waits for. ``private``: the rule made it and gave it to nobody else."""
+        if grad is None:
+            self._done(target)
+            return
+        values = self.values
+        spec = target._data if target.is_sink else target
+        shape, dtype = (spec.shape, spec.dtype) if not slot else target.specs[slot]
+        data = grad if values.raw else values.data(grad)
+        if data.shape != shape or data.dtype is not dtype:
+            grad = values.fit(grad, shape, dtype)
+        if values.raw and state.memory is not None and getattr(grad, "nbytes", 0) > LARGE:
+            state.memory.count(grad)
+        pending = self.pending
+        if not target.is_sink and target.many:
+            grads = pending.setdefault(target, [None] * target.width)
+            grads[slot] = grad if grads[slot] is None else values.add(grads[slot], grad, False)
+            return
+        present = pending.get(target)
+        if present is None:
+            pending[target] = grad
+            if private and target.is_sink:
+                self.owned.add(target)
+        else:
+            pending[target] = values.add(present, grad, target in self.owned)
+            self.owned.add(target)
+        if target.is_sink:
+            self._done(target)
+
+    def _done(self, target: Target) -> None:
+        """One edge into a leaf is settled; after the last, its gradient is complete."""
+        if target is None or not target.is_sink:
+            return
+        left = self.waiting[target] = self.waiting[target] - 1
+        if not left and target in self.pending:
+            self._complete(target)
+
+    def _complete(self, target: Target) -> None:
+        grad = self.pending.pop(target)
+        private = target in self.owned
+        hooks = target._hooks
+        if hooks is not None:
+            grad = self.values.run_hooks(hooks, grad)
+            private = False
+        if self.wanted is not None:
+            if (target, 0) in self.wanted:
+                self.captured[target, 0] = grad
+        elif hooks is not None and hooks.around is not None:
+            stepwise.accumulate(self, target, grad)
+        else:
+            self.accumulate(target, grad, private)
+
+    def _skip(self, node: Node) -> None:
+        """Pass by a node that no gradient arrived at, or from which nothing wanted is reached."""
+        if node.evaluate is not None:
+            self._evaluate(node, [None] * node.width)  # a user's backward runs even so, as in torch
+            return
+        for target in node.next:
+            self._done(target)
+
+    def _capture(self, node: Node, grad: Any) -> None:
+        assert self.wanted is not None
+        for slot in range(node.width):
+            found = grad[slot] if node.many else grad
+            if found is not None and (node, slot) in self.wanted:
+                self.captured[node, slot] = found
+
+    def _evaluate_hooked(self, node: Node, grad: Any) -> None:
+        """What ``run`` does at a node, where hooks wait."""
+        hooks, needed = node.hooks, self.needed
+        # As in torch, hooks change the captured gradient only where the pass goes no further.
+        goes_on = needed is None or any(target in needed for target in node.next)
+        if self.wanted is not None and goes_on:
+            self._capture(node, grad)
+        if node.many:
+            grad = [self.values.run_hooks(hooks.get(slot), g) for slot, g in enumerate(grad)]
+        else:
+            grad = self.values.run_hooks(hooks.get(0), grad)
+        if self.wanted is not None and not goes_on:
+            self._capture(node, grad)
+        if hooks.surround:
+            stepwise.evaluate(self, node, grad)
+        else:
+            self._evaluate(node, grad)
+        self.owned.discard(node)
+
+    def explaining(self, node: Node) -> AbstractContextManager[None]:
+        """Holds while ``node`` is evaluated by whoever is not this pass."""
+        return nullcontext()
+
+    def inspect(self, node: Node, results: Sequence[Any]) -> None:
+        """Look at what the derivatives of ``node`` gave, where it is evaluated step by step."""

@@ -1,0 +1,220 @@
+"""``backward`` and ``grad``: what to differentiate, checked, handed to the pass, and what comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..errors import GradRequired, InvalidOperation, InvalidValue, ShapeMismatch
+from ..shapes import torch_size
+from . import node_evaluation as stepwise
+from .backward_pass import run
+from .node import walk
+
+Place = tuple[Any, int]
+"""Where a gradient arrives: a node and which output of it, or a leaf and 0."""
+Root = tuple[Any, int, Any]
+"""Where a pass starts: a place and the gradient that flows into it."""
+
+
+def backward(
+    tensors: Any,
+    grad_tensors: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    inputs: Any = None,
+) -> None:
+    """Accumulate the sum of the tensors' gradients into the leaves, or into ``inputs`` alone.
+
+    ``grad_tensors`` has one tensor (or None for a tensor of one element) per tensor. Raises torch's
+    errors for untracked roots, shapes that do not match and graphs that were freed.
+    """
+    tensors, inputs = listed(tensors), None if inputs is None else listed(inputs)
+    if not tensors and inputs != []:
+        return  # and torch says nothing, either
+    roots, values, keep, inputs, wanted = plan_backward(tensors, grad_tensors, retain_graph, create_graph, inputs)
+    with values:
+        captured = run(roots, values, keep_graph=keep, wanted=wanted, accumulate=values.accumulate)
+        if inputs is not None:
+            store(values, inputs, wanted or [], captured)
+
+
+def plan_backward(
+    tensors: Any, gradients: Any, retain_graph: bool | None, create_graph: bool, inputs: Any
+) -> tuple[list[Root], Any, bool, Any, list[Place] | None]:
+    """What ``backward`` has to do, checked: roots, values, whether the graph is kept, inputs and their places."""
+    if inputs is not None:
+        inputs = listed(inputs)
+        if not inputs:
+            raise InvalidOperation("`inputs` argument to `backward()` cannot be empty.")
+        for tensor in inputs:
+            if not tensor.requires_grad:
+                raise GradRequired("One of the differentiated Tensors does not require grad")
+    tensors = listed(tensors)
+    if hasattr(gradients, "_data"):
+        gradients = [gradients]
+    values = tensors[0]._values(create_graph)
+    roots = _roots(tensors, gradients, values, create_graph)
+    keep = create_graph if retain_graph is None else retain_graph
+    wanted = None if inputs is None else [place(t) for t in inputs]
+    for tensor in inputs or ():
+        tensor.retain_grad()  # that is how a non-leaf gets its gradient, in torch too
+    return roots, values, keep, inputs, wanted
+
+
+def store(values: Any, inputs: Sequence[Any], wanted: Sequence[Place], captured: dict[Place, Any]) -> None:
+    """Accumulate the captured gradients of ``backward``'s inputs into those that are leaves."""
+    for tensor, target in zip(inputs, wanted, strict=True):
+        if target not in captured:
+            continue
+        node, slot = target
+        if tensor._node is None:
+            values.accumulate(tensor, captured.pop(target), False)
+        elif node.hooks is not None and node.hooks.surround and not _leads_to(node, wanted):
+            stepwise.end(values, node, slot, captured[target])
+
+
+def _leads_to(node: Any, places: Sequence[Place]) -> bool:
+    """Whether a pass for the gradients at these places goes on beyond ``node``."""
+    ends = {target for target, _ in places}
+    return any(target in ends for reached in walk(node) for target in reached.next)
+
+
+def grad(
+    outputs: Any,
+    inputs: Any,
+    grad_outputs: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    allow_unused: bool | None = None,
+    materialize_grads: bool = False,
+) -> tuple[Any, ...]:
+    """The gradients of ``outputs`` with respect to ``inputs``, leaving ``.grad`` alone.
+
+    One tensor per input, of its shape and dtype; None for an input that was not used, if
+    ``allow_unused``, or zeros, if ``materialize_grads``.
+    """
+    roots, values, keep, inputs, wanted = plan_grad(
+        outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused, materialize_grads
+    )
+    with values:
+        captured = run(roots, values, keep_graph=keep, wanted=wanted, accumulate=values.accumulate)
+    return collect(values, inputs, wanted, captured, create_graph, allow_unused, materialize_grads)
+
+
+def plan_grad(
+    outputs: Any,
+    inputs: Any,
+    grad_outputs: Any,
+    retain_graph: bool | None,
+    create_graph: bool,
+    allow_unused: bool | None,
+    materialize_grads: bool,
+) -> tuple[list[Root], Any, bool, list[Any], list[Place]]:
+    """What ``grad`` has to do, checked: roots, values, whether the graph is kept, inputs and their places."""
+    outputs, inputs, grad_outputs, values = check_grad(
+        outputs, inputs, grad_outputs, create_graph, allow_unused, materialize_grads
+    )
+    roots = _roots(outputs, grad_outputs, values, create_graph)
+    keep = create_graph if retain_graph is None else retain_graph
+    return roots, values, keep, inputs, [place(t) for t in inputs]
+
+
+def check_grad(
+    outputs: Any,
+    inputs: Any,
+    grad_outputs: Any,
+    create_graph: bool,
+    allow_unused: bool | None,
+    materialize_grads: bool,
+) -> tuple[list[Any], list[Any], Any, Any]:
+    """The arguments of ``grad`` as lists, and how the pass handles gradients."""
+    outputs, inputs = listed(outputs), listed(inputs)
+    if not inputs:
+        raise InvalidOperation("`inputs` argument to `grad()` cannot be empty.")
+    if grad_outputs is None or hasattr(grad_outputs, "_data"):
+        grad_outputs = [grad_outputs]
+        if grad_outputs == [None]:
+            grad_outputs = [None] * len(outputs)
+    if allow_unused is False and materialize_grads:
+        raise InvalidValue(
+            "Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False."
+        )
+    values = (outputs or inputs)[0]._values(create_graph)
+    for tensor in inputs:
+        if not tensor.requires_grad:
+            raise GradRequired("One of the differentiated Tensors does not require grad")
+    return outputs, inputs, grad_outputs, values
+
+
+def collect(
+    values: Any,
+    inputs: Sequence[Any],
+    wanted: Sequence[Place],
+    captured: dict[Place, Any],
+    create_graph: bool,
+    allow_unused: bool | None,
+    materialize_grads: bool,
+) -> tuple[Any, ...]:
+    """What ``grad`` returns, of what the pass captured."""
+    results = []
+    for index, (tensor, target) in enumerate(zip(inputs, wanted, strict=True)):
+        if target in captured:
+            results.append(values.wrap(captured[target]))
+        elif materialize_grads:
+            results.append(tensor._zeros_like().requires_grad_(create_graph))
+        elif allow_unused:
+            results.append(None)
+        else:
+            raise unused(index)
+    return tuple(results)
+
+
+def unused(index: int) -> GradRequired:
+    """The error for an input that the outputs do not depend on."""
+    return GradRequired(
+        f"The differentiated Tensor at index {index} appears to not have been used in the graph. "
+        "Set allow_unused=True if this is the desired behavior."
+    )
+
+
+def listed(tensors: Any) -> list[Any]:
+    """One tensor, or several, as a list."""
+    return [tensors] if hasattr(tensors, "_data") else list(tensors)
+
+
+def place(tensor: Any) -> Place:
+    """Where a tensor's gradient arrives: its node and which output of it, or the leaf itself."""
+    tensor._refresh()
+    return (tensor, 0) if tensor._node is None else (tensor._node, tensor._slot)
+
+
+def _roots(tensors: Sequence[Any], gradients: Sequence[Any] | None, values: Any, create_graph: bool) -> list[Root]:
+    if gradients is None:
+        gradients = [None] * len(tensors)
+    if len(gradients) != len(tensors):
+        raise InvalidOperation(f"got {len(tensors)} tensors and {len(gradients)} gradients")
+    roots = []
+    for index, (tensor, gradient) in enumerate(zip(tensors, gradients, strict=True)):
+        gradient = _check_gradient(tensor, gradient, index)
+        if not tensor.requires_grad:
+            raise GradRequired(f"element {index} of tensors does not require grad and does not have a grad_fn")
+        roots.append((*place(tensor), values.seed(tensor, gradient)))
+    return roots
+
+
+def _check_gradient(tensor: Any, gradient: Any, index: int) -> Any:
+    if gradient is None:
+        if tensor.requires_grad and tensor.numel() != 1:
+            raise GradRequired("grad can be implicitly created only for scalar outputs")
+        return None
+    if not hasattr(gradient, "_data"):
+        raise TypeError(f"gradients can be either Tensors or None, but got {type(gradient).__name__}")
+    if gradient._data.shape != tensor._data.shape:
+        raise ShapeMismatch(
+            f"Mismatch in shape: grad_output[{index}] has a shape of {torch_size(gradient.shape)} and "
+            f"output[{index}] has a shape of {torch_size(tensor.shape)}."
+        )
+    if not gradient.is_floating_point():
+        return gradient.to(dtype=tensor.dtype)
+    return gradient

@@ -1,0 +1,216 @@
+"""Hooks: what a user wants called while gradients flow, where it is kept, and how it is called.
+
+A tensor's hooks see and may replace its gradient. A leaf's are kept on the leaf; a non-leaf's on the
+node that made it, by output, since that is where its gradient arrives. A node's own hooks run around
+its derivatives. The pass calls them in torch's order: a tensor's hooks, what it retains, the node's
+prehooks, the derivatives, the node's hooks; at a leaf the gradient is accumulated where a node has derivatives.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..errors import InvalidArgument, InvalidOperation
+
+
+class Handle:
+    """What registering a hook returns; ``remove()`` takes the hook away."""
+
+    def __init__(self, hooks: Hooks, key: int) -> None:
+        self.hooks, self._key = hooks, key
+
+    def remove(self) -> None:
+        """Remove the hook; a second time does nothing."""
+        self.hooks.pop(self._key, None)
+
+    def __enter__(self) -> Handle:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.remove()
+
+
+class Hooks(dict[int, Any]):
+    """Hooks by registration order."""
+
+    def add(self, hook: Any, prepend: bool = False) -> Handle:
+        """Append a hook, or put it before the others."""
+        earlier = list(self) if prepend else ()
+        key = max(self, default=-1) + 1
+        self[key] = hook
+        for other in earlier:
+            self[other] = self.pop(other)
+        return Handle(self, key)
+
+    def __bool__(self) -> bool:
+        return True
+
+
+class TensorHooks(Hooks):
+    """The hooks of a tensor, and the tensor that retains its gradient, weakly."""
+
+    retain: weakref.ref[Any] | None = None
+    stored: Hooks | None = None
+    """Of a leaf: called with it once its gradient was accumulated."""
+    around: NodeHooks | None = None
+    """Of a leaf: the hooks of its AccumulateGrad node, which is made anew whenever somebody looks at it."""
+
+
+class NodeHooks(dict[int, TensorHooks]):
+    """The hooks of a node's outputs, by output, and those around its derivatives."""
+
+    before: Hooks | None = None
+    after: Hooks | None = None
+    packed = False
+    """Whether the node's saved tensors were packed by hooks of their own (saved.py), and must be unpacked."""
+
+    @property
+    def surround(self) -> bool:
+        """Whether the node must be evaluated step by step."""
+        return self.packed or len(self.before or ()) > 0 or len(self.after or ()) > 0
+
+    def add_before(self, hook: Any) -> Handle:
+        """Append a prehook."""
+        self.before = self.before or Hooks()
+        return self.before.add(hook)
+
+    def add_after(self, hook: Any) -> Handle:
+        """Append a hook that sees what the derivatives gave."""
+        self.after = self.after or Hooks()
+        return self.after.add(hook)
+
+    def __bool__(self) -> bool:
+        return True
+
+
+# Registering ---------------------------------------------------------------------------------
+
+
+def hooks_of(tensor: Any) -> TensorHooks:
+    """The hooks of a tensor, to be added to."""
+    node = tensor.grad_fn
+    if node is None:
+        tensor._hooks = tensor._hooks or TensorHooks()
+        own: TensorHooks = tensor._hooks
+        return own
+    return around(node).setdefault(tensor._slot, TensorHooks())
+
+
+def around(node: Any) -> NodeHooks:
+    """The hooks of a node, to be added to."""
+    node.hooks = node.hooks or NodeHooks()
+    node.plain = False
+    own: NodeHooks = node.hooks
+    return own
+
+
+def around_leaf(leaf: Any) -> NodeHooks:
+    """The hooks of a leaf's AccumulateGrad node, to be added to."""
+    hooks = hooks_of(leaf)
+    hooks.around = hooks.around or NodeHooks()
+    return hooks.around
+
+
+def add_stored(leaf: Any, hook: Callable[[Any], Any]) -> Handle:
+    """Call ``hook(leaf)`` once the leaf's gradient has been accumulated."""
+    hooks = hooks_of(leaf)
+    hooks.stored = hooks.stored or Hooks()
+    return hooks.stored.add(hook)
+
+
+def add_retain(tensor: Any) -> None:
+    """Have the pass store the gradient of this non-leaf."""
+    hooks_of(tensor).retain = weakref.ref(tensor)
+
+
+def move_retain(tensor: Any, node: Any, slot: int) -> None:
+    """Let ``tensor``, which an in-place change gave a new node, retain its gradient there and no more at the old."""
+    hooks = node.hooks.get(slot) if node.hooks else None
+    if hooks is not None and hooks.retain is not None and hooks.retain() is tensor:
+        hooks.retain = None
+        add_retain(tensor)
+
+
+def is_retained(tensor: Any) -> bool:
+    """Whether ``add_retain`` was called for this tensor."""
+    node = tensor._node
+    hooks = node.hooks.get(tensor._slot) if node.hooks else None
+    return hooks is not None and hooks.retain is not None
+
+
+# Calling -------------------------------------------------------------------------------------
+
+
+def run_hooks(hooks: TensorHooks, grad: Any) -> Any:
+    """A tensor's gradient after its hooks, each of which sees what the one before returned; then it is retained.
+
+    ``grad`` is None for an output of several that no gradient reached.
+    """
+    for hook in list(hooks.values()):
+        replaced = hook(grad)
+        if replaced is not None:
+            grad = check_replacement(hook, replaced, grad)
+    if hooks.retain is not None and grad is not None:
+        tensor = hooks.retain()
+        if tensor is not None:
+            tensor._grad = grad if tensor._grad is None else tensor._grad + grad
+    return grad
+
+
+def run_before(hooks: NodeHooks, grads: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The gradients of a node's outputs after its prehooks."""
+    for hook in list((hooks.before or {}).values()):
+        replaced = hook(grads)
+        if replaced is not None:
+            grads = _all_checked(hook, replaced, grads)
+    return grads
+
+
+def run_after(hooks: NodeHooks, results: tuple[Any, ...], grads: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What a node's derivatives gave, after its hooks; ``grads`` are the gradients of its outputs."""
+    for hook in list((hooks.after or {}).values()):
+        replaced = hook(results, grads)
+        if replaced is not None:
+            results = _all_checked(hook, replaced, results)
+    return results
+
+
+def run_stored(leaf: Any, hooks: Hooks) -> None:
+    """Call the hooks that waited for a leaf's gradient to be stored. They have nothing to return."""
+    for hook in list(hooks.values()):
+        returned = hook(leaf)
+        if returned is not None:
+            raise InvalidArgument(f"expected Variable, but hook returned '{type(returned).__name__}'")
+
+
+def _all_checked(hook: Any, replaced: Any, before: Sequence[Any]) -> tuple[Any, ...]:
+    if not isinstance(replaced, tuple):
+        raise InvalidArgument(f"expected tuple, but hook returned '{type(replaced).__name__}'")
+    if len(replaced) != len(before):
+        raise InvalidOperation(
+            f"hook '{_name(hook)}' has returned an incorrect number of values "
+            f"(got {len(replaced)}, but expected {len(before)})"
+        )
+    return tuple(
+        None if new is None else check_replacement(hook, new, old) for new, old in zip(replaced, before, strict=True)
+    )
+
+
+def check_replacement(hook: Any, new: Any, old: Any) -> Any:
+    """A gradient that a hook returned, if it may stand in for the one that it was given."""
+    if not hasattr(new, "_data"):
+        raise InvalidArgument(f"expected Variable, but hook returned '{type(new).__name__}'")
+    if old is None:
+        raise InvalidOperation("can't replace a None gradient with a non-None value")
+    if new._data.dtype != old._data.dtype:
+        kinds = f"was torch.{old.dtype.kernel_name}Tensor got torch.{new.dtype.kernel_name}Tensor"
+        raise InvalidOperation(f"hook '{_name(hook)}' has changed the type of value ({kinds})")
+    if new._data.shape != old._data.shape:
+        raise InvalidOperation(f"hook '{_name(hook)}' has changed the size of value")
+    return new
+
+
+def _name(hook: Any) -> str:
+    return getattr(hook, "__name__", "<unknown>")

@@ -1,0 +1,337 @@
+"""The graph: nodes, edges and how an operation is entered into it.
+
+A :class:`Node` is data: an op, its attributes, what the derivative needs and where gradients go
+next. An edge leads to a Node, or straight to a leaf tensor, which accumulates. Nothing in a node
+refers to the tensor it made, so a graph never forms a cycle.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import count, islice
+from typing import Any
+
+from numpy import ndarray
+
+from ..context import Grantor, observers, state
+from ..dtypes import FLOATING, from_numpy
+from ..errors import VersionConflict
+from ..schema.derivative_plan import Plan
+from ..schema.op import NO_ATTRS, Op
+from .hooks import Handle, around, around_leaf
+
+_sequence = count()
+next_sequence = _sequence.__next__
+_new = object.__new__
+FREED: Any = ("freed",)
+"""Stands where a node's saved tensors were."""
+
+
+FREED_TEXT = (
+    "Trying to backward through the graph a second time (or directly access saved tensors after they "
+    "have already been freed). Saved intermediate values of the graph are freed when you call "
+    ".backward() or autograd.grad(). Specify retain_graph=True if you need to backward through the "
+    "graph a second time or if you need to access saved tensors after calling backward."
+)
+
+HINT = (
+    "enable anomaly detection to find the operation that failed to compute its gradient, with "
+    "torch.autograd.set_detect_anomaly(True, check_nan=False)."
+)
+HINT_WATCHED = (
+    "the backtrace further above shows the operation that failed to compute its gradient. The variable in "
+    "question was changed in there or anywhere later. Good luck!"
+)
+
+
+def announce(node: Node, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+    """Tell this thread's observer, if there is one, of a node that was just recorded."""
+    observer = state.observer
+    if observer is not None:
+        observer.node(node, inputs, outputs)
+
+
+def skip_sequence(numbers: int) -> None:
+    """Leave out so many numbers: nodes recorded from now on are newer than what has them."""
+    deque(islice(_sequence, numbers), maxlen=0)
+
+
+class Node:
+    """One recorded operation; what PyTorch calls a ``grad_fn``."""
+
+    # Class-level defaults keep the common node small: an instance sets only what differs.
+    is_sink = False
+    hooks: Any = None
+    slots: tuple[int, ...] | None = None
+    """Which output each edge leads to, where one of them is not the first."""
+    width = 1
+    """Number of outputs."""
+    many = False
+    plain = True
+    """Whether nobody hooked in, so that the quick pass can take the node as it is."""
+    evaluate: Any = None
+    """``evaluate(pass, gradients)`` of a ``many`` node that has no rules and runs its backward itself."""
+
+    op: Op
+    attrs: Mapping[str, Any] = NO_ATTRS
+    plan: Plan
+    saved: Any = ()
+    """Values that the derivative asked for, in the plan's order; FREED once they are gone."""
+    versions: tuple[tuple[int, list[int], int], ...] = ()
+    """For each saved tensor: its position, its version counter and the version that was saved."""
+    next: tuple[Any, ...]
+    sequence: int
+    shape: tuple[int, ...]
+    dtype: Any
+    specs: Sequence[Any]
+    """Shapes and dtypes of all outputs, where there are several."""
+
+    @property
+    def next_functions(self) -> tuple[tuple[Any, int], ...]:
+        """The nodes that gradients flow on to, each with the output that it is, as in torch."""
+        return following(self.next, self.slots)
+
+    def name(self) -> str:
+        """The name torch gives this kind of node, as in ``grad_fn=<AddBackward0>``."""
+        name = self.op.node
+        if name is None:
+            return f"{camel(self.op.name)}Backward0"
+        return name if isinstance(name, str) else name(self)
+
+    @property
+    def metadata(self) -> dict[Any, Any]:
+        """A dictionary for whatever a user wants to keep with the node, as in torch."""
+        found: dict[Any, Any] = self.__dict__.setdefault("_metadata", {})
+        return found
+
+    def register_prehook(self, fn: Callable[[Any], Any]) -> Handle:
+        """Call ``fn(grad_outputs)`` before the derivatives; a tuple that it returns takes their place."""
+        return around(self).add_before(fn)
+
+    def register_hook(self, fn: Callable[[Any, Any], Any]) -> Handle:
+        """Call ``fn(grad_inputs, grad_outputs)`` after the derivatives; a tuple that it returns replaces the former."""
+        return around(self).add_after(fn)
+
+    def __repr__(self) -> str:
+        return f"<{self.name().rpartition('::')[2]}>"
+
+
+class ManyNode(Node):
+    """The node of an op that lists its outputs, be it one: its derivatives take a tuple of gradients."""
+
+    many = True
+
+
+class AccumulateGrad:
+    """The end of an edge at a leaf, as torch shows it; ``variable`` is the leaf."""
+
+    def __init__(self, variable: Any) -> None:
+        self.variable = variable
+        self.next_functions: tuple[tuple[Any, int], ...] = ()
+
+    def name(self) -> str:
+        """The name torch gives it."""
+        return "torch::autograd::AccumulateGrad"
+
+    def register_prehook(self, fn: Callable[[Any], Any]) -> Handle:
+        """Call ``fn((gradient,))`` before it is accumulated; a tuple that it returns takes its place."""
+        return around_leaf(self.variable).add_before(fn)
+
+    def register_hook(self, fn: Callable[[Any, Any], Any]) -> Handle:
+        """Call ``fn((), (gradient,))`` after it was accumulated."""
+        return around_leaf(self.variable).add_after(fn)
+
+    def __repr__(self) -> str:
+        return "<AccumulateGrad>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AccumulateGrad) and other.variable is self.variable
+
+    def __hash__(self) -> int:
+        return id(self.variable)
+
+
+def following(targets: tuple[Any, ...], slots: tuple[int, ...] | None) -> tuple[tuple[Any, int], ...]:
+    """Where edges lead, as torch's ``next_functions`` shows it."""
+    return tuple(
+        (AccumulateGrad(target) if target is not None and target.is_sink else target, slot)
+        for target, slot in zip(targets, slots or (0,) * len(targets), strict=True)
+    )
+
+
+def camel(name: str) -> str:
+    """``log_softmax`` as ``LogSoftmax``."""
+    return "".join(part[:1].upper() + part[1:] for part in name.split("_"))
+
+
+def record(
+    op: Op,
+    inputs: tuple[Any, ...],
+    attrs: Mapping[str, Any],
+    outputs: Sequence[Any],
+    hidden: Sequence[Any] = (),
+) -> None:
+    """Enter an operation that some input's gradient flows through; the outputs get their grad_fn."""
+    if not outputs:
+        return
+    first = outputs[0]._data
+    many = op.lists_outputs or len(outputs) > 1
+    if not many and first.dtype.kind in "biu":
+        return  # a conversion to integers ends the graph
+    needs: list[bool] = []
+    targets: list[Any] = []
+    slots: list[int] | None = None
+    for x in _flatten(inputs) if op.has_lists else inputs:
+        need = getattr(x, "_requires_grad", False)
+        needs.append(need)
+        if need:
+            place = x._node
+            targets.append(x if place is None else place)
+            if x._slot:
+                slots = slots or [0] * sum(len(v) if isinstance(v, tuple) else 1 for v in inputs)
+                slots[len(targets) - 1] = x._slot
+        else:
+            targets.append(None)
+    key = _grouped(needs, inputs) if op.has_lists else tuple(needs)
+    plan = op.plans.get(key) or op.plan(key)
+    node = _new(ManyNode if many else Node)
+    node.op = op
+    node.plan = plan
+    node.attrs = attrs
+    node.sequence = next_sequence()
+    node.shape = first.shape
+    node.dtype = first.dtype
+    node.next = tuple(targets)
+    if slots is not None:
+        node.slots = tuple(slots)
+    if plan.saves:
+        _save(node, inputs, outputs, hidden)
+    if not many:
+        output = outputs[0]
+        output._node = node
+        output._requires_grad = True
+        if observers:
+            announce(node, inputs, outputs)
+        return
+    node.width = len(outputs)
+    node.specs = [(o._data.shape, o._data.dtype) for o in outputs]
+    for slot, output in enumerate(outputs):
+        if output._data.dtype in FLOATING and slot not in op.constants:
+            output._node, output._slot = node, slot
+            output._requires_grad = True
+    if observers:
+        announce(node, inputs, outputs)
+
+
+def _flatten(inputs: tuple[Any, ...]) -> list[Any]:
+    flat: list[Any] = []
+    for x in inputs:
+        if isinstance(x, tuple):
+            flat.extend(x)
+        else:
+            flat.append(x)
+    return flat
+
+
+def _grouped(needs: list[bool], inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The flags of flattened inputs, those of each list together."""
+    flags = iter(needs)
+    return tuple([tuple([next(flags) for _ in x]) if isinstance(x, tuple) else next(flags) for x in inputs])
+
+
+def _save(node: Node, inputs: tuple[Any, ...], outputs: Sequence[Any], hidden: Sequence[Any]) -> None:
+    """Give the node what its derivative asked for, and the versions of the tensors among it."""
+    saved: list[Any] = []
+    versions: list[tuple[int, list[int], int]] = []
+    for source, key in node.plan.saves:
+        if source == "input" or source == "output":
+            value = inputs[key] if source == "input" else outputs[key]
+            cell = getattr(value, "_cell", None)
+            if cell is not None:
+                versions.append((len(saved), cell, cell[0]))
+                saved.append(value._data)
+            elif isinstance(value, tuple):
+                versions.extend([(len(saved), v._cell, v._cell[0]) for v in value if v is not None])
+                saved.append([None if v is None else v._data for v in value])
+            else:
+                saved.append(value)
+        elif source == "attr":
+            saved.append(node.attrs.get(key, node.op.defaults.get(key)))
+        elif source == "hidden":
+            saved.append(hidden[key])
+        else:
+            saved.append(fact(inputs[key], source))
+    node.saved = tuple(saved)
+    node.versions = tuple(versions)
+
+
+def fact(value: Any, which: str) -> Any:
+    """A shape or dtype that a derivative asked for; a number has neither."""
+    if isinstance(value, tuple):
+        return tuple([fact(v, which) for v in value])
+    data = getattr(value, "_data", None)
+    if data is None:
+        return () if which == "shape" else None
+    return data.shape if which == "shape" else from_numpy(data.dtype)
+
+
+def count_saved(memory: Grantor, outputs: Iterable[Any], begun: int) -> None:
+    """Count the arrays that the nodes behind these tensors have saved, as far as they are no older than ``begun``."""
+    waiting = [node for output in outputs if (node := getattr(output, "_node", None)) is not None]
+    seen: set[Any] = set()
+    while waiting:
+        node = waiting.pop()
+        if node in seen or node.is_sink or node.sequence < begun:
+            continue
+        seen.add(node)
+        waiting.extend([target for target in node.next if target is not None])
+        for value in node.saved:
+            if type(value) is ndarray:
+                memory.count(value)
+
+
+def walk(*roots: Node) -> Iterator[Node]:
+    """All nodes reachable from ``roots``, newest first."""
+    seen = set(roots)
+    order = list(seen)
+    for node in order:
+        for target in node.next:
+            if target is not None and not target.is_sink and target not in seen:
+                seen.add(target)
+                order.append(target)
+    order.sort(key=lambda node: node.sequence, reverse=True)
+    return iter(order)
+
+
+def free(node: Node) -> None:
+    """Drop what the node saved; a second backward through it is an error, unless it saved no tensor."""
+    node.saved = FREED
+    node.versions = ()
+
+
+def modified_since(node: Node) -> VersionConflict:
+    """The error for the first of a node's saved tensors that was modified since."""
+    position, cell, version = next(entry for entry in node.versions if entry[1][0] != entry[2])
+    source, key = node.plan.saves[position]
+    data = node.saved[position]
+    data = data[0] if isinstance(data, list) else data
+    origin = node if source == "output" else node.next[key] if key < len(node.next) else None
+    return modified(data, origin, 0, cell[0], version)
+
+
+def modified(data: Any, origin: Any, slot: int, version: int, expected: int) -> VersionConflict:
+    """The error for a saved tensor, output ``slot`` of ``origin``, that was modified; torch raises it on unpacking."""
+    what = f"torch.{from_numpy(data.dtype).kernel_name}Tensor {list(data.shape)}"
+    which = "" if origin is None or origin.is_sink else f", which is output {slot} of {kind(origin)},"
+    return VersionConflict(
+        "one of the variables needed for gradient computation has been modified by an inplace operation: "
+        f"[{what}]{which} is at version {version}; expected version {expected} instead. Hint: "
+        + (HINT_WATCHED if state.anomaly is not None else HINT)
+    )
+
+
+def kind(node: Node) -> str:
+    """A node's name as some of torch's texts have it: ``Sigmoid`` for ``SigmoidBackward0``."""
+    return re.sub(r"Backward\d*$", "", node.name())

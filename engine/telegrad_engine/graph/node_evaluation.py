@@ -1,0 +1,183 @@
+"""Evaluating a node in steps that somebody can look between: for node hooks, packed tensors and anomaly mode.
+
+The pass evaluates most nodes in one go (``_Pass._evaluate``). Here the same is done slowly: prehooks, then
+all derivatives, brought to the shapes they belong to, then whoever looks at them, and only then are they sent on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from ..errors import GraphFreed
+from .hooks import NodeHooks, run_after, run_before
+from .node import FREED, FREED_TEXT, Node, free, modified_since
+
+Grads = tuple[Any, ...]
+
+
+class Pass(Protocol):
+    """The pass that a node belongs to (``backward._Pass``)."""
+
+    values: Any
+    needed: set[Any] | None
+    keep_graph: bool
+    accumulate: Callable[[Any, Any, bool], None]
+
+    def send(self, target: Any, slot: int, grad: Any, private: bool) -> None:
+        """Add a gradient to what ``target`` waits for."""
+
+    def inspect(self, node: Node, results: Sequence[Any]) -> None:
+        """Look at what the derivatives of ``node`` gave."""
+
+    def _skip(self, node: Node) -> None: ...
+
+
+def evaluate(run: Pass, node: Node, grad: Any) -> None:
+    """Evaluate ``node`` for the gradient of its output, or the gradients of its outputs, and send on the results."""
+    hooks: NodeHooks = node.hooks or NodeHooks()
+    if not any(wants(run, target) for target in node.next):
+        run._skip(node)  # the pass ends here
+        return
+    grads: Grads = tuple(grad) if node.many else (grad,)
+    if hooks.before is not None:
+        grads = _hooked(run, lambda given: run_before(hooks, given), grads)
+    reached = any(g is not None for g in grads) or node.evaluate is not None
+    found = results(run, node, grads) if reached else (None,) * len(node.next)
+    run.inspect(node, found)
+    if hooks.after is not None:
+        given = _shown(run, grads)
+        found = _hooked(run, lambda found: run_after(hooks, found, given), found)
+    send_on(run, node, found)
+
+
+def send_on(run: Pass, node: Node, found: Sequence[Any]) -> None:
+    """Send on what the derivatives of ``node`` gave, by edge."""
+    for edge, target in enumerate(node.next):
+        if target is not None:
+            run.send(target, _slot(node, edge), found[edge], False)
+
+
+def accumulate(run: Pass, leaf: Any, grad: Any) -> None:
+    """Accumulate a leaf's gradient between the hooks of its AccumulateGrad node."""
+    hooks: NodeHooks = leaf._hooks.around
+    grads: Grads = (grad,)
+    if hooks.before is not None:
+        grads = _hooked(run, lambda given: run_before(hooks, given), grads)
+    if grads[0] is None:
+        return
+    run.accumulate(leaf, grads[0], False)
+    if hooks.after is not None:
+        given = _shown(run, grads)
+        _hooked(run, lambda results: run_after(hooks, results, given), ())
+
+
+def end(values: Any, node: Node, slot: int, grad: Any) -> None:
+    """Run the hooks of a node at which ``backward(inputs=…)`` ends: as in torch, though nothing is wanted of it."""
+    given = [None] * node.width
+    with values.calling():
+        given[slot] = values.to_tensor(grad)
+        run_after(node.hooks, (None,) * len(node.next), run_before(node.hooks, tuple(given)))
+
+
+def wants(run: Pass, target: Any) -> bool:
+    """Whether the pass needs a gradient there."""
+    return target is not None and (run.needed is None or target in run.needed)
+
+
+def _slot(node: Node, edge: int) -> int:
+    return node.slots[edge] if node.slots else 0
+
+
+def _hooked(run: Pass, call: Callable[[Grads], Grads], grads: Grads) -> Grads:
+    """Gradients after hooks, which see them as tensors."""
+    with run.values.calling():
+        replaced = call(_shown(run, grads))
+    return tuple(None if tensor is None else run.values.from_tensor(tensor) for tensor in replaced)
+
+
+def _shown(run: Pass, grads: Grads) -> Grads:
+    return tuple(None if grad is None else run.values.to_tensor(grad) for grad in grads)
+
+
+def results(run: Pass, node: Node, grads: Grads) -> Grads:
+    """The gradient at every edge, summed and cast as its target has it; None at edges that nobody wants."""
+    if node.evaluate is not None:
+        collector = Collector(run)
+        node.evaluate(collector, grads)
+        found = collector.results
+    else:
+        found = _derivatives(run, node, grads)
+    return fitted(run, node, found)
+
+
+def fitted(run: Pass, node: Node, found: Sequence[Any]) -> Grads:
+    """Gradients at edges, summed and cast as their targets have them."""
+    return tuple(_fitted(run, node, edge, grad) for edge, grad in enumerate(found))
+
+
+def _fitted(run: Pass, node: Node, edge: int, grad: Any) -> Any:
+    if grad is None or node.next[edge] is None:
+        return None
+    shape, dtype = spec_at(node, edge)
+    data = run.values.data(grad)
+    return grad if data.shape == shape and data.dtype == dtype else run.values.fit(grad, shape, dtype)
+
+
+def spec_at(node: Node, edge: int) -> tuple[Any, Any]:
+    """The shape and dtype of the gradient that belongs at an edge."""
+    target, slot = node.next[edge], _slot(node, edge)
+    if target is None:
+        return (), None
+    spec = target._data if target.is_sink else target
+    return (spec.shape, spec.dtype) if not slot else target.specs[slot]
+
+
+def _derivatives(run: Pass, node: Node, grads: Grads) -> list[Any]:
+    """What the node's rules give, by edge."""
+    if node.saved is FREED:
+        raise GraphFreed(FREED_TEXT)
+    if any(cell[0] != version for _, cell, version in node.versions):
+        raise modified_since(node)
+    saved = saved_values(run.values, node)
+    found: list[Any] = [None] * len(node.next)
+    for edges, rule, arguments, many in node.plan.steps:
+        if any(wants(run, node.next[edge]) for edge in edges):
+            result = rule(run.values.F, grads if node.many else grads[0], *[saved[i] for i in arguments])
+            for edge, grad in zip(edges, result if many else (result,), strict=True):
+                found[edge] = grad if wants(run, node.next[edge]) else None
+    if node.plan.holds_tensors and not run.keep_graph:
+        free(node)
+    return found
+
+
+def saved_values(values: Any, node: Node) -> Any:
+    """What the node saved, as the rules take it, unpacked if hooks had packed it."""
+    packed = node.saved
+    if node.hooks is not None and node.hooks.packed:
+        node.saved = tuple(_unpacked(value) for value in packed)
+    try:
+        return node.saved if values.raw else values.unpack(node)
+    finally:
+        node.saved = packed
+
+
+def _unpacked(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_unpacked(v) for v in value]
+    return value.unpack() if hasattr(value, "unpack") else value
+
+
+class Collector:
+    """Stands for the pass before a node that evaluates itself: what it sends is kept, in the order of its edges."""
+
+    def __init__(self, run: Pass) -> None:
+        self.values, self.needed, self.keep_graph = run.values, run.needed, run.keep_graph
+        self.results: list[Any] = []
+
+    def send(self, target: Any, slot: int, grad: Any, private: bool) -> None:
+        """Keep the gradient of the next edge."""
+        self.results.append(grad)
+
+    def _done(self, target: Any) -> None:
+        self.results.append(None)

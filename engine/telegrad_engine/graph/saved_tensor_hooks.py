@@ -1,0 +1,134 @@
+"""Hooks on what the graph saves: pack it on the way in (to disk, to a smaller dtype), unpack it in backward.
+
+While a pair of hooks is in force, each tensor that a node saves goes through ``pack``, and the node keeps only
+what that returns. Such a node is evaluated step by step, and begins by unpacking.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from ..context import no_grad, observe, observer_of, state, stop_observing
+from ..errors import InvalidArgument, InvalidOperation
+from ..instrumentation import Observer
+from .hooks import around
+from .node import Node
+
+Pack = Callable[[Any], Any]
+IN_PLACE = (
+    "A saved tensor pack hook is modifying its input in place. Tensors provided as input to pack hook cannot be "
+    "modified by in-place operations as this can lead to unexpected side-effects. Please open an issue if you need "
+    "to perform in-place operations on the input to a pack hook."
+)
+
+
+class saved_tensors_hooks:
+    """Within the block, keep ``pack_hook(tensor)`` for each saved tensor; backward takes ``unpack_hook(kept)``.
+
+    ``unpack_hook`` must return a tensor of the same values. The innermost pair counts.
+    """
+
+    def __init__(self, pack_hook: Pack, unpack_hook: Pack) -> None:
+        for hook in (pack_hook, unpack_hook):
+            if not callable(hook):
+                raise InvalidArgument(f"saved_tensors_hooks(): a hook must be callable, not {type(hook).__name__}")
+        self._pair = pack_hook, unpack_hook
+
+    def __enter__(self) -> None:
+        if state.saved_hooks_refused is not None:
+            raise InvalidOperation(state.saved_hooks_refused)
+        self._before, state.saved_hooks = state.saved_hooks, self._pair
+        self._observer = _Packing()
+        observe(self._observer)
+
+    def __exit__(self, *exc: object) -> None:
+        stop_observing(self._observer)
+        state.saved_hooks = self._before
+
+
+@contextmanager
+def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
+    """Within the block, using :class:`saved_tensors_hooks` raises RuntimeError with this text."""
+    before = state.saved_hooks_refused, state.saved_hooks
+    if state.saved_hooks is not None:
+        raise InvalidOperation(error_message)
+    state.saved_hooks_refused = error_message
+    try:
+        yield
+    finally:
+        state.saved_hooks_refused, state.saved_hooks = before
+
+
+class Packed:
+    """What a pack hook returned in place of a saved tensor, and how to get that back."""
+
+    __slots__ = ("_kept", "_unpack")
+
+    def __init__(self, tensor: Any, pack: Pack, unpack: Pack) -> None:
+        version = tensor._version
+        with no_grad():
+            self._kept = pack(tensor)
+        if tensor._version != version:
+            raise InvalidOperation(IN_PLACE)
+        self._unpack = unpack
+
+    @property
+    def kept(self) -> Any:
+        """What the pack hook returned."""
+        return self._kept
+
+    def unpack(self) -> Any:
+        """The saved tensor's value."""
+        with no_grad():
+            tensor = self._unpack(self._kept)
+        if not hasattr(tensor, "_data"):
+            raise InvalidArgument(
+                "Output of saved tensor unpack_hook expected to be a Tensor but got result of type "
+                f"{type(tensor).__name__}"
+            )
+        return tensor._data
+
+
+class _Packing(Observer):
+    """Has the innermost pair of hooks pack what each node saves, and those around it nothing."""
+
+    def node(self, node: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        pair = state.saved_hooks
+        if pair is not None and node.plan.holds_tensors and observer_of(_Packing) is self:
+            _pack(node, inputs, outputs, pair)
+        super().node(node, inputs, outputs)
+
+
+def _pack(node: Node, inputs: Sequence[Any], outputs: Sequence[Any], pair: tuple[Pack, Pack]) -> None:
+    """Replace what the node saved by what the hooks make of it."""
+    state.saved_hooks = None  # what the hook itself computes is not its business
+    try:
+        saved = [
+            _packed(value, _origin(save, inputs, outputs), outputs[0], pair)
+            for value, save in zip(node.saved, node.plan.saves, strict=True)
+        ]
+    finally:
+        state.saved_hooks = pair
+    node.saved = tuple(saved)
+    node.versions = tuple((at, [0], 0) for at, _, _ in node.versions)
+    around(node).packed = True
+
+
+def _origin(save: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
+    """The tensor, or the tensors, whose value a node saved; None for a value of the kernel's own."""
+    if save.source == "input":
+        return inputs[save.key]
+    return outputs[save.key] if save.source == "output" else None
+
+
+def _packed(value: Any, tensor: Any, like: Any, pair: tuple[Pack, Pack]) -> Any:
+    if isinstance(value, list):
+        return [_packed(v, t, like, pair) for v, t in zip(value, tensor or value, strict=True)]
+    if tensor is None and isinstance(value, np.ndarray):
+        tensor = like._new_like(value)
+    # A number, an attribute or a shape is not a tensor, and stays.
+    return Packed(tensor, *pair) if hasattr(tensor, "_cell") else value

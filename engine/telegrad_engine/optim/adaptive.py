@@ -1,0 +1,286 @@
+"""Optimizers that give every element a rate of its own; declared as in optim.py.
+
+Each is the published algorithm in the form that PyTorch's numbers follow: where ``eps`` stands, and which
+bias is corrected, differ between papers and libraries.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+
+from ..dtypes import DType
+from .algorithms import Betas, Moved, holds, namespace, number, optimizer
+
+
+def _blend(average: Any, value: Any, weight: float) -> Any:
+    """The moving average with ``value`` in it: ``weight`` of the new."""
+    average += weight * (value - average)
+    return average
+
+
+def _blend_square(average: Any, value: Any, beta: float) -> Any:
+    """The moving average of squares with ``value``'s in it: ``beta`` of the old."""
+    average *= beta
+    average += (1 - beta) * (value * value)
+    return average
+
+
+@optimizer("adam_amsgrad", "exp_avg", "exp_avg_sq", "max_exp_avg_sq", "t", decoupled=None)
+def adam_amsgrad(
+    p: Any,
+    g: Any,
+    m: Any,
+    v: Any,
+    largest: Any,
+    t: Any,
+    *,
+    lr: float = 1e-3,
+    betas: Betas = (0.9, 0.999),
+    eps: float = 1e-8,
+) -> Moved:
+    """Adam, or AdamW if decoupled, that divides by the largest average so far: Reddi et al. 2018, algorithm 2."""
+    beta1, beta2 = betas
+    t += 1
+    count = number(t)
+    m = _blend(m, g, 1 - beta1)
+    v = _blend_square(v, g, beta2)
+    largest = largest.clip(v)
+    denominator = largest**0.5
+    denominator /= (1 - beta2**count) ** 0.5
+    denominator += eps
+    p -= (lr / (1 - beta1**count)) * m / denominator
+    return p, m, v, largest, t
+
+
+@optimizer("rmsprop", "square_avg", "t", momentum_buffer="momentum", grad_avg="centered")
+def rmsprop(
+    p: Any,
+    g: Any,
+    square_avg: Any,
+    t: Any,
+    *optional: Any,
+    lr: float = 1e-2,
+    alpha: float = 0.99,
+    eps: float = 1e-8,
+    momentum: float = 0.0,
+    centered: bool = False,
+) -> Moved:
+    """RMSprop: Tieleman and Hinton 2012; centered as in Graves 2013, equations 38 to 45."""
+    states = list(optional)
+    t += 1
+    square_avg = _blend_square(square_avg, g, alpha)
+    variance = square_avg
+    if centered:
+        states[-1] = _blend(states[-1], g, 1 - alpha)
+        variance = square_avg - states[-1] * states[-1]
+    change = g / (variance**0.5 + eps)
+    if momentum:
+        states[0] *= momentum
+        states[0] += change
+        change = states[0]
+    p -= lr * change
+    return p, square_avg, t, *states
+
+
+@optimizer("adagrad", "sum", "t")
+def adagrad(
+    p: Any, g: Any, total: Any, t: Any, *, lr: float = 1e-2, lr_decay: float = 0.0, eps: float = 1e-10
+) -> Moved:
+    """Adagrad: Duchi, Hazan and Singer 2011, figure 1, the diagonal form."""
+    t += 1
+    total += g * g
+    p -= (lr / (1 + (number(t) - 1) * lr_decay)) * g / (total**0.5 + eps)
+    return p, total, t
+
+
+@optimizer("adadelta", "square_avg", "acc_delta", "t")
+def adadelta(
+    p: Any, g: Any, square_avg: Any, acc_delta: Any, t: Any, *, lr: float = 1.0, rho: float = 0.9, eps: float = 1e-6
+) -> Moved:
+    """Adadelta: Zeiler 2012, algorithm 1."""
+    t += 1
+    square_avg = _blend_square(square_avg, g, rho)
+    change = ((acc_delta + eps) / (square_avg + eps)) ** 0.5 * g
+    acc_delta = _blend_square(acc_delta, change, rho)
+    p -= lr * change
+    return p, square_avg, acc_delta, t
+
+
+@optimizer("adamax", "exp_avg", "exp_inf", "t")
+def adamax(
+    p: Any, g: Any, m: Any, largest: Any, t: Any, *, lr: float = 2e-3, betas: Betas = (0.9, 0.999), eps: float = 1e-8
+) -> Moved:
+    """Adamax: Kingma and Ba 2015, algorithm 2."""
+    beta1, beta2 = betas
+    t += 1
+    m = _blend(m, g, 1 - beta1)
+    largest = (largest * beta2).clip(abs(g) + eps)
+    p -= (lr / (1 - beta1 ** number(t))) * m / largest
+    return p, m, largest, t
+
+
+@optimizer("nadam", "exp_avg", "exp_avg_sq", "mu_product", "t", decoupled=None)
+def nadam(
+    p: Any,
+    g: Any,
+    m: Any,
+    v: Any,
+    mu_product: Any,
+    t: Any,
+    *,
+    lr: float = 2e-3,
+    betas: Betas = (0.9, 0.999),
+    eps: float = 1e-8,
+    momentum_decay: float = 4e-3,
+) -> Moved:
+    """NAdam: Dozat 2016, section 3.2, with the schedule of momenta; ``mu_product`` is one before the first step."""
+    beta1, beta2 = betas
+    t += 1
+    count = number(t)
+    now, following = [beta1 * (1 - 0.5 * 0.96 ** (n * momentum_decay)) for n in (count, count + 1)]
+    mu_product *= now
+    product = number(mu_product)
+    m = _blend(m, g, 1 - beta1)
+    v = _blend_square(v, g, beta2)
+    denominator = (v / (1 - beta2**count)) ** 0.5 + eps
+    p -= (lr * (1 - now) / (1 - product)) * g / denominator
+    p -= (lr * following / (1 - product * following)) * m / denominator
+    return p, m, v, mu_product, t
+
+
+@optimizer("radam", "exp_avg", "exp_avg_sq", "t", decoupled=None)
+def radam(
+    p: Any, g: Any, m: Any, v: Any, t: Any, *, lr: float = 1e-3, betas: Betas = (0.9, 0.999), eps: float = 1e-8
+) -> Moved:
+    """RAdam: Liu et al. 2020, algorithm 2; adaptive from an average over more than five steps on."""
+    beta1, beta2 = betas
+    t += 1
+    count = number(t)
+    m = _blend(m, g, 1 - beta1)
+    v = _blend_square(v, g, beta2)
+    correction = 1 - beta2**count
+    longest = 2 / (1 - beta2) - 1
+    length = longest - 2 * count * beta2**count / correction
+    change = (lr / (1 - beta1**count)) * m
+    if holds(length > 5, True):
+        shrink = (length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length)
+        change = change * ((shrink * correction) ** 0.5 / (v**0.5 + eps))
+    p -= change
+    return p, m, v, t
+
+
+@optimizer("rprop", "prev", "step_size", "t")
+def rprop(
+    p: Any,
+    g: Any,
+    prev: Any,
+    step_size: Any,
+    t: Any,
+    *,
+    etas: tuple[float, float] = (0.5, 1.2),
+    step_sizes: tuple[float, float] = (1e-6, 50.0),
+    lr: float = 1e-2,
+) -> Moved:
+    """Rprop without weight backtracking: Riedmiller and Braun 1993; ``step_size`` is ``lr`` before the first step.
+
+    Where the gradient's sign turned, there is no step, and the next one is taken as the first.
+    """
+    xp = namespace()
+    t += 1
+    agreement = g * prev
+    turned = agreement < 0
+    one = p.dtype.type(1)
+    factor = xp.where(turned, one * etas[0], xp.where(agreement > 0, one * etas[1], one))
+    step_size *= factor.astype(p.dtype)
+    step_size = step_size.clip(*step_sizes)
+    g = xp.where(turned, p.dtype.type(0), g)
+    p -= step_size * xp.sign(g)
+    return p, g, step_size, t
+
+
+def epsilon(dtype: DType) -> float:
+    """The distance from 1 to the next number of a floating dtype: Adafactor's least variance, unless given."""
+    return float(ml_dtypes.finfo(dtype.numpy).eps)  # type: ignore[no-untyped-call]
+
+
+def _root_mean_square(array: Any) -> Any:
+    return (array * array).mean() ** 0.5
+
+
+def _adafactor_step(
+    p: Any,
+    g: Any,
+    variance: Any,
+    t: Any,
+    *,
+    lr: float,
+    eps: tuple[float, float],
+    d: float,
+    weight_decay: float,
+    scale: Any,
+) -> Any:
+    """Shrink the parameter, then move it against ``g``, divided by the root of its ``variance`` and clipped."""
+    if p.size == 0:
+        return p
+    count = number(t)
+    rate = count**-0.5 if holds(count * lr * lr > 1, False) else lr
+    if weight_decay:
+        p *= 1 - lr * weight_decay
+    change = g / variance.clip(eps[0] * eps[0]) ** 0.5
+    length = _root_mean_square(change) / d
+    change = change * (scale * rate / length.clip(1.0))
+    p -= change.astype(p.dtype)
+    return p
+
+
+@optimizer("adafactor", "row_var", "col_var", "t")
+def adafactor(
+    p: Any,
+    g: Any,
+    row_var: Any,
+    col_var: Any,
+    t: Any,
+    *,
+    lr: float = 1e-2,
+    beta2_decay: float = -0.8,
+    eps: tuple[float, float] = (1.2e-7, 1e-3),
+    d: float = 1.0,
+    weight_decay: float = 0.0,
+) -> Moved:
+    """Adafactor: Shazeer and Stern 2018, algorithm 4, with relative steps; of matrices, their last two dimensions.
+
+    The average of squares is kept as the averages of its rows and columns.
+    """
+    t += 1
+    weight = number(t) ** beta2_decay
+    scale = _root_mean_square(p).clip(eps[1]) if p.size else p
+    square = g * g
+    row_var = _blend(row_var, square.mean(-1, keepdims=True), weight)
+    col_var = _blend(col_var, square.mean(-2, keepdims=True), weight)
+    variance = row_var * col_var / row_var.mean(-2, keepdims=True).clip(eps[0])
+    p = _adafactor_step(p, g, variance, t, lr=lr, eps=eps, d=d, weight_decay=weight_decay, scale=scale)
+    return p, row_var, col_var, t
+
+
+@optimizer("adafactor_vector", "variance", "t")
+def adafactor_vector(
+    p: Any,
+    g: Any,
+    variance: Any,
+    t: Any,
+    *,
+    lr: float = 1e-2,
+    beta2_decay: float = -0.8,
+    eps: tuple[float, float] = (1.2e-7, 1e-3),
+    d: float = 1.0,
+    weight_decay: float = 0.0,
+) -> Moved:
+    """Adafactor of a vector, whose average of squares is kept whole."""
+    t += 1
+    weight = number(t) ** beta2_decay
+    scale = _root_mean_square(p).clip(eps[1]) if p.size else p
+    variance = _blend(variance, g * g, weight)
+    p = _adafactor_step(p, g, variance, t, lr=lr, eps=eps, d=d, weight_decay=weight_decay, scale=scale)
+    return p, variance, t

@@ -1,0 +1,324 @@
+"""Optimizer steps: one call moves all parameters of a group, in place.
+
+Each algorithm is declared once: its state tensors, its settings, and the update of one parameter by a gradient, after
+weight decay, which is the same for all. An update works by augmented assignments, which write in place where arrays
+can be written to and otherwise make new ones, and returns the parameter and its states, whichever they are.
+``t`` is the number of steps so far, this one included; it is kept on the server as a state tensor,
+so that every step of a loop is the same instruction. SGD and Adam are here, the others in optim_adaptive.py and
+optim_muon.py.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..arrays.numpy import NUMPY
+from ..arrays.symbolic import TensorScalar
+from ..context import state
+from ..errors import InvalidArgument, InvalidValue, UnknownOp
+from ..schema.parameters import BoolKind, Kind, NumberKind
+
+Moved = tuple[Any, ...]
+"""A parameter and its states after an update."""
+
+Update = Callable[..., Moved]
+Betas = tuple[float, float]
+"""How much of the averages of gradients and of their squares a step keeps."""
+
+SCALARS = ("t", "mu_product", "eta", "mu")
+"""States that are one number, whatever the parameter's shape."""
+REDUCED = {"row_var": -1, "col_var": -2}
+"""States in which one dimension of the parameter's shape is 1, and which."""
+SIGNED = ("ns_coefficients", "beta2_decay")
+"""Settings that may be negative."""
+
+
+def state_shape(label: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of a state of a parameter of this shape."""
+    if label in SCALARS:
+        return ()
+    if label not in REDUCED or len(shape) < 2:
+        return shape
+    sizes = list(shape)
+    sizes[REDUCED[label]] = 1
+    return tuple(sizes)
+
+
+class Optimizer(NamedTuple):
+    """A declared algorithm: state names (each a tensor per parameter), settings and the update.
+
+    ``optional`` are states, after the others, that exist only where the setting they are mapped to is not zero.
+    ``decoupled`` says whether weight decay shrinks the parameter; where a setting of this name does, it is None.
+    ``own_decay`` is true of an update that has a setting ``weight_decay`` and applies it itself.
+    """
+
+    name: str
+    states: tuple[str, ...]
+    defaults: dict[str, Any]
+    update: Update
+    optional: Mapping[str, str]
+    decoupled: bool | None
+    own_decay: bool
+
+    def states_for(self, settings: Mapping[str, Any]) -> tuple[str, ...]:
+        """The names of the states that a step with these settings takes."""
+        if not self.optional:
+            return self.states
+        return self.states + tuple(state for state, setting in self.optional.items() if settings[setting])
+
+    def settings(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The settings, checked, with defaults filled in."""
+        unknown = set(given) - set(self.defaults)
+        if unknown:
+            raise InvalidArgument(
+                f"{self.name} has no setting {sorted(unknown)[0]!r}; it has {', '.join(self.defaults)}"
+            )
+        return {
+            name: _parse(self.name, name, given.get(name, default), default) for name, default in self.defaults.items()
+        }
+
+
+OPTIMIZERS: dict[str, Optimizer] = {}
+
+
+def optimizer(
+    name: str, *states: str, weight_decay: float = 0.0, decoupled: bool | None = False, **optional: str
+) -> Callable[[Update], Update]:
+    """Declare an algorithm. The update's keyword-only parameters are its settings.
+
+    Every algorithm has ``weight_decay``, with this default, and ``maximize`` besides, and ``decoupled`` if that is
+    given as None: what an update gets is the parameter and the gradient after them. ``optional`` states are the
+    last arguments, and are left out where the setting named is zero.
+    """
+
+    def declare(update: Update) -> Update:
+        parameters = inspect.signature(update).parameters.values()
+        defaults = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+        own_decay = "weight_decay" in defaults
+        defaults = {"weight_decay": weight_decay, **defaults, "maximize": False}
+        if decoupled is None:
+            defaults["decoupled"] = False
+        OPTIMIZERS[name] = Optimizer(name, states, defaults, update, optional, decoupled, own_decay)
+        return update
+
+    return declare
+
+
+def _parse(algorithm: str, name: str, value: Any, default: Any) -> Any:
+    if isinstance(value, TensorScalar):
+        return value
+    kind: Kind = BoolKind() if isinstance(default, bool) else NumberKind()
+    if isinstance(default, tuple):
+        if not isinstance(value, (list, tuple)) or len(value) != len(default):
+            raise InvalidArgument(f"{algorithm}: {name} must be {len(default)} numbers")
+        return tuple(_parse(algorithm, name, v, d) for v, d in zip(value, default, strict=True))
+    try:
+        parsed = kind.parse(value)
+    except TypeError:
+        raise InvalidArgument(f"{algorithm}: {name} must be {kind.word}, not {type(value).__name__}") from None
+    if not isinstance(default, bool):
+        _check_number(name, parsed)
+    return parsed
+
+
+def _check_number(name: str, value: float) -> None:
+    if not (-math.inf < value < math.inf and (value >= 0 or name in SIGNED)):
+        raise InvalidValue(f"Invalid {name} value: {value}")
+
+
+def get(name: str) -> Optimizer:
+    """The algorithm of this name, or UnknownOp."""
+    if name not in OPTIMIZERS:
+        raise UnknownOp(f"unknown optimizer {name!r}; known: {', '.join(OPTIMIZERS)}")
+    return OPTIMIZERS[name]
+
+
+def scheduled(name: str, names: Sequence[str], array: Any) -> dict[str, Any]:
+    """Settings of an algorithm, from an array that has their numbers one after the other; pairs have two.
+
+    Raises InvalidArgument for names and numbers that do not fit, and InvalidValue for a number that is no setting.
+    """
+    algorithm = get(name)
+    kinds = [type(algorithm.defaults.get(key)) for key in names]
+    if not {*kinds} <= {float, tuple} or len({*names}) < len(names):
+        raise InvalidArgument(f"{name}: {', '.join(names)} are not all different settings that are numbers")
+    sizes = [1 if kind is float else len(algorithm.defaults[key]) for key, kind in zip(names, kinds, strict=True)]
+    if array.shape != (sum(sizes),) or array.dtype != np.float64:
+        raise InvalidArgument(f"{name}: {', '.join(names)} are {sum(sizes)} numbers of float64, one after the other")
+    # Of what stands for a number while a program is traced, nobody can ask whether it is zero.
+    if not holds(((array > 0) & (array < math.inf)).all(), True):
+        labels = itertools.chain(*[[key] * size for key, size in zip(names, sizes, strict=True)])
+        for key, value in zip(labels, array.tolist(), strict=True):
+            _check_number(key, value)
+    values = iter([number(array[i]) for i in range(sum(sizes))])
+    taken = zip(names, kinds, sizes, strict=True)
+    return {key: next(values) if kind is float else tuple(itertools.islice(values, size)) for key, kind, size in taken}
+
+
+def step(name: str, params: Sequence[Any], states: Sequence[Sequence[Any]], given: Mapping[str, Any]) -> None:
+    """Move every parameter that has a gradient. ``states`` has one list of tensors per state of the algorithm."""
+    algorithm = get(name)
+    settings = algorithm.settings(given)
+    labels = algorithm.states_for(settings)
+    if len(states) != len(labels) or any(len(s) != len(params) for s in states):
+        raise InvalidArgument(
+            f"{name} needs {len(labels)} lists of state ({', '.join(labels)}), "
+            f"each as long as the {len(params)} parameters"
+        )
+    weight_decay, maximize = 0.0 if algorithm.own_decay else settings.pop("weight_decay"), settings.pop("maximize")
+    decoupled = settings.pop("decoupled", algorithm.decoupled)
+    update = algorithm.update
+    for i, param in enumerate(params):
+        if param._grad is None:
+            continue
+        own = [state[i] for state in states]
+        if own:
+            _check_states(name, labels, own, param)
+        p, g = param._data, param._grad._data
+        if weight_decay or maximize:
+            p, g = decayed(p, g, settings["lr"], weight_decay, decoupled, maximize)
+        try:
+            moved = update(p, g, *[s._data for s in own], **settings)
+        except ArithmeticError as error:  # of a state or a setting that no training comes to
+            raise InvalidValue(f"{name}: its states or settings are out of range: {error}") from None
+        for tensor, value in zip((param, *own), moved, strict=True):
+            if value is not tensor._data:
+                tensor._store(value)
+            tensor._cell[0] += 1
+
+
+def _check_states(name: str, labels: Sequence[str], own: Sequence[Any], param: Any) -> None:
+    for label, tensor in zip(labels, own, strict=True):
+        if label not in SCALARS and tensor._data.shape != state_shape(label, param._data.shape):
+            raise InvalidArgument(
+                f"{name}: state {label!r} has shape {tuple(tensor.shape)}, its parameter {tuple(param.shape)}"
+            )
+
+
+def decayed(p: Any, g: Any, lr: float, weight_decay: float, decoupled: bool | None, maximize: bool) -> tuple[Any, Any]:
+    """The parameter and the gradient after weight decay, in the one or the other; to maximize, the gradient turned.
+
+    Decoupled it shrinks the parameter directly: Loshchilov and Hutter 2019, algorithm 2.
+    """
+    if maximize:
+        g = -g
+    if decoupled:
+        p *= 1 - lr * weight_decay
+    elif weight_decay:
+        g = g + weight_decay * p
+    return p, g
+
+
+# The algorithms -----------------------------------------------------------------------------------
+
+
+def number(array: Any) -> Any:
+    """The number in a state of one element; what stands for it while a program is compiled."""
+    return float(array) if state.device is None else state.device.backend.number(array)
+
+
+def holds(condition: Any, usually: bool) -> bool:
+    """Whether a condition on states holds; what it usually does while a program is compiled."""
+    return bool(condition) if state.device is None else state.device.backend.holds(condition, usually)
+
+
+def namespace() -> Any:
+    """The functions of the library that the arrays of this thread are of."""
+    return NUMPY if state.device is None else state.device.backend
+
+
+@optimizer("sgd")
+def sgd(p: Any, g: Any, *, lr: float = 1e-3) -> Moved:
+    """``p -= lr * g``."""
+    p -= lr * g
+    return (p,)
+
+
+@optimizer("sgd_momentum", "momentum_buffer", "t")
+def sgd_momentum(
+    p: Any,
+    g: Any,
+    buffer: Any,
+    t: Any,
+    *,
+    lr: float = 1e-3,
+    momentum: float = 0.9,
+    dampening: float = 0.0,
+    nesterov: bool = False,
+) -> Moved:
+    """SGD with momentum: Sutskever et al. 2013, in the form PyTorch uses (the rate outside the buffer)."""
+    t += 1
+    if holds(t == 1, False):
+        buffer = g
+    else:
+        buffer *= momentum
+        buffer += (1 - dampening) * g
+    p -= lr * (g + momentum * buffer if nesterov else buffer)
+    return p, buffer, t
+
+
+def _with_number(array: Any, value: Any) -> Any:
+    """A state of one number with another value."""
+    array *= 0
+    array += value
+    return array
+
+
+@optimizer("asgd", "ax", "eta", "mu", "t")
+def asgd(
+    p: Any,
+    g: Any,
+    ax: Any,
+    eta: Any,
+    mu: Any,
+    t: Any,
+    *,
+    lr: float = 1e-2,
+    lambd: float = 1e-4,
+    alpha: float = 0.75,
+    t0: float = 1e6,
+) -> Moved:
+    """Averaged SGD: Polyak and Juditsky 1992, with the rates of Bottou 2010, section 4.2; ``ax`` is the average.
+
+    ``eta``, the rate, is ``lr`` before the first step, and ``mu``, the weight of the average, one.
+    """
+    t += 1
+    count, rate = number(t), number(eta)
+    p *= 1 - lambd * rate
+    p -= rate * g
+    ax = p.copy() if holds(mu == 1, True) else ax + (p - ax) * number(mu)
+    eta = _with_number(eta, lr / (1 + lambd * lr * count) ** alpha)
+    mu = _with_number(mu, 1.0 / (count - t0) if holds(t > t0 + 1, False) else 1.0)
+    return p, ax, eta, mu, t
+
+
+@optimizer("adam", "exp_avg", "exp_avg_sq", "t")
+@optimizer("adamw", "exp_avg", "exp_avg_sq", "t", weight_decay=1e-2, decoupled=True)
+def adam(
+    p: Any, g: Any, m: Any, v: Any, t: Any, *, lr: float = 1e-3, betas: Betas = (0.9, 0.999), eps: float = 1e-8
+) -> Moved:
+    """Adam: Kingma and Ba 2015, algorithm 1. AdamW is the same after its weight decay."""
+    beta1, beta2 = betas
+    t += 1
+    count = number(t)
+    change = g - m
+    change *= 1 - beta1
+    m += change
+    square = g * g
+    square *= 1 - beta2
+    v *= beta2
+    v += square
+    # The second bias is corrected in the numbers, not in the array: a pass less.
+    corrected = (1 - beta2**count) ** 0.5
+    root = v**0.5
+    root += eps * corrected
+    change = m / root
+    change *= lr * corrected / (1 - beta1**count)
+    p -= change
+    return p, m, v, t

@@ -1,0 +1,156 @@
+"""Numbers that are known only when a function is called: its parameters, its inputs' shapes, and sums of these.
+
+In JSON an expression is an object of one member: ``{"param": "power"}``, ``{"shape": ["x", 0]}``,
+``{"sub": [{"param": "power"}, 1]}``. It stands wherever an instruction takes a number.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from ...dtypes import DType, from_numpy
+from ...errors import InvalidFunction, InvalidValue, LimitExceeded
+from ...shapes import wrap_dim
+from ..instructions import NUMBERS
+from .limits import MAX_DEPTH, MAX_TENSORS
+
+MAX_POWER = 1_000
+"""The power of a whole number beyond this is no size, and would take long to compute."""
+MAX_INTEGER = 2**63
+
+
+CALCULATIONS: Mapping[str, tuple[int, Callable[..., Any]]] = {
+    "add": (2, operator.add),
+    "sub": (2, operator.sub),
+    "mul": (2, operator.mul),
+    "div": (2, operator.truediv),
+    "floordiv": (2, operator.floordiv),
+    "mod": (2, operator.mod),
+    "pow": (2, operator.pow),
+    "neg": (1, operator.neg),
+    "eq": (2, operator.eq),
+    "ne": (2, operator.ne),
+    "lt": (2, operator.lt),
+    "le": (2, operator.le),
+    "gt": (2, operator.gt),
+    "ge": (2, operator.ge),
+    "not": (1, operator.not_),
+    "item": (2, operator.getitem),
+    "len": (1, len),
+}
+"""By name: how many operands, and what is done with them."""
+
+ARITHMETIC = frozenset({"add", "sub", "mul", "div", "floordiv", "mod", "pow", "neg"})
+"""What is done with numbers alone: Python would also multiply words and lists."""
+
+FACTS: Mapping[str, Callable[[Any], Any]] = {
+    "shape": lambda data: tuple(data.shape),
+    "numel": lambda data: data.size,
+    "ndim": lambda data: len(data.shape),
+    "dtype": lambda data: from_numpy(data.dtype),
+}
+"""What may be asked about a tensor: all but its values."""
+
+WORDS = frozenset({"param", *FACTS, *CALCULATIONS})
+
+
+class Expression(NamedTuple):
+    """One expression: a word of ``WORDS`` and its operands, expressions and plain values."""
+
+    word: str
+    operands: tuple[Any, ...]
+
+
+class Known(NamedTuple):
+    """What expressions may refer to where one stands."""
+
+    tensors: Any
+    """Ids; anything with ``in``."""
+    parameters: Any
+
+
+def parse(value: Any, known: Known, depth: int = 0) -> Any:
+    """A value of a definition with its expressions read. Raises InvalidFunction for what means nothing here."""
+    if depth > MAX_DEPTH:
+        raise LimitExceeded(f"values and expressions nest at most {MAX_DEPTH} deep")
+    if isinstance(value, (list, tuple)):
+        if len(value) > MAX_TENSORS:
+            raise LimitExceeded(f"a list of an attribute has at most {MAX_TENSORS} items, this one has {len(value)}")
+        return tuple([parse(v, known, depth + 1) for v in value])
+    if not isinstance(value, Mapping):
+        return check_number(value)
+    if len(value) != 1:
+        raise InvalidFunction('an expression has one member, such as {"param": "power"} or {"shape": ["x", 0]}')
+    ((word, operands),) = value.items()
+    if word == "param":
+        if not isinstance(operands, str) or operands not in known.parameters:
+            raise InvalidFunction(f"there is no parameter {operands!r:.60}")
+        return Expression(word, (operands,))
+    if word in FACTS:
+        return _fact(word, operands, known, depth)
+    if word not in CALCULATIONS:
+        raise InvalidFunction(f"unknown expression {word!r:.60}; known: {', '.join(sorted(WORDS))}")
+    count = CALCULATIONS[word][0]
+    if not isinstance(operands, (list, tuple)) or len(operands) != count:
+        raise InvalidFunction(f"the expression {word!r} takes a list of {count}")
+    return Expression(word, parse(operands, known, depth))
+
+
+def check_number(value: Any) -> Any:
+    """A plain value of a definition, unless it is a whole number that no tensor can hold."""
+    if isinstance(value, int) and abs(value) >= MAX_INTEGER:
+        raise InvalidFunction("a whole number of more than 64 bits; write it as a float, such as 1e30")
+    return value
+
+
+def _fact(word: str, operands: Any, known: Known, depth: int) -> Expression:
+    """``{"shape": "x"}``, or of one dimension ``{"shape": ["x", 0]}``."""
+    pair = word == "shape" and isinstance(operands, (list, tuple)) and len(operands) == 2
+    name, *dim = operands if pair else (operands,)
+    if not isinstance(name, str) or name not in known.tensors:
+        raise InvalidFunction(f"{word!r} of an unknown tensor: {name!r:.60}")
+    return Expression(word, (name, *parse(dim, known, depth)))
+
+
+def has_expressions(value: Any) -> bool:
+    """Whether a parsed value depends on the call."""
+    if type(value) is Expression:
+        return True
+    return isinstance(value, tuple) and any(map(has_expressions, value))
+
+
+def evaluate(value: Any, tensors: Mapping[str, Any], parameters: Mapping[str, Any]) -> Any:
+    """The parsed value in one call. Raises InvalidValue where it has none, as for a division by zero."""
+    if type(value) is not Expression:
+        return tuple([evaluate(v, tensors, parameters) for v in value]) if type(value) is tuple else value
+    word, operands = value
+    if word == "param":
+        return parameters[operands[0]]
+    if word in FACTS:
+        fact = FACTS[word](tensors[operands[0]]._data)
+        return fact if len(operands) == 1 else fact[wrap_dim(evaluate(operands[1], tensors, parameters), len(fact))]
+    return _calculate(word, [evaluate(v, tensors, parameters) for v in operands])
+
+
+def _plain(value: Any) -> Any:
+    """A value as it is calculated with: NaN as a number, a dtype as its name."""
+    if isinstance(value, DType):
+        return value.name
+    return NUMBERS.get(value, value) if isinstance(value, str) else value
+
+
+def _calculate(word: str, given: list[Any]) -> Any:
+    values = [_plain(v) for v in given]
+    try:
+        if word in ARITHMETIC and not all(isinstance(v, (int, float)) for v in values):
+            raise TypeError("these are not numbers")
+        if word == "pow" and all(isinstance(v, int) for v in values) and abs(values[1]) > MAX_POWER:
+            raise ValueError(f"the exponent of a whole number is at most {MAX_POWER}")
+        result = CALCULATIONS[word][1](*values)
+    except (ArithmeticError, TypeError, ValueError, LookupError) as error:
+        raise InvalidValue(f"{word} of {', '.join(map(repr, values)):.200}: {error}") from None
+    if isinstance(result, int) and abs(result) >= MAX_INTEGER:
+        raise InvalidValue(f"{word} gives a whole number of more than 64 bits")
+    return result

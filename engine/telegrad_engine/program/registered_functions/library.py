@@ -1,0 +1,98 @@
+"""Where functions are found by name: a session has some of its own, and all see the server's library."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from threading import Lock
+from typing import Any
+
+from ...errors import FunctionExists, InvalidFunction, LimitExceeded, UnknownFunction
+from ...schema.op import CATALOGUE
+from . import installed
+from .function import Applicable, FunctionProgram
+from .limits import MAX_FUNCTIONS, MAX_LIBRARY_WEIGHT
+from .reader import STEPS
+
+NAME_PATTERN = r"^[A-Za-z][A-Za-z0-9_]{0,63}$"
+_NAME = re.compile(NAME_PATTERN)
+
+
+class Library:
+    """Functions by name. Safe to use from several threads; ``outer`` is where to look for what it lacks."""
+
+    def __init__(self, outer: Library | None = None) -> None:
+        self._functions: dict[str, Applicable] = {}
+        self._lock = Lock()
+        self.outer = outer
+
+    def read(self, definition: Any) -> FunctionProgram:
+        """The function of a definition, which may be added. Raises InvalidFunction, LimitExceeded, FunctionExists."""
+        if isinstance(definition, Mapping):
+            self._check_name(definition.get("name"))
+        return FunctionProgram(definition, self.find)
+
+    def add(self, function: Applicable) -> None:
+        """Keep a function under its name, which nobody else may have."""
+        self._check_name(function.name)
+        with self._lock:
+            if function.name in self._functions:
+                raise FunctionExists(f"there is a function {function.name!r} already; remove it first")
+            if len(self._functions) >= MAX_FUNCTIONS:
+                raise LimitExceeded(f"{MAX_FUNCTIONS} functions are registered here, as many as may be; remove some")
+            if sum(map(_weight, self._functions.values())) + _weight(function) > MAX_LIBRARY_WEIGHT:
+                raise LimitExceeded("the functions that are registered here take as much room as they may; remove some")
+            self._functions[function.name] = function
+
+    def find(self, name: str) -> Applicable:
+        """The function of this name, here or in the library behind. Raises UnknownFunction."""
+        found = self._functions.get(name)
+        if found is not None:
+            return found
+        if self.outer is not None and name in self.outer:
+            return self.outer.find(name)
+        near = difflib.get_close_matches(name, self.all(), n=3)
+        hint = f"; did you mean {', '.join(near)}?" if near else ""
+        raise UnknownFunction(f"no function {name!r:.80} is registered{hint}")
+
+    def remove(self, name: str) -> None:
+        """Forget a function of this library. Those that apply it keep it, and so do graphs."""
+        with self._lock:
+            if self._functions.pop(name, None) is None:
+                raise UnknownFunction(f"no function {name!r:.80} is registered here")
+
+    def all(self) -> dict[str, Applicable]:
+        """All functions that are found here."""
+        return {**(self.outer.all() if self.outer is not None else {}), **self._functions}
+
+    def has_own(self, name: str) -> bool:
+        """Whether a function is of this library and not of the one behind."""
+        return name in self._functions
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._functions or (self.outer is not None and name in self.outer)
+
+    def _check_name(self, name: Any) -> None:
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise InvalidFunction(f"not a function's name: {name!r:.60}; a name matches {NAME_PATTERN}")
+        if name in CATALOGUE.overloads or name in STEPS:
+            raise FunctionExists(f"{name!r} is an op of the catalogue")
+        if name in self._functions:
+            raise FunctionExists(f"there is a function {name!r} already; remove it first")
+
+
+def _weight(function: Applicable) -> int:
+    return function.weight if isinstance(function, FunctionProgram) else 1
+
+
+SHARED = Library()
+"""The library of the sessions in this process that are given no other."""
+
+
+def installed_library() -> Library:
+    """A library of what the operator installed. Raises InvalidFunction for an entry point that is no function."""
+    library = Library()
+    for name, found in installed.points():
+        library.add(installed.make(name, found, library.find))
+    return library

@@ -1,0 +1,74 @@
+"""The parameters of a registered function: what it takes besides tensors, each with a type and perhaps a default."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...errors import InvalidFunction, LimitExceeded, TelegradError
+from ...schema.parameters import BoolKind, DTypeKind, IntKind, IntsKind, Kind, ListKind, NumberKind, StrKind, TensorKind
+from ...schema.signature import REQUIRED, Param, Signature
+from ..instructions import ID_PATTERN, check_id
+from .limits import MAX_TENSORS
+
+TYPES: Mapping[str, Kind] = {
+    "number": NumberKind(),
+    "int": IntKind(),
+    "bool": BoolKind(),
+    "str": StrKind(),
+    "ints": IntsKind(),
+    "list": ListKind(),
+    "dtype": DTypeKind(),
+}
+"""The types that a definition names."""
+KEYS = {"name", "type", "default"}
+TENSOR = TensorKind()
+
+
+def parse_parameters(data: Any) -> tuple[Param, ...]:
+    """The parameters of a definition. Raises InvalidFunction."""
+    if not isinstance(data, (list, tuple)):
+        raise InvalidFunction("parameters is a list of objects")
+    if len(data) > MAX_TENSORS:
+        raise LimitExceeded(f"a function has at most {MAX_TENSORS} parameters, not {len(data)}")
+    found = tuple(map(_parse, data))
+    if len({p.name for p in found}) < len(found):
+        raise InvalidFunction("two parameters have the same name")
+    return found
+
+
+def _parse(data: Any) -> Param:
+    if not isinstance(data, Mapping) or not {"name"} <= data.keys() <= KEYS:
+        raise InvalidFunction('a parameter is {"name": …, "type": …, "default": …}; only the name is required')
+    name = name_of(data["name"])
+    kind = TYPES.get(data.get("type", "number")) if isinstance(data.get("type", "number"), str) else None
+    if kind is None:
+        raise InvalidFunction(f"parameter {name!r} has type {data['type']!r:.60}; known: {', '.join(TYPES)}")
+    default = data.get("default", REQUIRED)
+    if default is not REQUIRED and default is not None:
+        try:
+            default = kind.parse(default)
+        except (TypeError, TelegradError):
+            raise InvalidFunction(f"the default of parameter {name!r} is no {data.get('type', 'number')}") from None
+    return Param(name, kind, default, False)
+
+
+def name_of(value: Any) -> str:
+    """A name of a tensor or a parameter inside a function. Raises InvalidFunction."""
+    try:
+        return check_id(value)
+    except TelegradError:
+        raise InvalidFunction(f"not a name: {value!r:.60}; a name matches {ID_PATTERN}") from None
+
+
+def signature(name: str, inputs: Sequence[str], parameters: Sequence[Param], order: Any) -> Signature:
+    """What a call takes: tensors and parameters in the given order, else all tensors first."""
+    by_name = {n: Param(n, TENSOR, REQUIRED, False) for n in inputs}
+    if shared := by_name.keys() & {p.name for p in parameters}:
+        raise InvalidFunction(f"{min(shared)!r} is both an input and a parameter")
+    by_name |= {p.name: p for p in parameters}
+    if order is None:
+        return Signature(name, tuple(by_name.values()))
+    if not isinstance(order, (list, tuple)) or sorted(map(str, order)) != sorted(by_name):
+        raise InvalidFunction("order lists each input and each parameter once")
+    return Signature(name, tuple(by_name[n] for n in order))

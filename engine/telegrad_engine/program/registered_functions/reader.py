@@ -1,0 +1,227 @@
+"""Reads the programs of a definition: which ids exist where, how large it is, and which instruction is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, TypeGuard
+
+from ...errors import InvalidFunction, LimitExceeded, TelegradError
+from ..instructions import NUMBERS
+from . import expressions
+from .blocks import Block, Step
+from .expressions import Expression, Known
+from .limits import MAX_DEPTH, MAX_EXPANDED, MAX_INSTRUCTIONS, MAX_LEVELS, MAX_TENSORS
+from .parameters import name_of
+
+Find = Callable[[str], Any]
+"""Finds a registered function, ``function.Applicable``, by its name."""
+Parse = Callable[["Reader", "Item"], Step]
+KEYS = {"op", "in", "out", "attrs"}
+STEPS: dict[str, Parse] = {}
+"""How the instructions that are no ops are read; filled by steps.py and control.py."""
+
+
+def step(name: str) -> Callable[[Parse], Parse]:
+    """Declare how the instruction of this name is read."""
+
+    def declare(parse: Parse) -> Parse:
+        STEPS[name] = parse
+        return parse
+
+    return declare
+
+
+class Item:
+    """One instruction as it stands in a definition, its inputs read."""
+
+    __slots__ = ("attrs", "inputs", "known", "op", "outputs", "path")
+
+    def __init__(self, data: Any, path: str, known: Known) -> None:
+        if not isinstance(data, Mapping) or not {"op"} <= data.keys() <= KEYS or not isinstance(data["op"], str):
+            raise InvalidFunction('an instruction is {"op": …, "in": […], "out": […], "attrs": {…}}')
+        self.op: str = data["op"]
+        self.path = path
+        self.known = known
+        inputs, outputs, attrs = data.get("in", []), data.get("out", []), data.get("attrs", {})
+        if not is_list(inputs) or not is_list(outputs) or not isinstance(attrs, Mapping):
+            raise InvalidFunction("in and out are lists, attrs is an object")
+        self.inputs = tuple([self._input(x) for x in inputs])
+        self.outputs = [name_of(x) for x in outputs]
+        self.attrs: Mapping[str, Any] = attrs
+
+    def _input(self, value: Any, depth: int = 0) -> Any:
+        if isinstance(value, str):
+            if value in NUMBERS:
+                return NUMBERS[value]
+            if value not in self.known.tensors:
+                raise InvalidFunction(f"there is no tensor {value!r:.60} before this instruction")
+            return value
+        if is_list(value):
+            if depth > 1:
+                raise InvalidFunction("inputs nest at most two lists deep")
+            if len(value) > MAX_TENSORS:
+                raise LimitExceeded(f"a list has {len(value)} tensors, {MAX_TENSORS} are possible")
+            return tuple([self._input(v, depth + 1) for v in value])
+        if depth and value is not None:
+            raise InvalidFunction(f"a list in in has tensors and nulls, not {type(value).__name__}")
+        return expressions.parse(value, self.known)
+
+    def attr(self, name: str, default: Any = None) -> Any:
+        """An attribute with its expressions read."""
+        return expressions.parse(self.attrs[name], self.known) if name in self.attrs else default
+
+    def expect(self, inputs: Collection[int], attrs: Collection[str] = (), outputs: Collection[int] = (1,)) -> None:
+        """Check how many inputs and outputs there are, and that no attribute is unknown."""
+        for what, given, allowed in (("inputs", self.inputs, inputs), ("outputs", self.outputs, outputs)):
+            if len(given) not in allowed:
+                raise InvalidFunction(f"{self.op} has {' or '.join(map(str, allowed))} {what}, not {len(given)}")
+        if unknown := self.attrs.keys() - set(attrs):
+            raise InvalidFunction(f"{self.op} has no attribute {min(unknown)!r:.60}")
+
+    def names(self, value: Any) -> tuple[str, ...]:
+        """An input that is a list of tensors."""
+        if not isinstance(value, tuple) or not all(isinstance(v, str) for v in value):
+            raise InvalidFunction(f"{self.op} takes a list of tensors here")
+        return value
+
+
+class Reader:
+    """Reads the programs of one definition."""
+
+    def __init__(self, parameters: Collection[str], find: Find) -> None:
+        self.parameters = parameters
+        self.find = find
+        self.count = 0
+        self.expanded = 0
+        self.levels = 0
+        """How deep its blocks nest, those of the functions that it applies included."""
+        self._depth = 0
+
+    def block(
+        self, data: Any, path: str, given: Collection[str], inputs: bool = True, keys: Collection[str] = ()
+    ) -> Block:
+        """A program: ``{inputs?, instructions, outputs}``, which may read the ids ``given`` too.
+
+        Raises InvalidFunction with ``where`` in its context, or LimitExceeded.
+        """
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise LimitExceeded(f"branches and loops nest at most {MAX_DEPTH} deep")
+        self.reach(0)
+        own = ("inputs", "instructions", "outputs", *keys) if inputs else ("instructions", "outputs", *keys)
+        if not isinstance(data, Mapping) or not {"outputs"} <= data.keys() <= set(own):
+            raise at(InvalidFunction(f"a program is an object of {', '.join(own)}"), path)
+        try:
+            names = [name_of(x) for x in self._list(data.get("inputs", []), "inputs", MAX_TENSORS)]
+            known = {*given, *names}
+            if len(set(names)) < len(names):
+                raise InvalidFunction("two inputs have the same name")
+            instructions = self._list(data.get("instructions", []), "instructions", MAX_INSTRUCTIONS)
+        except (InvalidFunction, LimitExceeded) as error:
+            raise at(error, path) from None
+        steps = [self._step(item, f"{path}[{index}]", known) for index, item in enumerate(instructions)]
+        try:
+            outputs = [self._output(x, known) for x in self._list(data["outputs"], "outputs", MAX_TENSORS)]
+        except (InvalidFunction, LimitExceeded) as error:
+            raise at(error, f"{path}.outputs") from None
+        self._depth -= 1
+        around = _words({**data, "instructions": ()}, *instructions) & set(given)
+        return Block(names, steps, outputs, _done(data, steps, instructions), sorted(around - set(names)))
+
+    def reach(self, levels: int) -> None:
+        """Note that something nests so much deeper from here on. Raises LimitExceeded."""
+        self.levels = max(self.levels, self._depth + levels)
+        if self.levels > MAX_LEVELS:
+            raise LimitExceeded(
+                f"functions that apply functions, their branches and loops nest at most {MAX_LEVELS} deep together"
+            )
+
+    def _list(self, value: Any, what: str, most: int) -> Sequence[Any]:
+        if not is_list(value):
+            raise InvalidFunction(f"{what} is a list")
+        if len(value) > most:
+            raise LimitExceeded(f"{what} has {len(value)} items, {most} are possible")
+        return value
+
+    def _output(self, value: Any, known: Collection[str]) -> Any:
+        if value is None or (isinstance(value, str) and value in known):
+            return value
+        if isinstance(value, Mapping):
+            return expressions.parse(value, Known(known, self.parameters))
+        raise InvalidFunction(f"the output {value!r:.60} is no tensor of this program")
+
+    def _step(self, data: Any, path: str, known: set[str]) -> Step:
+        """Read one instruction and add its outputs to ``known``."""
+        self.count += 1
+        name = data.get("op") if isinstance(data, Mapping) else None
+        try:
+            if self.count > MAX_INSTRUCTIONS:
+                raise LimitExceeded(f"a function has at most {MAX_INSTRUCTIONS} instructions")
+            item = Item(data, path, Known(known, self.parameters))
+            found = STEPS.get(item.op, STEPS["op"])(self, item)
+            for output in item.outputs:
+                if output in known:
+                    raise InvalidFunction(f"there is a tensor {output!r} already; each name is given once")
+                known.add(output)
+            self.expanded += found.size
+            if self.expanded > MAX_EXPANDED:
+                raise LimitExceeded(f"with the functions that it applies, it has more than {MAX_EXPANDED} instructions")
+        except LimitExceeded as error:
+            raise at(error, path, name) from None
+        except TelegradError as error:
+            raise at(error if isinstance(error, InvalidFunction) else InvalidFunction(str(error)), path, name) from None
+        return found
+
+
+def _done(data: Mapping[str, Any], steps: Sequence[Step], instructions: Sequence[Any]) -> list[list[str]]:
+    """For each step, the names made in this block that it was the last to mention."""
+    made = {name for step in steps for name in step.outputs}
+    later = _words({**data, "instructions": ()})
+    done: list[list[str]] = []
+    for instruction in reversed(instructions):
+        here = _words(instruction)
+        done.append(sorted((here & made) - later))
+        later |= here
+    return done[::-1]
+
+
+def _words(*parts: Any) -> set[str]:
+    """All words in a definition's data, the names of tensors among them; of a constant only its own name."""
+    found, waiting = set[str](), list(parts)
+    while waiting:
+        data = waiting.pop()
+        if isinstance(data, str):
+            found.add(data)
+        elif isinstance(data, Mapping):
+            waiting.extend([data.get("out", ())] if data.get("op") == "tensor" else data.values())
+        elif isinstance(data, (list, tuple)):
+            waiting.extend(data)
+    return found
+
+
+def is_list(value: Any) -> TypeGuard[Sequence[Any]]:
+    """Whether a value of a definition is a list, as JSON has them."""
+    return isinstance(value, (list, tuple))
+
+
+def is_tensor_output(value: Any) -> bool:
+    """Whether a block's output is a tensor, not null or an expression."""
+    return value is not None and type(value) is not Expression
+
+
+def at(error: TelegradError, path: str, op: Any = None) -> TelegradError:
+    """The error saying where it is, unless an instruction inside has said so."""
+    if "where" not in error.context:
+        program, _, rest = path.partition("[")
+        index = rest.partition("]")[0]
+        error.context["where"] = {
+            "program": program.partition(".")[0],
+            "instruction": int(index) if index.isdecimal() else None,
+            "op": op[:80] if isinstance(op, str) else None,
+            "path": path,
+        }
+        what = f" ({op:.60})" if isinstance(op, str) else ""
+        located = type(error)(f"{path}{what}: {error.detail}")
+        located.context = error.context
+        return located
+    return error

@@ -1,0 +1,69 @@
+"""What a program brings back: the tensors that it fetched, their values and what they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ..context import state
+from ..errors import TooLarge
+from ..tensor.eager import Tensor
+from .instructions import Instruction
+
+
+class Value(NamedTuple):
+    """A tensor that a program fetched: what it is, and its array unless only that was asked for."""
+
+    description: dict[str, Any]
+    array: Any
+
+
+class Answer(NamedTuple):
+    """What a program brings back: fetched values by id."""
+
+    values: dict[str, Value]
+    pending: dict[str, Any] | None = None
+    """What the client must evaluate first, where a pass waits for it: the instructions behind did not run."""
+
+
+def describe(name: str, tensor: Tensor) -> dict[str, Any]:
+    """What a tensor is: id, shape, dtype, device and its place in the graph."""
+    grad_fn = tensor.grad_fn
+    return {
+        "id": name,
+        "shape": list(tensor._data.shape),
+        "dtype": tensor.dtype.name,
+        "device": tensor.device,
+        "requires_grad": tensor.requires_grad,
+        "is_leaf": tensor.is_leaf,
+        "grad_fn": None if grad_fn is None else grad_fn.name(),
+        "version": tensor._version,
+    }
+
+
+def fetch(
+    instruction: Instruction, tensors: Mapping[str, Tensor], values: dict[str, Value], most: int, copy: bool
+) -> None:
+    """Add what a ``fetch`` asks for to the ``values`` of its program, which may take ``most`` bytes together.
+
+    With ``copy`` they are apart from the tensors, which may change. Raises TooLarge.
+    """
+    with_values = instruction.attrs.get("values", True)
+    for name in instruction.inputs[0]:
+        tensor = tensors[name]
+        if with_values:
+            # An expanded tensor takes no memory here, but all of it on the wire.
+            fetched = sum(v.array.nbytes for v in values.values() if v.array is not None)
+            if fetched + tensor._data.nbytes > most:
+                raise TooLarge(f"the values that the program fetches take more than {most} bytes")
+            if state.memory is not None:
+                state.memory.check_process(tensor._data.nbytes)
+        values[name] = Value(describe(name, tensor), tensor._host(copy) if with_values else None)
+
+
+def last_change(program: Sequence[Instruction]) -> int:
+    """From which instruction on nothing changes any more, so that values need no copy."""
+    index = len(program)
+    while index and program[index - 1].op in ("fetch", "free"):
+        index -= 1
+    return index

@@ -1,0 +1,139 @@
+"""What the graph keeps of an operation and evaluates in backward, worked out once per op and set of inputs.
+
+A derivative's parameter names say what it needs; a plan turns them into what to save and where it goes.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+from ..errors import GradRequired
+
+Rule = Callable[..., Any]
+
+
+class Declared(Protocol):
+    """What a plan is made of: an op (``registry.Op``)."""
+
+    key: str
+    name: str
+    rules: Any
+    joint_rule: Any
+    ungraded: Any
+    outputs: Any
+    hidden: Any
+    has_lists: Any
+    tensor_params: Any
+    positions: Any
+    defaults: Any
+
+
+class Save(NamedTuple):
+    """Where a value that a derivative asks for comes from when the op is recorded."""
+
+    source: str  # "input", "output", "hidden", "attr", "shape" or "dtype"
+    key: Any  # a position, or an attribute's name
+
+
+class Step(NamedTuple):
+    """One derivative to evaluate: which edges it feeds and which saved values it takes."""
+
+    edges: tuple[int, ...]
+    rule: Rule
+    arguments: tuple[int, ...]
+    many: bool  # returns a sequence, one gradient an edge
+
+
+class Plan(NamedTuple):
+    """What to save and evaluate when a given set of inputs needs gradients."""
+
+    saves: tuple[Save, ...]
+    steps: tuple[Step, ...]
+    holds_tensors: bool  # whether freeing the graph loses something
+    saves_self: bool  # whether the first input's value is needed: an in-place op must keep a copy
+    takes: tuple[Any, ...] | None  # the saves where attributes have their defaults; see _takes
+    direct: tuple[tuple[int, Rule, tuple[int, ...]], ...] | None  # the steps, if each gives one edge a gradient
+
+
+def make_plan(op: Declared, needs: tuple[Any, ...]) -> Plan:
+    """The plan for inputs flagged in ``needs``: a bool a tensor parameter, a tuple of bools for a list."""
+    saves: dict[Save, int] = {}
+    steps: list[Step] = []
+    edge = 0
+    all_edges: list[int] = []
+    for param, need in zip(op.tensor_params, needs, strict=True):
+        width = len(need) if isinstance(need, tuple) else 1
+        edges = tuple(range(edge, edge + width))
+        edge += width
+        all_edges.extend(edges)
+        wanted = any(need) if isinstance(need, tuple) else need
+        if wanted and op.rules and param.name not in op.rules:
+            raise GradRequired(
+                f"The function '{op.name}' is not differentiable with respect to argument '{param.name}'. "
+                "This input cannot have requires_grad True."
+            )
+        if wanted and op.joint_rule is None:
+            rule = op.rules[param.name]
+            steps.append(Step(edges, rule, _arguments(op, rule, 2, saves), param.is_list))
+    if op.joint_rule is not None:
+        rule, joint_needs = op.joint_rule, needs
+        steps = [
+            Step(
+                tuple(all_edges),
+                lambda F, grad, *saved: rule(F, grad, joint_needs, *saved),
+                _arguments(op, rule, 3, saves),
+                True,
+            )
+        ]
+    # What feeds several edges, or may come to no gradient at all, is for the pass that knows every case.
+    plain = op.ungraded is None and not any(s.many for s in steps)
+    return Plan(
+        tuple(saves),
+        tuple(steps),
+        any(s.source in ("input", "output", "hidden") for s in saves),
+        Save("input", 0) in saves,
+        _takes(saves, op),
+        tuple((s.edges[0], s.rule, s.arguments) for s in steps) if plain else None,
+    )
+
+
+def _arguments(op: Declared, rule: Rule, skip: int, saves: dict[Save, int]) -> tuple[int, ...]:
+    names = list(inspect.signature(rule).parameters)[skip:]
+    return tuple(saves.setdefault(_source(op, name), len(saves)) for name in names)
+
+
+def _source(op: Declared, name: str) -> Save:
+    tensor_names = [p.name for p in op.tensor_params]
+    if name in tensor_names:
+        return Save("input", tensor_names.index(name))
+    if name in op.outputs:
+        return Save("output", op.outputs.index(name))
+    if name in op.hidden:
+        return Save("hidden", op.hidden.index(name))
+    if name in op.positions:
+        return Save("attr", name)
+    base, _, fact = name.rpartition("_")
+    if base in tensor_names and fact in ("shape", "dtype"):
+        return Save(fact, tensor_names.index(base))
+    raise TypeError(f"{op.key}: a derivative asks for {name!r}, which the op does not have")
+
+
+class Default(NamedTuple):
+    """Among a plan's ``takes``: an attribute's default."""
+
+    value: Any
+
+
+def _takes(saves: Mapping[Save, int], op: Declared) -> tuple[Any, ...] | None:
+    """What to save of a call with no attributes: inputs by position, -1 for the output, Defaults; None for more."""
+    if op.has_lists or len(op.outputs) > 1 or any(s.source not in ("input", "output", "attr") for s in saves):
+        return None
+    return tuple([_taken(op, save) for save in saves])
+
+
+def _taken(op: Declared, save: Save) -> Any:
+    if save.source == "input":
+        return save.key
+    return -1 if save.source == "output" else Default(op.defaults.get(save.key))

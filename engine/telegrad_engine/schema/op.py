@@ -1,0 +1,427 @@
+"""What an op is, and the catalogue of all of them.
+
+An op is declared once: a kernel whose signature is torch's, a shape rule, derivatives and cases.
+Execution, the SDK's methods, validation, the catalogue, the stubs and the tests derive from that.
+
+A derivative is written per input, in a namespace ``F`` that works on raw arrays or, under
+``create_graph``, on tensors. The names of its parameters say what it needs: an input, ``result``
+or another output, an attribute, or ``<input>_shape``; only those are saved.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from collections import namedtuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .. import dtypes
+from .. import shapes as specs
+from ..errors import InvalidArgument, UnknownOp
+from ..lru import LRU
+from ..shapes import Spec
+from .derivative_plan import Plan, Rule, make_plan
+from .signature import Signature, given, read_params
+
+PLANS = 256
+"""How many plans an op keeps: those used last. A list of tensors has one for each set of them that requires grad."""
+SCRATCH = 0.75
+"""What a kernel allocates beside its results, as a multiple of its inputs and results, where its op does not say."""
+NO_ATTRS: Mapping[str, Any] = {}
+
+PREFIXES = {"torch.linalg": "linalg_"}
+"""What precedes the public name in the key of a namespace's ops: torch.norm and torch.linalg.norm are two functions."""
+
+FUNCTIONAL = "functional_"
+"""What precedes the name of a function of torch.nn.functional's that is another than the tensor's method: unfold."""
+
+
+class Case(NamedTuple):
+    """Arguments, in torch's calling form, with which the op is held against torch."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+def case(*args: Any, **kwargs: Any) -> Case:
+    """Arguments of one case; ``T(shape)`` stands for a tensor."""
+    return Case(args, kwargs)
+
+
+class Op(Signature):
+    """A declared operation. See the module's docstring; the attributes are what it derives."""
+
+    pointwise = False
+    """Whether each element of the result depends on one element of each input, broadcasting apart."""
+
+    def __init__(
+        self,
+        kernel: Callable[..., Any],
+        rule: Rule,
+        *,
+        key: str | None = None,
+        outputs: Sequence[str] = ("result",),
+        hidden: Sequence[str] = (),
+        hidden_rule: Rule | None = None,
+        node: str | Callable[[Any], str] | None = None,
+        namespace: str = "torch",
+        functional: bool | None = None,
+        takes_inplace: bool = False,
+        method: bool | None = None,
+        inplace: bool = False,
+        view: bool = False,
+        may_copy: bool = False,
+        may_alias: bool = False,
+        random: bool = False,
+        factory: bool = False,
+        aliases: Sequence[str] = (),
+        common: Callable[[tuple[Any, ...]], np.dtype[Any]] | None = None,
+        unpromoted: int = 0,
+        keeps_dtype: bool = False,
+        lists_outputs: bool = False,
+        internal: bool = False,
+        private: bool = False,
+        truth: bool = False,
+        constants: Sequence[str] = (),
+        composite: bool = False,
+        ungraded: Callable[..., Sequence[str]] | None = None,
+        scratch: float | Callable[..., int] = SCRATCH,
+        blocked: bool = False,
+        cases: Sequence[Case] = (),
+    ) -> None:
+        prefix = PREFIXES.get(namespace, "")
+        self.key = prefix + (key or kernel.__name__.removesuffix("_"))
+        super().__init__(self.key.split(".")[0], read_params(kernel, skip=1 + random))
+        self.public = self.name.removeprefix(prefix or FUNCTIONAL)
+        """What the op is called in its namespace."""
+        self.doc = inspect.getdoc(kernel) or ""
+        self.raw = kernel
+        self.kernel = _by_position(kernel, self, random)
+        self.rule = _by_position(rule, self, False, leading=0)
+        self.outputs = tuple(outputs)
+        self.hidden = tuple(hidden)
+        self.hidden_rule = None if hidden_rule is None else _by_position(hidden_rule, self, False, leading=0)
+        self.node = node
+        self.namespace = namespace
+        self.functional = namespace == "torch.nn.functional" if functional is None else functional
+        """Whether torch.nn.functional has it, there alone or too; ``takes_inplace``: with a flag to write its input."""
+        self.takes_inplace = takes_inplace
+        self.method = bool(self.tensor_params) and namespace == "torch" if method is None else method
+        self.inplace = inplace
+        self.view = view
+        self.may_copy = may_copy
+        """Whether a view op copies where the strides of its input allow no view."""
+        self.may_alias = may_alias
+        """Whether a composite may return an input, or a view of one, as it is; else such a result is copied."""
+        self.random = random
+        self.factory = factory
+        self.aliases = tuple(aliases)
+        self.common = common
+        self.unpromoted = unpromoted
+        self.keeps_dtype = keeps_dtype
+        self.lists_outputs = lists_outputs
+        self.internal = internal or private
+        """Whether it is a part of other ops, or of the tensor's methods, and no function of torch's."""
+        self.private = private
+        """Whether only derivatives and changes in place use it: no program, function or template may name it."""
+        self.truth = truth
+        """Whether functions and methods answer with a Python bool instead of the 0-dim tensor."""
+        self.constants = frozenset(self.outputs.index(name) for name in constants)
+        """The floating outputs that have no derivative, by position."""
+        self.ungraded = ungraded
+        """``ungraded(**attrs)`` names the inputs whose gradient is None then, as in torch; else there always is one."""
+        self.scratch = _by_position(scratch, self, False, leading=0) if callable(scratch) else scratch
+        """What the kernel allocates beside its results: a multiple of inputs and results, or
+        ``scratch(*inputs, **attrs)`` in bytes, for inputs that have a shape and a dtype."""
+        self.blocked = blocked
+        """Whether the kernel reduces large inputs in blocks: then ``scratch`` is a multiple of a block and results."""
+        self.composite = composite
+        self.cases = list(cases)
+        self.value_check: Rule | None = None
+        """``value_check(xp, *inputs, **attrs)`` raises what the kernel raises because of the values of the inputs at
+        the positions ``checked``; of the others it needs shapes alone."""
+        self.checked: tuple[int, ...] = ()
+        self.rules: dict[str, Rule] = {}
+        self.joint_rule: Rule | None = None
+        self.differentiable = composite
+        """Whether any input has a derivative."""
+        self.plans: LRU[Any, Plan] = LRU(PLANS)
+        self.has_lists = any(p.is_list for p in self.tensor_params)
+        self._bundle = _named_results(self.name, self.outputs) if len(self.outputs) > 1 else None
+
+    def __repr__(self) -> str:
+        return f"<op {self.signature}>"
+
+    def bundle(self, outputs: Sequence[Any]) -> Any:
+        """The outputs as the caller gets them: one tensor, a tuple of parts, or torch's named tuple."""
+        if self._bundle is not None:
+            return self._bundle(*outputs)
+        return tuple(outputs) if self.lists_outputs else outputs[0]
+
+    # Declaring ---------------------------------------------------------------------------
+
+    def derivative(self, **rules: Rule) -> Op:
+        """Declare the derivative with respect to each named input."""
+        unknown = set(rules) - {p.name for p in self.tensor_params}
+        if unknown:
+            raise TypeError(f"{self.key} has no tensor parameter {unknown}")
+        self.rules.update(rules)
+        self.differentiable = True
+        return self
+
+    def joint_derivative(self, rule: Rule) -> Rule:
+        """Declare one rule for all inputs: ``rule(F, grad, needs, …)``.
+
+        ``needs`` is a tuple of bools, one a tensor parameter; it returns one gradient (or None) each.
+        """
+        self.joint_rule = rule
+        self.differentiable = True
+        return rule
+
+    def checks(self, *names: str) -> Callable[[Rule], Rule]:
+        """Declare what the kernel refuses because of these inputs' values, for whoever knows them before it runs."""
+        positions = tuple([i for i, p in enumerate(self.tensor_params) if p.name in names])
+
+        def declare(check: Rule) -> Rule:
+            self.value_check, self.checked = check, positions
+            return check
+
+        return declare
+
+    # Recording ---------------------------------------------------------------------------
+
+    def plan(self, needs: tuple[Any, ...]) -> Plan:
+        """What to save and evaluate when the inputs flagged in ``needs`` require grad.
+
+        ``needs`` has a bool per tensor parameter, or a tuple of bools for a list of tensors.
+        """
+        try:
+            return self.plans[needs]
+        except KeyError:
+            plan = self.plans[needs] = make_plan(self, needs)
+            return plan
+
+    def edges_without_gradient(self, attrs: Mapping[str, Any]) -> Sequence[int]:
+        """Which edges of a node with these attributes no gradient goes through, though one would be tracked."""
+        if self.ungraded is None:
+            return ()
+        names = self.ungraded(**attrs)
+        return [i for i, p in enumerate(self.tensor_params) if p.name in names]
+
+
+class _Results:
+    """Has a named tuple of outputs print as torch's ``return_types`` do."""
+
+    _fields: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        parts = ",\n".join([f"{field}={getattr(self, field)!r}" for field in self._fields])
+        return f"telegrad.return_types.{type(self).__name__}(\n{parts})"
+
+
+def _named_results(name: str, outputs: Sequence[str]) -> Any:
+    """The type of an op's outputs."""
+    make: Any = namedtuple  # a checker wants names that it can read
+    fields = make("fields", outputs)
+    return type(name, (_Results, fields), {"__slots__": (), "__module__": "telegrad.return_types"})
+
+
+def _by_position(function: Callable[..., Any], op: Op, random: bool, leading: int = 1) -> Callable[..., Any]:
+    """``function`` taking its tensors by position, also where torch's has attributes between, or keywords alone."""
+    tensors_seen_last = max((i for i, p in enumerate(op.params) if p.kind.is_tensor), default=-1)
+    if tensors_seen_last == len(op.tensor_params) - 1 and not any(p.keyword_only for p in op.tensor_params):
+        return function
+    names = [p.name for p in op.tensor_params]
+    lead = leading + random
+
+    def call(*args: Any, **attrs: Any) -> Any:
+        return function(*args[:lead], **dict(zip(names, args[lead:], strict=True)), **attrs)
+
+    return call
+
+
+class Catalogue:
+    """All ops: by key, and those that may be named from outside by public name, overloads in declared order."""
+
+    def __init__(self) -> None:
+        self.ops: dict[str, Op] = {}
+        self.overloads: dict[str, list[Op]] = {}
+
+    def add(self, op: Op) -> Op:
+        """Enter an op; its key must be new."""
+        if op.key in self.ops:
+            raise ValueError(f"op {op.key} is declared twice")
+        self.ops[op.key] = op
+        if op.private:
+            return op
+        for name in (op.name, *op.aliases):
+            family = self.overloads.setdefault(name, [])
+            # What has no function of its own, such as normal_'s op beside normal's, must not be taken for one.
+            family.insert(len(family) if op.internal else sum(not other.internal for other in family), op)
+        return op
+
+    def __iter__(self) -> Iterator[Op]:
+        return iter(self.ops.values())
+
+    def get(self, key: str) -> Op:
+        """The op of this key, or UnknownOp with the nearest names."""
+        try:
+            return self.ops[key]
+        except KeyError:
+            raise unknown_op(key, self.ops) from None
+
+    def resolve(
+        self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[Op, tuple[Any, ...], dict[str, Any]]:
+        """The first overload of ``name`` that takes these arguments, with its inputs and attributes."""
+        candidates = self.overloads.get(name)
+        if candidates is None:
+            raise unknown_op(name, self.overloads)
+        return choose(name, candidates, args, kwargs)
+
+
+def choose(
+    name: str, candidates: Sequence[Op], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[Op, tuple[Any, ...], dict[str, Any]]:
+    """The first of the ops that takes these arguments, with its inputs and attributes.
+
+    A tensor is a number only where no op takes it as a tensor: ``max(x, tensor(0))`` compares, and has no dimension 0.
+    """
+    failure: InvalidArgument | None = None
+    try:
+        for exact, op in itertools.product((True, False), candidates):
+            try:
+                inputs, attrs = op.bind(args, kwargs, exact)
+            except InvalidArgument as error:
+                failure = failure or error
+                continue
+            return op, inputs, attrs
+        if len(candidates) > 1:
+            expected = "".join(f"\n * {op.signature.removeprefix(op.name)}" for op in candidates)
+            raise InvalidArgument(
+                f"{name}() received an invalid combination of arguments - got ({given(args, kwargs)}), "
+                f"but expected one of:{expected}"
+            )
+        assert failure is not None
+        raise failure
+    finally:
+        failure = None  # its traceback holds this frame, and so the arguments: a cycle that only the collector frees
+
+
+def unknown_op(name: str, known: Mapping[str, Any]) -> UnknownOp:
+    """The error for an op that does not exist, naming those that it may have meant."""
+    import difflib
+
+    near = difflib.get_close_matches(name, known, n=3)
+    hint = f"; did you mean {', '.join(near)}?" if near else "; GET /v1/ops lists all of them"
+    return UnknownOp(f"unknown op {name!r:.80}{hint}", op=name[:80])
+
+
+CATALOGUE = Catalogue()
+
+
+# Families: decorators that supply the shape rule, promotion and in-place form ----------------
+
+
+def op(rule: Rule, **options: Any) -> Callable[[Callable[..., Any]], Op]:
+    """Declare an op with its own shape rule: ``rule(*inputs, **attrs)`` returns a Spec, or a list."""
+
+    def declare(kernel: Callable[..., Any]) -> Op:
+        return CATALOGUE.add(Op(kernel, rule, **options))
+
+    return declare
+
+
+def default_float() -> np.dtype[Any]:
+    """The dtype of new floating tensors where none is given."""
+    from ..context import state
+
+    return state.default_dtype
+
+
+def common_dtype(values: tuple[Any, ...]) -> np.dtype[Any]:
+    """The dtype to compute in, numbers and 0-dim tensors counting less."""
+    return dtypes.result_type(tuple([v for v in values if v is not None]), default_float())
+
+
+def common_float(values: tuple[Any, ...]) -> np.dtype[Any]:
+    """As common_dtype, integers and bools becoming the default floating dtype."""
+    dtype = common_dtype(values)
+    return dtype if dtype in dtypes.FLOATING else default_float()
+
+
+def common_count(values: tuple[Any, ...]) -> np.dtype[Any]:
+    """As common_dtype, bools becoming int64."""
+    dtype = common_dtype(values)
+    return dtypes.int64.numpy if dtype == dtypes.bool_.numpy else dtype
+
+
+def elementwise(
+    *,
+    out: str = "common",
+    floats: bool = False,
+    counts: bool = False,
+    unpromoted: int = 0,
+    widens: bool = True,
+    **options: Any,
+) -> Callable[[Callable[..., Any]], Op]:
+    """Declare an op that broadcasts its inputs.
+
+    ``floats`` computes integers in the default floating dtype, ``counts`` bools in int64; ``out="bool"`` answers
+    a bool tensor; the first ``unpromoted`` inputs (a condition, a mask) have no say in the dtype; float16 and bfloat16
+    are computed in float32 unless the kernel asks for the dtype itself (not ``widens``).
+    """
+    choose = common_float if floats else common_count if counts else common_dtype
+
+    def common(inputs: tuple[Any, ...]) -> np.dtype[Any]:
+        return choose(inputs[unpromoted:])
+
+    def computed(inputs: tuple[Any, ...]) -> np.dtype[Any]:
+        dtype = choose(inputs[unpromoted:])
+        return dtypes.float32.numpy if dtype in dtypes.LOW else dtype
+
+    def rule(*inputs: Any, **attrs: Any) -> Spec:
+        shape = specs.broadcast_shapes(*[x.shape for x in inputs if specs.is_array(x)])
+        dtype = dtypes.bool_.numpy if out == "bool" else common(inputs)
+        return Spec(shape, dtype)
+
+    def declare(kernel: Callable[..., Any]) -> Op:
+        settings: dict[str, Any] = {
+            "inplace": out != "bool",
+            "common": computed if widens and out == "common" else common,
+            "unpromoted": unpromoted,
+            "keeps_dtype": out == "common" and not unpromoted,
+        } | options
+        guard = settings.pop("guard", None)
+        declared = CATALOGUE.add(Op(kernel, _guarded(rule, guard), **settings))
+        declared.pointwise = True
+        return declared
+
+    return declare
+
+
+def _guarded(rule: Rule, guard: Rule | None) -> Rule:
+    if guard is None:
+        return rule
+
+    def guarded(*inputs: Any, **attrs: Any) -> Any:
+        guard(*inputs, **attrs)
+        return rule(*inputs, **attrs)
+
+    return guarded
+
+
+def composite(**options: Any) -> Callable[[Callable[..., Any]], Op]:
+    """Declare an op written in other ops: ``function(F, *inputs, **attrs)`` calls them on ``F``."""
+
+    def declare(function: Callable[..., Any]) -> Op:
+        return CATALOGUE.add(Op(function, _no_rule, composite=True, **options))
+
+    return declare
+
+
+def _no_rule(*_inputs: Any, **_attrs: Any) -> Any:
+    raise TypeError("a composite op has no rule of its own")

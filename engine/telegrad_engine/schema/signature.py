@@ -1,0 +1,250 @@
+"""What an op or a verb can be called with: its parameters, as the declaring function's signature has them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, get_args, get_origin
+
+from ..dtypes import COMPLEX_TEXT
+from ..errors import DTypeMismatch, InvalidArgument, TelegradError
+from .parameters import Kind, Misfit, Take, TensorKind, TensorListKind
+
+REQUIRED: Any = inspect.Parameter.empty
+
+OTHER_KEYWORDS = {
+    "a": "input", "axis": "dim", "keepdims": "keepdim", "split_size_or_sections": "split_size", "tensor": "input",
+    "train": "training", "x": "input", "x1": "input", "x2": "other",
+}  # fmt: skip
+"""Keywords that torch takes for another: NumPy's, and those that a function does not share with its method."""
+
+
+class Param(NamedTuple):
+    """One parameter, as declared."""
+
+    name: str
+    kind: Kind
+    default: Any
+    keyword_only: bool
+
+    @property
+    def is_list(self) -> bool:
+        """Whether it takes a list of tensors."""
+        return isinstance(self.kind, TensorListKind)
+
+
+class Signature:
+    """A name and its parameters: sorts and checks what a call gives."""
+
+    def __init__(self, name: str, params: tuple[Param, ...]) -> None:
+        self.name = name
+        self.params = params
+        self.tensor_params = tuple(p for p in params if p.kind.is_tensor)
+        self.attr_params = tuple(p for p in params if not p.kind.is_tensor)
+        self.defaults = {p.name: p.default for p in self.attr_params if p.default is not REQUIRED}
+        self.positions = {p.name: i for i, p in enumerate(params)}
+        self.positional = tuple(p for p in params if not p.keyword_only)
+        self.splat_at = _splat_at(self.positional)
+        self._kinds = {p.name: p.kind for p in self.attr_params}
+        self._lifting = [(p.name, p.kind) for p in self.attr_params if type(p.kind).lift is not Kind.lift]
+        self._rests = _rests(params)
+
+    @property
+    def signature(self) -> str:
+        """The signature in the form of PyTorch's error texts."""
+        parts: list[str] = []
+        for p in self.params:
+            if p.keyword_only and "*" not in parts:
+                parts.append("*")
+            default = "" if p.default is REQUIRED else f" = {p.default!r}"
+            parts.append(f"{p.kind.word} {p.name}{default}")
+        return f"{self.name}({', '.join(parts)})"
+
+    def bind(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], exact: bool = False
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Sort a call in torch's form into tensor inputs and checked attributes.
+
+        ``exact`` takes no 0-dim tensor for a number.
+        """
+        if not kwargs and (others := self._rests.get(len(args))) is not None:
+            # Nothing but tensors, one for each of the first parameters: nothing to sort or to check.
+            for value in args:
+                if not hasattr(value, "_data"):
+                    break
+            else:
+                return (*args, *others), {}
+        values: dict[str, Any] = {}
+        params = self.params
+        for i, value in enumerate(args):
+            if i >= len(params) or params[i].keyword_only:
+                raise self._no_match(args, kwargs)
+            param = params[i]
+            if i == self.splat_at and not isinstance(value, (list, tuple)):
+                rest = args[i:]
+                if param.kind.takes_splat(rest):
+                    values[param.name] = tuple(rest)
+                    break
+            values[param.name] = value
+        for name, value in kwargs.items():
+            known = name if name in self.positions else OTHER_KEYWORDS.get(name)
+            if known not in self.positions or known in values:
+                raise self._no_match(args, kwargs)
+            values[known] = value
+        inputs = []
+        attrs = {}
+        for param in params:
+            if param.name in values:
+                value = values[param.name]
+                if exact and not param.kind.is_tensor and getattr(value, "_data", None) is not None:
+                    raise self._misfit(param, value)
+                value = self._check(param, value)
+                if not param.kind.is_tensor:
+                    attrs[param.name] = value
+            elif param.default is REQUIRED:
+                raise self._no_match(args, kwargs)
+            else:
+                value = param.default
+            if param.kind.is_tensor:
+                inputs.append(value)
+        return tuple(inputs), attrs
+
+    def check_attrs(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
+        """Check attributes that came by name, as over the wire."""
+        for name in attrs:
+            if name not in self._kinds:
+                raise InvalidArgument(f"{self.name}() got an unexpected attribute {name!r}; it takes {self.signature}")
+        checked = {}
+        for param in self.attr_params:
+            if param.name in attrs:
+                checked[param.name] = self._check(param, attrs[param.name])
+            elif param.default is REQUIRED:
+                raise InvalidArgument(f"{self.name}() missing required attribute {param.name!r}")
+        return checked
+
+    def check_inputs(self, inputs: Sequence[Any], writes: bool = False) -> tuple[Any, ...]:
+        """Check inputs that came by position, as over the wire, and fill in those left out.
+
+        An op in place ``writes`` to the first one, which cannot be a number then.
+        """
+        params = self.tensor_params
+        if len(inputs) > len(params):
+            raise InvalidArgument(f"{self.name}() takes at most {len(params)} inputs, but {len(inputs)} were given")
+        checked = [self._check(param, value) for param, value in zip(params, inputs, strict=False)]
+        for param in params[len(inputs) :]:
+            if param.default is REQUIRED:
+                raise InvalidArgument(f"{self.name}() missing required input {param.name!r}")
+            checked.append(param.default)
+        if writes and not hasattr(checked[0], "_inplace"):
+            raise InvalidArgument(
+                f"{self.name}_(): argument '{params[0].name}' must be Tensor, not {type(checked[0]).__name__}"
+            )
+        return tuple(checked)
+
+    def encode_attrs(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
+        """Attributes as JSON data."""
+        kinds = self._kinds
+        return {name: None if value is None else kinds[name].encode(value) for name, value in attrs.items()}
+
+    def lift_attrs(self, encoded: Mapping[str, Any], take: Take) -> Mapping[str, Any]:
+        """Attributes as JSON data, with operands in place of numbers that change no shape."""
+        lifting = [(name, kind) for name, kind in self._lifting if name in encoded]
+        return {**encoded, **{name: kind.lift(encoded[name], take) for name, kind in lifting}} if lifting else encoded
+
+    def _check(self, param: Param, value: Any) -> Any:
+        if value is None and param.default is None:
+            return None
+        try:
+            return param.kind.parse(value)
+        except (TypeError, OverflowError) as error:
+            if param.kind.deferrable and _is_symbolic(value):
+                return value  # checked when it has a value
+            if isinstance(error, TelegradError):
+                raise
+            if isinstance(value, complex):
+                raise DTypeMismatch(COMPLEX_TEXT) from None
+            if isinstance(error, Misfit):
+                place = {"function": self.name, "argument": param.name, "position": self.positions[param.name]}
+                raise InvalidArgument(str(error).format(**place)) from None
+            raise self._misfit(param, value) from None
+
+    def _misfit(self, param: Param, value: Any) -> InvalidArgument:
+        """The error for an argument that is of another kind."""
+        return InvalidArgument(
+            f"{self.name}(): argument '{param.name}' must be {param.kind.word}, not {type(value).__name__}"
+        )
+
+    def _no_match(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> InvalidArgument:
+        """The error for arguments that are too many, too few or unknown."""
+        most = len(self.positional)
+        if len(args) > most:
+            least = sum(p.default is REQUIRED for p in self.positional)
+            count = f"{most}" if least == most else f"from {least} to {most}"
+            verb = "was" if len(args) == 1 else "were"
+            return InvalidArgument(
+                f"{self.name}() takes {count} positional argument{'s' * (count != '1')} but {len(args)} {verb} given"
+            )
+        unknown = next((name for name in kwargs if name not in self.positions), None)
+        if unknown is not None:
+            return InvalidArgument(f"{self.name}() got an unexpected keyword argument {unknown!r}")
+        twice = next((p.name for p in self.params[: len(args)] if p.name in kwargs), None)
+        if twice is not None:
+            return InvalidArgument(f"{self.name}() got multiple values for argument {twice!r}")
+        missing = [p.name for p in self.params[len(args) :] if p.default is REQUIRED and p.name not in kwargs]
+        return InvalidArgument(
+            f"{self.name}() missing {len(missing)} required positional argument{'s' * (len(missing) == 1)}: "
+            + ", ".join(f'"{name}"' for name in missing)
+        )
+
+
+def _is_symbolic(value: Any) -> bool:
+    """Whether a value stands for one that is known later, as the parameters of a traced function do."""
+    if isinstance(value, (list, tuple)):
+        return any(map(_is_symbolic, value))
+    return hasattr(type(value), "is_symbolic")
+
+
+def _rests(params: Sequence[Param]) -> dict[int, tuple[Any, ...]]:
+    """For each number of arguments that may all be single tensors, the defaults of the tensors after them."""
+    lead = 0
+    while lead < len(params) and isinstance(params[lead].kind, TensorKind) and not params[lead].keyword_only:
+        lead += 1
+    rests = {}
+    for count in range(1, lead + 1):
+        left = params[count:]
+        if all(p.default is not REQUIRED for p in left):
+            rests[count] = tuple(p.default for p in left if p.kind.is_tensor)
+    return rests
+
+
+def _splat_at(positional: Sequence[Param]) -> int:
+    """Where several arguments may stand for one tuple, as in ``view(2, 3)``: only where nothing could follow; or -1."""
+    if not positional or not positional[-1].kind.splats:
+        return -1
+    tensors = isinstance(positional[-1].kind, TensorListKind)
+    return len(positional) - 1 if tensors or all(p.kind.is_tensor for p in positional[:-1]) else -1
+
+
+def given(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """The types of a call's arguments, as PyTorch's error texts list them."""
+    return ", ".join([type(a).__name__ for a in args] + [f"{k}={type(v).__name__}" for k, v in kwargs.items()])
+
+
+def read_params(kernel: Callable[..., Any], skip: int) -> tuple[Param, ...]:
+    """The parameters that a kernel or a verb's handler declares, without the first ``skip``."""
+    signature = inspect.signature(kernel, eval_str=True)
+    params = []
+    for parameter in list(signature.parameters.values())[skip:]:
+        annotation = parameter.annotation
+        kinds = [a for a in get_args(annotation) if isinstance(a, Kind)] if get_origin(annotation) else []
+        if not kinds:
+            raise TypeError(f"{kernel.__name__}: parameter {parameter.name!r} has no kind")
+        params.append(
+            Param(
+                parameter.name,
+                kinds[0],
+                parameter.default,
+                parameter.kind is inspect.Parameter.KEYWORD_ONLY,
+            )
+        )
+    return tuple(params)

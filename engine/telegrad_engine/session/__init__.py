@@ -1,0 +1,1 @@
+"""Sessions: named tensors and their graph, the memory that they take, and programs that run on them."""

@@ -1,0 +1,209 @@
+"""A stretch of a session's programs as one checkpoint: the function is far away, its instructions are here.
+
+A client marks where the function begins and where it ends. The instructions in between run as ever, but what their
+nodes would save is only counted, and they are kept. When backward needs what was not saved, they run once more, on
+names of their own. So recomputing takes no message, whatever the client's code asked for in between.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, NamedTuple
+
+from ..autograd.checkpoint.frame import Frame
+from ..errors import InvalidOperation, NotSupported
+from ..graph.saved_tensor_hooks import saved_tensors_hooks
+from ..program.instructions import Instruction, check_id, names_in
+from ..program.overloads import find_op
+from ..program.verbs import VERBS
+from .saved_results import SavedResults, can_save
+from .suspensions import Suspended
+
+MOST_STEPS, MOST_OPEN = 100_000, 100
+"""So many instructions a checkpoint may have, and so many may be open inside each other."""
+ONCE = frozenset({"fetch", "free", "client_hook", "client_node_hook", "remove_client_hook", "register_function"})
+"""What does not belong to the function, though it came between its instructions."""
+SAVE = "save_results"
+
+
+class Section:
+    """The function of one checkpoint: its instructions, and the tensors from outside that they take.
+
+    Its frame holds it, and it does not hold its frame: both are gone with the last node that needs them.
+    """
+
+    def __init__(self, sections: Sections, inputs: Sequence[Any], selective: bool) -> None:
+        self._sections = sections
+        self.selective = selective
+        """Whether the client may ask to save the results of some instructions."""
+        self._inputs: Sequence[Any] = inputs
+        """The function's arguments, until it ends: they are the frame's to keep."""
+        self._arguments: dict[str, int] = {}
+        """Which names of tensors from outside are arguments, and which one."""
+        self._outside: dict[str, Any] = {}
+        """The others."""
+        self._made: set[str] = set()
+        self._steps: list[Instruction] = []
+        self._last_uses: list[list[str]] = []
+        """After each step, the names that no later one takes."""
+        self._saved: dict[int, SavedResults] = {}
+        """The results of steps that are not computed again, by the step's position."""
+
+    def keep(self, instruction: Instruction, tensors: dict[str, Any]) -> None:
+        """Take up an instruction that has just run."""
+        if instruction.op in ONCE:
+            return
+        if len(self._steps) == MOST_STEPS:
+            raise InvalidOperation(f"a checkpoint has at most {MOST_STEPS} instructions")
+        for name in names_in(instruction.inputs):
+            if name not in self._made and name not in self._arguments and name not in self._outside:
+                self._note_outside(name, tensors[name])
+        self._made.update(instruction.outputs or ())
+        self._steps.append(instruction)
+
+    def save_results(self, tensors: Sequence[Any], packed: dict[int, Any], allow_mutation: bool) -> None:
+        """Keep the outputs of the last step, if it is an op whose results can be saved."""
+        instruction = self._steps[-1] if self._steps else None
+        if instruction is None or instruction.op in VERBS or not tensors:
+            return
+        op, in_place = find_op(instruction.op)
+        if not in_place and can_save(op) and len(tensors) == len(instruction.outputs or ()):
+            self._saved[len(self._steps) - 1] = SavedResults(op, tensors, packed, allow_mutation)
+
+    def _note_outside(self, name: str, tensor: Any) -> None:
+        for place, argument in enumerate(self._inputs):
+            if argument is tensor:
+                self._arguments[name] = place
+                return
+        self._outside[name] = tensor
+
+    def close(self) -> None:
+        """Let go of the arguments, and find out how long each tensor is needed, now that all instructions are known."""
+        self._inputs = ()
+        later: set[str] = set()
+        for instruction in reversed(self._steps):
+            used = {*names_in(instruction.inputs), *(instruction.outputs or ())} - later
+            self._last_uses.append([name for name in used if name in self._made])
+            later |= used
+        self._last_uses.reverse()
+
+    def run(self, *inputs: Any) -> None:
+        """Run the instructions again."""
+        names = {**self._outside, **{name: inputs[place] for name, place in self._arguments.items()}}
+        last_uses = self._last_uses or [[]] * len(self._steps)
+        with self._sections.elsewhere(names) as session:
+            for step, (instruction, unused) in enumerate(zip(self._steps, last_uses, strict=True)):
+                saved = self._saved.get(step)
+                try:
+                    session._execute(instruction if saved is None else saved.replayed(instruction))
+                except Suspended:
+                    raise NotSupported(
+                        "a checkpoint whose function differentiates what the client evaluates cannot be recomputed"
+                    ) from None
+                for name in unused:
+                    names.pop(name, None)
+
+
+class Open(NamedTuple):
+    """A checkpoint that has begun and not ended."""
+
+    name: str
+    section: Section
+    frame: Frame
+
+
+class Sections:
+    """The checkpoints of one session that have begun and not ended, innermost last.
+
+    While there are any, they stand in for the session's ``_execute``; else nothing of this is on its way.
+    """
+
+    def __init__(self, session: Any) -> None:
+        self._session = weakref.ref(session)
+        self._open: list[Open] = []
+        self._packed: dict[int, Any] = {}
+        """The values that the last instruction's node saved, by number, where a checkpoint is selective."""
+
+    def begin(self, name: str, inputs: Sequence[Any], selective: bool = False, **options: Any) -> None:
+        """Have what runs from now on be a checkpoint, with ``inputs`` as the arguments of its function.
+
+        One of its name that is open ends: its end was in a program that failed before.
+        """
+        self.end(name)
+        if len(self._open) == MOST_OPEN:
+            raise InvalidOperation(f"at most {MOST_OPEN} checkpoints can be open inside each other")
+        section = Section(self, inputs, selective)
+        frame = Frame(section.run, tuple(inputs), {}, around=nullcontext(), log=None, **options)
+        self._open.append(Open(check_id(name), section, frame))
+        vars(self._owner())["_execute"] = self._execute
+
+    def end(self, name: str) -> None:
+        """End a checkpoint, and those inside it; nothing if it has ended, as all do where an instruction fails."""
+        if any(name == other.name for other in self._open):
+            while self._close() != name:
+                pass
+
+    def save_results(self, name: str, tensors: Sequence[Any], allow_mutation: bool) -> None:
+        """Have a checkpoint keep the outputs of the last instruction; nothing if it has ended."""
+        for entered in self._open:
+            if entered.name == name:
+                entered.section.save_results(tensors, self._packed, allow_mutation)
+
+    def _numbering(self) -> AbstractContextManager[None]:
+        """Within, the innermost checkpoint numbers what would be saved, and the values are at hand until the next."""
+        frame = self._open[-1].frame
+        if not any(entered.section.selective for entered in self._open):
+            return frame.numbering()
+        packed = self._packed = {}
+
+        def number(tensor: Any) -> int:
+            found = frame._number(tensor)
+            packed[found] = tensor._data
+            return found
+
+        return saved_tensors_hooks(number, frame._recall)
+
+    def _close(self) -> str:
+        ended = self._open.pop()
+        ended.section.close()
+        if not self._open:
+            del vars(self._owner())["_execute"]
+            self._packed = {}
+        return ended.name
+
+    def _execute(self, instruction: Instruction) -> None:
+        """What the session does with an instruction, in all checkpoints that are open."""
+        session, before = self._owner(), list(self._open)
+        try:
+            with nullcontext() if instruction.op == SAVE else self._numbering():
+                type(session)._execute(session, instruction)
+            for entered in before[: len(self._open)]:  # what began or ended just now is no part of itself
+                if instruction.op == SAVE and instruction.attrs["checkpoint"] == entered.name:
+                    break  # done, for this one; those around it run it again
+                entered.section.keep(instruction, session.tensors)
+        except BaseException:
+            while self._open:
+                self._close()
+            raise
+
+    @contextmanager
+    def elsewhere(self, names: dict[str, Any]) -> Iterator[Any]:
+        """Within, the session has other names, and none of these checkpoints is open."""
+        session = self._owner()
+        tensors, sections = session.tensors, self._open
+        own = vars(session).pop("_execute", None)
+        session.tensors, self._open = names, []
+        try:
+            yield session
+        finally:
+            session.tensors, self._open = tensors, sections
+            vars(session).pop("_execute", None)
+            if own is not None:
+                vars(session)["_execute"] = own
+
+    def _owner(self) -> Any:
+        session = self._session()
+        assert session is not None, "a session's graph is differentiated in it"
+        return session

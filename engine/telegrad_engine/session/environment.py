@@ -1,0 +1,75 @@
+"""What the programs of one session run in: its device, its default dtype, and its random numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from ..context import Grantor, state
+from ..devices import Device
+from ..dtypes import DType
+from ..errors import InvalidArgument
+
+
+class Environment:
+    """What a program finds when it begins, and leaves to the next one.
+
+    ``device`` is None for NumPy in this process. Raises InvalidArgument for a default ``dtype`` that is not floating.
+    """
+
+    def __init__(self, device: Device | None, dtype: DType, generator: np.random.Generator) -> None:
+        _check_default(dtype)
+        self.device = device
+        self._dtype = dtype
+        self._generator = generator
+
+    @contextmanager
+    def entered(self, largest: int, memory: Grantor | None = None) -> Iterator[None]:
+        """Within, this thread computes here, with ``memory`` of a session; a view may stand for ``largest`` bytes."""
+        saved = state.grad_enabled, state.default_dtype, state.generator, state.room, state.largest
+        placed = state.device, state.memory
+        outer = state.autocast, state.inference, state.anomaly
+        try:
+            state.device, state.memory, state.largest = self.device, memory, largest
+            # In this process the recorder's own modes hold too; what they ask for is in the program already.
+            state.autocast, state.inference, state.anomaly = None, False, None
+            state.grad_enabled, state.default_dtype, state.generator = True, self._dtype.numpy, self._generator
+            with np.errstate(all="ignore"):
+                yield
+        finally:
+            self._generator = state.generator or self._generator
+            state.grad_enabled, state.default_dtype, state.generator, state.room, state.largest = saved
+            state.device, state.memory = placed
+            state.autocast, state.inference, state.anomaly = outer
+
+    @property
+    def dtype(self) -> DType:
+        """The dtype that floating tensors get where none is given."""
+        return self._dtype
+
+    @property
+    def generator(self) -> np.random.Generator:
+        """What random numbers are drawn from."""
+        return self._generator
+
+    # What a running program changes --------------------------------------------------------
+
+    def set_default_dtype(self, dtype: DType) -> None:
+        """Set the default dtype, from now on. Raises InvalidArgument for one that is not floating."""
+        _check_default(dtype)
+        self._dtype, state.default_dtype = dtype, dtype.numpy
+
+    def seed(self, seed: int) -> None:
+        """Start the random numbers anew."""
+        self.use_generator(np.random.default_rng(seed & (2**64 - 1)))
+
+    def use_generator(self, generator: np.random.Generator) -> None:
+        """Draw from this generator from now on."""
+        self._generator = state.generator = generator
+
+
+def _check_default(dtype: DType) -> None:
+    if not dtype.is_floating_point:
+        raise InvalidArgument(f"only floating-point types are supported as the default type, got {dtype.name}")

@@ -1,0 +1,399 @@
+"""A session: tensors under names, a random number generator, and ``run(program)``.
+
+One program at a time; whoever holds a session sees to that.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+from weakref import WeakSet
+
+import numpy as np
+
+from .. import dtypes
+from ..cancellation import CancellationToken, check_cancelled, running
+from ..context import state
+from ..devices import device as device_of
+from ..errors import (
+    InternalError,
+    InvalidArgument,
+    InvalidOperation,
+    TelegradError,
+    TensorExists,
+    TooLarge,
+    UnknownResource,
+    UnknownTensor,
+)
+from ..profiler import profile, record_function
+from ..program.instructions import Instruction
+from ..program.overloads import find_op
+from ..program.procedures import Procedures
+from ..program.program_cache import MEMORY, Bound, Memory
+from ..program.registered_functions import SHARED, Library, SessionLibrary
+from ..program.result import Answer, Value, fetch, last_change
+from ..program.verbs import VERBS, Verb
+from ..program.zero_copy_response import Lent
+from ..tensor.eager import Tensor, apply
+from .checkpoint_sections import Sections
+from .environment import Environment
+from .memory_accounting import Accounts, ProcessMemory
+from .suspensions import Suspended, Suspensions
+
+logger = logging.getLogger(__name__)
+
+
+class NotAtOnce(Exception):
+    """A program may take longer than its sender can wait. Nothing was done."""
+
+
+class ProgramCompiler(Protocol):
+    """What runs remembered programs as single executables where it can: ``program.compiled.Compiler``."""
+
+    def run(self, session: Session, program: Bound) -> Answer:
+        """Run a program of the session."""
+
+    def run_at_once(self, session: Session, program: Bound, within: float) -> Answer:
+        """Run it if it takes at most ``within`` seconds. Raises NotAtOnce, with nothing done, if not."""
+
+    def reports(self, session: Session) -> Sequence[Any]:
+        """How the remembered programs of a session ran."""
+
+
+DEFAULT_BYTES = 2 * 2**30
+NOT_INTACT = (
+    "the session cannot be used any more: an error of the server's own kept an earlier program from completing its "
+    "changes after its answer; it is in the server's log. Other sessions are not affected; create a new one."
+)
+OUT_OF_MEMORY = "not enough memory for the result"
+
+
+class Session:
+    """Named tensors and their graph.
+
+    ``device`` says where they live: "cpu" (NumPy), "jax" or "cuda" (CuPy); one that cannot be had here raises
+    InvalidOperation with what is missing. ``dtype`` is the default floating dtype, ``seed`` starts the
+    generator, ``max_bytes`` bounds the memory of the tensors that ops and uploads make. ``library`` has the
+    registered functions and ``memory`` the programs that it shares with other sessions; ``compiler``, if there is
+    one, runs those of them that it can as single executables. ``max_program_s`` bounds how long one program runs,
+    ``process`` the memory of several sessions together.
+    """
+
+    def __init__(
+        self,
+        *,
+        device: str = "cpu",
+        dtype: dtypes.DType = dtypes.float32,
+        seed: int | None = None,
+        max_bytes: int = DEFAULT_BYTES,
+        library: Library = SHARED,
+        memory: Memory = MEMORY,
+        compiler: ProgramCompiler | None = None,
+        max_program_s: float = math.inf,
+        process: ProcessMemory | None = None,
+    ) -> None:
+        self.tensors: dict[str, Tensor] = {}
+        self.device = device
+        self.environment = Environment(device_of(device), dtype, np.random.default_rng(seed))
+        self.accounts = Accounts(max_bytes, self.tensors, process)
+        self.functions = SessionLibrary(library)
+        self.memory = memory
+        self.compiler = compiler
+        self.max_program_s = max_program_s
+        self._token = CancellationToken()
+        """Has the deadline of programs for which this thread has no token."""
+        self.last_s = math.inf
+        """How many seconds the last program took as an executable; infinity if it was none."""
+        self.programs = 0
+        self.instructions = 0
+        self.profile: profile | None = None
+        """Records every program from the next on, if there is one."""
+        self.profiled: profile | None = None
+        """The last one that has ended."""
+        self.ranges: list[record_function] = []
+        """The labelled ranges of a profile that have begun and not ended, innermost last."""
+        self.suspensions = Suspensions()
+        self.checkpoints = Sections(self)
+        self.procedures = Procedures()
+        self._last_id = 0
+        self._rest: Callable[[], None] | None = None
+        """What the last program leaves, which is not there yet."""
+        self._intact = True
+        """Whether every program that was answered has left what it leaves."""
+        self.lent: WeakSet[Lent] = WeakSet()
+        """Answers that have arrays of its tensors, until nobody has them any more."""
+
+    # Running -----------------------------------------------------------------------------
+
+    def run(self, program: Sequence[Instruction]) -> Answer:
+        """Run the instructions in order.
+
+        A failing instruction raises its TelegradError with ``instruction``, ``op``, ``ids`` and
+        ``shapes`` in the context; those before it stand, those after it did not run. Raises TimeLimitExceeded after
+        ``max_program_s``, Cancelled if this thread's cancellation token is cancelled, and InternalError as
+        :meth:`check_intact`.
+        """
+        self.finish()
+        self.check_intact()
+        for answer in [*self.lent]:  # whoever still has one is to have what was
+            answer.settle()
+        self.lent.clear()
+        outer = token = running.token
+        if self.max_program_s < math.inf:
+            if token is None:
+                running.token = token = self._token
+                token.reset()
+            token.limit(self.max_program_s)
+        if token is not None:
+            token.check()
+        try:
+            return self._run(program)
+        finally:
+            running.token = outer
+
+    def _run(self, program: Sequence[Instruction]) -> Answer:
+        if self.compiler is not None and isinstance(program, Bound):
+            return self.compiler.run(self, program)
+        return self.run_instructions(program)
+
+    def run_nested(self, program: Bound, names: dict[str, Any]) -> Answer:
+        """Run a program inside of an instruction of another one, on tensors of its own; it counts as part of that.
+
+        Errors are as in :meth:`run`.
+        """
+        programs, last_s = self.programs, self.last_s
+        with self.checkpoints.elsewhere(names):
+            try:
+                return self._run(program)
+            finally:
+                self.programs, self.last_s = programs, last_s
+
+    def run_at_once(self, program: Sequence[Instruction], within: float) -> Answer:
+        """``run``, for who can wait ``within`` seconds: if the program is an executable, and took no more before.
+
+        The answer is there first: before anything else is done with the session, :meth:`finish` brings it to where the
+        program leaves it. Raises NotAtOnce, with nothing done, if it is not, and InternalError as :meth:`check_intact`.
+        """
+        self.finish()
+        self.check_intact()
+        if self.lent or self.compiler is None or not isinstance(program, Bound):
+            raise NotAtOnce
+        return self.compiler.run_at_once(self, program, within)
+
+    def leave(self, rest: Callable[[], None]) -> None:
+        """Note what is left to do of the program that runs; nothing of it can fail for want of memory."""
+        self._rest = rest
+
+    def forget(self, names: Sequence[str]) -> None:
+        """Free tensors, as far as there are any of these names, once the last program has left what it leaves."""
+        rest = self._rest
+
+        def free() -> None:
+            if rest is not None:
+                rest()
+            for name in names:
+                self.tensors.pop(name, None)
+
+        self._rest = free
+        if rest is None:
+            self.finish()
+
+    def finish(self) -> None:
+        """Do what is left to do of the last program, if anything is.
+
+        Never raises: the program may have been answered. An error is logged, and later programs get it from
+        :meth:`check_intact`.
+        """
+        rest, self._rest = self._rest, None
+        if rest is None:
+            return
+        try:
+            rest()
+        except Exception:
+            self._intact = False
+            logger.exception("a session is lost: a program was answered, but its effects were not completed")
+
+    def check_intact(self) -> None:
+        """Raise InternalError if a program was answered whose effects could not be completed."""
+        if not self._intact:
+            raise InternalError(NOT_INTACT)
+
+    def run_instructions(self, program: Sequence[Instruction]) -> Answer:
+        """``run``, one instruction at a time whatever the program."""
+        if state.memory is self.accounts:  # a nested program: its environment is entered, its profile runs
+            return self._run_each(program)
+        self.programs += 1
+        self.last_s = math.inf
+        with self.environment.entered(self.accounts.max_bytes, self.accounts):
+            if self.profile is not None:
+                self.profile.start()
+            try:
+                return self._run_each(program)
+            finally:
+                if self.profile is not None:
+                    self.profile.pause()
+
+    def _run_each(self, program: Sequence[Instruction]) -> Answer:
+        values: dict[str, Value] = {}
+        unchanging = last_change(program)
+        for index, instruction in enumerate(program):
+            self.instructions += 1
+            try:
+                self._execute(instruction)
+                if instruction.op == "fetch":
+                    fetch(instruction, self.tensors, values, self.accounts.max_bytes, copy=index < unchanging)
+                elif instruction.op == "free":
+                    # By name: another name of the same tensor stays good.
+                    for name in instruction.inputs[0]:
+                        self.tensors.pop(name, None)
+            except Suspended as stop:
+                return Answer(values, {**stop.pending, "instruction": index})
+            except TelegradError as error:
+                raise self._locate(error, index, instruction) from None
+            except Exception as error:
+                raise self._locate(self.explained(error, instruction), index, instruction) from error
+        return Answer(values)
+
+    # One instruction -----------------------------------------------------------------------
+
+    def _execute(self, instruction: Instruction) -> None:
+        check_cancelled()
+        previous = state.grad_enabled
+        if instruction.grad_mode is not None:
+            state.grad_enabled = instruction.grad_mode == "enable_grad"
+        state.room = self.accounts.room
+        try:
+            if instruction.outputs:
+                self._check_names(instruction.outputs)
+            tensors = self.tensors
+            inputs = [tensors[x] if type(x) is str and x in tensors else self._resolve(x) for x in instruction.inputs]
+            verb = VERBS.get(instruction.op)
+            if verb is None:
+                results = self._run_op(instruction, inputs)
+            elif state.observer is None:
+                results = self._run_verb(verb, instruction, inputs)
+            else:
+                results = state.observer.verb(self._run_verb, verb, instruction, inputs)
+            self._bind(instruction, results)
+            if self.environment.device is not None:
+                self.accounts.recount(inputs)
+        finally:
+            state.grad_enabled = previous
+
+    def _run_verb(self, verb: Verb, instruction: Instruction, inputs: list[Any]) -> Sequence[Any]:
+        checked = verb.check_inputs(inputs)
+        attrs = verb.check_attrs(instruction.attrs)
+        return verb.handler(self, instruction.outputs, *checked, **attrs) or ()
+
+    def _run_op(self, instruction: Instruction, inputs: list[Any]) -> Sequence[Any]:
+        if instruction.call is not None:
+            result = instruction.call(*inputs)
+            return result if isinstance(result, (list, tuple)) else [result]
+        if instruction.checked:
+            op, in_place = find_op(instruction.op)
+            attrs = instruction.attrs
+        else:
+            op, in_place = find_op(instruction.op, len(inputs), instruction.attrs)
+            attrs = op.check_attrs(instruction.attrs)
+        arguments = op.check_inputs(inputs, in_place)
+        if in_place:
+            target = arguments[0]
+            target._inplace(op, arguments, attrs)
+            return [target] if instruction.outputs else ()
+        result = apply(op, arguments, attrs)
+        return result if isinstance(result, (list, tuple)) else [result]
+
+    def _resolve(self, value: Any) -> Any:
+        if isinstance(value, str):
+            try:
+                return self.tensors[value]
+            except KeyError:
+                raise UnknownTensor(
+                    f"no tensor {value!r:.140} in this session; it was never made, or freed", ids=[value]
+                ) from None
+        if isinstance(value, tuple):
+            return tuple([self._resolve(v) for v in value])
+        return value
+
+    def _check_names(self, names: Sequence[str]) -> None:
+        for name in names:
+            if name in self.tensors:
+                raise TensorExists(f"there is a tensor {name!r} already; free it first", ids=[name])
+        if len(names) > 1 and len(set(names)) < len(names):
+            raise TensorExists("two outputs of one instruction have the same name", ids=list(names))
+
+    def _bind(self, instruction: Instruction, results: Sequence[Any]) -> None:
+        names = instruction.outputs
+        if names is None:
+            names = instruction.outputs = [None if tensor is None else self.new_id() for tensor in results]
+        if len(names) > len(results):
+            raise InvalidArgument(
+                f"{instruction.op} has {len(results)} outputs, but {len(names)} names were given for them"
+            )
+        for name, tensor in zip(names, results, strict=False):
+            if tensor is None or name is None:
+                continue  # an unused input's gradient: its name stays free
+            self.accounts.count(tensor._data)
+            # Ops on equal shapes skip the check before they run: their result is no larger than an input.
+            if self.accounts.room < 0:
+                self.accounts.check_room(0)
+            self.tensors[name] = tensor
+
+    # When one fails -----------------------------------------------------------------------
+
+    def explained(self, error: Exception, instruction: Instruction) -> TelegradError:
+        """What to say of an instruction that failed."""
+        if isinstance(error, TelegradError):
+            return error
+        device = self.environment.device
+        if isinstance(error, MemoryError) or (device is not None and device.backend.is_out_of_memory(error)):
+            return TooLarge(OUT_OF_MEMORY)
+        # A kernel met values that no rule foresaw: the instruction is at fault, not the server.
+        logger.warning("%s failed unforeseen", instruction.op, exc_info=True)
+        return InvalidOperation(f"{instruction.op}: {error}")
+
+    def _locate(self, error: TelegradError, index: int, instruction: Instruction) -> TelegradError:
+        ids = [x for x in _flat(instruction.inputs) if isinstance(x, str)]
+        error.context.setdefault("ids", ids)
+        known = {name: list(self.tensors[name].shape) for name in ids if name in self.tensors}
+        error.context |= {"instruction": index, "op": instruction.op, "shapes": known}
+        return error
+
+    # Looking -----------------------------------------------------------------------------
+
+    def new_id(self) -> str:
+        """An id that no tensor of this session has."""
+        while True:
+            self._last_id += 1
+            name = f"v{self._last_id}"
+            if name not in self.tensors:
+                return name
+
+    def keep(self, tensor: Tensor) -> str:
+        """Give a tensor a name of the session's choosing."""
+        name = self.new_id()
+        self.accounts.count(tensor._data)
+        self.tensors[name] = tensor
+        return name
+
+    def get(self, name: str) -> Tensor:
+        """The tensor of this name, or UnknownTensor."""
+        tensor: Tensor = self._resolve(name)
+        return tensor
+
+    def last_profile(self) -> profile:
+        """The profile that runs, else the last one. Raises UnknownResource if there was none."""
+        found = self.profile or self.profiled
+        if found is None:
+            raise UnknownResource("nothing was profiled in this session; the instruction start_profile begins")
+        return found
+
+
+def _flat(inputs: Sequence[Any]) -> Iterator[Any]:
+    for x in inputs:
+        if isinstance(x, tuple):
+            yield from _flat(x)
+        else:
+            yield x

@@ -1,0 +1,280 @@
+"""Shapes and dtypes without values: what shape rules take and return.
+
+Whatever has a ``shape`` (a tuple) and a ``dtype`` (NumPy's) can stand in for a tensor in a
+shape rule: a NumPy array in the engine, a :class:`Spec` in the SDK and in validation.
+The texts are PyTorch's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from . import dtypes
+from .context import state
+from .errors import IndexOutOfRange, InvalidArgument, InvalidOperation, ShapeMismatch, TooLarge
+
+Shape = tuple[int, ...]
+
+
+class Spec:
+    """The shape and dtype of a tensor whose value is elsewhere or nowhere."""
+
+    __slots__ = ("dtype", "shape")
+
+    def __init__(self, shape: Shape, dtype: np.dtype[Any]) -> None:
+        self.shape = shape
+        self.dtype = dtype
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes the value would take."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def __repr__(self) -> str:
+        return f"Spec({list(self.shape)}, {dtypes.from_numpy(self.dtype).name})"
+
+
+def is_array(value: Any) -> bool:
+    """True for what has a shape: an array or a Spec, not a Python number."""
+    return hasattr(value, "shape")
+
+
+def check_size(shape: Shape, dtype: np.dtype[Any], view: bool = False) -> int:
+    """The bytes of a result, or TooLarge if there is no room for it, before it is allocated.
+
+    A view takes no memory, but what reads it takes time; it may be as large as the largest tensor could.
+    """
+    nbytes = math.prod(shape) * dtype.itemsize
+    if not nbytes and math.prod([n or 1 for n in shape]) * 8 >= 2**63:  # kernels count elements in int64
+        raise TooLarge("Stride calculation overflowed")
+    if nbytes > (room := state.largest if view else state.room):
+        raise TooLarge(
+            f"can't allocate memory: you tried to allocate {nbytes} bytes for a tensor of shape {list(shape)}; "
+            f"there is room for {room}."
+        )
+    return nbytes
+
+
+def strided_extent(size: Sequence[int], stride: Sequence[int], offset: int) -> int:
+    """How many elements memory must have for a view with these sizes and strides; 0 for a view of nothing.
+
+    Raises InvalidOperation for negative strides and offsets, ShapeMismatch for negative sizes or lengths that differ.
+    """
+    if len(size) != len(stride):
+        raise ShapeMismatch("mismatch in length of strides and shape")
+    if any(n < 0 for n in stride):
+        raise InvalidOperation(
+            f"as_strided: Negative strides are not supported at the moment, got strides: {list(stride)}"
+        )
+    if any(n < 0 for n in size):
+        raise ShapeMismatch(f"Storage size calculation overflowed with sizes={list(size)} and strides={list(stride)}")
+    if offset < 0:
+        raise InvalidOperation(f"Tensor: invalid storage offset {offset}")
+    return 0 if 0 in size else 1 + offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+
+
+def check_strided(shape: Shape, itemsize: int, size: Sequence[int], stride: Sequence[int], offset: int) -> None:
+    """Refuse a strided view that would leave the memory of a contiguous array of this shape."""
+    needed, room = strided_extent(size, stride, offset), math.prod(shape)
+    if needed > room:
+        raise ShapeMismatch(
+            f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {offset}, and itemsize {itemsize} "
+            f"requiring a storage size of {needed * itemsize} are out of bounds for storage of size {room * itemsize}"
+        )
+
+
+def broadcast_shapes(*shapes: Shape) -> Shape:
+    """The shape that all of these broadcast to."""
+    if not shapes:
+        raise InvalidArgument("at least one argument must be a Tensor, but all are numbers")
+    result = shapes[0]
+    for shape in shapes[1:]:
+        if shape != result:
+            result = _broadcast_pair(result, shape)
+    return result
+
+
+def broadcast_axes(shape: Shape, result: Shape) -> tuple[int, ...]:
+    """The dimensions of ``result`` along which a value of ``shape`` was repeated to broadcast to it."""
+    lead = len(result) - len(shape)
+    return (*range(lead), *[lead + d for d, n in enumerate(shape) if n == 1 and result[lead + d] != 1])
+
+
+def check_keeps_shape(shape: Shape, other: Shape) -> None:
+    """Raise for an ``other`` that does not broadcast to just ``shape``, in which the result is to be written."""
+    broadcast = broadcast_shapes(tuple(shape), tuple(other))
+    if broadcast != tuple(shape):
+        raise ShapeMismatch(f"output with shape {list(shape)} doesn't match the broadcast shape {list(broadcast)}")
+
+
+def _broadcast_pair(a: Shape, b: Shape) -> Shape:
+    ndim = max(len(a), len(b))
+    left, right = (1,) * (ndim - len(a)) + a, (1,) * (ndim - len(b)) + b
+    out = []
+    for axis in reversed(range(ndim)):  # the text names the last that does not fit
+        x, y = left[axis], right[axis]
+        if x != y and x != 1 and y != 1:
+            raise ShapeMismatch(
+                f"The size of tensor a ({x}) must match the size of tensor b ({y}) at non-singleton dimension {axis}"
+            )
+        out.append(y if x == 1 else x)
+    return tuple(reversed(out))
+
+
+def wrap_dim(dim: int, ndim: int) -> int:
+    """A dimension counted from the front; a 0-dim tensor has dimensions -1 and 0, as in torch."""
+    extent = max(ndim, 1)
+    if not -extent <= dim < extent:
+        raise IndexOutOfRange(
+            f"Dimension out of range (expected to be in range of [{-extent}, {extent - 1}], but got {dim})"
+        )
+    return dim % extent
+
+
+def size_at(shape: Shape, dim: int) -> int:
+    """The size of one dimension; a 0-dim tensor has none."""
+    if not shape:
+        raise IndexOutOfRange(f"Dimension specified as {dim} but tensor has no dimensions")
+    return shape[wrap_dim(dim, len(shape))]
+
+
+def wrap_dims(dims: int | Sequence[int] | None, ndim: int, in_turn: bool = False) -> Shape:
+    """Dimensions counted from the front; None and () mean all of them.
+
+    Torch's ops differ in which of two mistakes they see first: most look at all ranges before they look for
+    repetitions, some take the dimensions ``in_turn``.
+    """
+    if dims is None or (not isinstance(dims, int) and len(dims) == 0):
+        return tuple(range(ndim))
+    given = (dims,) if isinstance(dims, int) else tuple(dims)
+    if not in_turn:
+        given = tuple([wrap_dim(d, ndim) for d in given])
+    wrapped: list[int] = []
+    for dim in given:
+        axis = wrap_dim(dim, ndim)
+        if axis in wrapped:
+            raise ShapeMismatch(f"dim {axis} appears multiple times in the list of dims")
+        wrapped.append(axis)
+    return tuple(wrapped)
+
+
+def reduced_shape(shape: Shape, dims: Shape, keepdim: bool) -> Shape:
+    """The shape after reducing ``dims`` (already wrapped)."""
+    if keepdim:
+        return tuple(1 if i in dims else n for i, n in enumerate(shape))
+    return tuple(n for i, n in enumerate(shape) if i not in dims)
+
+
+def check_nonnegative(shape: Sequence[int], op: str) -> Shape:
+    """The shape as a tuple, or an error naming the negative size."""
+    for n in shape:
+        if n < 0:
+            raise ShapeMismatch(f"Trying to create tensor with negative dimension {n}: {list(shape)}")
+    return tuple(shape)
+
+
+def infer_reshape(shape: Shape, target: Sequence[int]) -> Shape:
+    """``target`` with its -1 worked out for a tensor of ``shape``."""
+    size = math.prod(shape)
+    if sum(n == -1 for n in target) > 1:
+        raise ShapeMismatch("only one dimension can be inferred")
+    for i, n in enumerate(target):
+        if n < -1:
+            raise ShapeMismatch(f"invalid shape dimension {n} at index {i} of shape {list(target)}")
+    known = math.prod(n for n in target if n != -1)
+    result = tuple(target)
+    if -1 in result:
+        if known == 0:
+            raise ShapeMismatch(
+                f"cannot reshape tensor of 0 elements into shape {list(target)} because the "
+                "unspecified dimension size -1 can be any value and is ambiguous"
+                if size == 0
+                else f"shape '{list(target)}' is invalid for input of size {size}"
+            )
+        result = tuple(size // known if n == -1 else n for n in result)
+    if math.prod(result) != size:
+        raise ShapeMismatch(f"shape '{list(target)}' is invalid for input of size {size}")
+    return result
+
+
+def expands_to(shape: Shape, target: Shape) -> bool:
+    """Whether a tensor of ``shape`` broadcasts to exactly ``target``."""
+    lead = len(target) - len(shape)
+    return lead >= 0 and all(n in (1, m) for n, m in zip(shape, target[lead:], strict=True))
+
+
+def expanded_shape(shape: Shape, dtype: np.dtype[Any], target: Sequence[int]) -> Shape:
+    """``target`` of expand with its -1 worked out, for a tensor of ``shape`` and ``dtype``."""
+    if len(target) < len(shape):
+        kind = dtypes.from_numpy(dtype).kernel_name
+        raise ShapeMismatch(
+            f"expand(torch.{kind}Tensor{{{list(shape)}}}, size={list(target)}): the number of sizes "
+            f"provided ({len(target)}) must be greater or equal to the "
+            f"number of dimensions in the tensor ({len(shape)})"
+        )
+    lead = len(target) - len(shape)
+    out: list[int] = list(target)
+    for i in reversed(range(len(target))):  # from the last one on, as the texts name the first that does not fit
+        n, own = target[i], shape[i - lead] if i >= lead else None
+        if n == -1:
+            if own is None:
+                raise ShapeMismatch(
+                    f"The expanded size of the tensor ({n}) isn't allowed in a leading, non-existing dimension {i}"
+                )
+            out[i] = own
+        elif own is not None and own not in (1, n):
+            raise ShapeMismatch(
+                f"The expanded size of the tensor ({n}) must match the existing size ({own}) at "
+                f"non-singleton dimension {i}.  Target sizes: {list(target)}.  Tensor sizes: {list(shape)}"
+            )
+        elif n < 0:
+            raise ShapeMismatch(f"expand: requested shape has a negative size: {list(target)}")
+    return tuple(out)
+
+
+def torch_size(shape: Sequence[int]) -> str:
+    """What torch's texts call a shape."""
+    return f"torch.Size({list(shape)})"
+
+
+class Size(tuple[int, ...]):
+    """A shape: a tuple of ints that prints as ``telegrad.Size([2, 3])``."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"telegrad.Size({list(self)})"
+
+    def __getitem__(self, index: Any) -> Any:
+        found = tuple.__getitem__(self, index)
+        return Size(found) if type(index) is slice else found
+
+    def __add__(self, other: Any) -> Any:
+        return Size(tuple.__add__(self, other)) if isinstance(other, tuple) else NotImplemented
+
+    def __radd__(self, other: Any) -> Any:
+        return Size(tuple.__add__(other, self)) if isinstance(other, tuple) else NotImplemented
+
+    def __mul__(self, times: Any) -> Any:
+        return Size(tuple.__mul__(self, times))
+
+    def numel(self) -> int:
+        """Number of elements of a tensor of this shape."""
+        result = 1
+        for n in self:
+            result *= n
+        return result

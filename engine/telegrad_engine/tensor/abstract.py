@@ -1,0 +1,170 @@
+"""Tensors without values: shape, dtype and history only, like torch's meta device.
+
+The SDK's shadow graph is made of these: under ``create_graph`` the derivative rules run on them to
+find out what the server's gradients will look like and what they depend on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ..context import state
+from ..graph.node import record
+from ..schema.op import NO_ATTRS, Op
+from ..shapes import Spec, check_size
+from .abstract_layout import is_view
+from .base import Tracked
+from .call_cache import Call, Ready, entering, gathered, preparing
+from .execution import run_composite
+from .gradient_values import GraphValues
+from .inference import mark
+from .namespace import Functions
+
+
+class Meta(Tracked):
+    """A tensor of which only the shape, the dtype and the graph are known."""
+
+    def __init__(self, data: Any) -> None:
+        self._data = Spec(data.shape, data.dtype)
+        self._cell = [0]
+
+    @classmethod
+    def _at(cls, tensor: Tracked) -> Meta:
+        """A stand-in for ``tensor`` at the same place in the graph."""
+        meta = cls(tensor._data)
+        meta._requires_grad = tensor._requires_grad
+        # An edge of the stand-in for a leaf must lead to the leaf itself.
+        meta._node = tensor if tensor._requires_grad and tensor._node is None else tensor._node  # type: ignore[assignment]
+        meta._slot = tensor._slot
+        meta._lie_as(tensor._strided())
+        return meta
+
+    def __repr__(self) -> str:
+        return f"Meta({self._data!r})"
+
+    def _ones_like(self) -> Meta:
+        return Meta(self._data)
+
+    def _zeros_like(self) -> Meta:
+        return Meta(self._data)
+
+    def _values(self, create_graph: bool) -> Any:
+        return GraphValues(Meta, create_graph)
+
+    def _write(self, op: Op, inputs: tuple[Any, ...], attrs: Any) -> None:
+        """There is no value to replace."""
+
+    def _show_as(self, op: Op, attrs: Any) -> None:
+        self._data = op.rule(self._data, **attrs)
+
+    @staticmethod
+    def _apply(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Any:
+        return apply_spec(op, inputs, attrs, lambda specs: [Meta(s) for s in specs], functions)
+
+
+def apply_spec(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any], make: Any, composites: Functions) -> Any:
+    """Apply ``op`` by its shape rule alone: ``make(specs)`` gives the output tensors, which are recorded."""
+    if state.autocast is not None:
+        op, inputs, attrs = state.autocast.cast(op, inputs, attrs)
+    if op.composite:
+        return run_composite(op, composites, inputs, attrs)
+    datas, needs = unwrap(inputs)
+    specs = op.rule(*datas, **attrs)
+    if not isinstance(specs, list):
+        specs = [specs]
+    for spec in specs:
+        check_size(spec.shape, spec.dtype, op.view)
+    outputs = make(specs)
+    enter(op, inputs, attrs, outputs, datas, needs)
+    return op.bundle(outputs)
+
+
+def enter(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any], outputs: Any, datas: Any, needs: bool) -> None:
+    """Enter new tensors into the graph; ``datas`` and ``needs`` are those that ``unwrap`` found in the inputs."""
+    if state.inference:
+        mark(outputs)
+    if needs and state.grad_enabled and op.differentiable:
+        hidden = () if op.hidden_rule is None else op.hidden_rule(*datas, **attrs)
+        record(op, inputs, attrs, outputs, hidden)
+    if op.view:
+        view_of(inputs[0], op, attrs, outputs)
+
+
+def view_of(source: Any, op: Op, attrs: Mapping[str, Any], outputs: Sequence[Any]) -> None:
+    """Make the outputs of a view op views of ``source``, unless they are copies."""
+    if is_view(source, op, attrs):
+        for index, output in enumerate(outputs):
+            output._view_of(source, op, attrs, index)
+
+
+def unwrap(inputs: tuple[Any, ...]) -> tuple[list[Any], bool]:
+    """What the inputs hold, and whether one of them requires grad."""
+    datas: list[Any] = []
+    needs = False
+    for x in inputs:
+        if isinstance(x, tuple):
+            datas.append(tuple([_data(v) for v in x]))
+            needs = needs or any(isinstance(v, Tracked) and v._requires_grad for v in x)
+        elif isinstance(x, Tracked):
+            if x._base is not None:
+                x._refresh()
+            datas.append(x._data)
+            needs = needs or x._requires_grad
+        else:
+            datas.append(x)
+    return datas, needs
+
+
+def _data(value: Any) -> Any:
+    if isinstance(value, Tracked):
+        value._refresh()
+        return value._data
+    return value
+
+
+Produce = Callable[[list[Any], list[Any]], list[Any]]
+"""Of a call's tensors, and the op's inputs: the output tensors."""
+
+
+def without_values(producing: Callable[[Call], Produce]) -> Callable[[Call], Ready]:
+    """What repeated.py is to keep of calls that compute nothing: new tensors, entered into the graph."""
+
+    def prepared(call: Call) -> Ready:
+        op, inputs, attrs, _, order = call
+        enter_again, produce, view, only = entering(call), producing(call), op.view, not call.many
+        blank, hidden = [None if hasattr(x, "_data") else x for x in inputs], hidden_specs(call)
+
+        def run(tensors: list[Any]) -> Any:
+            inputs = tensors if order is None else gathered(blank, order, tensors)
+            outputs = produce(tensors, inputs)
+            if enter_again is not None:
+                enter_again(inputs, outputs, hidden)
+            elif state.inference:
+                mark(outputs)
+            if view:
+                view_of(inputs[0], op, attrs, outputs)
+            return outputs[0] if only else op.bundle(outputs)
+
+        return run
+
+    return prepared
+
+
+def hidden_specs(call: Call) -> Sequence[Any]:
+    """What such a call computes for its derivative besides its outputs."""
+    op, inputs, attrs, _, _ = call
+    datas = [x._data if hasattr(x, "_data") else x for x in inputs]
+    return () if op.hidden_rule is None else op.hidden_rule(*datas, **attrs)
+
+
+def _stand_ins(call: Call) -> Produce:
+    specs = call.specs
+    return lambda _tensors, _inputs: [Meta(spec) for spec in specs]
+
+
+functions = Functions(Meta._apply)
+KINDS = frozenset({Meta})
+prepare = preparing(without_values(_stand_ins), Meta._apply)
+Meta._graph_class = Meta
+Tracked._abstract = staticmethod(Meta._at)

@@ -1,0 +1,286 @@
+"""Calls like one that was made before: what the first found out about its arguments, the next need not ask again.
+
+A call sorts its arguments, chooses the overload, applies the shape rule, checks the room, casts what has to be cast
+and looks up what the derivative wants saved. All of that follows from the kinds of its arguments (shapes, dtypes,
+whether a gradient is wanted, and the numbers among them), and loops make the same calls over and over. So a call that
+was seen twice is kept as a function that runs the kernel and enters the result into the graph, and does nothing else.
+shortcuts.py puts :func:`remembering` in front of the engine's functions and methods, with what prepared.py makes of a
+call; the SDK does so with what it records.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Container, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ..context import observers, state
+from ..dtypes import FLOATING, DType
+from ..errors import TelegradError
+from ..graph import node as graph
+from ..graph.node import ManyNode, Node, announce, next_sequence
+from ..lru import LRU
+from ..schema.op import Op
+from ..shapes import Size, Spec
+from .namespace import Apply, Resolve
+
+Ready = Callable[[list[Any]], Any]
+"""An op on tensors of the kinds that it was prepared for."""
+Enter = Callable[[Sequence[Any], Sequence[Any], Sequence[Any]], None]
+"""``enter(inputs, outputs, hidden)`` records an operation."""
+
+Resolved = tuple[Op, tuple[Any, ...], Mapping[str, Any]]
+"""An op with its inputs and attributes, checked and in their order."""
+Prepare = Callable[[Op, tuple[Any, ...], Mapping[str, Any], Sequence[Any]], Ready | None]
+
+CALLS = 512
+"""How many calls of one function are remembered: those made last."""
+
+_CONSTANTS = frozenset({int, bool, str, type(None), DType})
+_BOUNDS = frozenset({int, type(None)})
+_SEQUENCES = frozenset({tuple, list, Size})
+_NEW, _ONCE, _UNFIT = "new", "once", "unfit"
+"""What is known of a call that was not made before, was made once, or cannot be remembered."""
+
+
+class Call(NamedTuple):
+    """A call that was made, as far as the calls like it have it in common."""
+
+    op: Op
+    inputs: tuple[Any, ...]
+    """The op's, of which the tensors are those of this one call."""
+    attrs: Mapping[str, Any]
+    specs: list[Spec]
+    """What the rule promises of the outputs."""
+    order: list[int | None] | None
+    """Which of the call's tensors each input is, None for a constant; None where they are the inputs in their order."""
+
+    @property
+    def many(self) -> bool:
+        """Whether the op lists its outputs."""
+        return self.op.lists_outputs or len(self.op.outputs) > 1
+
+
+def remembering(
+    otherwise: Callable[..., Any],
+    resolve: Resolve,
+    prepare: Prepare,
+    kinds: Container[type[Any]],
+    calls: int = CALLS,
+) -> Callable[..., Any]:
+    """``otherwise``, which resolves its arguments and applies the op; on tensors of these kinds, quicker from then on.
+
+    ``prepare(op, inputs, attrs, tensors)`` gives what applies the op to tensors like these, or None. ``calls`` is how
+    many calls are remembered at least, and half of how many at most.
+    """
+    known: LRU[Any, Any] = LRU(calls)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if observers and state.ops_observed:
+            return otherwise(*args, **kwargs)
+        key: list[Any] = [state.grad_enabled, *kwargs]
+        tensors: list[Any] = []
+        for value in (*args, *kwargs.values()) if kwargs else args:
+            kind = type(value)
+            if kind in kinds:
+                if value._base is not None and value._seen != value._cell[0]:
+                    return otherwise(*args, **kwargs)  # its history has to be rebuilt
+                data = value._data
+                key += (data.shape, data.dtype, value._requires_grad)
+                tensors.append(value)
+            elif kind in _CONSTANTS:
+                key += (kind, value)
+            elif kind is float:
+                key += (kind, value or repr(value))  # 0.0 and -0.0 are equal, and not the same
+            else:
+                parts = _parts(value if kind in _SEQUENCES else (value,))
+                if parts is None:
+                    return otherwise(*args, **kwargs)
+                key += (kind, parts)
+        if not tensors or state.autocast is not None:
+            return otherwise(*args, **kwargs)
+        found = tuple(key)
+        try:
+            ready = known[found]
+        except KeyError:
+            ready = _NEW
+        if type(ready) is not str:
+            return ready(tensors)
+        result = otherwise(*args, **kwargs)
+        if ready is _NEW:
+            known[found] = _ONCE
+        elif ready is _ONCE:
+            resolved = resolve(args, kwargs)
+            known[found] = (resolved and prepare(*resolved, tensors)) or _UNFIT
+        return result
+
+    return functools.wraps(otherwise)(call)
+
+
+def _parts(items: Sequence[Any]) -> tuple[Any, ...] | None:
+    """Sizes, or the parts of an index, as part of a key; None for what has other things in it."""
+    parts: list[Any] = []
+    for item in items:
+        if type(item) is int or item is None or item is Ellipsis:
+            parts.append(item)
+        elif type(item) is slice and {type(item.start), type(item.stop), type(item.step)} <= _BOUNDS:
+            parts.append((item.start, item.stop, item.step))
+        else:
+            return None
+    return tuple(parts)
+
+
+def calling(
+    op: Op,
+    attrs: Mapping[str, Any],
+    apply: Apply,
+    prepare: Prepare,
+    kinds: Container[type[Any]],
+    calls: int = CALLS,
+) -> Any:
+    """The op with these attributes as a function of its inputs that remembers so many of its calls."""
+
+    def resolve(inputs: Sequence[Any], _: Mapping[str, Any]) -> tuple[Op, tuple[Any, ...], Mapping[str, Any]]:
+        return op, op.check_inputs(inputs), attrs
+
+    def call(*inputs: Any) -> Any:
+        return apply(op, op.check_inputs(inputs), attrs)
+
+    return remembering(call, resolve, prepare, kinds, calls)
+
+
+def preparing(make: Callable[[Call], Ready | None], apply: Apply) -> Prepare:
+    """A ``prepare`` for :func:`remembering`: ``make`` gives the function for an op of its own kernel."""
+
+    def prepare(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any], tensors: Sequence[Any]) -> Ready | None:
+        order = _order(inputs, tensors)
+        if order is None or op.random or op.has_lists:
+            return None
+        if op.composite:
+            blank = [None if hasattr(x, "_data") else x for x in inputs]  # no tensor is kept
+            return lambda tensors: apply(op, tuple(gathered(blank, order, tensors)), attrs)
+        specs = promised(op, inputs, attrs)
+        if not specs or not _same_dtype(op, inputs):
+            return None
+        straight = order == list(range(len(tensors)))
+        return make(Call(op, inputs, attrs, specs, None if straight else order))
+
+    return prepare
+
+
+def _order(inputs: tuple[Any, ...], tensors: Sequence[Any]) -> list[int | None] | None:
+    """Which of a call's tensors each input is, None for a constant; nothing where one is no input, or stands twice."""
+    positions = {id(tensor): i for i, tensor in enumerate(tensors)}
+    order = [positions.get(id(x)) for x in inputs]
+    taken = [i for i in order if i is not None]
+    return order if len(taken) == len(set(taken)) == len(tensors) else None
+
+
+def gathered(constants: Sequence[Any], order: Sequence[int | None], tensors: Sequence[Any]) -> list[Any]:
+    """An op's inputs: each one of a call's tensors, or a constant."""
+    return [constant if i is None else tensors[i] for constant, i in zip(constants, order, strict=True)]
+
+
+def promised(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> list[Spec] | None:
+    """What the rule promises of tensors of these shapes and dtypes; None where it has to look at values."""
+    datas = [Spec(x._data.shape, x._data.dtype) if hasattr(x, "_data") else x for x in inputs]
+    try:
+        specs = op.rule(*datas, **attrs)
+    except (TelegradError, AttributeError, TypeError):
+        return None
+    return specs if isinstance(specs, list) else [specs]
+
+
+def _same_dtype(op: Op, inputs: tuple[Any, ...]) -> bool:
+    """Whether no tensor among the inputs is cast before the op computes with it."""
+    if op.common is None:
+        return True
+    datas = [x._data if hasattr(x, "_data") else x for x in inputs]
+    dtype = op.common(tuple(datas))
+    return all(x._data.dtype == dtype for x in inputs[op.unpromoted :] if hasattr(x, "_data"))
+
+
+def entering(call: Call, announced: bool = True) -> Enter | None:
+    """The function that records such an operation, and tells the observer of it; None where nothing is recorded."""
+    if not state.grad_enabled:
+        return None
+    op, inputs, attrs, specs, _ = call
+    needs = tuple([getattr(x, "_requires_grad", False) for x in inputs])
+    many = call.many
+    if not op.differentiable or not any(needs) or (not many and specs[0].dtype not in FLOATING):
+        return None
+    plan = op.plan(needs)
+    saves = [_source(op, source, key, inputs, attrs) for source, key in plan.saves]
+    shape, dtype = specs[0].shape, specs[0].dtype
+    kind = ManyNode if many else Node
+    facts = [(spec.shape, spec.dtype) for spec in specs]
+    tracked = [i for i, spec in enumerate(specs) if spec.dtype in FLOATING and i not in op.constants]
+    edges = [i for i, need in enumerate(needs) if need]
+    alone = edges[0] if len(edges) == 1 else None
+    before, behind = (None,) * edges[0], (None,) * (len(needs) - edges[0] - 1)
+
+    def enter(inputs: Sequence[Any], outputs: Sequence[Any], hidden: Sequence[Any]) -> None:
+        node = kind()
+        node.op = op
+        node.plan = plan
+        node.attrs = attrs
+        node.sequence = next_sequence()
+        node.shape = shape
+        node.dtype = dtype
+        if alone is not None:
+            x = inputs[alone]
+            target = x if x._node is None else x._node
+            node.next = before + (target,) + behind  # noqa: RUF005  # quicker than to unpack them
+            if x._slot:
+                node.slots = (*[0 for _ in before], x._slot, *[0 for _ in behind])
+        else:
+            targets = [None] * len(inputs)
+            for i in edges:
+                x = inputs[i]
+                targets[i] = x if x._node is None else x._node
+                if x._slot:
+                    node.slots = tuple([x._slot if need else 0 for x, need in zip(inputs, needs, strict=True)])
+            node.next = tuple(targets)
+        if saves:
+            _save(node, saves, inputs, outputs, hidden)
+        if many:
+            node.width = len(outputs)
+            node.specs = facts
+        for i in tracked:
+            output = outputs[i]
+            output._node = node
+            output._requires_grad = True
+            if i:
+                output._slot = i
+        if announced and observers:
+            announce(node, inputs, outputs)
+
+    return enter
+
+
+def _source(op: Op, source: str, key: Any, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> tuple[str, Any]:
+    """Where a saved value comes from each time; "constant" and the value where it is always the same."""
+    if source == "attr":
+        return "constant", attrs.get(key, op.defaults.get(key))
+    if source in ("shape", "dtype"):
+        return "constant", graph.fact(inputs[key], source)
+    if source == "input" and not hasattr(inputs[key], "_data"):
+        return "constant", inputs[key]
+    return source, key
+
+
+def _save(node: Node, saves: Any, inputs: Sequence[Any], outputs: Sequence[Any], hidden: Sequence[Any]) -> None:
+    saved: list[Any] = []
+    versions: list[tuple[int, list[int], int]] = []
+    for source, key in saves:
+        if source == "constant":
+            saved.append(key)
+        elif source == "hidden":
+            saved.append(hidden[key])
+        else:
+            value = inputs[key] if source == "input" else outputs[key]
+            cell = value._cell
+            versions.append((len(saved), cell, cell[0]))
+            saved.append(value._data)
+    node.saved = tuple(saved)
+    node.versions = tuple(versions)

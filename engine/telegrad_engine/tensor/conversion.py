@@ -1,0 +1,137 @@
+"""Arrays from what users write: numbers, nested sequences, arrays, tensors."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from .. import dtypes
+from ..errors import DTypeMismatch, InvalidArgument, InvalidOperation, InvalidValue
+from ..schema.op import default_float
+
+ndarray = np.ndarray
+_PYTHON = {bool, int, float}
+
+
+class NumberList:
+    """Nested lists of Python numbers, all of a length in each dimension, as the array that NumPy makes of them."""
+
+    __slots__ = ("array",)
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+
+def as_array(data: Any, dtype: Any = None, copy: bool = True) -> Any:
+    """``data`` as a new array of ``dtype``, or of the dtype that torch would infer, in row-major order.
+
+    Without ``copy``, an array that is all that already is returned itself.
+    """
+    wanted = None if dtype is None else dtypes.parse(dtype).numpy
+    if hasattr(data, "_host"):
+        data = data._host()
+    elif (
+        hasattr(data, "__array__") and not isinstance(data, (ndarray, np.generic, type)) and not hasattr(data, "_data")
+    ):
+        data = np.asarray(data)  # a pandas Series, for example
+    if isinstance(data, (ndarray, np.generic)):
+        dtypes.from_numpy(data.dtype)
+        return np.array(data, wanted, copy=copy or None, order="C")
+    array, common = (data.array, None) if isinstance(data, NumberList) else _from_lists(data)
+    if wanted is None:
+        wanted = common or (default_float() if array.dtype.kind == "f" else array.dtype)
+    if wanted.kind in "iu" and array.dtype.kind == "i" and array.size:
+        limits = np.iinfo(wanted)
+        if array.max() > limits.max or array.min() < min(limits.min, -limits.max):
+            name = dtypes.from_numpy(wanted).name
+            raise InvalidOperation(f"value cannot be converted to type {name} without overflow")
+    return array.astype(wanted)
+
+
+def _from_lists(data: Any) -> tuple[Any, Any]:
+    """Nested lists as an array, and the dtype that NumPy's numbers in them have in common, if there are any."""
+    data = _numbers(data)
+    leaves = check_regular(data)
+    try:
+        array = np.array(data)
+    except OverflowError:
+        raise InvalidValue("Overflow when unpacking long long") from None
+    if array.dtype == object or array.dtype.kind in "uU":
+        _refuse(data)
+    if array.dtype.kind == "c":
+        raise DTypeMismatch(dtypes.COMPLEX_TEXT)
+    return array, _common_dtype(leaves)
+
+
+def _numbers(data: Any) -> Any:
+    """Tensors of one element inside lists as the numbers that they hold."""
+    if not hasattr(_first(data), "_data"):
+        return data
+    return (
+        [_numbers(v) for v in data]
+        if isinstance(data, (list, tuple))
+        else data.__float__()
+        if (data.is_floating_point())
+        else data.__int__()
+    )
+
+
+def _first(data: Any) -> Any:
+    while isinstance(data, (list, tuple)) and data:
+        data = data[0]
+    return data
+
+
+def _common_dtype(leaves: list[Any]) -> Any:
+    """The dtype of numbers of which some are NumPy's: theirs count as they are, Python's as torch's defaults."""
+    if set(map(type, leaves)) <= _PYTHON:
+        return None
+    kinds = {(type(x), x.dtype) if hasattr(x, "dtype") else (type(x), None) for x in leaves}
+    found = [
+        dtypes.scalar_dtype(kind(), default_float()) if dtype is None else dtypes.from_numpy(dtype).numpy
+        for kind, dtype in kinds
+        if dtype is not None or kind in _PYTHON
+    ]
+    return functools.reduce(dtypes.promote_types, found) if found else None
+
+
+def _refuse(data: Any) -> None:
+    leaves = [data]
+    while any(isinstance(v, (list, tuple)) for v in leaves):
+        leaves = [w for v in leaves for w in (v if isinstance(v, (list, tuple)) else [v])]
+    strange = next((v for v in leaves if not isinstance(v, (bool, int, float))), None)
+    if isinstance(strange, (str, bytes)) and isinstance(data, (list, tuple)) and _first(data) is strange:
+        raise InvalidValue(f"too many dimensions '{type(strange).__name__}'")
+    if isinstance(strange, (str, bytes)):
+        raise InvalidArgument(f"new(): invalid data type '{type(strange).__name__}'")
+    if strange is not None or None in leaves:
+        raise InvalidOperation(f"Could not infer dtype of {type(strange).__name__}")
+    raise InvalidValue("Overflow when unpacking long long")
+
+
+def check_regular(data: Any) -> list[Any]:
+    """What the innermost rows hold. Raises torch's error for data whose rows differ in length; without recursion."""
+    level, dim = [data], 0
+    while level and any(isinstance(x, (list, tuple)) for x in level):
+        size = len(level[0]) if isinstance(level[0], (list, tuple)) else -1
+        following: list[Any] = []
+        for x in level:
+            if not isinstance(x, (list, tuple)):
+                _mixed(x, size)
+            elif size == -1:
+                raise InvalidArgument(f"must be real number, not {type(x).__name__}")
+            elif len(x) != size:
+                raise InvalidValue(f"expected sequence of length {size} at dim {dim} (got {len(x)})")
+            else:
+                following.extend(x)
+        if dim > 63:
+            raise InvalidValue(f"too many dimensions: more than {dim} levels of nesting")
+        level, dim = following, dim + 1
+    return level
+
+
+def _mixed(x: Any, size: int) -> None:
+    if size != -1:
+        raise InvalidArgument(f"expected a sequence of length {size}, got {type(x).__name__}")

@@ -1,0 +1,229 @@
+"""The shortest way through the engine: an elementwise op on plain tensors of one dtype and one shape.
+
+Small ops are the commonest, and on them every call and look-up shows. Each op of one or two operands gets a
+function of its own here, which does in one frame what apply, execute and record do in many: it sees that there
+is nothing to check, runs the kernel, and enters the result into the graph. All else goes the long way, by
+``otherwise``. tensor.py installs these functions as operators and methods, and in front of ``apply``.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..arrays import NUMPY
+from ..context import observers, state
+from ..graph.node import Node, announce, next_sequence, record
+from ..schema.op import NO_ATTRS, Op
+from ..schema.signature import REQUIRED
+from .inference import mark
+
+ndarray = np.ndarray
+_new = object.__new__
+# The dtypes in which NumPy and torch agree on what an operation with a Python number gives. NumPy has one object for
+# each, so that they can be told by identity.
+_FLOAT, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
+MOST_ELEMENTS = 2**20
+"""Of more, the memory has to be granted first."""
+_NUMBERS = frozenset({float, int})
+_OUTPUT, _OTHER, _BOTH = (-1,), (1,), (1, 0)
+"""What the commonest plans take."""
+
+
+def is_quick(op: Op) -> bool:
+    """Whether an op has a shortest way: one or two operands, and its attributes at their defaults."""
+    return op.keeps_dtype and 1 <= len(op.tensor_params) <= 2 and all(p.default is not REQUIRED for p in op.attr_params)
+
+
+def quick(op: Op, cls: type[Any], otherwise: Callable[..., Any]) -> Callable[..., Any]:
+    """``op`` as a function of its operands; what is not plain tensors of ``cls`` goes to ``otherwise``."""
+    make = _unary if len(op.tensor_params) == 1 else _binary
+    return functools.wraps(otherwise)(make(op, cls, otherwise))
+
+
+def _unary(op: Op, cls: type[Any], otherwise: Callable[..., Any]) -> Callable[..., Any]:
+    kernel = _kernel(op)
+    plan: Any = None
+
+    def call(input: Any, *rest: Any) -> Any:
+        nonlocal plan
+        plain = input._plain if type(input) is cls else None
+        if plain is None or rest or (not plain and _is_stale(input)):
+            return otherwise(input, *rest)
+        if observers and state.ops_observed:
+            return otherwise(input)
+        x = input._data
+        dtype = x.dtype
+        if (dtype is not _FLOAT and dtype is not _DOUBLE) or x.size > MOST_ELEMENTS:
+            return otherwise(input)
+        out = kernel(x)
+        tensor = _new(cls)
+        tensor._data = out if plain and type(out) is ndarray else np.asarray(out, order="C")
+        cell = tensor._cell = [0]
+        if not state.grad_enabled:
+            if state.inference:
+                mark((tensor,))
+            return tensor
+        if not input._requires_grad or not op.differentiable:
+            return tensor
+        if plan is None:
+            plan = op.plan((True,))
+        takes = plan.takes
+        if takes is None:
+            record(op, (input,), NO_ATTRS, (tensor,))
+            return tensor
+        place = input._node
+        node = _new(Node)
+        node.op = op
+        node.plan = plan
+        node.sequence = next_sequence()
+        node.shape = x.shape
+        node.dtype = dtype
+        node.next = (input if place is None else place,)
+        if input._slot:
+            node.slots = (input._slot,)
+        if takes == _OUTPUT:
+            node.saved = (tensor._data,)
+            node.versions = ((0, cell, 0),)
+        elif takes:
+            _save(node, takes, (input,), tensor)
+        tensor._node = node
+        tensor._requires_grad = True
+        if observers:
+            announce(node, (input,), (tensor,))
+        return tensor
+
+    return call
+
+
+def _binary(op: Op, cls: type[Any], otherwise: Callable[..., Any]) -> Callable[..., Any]:
+    kernel = _kernel(op)
+    plans: list[Any] = [None] * 4
+
+    def call(input: Any, other: Any) -> Any:
+        plain = input._plain if type(input) is cls else None
+        if plain is None or (not plain and _is_stale(input)):
+            return otherwise(input, other)
+        if observers and state.ops_observed:
+            return otherwise(input, other)
+        x = input._data
+        dtype, shape = x.dtype, x.shape
+        if (dtype is not _FLOAT and dtype is not _DOUBLE) or x.size > MOST_ELEMENTS:
+            return otherwise(input, other)
+        if type(other) is cls:
+            y = other._data
+            if y.dtype is not dtype or y.shape != shape:
+                return otherwise(input, other)
+            if not other._plain:
+                if _is_stale(other):
+                    return otherwise(input, other)
+                plain = False
+            number, second = False, other._requires_grad
+        elif type(other) in _NUMBERS:
+            y, number, second = other, True, False
+        else:
+            return otherwise(input, other)
+        out = kernel(x, y)
+        tensor = _new(cls)
+        tensor._data = out if plain and type(out) is ndarray else np.asarray(out, order="C")
+        tensor._cell = [0]
+        if not state.grad_enabled:
+            if state.inference:
+                mark((tensor,))
+            return tensor
+        first = input._requires_grad
+        if not (first or second) or not op.differentiable:
+            return tensor
+        plan = plans[first + 2 * second]
+        if plan is None:
+            plan = plans[first + 2 * second] = op.plan((first, second))
+        takes = plan.takes
+        if takes is None:
+            record(op, (input, other), NO_ATTRS, (tensor,))
+            return tensor
+        node = _new(Node)
+        node.op = op
+        node.plan = plan
+        node.sequence = next_sequence()
+        node.shape = shape
+        node.dtype = dtype
+        node.next = (
+            (input if input._node is None else input._node) if first else None,
+            (other if other._node is None else other._node) if second else None,
+        )
+        if input._slot or (second and other._slot):
+            node.slots = (input._slot, other._slot if second else 0)
+        if takes == _OTHER and not number:
+            cell = other._cell
+            node.saved = (y,)
+            node.versions = ((0, cell, cell[0]),)
+        elif takes == _BOTH and not number:
+            cell, own = other._cell, input._cell
+            node.saved = (y, x)
+            node.versions = ((0, cell, cell[0]), (1, own, own[0]))
+        elif takes:
+            _save(node, takes, (input, other), tensor)
+        tensor._node = node
+        tensor._requires_grad = True
+        if observers:
+            announce(node, (input, other), (tensor,))
+        return tensor
+
+    return call
+
+
+def _save(node: Node, takes: tuple[Any, ...], inputs: tuple[Any, ...], output: Any) -> None:
+    """Give the node what its plan takes."""
+    if len(takes) == 1:
+        value = _taken(takes[0], inputs, output)
+        cell = getattr(value, "_cell", None)
+        if cell is None:
+            node.saved = (value,)
+        else:
+            node.saved = (value._data,)
+            node.versions = ((0, cell, cell[0]),)
+        return
+    values = [_taken(take, inputs, output) for take in takes]
+    tensors = [(i, value) for i, value in enumerate(values) if hasattr(value, "_cell")]
+    node.saved = tuple([getattr(value, "_data", value) for value in values])
+    node.versions = tuple([(i, value._cell, value._cell[0]) for i, value in tensors])
+
+
+def _taken(take: Any, inputs: tuple[Any, ...], output: Any) -> Any:
+    """An input by its position, the output for -1, or an attribute's default."""
+    if type(take) is not int:
+        return take.value
+    return inputs[take] if take >= 0 else output
+
+
+def _is_stale(tensor: Any) -> bool:
+    """Whether a view's base was modified since the view was made, so that its history has to be rebuilt."""
+    return tensor._base is not None and bool(tensor._seen != tensor._cell[0])
+
+
+def _kernel(op: Op) -> Callable[..., Any]:
+    """The op's kernel on NumPy; where it only hands its operands on, the function that gets them: a call less."""
+    return handed_to(op, NUMPY) or functools.partial(op.kernel, NUMPY)
+
+
+class _Spy:
+    """A namespace whose functions say how they were called."""
+
+    def __getattr__(self, name: str) -> Callable[..., tuple[str, tuple[Any, ...]]]:
+        return lambda *args: (name, args)
+
+
+def handed_to(op: Op, xp: Any) -> Callable[..., Any] | None:
+    """The function of ``xp`` that the kernel calls, if it does nothing else; attributes have their defaults."""
+    operands = tuple(object() for _ in op.tensor_params)
+    try:
+        name, given = op.raw(_Spy(), *operands)
+    except Exception:
+        return None  # it computes with its operands itself
+    if not isinstance(name, str) or given != operands:
+        return None
+    function: Callable[..., Any] | None = getattr(xp, name, None)
+    return function

@@ -1,0 +1,187 @@
+"""Running an op's kernel on arrays: arguments checked and cast, results of the dtypes that its rule promises."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..arrays import NUMPY, Backend
+from ..context import generator, observers, state
+from ..errors import TooLarge
+from ..schema.memory_admission import LARGE, OBJECT_BYTES, count_large, scratch_of
+from ..schema.op import Op
+from ..shapes import Spec, check_size
+
+ndarray = np.ndarray
+
+
+def shows(array: Any, source: Any) -> bool:
+    """Whether the result of a view op is a view of ``source``: then both have one base, or one is the other's."""
+    if array is source:
+        return True
+    base, shared = array.base, source.base
+    while base is not None:
+        if base is source or base is shared:
+            return True
+        base = getattr(base, "base", None)  # what as_strided makes keeps its memory in an object between
+    return False
+
+
+def execute(op: Op, datas: list[Any], attrs: Mapping[str, Any], xp: Backend = NUMPY) -> tuple[list[Any], Sequence[Any]]:
+    """Check the arguments, run the kernel, and bring its results to the dtypes that the rule promises."""
+    if observers and (observer := state.observer) is not None:
+        outputs, hidden = observer.kernel(_execute, op, datas, attrs, xp)
+        return outputs, hidden
+    return _execute(op, datas, attrs, xp)
+
+
+def _execute(op: Op, datas: list[Any], attrs: Mapping[str, Any], xp: Backend) -> tuple[list[Any], Sequence[Any]]:
+    specs = op.rule(*datas, **attrs)
+    one = type(specs) is Spec
+    nbytes = 0
+    for spec in (specs,) if one else specs:
+        nbytes += check_size(spec.shape, spec.dtype, op.view)
+    dtype = None if op.common is None else op.common(tuple(datas))
+    memory = state.memory if xp is NUMPY else None
+    needed = 0 if memory is None else needs(op, datas, attrs, dtype, nbytes, 1 if one else len(specs))
+    if needed > LARGE:
+        memory.reserve(needed)  # type: ignore[union-attr]
+    try:
+        if dtype is not None:
+            kept = op.unpromoted
+            datas = datas[:kept] + promote(datas[kept:], dtype, xp)
+        result = op.kernel(xp, generator(), *datas, **attrs) if op.random else op.kernel(xp, *datas, **attrs)
+    except MemoryError as error:
+        raise TooLarge(f"can't allocate memory: {error}") from None
+    finally:
+        if needed > LARGE:
+            memory.release(needed)  # type: ignore[union-attr]
+    hidden: Sequence[Any] = ()
+    if op.hidden:
+        count = len(op.outputs)
+        hidden = result[count:]
+        result = result[0] if count == 1 else result[:count]
+    arrays = [result] if one else result
+    outputs = [conform(array, spec.dtype, xp) for array, spec in zip(arrays, (specs,) if one else specs, strict=True)]
+    if not op.view:
+        outputs = [array if is_own(array, datas) else own(array, datas, xp) for array in outputs]
+    if memory is not None:
+        # What a composite makes on the way has no name, but may stay in the graph, as what is hidden does.
+        if needed > LARGE:
+            count_large(memory, outputs)
+        for array in hidden:
+            if type(array) is ndarray:
+                memory.count(array)
+    return outputs, hidden
+
+
+def needs(
+    op: Op,
+    datas: Sequence[Any],
+    attrs: Mapping[str, Any],
+    dtype: np.dtype[Any] | None,
+    results: int,
+    count: int = 1,
+) -> int:
+    """The bytes that a call of the op takes while it runs: ``count`` results of so many bytes together, and scratch.
+
+    ``dtype`` is the one that the arrays are cast to before.
+    """
+    if op.view:  # one that cannot show its input's memory says so
+        return OBJECT_BYTES * count + (op.scratch(*datas, **attrs) if callable(op.scratch) else 0)
+    total = results + OBJECT_BYTES * count + scratch_of(op, datas, attrs, results)
+    if dtype is not None:
+        for x in datas[op.unpromoted :]:
+            if type(x) is ndarray and x.dtype is not dtype:
+                total += x.size * dtype.itemsize + results
+    return total
+
+
+def is_own(array: Any, datas: Sequence[Any]) -> bool:
+    """Whether it is plain that an array is in row-major order and shares no memory with what it was made of."""
+    if type(array) is not ndarray or array.base is not None or not array.flags.c_contiguous:
+        return False
+    for x in datas:  # noqa: SIM110  # a generator takes twice as long
+        if x is array:
+            return False
+    return True
+
+
+def own(array: Any, datas: Sequence[Any], xp: Backend) -> Any:
+    """A result that is not a view: in row-major order, as torch's, and in memory of its own.
+
+    Every device and every planned program lays out results so; then what a reshape of one shows, and the order in
+    which a sum over it is taken, are the same everywhere.
+    """
+    if not xp.is_contiguous(array):
+        return xp.ascontiguousarray(array)
+    return xp.array(array) if xp.aliases and _is_borrowed(array, datas) else array
+
+
+def _is_borrowed(array: Any, datas: Sequence[Any]) -> bool:
+    """Whether an array's memory belongs to one of the arrays that it was made of."""
+    root = _root(array)
+    for x in datas:
+        if isinstance(x, (tuple, list)):
+            if _is_borrowed(array, x):
+                return True
+        elif hasattr(x, "astype") and (x is root or _root(x) is root):
+            return True
+    return False
+
+
+def _root(array: Any) -> Any:
+    """What the memory of an array belongs to: itself, the array that it is a view of, or a buffer."""
+    while (base := getattr(array, "base", None)) is not None:
+        array = base
+    return array
+
+
+def run_composite(op: Op, functions: Any, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:
+    """Run an op that is written in other ops, each of which is executed and recorded on its own."""
+    result = op.kernel(functions, *inputs, **attrs)
+    if op.may_alias:
+        return result
+    if not isinstance(result, (tuple, list)):
+        return functions.clone(result) if _is_among(result, inputs) else result
+    if not any(_is_among(x, inputs) for x in result):
+        return result
+    parts = [functions.clone(x) if _is_among(x, inputs) else x for x in result]
+    return type(result)(*parts) if hasattr(result, "_fields") else type(result)(parts)
+
+
+def _is_among(tensor: Any, values: Any) -> bool:
+    """Whether a tensor shares its memory with one of the values: then they have one version counter."""
+    cell = getattr(tensor, "_cell", None)
+    if cell is None:
+        return False
+    for x in values:
+        if isinstance(x, (tuple, list)):
+            if _is_among(tensor, x):
+                return True
+        elif getattr(x, "_cell", None) is cell:
+            return True
+    return False
+
+
+def conform(array: Any, dtype: np.dtype[Any], xp: Backend) -> Any:
+    """What a kernel returned as an array of ``dtype``."""
+    if type(array) is not ndarray:
+        array = xp.asarray(array)
+    return array if array.dtype is dtype or array.dtype == dtype else array.astype(dtype)
+
+
+def promote(datas: list[Any], dtype: np.dtype[Any], xp: Backend) -> list[Any]:
+    """Arrays cast to ``dtype``; numbers become arrays only where NumPy would not take them as weak."""
+    promoted: list[Any] = []
+    for x in datas:
+        if type(x) is ndarray or hasattr(x, "astype"):
+            promoted.append(x if x.dtype == dtype else x.astype(dtype))
+        elif x is None or (isinstance(x, float) and dtype.kind == "f"):
+            promoted.append(x)
+        else:
+            # Integers wrap around as torch's do, where NumPy would raise.
+            promoted.append(xp.wrapped(x, dtype))
+    return promoted

@@ -1,0 +1,72 @@
+"""The short ways through an API, quick.py's and repeated.py's, put in front of the long one.
+
+They change nothing but the time that a call takes, and step aside on a thread that has an observer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping, Sequence
+from typing import Any
+
+from ..arrays import NUMPY
+from ..schema.op import CATALOGUE, NO_ATTRS, SCRATCH, Op
+from . import abstract as meta
+from . import eager as tensor
+from .call_cache import Prepare, preparing, remembering
+from .eager import Tensor, apply, execute_and_record, functions
+from .elementwise_fast_path import handed_to, is_quick, quick
+from .indexing import getitem, resolve_getitem
+from .methods import SORTING, TensorMethods, plain_methods
+from .namespace import Functions, resolver
+from .prepared_calls import on_arrays
+
+KINDS = frozenset({Tensor})
+prepare = preparing(on_arrays, apply)
+
+
+def remember(
+    cls: type[Any],
+    functions: Functions,
+    prepare: Prepare,
+    kinds: Container[type[Any]],
+    in_front: Callable[..., Callable[..., Any]] = remembering,
+) -> None:
+    """Have the methods of ``cls`` and ``functions`` remember their calls on tensors of these kinds.
+
+    ``in_front`` makes what is put in front of them, as :func:`remembering` does.
+    """
+
+    def sorting(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        resolve = resolver(name)
+        return function if resolve is None else in_front(function, resolve, prepare, kinds)
+
+    for name, op in plain_methods():
+        setattr(cls, name, in_front(getattr(TensorMethods, name), _as_given(op), prepare, kinds))
+    for name in SORTING:
+        setattr(cls, name, sorting(name, getattr(TensorMethods, name)))
+    cls._cast = sorting("cast", TensorMethods._cast)
+    cls.__getitem__ = in_front(getitem, resolve_getitem, prepare, kinds)
+    functions.in_front = sorting
+
+
+def _as_given(op: Op) -> Callable[..., tuple[Op, tuple[Any, ...], Mapping[str, Any]]]:
+    """For an operator or a method without options, there is nothing to sort."""
+
+    def resolve(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Op, tuple[Any, ...], Mapping[str, Any]]:
+        return op, tuple(args), NO_ATTRS
+
+    return resolve
+
+
+def install() -> None:
+    """Put the engine's short ways in front."""
+    remember(Tensor, functions, prepare, KINDS)
+    remember(meta.Meta, meta.functions, meta.prepare, meta.KINDS)
+    for op in CATALOGUE:
+        if op.pointwise and op.scratch is SCRATCH and handed_to(op, NUMPY) is not None:
+            op.scratch = 0.0  # one call, which writes the result
+        if is_quick(op):
+            tensor.quick_functions[op] = quick(op, Tensor, lambda *inputs, op=op: execute_and_record(op, inputs))
+    for name, op in plain_methods():
+        if is_quick(op):
+            setattr(Tensor, name, quick(op, Tensor, getattr(Tensor, name)))

@@ -1,0 +1,170 @@
+"""How a tensor prints: as torch's does, to the character."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .. import dtypes
+from ..context import state
+
+
+class Options(NamedTuple):
+    """How values print; as torch's, for the whole process."""
+
+    precision: int = 4
+    """Digits behind the point."""
+    threshold: float = 1000
+    """Tensors of more elements are summarised."""
+    edgeitems: int = 3
+    """How many elements of each end of a dimension a summary shows."""
+    linewidth: int = 80
+    sci_mode: bool | None = None
+    """Whether floats have an exponent; None decides by their sizes."""
+
+
+PROFILES = {
+    "default": Options(),
+    "short": Options(precision=2, edgeitems=2),
+    "full": Options(threshold=math.inf),
+}
+_options = Options()
+
+
+def set_printoptions(
+    precision: int | None = None,
+    threshold: float | None = None,
+    edgeitems: int | None = None,
+    linewidth: int | None = None,
+    profile: str | None = None,
+    sci_mode: bool | None = None,
+) -> None:
+    """Change how tensors print. ``profile`` is "default", "short" or "full"; ``sci_mode`` holds until the next call."""
+    global _options
+    base = PROFILES.get(profile, _options) if profile is not None else _options
+    given = {"precision": precision, "threshold": threshold, "edgeitems": edgeitems, "linewidth": linewidth}
+    changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    _options = base._replace(**changes, sci_mode=sci_mode)
+
+
+_PREFIX = "tensor("
+_INDENT = len(_PREFIX)
+_IMPLIED = (dtypes.float32, dtypes.int64, dtypes.bool_)
+"""Dtypes that printed values make plain."""
+
+
+def indices_shown(shape: Sequence[int]) -> list[list[int] | None]:
+    """For each dimension which indices are printed; None for all of them."""
+    ends = _options.edgeitems
+    if math.prod(shape) <= _options.threshold:
+        return [None] * len(shape)
+    return [[*range(ends), *range(size - ends, size)] if size > 2 * ends else None for size in shape]
+
+
+def format_tensor(tensor: Any, array: Any, shape: Sequence[int] | None = None, tangent: Any = None) -> str:
+    """The text of ``tensor``, whose value is ``array``.
+
+    With a ``shape``, which is the tensor's, ``array`` has only what ``indices_shown`` names. Of ``tensor`` only
+    ``dtype``, ``grad_fn``, ``requires_grad`` and, if it is not given, the tangent are read.
+    """
+    array = np.asarray(array)
+    indices = indices_shown(array.shape if shape is None else shape)
+    suffixes = []
+    if array.size == 0:
+        body = "[]"
+        if array.ndim != 1:
+            suffixes.append(f"size={array.shape}")
+        implied: tuple[Any, ...] = _IMPLIED[:1]
+    else:
+        if shape is None:
+            for axis, chosen in enumerate(indices):
+                array = array if chosen is None else array.take(chosen, axis=axis)
+        # The widths of numbers are those of what is shown alone.
+        body = _format_block(array, _formatter(array), _INDENT, [chosen is not None for chosen in indices])
+        implied = _IMPLIED
+    if tensor.dtype not in implied:
+        suffixes.append(f"dtype={tensor.dtype!r}")
+    if tensor.grad_fn is not None:
+        suffixes.append(f"grad_fn={tensor.grad_fn!r}")
+    elif tensor.requires_grad:
+        suffixes.append("requires_grad=True")
+    if tangent is None and state.observer is not None:
+        tangent = state.observer.tangent(tensor)
+    if tangent is not None:
+        suffixes.append(f"tangent={tangent!r}")
+    return _with_suffixes(_PREFIX + body, suffixes)
+
+
+def _with_suffixes(text: str, suffixes: list[str]) -> str:
+    """The suffixes behind the values, each on a new line where the last one is full."""
+    column = len(text) - text.rfind("\n") - 1
+    for suffix in suffixes:
+        # Two columns for the comma before and two more that torch keeps free.
+        if column + len(suffix) + 4 > _options.linewidth:
+            text += ",\n" + " " * _INDENT + suffix
+            column = _INDENT + len(suffix) - 2
+        else:
+            text += ", " + suffix
+            column += len(suffix) + 2
+    return text + ")"
+
+
+def _format_block(array: Any, formatted: _Padded, indent: int, cut: Sequence[bool]) -> str:
+    """``array`` in brackets, ``indent`` columns from the left; ``cut`` says which dimensions lack their middle."""
+    if array.ndim == 0:
+        return formatted.text(array.item())
+    if array.ndim == 1:
+        parts = [formatted(row.item()) for row in array]
+        # As wide as the formatter pads to; longer strays (inf among short numbers) do not count.
+        per_line = max(1, (_options.linewidth - indent) // (formatted.width + 2))
+        if cut[0]:
+            parts.insert(_options.edgeitems, " ...")
+        lines = [", ".join(parts[i : i + per_line]) for i in range(0, len(parts), per_line)]
+        return "[" + (",\n" + " " * (indent + 1)).join(lines) + "]"
+    blocks = [_format_block(row, formatted, indent + 1, cut[1:]) for row in array]
+    if cut[0]:
+        blocks.insert(_options.edgeitems, "...")
+    gap = "\n" * int(array.ndim - 1)
+    return "[" + ("," + gap + " " * (indent + 1)).join(blocks) + "]"
+
+
+class _Padded:
+    """Numbers as text, right-aligned in ``width`` columns."""
+
+    def __init__(self, text: Callable[[Any], str], width: int) -> None:
+        self.text, self.width = text, width
+
+    def __call__(self, value: Any) -> str:
+        return self.text(value).rjust(self.width)
+
+
+def _formatter(array: Any) -> _Padded:
+    """The one format of all these numbers: the plainest that tells them apart."""
+    if dtypes.from_numpy(array.dtype).is_floating_point:
+        return _float_formatter(array.astype(np.float64).reshape(-1))
+    return _Padded(str, max(len(str(v)) for v in array.reshape(-1).tolist()))
+
+
+def _float_formatter(values: Any) -> _Padded:
+    telling = values[np.isfinite(values) & (values != 0)]
+    text: Callable[[Any], str] = _whole
+    if telling.size:
+        sizes = np.abs(telling)
+        small, large = float(sizes.min()), float(sizes.max())
+        whole = bool(np.all(telling == np.ceil(telling)))
+        exponent = _options.sci_mode
+        if exponent is None:
+            exponent = large / small > 1000.0 or large > 1.0e8 or (not whole and small < 1.0e-4)
+        if exponent:
+            text = f"{{:.{_options.precision}e}}".format
+        elif not whole:
+            text = f"{{:.{_options.precision}f}}".format
+    width = max((len(text(v)) for v in telling.tolist()), default=1)
+    return _Padded(text, width)
+
+
+def _whole(value: float) -> str:
+    return f"{value:.0f}." if math.isfinite(value) else f"{value:.0f}"

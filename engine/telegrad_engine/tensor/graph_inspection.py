@@ -1,0 +1,135 @@
+"""What a recorded graph holds, for whoever looks at it: its leaves, its saved values, the memory they take.
+
+``grad_fn._saved_self`` and its kin come from here, under torch's names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+from ..context import state
+from ..errors import GraphFreed
+from ..graph.node import FREED, FREED_TEXT, Node, modified_since, walk
+from ..schema.op import CATALOGUE
+from ..shapes import Spec
+from .eager import Tensor
+from .gradient_values import GraphValues
+
+
+class Edge(NamedTuple):
+    """Where a gradient goes: from ``input`` of ``node`` to output ``slot`` of ``target``, a Node or a leaf."""
+
+    node: Node
+    input: int
+    target: Any
+    slot: int
+
+
+def edges(root: Node) -> Iterator[Edge]:
+    """All edges that gradients take from ``root`` on, those of newer nodes first."""
+    for node in walk(root):
+        slots = node.slots or (0,) * len(node.next)
+        for index, (target, slot) in enumerate(zip(node.next, slots, strict=True)):
+            if target is not None:
+                yield Edge(node, index, target, slot)
+
+
+def leaves(root: Node) -> list[Any]:
+    """The leaf tensors that gradients from ``root`` reach, each once."""
+    return list(dict.fromkeys(edge.target for edge in edges(root) if edge.target.is_sink))
+
+
+def saved_bytes(root: Node) -> int:
+    """Bytes of the arrays that the nodes from ``root`` on keep for their derivatives.
+
+    Memory that several nodes or views share counts once. A parameter that was saved counts too,
+    though it would be there without the graph.
+    """
+    buffers: dict[int, int] = {}
+    for node in walk(root):
+        for array in _saved_arrays(node):
+            owner = _owner(array)
+            buffers[id(owner)] = owner.nbytes
+    return sum(buffers.values())
+
+
+def _saved_arrays(node: Any) -> Iterator[Any]:
+    if node.evaluate is None:
+        values = [x for value in node.saved for x in (value if isinstance(value, list) else [value])]
+    else:  # a user's Function keeps tensors in its ctx
+        values = [saved.tensor._data for saved in node.ctx._saved if hasattr(saved, "tensor")]
+    return (value for value in values if hasattr(value, "nbytes"))
+
+
+def _owner(array: Any) -> Any:
+    """The array whose memory a view shows."""
+    while hasattr(getattr(array, "base", None), "nbytes"):
+        array = array.base
+    return array
+
+
+# Saved values by torch's names ---------------------------------------------------------------------
+
+
+def saved_value(node: Node, name: str) -> Any:
+    """What ``node`` saved under torch's ``name``: ``self``, ``other``, ``result``, ``dim``, ``self_sym_sizes``, …
+
+    A tensor at its old place in the graph, a number, a shape, or an attribute of the op. None for an
+    input or output that this node did not need. Raises AttributeError for a name that the op does not
+    have, GraphFreed once the graph was freed, VersionConflict if the tensor was modified since.
+    """
+    op = node.op
+    names = saved_names(node)
+    if name not in names:
+        raise AttributeError(f"{node.name()!r} object has no attribute '_saved_{name}'")
+    position = names[name]
+    if position is None:
+        return node.attrs.get(name, op.defaults.get(name)) if name in op.positions else None
+    if node.saved is FREED:
+        raise GraphFreed(FREED_TEXT)
+    return _unpacked(node, position)
+
+
+def saved_names(node: Node) -> dict[str, int | None]:
+    """torch's names of what the op may save, with the place of what this node did save."""
+    op, saves = node.op, {(save.source, save.key): at for at, save in enumerate(node.plan.saves)}
+    found: dict[str, int | None] = {}
+    for index, param in enumerate(op.tensor_params):
+        # torch's rules call the first input self, and a few of them by its own name.
+        for name in {param.name, "self" if index == 0 else param.name}:
+            found[name] = saves.get(("input", index))
+            if ("shape", index) in saves:
+                found[f"{name}_sym_sizes"] = saves["shape", index]
+    found |= {name: saves.get(("output", index)) for index, name in enumerate(op.outputs)}
+    found |= {param.name: saves.get(("attr", param.name)) for param in op.attr_params}
+    return found
+
+
+def install_saved_values() -> None:
+    """Give Node an attribute for every name that some op saves under; called once, after the ops.
+
+    Properties, not ``__getattr__``: with that, Python looks up every attribute of every node the slow way.
+    """
+    names = {f"{param.name}{kind}" for op in CATALOGUE for param in op.tensor_params for kind in ("", "_sym_sizes")}
+    names |= {name for op in CATALOGUE for name in (*op.outputs, *op.positions)} | {"self", "self_sym_sizes"}
+    for name in names:
+        setattr(Node, f"_saved_{name}", property(partial(saved_value, name=name)))
+
+
+def _unpacked(node: Node, position: int) -> Any:
+    for at, cell, version in node.versions:
+        if at == position and cell[0] != version:
+            raise modified_since(node)
+    kind = Tensor if state.device is None else state.device.Tensor
+    value = GraphValues(kind).unpack(node)[position]
+    return tuple([_as_seen(v) for v in value]) if isinstance(value, (list, tuple)) else _as_seen(value)
+
+
+def _as_seen(value: Any) -> Any:
+    """A saved tensor as a user may have it: at a leaf's place the leaf itself."""
+    place = getattr(value, "_node", None)
+    if isinstance(getattr(value, "_data", None), Spec):
+        raise AttributeError("a shadow of the graph has no saved values: they are where its tensors are")
+    return place if place is not None and place.is_sink else value

@@ -1,0 +1,271 @@
+"""Views and in-place changes: versions, and histories that are rewritten.
+
+What torch does: a view shares its base's memory and version, and a change through either rewrites the history of both.
+:class:`Changeable` is the part of :class:`telegrad_engine.tracked.Tracked` that sees to that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+from ..context import observers, state
+from ..dtypes import DType, can_cast, from_numpy
+from ..errors import DTypeMismatch, InplaceOnLeaf, InvalidOperation, ShapeMismatch
+from ..graph import hooks
+from ..graph.node import Node, kind, record
+from ..schema.op import CATALOGUE, NO_ATTRS, Op
+from . import inference
+from .methods import TensorMethods
+from .view_ops import change_geometry
+
+IN_NO_GRAD, IN_INFERENCE = [
+    "Given that this use case is ambiguous and error-prone, it is forbidden. You can clarify your code by moving both "
+    f"the view and the inplace either both inside the {mode} block (if you don't want the inplace to be tracked) or "
+    "both outside (if you want the inplace to be tracked)."
+    for mode in ("no_grad", "inference_mode")
+]
+"""Why a view that was made in such a mode may not be modified outside of it."""
+OVERLAPPING = (
+    "unsupported operation: more than one element of the written-to tensor refers to a single memory location. "
+    "Please clone() the tensor before performing the operation."
+)
+
+
+class Changeable(TensorMethods):
+    """A tensor's place in the graph as far as views and in-place changes move it."""
+
+    # Class-level defaults: an instance stores only what differs from a plain constant.
+    _cell: list[int]
+    _requires_grad: bool = False
+    _node: Node | None = None
+    _slot: int = 0
+    _grad: Any = None
+    _hooks: Any = None
+    _base: Changeable | None = None
+    _chain: tuple[tuple[Op, Any, int], ...] = ()
+    _undo: tuple[tuple[Op, Any, int], ...] = ()
+    """For a base whose geometry was changed in place: the way back to the one that its views' chains begin at."""
+    _layout: Any = None
+    """Of a tensor that is no view, or of a base before its geometry was changed in place: an array that lies in memory
+    as it does, if that is not in row-major order."""
+    _plain: bool = True
+    """Whether this is no view and has always been in row-major order; elementwise ops ask nothing else then."""
+    _memory_owner: list[int] | None = None
+    """Of a tensor with a version counter of its own over another's memory, as ``.data``: that one's counter."""
+    _seen: int = 0
+    """For a view: the version of its base that ``_node`` belongs to."""
+    _sealed: str | None = None
+    """For a view that a Function returned: why neither it nor its base may be modified in place (torch's words)."""
+
+    _abstract: Callable[[Any], Any]
+    """Makes a stand-in without a value at a tensor's place in the graph; meta.py, which builds on this, sets it."""
+
+    def _alias(self) -> Self:
+        """Another tensor object over the same value, version and history."""
+        self._refresh()
+        alias = object.__new__(type(self))
+        alias.__dict__.update(self.__dict__)
+        alias._grad = None
+        return alias
+
+    def _view_of(self, source: Changeable, op: Op, attrs: Any, index: int) -> None:
+        """Make this output of a view op share the version of ``source`` and remember how it came about."""
+        if inference.is_marked(source):
+            self._cell = source._cell  # with no history, there is none to rewrite
+            self._lie_as(self._strided_as(source, op, attrs, index))
+            return
+        self._become_view(source)
+        self._chain = (*source._chain, (op, attrs, index))
+        self._cell = source._cell
+        self._seen = source._cell[0]
+        if source._sealed is not None:
+            self._sealed = source._sealed
+        elif not state.grad_enabled:
+            self._sealed = IN_INFERENCE if state.inference else IN_NO_GRAD
+
+    def _become_view(self, source: Changeable) -> None:
+        """Have the same base as ``source``, or ``source`` itself for one."""
+        self._base, self._plain = (source if source._base is None else source._base), False
+
+    def _lie_as(self, strided: Any) -> None:
+        """Note how this tensor, which is no view, lies in memory; None is row-major."""
+        self._layout, self._plain = strided, strided is None
+
+    def _refresh(self) -> None:
+        """Rebuild a view's history if its base was modified since: the base's new history leads to it."""
+        base = self._base
+        if base is None or self._seen == self._cell[0]:
+            return
+        if self._sealed is not None and base._requires_grad and state.grad_enabled:
+            raise self._sealed_error("its base or another view of its base has been modified inplace")
+        self._seen = self._cell[0]
+        base_requires_grad = base._requires_grad
+        if not base_requires_grad:
+            return
+        tensor: Any = self._abstract(base)
+        enabled = state.grad_enabled
+        try:
+            state.grad_enabled = True
+            for op, attrs, index in (*base._undo, *self._chain):
+                result = type(tensor)._apply(op, (tensor,), attrs)
+                tensor = result[index] if isinstance(result, (list, tuple)) else result
+        finally:
+            state.grad_enabled = enabled
+        self._node, self._slot, self._requires_grad = tensor._node, tensor._slot, tensor._requires_grad
+        self._rebuilt()
+
+    def _rebuilt(self) -> None:
+        """Called when a view's history was rebuilt, which makes nodes newer than all others."""
+
+    def _write(self, op: Op, inputs: tuple[Any, ...], attrs: Any) -> None:
+        """Replace the value by the op's result. ``inputs[0]`` is this tensor."""
+        raise NotImplementedError
+
+    def _show_as(self, op: Op, attrs: Any) -> None:
+        """Show this tensor's own memory as the view op ``op`` does."""
+        raise NotImplementedError
+
+    def _strided_as(self, source: Changeable, op: Op, attrs: Any, index: int) -> Any:
+        """How this output of a view op lies in memory, as ``_layout`` says it."""
+        raise NotImplementedError
+
+    def _copy_value(self) -> Any:
+        """What a saved copy of the value is: a copy of the array, or just the spec."""
+        return self._data
+
+    def _inplace(self, op: Op, inputs: tuple[Any, ...], attrs: Any = NO_ATTRS) -> Self:
+        """The in-place form of ``op``: check, write, bump the version, and rewrite history."""
+        if observers and (observer := state.observer) is not None:
+            changed: Self = observer.in_place(Changeable._change, self, op, inputs, attrs)
+            return changed
+        return self._change(op, inputs, attrs)
+
+    def _change(self, op: Op, inputs: tuple[Any, ...], attrs: Any) -> Self:
+        if op.view:
+            change_geometry(self, op, attrs)
+            return self
+        if op.composite:
+            result = self._apply(op, (self.clone(), *inputs[1:]), attrs)  # it may save what is about to change
+            self._check_result(result._data, attrs)
+            return self._inplace(CATALOGUE.get("copy"), (self, result))
+        tensors = [x for x in inputs if isinstance(x, Changeable)]
+        for x in tensors:
+            x._refresh()
+        tracked = state.grad_enabled and op.differentiable and any(x._requires_grad for x in tensors)
+        self._check_inplace(tracked, op, inputs, attrs)
+        if not tracked:
+            self._write(op, inputs, attrs)
+            self._cell[0] += 1
+            if self._base is not None and not self._base._requires_grad:
+                self._seen = self._cell[0]
+            return self
+        old = self._alias()
+        needs = tuple(isinstance(x, Changeable) and x._requires_grad for x in inputs)
+        if not op.has_lists and op.plan(needs).saves_self:
+            old._data, old._cell = self._copy_value(), [0]
+        base_old = None if self._base is None else self._base._alias()
+        self._write(op, inputs, attrs)
+        self._cell[0] += 1
+        self._slot = 0
+        record(op, (old, *inputs[1:]), attrs, [self])
+        self._outdate_saved(inputs)
+        self._rewrite_history(old, base_old)
+        return self
+
+    def _rewrite_history(self, old: Changeable, base_old: Changeable | None) -> None:
+        """After an in-place change gave this tensor a new node: what was retained moves there, and its base follows.
+
+        ``old`` and ``base_old`` stand where this tensor and its base stood before.
+        """
+        if old._node is not None:
+            hooks.move_retain(self, old._node, old._slot)
+        if base_old is not None and self._base is not None:
+            self._base._slot = 0
+            chain = (*self._base._undo, *self._chain)
+            record(CATALOGUE.get("view_scatter"), (base_old, self), {"chain": chain}, [self._base])
+            if base_old._node is not None:
+                hooks.move_retain(self._base, base_old._node, base_old._slot)
+            self._seen = -1  # from now on its history comes through the base
+
+    def _outdate_saved(self, inputs: tuple[Any, ...]) -> None:
+        """Make the new node see that other inputs over this memory were overwritten, as in ``y.mul_(y)``."""
+        node: Any = self._node  # none for whole numbers, whatever was written into them
+        if node is not None and any(isinstance(x, Changeable) and x._cell is self._cell for x in inputs[1:]):
+            node.versions = tuple(
+                [
+                    (at, cell, version - (cell is self._cell and node.plan.saves[at].source == "input"))
+                    for at, cell, version in node.versions
+                ]
+            )
+
+    def _sealed_error(self, event: str) -> InvalidOperation:
+        """The error for a modification that a view's history does not allow."""
+        if self._sealed is IN_INFERENCE:
+            what = f"A view was created in inference mode and {event} in normal mode."
+        elif self._node is None:
+            what = f"A view was created in no_grad mode and {event} with grad mode enabled."
+        elif self._sealed is IN_NO_GRAD:
+            what = (
+                f"Output {self._slot} of {kind(self._node)} is a view of a view which was created in no_grad mode and "
+                f"{event} with grad mode enabled."
+            )
+        else:
+            what = f"Output {self._slot} of {kind(self._node)} is a view and {event}."
+        return InvalidOperation(f"{what} {self._sealed}")
+
+    def _check_changeable(self, tracked: bool) -> None:
+        """Raise for what may not be changed in place whatever the change; ``tracked`` ones are recorded."""
+        inference.check_modifiable(self)
+        if state.grad_enabled:
+            if self._requires_grad and self._node is None:
+                raise InplaceOnLeaf("a leaf Variable that requires grad is being used in an in-place operation.")
+            base = self._base
+            if self._sealed is not None and base is not None and (tracked or base._requires_grad):
+                raise self._sealed_error("is being modified inplace")
+            if base is not None and base._requires_grad and base._node is None:
+                raise InplaceOnLeaf(
+                    "a view of a leaf Variable that requires grad is being used in an in-place operation."
+                )
+            if tracked and base is not None and any(step.lists_outputs for step, _, _ in self._chain):
+                name = next(step.name for step, _, _ in self._chain if step.lists_outputs)
+                raise InvalidOperation(
+                    f"Output {self._chain[-1][2]} of {name.capitalize()} is a view and is being modified "
+                    "inplace. This view is the output of a function that returns multiple views. Such "
+                    "functions do not allow the output views to be modified inplace. You should replace the "
+                    "inplace operation by an out-of-place one."
+                )
+
+    def _check_inplace(self, tracked: bool, op: Op, inputs: tuple[Any, ...], attrs: Any) -> None:
+        self._check_changeable(tracked)
+        self._check_result(op.rule(*_datas(inputs), **attrs), attrs)
+
+    def _check_result(self, result: Any, attrs: Any) -> None:
+        """Raise unless a result, known by its shape and dtype, can be written here."""
+        if result.shape != self._data.shape:
+            raise ShapeMismatch(
+                f"output with shape {list(self._data.shape)} doesn't match the broadcast shape {list(result.shape)}"
+            )
+        if result.dtype != self._data.dtype:
+            self._check_cast(result.dtype, attrs)
+
+    def _check_cast(self, dtype: Any, attrs: Any) -> None:
+        if attrs.get("dtype") is not None:
+            own, asked = c_name(self.dtype), c_name(from_numpy(dtype))
+            raise DTypeMismatch(
+                f"Bad in-place call: input tensor dtype {own} and output tensor dtype {asked} should match"
+            )
+        if not can_cast(dtype, self._data.dtype):
+            raise DTypeMismatch(
+                f"result type {from_numpy(dtype).kernel_name} can't be cast to the desired output type "
+                f"{self.dtype.kernel_name}"
+            )
+
+
+def _datas(inputs: Sequence[Any]) -> list[Any]:
+    return [tuple(_datas(x)) if isinstance(x, tuple) else x._data if isinstance(x, Changeable) else x for x in inputs]
+
+
+def c_name(dtype: DType) -> str:
+    """What torch's texts about a dtype call it."""
+    return {"float32": "float", "float64": "double", "int64": "long int"}.get(dtype.name, dtype.name)

@@ -1,0 +1,191 @@
+"""``x[…]`` and ``x[…] = v``: Python's index expressions, turned into ops.
+
+Ints, slices, None and ellipsis select a view; tensors, lists and masks then pick by index.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..dtypes import bool_, int64
+from ..errors import IndexOutOfRange, InvalidArgument, InvalidValue
+from ..schema.op import CATALOGUE, Op
+from ..shapes import expanded_shape
+from .conversion import as_array
+
+PLAIN = frozenset({int, tuple, slice, type(...), type(None)})
+"""The kinds of indices that are made of numbers alone, if a tuple's items are."""
+WHOLE = ("slice", None, None, None)
+"""All of a dimension, as the op ``getitem`` has it."""
+
+
+def getitem(tensor: Any, index: Any) -> Any:
+    """``tensor[index]``."""
+    view, picks = _basic(tensor, index)
+    return view._apply(CATALOGUE.get("index"), (view, picks), {}) if picks else view
+
+
+def resolve_getitem(
+    args: Sequence[Any], _kwargs: Mapping[str, Any]
+) -> tuple[Op, tuple[Any, ...], dict[str, Any]] | None:
+    """The op that ``tensor[index]`` is, if the index is made of numbers; a mask would have to be looked at."""
+    tensor, index = args
+    if type(index) not in PLAIN:
+        return None
+    return CATALOGUE.get("getitem"), (tensor,), {"index": _parts(tensor, index)[0]}
+
+
+def setitem(tensor: Any, index: Any, value: Any) -> None:
+    """``tensor[index] = value``, recorded like any in-place op."""
+    view, picks = _basic(tensor, index)
+    if not hasattr(value, "_data"):
+        value = _as_tensor(tensor, value)
+    if not picks:
+        value = _drop_leading_ones(value, view)
+        expanded_shape(tuple(value.shape), value._data.dtype, tuple(view.shape))
+        view.copy_(value)
+        return
+    if value.dtype != tensor.dtype:
+        value = value.to(dtype=tensor.dtype)
+    first = next((i for i, n in enumerate(value.shape) if n != 1), value.dim())
+    if first:  # torch drops leading dimensions of size 1
+        value = value.reshape(tuple(value.shape[first:]))
+    view._inplace(CATALOGUE.get("index_put"), (view, picks, value), {})
+
+
+def _drop_leading_ones(value: Any, view: Any) -> Any:
+    """torch lets a value have more leading dimensions of size 1 than its target."""
+    extra = value.dim() - view.dim()
+    if extra > 0 and all(n == 1 for n in value.shape[:extra]):
+        return value.reshape(tuple(value.shape[extra:]))
+    return value
+
+
+def _as_tensor(like: Any, value: Any) -> Any:
+    return like.new_tensor(value, dtype=like.dtype)
+
+
+def _basic(tensor: Any, index: Any) -> tuple[Any, tuple[Any, ...]]:
+    """The view that the basic part of ``index`` selects, and the index tensors to apply to it."""
+    basic, picks = _parts(tensor, index)
+    if picks and all(item == WHOLE for item in basic):
+        return tensor, picks
+    return tensor._apply(CATALOGUE.get("getitem"), (tensor,), {"index": basic}), picks
+
+
+def _parts(tensor: Any, index: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """The basic part of ``index`` as the op ``getitem`` has it, and the index tensors to apply to what it selects."""
+    if type(index) is int and (ndim := tensor.dim()):
+        return (index, *[WHOLE] * (ndim - 1)), ()
+    items = index if isinstance(index, tuple) or _lists_items(index) else (index,)
+    if tensor.dim() == 0 and len(items) == 1 and type(items[0]) is int:
+        raise IndexOutOfRange(
+            "invalid index of a 0-dim tensor. Use `tensor.item()` in Python or `tensor.item<T>()` in C++ "
+            "to convert a "
+            "0-dim tensor to a number"
+        )
+    items = tuple(_convert(tensor, item) for item in items)
+    used = sum(_width(item) for item in items)
+    if used > tensor.dim():
+        raise IndexOutOfRange(f"too many indices for tensor of dimension {tensor.dim()}")
+    if not any(item is Ellipsis for item in items):
+        items = (*items, Ellipsis)
+    unmet = tensor.dim() - used
+    dim = 0
+    basic: list[Any] = []
+    picks: list[Any] = []
+    for item in items:
+        if item is Ellipsis:
+            basic.extend([WHOLE] * unmet)
+            picks.extend([None] * unmet)
+            dim += unmet
+            unmet = 0  # only the first ellipsis stands for dimensions
+        elif item is None:
+            basic.append(None)
+            picks.append(None)
+        elif isinstance(item, slice):
+            basic.append(_slice(item))
+            picks.append(None)
+        elif isinstance(item, int):
+            basic.append(item)
+        elif item.dtype is bool_ and not item.dim():
+            basic.append(None)  # a single truth value keeps or drops a new dimension
+            picks.append(item.reshape(1).nonzero().reshape(-1))
+        else:
+            columns = _columns(tensor, item, dim)
+            basic.extend([WHOLE] * _width(item))
+            picks.extend(columns)
+        dim += _width(item)
+    while picks and picks[-1] is None:
+        picks.pop()
+    return tuple(basic), tuple(picks)
+
+
+def _lists_items(index: Any) -> bool:
+    """Whether a list is an index of several items, as torch takes ``x[[[0, 1], [1, 0]]]``."""
+    return (
+        isinstance(index, list)
+        and len(index) < 32
+        and any(i is None or i is ... or isinstance(i, (list, tuple, slice)) or hasattr(i, "_data") for i in index)
+    )
+
+
+def _convert(tensor: Any, item: Any) -> Any:
+    """Index tensors stay, lists become tensors, whatever acts as an int becomes one."""
+    if item is None or item is Ellipsis or isinstance(item, slice):
+        return item
+    if isinstance(item, bool):
+        return tensor.new_tensor(item, dtype=bool_)
+    if isinstance(item, int):
+        return item
+    if hasattr(item, "_data"):
+        whole = not item.dim() and item.dtype is not bool_ and not item.is_floating_point()
+        one_number = hasattr(item, "__index__") and not getattr(item, "_differs_by_sample", False)
+        return operator.index(item) if whole and one_number else item
+    if isinstance(item, (list, range)) or hasattr(item, "__array__"):
+        items = list(item) if isinstance(item, range) else item
+        array = as_array(items, int64 if isinstance(items, list) and not items else None)
+        return tensor.new_tensor(array, dtype=array.dtype)
+    if isinstance(item, str):
+        raise InvalidArgument("new(): invalid data type 'str'")
+    try:
+        return operator.index(item)
+    except TypeError:
+        raise IndexOutOfRange(
+            "only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid "
+            "indices "
+            f"(got {type(item).__name__})"
+        ) from None
+
+
+def _width(item: Any) -> int:
+    """How many dimensions of the tensor an item uses up."""
+    if item is None or item is Ellipsis:
+        return 0
+    if hasattr(item, "_data") and item.dtype is bool_:
+        return int(item.dim())
+    return 1
+
+
+def _slice(item: slice) -> tuple[Any, ...]:
+    parts = [None if p is None else operator.index(p) for p in (item.start, item.stop, item.step)]
+    if parts[2] is not None and parts[2] <= 0:
+        raise InvalidValue("step must be greater than zero")
+    return ("slice", *parts)
+
+
+def _columns(tensor: Any, item: Any, dim: int) -> list[Any]:
+    """An index tensor as it is, a mask as the indices of its true elements."""
+    if item.dtype is not bool_:
+        return [item]
+    expected = tuple(tensor.shape[dim : dim + item.dim()])
+    if tuple(item.shape) != expected:
+        axis = next(i for i, (a, b) in enumerate(zip(item.shape, expected, strict=False)) if a != b)
+        raise IndexOutOfRange(
+            f"The shape of the mask {list(item.shape)} at index {axis} does not match the shape of the "
+            "indexed "
+            f"tensor {list(tensor.shape)} at index {dim + axis}"
+        )
+    return item._places_of_true()  # type: ignore[no-any-return]

@@ -1,0 +1,55 @@
+"""Inference tensors: what is made under ``inference_mode`` and so has no version and no part in any graph.
+
+An inference tensor is one whose version counter is an :class:`InferenceVersion`. Its views share the counter, so
+they are inference tensors too; and as everything that records a tensor reads its version, that is where it fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ..context import state
+from ..errors import InvalidOperation
+
+SAVED = (
+    "Inference tensors cannot be saved for backward. Please do not use Tensors created in inference mode in "
+    "computation tracked by autograd. To work around this, you can make a clone to get a normal tensor and use it in "
+    "autograd, or use `torch.no_grad()` instead of `torch.inference_mode()`."
+)
+UNVERSIONED = "Inference tensors do not track version counter."
+MODIFIED = (
+    "Inplace update to inference tensor outside InferenceMode is not allowed."
+    "You can make a clone to get a normal tensor before doing inplace update."
+    "See https://github.com/pytorch/rfcs/pull/17 for more details."
+)
+REQUIRING = "Setting requires_grad=True on inference tensor outside InferenceMode is not allowed."
+
+
+class InferenceVersion(list[int]):
+    """Stands where other tensors have their version. It counts nothing, and cannot be read to be recorded."""
+
+    def __getitem__(self, index: Any) -> Any:
+        if state.grad_enabled:
+            raise InvalidOperation(SAVED)
+        return 0
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        pass
+
+
+def mark(tensors: Iterable[Any]) -> None:
+    """Make new tensors inference tensors."""
+    for tensor in tensors:
+        tensor._cell = InferenceVersion([0])
+
+
+def is_marked(tensor: Any) -> bool:
+    """Whether this is an inference tensor."""
+    return type(tensor._cell) is InferenceVersion
+
+
+def check_modifiable(tensor: Any) -> None:
+    """Refuse to change an inference tensor outside of the mode."""
+    if is_marked(tensor) and not state.inference:
+        raise InvalidOperation(MODIFIED)

@@ -1,0 +1,349 @@
+"""The tensor API: every torch-named operator and method, over one abstract ``_apply``.
+
+The engine's Tensor and the SDK's inherit it, so the API is written once. Operators stand here;
+named methods, in-place forms included, come from the catalogue (``install_methods``).
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..dtypes import COMPLEX_TEXT, FLOATING, DType, float64, from_numpy
+from ..errors import DTypeMismatch, InvalidArgument, InvalidOperation
+from ..schema.op import CATALOGUE, NO_ATTRS, Op, choose
+from ..schema.parameters import OperandKind
+from ..shapes import Size, wrap_dim
+from ._op_methods import OpMethods
+from .attributes import TensorAttributes
+from .indexing import getitem, setitem
+from .namespace import make_function
+
+
+class TensorMethods(TensorAttributes, OpMethods):
+    """Operators and methods of a tensor, over ``_apply(op, inputs, attrs)`` and ``_inplace``.
+
+    ``_data`` is anything with a shape and a NumPy dtype: an array, or a Spec.
+    """
+
+    _data: Any
+    __array_priority__ = 1000  # np.float32(2) * tensor is the tensor's to compute
+
+    @property
+    def shape(self) -> Size:
+        """The size of each dimension."""
+        return Size(self._data.shape)
+
+    @property
+    def dtype(self) -> DType:
+        """The element type."""
+        return from_numpy(self._data.dtype)
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self._data.shape)
+
+    @staticmethod
+    def _apply(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Any:
+        raise NotImplementedError
+
+    def _inplace(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Any:
+        raise NotImplementedError
+
+    def _cast(self, dtype: DType) -> Any:
+        """A copy in another dtype: what every conversion comes to."""
+        raise NotImplementedError
+
+    # == compares elements, so identity must be named: tensors are keys of dicts in the backward pass.
+    __hash__ = object.__hash__
+
+    def __len__(self) -> int:
+        if not self._data.shape:
+            raise TypeError("len() of a 0-d tensor")
+        return int(self._data.shape[0])
+
+    def size(self, dim: int | None = None) -> Any:
+        """The shape, or the size of one dimension."""
+        shape = self.shape
+        return shape if dim is None else shape[wrap_dim(dim, len(shape))]
+
+    def dim(self) -> int:
+        """Number of dimensions."""
+        return len(self._data.shape)
+
+    def numel(self) -> int:
+        """Number of elements."""
+        return self.shape.numel()
+
+    def is_floating_point(self) -> bool:
+        """Whether the dtype is a floating one."""
+        return self.dtype.is_floating_point
+
+    def element_size(self) -> int:
+        """Bytes an element."""
+        return self.dtype.itemsize
+
+    def _places_of_true(self) -> list[Any]:
+        """What a mask is as an index: for each dimension the indices of its true elements."""
+        return list(self.nonzero().unbind(1))
+
+    def where(self, condition: Any, other: Any) -> Any:
+        """This tensor where the condition holds, else ``other``; as a function, the condition comes first."""
+        op = CATALOGUE.get("where")
+        inputs, attrs = op.bind((condition, self, other), {})
+        return self._apply(op, inputs, attrs)
+
+    @property
+    def T(self) -> Any:
+        """The tensor with its dimensions reversed."""
+        return self.permute(tuple(range(self.dim()))[::-1])
+
+    @property
+    def mT(self) -> Any:
+        """The tensor with its last two dimensions swapped."""
+        return self.transpose(-2, -1)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes an element."""
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes the value takes."""
+        return self.numel() * self.dtype.itemsize
+
+    def float(self, memory_format: Any = None) -> Any:
+        """The tensor as float32."""
+        return self._as("float32", memory_format)
+
+    def double(self, memory_format: Any = None) -> Any:
+        """The tensor as float64."""
+        return self._as("float64", memory_format)
+
+    def half(self, memory_format: Any = None) -> Any:
+        """The tensor as float16."""
+        return self._as("float16", memory_format)
+
+    def long(self, memory_format: Any = None) -> Any:
+        """The tensor as int64."""
+        return self._as("int64", memory_format)
+
+    def int(self, memory_format: Any = None) -> Any:
+        """The tensor as int32."""
+        return self._as("int32", memory_format)
+
+    def bool(self, memory_format: Any = None) -> Any:
+        """The tensor as bool."""
+        return self._as("bool", memory_format)
+
+    def is_nonzero(self) -> builtins.bool:
+        """The truth of a tensor of one element. Raises RuntimeError for any other."""
+        return builtins.bool(self)
+
+    def new_empty(self, *size: Any, **options: Any) -> Any:
+        """As ``new_zeros``: memory that was another's is never shown."""
+        return self.new_zeros(*size, **options)
+
+    def new_empty_strided(self, size: Any, stride: Any, **options: Any) -> Any:
+        """Zeros of this shape whose neighbours along each dimension are ``stride`` elements apart."""
+        room = 1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True)) if 0 not in tuple(size) else 0
+        return self.new_zeros((room,), **options).as_strided(size, stride)
+
+    def polygamma(self, n: Any) -> Any:
+        """The derivative of order ``n`` of ``digamma``."""
+        op = CATALOGUE.get("polygamma")
+        inputs, attrs = op.bind((n, self), {})
+        return self._apply(op, inputs, attrs)
+
+    def polygamma_(self, n: Any) -> Any:
+        """``polygamma``, in place."""
+        return self.copy_(self.polygamma(n))
+
+    def float_power_(self, exponent: Any) -> Any:
+        """``float_power``, in place. Raises RuntimeError for any dtype but float64, which the result has."""
+        if self.dtype is not float64:
+            raise DTypeMismatch(
+                f"the base given to float_power_ has dtype {self.dtype.kernel_name} but the operation's result "
+                "requires dtype Double"
+            )
+        return self.pow_(exponent)
+
+    def type_as(self, other: Any) -> Any:
+        """The tensor in the dtype of ``other``."""
+        return self.to(dtype=other.dtype)
+
+
+BINARY = {
+    "add": "add", "sub": "sub", "mul": "mul", "truediv": "div", "floordiv": "floor_divide", "mod": "remainder",
+    "pow": "pow", "matmul": "matmul", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor",
+    "lshift": "bitwise_left_shift", "rshift": "bitwise_right_shift",
+}  # fmt: skip
+COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+SORTING: list[str] = []
+"""The methods that sort their arguments as the functions of their names do."""
+UNARY = {"neg": "neg", "abs": "abs", "pos": "positive"}
+
+
+def install_methods() -> None:
+    """Give TensorMethods its operators and a method for every op of the catalogue; called once, after the ops."""
+    setattr(TensorMethods, "__getitem__", getitem)  # noqa: B010 - a plain assignment would declare it again
+    setattr(TensorMethods, "__setitem__", setitem)  # noqa: B010
+    TensorMethods._cast = _method("cast")  # type: ignore[method-assign]
+    setattr(TensorMethods, "__iter__", _iterate)  # noqa: B010
+    setattr(TensorMethods, "__contains__", _contains)  # noqa: B010
+    for dunder, name in BINARY.items():
+        op = CATALOGUE.get(name)
+        setattr(TensorMethods, f"__{dunder}__", _binary(op))
+        setattr(TensorMethods, f"__r{dunder}__", _reflected(op))
+        if op.inplace:
+            setattr(TensorMethods, f"__i{dunder}__", _binary_inplace(op))
+    for name in COMPARISONS:
+        setattr(TensorMethods, f"__{name}__", _binary(CATALOGUE.get(name)))
+    for dunder, name in UNARY.items():
+        setattr(TensorMethods, f"__{dunder}__", _unary(CATALOGUE.get(name)))
+    setattr(TensorMethods, "__invert__", _invert)  # noqa: B010
+    for name, overloads in CATALOGUE.overloads.items():
+        methods = [op for op in overloads if op.method and not op.internal]
+        if methods and name not in TensorMethods.__dict__:
+            plain = _is_plain(overloads)
+            setattr(TensorMethods, name, _plain_method(overloads[0]) if plain else _method(name))
+            if not plain:
+                SORTING.append(name)
+        changing = [op for op in overloads if op.method and op.inplace]
+        if changing:
+            setattr(TensorMethods, f"{name}_", _inplace_method(name, changing))
+
+
+def plain_methods() -> Iterator[tuple[str, Op]]:
+    """The operators, and the methods that take nothing but the tensor, each with its op."""
+    for dunder, name in {**BINARY, **UNARY}.items():
+        yield f"__{dunder}__", CATALOGUE.get(name)
+    for name, overloads in CATALOGUE.overloads.items():
+        if _is_plain(overloads) and overloads[0].method and not overloads[0].internal:
+            yield name, overloads[0]
+
+
+def _is_plain(overloads: Sequence[Op]) -> bool:
+    return len(overloads) == 1 and len(overloads[0].params) == 1 and not overloads[0].composite
+
+
+def _iterate(self: Any) -> Iterator[Any]:
+    if not self._data.shape:
+        raise TypeError("iteration over a 0-d tensor")
+    return iter(self.unbind(0))
+
+
+def _contains(self: Any, element: Any) -> bool:
+    if hasattr(element, "_data") or isinstance(element, (bool, int, float, np.generic)):
+        return bool((self == element).any())
+    raise InvalidOperation(f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a {type(element)}.")
+
+
+def _operand(tensor: Any, value: Any) -> Any:
+    """What an operator on ``tensor`` makes of its other side: NumPy's numbers and arrays count, as in torch."""
+    if hasattr(value, "_data") or isinstance(value, (bool, int, float)):
+        return value
+    if isinstance(value, np.generic) and value.dtype.kind in "biuf":
+        return value.item()
+    if isinstance(value, complex):
+        raise DTypeMismatch(COMPLEX_TEXT)
+    _refuse_foreign(tensor, value)
+    return tensor.new_tensor(value, dtype=value.dtype) if isinstance(value, np.ndarray) else NotImplemented
+
+
+def _refuse_foreign(tensor: Any, value: Any) -> None:
+    """Raise TypeError for torch's tensor on the other side of an operator."""
+    if type(value).__module__.partition(".")[0] == "torch" and hasattr(value, "detach"):
+        raise InvalidArgument(
+            f"unsupported operand types: telegrad.{type(tensor).__name__} and torch.{type(value).__name__} are tensors "
+            "of two libraries; telegrad.from_torch(t) makes one of Telegrad's of the other, t.numpy() an array"
+        )
+
+
+def _between_tensors(op: Op) -> Callable[[Any, Any], Any]:
+    def operator(self: Any, other: Any) -> Any:
+        if hasattr(other, "_data"):
+            return self._apply(op, (self, other))
+        _refuse_foreign(self, other)
+        return NotImplemented
+
+    operator.__doc__ = op.doc
+    return operator
+
+
+def _binary(op: Op) -> Callable[[Any, Any], Any]:
+    if not isinstance(op.params[1].kind, OperandKind):
+        return _between_tensors(op)
+
+    def operator(self: Any, other: Any) -> Any:
+        if hasattr(other, "_data") or isinstance(other, (bool, int, float)):
+            return self._apply(op, (self, other))
+        other = _operand(self, other)
+        return NotImplemented if other is NotImplemented else self._apply(op, (self, other))
+
+    operator.__doc__ = op.doc
+    return operator
+
+
+def _reflected(op: Op) -> Callable[[Any, Any], Any]:
+    takes_numbers = isinstance(op.params[1].kind, OperandKind)
+
+    def operator(self: Any, other: Any) -> Any:
+        other = _operand(self, other) if takes_numbers else NotImplemented
+        return NotImplemented if other is NotImplemented else self._apply(op, (other, self))
+
+    return operator
+
+
+def _binary_inplace(op: Op) -> Callable[[Any, Any], Any]:
+    def operator(self: Any, other: Any) -> Any:
+        other = _operand(self, other)
+        return NotImplemented if other is NotImplemented else self._inplace(op, (self, other))
+
+    return operator
+
+
+def _unary(op: Op) -> Callable[[Any], Any]:
+    return lambda self: self._apply(op, (self,))
+
+
+def _invert(self: Any) -> Any:
+    if self._data.dtype in FLOATING:
+        raise InvalidArgument("~ (operator.invert) is only implemented on integer and Boolean-type tensors")
+    return self._apply(CATALOGUE.get("bitwise_not"), (self,))
+
+
+def _plain_method(op: Op) -> Callable[..., Any]:
+    """The method of an op that takes nothing but the tensor: no arguments to sort."""
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if args or kwargs:
+            op.bind((self, *args), kwargs)
+        return self._apply(op, (self,))
+
+    method.__name__ = method.__qualname__ = op.name
+    method.__doc__ = f"{op.signature}\n\n{op.doc}"
+    return method
+
+
+def _method(name: str) -> Callable[..., Any]:
+    def apply(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:
+        first = inputs[0] if hasattr(inputs[0], "_data") else next(x for x in inputs if hasattr(x, "_data"))
+        return first._apply(op, inputs, attrs)
+
+    return make_function(name, apply)
+
+
+def _inplace_method(name: str, overloads: list[Op]) -> Callable[..., Any]:
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        op, inputs, attrs = choose(name, overloads, (self, *args), kwargs)
+        return self._inplace(op, inputs, attrs)
+
+    method.__name__ = method.__qualname__ = f"{name}_"
+    method.__doc__ = "\n\n".join(f"{op.signature}, in place\n\n{op.doc}" for op in overloads)
+    return method

@@ -1,0 +1,198 @@
+"""The ops as functions under torch's names, over one ``apply``.
+
+The same binding serves the engine, the SDK and, under ``create_graph``, the derivative rules.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from .. import memory_layout as strides
+from ..errors import InvalidOperation, LinAlgError
+from ..schema.op import CATALOGUE, FUNCTIONAL, NO_ATTRS, PREFIXES, Op, unknown_op
+
+Apply = Callable[[Op, tuple[Any, ...], Mapping[str, Any]], Any]
+Resolve = Callable[[Sequence[Any], Mapping[str, Any]], tuple[Op, tuple[Any, ...], Mapping[str, Any]] | None]
+"""Arguments sorted into an op, its inputs and its attributes; None where they are not those of one op."""
+
+
+class Functions:
+    """A namespace with a function for every op: ``F.mul(a, b)``, ``F.max_dim(x, 0)``.
+
+    ``F.max`` chooses the overload by the arguments, as torch does; ``F.max_dim`` names one.
+    """
+
+    xp: Any = None
+    """The array namespace where a rule runs on raw arrays, and may call a fused kernel; None on tensors."""
+
+    in_front: Callable[[str, Callable[..., Any]], Callable[..., Any]] | None = None
+    """What is put in front of each function, if anything is: it takes the name and the function."""
+
+    def __init__(self, apply: Apply) -> None:
+        self._apply = apply
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        function = make_function(name, self._apply)
+        if self.in_front is not None:
+            function = self.in_front(name, function)
+        setattr(self, name, function)
+        return function
+
+    @functools.cached_property
+    def linalg(self) -> Linalg:
+        """torch.linalg's functions."""
+        return Linalg(self)
+
+
+class Linalg:
+    """torch.linalg over the same ``apply``: ``F.linalg.svd`` is ``F.linalg_svd``, and not ``F.svd``."""
+
+    LinAlgError = LinAlgError
+
+    def __init__(self, functions: Functions) -> None:
+        self._functions = functions
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name not in public_names("torch.linalg"):
+            raise AttributeError(f"module 'telegrad.linalg' has no attribute {name!r}")
+        function: Callable[..., Any] = getattr(self._functions, PREFIXES["torch.linalg"] + name)
+        setattr(self, name, function)
+        return function
+
+
+def make_function(name: str, apply: Apply) -> Callable[..., Any]:
+    """The function that calls op ``name`` (a public name, or a key with ``_`` for ``.``) through ``apply``."""
+    overloads = _overloads(name)
+    if overloads is None:
+        if any(other.inplace and other.method for other in CATALOGUE.overloads.get(name[:-1], ())):
+            return _in_place(name)
+        raise unknown_op(name, CATALOGUE.overloads)
+    function = _choosing(name, apply) if len(overloads) > 1 else _direct(overloads[0], apply)
+    if overloads[0].truth:
+        return _answering(function)
+    return _factory(function) if overloads[0].factory else function
+
+
+def resolver(name: str) -> Resolve | None:
+    """What sorts a call of function ``name`` into op, inputs and attributes; None where it does more than apply one."""
+    overloads = _overloads(name)
+    if overloads is None or overloads[0].truth or overloads[0].factory:
+        return None
+    if len(overloads) > 1:
+        return functools.partial(CATALOGUE.resolve, name)
+    return lambda args, kwargs: (overloads[0], *overloads[0].bind(args, kwargs))
+
+
+def _overloads(name: str) -> list[Op] | None:
+    overloads = CATALOGUE.overloads.get(name)
+    if overloads is None:
+        op = CATALOGUE.ops.get(name.replace("_", ".", 1)) or _by_underscored(name)
+        return None if op is None else [op]
+    return overloads
+
+
+def _in_place(name: str) -> Callable[..., Any]:
+    """``torch.exp_(x)``: the method of this name as a function of the tensor that it changes."""
+
+    def change(input: Any, *args: Any, **kwargs: Any) -> Any:
+        return getattr(input, name)(*args, **kwargs)
+
+    change.__name__ = change.__qualname__ = name
+    return change
+
+
+def _answering(function: Callable[..., Any]) -> Callable[..., bool]:
+    """``function`` with the truth of its tensor as a Python bool."""
+
+    @functools.wraps(function)
+    def answer(*args: Any, **kwargs: Any) -> bool:
+        return bool(function(*args, **kwargs))
+
+    return answer
+
+
+def _factory(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that makes tensors also takes where, how, and whether to track gradients, as torch's do."""
+
+    @functools.wraps(function)
+    def make(
+        *args: Any,
+        requires_grad: bool = False,
+        device: Any = None,
+        layout: Any = None,
+        pin_memory: bool = False,
+        memory_format: Any = None,
+        **kwargs: Any,
+    ) -> Any:
+        if pin_memory:
+            raise InvalidOperation("Cannot access accelerator device when none is available.")
+        for given, kind in ((layout, strides.layout), (memory_format, strides.memory_format)):
+            strides.check_option(given, kind)
+        result = function(*args, **kwargs)
+        if device is not None:
+            result = result.to(str(device))
+        if memory_format in strides.ORDERS:
+            result = result.contiguous(memory_format=memory_format)
+        return result.requires_grad_() if requires_grad else result
+
+    return make
+
+
+def _by_underscored(name: str) -> Op | None:
+    return next((op for op in CATALOGUE if op.key.replace(".", "_") == name), None)
+
+
+def _direct(op: Op, apply: Apply) -> Callable[..., Any]:
+    if len(op.params) == 1 and not op.has_lists and not op.composite:
+
+        def unary(*args: Any, **kwargs: Any) -> Any:
+            if len(args) == 1 and not kwargs and hasattr(args[0], "_data"):
+                return apply(op, args, NO_ATTRS)
+            inputs, attrs = op.bind(args, kwargs)
+            return apply(op, inputs, attrs)
+
+        return _named(unary, op)
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        inputs, attrs = op.bind(args, kwargs)
+        return apply(op, inputs, attrs)
+
+    return _named(function, op)
+
+
+def _choosing(name: str, apply: Apply) -> Callable[..., Any]:
+    def function(*args: Any, **kwargs: Any) -> Any:
+        op, inputs, attrs = CATALOGUE.resolve(name, args, kwargs)
+        return apply(op, inputs, attrs)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = "\n\n".join(f"{op.signature}\n\n{op.doc}" for op in CATALOGUE.overloads[name])
+    return function
+
+
+def _named(function: Callable[..., Any], op: Op) -> Callable[..., Any]:
+    function.__name__ = function.__qualname__ = op.name
+    function.__doc__ = f"{op.signature}\n\n{op.doc}"
+    return function
+
+
+def public_names(namespace: str) -> list[str]:
+    """The functions of a namespace with ops of its own, such as torch.linalg, under their names there."""
+    return sorted({op.public for op in CATALOGUE if op.namespace == namespace and not op.internal})
+
+
+def functional_names() -> list[str]:
+    """The functions of torch.nn.functional that the catalogue has."""
+    return sorted(
+        name.removeprefix(FUNCTIONAL)
+        for name, overloads in CATALOGUE.overloads.items()
+        if overloads[0].functional and not overloads[0].internal
+    )
+
+
+def functional_key(name: str) -> str:
+    """What the catalogue calls the function of this name in torch.nn.functional."""
+    apart = FUNCTIONAL + name
+    return apart if apart in CATALOGUE.overloads else name

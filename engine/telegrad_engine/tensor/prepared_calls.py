@@ -1,0 +1,133 @@
+"""What repeated.py keeps of a call on arrays: its kernel, run with nothing more to find out."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from ..arrays import NUMPY
+from ..context import state
+from ..schema.memory_admission import scratch_of
+from ..shapes import Spec
+from .call_cache import Call, Ready, entering, gathered
+from .eager import Tensor
+from .execution import conform, is_own, own, promote, shows
+from .inference import mark
+
+ndarray = np.ndarray
+_new = object.__new__
+ROOM = 1 << 20
+"""Bytes of a result from which on a call is not remembered: there may not be room for it the next time."""
+SCRATCH_ROOM = 1 << 24
+"""Likewise of what the kernel takes while it runs."""
+
+
+def on_arrays(call: Call) -> Ready | None:
+    """The function that applies the op to tensors like the call's."""
+    if any(spec.nbytes > ROOM for spec in call.specs) or _scratch(call) > SCRATCH_ROOM:
+        return None
+    return _several(call) if call.many else _single(call)
+
+
+def _scratch(call: Call) -> int:
+    """The bytes that the kernel may take beside its results."""
+    if call.op.view:
+        return 0
+    datas = [Spec(x._data.shape, x._data.dtype) if hasattr(x, "_data") else x for x in call.inputs]
+    return scratch_of(call.op, datas, call.attrs, sum(spec.nbytes for spec in call.specs))
+
+
+def count_hidden(arrays: Any) -> None:
+    """Count what a kernel gives for the graph alone."""
+    memory = state.memory
+    if memory is not None:
+        for array in arrays:
+            if type(array) is ndarray:
+                memory.count(array)
+
+
+def _gathering(call: Call) -> Any:
+    """What makes the op's inputs of a call's tensors, numbers cast as the kernel takes them; None where they are."""
+    op, inputs, _, _, order = call
+    if order is None:
+        return None
+    constants = [x._data if hasattr(x, "_data") else x for x in inputs]
+    if op.common is not None:
+        kept = op.unpromoted
+        constants[kept:] = promote(constants[kept:], op.common(tuple(constants)), NUMPY)
+    blank = [c if i is None else None for c, i in zip(constants, order, strict=True)]
+    return functools.partial(gathered, blank, order)
+
+
+def _single(call: Call) -> Ready:
+    """The function for an op of one output."""
+    op, attrs, enter, gather = call.op, call.attrs, entering(call), _gathering(call)
+    kernel = functools.partial(op.kernel, NUMPY, **attrs)
+    dtype, view, has_hidden = call.specs[0].dtype, op.view, bool(op.hidden)
+
+    def run(tensors: list[Any]) -> Any:
+        inputs = tensors if gather is None else gather(tensors)
+        datas = [x._data if type(x) is Tensor else x for x in inputs]
+        out = kernel(*datas)
+        hidden: Any = ()
+        if has_hidden:
+            out, *hidden = out
+            count_hidden(hidden)
+        if type(out) is not ndarray or out.dtype is not dtype:
+            out = conform(out, dtype, NUMPY)
+        if not view and not is_own(out, datas):
+            out = own(out, datas, NUMPY)
+        tensor = _new(Tensor)
+        tensor._data = out
+        tensor._cell = [0]
+        if enter is not None:
+            enter(inputs, (tensor,), hidden)
+        elif state.inference:
+            mark((tensor,))
+        if view and shows(out, inputs[0]._data):
+            tensor._view_of(inputs[0], op, attrs, 0)
+        return tensor
+
+    return run
+
+
+def _several(call: Call) -> Ready:
+    """The function for an op of several outputs."""
+    op, attrs, enter, gather = call.op, call.attrs, entering(call), _gathering(call)
+    kernel = functools.partial(op.kernel, NUMPY, **attrs)
+    dtypes, view, count = [spec.dtype for spec in call.specs], op.view, len(op.outputs)
+    has_hidden = bool(op.hidden)
+
+    def run(tensors: list[Any]) -> Any:
+        inputs = tensors if gather is None else gather(tensors)
+        datas = [x._data if type(x) is Tensor else x for x in inputs]
+        outs = kernel(*datas)
+        hidden: Any = ()
+        if has_hidden:
+            hidden = outs[count:]
+            outs = outs[0] if count == 1 else outs[:count]
+            count_hidden(hidden)
+        outputs = []
+        for out, dtype in zip(outs, dtypes, strict=True):
+            if type(out) is not ndarray or out.dtype is not dtype:
+                out = conform(out, dtype, NUMPY)
+            if not view and not is_own(out, datas):
+                out = own(out, datas, NUMPY)
+            tensor = _new(Tensor)
+            tensor._data = out
+            tensor._cell = [0]
+            outputs.append(tensor)
+        if enter is not None:
+            enter(inputs, outputs, hidden)
+        elif state.inference:
+            mark(outputs)
+        if view:
+            source = inputs[0]
+            for index, output in enumerate(outputs):
+                if shows(output._data, source._data):
+                    output._view_of(source, op, attrs, index)
+        return op.bundle(outputs)
+
+    return run

@@ -1,0 +1,181 @@
+"""The graph behind tensors as data, as Graphviz DOT and as a Mermaid flowchart.
+
+An edge leads the way values flow: from what an operation took to the operation. The same graph and
+names give the same text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ..dtypes import from_numpy
+from ..graph.node import walk
+
+MAX_VERTICES = 10_000
+"""How many vertices are drawn unless told otherwise: more than anybody looks at."""
+
+
+class Vertex(NamedTuple):
+    """An operation or a leaf of a drawn graph."""
+
+    id: str
+    kind: str
+    """``"op"``, ``"leaf"`` or ``"tensor"`` (a root outside the graph)."""
+    op: str | None
+    grad_fn: str
+    shape: list[int]
+    dtype: str
+    tensors: list[str]
+    """Names of the tensors that it is, or that it made."""
+
+
+class Edge(NamedTuple):
+    """A value that flows: this output of ``source`` is this input of ``target``."""
+
+    source: str
+    target: str
+    output: int
+    input: int
+    shape: list[int]
+    dtype: str
+
+
+class Drawing(NamedTuple):
+    """A graph, newest operation first, leaves last."""
+
+    nodes: list[Vertex]
+    edges: list[Edge]
+    omitted: int
+    """How many operations are older than those that were drawn."""
+
+
+def draw(roots: Sequence[Any], names: Mapping[str, Any], limit: int | None = MAX_VERTICES) -> Drawing:
+    """The graph that leads to the tensors ``roots``; ``names`` maps names to tensors.
+
+    Of a larger graph the ``limit`` newest operations and the leaves that they took directly; None draws all.
+    """
+    called = _names_by_place(names)
+    ids: dict[Any, str] = {}
+    vertices: list[Vertex] = []
+    edges: list[Edge] = []
+    nodes = sorted(_nodes(roots), key=lambda node: -node.sequence)
+    drawn = nodes if limit is None else nodes[:limit]
+    for node in drawn:
+        ids[node] = f"n{len(ids)}"
+        spec = _output(node, 0)
+        vertices.append(Vertex(ids[node], "op", node.op.key, node.name(), *spec, called.get(node, [])))
+    for node in drawn:
+        slots = node.slots or (0,) * len(node.next)
+        for index, (target, slot) in enumerate(zip(node.next, slots, strict=True)):
+            if target is None or not (target in ids or target.is_sink):
+                continue
+            if target not in ids:
+                vertices.append(_leaf(ids, target, called))
+            edges.append(Edge(ids[target], ids[node], slot, index, *_output(target, slot)))
+    vertices.extend(_leaf(ids, root, called) for root in roots if root.grad_fn is None and root not in ids)
+    return Drawing(vertices, edges, len(nodes) - len(drawn))
+
+
+def _output(place: Any, slot: int) -> tuple[list[int], str]:
+    """The shape and dtype of a node's output, or of a leaf."""
+    if place.is_sink:
+        return list(place._data.shape), from_numpy(place._data.dtype).name
+    shape, dtype = place.specs[slot] if slot else (place.shape, place.dtype)
+    return list(shape), "" if dtype is None else from_numpy(dtype).name
+
+
+def _nodes(roots: Sequence[Any]) -> Iterator[Any]:
+    seen = set()
+    for root in roots:
+        node = root.grad_fn
+        if node is None or node in seen:
+            continue
+        for reached in walk(node):
+            if reached not in seen:
+                seen.add(reached)
+                yield reached
+
+
+def _names_by_place(names: Mapping[str, Any]) -> dict[Any, list[str]]:
+    """Names by the node that made a tensor, or by the leaf itself."""
+    called: dict[Any, list[str]] = {}
+    for name, tensor in names.items():
+        place = tensor.grad_fn
+        called.setdefault(tensor if place is None else place, []).append(name)
+    return called
+
+
+def _leaf(ids: dict[Any, str], tensor: Any, called: Mapping[Any, list[str]]) -> Vertex:
+    ids[tensor] = f"n{len(ids)}"
+    tracked = tensor.requires_grad
+    return Vertex(
+        ids[tensor],
+        "leaf" if tracked else "tensor",
+        None,
+        "AccumulateGrad" if tracked else "",
+        list(tensor.shape),
+        tensor.dtype.name,
+        called.get(tensor, []),
+    )
+
+
+def to_json(drawing: Drawing) -> dict[str, Any]:
+    """The drawing as JSON data."""
+    return {
+        "nodes": [v._asdict() for v in drawing.nodes],
+        "edges": [e._asdict() for e in drawing.edges],
+        "omitted": drawing.omitted,
+    }
+
+
+def to_dot(drawing: Drawing) -> str:
+    """The drawing in Graphviz' language."""
+    lines = ["digraph telegrad {", "  rankdir=TB;", '  node [fontname="monospace", fontsize=10];']
+    for vertex in drawing.nodes:
+        look = "shape=box" if vertex.kind == "op" else 'shape=ellipse, style=filled, fillcolor="lightblue"'
+        label = "\\n".join(_escape_dot(line) for line in _label(vertex))
+        lines.append(f'  {vertex.id} [{look}, label="{label}"];')
+    lines.extend(f'  {edge.source} -> {edge.target} [label="{_escape_dot(_flow(edge))}"];' for edge in drawing.edges)
+    if drawing.omitted:
+        lines.append(f'  omitted [shape=plaintext, label="{_omission(drawing)}"];')
+    return "\n".join([*lines, "}", ""])
+
+
+def to_mermaid(drawing: Drawing) -> str:
+    """The drawing as a Mermaid flowchart."""
+    lines = ["flowchart TB"]
+    for vertex in drawing.nodes:
+        opening, closing = ("[", "]") if vertex.kind == "op" else ("([", "])")
+        label = "<br/>".join(_escape_mermaid(line) for line in _label(vertex))
+        lines.append(f'  {vertex.id}{opening}"{label}"{closing}')
+    lines.extend(f'  {edge.source} -->|"{_escape_mermaid(_flow(edge))}"| {edge.target}' for edge in drawing.edges)
+    if drawing.omitted:
+        lines.append(f'  omitted["{_omission(drawing)}"]')
+    return "\n".join([*lines, ""])
+
+
+def _label(vertex: Vertex) -> list[str]:
+    first = vertex.op or vertex.grad_fn or "tensor"
+    lines = [first, f"{vertex.dtype} {vertex.shape}"]
+    return [", ".join(vertex.tensors), *lines] if vertex.tensors else lines
+
+
+def _flow(edge: Edge) -> str:
+    """What flows along an edge; the outputs of one operation but the first have their number."""
+    return f"{edge.output}: {edge.dtype} {edge.shape}" if edge.output else f"{edge.dtype} {edge.shape}"
+
+
+def _omission(drawing: Drawing) -> str:
+    return f"{drawing.omitted} older operations are not drawn"
+
+
+def _escape_dot(text: str) -> str:
+    """Text inside a DOT string: a backslash starts an escape there, and an ampersand an HTML entity."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("&", "&amp;")
+    return "".join(c if c.isprintable() else "\\n" if c == "\n" else " " for c in escaped)
+
+
+def _escape_mermaid(text: str) -> str:
+    """Characters that mean something in a label, as Mermaid's entity codes."""
+    return "".join(c if c.isalnum() or c in " _.,-:" else f"#{ord(c)};" for c in text)
