@@ -1,8 +1,8 @@
 """The base of what observes a thread: profiles, forward mode, hooks on saved tensors, checkpoints and anomaly mode.
 
-``modes.state.observer`` is the observer of the current thread, or None; :func:`telegrad_engine.modes.observed_by` adds
-one. While a thread has an observer that ``sees_ops``, its fast paths (``quick.py`` and the calls that ``repeated.py``
-remembers) step aside, so that the observer sees every op. Other threads are not affected (docs/decisions/0038).
+``context.state.observer`` is the observer of the current thread, or None; ``context.observed_by`` adds one. While a
+thread has an observer that ``sees_ops``, its fast paths (``tensor/elementwise_fast_path.py``, ``tensor/call_cache.py``)
+step aside, so that the observer sees every op. Other threads are not affected (docs/decisions/0038).
 """
 
 from __future__ import annotations

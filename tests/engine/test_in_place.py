@@ -409,7 +409,7 @@ def test_an_op_made_of_others_in_place() -> None:
     both(run)
 
 
-# Small ops on parts and on views, which take the shortest way (quick.py) ----------------------------------
+# Small ops on parts and on views, which take the elementwise fast path --------------------------
 
 
 def test_small_ops_on_the_parts_of_a_tensor() -> None:

@@ -1,6 +1,6 @@
 """``autocast``: ops run in the precision that suits them, by torch's lists.
 
-While it is on, ``modes.state.autocast`` is an :class:`Autocast`, and what applies ops asks it to cast their
+While it is on, ``context.state.autocast`` is an :class:`Autocast`, and what applies ops asks it to cast their
 inputs. Elementwise ops on tensors of one native dtype do not ask: whichever list they are in, nothing would change.
 """
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..errors import InvalidOperation
 from ..shapes import check_strided
-from . import blocked_matmul as pieces
+from . import blocked_matmul
 from .base import Backend
 
 MOST_ONES = 4096
@@ -38,7 +38,7 @@ class NumpyBackend(Backend):
 
     def multiply_in_pieces(self) -> None:
         """Take products as :mod:`.pieces` does from now on: for a process with one thread of BLAS, and such kernels."""
-        self.__dict__["dot"] = pieces.dot
+        self.__dict__["dot"] = blocked_matmul.dot
 
     # Functional writes -------------------------------------------------------------------
 

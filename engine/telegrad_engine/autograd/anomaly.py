@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from ..context import AnomalyMode, observe, observer_of, state, stop_observing
 from ..errors import InvalidOperation, TelegradError
-from ..graph import node_evaluation as stepwise
+from ..graph import node_evaluation
 from ..graph.abstract_pass import ShadowPass
 from ..graph.node import Node
 from ..instrumentation import Observer
@@ -163,7 +163,7 @@ def watchful(kind: Any) -> Any:
                 if self.values.batched or not evaluates:
                     super()._evaluate(node, grad)
                 else:
-                    stepwise.evaluate(self, node, grad)
+                    node_evaluation.evaluate(self, node, grad)
 
         def _evaluate_hooked(self, node: Node, grad: Any) -> None:
             with self.explaining(node):

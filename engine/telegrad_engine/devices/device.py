@@ -1,7 +1,7 @@
 """Array libraries other than NumPy as devices: how ops are executed there.
 
-NumPy's tensors have the hot path in tensor.py to themselves. While ``modes.state.device`` is set, what is
-made is made here: ``apply`` does what tensor.py's does, with another array library, and tensors are of
+NumPy's tensors have the hot path in tensor/eager.py to themselves. While ``context.state.device`` is set, what is
+made is made here: ``apply`` does what tensor/eager.py's does, with another array library, and tensors are of
 the device's own class, so a method called on one always comes back to its device.
 """
 

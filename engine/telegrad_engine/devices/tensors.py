@@ -151,7 +151,8 @@ class ImmutableTensor(DeviceTensor):
     """A view's own array, as of ``_shown_at`` writes."""
     _shown_at: int = 0
     _strides: Any = None
-    """A NumPy array that lies as this tensor would (abstract_layout.py), an element a byte; None is row-major."""
+    """A NumPy array that lies as this tensor would (tensor/abstract_layout.py), with an element a byte; None is
+    row-major."""
 
     @property
     def _data(self) -> Any:
@@ -200,7 +201,7 @@ class ImmutableTensor(DeviceTensor):
     def _show(self, source: Tracked, op: Op, attrs: Any, index: int) -> None:
         """Become a view of ``source``, if this output of ``op`` would show its memory.
 
-        Whether a reshape does depends on strides (abstract_layout.py).
+        Whether a reshape does depends on strides (tensor/abstract_layout.py).
         """
         assert isinstance(source, ImmutableTensor)
         before = source._stand_in()

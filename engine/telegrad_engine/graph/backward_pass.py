@@ -19,7 +19,7 @@ from ..cancellation import check_cancelled
 from ..context import no_grad, state
 from ..errors import GraphFreed
 from ..schema.memory_admission import LARGE, bytes_of, reserved
-from . import node_evaluation as stepwise
+from . import node_evaluation
 from .hooks import run_stored
 from .node import FREED, FREED_TEXT, Node, free, modified_since
 
@@ -297,7 +297,7 @@ class _Pass:
             if (target, 0) in self.wanted:
                 self.captured[target, 0] = grad
         elif hooks is not None and hooks.around is not None:
-            stepwise.accumulate(self, target, grad)
+            node_evaluation.accumulate(self, target, grad)
         else:
             self.accumulate(target, grad, private)
 
@@ -330,7 +330,7 @@ class _Pass:
         if self.wanted is not None and not goes_on:
             self._capture(node, grad)
         if hooks.surround:
-            stepwise.evaluate(self, node, grad)
+            node_evaluation.evaluate(self, node, grad)
         else:
             self._evaluate(node, grad)
         self.owned.discard(node)

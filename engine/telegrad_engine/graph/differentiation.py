@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import GradRequired, InvalidOperation, InvalidValue, ShapeMismatch
 from ..shapes import torch_size
-from . import node_evaluation as stepwise
+from . import node_evaluation
 from .backward_pass import run
 from .node import walk
 
@@ -71,7 +71,7 @@ def store(values: Any, inputs: Sequence[Any], wanted: Sequence[Place], captured:
         if tensor._node is None:
             values.accumulate(tensor, captured.pop(target), False)
         elif node.hooks is not None and node.hooks.surround and not _leads_to(node, wanted):
-            stepwise.end(values, node, slot, captured[target])
+            node_evaluation.end(values, node, slot, captured[target])
 
 
 def _leads_to(node: Any, places: Sequence[Place]) -> bool:

@@ -64,7 +64,7 @@ class NodeHooks(dict[int, TensorHooks]):
     before: Hooks | None = None
     after: Hooks | None = None
     packed = False
-    """Whether the node's saved tensors were packed by hooks of their own (saved.py), and must be unpacked."""
+    """Whether hooks (saved_tensor_hooks.py) packed the node's saved tensors, which must be unpacked."""
 
     @property
     def surround(self) -> bool:

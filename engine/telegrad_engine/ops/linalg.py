@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from .. import shapes as specs
+from .. import shapes
 from ..dtypes import bool_, from_numpy, widened
 from ..errors import DTypeMismatch, NotImplementedForDType, ShapeMismatch
 from ..schema.cases import T, case
@@ -42,7 +42,7 @@ def _check_pair(a: Any, b: Any) -> str:
     return "bmm"
 
 
-def _check_no_bools(kernel: str, dtype: Any, out: specs.Shape, inner: int) -> None:
+def _check_no_bools(kernel: str, dtype: Any, out: shapes.Shape, inner: int) -> None:
     """Raise for a product of bools, of which torch has none but of nothing."""
     if dtype == bool_.numpy and (math.prod(out) * inner or kernel == "dot"):
         raise NotImplementedForDType(f"\"{kernel}\" not implemented for 'Bool'")
@@ -82,7 +82,7 @@ def _matmul_rule(input: Any, other: Any) -> Spec:
         if len(b) == 1:
             raise ShapeMismatch(f"size mismatch, got input ({left[-2]}), mat ({left[-2]}x{left[-1]}), vec ({b[0]})")
         if len(b) > 2:
-            count = math.prod(specs.broadcast_shapes(left[:-2], right[:-2]))
+            count = math.prod(shapes.broadcast_shapes(left[:-2], right[:-2]))
             raise ShapeMismatch(
                 "Expected size for first two dimensions of batch2 tensor to be: "
                 f"[{count}, {left[-1]}] but got: [{count}, {right[-2]}]."
@@ -90,7 +90,7 @@ def _matmul_rule(input: Any, other: Any) -> Spec:
         raise ShapeMismatch(
             f"mat1 and mat2 shapes cannot be multiplied ({math.prod(left[:-1])}x{left[-1]} and {right[-2]}x{right[-1]})"
         )
-    batch = specs.broadcast_shapes(left[:-2], right[:-2])
+    batch = shapes.broadcast_shapes(left[:-2], right[:-2])
     shape = batch + left[-2:-1] * (len(a) > 1) + right[-1:] * (len(b) > 1)
     _check_no_bools(kernel, input.dtype, shape, left[-1])
     return Spec(shape, input.dtype)
@@ -238,7 +238,7 @@ def _vectors(input: Any, tensor: Any) -> None:
 @composite(cases=[case(T(2, 3), T(3))])
 def mv(F: Any, input: Array, vec: Array) -> Any:
     """The product of a matrix and a vector."""
-    specs.size_at(input.shape, 0)  # raises for a number
+    shapes.size_at(input.shape, 0)  # raises for a number
     if len(input.shape) != 2 or len(vec.shape) != 1:
         raise ShapeMismatch(f"vector + matrix @ vector expected, got 1, {len(input.shape)}, {len(vec.shape)}")
     return F.matmul(input, vec)

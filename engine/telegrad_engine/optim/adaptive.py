@@ -1,4 +1,4 @@
-"""Optimizers that give every element a rate of its own; declared as in optim.py.
+"""Optimizers that give every element a rate of its own; declared as in algorithms.py.
 
 Each is the published algorithm in the form that PyTorch's numbers follow: where ``eps`` stands, and which
 bias is corrected, differ between papers and libraries.

@@ -4,8 +4,8 @@ Each algorithm is declared once: its state tensors, its settings, and the update
 weight decay, which is the same for all. An update works by augmented assignments, which write in place where arrays
 can be written to and otherwise make new ones, and returns the parameter and its states, whichever they are.
 ``t`` is the number of steps so far, this one included; it is kept on the server as a state tensor,
-so that every step of a loop is the same instruction. SGD and Adam are here, the others in optim_adaptive.py and
-optim_muon.py.
+so that every step of a loop is the same instruction. SGD and Adam are here, the others in adaptive.py and
+muon.py.
 """
 
 from __future__ import annotations

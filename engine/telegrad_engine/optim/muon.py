@@ -1,4 +1,4 @@
-"""Muon, which moves matrices by orthogonalized momenta; declared as in optim.py."""
+"""Muon, which moves matrices by orthogonalized momenta; declared as in algorithms.py."""
 
 from __future__ import annotations
 

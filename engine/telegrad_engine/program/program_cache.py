@@ -1,7 +1,7 @@
 """Programs that a server has seen: read and checked once, and run again with other ids and numbers.
 
-Every op of a remembered program is a function that remembers its calls (repeated.py). Programs share these functions,
-so a new program of known ops is quick from its first run.
+Every op of a remembered program is a function that remembers its calls (tensor/call_cache.py). Programs share these
+functions, so a new program of known ops is quick from its first run.
 """
 
 from __future__ import annotations

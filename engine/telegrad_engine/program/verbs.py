@@ -13,15 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from .. import autograd
-from .. import random_state as rng
+from .. import autograd, random_state
 from ..amp.autocast import autocast_to
 from ..autograd.anomaly import located, under
 from ..autograd.suspension.derivation import Derivation
 from ..context import generator
 from ..dtypes import FLOATING, from_numpy
 from ..errors import DTypeMismatch, InvalidArgument, InvalidValue, NotSupported
-from ..optim import algorithms as optim
+from ..optim import algorithms
 from ..schema.op import default_float
 from ..schema.parameters import Array, Arrays, Bool, DTypeArg, Int, OptionalBool, OptionalDType, OptionalItems, Str
 from ..schema.signature import Signature, read_params
@@ -148,13 +147,13 @@ def manual_seed(session: Any, out: Sequence[str], *, seed: Int) -> None:
 @verb
 def get_rng_state(session: Any, out: Sequence[str]) -> Sequence[Any]:
     """The state of the session's random numbers, as bytes."""
-    return [upload(rng.to_bytes(generator()))]
+    return [upload(random_state.to_bytes(generator()))]
 
 
 @verb
 def set_rng_state(session: Any, out: Sequence[str], state: Array) -> None:
     """Have the session's random numbers go on from a state that ``get_rng_state`` gave."""
-    session.environment.use_generator(rng.from_bytes(state._host()))
+    session.environment.use_generator(random_state.from_bytes(state._host()))
 
 
 @verb
@@ -327,13 +326,13 @@ def optim_step(
     if condition is not None:
         if condition._data.dtype != bool or condition._data.size != 1:
             raise InvalidArgument("optim_step: the condition is a bool tensor of one element")
-        if not optim.holds(condition._data.reshape(()), True):
+        if not algorithms.holds(condition._data.reshape(()), True):
             return
     for t in params:
         if t._data.dtype not in FLOATING:
             raise DTypeMismatch("an optimizer's parameters have a floating dtype")
     if numbers is not None:
-        settings = {**settings, **optim.scheduled(algorithm, scheduled, numbers._data)}
+        settings = {**settings, **algorithms.scheduled(algorithm, scheduled, numbers._data)}
     elif scheduled:
         raise InvalidArgument("optim_step: scheduled settings want a tensor of numbers")
-    optim.step(algorithm, params, states, settings)
+    algorithms.step(algorithm, params, states, settings)

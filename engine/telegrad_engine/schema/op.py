@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import dtypes
-from .. import shapes as specs
+from .. import dtypes, shapes
 from ..errors import InvalidArgument, UnknownOp
 from ..lru import LRU
 from ..shapes import Spec
@@ -384,7 +383,7 @@ def elementwise(
         return dtypes.float32.numpy if dtype in dtypes.LOW else dtype
 
     def rule(*inputs: Any, **attrs: Any) -> Spec:
-        shape = specs.broadcast_shapes(*[x.shape for x in inputs if specs.is_array(x)])
+        shape = shapes.broadcast_shapes(*[x.shape for x in inputs if shapes.is_array(x)])
         dtype = dtypes.bool_.numpy if out == "bool" else common(inputs)
         return Spec(shape, dtype)
 

@@ -128,7 +128,7 @@ Produce = Callable[[list[Any], list[Any]], list[Any]]
 
 
 def without_values(producing: Callable[[Call], Produce]) -> Callable[[Call], Ready]:
-    """What repeated.py is to keep of calls that compute nothing: new tensors, entered into the graph."""
+    """What call_cache.py is to keep of calls that compute nothing: new tensors, entered into the graph."""
 
     def prepared(call: Call) -> Ready:
         op, inputs, attrs, _, order = call

@@ -4,8 +4,8 @@ A call sorts its arguments, chooses the overload, applies the shape rule, checks
 and looks up what the derivative wants saved. All of that follows from the kinds of its arguments (shapes, dtypes,
 whether a gradient is wanted, and the numbers among them), and loops make the same calls over and over. So a call that
 was seen twice is kept as a function that runs the kernel and enters the result into the graph, and does nothing else.
-shortcuts.py puts :func:`remembering` in front of the engine's functions and methods, with what prepared.py makes of a
-call; the SDK does so with what it records.
+fast_paths.py puts :func:`remembering` in front of the engine's functions and methods, with what prepared_calls.py makes
+of a call; the SDK does so with what it records.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 from ..context import observers, state
 from ..dtypes import FLOATING, DType
 from ..errors import TelegradError
-from ..graph import node as graph
-from ..graph.node import ManyNode, Node, announce, next_sequence
+from ..graph.node import ManyNode, Node, announce, fact, next_sequence
 from ..lru import LRU
 from ..schema.op import Op
 from ..shapes import Size, Spec
@@ -263,7 +262,7 @@ def _source(op: Op, source: str, key: Any, inputs: Sequence[Any], attrs: Mapping
     if source == "attr":
         return "constant", attrs.get(key, op.defaults.get(key))
     if source in ("shape", "dtype"):
-        return "constant", graph.fact(inputs[key], source)
+        return "constant", fact(inputs[key], source)
     if source == "input" and not hasattr(inputs[key], "_data"):
         return "constant", inputs[key]
     return source, key

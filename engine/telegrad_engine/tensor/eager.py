@@ -29,7 +29,7 @@ from .namespace import Functions
 ndarray = np.ndarray
 _new = object.__new__
 quick_functions: dict[Op, Callable[..., Any]] = {}
-"""The ops that quick.py has a shorter way for."""
+"""The ops that elementwise_fast_path.py has a shorter way for."""
 
 
 def item(array: Any) -> Any:
@@ -65,7 +65,7 @@ def apply(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) 
 
 
 def execute_and_record(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Any:
-    """What ``apply`` does where quick.py has no shorter way."""
+    """What ``apply`` does where elementwise_fast_path.py has no shorter way."""
     if state.device is not None:
         return state.device.apply(op, inputs, attrs)
     if state.autocast is not None:

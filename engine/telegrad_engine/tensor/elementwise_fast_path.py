@@ -3,7 +3,7 @@
 Small ops are the commonest, and on them every call and look-up shows. Each op of one or two operands gets a
 function of its own here, which does in one frame what apply, execute and record do in many: it sees that there
 is nothing to check, runs the kernel, and enters the result into the graph. All else goes the long way, by
-``otherwise``. tensor.py installs these functions as operators and methods, and in front of ``apply``.
+``otherwise``. eager.py installs these functions as operators and methods, and in front of ``apply``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The short ways through an API, quick.py's and repeated.py's, put in front of the long one.
+"""The short ways through an API, elementwise_fast_path.py's and call_cache.py's, put in front of the long one.
 
 They change nothing but the time that a call takes, and step aside on a thread that has an observer.
 """
@@ -10,8 +10,7 @@ from typing import Any
 
 from ..arrays import NUMPY
 from ..schema.op import CATALOGUE, NO_ATTRS, SCRATCH, Op
-from . import abstract as meta
-from . import eager as tensor
+from . import abstract, eager
 from .call_cache import Prepare, preparing, remembering
 from .eager import Tensor, apply, execute_and_record, functions
 from .elementwise_fast_path import handed_to, is_quick, quick
@@ -61,12 +60,12 @@ def _as_given(op: Op) -> Callable[..., tuple[Op, tuple[Any, ...], Mapping[str, A
 def install() -> None:
     """Put the engine's short ways in front."""
     remember(Tensor, functions, prepare, KINDS)
-    remember(meta.Meta, meta.functions, meta.prepare, meta.KINDS)
+    remember(abstract.Meta, abstract.functions, abstract.prepare, abstract.KINDS)
     for op in CATALOGUE:
         if op.pointwise and op.scratch is SCRATCH and handed_to(op, NUMPY) is not None:
             op.scratch = 0.0  # one call, which writes the result
         if is_quick(op):
-            tensor.quick_functions[op] = quick(op, Tensor, lambda *inputs, op=op: execute_and_record(op, inputs))
+            eager.quick_functions[op] = quick(op, Tensor, lambda *inputs, op=op: execute_and_record(op, inputs))
     for name, op in plain_methods():
         if is_quick(op):
             setattr(Tensor, name, quick(op, Tensor, getattr(Tensor, name)))

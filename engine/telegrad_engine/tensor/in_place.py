@@ -59,7 +59,7 @@ class Changeable(TensorMethods):
     """For a view that a Function returned: why neither it nor its base may be modified in place (torch's words)."""
 
     _abstract: Callable[[Any], Any]
-    """Makes a stand-in without a value at a tensor's place in the graph; meta.py, which builds on this, sets it."""
+    """Makes a stand-in without a value at a tensor's place in the graph; abstract.py, which builds on this, sets it."""
 
     def _alias(self) -> Self:
         """Another tensor object over the same value, version and history."""

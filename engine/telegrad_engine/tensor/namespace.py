@@ -9,7 +9,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from .. import memory_layout as strides
+from .. import memory_layout
 from ..errors import InvalidOperation, LinAlgError
 from ..schema.op import CATALOGUE, FUNCTIONAL, NO_ATTRS, PREFIXES, Op, unknown_op
 
@@ -128,12 +128,12 @@ def _factory(function: Callable[..., Any]) -> Callable[..., Any]:
     ) -> Any:
         if pin_memory:
             raise InvalidOperation("Cannot access accelerator device when none is available.")
-        for given, kind in ((layout, strides.layout), (memory_format, strides.memory_format)):
-            strides.check_option(given, kind)
+        for given, kind in ((layout, memory_layout.layout), (memory_format, memory_layout.memory_format)):
+            memory_layout.check_option(given, kind)
         result = function(*args, **kwargs)
         if device is not None:
             result = result.to(str(device))
-        if memory_format in strides.ORDERS:
+        if memory_format in memory_layout.ORDERS:
             result = result.contiguous(memory_format=memory_format)
         return result.requires_grad_() if requires_grad else result
 

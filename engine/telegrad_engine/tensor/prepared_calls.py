@@ -1,4 +1,4 @@
-"""What repeated.py keeps of a call on arrays: its kernel, run with nothing more to find out."""
+"""What call_cache.py keeps of a call on arrays: its kernel, run with nothing more to find out."""
 
 from __future__ import annotations
 

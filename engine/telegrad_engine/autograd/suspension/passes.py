@@ -8,7 +8,7 @@ from functools import cache, partial
 from typing import Any
 
 from ...errors import NotSupported
-from ...graph import node_evaluation as stepwise
+from ...graph import node_evaluation
 from ...graph.abstract_pass import ShadowPass
 from ...graph.hooks import Hooks, NodeHooks, TensorHooks
 from ...graph.node import Node
@@ -176,7 +176,7 @@ def suspendable(kind: Any) -> Any:
                 self._surround(node, grads)
                 return
             if node.hooks.surround:
-                stepwise.evaluate(self, node, grad)
+                node_evaluation.evaluate(self, node, grad)
             else:
                 self._evaluate(node, grad)
             self.owned.discard(node)
@@ -184,7 +184,7 @@ def suspendable(kind: Any) -> Any:
         # A node's own hooks: before its derivatives, and after ------------------------------
 
         def _surround(self, node: Node, grads: list[Any]) -> None:
-            if not any(stepwise.wants(self, target) for target in node.next):
+            if not any(node_evaluation.wants(self, target) for target in node.next):
                 self._skip(node)
                 return
             before, _ = awaited_around(node.hooks)
@@ -198,26 +198,28 @@ def suspendable(kind: Any) -> Any:
                 with self.explaining(node):
                     self._after_derivatives(node, grads, self._derivatives(node, grads))
                 return
-            found = stepwise.Collector(self)
+            found = node_evaluation.Collector(self)
             found.due = self.due  # type: ignore[attr-defined]
             node.evaluate(found, grads)
-            self.due.append(lambda: self._after_derivatives(node, grads, stepwise.fitted(self, node, found.results)))
+            self.due.append(
+                lambda: self._after_derivatives(node, grads, node_evaluation.fitted(self, node, found.results))
+            )
 
         def _derivatives(self, node: Node, grads: list[Any]) -> list[Any]:
             if isinstance(self, ShadowPass):
                 given = self.derive(node)
                 return [given.get(edge) for edge in range(len(node.next))]
-            return list(stepwise.results(self, node, tuple(grads)))
+            return list(node_evaluation.results(self, node, tuple(grads)))
 
         def _after_derivatives(self, node: Node, grads: list[Any], results: Sequence[Any]) -> None:
             passed = list(results)
             self.inspect(node, passed)
             _, after = awaited_around(node.hooks)
             if after is not None:
-                specs = [stepwise.spec_at(node, edge) for edge in range(len(node.next))] + _specs(node)
+                specs = [node_evaluation.spec_at(node, edge) for edge in range(len(node.next))] + _specs(node)
                 then = _replacing(passed, self.values)
                 self.due.append(Stop(after, after.kind, [*passed, *grads], specs, then, len(passed)))
-            self.due.append(lambda: stepwise.send_on(self, node, passed))
+            self.due.append(lambda: node_evaluation.send_on(self, node, passed))
 
         # Leaves -----------------------------------------------------------------------------
 
