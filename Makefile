@@ -71,7 +71,7 @@ bench: $(VENV)/.stamp-bench $(VENV)/.stamp-peers ## Measure against PyTorch and 
 	$(BIN)/python -m benchmarks $(ARGS)
 
 openapi: $(VENV)/.stamp-packages ## Write openapi/openapi.json from the app
-	$(BIN)/python -m telegrad_service.openapi
+	$(BIN)/telegrad openapi
 
 stubs: $(VENV)/.stamp-packages ## Write the type stubs from the catalogue of ops
 	$(BIN)/python -m telegrad_engine.stubs

@@ -92,6 +92,7 @@ from .global_settings import (
     set_warn_always,
     use_deterministic_algorithms,
 )
+from .hooks import RemovableHandle as RemovableHandle
 from .interop import asarray, from_dlpack, from_numpy, from_torch, frombuffer
 from .legacy_constructors import TYPED
 from .method_functions import is_storage, typename

@@ -5,8 +5,8 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-from telegrad_engine.autograd.suspension import HOOK, POST_ACCUMULATE
-from telegrad_engine.graph.hooks import Handle
+from telegrad_engine.autograd.suspension import HOOK, NODE_PREHOOK, POST_ACCUMULATE
+from telegrad_engine.graph.hooks import Handle, NodeHooks
 from telegrad_engine.tensor.base import Tracked
 
 from .backward_callbacks import PythonHooks
@@ -44,6 +44,15 @@ def register_post_accumulate(leaf: Tensor, function: Any) -> Handle:
     return add(leaf, function, hooks, place, "client_hook", {"post_accumulate": True})
 
 
+def register_on_node(tensor: Tensor, hooks: NodeHooks, path: tuple[int, ...], function: Any, kind: str) -> Handle:
+    """Call ``function`` before or after the derivatives of the node at the end of a path of edges from ``tensor``."""
+    own = PythonHooks(tensor._recorder, kind)
+    before = kind == NODE_PREHOOK
+    place = hooks.add_before(own) if before else hooks.add_after(own)
+    attrs: dict[str, Any] = {"path": path} if path else {}
+    return add(tensor, function, own, place, "client_node_hook", attrs | ({"before": True} if before else {}))
+
+
 def add(tensor: Tensor, function: Any, own: PythonHooks, place: Handle, verb: str, attrs: dict[str, Any]) -> Handle:
     """Add to the hooks of this kind that are at ``place``, or to ``own``, which were just put there.
 
@@ -58,3 +67,8 @@ def add(tensor: Tensor, function: Any, own: PythonHooks, place: Handle, verb: st
     recorder.stops[own.client_id] = own
     recorder.emit(verb, [tensor._id], (), {"hook": own.client_id, **attrs})
     return RemovableHandle(own, function, place, recorder)
+
+
+Tensor._add_hook = register
+Tensor._add_post_accumulate_hook = register_post_accumulate
+Tensor._add_node_hook = register_on_node

@@ -9,15 +9,12 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from telegrad_engine.autograd.suspension import NODE_HOOK, NODE_PREHOOK
 from telegrad_engine.errors import InvalidOperation
 from telegrad_engine.graph.hooks import Handle, NodeHooks, around, around_leaf
 from telegrad_engine.graph.node import AccumulateGrad
-
-if TYPE_CHECKING:
-    from .tensor import Tensor
 
 Path = tuple[int, ...]
 GONE = (
@@ -26,7 +23,7 @@ GONE = (
 )
 
 
-def shown(node: Any, tensor: Tensor, path: Path = ()) -> Any:
+def shown(node: Any, tensor: Any, path: Path = ()) -> Any:
     """A node of the shadow as users see it, found from a tensor along a path of edges."""
     if "_found" not in node.__dict__:
         kind: Any = type(node)
@@ -42,7 +39,7 @@ def _shown_class(kind: Any) -> Any:
     """``kind`` of node, the same but that hooks on it are registered in the session too."""
 
     class Shown(kind):  # type: ignore[misc]
-        _found: tuple[weakref.ref[Tensor], Path]
+        _found: tuple[weakref.ref[Any], Path]
 
         @property
         def next_functions(self) -> tuple[tuple[Any, int], ...]:
@@ -61,7 +58,7 @@ def _shown_class(kind: Any) -> Any:
             """Call ``fn(grad_inputs, grad_outputs)`` after them; a tuple that it returns replaces the former."""
             return _register(around(self), self._source(), fn, NODE_HOOK)
 
-        def _source(self) -> tuple[Tensor, Path]:
+        def _source(self) -> tuple[Any, Path]:
             tensor = self._found[0]()
             if tensor is None:
                 raise InvalidOperation(GONE)
@@ -83,19 +80,13 @@ class LeafNode(AccumulateGrad):
         return _register(around_leaf(self.variable), (self.variable, ()), fn, NODE_HOOK)
 
 
-def _following(node: Any, tensor: Tensor | None, path: Path) -> Any:
+def _following(node: Any, tensor: Any, path: Path) -> Any:
     if isinstance(node, AccumulateGrad):
         return LeafNode(node.variable)
     return node if node is None or tensor is None else shown(node, tensor, path)
 
 
-def _register(hooks: NodeHooks, source: tuple[Tensor, Path], fn: Any, kind: str) -> Handle:
-    from .backward_callbacks import PythonHooks
-    from .hooks import add
-
+def _register(hooks: NodeHooks, source: tuple[Any, Path], fn: Any, kind: str) -> Handle:
     tensor, path = source
-    own = PythonHooks(tensor._recorder, kind)
-    before = kind == NODE_PREHOOK
-    place = hooks.add_before(own) if before else hooks.add_after(own)
-    attrs: dict[str, Any] = {"path": path} if path else {}
-    return add(tensor, fn, own, place, "client_node_hook", attrs | ({"before": True} if before else {}))
+    handle: Handle = tensor._add_node_hook(hooks, path, fn, kind)
+    return handle

@@ -7,20 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from telegrad_engine.context import no_grad
+from telegrad_engine.dtypes import int64
+from telegrad_engine.tensor.formatting import indices_shown
 from telegrad_engine.visualization import drawing
 from telegrad_engine.visualization.svg import to_svg
-
-if TYPE_CHECKING:
-    from .tensor import Tensor
 
 MAX_DRAWN = 200
 """How many operations a picture has unless told otherwise."""
 _CELL = "padding:0 1.2em 0 0;text-align:left;border:none"
 
 
-def tensor_html(tensor: Tensor) -> str:
+def tensor_html(tensor: Any) -> str:
     """A tensor's values, as it prints, and a line of what is known of it."""
     cells = "".join(
         f'<td style="{_CELL}"><span style="opacity:0.6">{name}</span> {escape(value)}</td>'
@@ -33,7 +33,7 @@ def tensor_html(tensor: Tensor) -> str:
     )
 
 
-def _facts(tensor: Tensor) -> Iterator[tuple[str, str]]:
+def _facts(tensor: Any) -> Iterator[tuple[str, str]]:
     node = tensor.grad_fn
     yield "shape", " × ".join(map(str, tensor.shape)) or "a single number"
     yield "dtype", tensor.dtype.name
@@ -85,7 +85,7 @@ class Graph:
         )
 
 
-def graph(*tensors: Tensor, names: Mapping[str, Tensor] | None = None, limit: int | None = MAX_DRAWN) -> Graph:
+def graph(*tensors: Any, names: Mapping[str, Any] | None = None, limit: int | None = MAX_DRAWN) -> Graph:
     """The graph that leads to ``tensors``, drawn where this is the last line of a notebook's cell.
 
     ``names`` are those of tensors that are to be recognised, such as ``dict(model.named_parameters())``. Of a larger
@@ -96,16 +96,11 @@ def graph(*tensors: Tensor, names: Mapping[str, Tensor] | None = None, limit: in
 
 def show_values(tensor: Any) -> Any:
     """What is printed of a tensor's value: all of it, or of a large one only the ends of each dimension."""
-    from telegrad_engine.context import no_grad
-    from telegrad_engine.tensor.formatting import indices_shown
-
-    from .tensor import upload
-
     part = tensor
     with no_grad():
         for dim, indices in enumerate(indices_shown(tensor.shape)):
             if indices is not None:
-                part = part.detach().index_select(dim, upload(tensor._recorder, indices))
+                part = part.detach().index_select(dim, tensor.new_tensor(indices, dtype=int64))
     return part._fetch()
 
 

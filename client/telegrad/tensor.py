@@ -6,6 +6,7 @@ Shape, dtype, history and errors are known here and now; the value is elsewhere,
 
 from __future__ import annotations
 
+import asyncio
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
@@ -17,6 +18,7 @@ from telegrad_engine.context import state
 from telegrad_engine.dtypes import FLOATING, parse
 from telegrad_engine.errors import DataDependentShape, DTypeMismatch, InvalidOperation, TelegradError
 from telegrad_engine.graph.backward_pass import Values
+from telegrad_engine.graph.hooks import Handle
 from telegrad_engine.graph.node import Node
 from telegrad_engine.memory_layout import memory_of
 from telegrad_engine.schema.op import NO_ATTRS, Op
@@ -93,6 +95,12 @@ class Tensor(ElementwisePython, Tracked):
     """Of a small tensor of integers that was uploaded: its values, as long as this is its version counter, at 0."""
     _construct: ClassVar[Callable[..., Tensor]]
     """The legacy constructor, which legacy_constructors.py sets: it is written with this class."""
+    _differentiate: ClassVar[Callable[..., None]]
+    """``backward`` of several tensors, which autograd/differentiation.py sets."""
+    _add_hook: ClassVar[Callable[..., Handle]]
+    _add_post_accumulate_hook: ClassVar[Callable[..., Handle]]
+    _add_node_hook: ClassVar[Callable[..., Handle]]
+    """The ways to register hooks, which hooks.py sets."""
     _lazy: LazyGraph | None = None
     """What has the node, where it is not built yet (tape/lazy_graph.py)."""
 
@@ -121,9 +129,7 @@ class Tensor(ElementwisePython, Tracked):
 
     async def value(self) -> Any:
         """The value as a new NumPy array, for ``await``: the event loop goes on while it is computed and fetched."""
-        from .aio import value
-
-        return await value(self)
+        return (await asyncio.to_thread(self._recorder.fetch, [self._id]))[self._id].array.copy()
 
     def tolist(self) -> Any:
         """The value as nested lists of Python numbers."""
@@ -293,9 +299,8 @@ class Tensor(ElementwisePython, Tracked):
 
         Nothing is sent: errors about the graph are raised here, the gradients are computed in the session.
         """
-        from .autograd.differentiation import backward
-
-        backward([self], None if gradient is None else [gradient], retain_graph, create_graph, inputs=inputs)
+        given = None if gradient is None else [gradient]
+        type(self)._differentiate([self], given, retain_graph, create_graph, inputs=inputs)
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
         """Set whether gradients are computed. Raises for non-leaves and integer dtypes."""
@@ -316,15 +321,11 @@ class Tensor(ElementwisePython, Tracked):
         The hook runs here, so a backward that comes to it waits for the session once. Returns a handle whose
         ``remove()`` takes the hook away.
         """
-        from .hooks import register
-
-        return register(self, hook)
+        return self._add_hook(hook)
 
     def register_post_accumulate_grad_hook(self, hook: Any) -> Any:
         """Call ``hook(self)`` each time this leaf's gradient has been accumulated; otherwise as ``register_hook``."""
-        from .hooks import register_post_accumulate
-
-        return register_post_accumulate(self, hook)
+        return self._add_post_accumulate_hook(hook)
 
     def detach(self) -> Tensor:
         """A tensor over the same memory that is outside the graph."""

@@ -9,16 +9,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from telegrad_engine.dtypes import DType
 from telegrad_engine.errors import InvalidOperation, NeedsExample
 from telegrad_engine.program.registered_functions.expressions import CALCULATIONS
 
 from .call_site import users_line
-
-if TYPE_CHECKING:
-    from .tracing_recorder import Tracer
 
 UNKNOWN: Any = object()
 """The hint of a symbol that has no value yet."""
@@ -36,7 +33,7 @@ class Symbol:
     _data = None
     """Has an op's parameters take it for no plain number, which would be checked and copied."""
 
-    def __init__(self, tracer: Tracer, expression: Any, hint: Any = UNKNOWN) -> None:
+    def __init__(self, tracer: Any, expression: Any, hint: Any = UNKNOWN) -> None:
         self.tracer = tracer
         self.expression = expression
         self.hint = hint
@@ -50,7 +47,7 @@ class Symbol:
         return f"<known in a call: {json.dumps(self.expression)}>"
 
     def __bool__(self) -> bool:
-        return self.tracer.decide(self.expression, self.hint)
+        return bool(self.tracer.decide(self.expression, self.hint))
 
     def _value(self) -> Any:
         """The value in the example, on which what is traced depends from now on."""

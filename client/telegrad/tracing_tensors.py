@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from telegrad_engine.dtypes import from_numpy
 from telegrad_engine.errors import InvalidOperation, NeedsExample
@@ -17,9 +17,6 @@ from telegrad_engine.tensor.abstract import Meta
 
 from .tensor import Tensor
 from .tracing_symbols import UNKNOWN, Symbol, here, to_json
-
-if TYPE_CHECKING:
-    from .tracing_recorder import Data, Tracer
 
 
 class Unknown(Exception):
@@ -57,7 +54,7 @@ def _has_symbol(value: Any) -> bool:
     return isinstance(value, Symbol) or (isinstance(value, (list, tuple)) and any(map(_has_symbol, value)))
 
 
-def encode(op: Op, attrs: Mapping[str, Any]) -> Data:
+def encode(op: Op, attrs: Mapping[str, Any]) -> dict[str, Any]:
     """Attributes as a definition has them."""
     plain = op.encode_attrs({name: value for name, value in attrs.items() if not _has_symbol(value)})
     return {name: to_json(plain.get(name, value)) for name, value in attrs.items()}
@@ -70,8 +67,8 @@ class Traced(Tensor):
         """No tensor of a session: nothing is made there."""
         return object.__new__(cls)
 
-    def __init__(self, tracer: Tracer, name: str, meta: Meta | None) -> None:
-        self._recorder = tracer  # type: ignore[assignment]
+    def __init__(self, tracer: Any, name: str, meta: Meta | None) -> None:
+        self._recorder = tracer
         self._id = name
         self._cell = [0]
         self.meta = meta
@@ -91,7 +88,7 @@ class Traced(Tensor):
             self._recorder.guards[json.dumps({"shape": self._id})] = list(self.meta._data.shape)  # type: ignore[attr-defined]
 
     def _symbol(self, expression: Any, hint: Any) -> Any:
-        return Symbol(self._recorder, expression, UNKNOWN if self.meta is None else hint(self.meta))  # type: ignore[arg-type]
+        return Symbol(self._recorder, expression, UNKNOWN if self.meta is None else hint(self.meta))
 
     @property
     def shape(self) -> Any:
@@ -211,13 +208,13 @@ class _Seen:
         return meta._data.dtype
 
 
-def _index(tracer: Tracer, index: Any) -> list[Any]:
+def _index(tracer: Any, index: Any) -> list[Any]:
     """An index expression as a definition has it."""
     items = index if isinstance(index, tuple) else (index,)
     return [_item(tracer, item) for item in items]
 
 
-def _item(tracer: Tracer, item: Any) -> Any:
+def _item(tracer: Any, item: Any) -> Any:
     if item is Ellipsis:
         return "..."
     if isinstance(item, slice):

@@ -10,12 +10,16 @@ import sys
 import threading
 import urllib.request
 from contextlib import suppress
+from pathlib import Path
 
 from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, CliApp, CliSubCommand, SettingsConfigDict
 
 from . import __version__
 from .settings import Address, Settings
+
+DOCUMENT = Path("openapi/openapi.json")
+"""Where the repository has the OpenAPI document."""
 
 
 class Serve(Settings):
@@ -76,6 +80,25 @@ def _reachable(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
+class OpenAPI(BaseSettings):
+    """Write the OpenAPI document, or compare it with the file; end with 1 if it differs."""
+
+    check: bool = Field(default=False, description="compare instead of writing")
+    file: Path = Field(default=DOCUMENT, description="the document's file")
+
+    def cli_cmd(self) -> None:
+        """Write or compare, and end the process."""
+        from .app import create_app
+        from .openapi import render
+
+        text = render(create_app(Settings()))
+        if not self.check:
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            self.file.write_text(text, encoding="utf-8")
+        elif not self.file.exists() or self.file.read_text(encoding="utf-8") != text:
+            sys.exit(f"{self.file} is not what the app says; run `make openapi`")
+
+
 class Telegrad(BaseSettings):
     """Gradients over the wire."""
 
@@ -89,6 +112,7 @@ class Telegrad(BaseSettings):
 
     serve: CliSubCommand[Serve]
     health: CliSubCommand[Health]
+    openapi: CliSubCommand[OpenAPI]
 
     def cli_cmd(self) -> None:
         """Run the subcommand."""

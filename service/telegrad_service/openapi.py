@@ -1,4 +1,4 @@
-"""The OpenAPI document, and ``python -m telegrad_service.openapi [--check]`` to write or compare it.
+"""The OpenAPI document; ``telegrad openapi`` writes or compares it.
 
 FastAPI describes the requests and responses of routes. The rest is added here, once for all routes: errors, which
 follow from a route's properties (has a body, is below a session, …) and from the engine's table of errors; examples of
@@ -7,11 +7,8 @@ responses, which follow from their schemas; and the forms of schemas that client
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
@@ -26,7 +23,6 @@ from .programs.schemas import Program
 from .routing import Route
 from .settings import Settings
 
-FILE = Path("openapi/openapi.json")
 SCHEMA_REF = "#/components/schemas/{model}"
 LICENSE = {"name": "Apache License 2.0", "identifier": "Apache-2.0"}
 SERVERS = [{"url": "/", "description": "The server that serves this document."}]
@@ -203,29 +199,6 @@ def _problem(status: int) -> dict[str, Any]:
     return found
 
 
-def render() -> str:
-    """The document of the app as text."""
-    from .app import create_app
-
-    return json.dumps(create_app(Settings()).openapi(), indent=2, ensure_ascii=False) + "\n"
-
-
-def main() -> int:
-    """Write the document, or compare it; 1 if it differs."""
-    parser = argparse.ArgumentParser(prog="python -m telegrad_service.openapi", description=main.__doc__)
-    parser.add_argument("--check", action="store_true", help="compare instead of writing")
-    parser.add_argument("file", nargs="?", type=Path, default=FILE)
-    arguments = parser.parse_args()
-    text = render()
-    if not arguments.check:
-        arguments.file.parent.mkdir(parents=True, exist_ok=True)
-        arguments.file.write_text(text, encoding="utf-8")
-        return 0
-    if arguments.file.exists() and arguments.file.read_text(encoding="utf-8") == text:
-        return 0
-    print(f"{arguments.file} is not what the app says; run `make openapi`", file=sys.stderr)
-    return 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def render(app: FastAPI) -> str:
+    """The document of an app as text."""
+    return json.dumps(app.openapi(), indent=2, ensure_ascii=False) + "\n"

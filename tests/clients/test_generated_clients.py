@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from telegrad_service.openapi import FILE
+from telegrad_service import cli
 
 ROOT = Path(__file__).parents[2]
-DOCUMENT = ROOT / FILE
+DOCUMENT = ROOT / cli.DOCUMENT
 GUIDE = ROOT / "docs/clients.md"
 PLACEHOLDER = "http://127.0.0.1:8000"
 PROGRAMS = Path(__file__).parent / "programs"

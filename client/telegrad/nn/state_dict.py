@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from telegrad_engine.context import no_grad
 from telegrad_engine.errors import InvalidChoice, InvalidOperation
@@ -14,9 +14,6 @@ from telegrad_engine.shapes import torch_size
 from ..interop import in_session_of, is_array
 from ..tensor import Tensor
 from .parameter import Parameter, is_lazy
-
-if TYPE_CHECKING:
-    from .module import Module
 
 EXTRA = "_extra_state"
 """Under which name what ``get_extra_state`` gives is saved."""
@@ -43,7 +40,7 @@ class Saved:
     _state_hooks: dict[str, Hooks] = {}  # replaced, never written to
     _parameters: dict[str, Parameter | None]
     _buffers: dict[str, Tensor | None]
-    _modules: dict[str, Module | None]
+    _modules: dict[str, Any]
     _transient: set[str]
 
     # Extra state -------------------------------------------------------------------------
