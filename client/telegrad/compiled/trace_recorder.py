@@ -39,7 +39,7 @@ _active = threading.local()
 
 def is_tracing() -> bool:
     """Whether this thread runs inside of a function that is traced."""
-    return getattr(_active, "capture", None) is not None
+    return getattr(_active, "recorder", None) is not None
 
 
 class TraceRecorder:
