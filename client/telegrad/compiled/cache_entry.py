@@ -176,11 +176,10 @@ class CacheEntry:
                 unbound.update(instruction.outputs)
         unbound -= recorded.released
         self._takes = [*taken.values()]
-        self._replay = Replay(recorded.instructions, recorded.lines, [*taken])
+        dropped = recorded.made.difference(results, unbound)
+        self._replay = Replay(recorded.instructions, recorded.lines, [*taken], dropped)
         made = self._replay.made
         self._results = [made.index(name) for name in results]
-        self._dropped = [place for place, name in enumerate(made) if name not in results and name not in unbound]
-        """Where the ids are of what nothing has once the function has returned."""
 
     # Calling ---------------------------------------------------------------------------------
 
@@ -207,7 +206,6 @@ class CacheEntry:
         taken = [tensors[place]._id for place in self._takes]
         with recorder.lock:
             made = recorder.replay(self._replay, taken, self._attrs(numbers), self._effects(tensors))
-            recorder.dead.extend([made[place] for place in self._dropped])
         results = [
             handle(recorder, output.data, made[place])
             for output, place in zip(self._outputs, self._results, strict=True)

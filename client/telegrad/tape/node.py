@@ -71,6 +71,8 @@ class Jump(NamedTuple):
     """The numbers that are not those of the nodes, by the indices of these."""
     lines: Mapping[int, Line | None]
     """The user's lines where they are not those of the nodes."""
+    dropped: tuple[int, ...]
+    """The slots of what is not used afterwards."""
 
 
 class Node:

@@ -15,7 +15,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from itertools import count
+from itertools import count, islice
 from time import monotonic
 from typing import Any
 
@@ -160,7 +160,7 @@ class Recorder:
             if self.failed:
                 self.failed.check(taken)
             self._make_way()
-            made = [self.new_id() for _ in replay.made]
+            made = [f"{self._id_prefix}{number}" for number in islice(self._ids, len(replay.made))]
             self.segment.replay(replay, [*taken, *made], attrs, effects)
             if replay.steps_optimizer:
                 self.note_step()

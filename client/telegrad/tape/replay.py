@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from itertools import count
 from typing import Any, NamedTuple
@@ -35,12 +35,20 @@ class Replay:
     A list of ids has the ids of the tensors from outside first, then of those that are made, as ``made`` names them.
     """
 
-    def __init__(self, instructions: Sequence[Instruction], lines: Sequence[Line], taken: Sequence[str]) -> None:
+    def __init__(
+        self,
+        instructions: Sequence[Instruction],
+        lines: Sequence[Line],
+        taken: Sequence[str],
+        dropped: Collection[str] = (),
+    ) -> None:
         self.number = next(_numbers)
         """Told apart from all other replays by it; nothing that has it keeps the replay alive."""
         self.taken = len(taken)
         self.made = [name for instruction in instructions for name in instruction.outputs]
         places = {name: place for place, name in enumerate([*taken, *self.made])}
+        self.dropped = [places[name] for name in dropped]
+        """The places of what is made and not used once the instructions have run."""
         self.steps = [
             Step(i.op, _placed(i.inputs, places), _placed(i.outputs, places), i.attrs, i.grad_mode, line)
             for i, line in zip(instructions, lines, strict=True)

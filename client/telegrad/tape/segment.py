@@ -29,7 +29,8 @@ class Segment:
     """A cursor in a session's tree, and the ids, numbers, arrays and lines of this time."""
 
     __slots__ = (
-        "_structures", "arrays", "ending", "first_new", "last", "lazy", "lines", "next", "own", "slots", "watched",
+        "_structures", "arrays", "dropped", "ending", "first_new", "last", "lazy", "lines", "next", "own", "slots",
+        "watched",
     )  # fmt: skip
 
     def __init__(self, root: Node, structures: Structures, watched: bool = False) -> None:
@@ -46,6 +47,8 @@ class Segment:
         """The numbers that are not those of the nodes, by the indices of these."""
         self.lines: dict[int, Line | None] = {}
         """The user's lines where they are not those of the nodes."""
+        self.dropped: list[int] = []
+        """The slots of what replays made and nothing has a handle on."""
         self.lazy: SegmentGraph | None = None
         """The graph of the last calls, as long as more may join it."""
         self.first_new: Node | None = None
@@ -95,9 +98,10 @@ class Segment:
         if jump is None:
             self._follow_all(replay, ids, attrs, key)
         else:
-            slots.update(zip([ids[place] for place in jump.new], range(start.width, jump.end.width), strict=True))
+            slots.update(zip(map(ids.__getitem__, jump.new), range(start.width, jump.end.width), strict=True))
             self.own.update(jump.own)
             self.lines.update(jump.lines)
+            self.dropped += jump.dropped
             for index, given in attrs.items():
                 step = replay.steps[index]
                 operands = self._structures.encode(step.op, given)[1]
@@ -113,6 +117,8 @@ class Segment:
         start = self.last
         for instruction in replay.with_ids(ids, attrs):
             self.follow(*instruction)
+        dropped = tuple([self.slots[ids[place]] for place in replay.dropped])
+        self.dropped += dropped
         if self.first_new is not None or self.watched:
             return
         places = {name: place for place, name in enumerate(ids)}
@@ -125,6 +131,7 @@ class Segment:
             new,
             {index: self.own[index] for index in later if index in self.own},
             {index: self.lines[index] for index in later if index in self.lines},
+            dropped,
         )
 
     def watch(self, watched: bool) -> None:
@@ -186,7 +193,7 @@ class Segment:
         """End it: it fetches these tensors and frees those that died. Those of the dead that it does not know."""
         slots = self.slots
         fetched = tuple([slots.setdefault(name, len(slots)) for name in fetch])
-        freed = sorted([slots[name] for name in dead if name in slots])
+        freed = sorted([*self.dropped, *[slots[name] for name in dead if name in slots]])
         self.ending = Ending(fetched, values, tuple(freed))
         self.lazy = self.next = None
         return [name for name in dead if name not in slots]

@@ -23,7 +23,7 @@ MAX_CALLS = 64
 TEXT = "template."
 """What the names of templates' texts begin with in the metadata, before the digest."""
 CALL_KEYS = frozenset({"template", "ids", "operands", "fetch", "values", "free"})
-NUMBERS = frozenset({int, float})
+INT, NUMBERS = frozenset({int}), frozenset({int, float})
 NO_LABELS: Mapping[str, str] = {}
 
 
@@ -182,11 +182,9 @@ def _by_call(arrays: Mapping[str, Any], calls: int) -> list[dict[str, Any]]:
 
 def _slots(call: Mapping[str, Any], name: str, ids: int) -> tuple[int, ...]:
     slots = _list(call, name, "slots")
-    for slot in slots:
-        if type(slot) is not int or not 0 <= slot < ids:
-            raise MalformedRequest(
-                f"{name} is a list of slots, each the position of one of the {ids} ids: {slot!r:.60}"
-            )
+    if slots and (not INT.issuperset(map(type, slots)) or min(slots) < 0 or max(slots) >= ids):
+        wrong = next(slot for slot in slots if type(slot) is not int or not 0 <= slot < ids)
+        raise MalformedRequest(f"{name} is a list of slots, each the position of one of the {ids} ids: {wrong!r:.60}")
     return tuple(slots)
 
 
