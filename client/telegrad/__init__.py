@@ -43,11 +43,9 @@ from . import (
     draws,
     func,
     linalg,
-    method_functions,
     nn,
     ops,
     optim,
-    out_arguments,
     profiler,
     random,
     return_types,
@@ -66,14 +64,12 @@ from .amp import (
 )
 from .autograd.anomaly_mode import is_anomaly_check_nan_enabled, is_anomaly_enabled
 from .autograd.anomaly_mode import set_detect_anomaly as set_anomaly_enabled
+from .autograd.hooks import RemovableHandle as RemovableHandle
 from .compiled import compile
-from .debugging import debug
-from .defaults import get_default_dtype, set_default_dtype, set_default_tensor_type
-from .devices import device
 from .dtype_functions import broadcast_shapes, can_cast, finfo, iinfo, promote_types, result_type
 from .exclusions import explain, missing_attribute
 from .func import vmap
-from .generators import Generator, default_generator, initial_seed, manual_seed
+from .functions.tracing_loops import scan, while_loop
 from .global_settings import (
     are_deterministic_algorithms_enabled,
     get_default_device,
@@ -92,18 +88,21 @@ from .global_settings import (
     set_warn_always,
     use_deterministic_algorithms,
 )
-from .hooks import RemovableHandle as RemovableHandle
-from .interop import asarray, from_dlpack, from_numpy, from_torch, frombuffer
-from .legacy_constructors import TYPED
-from .method_functions import is_storage, typename
-from .notebook import graph
 from .ops import register_function, remove_function
 from .publishing import publish
 from .random import get_rng_state, seed, set_rng_state
 from .serialization import load, save
-from .sessions import Session, connect, current
-from .tensor import Tensor, functions, upload
-from .tracing_loops import scan, while_loop
+from .session.debugging import debug
+from .session.defaults import get_default_dtype, set_default_dtype, set_default_tensor_type
+from .session.generators import Generator, default_generator, initial_seed, manual_seed
+from .session.sessions import Session, connect, current
+from .tensor import method_functions, out_arguments
+from .tensor.devices import device
+from .tensor.handle import Tensor, functions, upload
+from .tensor.interop import asarray, from_dlpack, from_numpy, from_torch, frombuffer
+from .tensor.legacy_constructors import TYPED
+from .tensor.method_functions import is_storage, typename
+from .tensor.notebook import graph
 
 if TYPE_CHECKING:
     from ._functions import *  # noqa: F403

@@ -11,8 +11,8 @@ from collections.abc import Generator
 from types import TracebackType
 from typing import Any
 
-from .sessions import Session, enter, transport_to
-from .tensor import Tensor, recorder_of
+from .session.sessions import Session, enter, transport_to
+from .tensor.handle import Tensor, recorder_of
 
 
 class Connecting:

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from .generators import Generator
+from .session.generators import Generator
 from .tape.recorder import Recorder
-from .tensor import Tensor, recorder_of
-from .tensor import functions as session_functions
+from .tensor.handle import Tensor, recorder_of
+from .tensor.handle import functions as session_functions
 
 FUNCTIONS = frozenset(
     [

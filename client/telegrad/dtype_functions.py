@@ -14,8 +14,8 @@ from telegrad_engine.dtypes import DType
 from telegrad_engine.errors import InvalidArgument, InvalidValue, ShapeMismatch
 from telegrad_engine.shapes import Size
 
-from .sessions import current
-from .tensor import Tensor
+from .session.sessions import current
+from .tensor.handle import Tensor
 
 BITS = 8
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from telegrad_engine.errors import InvalidArgument, InvalidOperation
 
-from .devices import check_device, device
-from .sessions import current
+from .session.sessions import current
+from .tensor.devices import check_device, device
 
 MODES = ("default", "warn", "error")
 """The modes of ``set_deterministic_debug_mode``, at their numbers."""

@@ -14,13 +14,14 @@ from telegrad_engine.program import registered_functions as custom
 from telegrad_engine.program.registered_functions import Applicable, FunctionProgram
 from telegrad_engine.schema.op import CATALOGUE
 
-from . import registered, sessions
 from .aten import aten as aten
+from .functions import registered
+from .functions.tracing_recorder import Tracer, active
+from .functions.tracing_variants import VARIANT, Variants
+from .session import sessions
 from .tape.recorder import Recorder
-from .tensor import recorder_of
-from .tracing_recorder import Tracer, active
-from .tracing_variants import VARIANT, Variants
-from .transforms.stack import active as active_transforms
+from .tape.transform_stack import active as active_transforms
+from .tensor.handle import recorder_of
 
 _functions: dict[str, Variants] = {}
 """What this process registered, by name."""

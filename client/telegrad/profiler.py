@@ -26,7 +26,7 @@ from telegrad_engine.profiler import record_function as engine_record_function
 from telegrad_engine.profiler.recorder import Recorder as Ranges
 
 from .profiler_schedule import ProfilerAction, Schedule, schedule
-from .sessions import current
+from .session.sessions import current
 from .tape.recorder import Recorder
 
 _profiled: Recorder | None = None

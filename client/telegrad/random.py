@@ -17,10 +17,10 @@ from telegrad_engine.random_state import SIZE
 from telegrad_engine.shapes import Spec
 
 from .exclusions import attribute_of
-from .generators import Generator, default_generator, initial_seed, manual_seed
-from .sessions import current
+from .session.generators import Generator, default_generator, initial_seed, manual_seed
+from .session.sessions import current
 from .tape.recorder import Recorder
-from .tensor import Tensor, handle
+from .tensor.handle import Tensor, handle
 
 
 class State(Tensor):

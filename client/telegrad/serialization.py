@@ -30,8 +30,8 @@ from telegrad_engine.program.safetensors import decode, encode
 from . import torch_archive
 from .exclusions import attribute_of
 from .nn.parameter import Parameter
-from .sessions import current
-from .tensor import Tensor, upload
+from .session.sessions import current
+from .tensor.handle import Tensor, upload
 
 Place = str | os.PathLike[str] | BinaryIO
 KEY = "telegrad"

@@ -29,8 +29,8 @@ from telegrad_engine.dtypes import (
 )
 from telegrad_engine.errors import InvalidArgument, InvalidValue
 
-from .sessions import current
-from .tensor import Tensor, functions, upload
+from .session.sessions import current
+from .tensor.handle import Tensor, functions, upload
 
 TOLERANCES = {
     float16: (1e-3, 1e-5),

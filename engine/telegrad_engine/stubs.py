@@ -194,12 +194,12 @@ def stub_files(root: Path) -> dict[Path, str]:
     client = root / "client" / "telegrad"
     return {
         root / "engine" / "telegrad_engine" / "tensor" / "_op_methods.pyi": method_stubs(),
-        client / "_functions.pyi": function_stubs("torch", _torch_names(), "from .tensor import Tensor"),
-        client / "_linalg.pyi": function_stubs(
-            "torch.linalg", public_names("torch.linalg"), "from .tensor import Tensor"
+        client / "_functions.pyi": function_stubs("torch", _torch_names(), "from .tensor.handle import Tensor"),
+        client / "linalg" / "_linalg.pyi": function_stubs(
+            "torch.linalg", public_names("torch.linalg"), "from ..tensor.handle import Tensor"
         ),
         client / "nn" / "_functional.pyi": function_stubs(
-            "torch.nn.functional", functional_names(), "from ..tensor import Tensor"
+            "torch.nn.functional", functional_names(), "from ..tensor.handle import Tensor"
         ),
     }
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import telegrad as tg
-from telegrad.tensor import upload
+from telegrad.tensor.handle import upload
 from telegrad_service.launch import running_server
 
 from .cutting import DOWN, UP, Cutter
@@ -199,8 +199,8 @@ def test_a_program_beyond_the_servers_limit_is_refused_and_the_session_goes_on()
 
 
 def test_a_stream_that_its_sender_opened_elsewhere_is_an_error(server: str) -> None:
-    from telegrad.tls import ssl_context
-    from telegrad.websocket import WebSocket
+    from telegrad.transport.tls import ssl_context
+    from telegrad.transport.websocket import WebSocket
 
     with tg.connect(server, stream=True, timeout=TIMEOUT_S) as session:
         step = counting(session)

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import telegrad as tg
-from telegrad import progress
+from telegrad.transport import progress
 
 pytestmark = pytest.mark.usefixtures("session")
 NASTY = "<script>alert('&')</script>\"]]>"

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import telegrad as tg
-from telegrad import out_arguments
+from telegrad.tensor import out_arguments
 from telegrad_engine.schema.op import CATALOGUE, Op
 
 from ..engine import oracle

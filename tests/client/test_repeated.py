@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import telegrad as tg
-from telegrad.tensor import functions
+from telegrad.tensor.handle import functions
 from telegrad_engine import dtypes
 from telegrad_engine.context import observed_by
 from telegrad_engine.instrumentation import Observer

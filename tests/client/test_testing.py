@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import telegrad as tg
-from telegrad.utils import _pytree
+from telegrad import pytree as _pytree
 
 from .parity import error_of, same_error
 

@@ -11,7 +11,7 @@ import pytest
 import trustme
 
 import telegrad as tg
-from telegrad.websocket import PIECE
+from telegrad.transport.websocket import PIECE
 
 from .cutting import Cutter
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import telegrad as tg
-from telegrad.tensor import functions
+from telegrad.tensor.handle import functions
 from telegrad_engine.autograd.batching import decomposition_of, rule_of
 from telegrad_engine.schema.cases import T
 from telegrad_engine.schema.op import CATALOGUE, Case, Op

@@ -131,7 +131,7 @@ def test_a_planned_step_is_the_eager_one_to_the_last_bit_and_torch_s(monkeypatch
         ours.append(losses_and_weights(tg, steps))
         if compiler is not None:
             assert runs_compiled(session, 4)
-        tg.sessions.current().close()
+        tg.current().close()
     eager, planned = ours
     for a, b, theirs in zip(eager, planned, whole, strict=True):
         assert np.array_equal(a, b)

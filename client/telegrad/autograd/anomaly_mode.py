@@ -23,7 +23,7 @@ from telegrad_engine.errors import TelegradError
 from telegrad_engine.graph.node import walk
 
 from ..tape.recorder import Recorder
-from ..tensor import Tensor
+from ..tensor.handle import Tensor
 
 
 def attributes(anomaly: AnomalyMode) -> dict[str, Any]:

@@ -20,14 +20,12 @@ from telegrad_engine.graph.differentiation import listed
 from telegrad_engine.shapes import Spec
 from telegrad_engine.tensor.abstract import Meta
 
-from .. import backward_callbacks as stops
-from .. import partial_backward_check as whole_passes
 from ..tape.effects import Received
 from ..tape.lazy_graph import pass_over
 from ..tape.recorder import Recorder
-from ..tensor import Tensor, functions, handle, recorder_of, refs
-from ..transforms.stack import active
-from . import anomaly_mode
+from ..tape.transform_stack import active
+from ..tensor.handle import Tensor, functions, handle, recorder_of, refs
+from . import anomaly_mode, backward_callbacks, partial_backward_check
 
 BOTH_NAMES = (
     "`grad_tensors` and `grad_variables` (deprecated) arguments both passed to `backward()`. "
@@ -59,7 +57,7 @@ def backward(
         return  # and torch says nothing, either
     recorder = recorder_of(tuple(tensors))
     if recorder.whole and inputs is not None:
-        whole_passes.check(recorder, tensors, inputs)
+        partial_backward_check.check(recorder, tensors, inputs)
 
     def record() -> None:
         names: list[Any] = [refs(tensors)]
@@ -76,7 +74,7 @@ def backward(
     arguments = tensors, gradients, retain_graph, create_graph, inputs
     with nullcontext() if state.anomaly is None else anomaly_mode.explained(recorder, tensors):
         if recorder.stops:
-            stops.run(recorder, Derivation.of_backward(*arguments), record)
+            backward_callbacks.run(recorder, Derivation.of_backward(*arguments), record)
         else:
             if not _went_over(tensors, None, *arguments[1:]):
                 engine_autograd.backward(*arguments)
@@ -121,7 +119,7 @@ def grad(
         return _grad_rows(outs, ins, grad_outputs, retain_graph, create_graph, allow_unused, materialize_grads)
     recorder = recorder_of(outs or ins)
     if recorder.whole:
-        whole_passes.check(recorder, outs, ins)
+        partial_backward_check.check(recorder, outs, ins)
     # An unused input's name is given out but never bound.
     names = [recorder.new_id() for _ in ins]
 
@@ -140,7 +138,7 @@ def grad(
     arguments = outs, ins, grad_outputs, retain_graph, create_graph, allow_unused, materialize_grads
     with nullcontext() if state.anomaly is None else anomaly_mode.explained(recorder, outs):
         if recorder.stops:
-            stand_ins = stops.run(recorder, Derivation.of_grad(*arguments), record)
+            stand_ins = backward_callbacks.run(recorder, Derivation.of_grad(*arguments), record)
         else:
             stand_ins = tuple(ins) if _went_over(outs, ins, *arguments[2:]) else engine_autograd.grad(*arguments)
             record()

@@ -17,9 +17,9 @@ from telegrad_engine.context import Mode
 from telegrad_engine.errors import InvalidOperation
 from telegrad_engine.schema.op import CATALOGUE, NO_ATTRS, Op
 
-from ..tensor import Tensor, functions
-from ..transforms.pullback import Arguments, Outputs, Pullback, recorded
-from ..transforms.stack import Transform, active, below, entered
+from ..tape.transform_stack import Transform, active, below, entered
+from ..tensor.handle import Tensor, functions
+from .pullback import Arguments, Outputs, Pullback, recorded
 
 
 class DualLevel(Transform):

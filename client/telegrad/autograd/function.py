@@ -16,8 +16,8 @@ from telegrad_engine.autograd.custom_function.outputs import Outputs
 from telegrad_engine.autograd.suspension import ClientNode
 
 from ..ops import register_function
-from ..tensor import Tensor, recorder_of, refs
-from ..transforms.stack import active
+from ..tape.transform_stack import active
+from ..tensor.handle import Tensor, recorder_of, refs
 
 
 class RecordedOutputs(Outputs):

@@ -10,7 +10,7 @@ from typing import Any
 
 from telegrad_engine.autograd.functional import Functional
 
-from ..tensor import functions
+from ..tensor.handle import functions
 from .differentiation import grad
 
 

@@ -11,9 +11,9 @@ from telegrad_engine.graph.differentiation import place
 from telegrad_engine.graph.node import AccumulateGrad, walk
 from telegrad_engine.graph.node import Node as EngineNode
 
-from .. import backward_callbacks as stops
 from ..exclusions import attribute_of
-from ..tensor import Tensor
+from ..tensor.handle import Tensor
+from . import backward_callbacks
 from .saved_tensors import (
     allow_mutation_on_saved_tensors,
     disable_saved_tensors_hooks,
@@ -144,8 +144,8 @@ class _Any:
         """The hook on one tensor."""
 
         def hook(grad: Any) -> None:
-            if self.derivation is not stops.current.derivation:
-                self.derivation = stops.current.derivation
+            if self.derivation is not backward_callbacks.current.derivation:
+                self.derivation = backward_callbacks.current.derivation
                 self.fn(grad)
 
         return hook
@@ -165,8 +165,8 @@ class _All:
         """The hook on one tensor."""
 
         def hook(grad: Any) -> None:
-            if self.derivation is not stops.current.derivation:
-                self.derivation = stops.current.derivation
+            if self.derivation is not backward_callbacks.current.derivation:
+                self.derivation = backward_callbacks.current.derivation
                 self.waiting = self._expected()
                 self.grads = [None] * len(self.places)
             self.grads[index] = grad

@@ -21,8 +21,8 @@ from telegrad_engine.schema.op import NO_ATTRS, Op
 from telegrad_engine.tensor.gradient_values import GraphValues
 from telegrad_engine.tensor.namespace import Functions
 
-from ..tensor import Tensor, functions
-from ..transforms.stack import Transform, active, below, entered
+from ..tape.transform_stack import Transform, active, below, entered
+from ..tensor.handle import Tensor, functions
 from .function import Function
 
 Hook = Callable[[Any], Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..tensor import Tensor
+from ..tensor.handle import Tensor
 from .compiled_nodes import Unrepeatable
 
 EXACT = frozenset({int, bool, str, bytes, type(None)})

@@ -16,7 +16,7 @@ from telegrad_engine.tensor import inference
 from ..tape.effects import Changed, Effect, Received, Stepped
 from ..tape.recorder import Recorder
 from ..tape.replay import Replay
-from ..tensor import Tensor, handle
+from ..tensor.handle import Tensor, handle
 from .arguments import Rebuild
 from .compiled_nodes import Condenser, Unrepeatable, instantiate
 from .guards import Guards

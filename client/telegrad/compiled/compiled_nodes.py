@@ -16,7 +16,7 @@ from telegrad_engine.graph.node import FREED, Node, next_sequence
 from telegrad_engine.schema.derivative_plan import Plan, Save, Step
 from telegrad_engine.shapes import Spec
 
-from ..tensor import Tensor
+from ..tensor.handle import Tensor
 
 
 class CompiledOp(FunctionOp):

@@ -13,13 +13,13 @@ from telegrad_engine.context import state
 from telegrad_engine.errors import InvalidOperation
 from telegrad_engine.graph.node import next_sequence
 
-from ..debugging import is_debugging
-from ..generators import default_generator
-from ..sessions import current
+from ..session.debugging import is_debugging
+from ..session.generators import default_generator
+from ..session.sessions import current
 from ..tape.recorder import Recorder
 from ..tape.replay import STEP
-from ..tensor import Tensor
-from ..transforms.stack import active, in_any_thread
+from ..tape.transform_stack import active, in_any_thread
+from ..tensor.handle import Tensor
 from .arguments import Arguments, rebuilding
 from .cache_entry import CacheEntry, Trace
 from .compiled_nodes import Unrepeatable

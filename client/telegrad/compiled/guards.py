@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ..optim.optimizer import Optimizer
-from ..tensor import Tensor
+from ..tensor.handle import Tensor
 
 MAX_PLACES, MAX_ELEMENTS = 20_000, 1_024
 """How many places are watched at most, and up to which size the contents of an array are."""

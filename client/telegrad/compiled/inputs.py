@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ..tensor import Tensor
+from ..tensor.handle import Tensor
 
 Like = tuple[Any, ...]
 """What a tensor must be like for a trace to be good for it."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from telegrad_engine.optim import algorithms as algorithms
+from telegrad_engine.optim import algorithms
 from telegrad_engine.program import Instruction
 
 from ..optim.optimizer import Optimizer

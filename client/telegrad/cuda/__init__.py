@@ -6,12 +6,12 @@ from typing import Any
 
 from telegrad_engine.errors import InvalidValue
 
-from ..devices import device as _device
-from ..devices import require_cuda
 from ..exclusions import attribute_of
-from ..generators import initial_seed, manual_seed
 from ..random import seed as _seed
-from ..sessions import current
+from ..session.generators import initial_seed, manual_seed
+from ..session.sessions import current
+from ..tensor.devices import device as _device
+from ..tensor.devices import require_cuda
 from . import amp
 
 

@@ -10,7 +10,7 @@ from einops._backends import AbstractBackend
 
 from telegrad_engine.errors import InvalidValue
 
-from ..tensor import Tensor, functions
+from ..tensor.handle import Tensor, functions
 
 
 class TelegradBackend(AbstractBackend):

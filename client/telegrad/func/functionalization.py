@@ -8,7 +8,7 @@ from typing import Any
 
 from telegrad_engine.errors import InvalidArgument, InvalidOperation
 
-from ..tensor import Tensor
+from ..tensor.handle import Tensor
 from ..transforms.batched_tensor import Batched
 
 

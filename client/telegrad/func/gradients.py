@@ -10,9 +10,9 @@ from telegrad_engine.autograd.forward_ad.dual import check_floating, check_size
 from telegrad_engine.errors import InvalidOperation, InvalidValue, ShapeMismatch
 from telegrad_engine.graph.node import walk
 
-from ..tensor import Tensor, functions
-from ..transforms.pullback import Arguments, Outputs, Pullback, recorded
-from ..utils._pytree import TreeSpec, described, tree_flatten, tree_map, tree_unflatten, treespec_pprint
+from ..autograd.pullback import Arguments, Outputs, Pullback, recorded
+from ..pytree import TreeSpec, described, tree_flatten, tree_map, tree_unflatten, treespec_pprint
+from ..tensor.handle import Tensor, functions
 from .vectorized_map import check_randomness
 
 ArgNums = int | tuple[int, ...]

@@ -10,7 +10,7 @@ from telegrad_engine.errors import InvalidOperation, InvalidValue
 from ..nn.batch_norm import _Norm
 from ..nn.module import Module
 from ..nn.utils.stateless import call_with
-from ..tensor import Tensor, functions
+from ..tensor.handle import Tensor, functions
 
 
 def functional_call(

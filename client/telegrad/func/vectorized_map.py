@@ -8,10 +8,10 @@ from typing import Any
 
 from telegrad_engine.errors import IndexOutOfRange, InvalidOperation, InvalidValue
 
-from ..tensor import Tensor, functions
+from ..pytree import TreeSpec, broadcast_prefix, described, tree_flatten, tree_unflatten
+from ..tape.transform_stack import entered
+from ..tensor.handle import Tensor, functions
 from ..transforms.batched_tensor import Batched, Level, outside
-from ..transforms.stack import entered
-from ..utils._pytree import TreeSpec, broadcast_prefix, described, tree_flatten, tree_unflatten
 
 RANDOMNESS = ("error", "different", "same")
 

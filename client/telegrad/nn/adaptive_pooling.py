@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from ..tensor import Tensor
+from ..tensor.handle import Tensor
 from . import functional as F
 from .described import expanded, options
 from .module import Module

@@ -8,7 +8,7 @@ from typing import Any
 from telegrad_engine.errors import InvalidChoice, InvalidOperation
 from telegrad_engine.shapes import torch_size
 
-from ..tensor import Tensor, functions
+from ..tensor.handle import Tensor, functions
 
 
 def multi_head_attention_forward(

@@ -15,7 +15,7 @@ from telegrad_engine.errors import InvalidOperation
 from telegrad_engine.graph.hooks import check_replacement
 
 from ..autograd.function import Function
-from ..tensor import Tensor
+from ..tensor.handle import Tensor
 
 Grads = tuple[Any, ...]
 NO_INPUT = (

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from telegrad_engine.context import no_grad
 from telegrad_engine.errors import InvalidValue
 
-from ..tensor import Tensor, functions
+from ..tensor.handle import Tensor, functions
 from . import functional as F
 from .described import options
 from .normalization import _Affine

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from telegrad_engine.errors import InvalidValue
 from telegrad_engine.shapes import torch_size
 
-from ..tensor import Tensor, functions
+from ..tensor.handle import Tensor, functions
 from . import functional as F
 from . import init
 from .described import expanded

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from telegrad_engine.errors import InvalidValue
 
-from ..tensor import Tensor
+from ..tensor.handle import Tensor
 from . import functional as F
 from .module import Module
 

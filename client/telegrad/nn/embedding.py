@@ -7,7 +7,7 @@ from typing import Any, Self
 from telegrad_engine.context import no_grad
 from telegrad_engine.errors import InvalidChoice
 
-from ..tensor import Tensor, functions
+from ..tensor.handle import Tensor, functions
 from . import functional as F
 from . import init
 from .module import Module

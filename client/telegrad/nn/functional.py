@@ -15,7 +15,7 @@ from telegrad_engine.tensor.namespace import functional_key, functional_names
 
 from ..exclusions import missing_attribute
 from ..publishing import publish
-from ..tensor import Tensor, functions
+from ..tensor.handle import Tensor, functions
 from .attention_forward import multi_head_attention_forward as multi_head_attention_forward
 from .fractional_pooling import fractional_max_pool2d, fractional_max_pool3d
 from .loss_functions import linear_cross_entropy as linear_cross_entropy

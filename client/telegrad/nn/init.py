@@ -14,8 +14,8 @@ from typing import Any
 from telegrad_engine.context import no_grad
 from telegrad_engine.errors import InvalidValue
 
-from ..generators import Generator
-from ..tensor import Tensor, functions
+from ..session.generators import Generator
+from ..tensor.handle import Tensor, functions
 
 _GAINS = {"sigmoid": 1.0, "relu": math.sqrt(2.0), "tanh": 5.0 / 3.0, "selu": 3.0 / 4.0}
 _LINEAR = {"linear", *(f"conv{kind}{n}d" for kind in ("", "_transpose") for n in (1, 2, 3))}

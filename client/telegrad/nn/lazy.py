@@ -11,15 +11,8 @@ from telegrad_engine.context import no_grad
 from telegrad_engine.errors import InvalidChoice, InvalidOperation, InvalidValue
 from telegrad_engine.shapes import torch_size
 
-from ..tensor import Tensor
-from .batch_norm import (
-    BatchNorm1d,
-    BatchNorm2d,
-    BatchNorm3d,
-    InstanceNorm1d,
-    InstanceNorm2d,
-    InstanceNorm3d,
-)
+from ..tensor.handle import Tensor
+from .batch_norm import BatchNorm1d, BatchNorm2d, BatchNorm3d, InstanceNorm1d, InstanceNorm2d, InstanceNorm3d
 from .conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from .linear import Linear
 from .module import Module

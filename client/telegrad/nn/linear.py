@@ -7,7 +7,7 @@ from typing import Any
 
 from telegrad_engine.errors import InvalidValue
 
-from ..tensor import Tensor, functions
+from ..tensor.handle import Tensor, functions
 from . import functional as F
 from . import init
 from .described import options

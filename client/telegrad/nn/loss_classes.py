@@ -7,7 +7,7 @@ from typing import Any
 
 from telegrad_engine.errors import InvalidOperation, InvalidValue
 
-from ..tensor import Tensor
+from ..tensor.handle import Tensor
 from . import functional as F
 from .linear import Linear
 from .loss import Loss, WeightedLoss

@@ -9,7 +9,7 @@ from typing import Any
 
 from telegrad_engine.errors import InvalidOperation, InvalidValue
 
-from ..tensor import Tensor, functions
+from ..tensor.handle import Tensor, functions
 
 
 def triplet_margin_with_distance_loss(

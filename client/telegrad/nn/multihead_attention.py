@@ -6,7 +6,7 @@ from typing import Any
 
 from telegrad_engine.errors import InvalidChoice, InvalidValue
 
-from ..tensor import Tensor, functions
+from ..tensor.handle import Tensor, functions
 from . import init
 from .attention_forward import multi_head_attention_forward
 from .linear import Linear

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from telegrad_engine.ops.recurrent import Direction, gru_direction, in_one_dtype, lstm_direction, rnn_direction
 
-from ..tensor import Tensor, functions
+from ..tensor.handle import Tensor, functions
 from .utils.rnn import PackedSequence, known_sizes
 
 Run = Callable[[Tensor, Sequence[Tensor], Direction, bool], Any]

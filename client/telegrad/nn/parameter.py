@@ -8,7 +8,7 @@ from typing import Any, cast
 from telegrad_engine.dtypes import FLOATING
 from telegrad_engine.errors import DTypeMismatch, InvalidOperation
 
-from ..tensor import KINDS, ONLY_FLOATING, Tensor, functions, handle, recorder_of
+from ..tensor.handle import KINDS, ONLY_FLOATING, Tensor, functions, handle, recorder_of
 
 
 class Parameter(Tensor):

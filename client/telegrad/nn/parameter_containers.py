@@ -8,7 +8,7 @@ from typing import Any, NoReturn, Self
 
 from telegrad_engine.errors import IndexOutOfRange, InvalidOperation
 
-from ..tensor import Tensor
+from ..tensor.handle import Tensor
 from .containers import pairs
 from .module import Module
 from .parameter import Parameter

@@ -7,7 +7,7 @@ from typing import Any
 
 from telegrad_engine.errors import InvalidValue
 
-from ..tensor import Tensor
+from ..tensor.handle import Tensor
 from . import functional as F
 from .described import options
 from .module import Module

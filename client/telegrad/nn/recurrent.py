@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from telegrad_engine.errors import InvalidArgument, InvalidOperation, InvalidValue
 
-from ..tensor import Tensor, functions
+from ..tensor.handle import Tensor, functions
 from . import packed
 from .module import Module
 from .parameter import Parameter

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from telegrad_engine.errors import InvalidOperation, InvalidValue
 
-from ..tensor import Tensor, functions
+from ..tensor.handle import Tensor, functions
 from . import init
 from .module import Module
 from .parameter import Parameter

@@ -11,8 +11,8 @@ from telegrad_engine.errors import InvalidChoice, InvalidOperation
 from telegrad_engine.graph.hooks import Handle, Hooks
 from telegrad_engine.shapes import torch_size
 
-from ..interop import in_session_of, is_array
-from ..tensor import Tensor
+from ..tensor.handle import Tensor
+from ..tensor.interop import in_session_of, is_array
 from .parameter import Parameter, is_lazy
 
 EXTRA = "_extra_state"

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from telegrad_engine.errors import InvalidOperation
 
-from ..tensor import Tensor, functions
+from ..tensor.handle import Tensor, functions
 from . import functional as F
 from . import init
 from .containers import ModuleList

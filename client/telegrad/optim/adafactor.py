@@ -7,7 +7,7 @@ from typing import Any
 
 from telegrad_engine.optim.adaptive import epsilon
 
-from ..tensor import Tensor
+from ..tensor.handle import Tensor
 from .optimizer import Optimizer, settings_of
 from .options import CHECKS, options_in, require, require_rate
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from telegrad_engine.errors import InvalidOperation, InvalidValue
 
-from ..tensor import Tensor
+from ..tensor.handle import Tensor
 from .optimizer import Optimizer, settings_of
 from .options import options_in
 

@@ -12,7 +12,7 @@ from typing import Any
 from telegrad_engine.context import enable_grad, no_grad
 from telegrad_engine.errors import InvalidOperation, InvalidValue
 
-from ..tensor import Tensor, functions, recorder_of
+from ..tensor.handle import Tensor, functions, recorder_of
 from .line_search import Trial, strong_wolfe
 from .optimizer import Optimizer
 from .options import options_in

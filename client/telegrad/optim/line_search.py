@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ..tensor import Tensor
+from ..tensor.handle import Tensor
 
 DECREASE, CURVATURE = 1e-4, 0.9
 """The constants c1 and c2 of the conditions."""

@@ -16,12 +16,12 @@ from telegrad_engine import dtypes
 from telegrad_engine.context import enable_grad, no_grad, state
 from telegrad_engine.errors import InvalidArgument, InvalidOperation, InvalidValue, NotSupported
 from telegrad_engine.graph.hooks import Handle, Hooks
-from telegrad_engine.optim import algorithms as algorithms
+from telegrad_engine.optim import algorithms
 
-from ..interop import in_session_of, is_array
 from ..nn.parameter import type_name, zero_grads
 from ..tape.effects import Stepped
-from ..tensor import Tensor, functions, recorder_of, upload
+from ..tensor.handle import Tensor, functions, recorder_of, upload
+from ..tensor.interop import in_session_of, is_array
 
 STEP = "step"
 """The state that counts steps: a float32 tensor without dimensions, kept in the session as the rest."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from telegrad_engine.errors import InvalidValue
 
-from ..tensor import Tensor
+from ..tensor.handle import Tensor
 
 Check = Callable[[Any], None]
 """Raises ValueError for a value that the option of a name cannot have, whichever optimizer it is an option of."""

@@ -15,7 +15,7 @@ from telegrad_engine.errors import InvalidChoice, InvalidValue
 
 from ..nn.batch_norm import BatchNorm
 from ..nn.module import Module
-from ..tensor import Tensor, functions
+from ..tensor.handle import Tensor, functions
 from .lr_scheduler.base import LRScheduler, one_per_group
 from .optimizer import Optimizer
 

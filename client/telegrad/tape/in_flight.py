@@ -8,7 +8,7 @@ from time import monotonic
 from telegrad_engine.errors import TelegradError
 from telegrad_engine.program.result import Answer
 
-from ..transports import Transport
+from ..transport.transports import Transport
 from .recording import Recording
 
 FULL_BYTES = 32 * 2**20

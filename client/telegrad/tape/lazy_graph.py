@@ -15,8 +15,8 @@ from telegrad_engine.graph.node import free, next_sequence, walk
 from telegrad_engine.shapes import Spec
 from telegrad_engine.tensor.abstract import Meta
 
-from ..shadow import ShadowValues
 from .node import Node, Own
+from .shadow import ShadowValues
 
 BETWEEN = 2.0**-20
 """How much younger each node of a lazy graph is than the one before, where others are younger by 1."""

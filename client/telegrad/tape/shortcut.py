@@ -14,9 +14,9 @@ from telegrad_engine.tensor.call_cache import Call, Enter, Prepare, Resolved, en
 from telegrad_engine.tensor.inference import mark
 from telegrad_engine.tensor.namespace import Resolve
 
-from ..value_checks import check
 from .lazy_graph import Entry
 from .node import MAX_SHORTCUTS, TRIES, Node, Own, Record, Shortcut
+from .value_checks import check
 
 Make = Callable[[Any, Spec, str], Any]
 """Gives an output of a recorder's its handle, of this id."""

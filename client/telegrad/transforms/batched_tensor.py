@@ -12,9 +12,9 @@ from telegrad_engine.errors import DataDependentShape, GradRequired, InvalidOper
 from telegrad_engine.schema.op import CATALOGUE, NO_ATTRS, Op
 from telegrad_engine.shapes import Spec
 
-from ..tensor import Tensor, functions
-from ..utils._pytree import broadcast_prefix, described, tree_map, tree_structure, tree_unflatten
-from .stack import Transform, active, below, entered
+from ..pytree import broadcast_prefix, described, tree_map, tree_structure, tree_unflatten
+from ..tape.transform_stack import Transform, active, below, entered
+from ..tensor.handle import Tensor, functions
 from .vmap_errors import (
     BACKWARD,
     CONTROL_FLOW,

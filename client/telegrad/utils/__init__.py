@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from .. import pytree as _pytree
 from ..exclusions import attribute_of
-from . import _pytree, checkpoint, data
+from . import checkpoint, data
 
 __getattr__ = attribute_of("utils")
 

@@ -23,13 +23,13 @@ from telegrad_engine.context import no_grad, observed_by
 from telegrad_engine.errors import CheckpointError, NotSupported
 from telegrad_engine.instrumentation import Observer
 
+from ..autograd.partial_backward_check import mark
 from ..exclusions import attribute_of
-from ..partial_backward_check import mark
+from ..functions.tracing_recorder import active
 from ..tape.recorder import Recorder
-from ..tensor import Tensor, recorder_of, refs
-from ..tracing_recorder import active
-from ..transforms.stack import active as transforms
-from ..transforms.stack import entered
+from ..tape.transform_stack import active as transforms
+from ..tape.transform_stack import entered
+from ..tensor.handle import Tensor, recorder_of, refs
 from .selective_checkpoint import (
     CheckpointPolicy,
     SavingPolicy,

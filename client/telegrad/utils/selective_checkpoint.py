@@ -16,8 +16,8 @@ from telegrad_engine.session.saved_results import can_save
 from telegrad_engine.tensor.execution import run_composite
 
 from ..aten import OpOverload, OpOverloadPacket, overload_of
-from ..tensor import Tensor, apply, functions
-from ..transforms.stack import Transform, below
+from ..tape.transform_stack import Transform, below
+from ..tensor.handle import Tensor, apply, functions
 
 
 class CheckpointPolicy(enum.Enum):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import telegrad as tg
-from telegrad.tensor import functions
+from telegrad.tensor.handle import functions
 from telegrad_engine import CATALOGUE
 from telegrad_engine.errors import TelegradError
 from telegrad_engine.schema.op import Case, Op

@@ -35,4 +35,4 @@ def session(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
             monkeypatch.setitem(MADE, "cuda", Device(Facade()))
     compiler = VerifyingCompiler(after=2, choose=False, tier=ALWAYS if tier == "planned" else COMPILED)
     yield connect(compiler, device=there or "cpu")
-    tg.sessions.current().close()
+    tg.current().close()

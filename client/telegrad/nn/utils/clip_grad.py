@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from telegrad_engine.context import no_grad
 from telegrad_engine.errors import InvalidOperation
 
-from ...tensor import Tensor, functions
+from ...tensor.handle import Tensor, functions
 
 Tensors = Tensor | Iterable[Tensor]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ...tensor import Tensor, functions
+from ...tensor.handle import Tensor, functions
 from ..parameter import type_name
 
 

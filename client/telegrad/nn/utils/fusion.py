@@ -8,7 +8,7 @@ from typing import Any
 
 from telegrad_engine.errors import InvalidChoice, InvalidOperation
 
-from ...tensor import Tensor, functions
+from ...tensor.handle import Tensor, functions
 from ..module import Module
 from ..parameter import Parameter
 

@@ -8,7 +8,7 @@ from typing import Any
 from telegrad_engine.context import no_grad
 from telegrad_engine.errors import InvalidOperation, InvalidValue
 
-from ...tensor import Tensor, functions
+from ...tensor.handle import Tensor, functions
 from .. import functional as F
 from ..module import Module
 from ..parameter import Parameter

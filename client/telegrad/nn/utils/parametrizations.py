@@ -8,7 +8,7 @@ from telegrad_engine import dtypes
 from telegrad_engine.context import no_grad
 from telegrad_engine.errors import IndexOutOfRange, InvalidValue, NotSupported
 
-from ...tensor import Tensor, functions
+from ...tensor.handle import Tensor, functions
 from .. import functional as F
 from ..conv import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from ..module import Module

@@ -10,7 +10,7 @@ from typing import Any
 from telegrad_engine.context import no_grad
 from telegrad_engine.errors import InvalidOperation, InvalidValue
 
-from ...tensor import Tensor
+from ...tensor.handle import Tensor
 from ..containers import ModuleDict, ModuleList
 from ..module import Module
 from ..parameter import Parameter

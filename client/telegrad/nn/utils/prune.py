@@ -13,7 +13,7 @@ from typing import Any
 
 from telegrad_engine.errors import IndexOutOfRange, InvalidChoice, InvalidValue
 
-from ...tensor import Tensor, functions
+from ...tensor.handle import Tensor, functions
 from ..module import Module
 from .convert_parameters import parameters_to_vector
 

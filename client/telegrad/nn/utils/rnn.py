@@ -13,8 +13,8 @@ import numpy as np
 
 from telegrad_engine.errors import InvalidArgument, InvalidOperation, InvalidValue
 
-from ...sessions import current
-from ...tensor import Tensor, functions, upload
+from ...session.sessions import current
+from ...tensor.handle import Tensor, functions, upload
 
 
 class _Fields(NamedTuple):

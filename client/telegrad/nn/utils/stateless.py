@@ -9,7 +9,7 @@ from typing import Any
 
 from telegrad_engine.errors import InvalidOperation, InvalidValue
 
-from ...tensor import Tensor
+from ...tensor.handle import Tensor
 from ..module import Module
 
 __all__ = ["functional_call"]

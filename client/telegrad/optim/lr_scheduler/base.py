@@ -13,7 +13,7 @@ from typing import Any
 from telegrad_engine.context import no_grad
 from telegrad_engine.errors import InvalidArgument, InvalidValue
 
-from ...tensor import Tensor
+from ...tensor.handle import Tensor
 from ..optimizer import Optimizer
 
 ORDER = "See more details at https://pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate"

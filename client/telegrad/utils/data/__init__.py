@@ -19,14 +19,7 @@ from .dataset import (
     random_split,
 )
 from .loader import DataLoader, get_worker_info
-from .sampler import (
-    BatchSampler,
-    RandomSampler,
-    Sampler,
-    SequentialSampler,
-    SubsetRandomSampler,
-    WeightedRandomSampler,
-)
+from .sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler
 
 __getattr__ = attribute_of("utils.data")
 

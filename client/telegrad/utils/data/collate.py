@@ -9,8 +9,8 @@ import numpy as np
 
 from telegrad_engine.errors import InvalidArgument, InvalidOperation
 
-from ...sessions import current
-from ...tensor import Tensor, functions, upload
+from ...session.sessions import current
+from ...tensor.handle import Tensor, functions, upload
 
 TEXT = "default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; found {}"
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from telegrad_engine.errors import InvalidChoice, InvalidValue
 
-from ...generators import Generator
-from ...tensor import Tensor, upload
+from ...session.generators import Generator
+from ...tensor.handle import Tensor, upload
 from .sampler import random_of
 
 T_co = TypeVar("T_co", covariant=True)

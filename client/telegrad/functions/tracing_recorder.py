@@ -22,8 +22,9 @@ from telegrad_engine.program.registered_functions import WRITES_TO_INPUT, Applic
 from telegrad_engine.schema.op import NO_ATTRS, Op
 from telegrad_engine.tensor.abstract import Meta
 
-from . import sessions, tensor
-from .tensor import Tensor
+from ..session import sessions
+from ..tensor import handle
+from ..tensor.handle import Tensor
 from .tracing_symbols import UNKNOWN, Symbol, here, to_json
 from .tracing_tensors import Traced, Unknown, encode, hinted, hints, is_known
 
@@ -213,7 +214,7 @@ def active() -> Tracer | None:
     return getattr(_thread, "tracer", None)
 
 
-ENGINE: Any = tensor
+ENGINE: Any = handle
 _compute = ENGINE.apply_spec
 
 

@@ -15,7 +15,7 @@ from telegrad_engine.dtypes import DType
 from telegrad_engine.errors import InvalidOperation, NeedsExample
 from telegrad_engine.program.registered_functions.expressions import CALCULATIONS
 
-from .call_site import users_line
+from ..call_site import users_line
 
 UNKNOWN: Any = object()
 """The hint of a symbol that has no value yet."""

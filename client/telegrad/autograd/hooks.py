@@ -9,9 +9,9 @@ from telegrad_engine.autograd.suspension import HOOK, NODE_PREHOOK, POST_ACCUMUL
 from telegrad_engine.graph.hooks import Handle, NodeHooks
 from telegrad_engine.tensor.base import Tracked
 
+from ..tape.recorder import Recorder
+from ..tensor.handle import Tensor
 from .backward_callbacks import PythonHooks
-from .tape.recorder import Recorder
-from .tensor import Tensor
 
 
 class RemovableHandle(Handle):

@@ -7,7 +7,7 @@ from typing import Any
 
 from telegrad_engine.errors import InvalidArgument
 
-from .tensor import Tensor
+from .handle import Tensor
 
 NAMES = (
     "detach",

@@ -11,7 +11,7 @@ from typing import Any
 from telegrad_engine.errors import InvalidOperation, LimitExceeded
 from telegrad_engine.program.registered_functions.limits import MAX_ITERATIONS
 
-from .tensor import Tensor, functions
+from ..tensor.handle import Tensor, functions
 from .tracing_recorder import Data, Tracer, active
 from .tracing_symbols import here
 from .tracing_tensors import Traced

@@ -16,8 +16,8 @@ from telegrad_engine.dtypes import can_cast
 from telegrad_engine.errors import DTypeMismatch, InvalidArgument, InvalidOperation
 from telegrad_engine.schema.op import CATALOGUE, PREFIXES
 
-from .tensor import Tensor
-from .tensor import functions as session_functions
+from .handle import Tensor
+from .handle import functions as session_functions
 
 LINALG = PREFIXES["torch.linalg"]
 

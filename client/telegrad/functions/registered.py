@@ -15,9 +15,9 @@ from telegrad_engine.program.registered_functions import Applicable, Budget, Fun
 from telegrad_engine.shapes import Spec
 from telegrad_engine.tensor.abstract import Meta, functions
 
+from ..tape.recorder import Recorder
+from ..tensor.handle import Tensor, handle, refs
 from .abstract_evaluation import PatternGraph, evaluate
-from .tape.recorder import Recorder
-from .tensor import Tensor, handle, refs
 
 _known: weakref.WeakKeyDictionary[Recorder, dict[str, Applicable]] = weakref.WeakKeyDictionary()
 """What each session is known to have."""

@@ -15,7 +15,7 @@ from telegrad_engine.errors import InvalidOperation, NeedsExample
 from telegrad_engine.schema.op import NO_ATTRS, Op
 from telegrad_engine.tensor.abstract import Meta
 
-from .tensor import Tensor
+from ..tensor.handle import Tensor
 from .tracing_symbols import UNKNOWN, Symbol, here, to_json
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from telegrad_engine.errors import InvalidArgument, InvalidChoice, InvalidOperation
 
-from .sessions import current
+from ..session.sessions import current
 
 NAMES = (
     "cpu, cuda, ipu, xpu, mkldnn, opengl, opencl, ideep, hip, ve, fpga, maia, xla, lazy, vulkan, mps, meta, hpu, mtia, "

@@ -18,7 +18,7 @@ from telegrad_engine.lru import LRU
 from telegrad_engine.program.registered_functions import Applicable, FunctionProgram
 from telegrad_engine.tensor.abstract import Meta
 
-from .tape.lazy_graph import BETWEEN, Input, LazyGraph, Passes, as_input, stand_in
+from ..tape.lazy_graph import BETWEEN, Input, LazyGraph, Passes, as_input, stand_in
 
 _new = object.__new__
 Key = tuple[Any, ...]

@@ -33,22 +33,22 @@ from telegrad_engine.tensor.formatting import format_tensor
 from telegrad_engine.tensor.inference import is_marked
 from telegrad_engine.tensor.namespace import Functions
 
+from ..exclusions import explain_missing
+from ..session.sessions import current
+from ..tape.dispatch import dispatching, recording
+from ..tape.effects import Changed
+from ..tape.in_flight import FULL_BYTES
+from ..tape.lazy_graph import LazyGraph
+from ..tape.recorder import Recorder
+from ..tape.shadow import RecordedGraphValues, ShadowValues
+from ..tape.transform_stack import active, concerned, tangent_of
+from ..tape.value_checks import check
+from ..transport.transports import Transport
 from .devices import check_device, device, require_cuda
 from .elementwise_python import ElementwisePython
-from .exclusions import explain_missing
 from .foreign import host_array
 from .nodes import shown
 from .notebook import show_values, tensor_html
-from .sessions import current
-from .shadow import RecordedGraphValues, ShadowValues
-from .tape.dispatch import dispatching, recording
-from .tape.effects import Changed
-from .tape.in_flight import FULL_BYTES
-from .tape.lazy_graph import LazyGraph
-from .tape.recorder import Recorder
-from .transforms.stack import active, concerned, tangent_of
-from .transports import Transport
-from .value_checks import check
 
 _new = object.__new__
 

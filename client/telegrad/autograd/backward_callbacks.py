@@ -30,8 +30,8 @@ from telegrad_engine.graph.hooks import NodeHooks, TensorHooks, run_after, run_b
 from telegrad_engine.shapes import Spec
 from telegrad_engine.tensor.abstract import Meta
 
-from .tape.recorder import Recorder
-from .tensor import Tensor, handle, refs
+from ..tape.recorder import Recorder
+from ..tensor.handle import Tensor, handle, refs
 
 
 class PythonHooks(ClientHook):

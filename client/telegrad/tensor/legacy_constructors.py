@@ -13,9 +13,9 @@ from telegrad_engine.schema.signature import given
 from telegrad_engine.shapes import Size
 from telegrad_engine.tensor.attributes import LEGACY, legacy_name
 
+from ..session.sessions import current
 from .devices import check_device
-from .sessions import current
-from .tensor import Tensor, functions, upload
+from .handle import Tensor, functions, upload
 
 CALLS = """
  * (*, torch.device device = None)

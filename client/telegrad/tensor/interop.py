@@ -9,10 +9,10 @@ import numpy as np
 from telegrad_engine.dtypes import parse
 from telegrad_engine.errors import InvalidArgument, InvalidValue
 
+from ..session.sessions import current
 from .devices import check_device
 from .foreign import host_array
-from .sessions import current
-from .tensor import Tensor, upload
+from .handle import Tensor, upload
 
 
 def from_torch(tensor: Any) -> Tensor:

@@ -13,9 +13,9 @@ from telegrad_engine.errors import DTypeMismatch, InvalidOperation, InvalidValue
 from telegrad_engine.graph.node import walk
 from telegrad_engine.tensor.base import ONLY_FLOATING
 
-from ..autograd.differentiation import grad
-from ..tensor import Tensor, functions
-from .batched_tensor import Batched, Level, levels, outside, unwrapped, wrapped
+from ..tensor.handle import Tensor, functions
+from ..transforms.batched_tensor import Batched, Level, levels, outside, unwrapped, wrapped
+from .differentiation import grad
 
 
 class Arguments:

@@ -14,8 +14,7 @@ import numpy as np
 from .sessions import current
 
 if TYPE_CHECKING:
-    from .tape.recorder import Recorder
-    from .tensor import Tensor
+    from ..tape.recorder import Recorder
 
 
 class Generator:
@@ -31,7 +30,7 @@ class Generator:
     def manual_seed(self, seed: int) -> Generator:
         """Start anew from ``seed``; the generator itself."""
         self._seed = int(seed)
-        self.states: weakref.WeakKeyDictionary[Recorder, Tensor] = weakref.WeakKeyDictionary()
+        self.states: weakref.WeakKeyDictionary[Recorder, Any] = weakref.WeakKeyDictionary()
         """Where it is in each session that draws tensors from it."""
         self.numpy = np.random.default_rng(self._seed % 2**64)
         return self

@@ -10,8 +10,8 @@ from telegrad_engine.errors import InvalidOperation
 from telegrad_engine.graph.differentiation import place
 from telegrad_engine.graph.node import walk
 
-from .tape.recorder import Recorder
-from .tensor import Tensor
+from ..tape.recorder import Recorder
+from ..tensor.handle import Tensor
 
 
 def mark(results: Sequence[Any]) -> None:

@@ -15,7 +15,7 @@ from telegrad_engine.errors import InvalidOperation
 from telegrad_engine.shapes import Spec
 from telegrad_engine.tensor.abstract import Meta
 
-from .tensor import Tensor
+from ..tensor.handle import Tensor
 from .tracing_context import ForwardCtx, Left
 from .tracing_paths import Explorer, Program, Result
 from .tracing_recorder import Data, Tracer

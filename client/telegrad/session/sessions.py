@@ -16,9 +16,9 @@ from telegrad_engine import dtypes
 from telegrad_engine.errors import InvalidArgument, InvalidValue
 from telegrad_engine.program.compression import ENCODING
 
-from .tape.recorder import Recorder
-from .tls import Verify
-from .transports import HTTPTransport, LocalTransport, Transport
+from ..tape.recorder import Recorder
+from ..transport.tls import Verify
+from ..transport.transports import HTTPTransport, LocalTransport, Transport
 
 LOCKED_S = 1.0
 """Seconds that the end of the process waits for a thread that uses a session."""

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple, overload
 
-from .tensor import Tensor
+from ..tensor.handle import Tensor
 
 
 class AdaptiveLargestResult(NamedTuple):

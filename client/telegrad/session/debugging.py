@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..tape.recorder import Recorder
 from .sessions import open_recorders
-from .tape.recorder import Recorder
 
 _record = Recorder.emit
 STOPPING = frozenset({"backward", "grad", "resume"})

@@ -1,0 +1,1 @@
+"""The types of ``telegrad.linalg`` stand in the stub beside this file, which ``make stubs`` writes."""

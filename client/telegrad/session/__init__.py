@@ -1,0 +1,1 @@
+"""Sessions: which one the SDK works in, its defaults and random numbers."""
