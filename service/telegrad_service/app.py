@@ -20,10 +20,10 @@ from .compiled import endpoints as compiled
 from .functions import endpoints as functions
 from .graph import endpoints as graph
 from .health import endpoints as health
-from .host import InProcessHost, SessionHost
+from .hosting.host import InProcessHost, SessionHost
+from .http.origins import OriginCheck
 from .landing import endpoints as landing
 from .ops import endpoints as ops
-from .origins import OriginCheck
 from .pending import endpoints as pending
 from .profile import endpoints as profile
 from .programs import endpoints as programs

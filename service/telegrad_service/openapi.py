@@ -17,10 +17,11 @@ from pydantic.json_schema import models_json_schema
 
 from telegrad_engine.errors import ERRORS
 
-from . import json_schema, problems
-from .media import JSON
+from . import problems
+from .http import json_schema
+from .http.media import JSON
 from .programs.schemas import Program
-from .routing import Route
+from .routing.route import Route
 from .settings import Settings
 
 SCHEMA_REF = "#/components/schemas/{model}"

@@ -13,12 +13,12 @@ from types import FrameType
 import uvicorn
 from fastapi import FastAPI
 
-from .access_log import AccessLog
-from .connections import ConnectionLimits, LimitedServerState
-from .http_protocol import HttpProtocol
+from .http.access_log import AccessLog
+from .http.connections import ConnectionLimits, LimitedServerState
+from .http.http_protocol import HttpProtocol
+from .process.tuning import tune
 from .settings import Settings
-from .tuning import tune
-from .websocket import StreamProtocol
+from .streaming.websocket import StreamProtocol
 
 CLOSE_S = 5
 """Seconds that connections get to end after the last program did."""

@@ -14,9 +14,9 @@ from starlette.responses import Response
 
 from telegrad_engine.errors import SequenceConflict, ServerBusy
 from telegrad_engine.session.session import Session
-from telegrad_service.actor import Actor, Workers
-from telegrad_service.sequence import MAX_BYTES, SequenceRecord
-from telegrad_service.work import run_numbered
+from telegrad_service.hosting.actor import Actor, Workers
+from telegrad_service.hosting.sequence import MAX_BYTES, SequenceRecord
+from telegrad_service.hosting.work import run_numbered
 
 from .streams import container
 

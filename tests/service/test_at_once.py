@@ -18,8 +18,8 @@ import telegrad as tg
 from telegrad_engine.errors import InternalError
 from telegrad_engine.program import Instruction
 from telegrad_engine.session.session import NotAtOnce, Session
-from telegrad_service import activity, host, work
-from telegrad_service.host import InProcessHost, SessionHandle, SessionOptions
+from telegrad_service.hosting import activity, host, work
+from telegrad_service.hosting.host import InProcessHost, SessionHandle, SessionOptions
 from telegrad_service.settings import Settings
 
 from .conftest import SessionClient

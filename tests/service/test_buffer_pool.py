@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 import telegrad as tg
-from telegrad_service.buffer_pool import BufferPool
-from telegrad_service.tuning import LARGEST_KEPT
+from telegrad_service.process.tuning import LARGEST_KEPT
+from telegrad_service.streaming.buffer_pool import BufferPool
 
 from .conftest import running
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from telegrad_service import busy_poll
-from telegrad_service.busy_poll import BusyPoll
+from telegrad_service.streaming import busy_poll
+from telegrad_service.streaming.busy_poll import BusyPoll
 
 pytestmark = pytest.mark.skipif(not busy_poll.POSSIBLE, reason="there is no core for it")
 

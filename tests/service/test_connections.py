@@ -10,7 +10,7 @@ from contextlib import ExitStack, suppress
 import httpx
 import pytest
 
-from telegrad_service.connections import ConnectionLimits, peer_of
+from telegrad_service.http.connections import ConnectionLimits, peer_of
 from telegrad_service.settings import Settings
 
 from .conftest import SessionClient, problem, running

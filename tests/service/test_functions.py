@@ -353,7 +353,7 @@ def test_inputs_are_not_written_to(session: SessionClient) -> None:
 
 INSTALLED = """
 from telegrad_engine.autograd import Function
-from telegrad_engine.params import Array, Number
+from telegrad_engine.schema.parameters import Array, Number
 
 
 class Swish(Function):

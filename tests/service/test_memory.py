@@ -12,9 +12,9 @@ import pytest
 
 from telegrad_engine.program import compression
 from telegrad_engine.session.session import Session
-from telegrad_service.sequence import SequenceRecord
+from telegrad_service.hosting.sequence import SequenceRecord
+from telegrad_service.hosting.work import run_numbered
 from telegrad_service.settings import Settings
-from telegrad_service.work import run_numbered
 
 from .conftest import SessionClient, problem, running
 from .streams import UP, Raw, Talk, container, written
@@ -131,6 +131,6 @@ def test_recorded_answers_are_on_the_account_until_they_are_seen() -> None:
 
 
 def test_a_server_leaves_memory_to_the_machine() -> None:
-    from telegrad_service.machine import memory_bytes
+    from telegrad_service.process.machine import memory_bytes
 
     assert 0 < Settings().max_process_bytes < memory_bytes()

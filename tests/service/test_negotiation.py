@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from telegrad_engine.errors import NotAcceptable, UnsupportedMediaType
-from telegrad_service.media import JSON, NPY, SAFETENSORS, accept, content_type
+from telegrad_service.http.media import JSON, NPY, SAFETENSORS, accept, content_type
 
 from .conftest import SessionClient, problem
 

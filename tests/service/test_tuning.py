@@ -9,10 +9,10 @@ import pytest
 
 ASKING = """
 from threadpoolctl import threadpool_info
-from telegrad_engine.backends import NUMPY, pieces
-from telegrad_service.tuning import tune
+from telegrad_engine.arrays import NUMPY, blocked_matmul
+from telegrad_service.process.tuning import tune
 tune({threads})
-print(NUMPY.dot is pieces.dot, any(library.get("architecture") in pieces.KERNELS for library in threadpool_info()))
+print(NUMPY.dot is blocked_matmul.dot, any(library.get("architecture") in blocked_matmul.KERNELS for library in threadpool_info()))
 """
 
 

@@ -1,6 +1,6 @@
 """Plans: a program as a flat list of NumPy calls, without names, graph or checks.
 
-A plan is made from the tape of one run (:mod:`telegrad_engine.backends.numpy_tracer`). Unused calls are left out.
+A plan is made from the tape of one run (:mod:`telegrad_engine.arrays.numpy_tracer`). Unused calls are left out.
 Places are reused, so an array is freed after its last use. An elementwise call overwrites an argument that is not used
 again. Writes to tensors are computed directly into their memory, at the end, when nothing can fail any more.
 """

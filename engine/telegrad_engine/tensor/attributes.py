@@ -1,6 +1,6 @@
 """What a tensor says about itself without its value: dtype tests, memory layout, and conversions under torch's names.
 
-The class here is a base of :class:`telegrad_engine.methods.TensorMethods`, and so of every kind of tensor.
+The class here is a base of :class:`telegrad_engine.tensor.methods.TensorMethods`, and so of every kind of tensor.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 :class:`Tracked` holds the autograd state and its rules: leaves, versions, views, in-place changes,
 ``backward``. Its subclasses add the value: :class:`telegrad_engine.Tensor` an array,
-:class:`telegrad_engine.meta.Meta` nothing, and the SDK's Tensor a handle on a server's.
+:class:`telegrad_engine.tensor.abstract.Meta` nothing, and the SDK's Tensor a handle on a server's.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Views and in-place changes: versions, and histories that are rewritten.
 
 What torch does: a view shares its base's memory and version, and a change through either rewrites the history of both.
-:class:`Changeable` is the part of :class:`telegrad_engine.tracked.Tracked` that sees to that.
+:class:`Changeable` is the part of :class:`telegrad_engine.tensor.base.Tracked` that sees to that.
 """
 
 from __future__ import annotations

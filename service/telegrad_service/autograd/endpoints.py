@@ -6,9 +6,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Body, Response
 
-from ..dependencies import CurrentSession, ServerSettings, WithData
-from ..media import JSON
-from ..routing import Route
+from ..http.media import JSON
+from ..routing.dependencies import CurrentSession, ServerSettings, WithData
+from ..routing.route import Route
 from . import service
 from .schemas import BACKWARD_EXAMPLES, GRAD_EXAMPLES, BackwardArguments, BackwardResult, GradArguments, GradResult
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from ..pending.schemas import PendingCall
-from ..schemas import Answer, Request, Tensor, TensorId
+from ..routing.schemas import Answer, Request, Tensor, TensorId
 
 Ids = Annotated[list[TensorId], Field(min_length=1)]
 Gradients = Annotated[

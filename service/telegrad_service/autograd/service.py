@@ -8,7 +8,7 @@ from telegrad_engine.errors import InvalidArgument
 from telegrad_engine.program import Instruction, json_codec
 from telegrad_engine.session.session import Session
 
-from .. import work
+from ..hosting import work
 from ..pending.service import bound, member
 from .schemas import BackwardArguments, GradArguments
 

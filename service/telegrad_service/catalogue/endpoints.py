@@ -6,9 +6,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 
-from ..dependencies import Host
-from ..devices import DEVICES
-from ..routing import Route
+from ..hosting.devices import DEVICES
+from ..routing.dependencies import Host
+from ..routing.route import Route
 from . import service
 from .schemas import DeviceEntry, DevicePage, OpKind, OpPage
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Response
 
-from ..dependencies import CurrentSession
-from ..media import JSON
-from ..routing import Route
+from ..http.media import JSON
+from ..routing.dependencies import CurrentSession
+from ..routing.route import Route
 from . import service
 from .schemas import CompiledPrograms
 

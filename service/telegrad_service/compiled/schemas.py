@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from ..schemas import Answer
+from ..routing.schemas import Answer
 
 
 class CompiledProgram(Answer):

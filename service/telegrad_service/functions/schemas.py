@@ -12,7 +12,7 @@ from pydantic import Field
 from typing_extensions import TypeAliasType
 
 from ..catalogue.schemas import OpParam
-from ..schemas import NEXT_CURSOR, Answer, Request, Tensor, TensorId, Unchecked
+from ..routing.schemas import NEXT_CURSOR, Answer, Request, Tensor, TensorId, Unchecked
 
 FunctionScope = TypeAliasType("FunctionScope", Literal["session", "server"])
 Name = Annotated[str, Field(description="A letter, then letters, digits and _.", examples=["my_power"])]

@@ -6,9 +6,9 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
 
-from ..dependencies import Accepted, CurrentSession
-from ..media import JSON, speaks
-from ..routing import Route
+from ..http.media import JSON, speaks
+from ..routing.dependencies import Accepted, CurrentSession
+from ..routing.route import Route
 from . import service
 from .schemas import Graph
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from ..schemas import Answer, DType, TensorId
+from ..routing.schemas import Answer, DType, TensorId
 
 
 class GraphNode(Answer):

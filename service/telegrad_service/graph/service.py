@@ -8,7 +8,7 @@ from telegrad_engine.program import json_codec
 from telegrad_engine.session.session import Session
 from telegrad_engine.visualization import drawing
 
-from ..media import JSON
+from ..http.media import JSON
 
 DOT = "text/vnd.graphviz"
 MERMAID = "text/vnd.mermaid"

@@ -7,8 +7,8 @@ from fastapi import APIRouter
 from telegrad_engine.errors import ServerBusy
 
 from .. import __version__
-from ..dependencies import Host, ServerSettings
-from ..routing import Route
+from ..routing.dependencies import Host, ServerSettings
+from ..routing.route import Route
 from .schemas import Health, Readiness
 
 router = APIRouter(tags=["health"], route_class=Route)

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from ..schemas import Answer
+from ..routing.schemas import Answer
 
 
 class Health(Answer):

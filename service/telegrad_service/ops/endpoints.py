@@ -11,10 +11,10 @@ from telegrad_engine.program import VERBS
 from telegrad_engine.program.instructions import parse_inputs
 from telegrad_engine.program.overloads import find_op
 
-from .. import work
-from ..dependencies import CurrentSession, ServerSettings, WithData
-from ..media import JSON
-from ..routing import Route
+from ..hosting import work
+from ..http.media import JSON
+from ..routing.dependencies import CurrentSession, ServerSettings, WithData
+from ..routing.route import Route
 from .schemas import EXAMPLES, OpArguments, OpResult
 
 router = APIRouter(prefix="/v1/sessions/{session}/ops", tags=["ops"], route_class=Route)

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
-from ..schemas import INPUTS, Answer, Attrs, Input, Request, Tensor, TensorId
+from ..routing.schemas import INPUTS, Answer, Attrs, Input, Request, Tensor, TensorId
 
 
 class OpArguments(Request):

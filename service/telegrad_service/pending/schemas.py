@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from ..schemas import Answer, Request, Tensor, TensorId
+from ..routing.schemas import Answer, Request, Tensor, TensorId
 
 Kind = Literal["backward", "hook", "post_accumulate_grad_hook", "node_prehook", "node_hook"]
 

@@ -8,7 +8,7 @@ from telegrad_engine.program import Instruction, json_codec
 from telegrad_engine.program.result import Value
 from telegrad_engine.session.session import Session
 
-from .. import work
+from ..hosting import work
 from .schemas import PendingCall, PendingPage
 
 

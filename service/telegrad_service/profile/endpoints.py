@@ -6,9 +6,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from ..dependencies import CurrentSession
-from ..media import JSON
-from ..routing import Route
+from ..http.media import JSON
+from ..routing.dependencies import CurrentSession
+from ..routing.route import Route
 from . import service
 from .schemas import Profile
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from ..schemas import Answer
+from ..routing.schemas import Answer
 
 Category = Literal["op", "backward", "range", "verb"]
 

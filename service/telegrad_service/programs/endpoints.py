@@ -9,9 +9,9 @@ from fastapi import APIRouter, Request, Response
 from starlette.routing import WebSocketRoute
 from starlette.types import Scope
 
-from .. import work
-from ..media import JSON, SAFETENSORS, speaks
-from ..routing import Route
+from ..hosting import work
+from ..http.media import JSON, SAFETENSORS, speaks
+from ..routing.route import Route
 from ..settings import Settings
 from . import schemas
 from .stream import PATH, stream

@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from ..media import JSON, SAFETENSORS
+from ..http.media import JSON, SAFETENSORS
 from ..pending.schemas import StoppedProgram
-from ..schemas import SESSION_ID, Answer, Input, Request, Tensor, TensorId
+from ..routing.schemas import SESSION_ID, Answer, Input, Request, Tensor, TensorId
 
 
 class Instruction(Request):

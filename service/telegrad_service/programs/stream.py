@@ -26,12 +26,14 @@ from telegrad_engine.program.zero_copy_response import Lent, whole
 from telegrad_engine.session.memory_accounting import Accounts
 from telegrad_engine.session.session import NotAtOnce
 
-from .. import encodings, problems, work
-from ..host import GOING_AWAY, TAKEN_OVER, TOKEN, SessionHandle
-from ..limits import BodyReservation
-from ..sequence import parse_sender
+from .. import problems
+from ..hosting import work
+from ..hosting.host import GOING_AWAY, TAKEN_OVER, TOKEN, SessionHandle
+from ..hosting.sequence import parse_sender
+from ..http import encodings
+from ..http.limits import BodyReservation
 from ..settings import Settings
-from ..websocket import ANSWER_WITH, DIGEST, ON_LOST, PROMPT
+from ..streaming.websocket import ANSWER_WITH, DIGEST, ON_LOST, PROMPT
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -6,9 +6,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Body, Request, Response
 
-from ..connections import peer_of
-from ..dependencies import CurrentSession, Host, Limit, NumberCursor, ServerSettings
-from ..routing import Route
+from ..http.connections import peer_of
+from ..routing.dependencies import CurrentSession, Host, Limit, NumberCursor, ServerSettings
+from ..routing.route import Route
 from . import service
 from .schemas import SessionCreate, SessionPage, SessionStatus, SessionUpdate
 

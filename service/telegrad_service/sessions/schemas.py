@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from ..schemas import NEXT_CURSOR, Answer, DType, Request
+from ..routing.schemas import NEXT_CURSOR, Answer, DType, Request
 
 Name = Annotated[str, StringConstraints(max_length=200)]
 Ttl = Annotated[float, Field(gt=0, allow_inf_nan=False)]

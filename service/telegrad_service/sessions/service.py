@@ -11,8 +11,8 @@ from telegrad_engine.errors import InvalidValue
 from telegrad_engine.session.session import Session as EngineSession
 
 from .. import __version__
-from ..devices import check_compiling, check_device
-from ..host import SessionHandle, SessionHost, SessionOptions
+from ..hosting.devices import check_compiling, check_device
+from ..hosting.host import SessionHandle, SessionHost, SessionOptions
 from ..settings import Settings
 from .schemas import Session, SessionCreate, SessionPage, SessionStatus, SessionUpdate
 

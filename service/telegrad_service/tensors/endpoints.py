@@ -9,11 +9,11 @@ from fastapi import APIRouter, Body, Path, Query, Response
 from telegrad_engine.errors import InvalidArgument
 from telegrad_engine.program import Instruction
 
-from .. import work
-from ..dependencies import Accepted, CurrentSession, Cursor, Limit, RawBody, ServerSettings, WithData
-from ..media import JSON, NPY, SAFETENSORS, speaks
-from ..routing import Route
-from ..schemas import DType, Tensor
+from ..hosting import work
+from ..http.media import JSON, NPY, SAFETENSORS, speaks
+from ..routing.dependencies import Accepted, CurrentSession, Cursor, Limit, RawBody, ServerSettings, WithData
+from ..routing.route import Route
+from ..routing.schemas import DType, Tensor
 from . import service
 from .schemas import (
     BINARY_CONTENT,

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Self
 from pydantic import Discriminator, Field, Tag, model_validator
 from typing_extensions import TypeAliasType
 
-from ..media import JSON, NPY, SAFETENSORS
-from ..schemas import NEXT_CURSOR, Answer, Attrs, Data, DType, Request, Tensor, TensorId
+from ..http.media import JSON, NPY, SAFETENSORS
+from ..routing.schemas import NEXT_CURSOR, Answer, Attrs, Data, DType, Request, Tensor, TensorId
 
 
 class _NewTensor(Request):

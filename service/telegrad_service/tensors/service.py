@@ -14,8 +14,9 @@ from telegrad_engine.program.overloads import find_op
 from telegrad_engine.schema.op import Op
 from telegrad_engine.session.session import Session
 
-from .. import npy, work
-from ..media import JSON, NPY
+from ..hosting import work
+from ..http import npy
+from ..http.media import JSON, NPY
 from .schemas import TensorFromData, TensorFromFactory, TensorUpdate
 
 

@@ -12,9 +12,9 @@ from telegrad_engine.errors import MalformedRequest, ServerBusy, TooLarge
 from telegrad_engine.program import compression
 from telegrad_engine.session.memory_accounting import Accounts
 
+from ..settings import Settings
 from .encodings import is_coded
 from .media import JSON
-from .settings import Settings
 
 FREE = 2**20
 """Bytes of a body for which nothing is reserved."""

@@ -24,10 +24,10 @@ from websockets.protocol import State
 from telegrad_engine.errors import ServerBusy
 from telegrad_engine.program.zero_copy_response import Lent
 
+from ..http.connections import ConnectionLimits, extended, peer_of
+from ..http.limits import FREE, BodyReservation
 from .busy_poll import BusyPoll
-from .connections import ConnectionLimits, extended, peer_of
 from .frame_assembler import BINARY, CONTROL, KEY_SIZE, TEXT, FrameAssembler, frame_header, frame_size
-from .limits import FREE, BodyReservation
 from .unmasked_extension import UnmaskedFactory
 
 try:

@@ -26,10 +26,10 @@ from telegrad_engine.program.registered_functions import Library, installed_libr
 from telegrad_engine.session.memory_accounting import Accounts, ProcessMemory
 from telegrad_engine.session.session import NotAtOnce, Session
 
+from ..settings import Settings
 from .activity import Activity
 from .actor import Actor, Workers
 from .sequence import SequenceRecords
-from .settings import Settings
 
 P = ParamSpec("P")
 GOING_AWAY, ENDED, TAKEN_OVER = 1001, 4404, 4409

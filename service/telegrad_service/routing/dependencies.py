@@ -8,10 +8,10 @@ from fastapi import Depends, Path, Query, Request
 
 from telegrad_engine.program.compression import Body
 
-from .host import SessionHandle, SessionHost
-from .routing import accepted, body_of
+from ..hosting.host import SessionHandle, SessionHost
+from ..settings import Settings
+from .route import accepted, body_of
 from .schemas import SESSION_ID
-from .settings import Settings
 
 
 async def get_host(request: Request) -> SessionHost:

@@ -20,7 +20,7 @@ from uvicorn.server import ServerState
 
 from telegrad_engine.session.memory_accounting import Accounts
 
-from .settings import Settings
+from ..settings import Settings
 
 RESERVED_DESCRIPTORS = 64
 """File descriptors that are not for connections: listening sockets, files, libraries; and the spare connections."""

@@ -10,8 +10,8 @@ from starlette.requests import Request
 
 from telegrad_engine.cancellation import CancellationToken
 
-from .host import CLIENT_GONE, TOKEN
-from .sequence import HEADER, SENDER_HEADER, SequenceRecord, parse_sender
+from ..hosting.host import CLIENT_GONE, TOKEN
+from ..hosting.sequence import HEADER, SENDER_HEADER, SequenceRecord, parse_sender
 
 LONG_S = 1.0
 """Seconds after which it is looked whether the client of a request is still there: most are answered by then."""

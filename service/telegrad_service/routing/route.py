@@ -20,10 +20,20 @@ from starlette.types import Receive, Scope, Send
 from telegrad_engine.program import json_codec
 from telegrad_engine.program.compression import Body
 
-from . import encodings, media, problems
+from .. import problems
+from ..hosting.sequence import (
+    HEADER,
+    MAX_NUMBER,
+    NOT_DONE,
+    SENDER_HEADER,
+    SENDER_PATTERN,
+    digest_of,
+    parse_number,
+    parse_sender,
+)
+from ..http import encodings, media
+from ..http.limits import BodyReservation, off_loop, read_body
 from .disconnection import cancelled_on_disconnect
-from .limits import BodyReservation, off_loop, read_body
-from .sequence import HEADER, MAX_NUMBER, NOT_DONE, SENDER_HEADER, SENDER_PATTERN, digest_of, parse_number, parse_sender
 
 logger = logging.getLogger(__name__)
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]

@@ -18,7 +18,8 @@ from websockets.http11 import MAX_LINE_LENGTH
 
 from telegrad_engine.errors import HeadersTooLarge, MalformedRequest, RequestTimeout, ServerBusy, TelegradError
 
-from . import origins, problems
+from .. import problems
+from . import origins
 from .connections import SPARE_S, LimitedServerState, extended, peer_of
 from .request_parser import RequestParser
 

@@ -25,7 +25,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from telegrad_engine.errors import ForbiddenOrigin, MalformedRequest, TelegradError, UnknownHost
 
-from . import problems
+from .. import problems
 
 LOOPBACK = ("localhost", "*.localhost")
 ANY = "*"

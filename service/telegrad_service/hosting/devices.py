@@ -7,8 +7,8 @@ from typing import NamedTuple
 from telegrad_engine.arrays import installed
 from telegrad_engine.errors import InvalidOperation, InvalidValue
 
-from .machine import usable_cores
-from .settings import Settings
+from ..process.machine import usable_cores
+from ..settings import Settings
 
 
 class Device(NamedTuple):

@@ -1,7 +1,7 @@
 """Reuses the memory of long messages once nothing refers to it.
 
 The system clears each page of new memory, which takes a fifth of the time in which 64 MiB arrive. Shorter messages get
-their memory from malloc, which keeps what is freed (tuning.py).
+their memory from malloc, which keeps what is freed (process/tuning.py).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .tuning import KEPT_BYTES, LARGEST_KEPT
+from ..process.tuning import KEPT_BYTES, LARGEST_KEPT
 
 STEP = 2**13
 """Words to which lengths are rounded up, so that messages that differ only in their headers share memory."""

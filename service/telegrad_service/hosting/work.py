@@ -17,9 +17,10 @@ from telegrad_engine.program.result import Answer, Value
 from telegrad_engine.program.zero_copy_response import Lent
 from telegrad_engine.session.session import NotAtOnce, Session
 
-from . import npy, problems
-from .encodings import opened
-from .media import JSON, NPY
+from .. import problems
+from ..http import npy
+from ..http.encodings import opened
+from ..http.media import JSON, NPY
 from .sequence import SequenceRecord, digest_of, parse_number, skips
 
 logger = logging.getLogger(__name__)

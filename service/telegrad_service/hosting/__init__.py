@@ -1,0 +1,1 @@
+"""Where sessions live: hosts, the actors that run their programs in order, and the record of answers."""

@@ -1,0 +1,1 @@
+"""HTTP: protocol and connections, bodies and their limits, media types, codings, origins."""

@@ -1,0 +1,1 @@
+"""What all routes share: media types, bodies, sequence numbers, and what they depend on."""
