@@ -12,7 +12,8 @@ from threadpoolctl import threadpool_info
 from telegrad_engine.arrays import NUMPY, blocked_matmul
 from telegrad_service.process.tuning import tune
 tune({threads})
-print(NUMPY.dot is blocked_matmul.dot, any(library.get("architecture") in blocked_matmul.KERNELS for library in threadpool_info()))
+kernels = [library.get("architecture") in blocked_matmul.KERNELS for library in threadpool_info()]
+print(NUMPY.dot is blocked_matmul.dot, any(kernels))
 """
 
 
