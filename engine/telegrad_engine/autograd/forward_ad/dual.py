@@ -62,7 +62,7 @@ def check_exit(level: int | None, entered: EnteredLevel | None) -> None:
 
 
 def make(tensor: Any, tangent: Any, level: int | None, entered: EnteredLevel | None) -> Any:
-    """A view of ``tensor`` with a tangent of the same shape. Raises as :func:`telegrad_engine.autograd.forward_ad.make_dual`."""
+    """A view of ``tensor`` with a tangent of the same shape. Raises as ``forward_ad.make_dual``."""
     if (entered is None and level is None) or (level is not None and level < 0):
         raise InvalidOperation(
             "Trying to create a dual Tensor for forward AD but no level exists, make sure to enter_dual_level() first."
