@@ -67,7 +67,7 @@ from .autograd.anomaly_mode import set_detect_anomaly as set_anomaly_enabled
 from .autograd.hooks import RemovableHandle as RemovableHandle
 from .compiled import compile
 from .dtype_functions import broadcast_shapes, can_cast, finfo, iinfo, promote_types, result_type
-from .exclusions import explain, missing_attribute
+from .exclusions import explain, missing_attribute, publish
 from .func import vmap
 from .functions.tracing_loops import scan, while_loop
 from .global_settings import (
@@ -89,13 +89,11 @@ from .global_settings import (
     use_deterministic_algorithms,
 )
 from .ops import register_function, remove_function
-from .publishing import publish
 from .random import get_rng_state, seed, set_rng_state
 from .serialization import load, save
 from .session.debugging import debug
-from .session.defaults import get_default_dtype, set_default_dtype, set_default_tensor_type
 from .session.generators import Generator, default_generator, initial_seed, manual_seed
-from .session.sessions import Session, connect, current
+from .session.sessions import Session, connect, current, get_default_dtype, set_default_dtype, set_default_tensor_type
 from .tensor import method_functions, out_arguments
 from .tensor.devices import device
 from .tensor.handle import Tensor, functions, upload

@@ -7,7 +7,17 @@ the tests that compare the names here with torch's leave out what it leaves out.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
+
+
+def publish(namespace: dict[str, Any], name: str, function: Any) -> Any:
+    """Make a function an attribute of the module with these globals, and pickle it by that name."""
+    with suppress(AttributeError):  # functools.partial has no qualified name
+        function.__qualname__, function.__module__ = name, namespace["__name__"]
+    namespace[name] = function
+    return function
+
 
 _T = TypeVar("_T")
 

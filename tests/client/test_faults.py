@@ -199,7 +199,7 @@ def test_a_program_beyond_the_servers_limit_is_refused_and_the_session_goes_on()
 
 
 def test_a_stream_that_its_sender_opened_elsewhere_is_an_error(server: str) -> None:
-    from telegrad.transport.tls import ssl_context
+    from telegrad.transport.connection import ssl_context
     from telegrad.transport.websocket import WebSocket
 
     with tg.connect(server, stream=True, timeout=TIMEOUT_S) as session:

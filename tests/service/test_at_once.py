@@ -18,7 +18,7 @@ import telegrad as tg
 from telegrad_engine.errors import InternalError
 from telegrad_engine.program import Instruction
 from telegrad_engine.session.session import NotAtOnce, Session
-from telegrad_service.hosting import activity, host, work
+from telegrad_service.hosting import actor, host, work
 from telegrad_service.hosting.host import InProcessHost, SessionHandle, SessionOptions
 from telegrad_service.settings import Settings
 
@@ -43,7 +43,7 @@ def hosted(go: Callable[..., Any]) -> None:
         here = InProcessHost(Settings())
         handle = await here.create(SessionOptions())
         await handle.call(took, host.AT_ONCE_S)
-        await asyncio.sleep(2 * activity.ALONE_S)
+        await asyncio.sleep(2 * actor.ALONE_S)
         try:
             await go(here, handle)
         finally:
@@ -71,7 +71,7 @@ def test_beside_another_session_only_tiny_ones_do() -> None:
         await other.call(thread)
         assert handle.run_at_once(thread) is threading.current_thread()
         await handle.call(took, host.AT_ONCE_S)
-        await asyncio.sleep(2 * activity.ALONE_S)
+        await asyncio.sleep(2 * actor.ALONE_S)
         handle.run_at_once(thread)
 
     hosted(go)
@@ -176,7 +176,7 @@ def test_small_and_large_batches_in_turn_train_as_in_torch(url: str) -> None:
         return [loss.item() for loss in kept]
 
     with tg.connect(url) as session:
-        time.sleep(2 * activity.ALONE_S)
+        time.sleep(2 * actor.ALONE_S)
         np.testing.assert_allclose(losses(tg), losses(torch), rtol=1e-4)
         assert sum(report["planned_runs"] for report in session.compiled()) > 0
 
@@ -190,7 +190,7 @@ def test_what_is_brief_does_not_overtake_what_came_with_it(session: SessionClien
     ]
     with closing(Raw(session)) as raw:
         raw.socket.sendall(written(0x82, container(1, UP, x=np.ones(8, np.float32))))
-        time.sleep(2 * activity.ALONE_S)
+        time.sleep(2 * actor.ALONE_S)
         for number in range(2, 30):
             assert b'"sequence":"' + str(number - 1).encode() in raw.message()[1]
             raw.socket.sendall(written(0x82, remembered(number, ["x", "y", "s"], *brief)))
@@ -204,7 +204,7 @@ def test_what_is_brief_does_not_overtake_what_came_with_it(session: SessionClien
 
 def test_others_are_answered_while_a_long_program_runs_behind_brief_ones(url: str) -> None:
     with tg.connect(url) as session:
-        time.sleep(2 * activity.ALONE_S)
+        time.sleep(2 * actor.ALONE_S)
         x = tg.ones(1500, 1500) / 1500
         for _ in range(20):
             assert x[0].sum().item() == pytest.approx(1, rel=1e-4)

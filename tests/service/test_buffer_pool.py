@@ -6,7 +6,7 @@ import numpy as np
 
 import telegrad as tg
 from telegrad_service.process.tuning import LARGEST_KEPT
-from telegrad_service.streaming.buffer_pool import BufferPool
+from telegrad_service.streaming.frame_assembler import BufferPool
 
 from .conftest import running
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from telegrad_service.process.control_groups import cpu_quota, memory_limit
-from telegrad_service.process.machine import memory_bytes, usable_cores
+from telegrad_service.process.control_groups import cpu_quota, memory_bytes, memory_limit, usable_cores
 
 V2, V1 = "0::/app/server\n", "5:memory:/x\n4:cpu,cpuacct:/docker/abc\n0::/\n"
 

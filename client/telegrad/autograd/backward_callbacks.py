@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import operator
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from telegrad_engine.autograd.anomaly import POSITION
+from telegrad_engine.autograd.checkpoint import WHOLE_ONLY
 from telegrad_engine.autograd.suspension import (
     BACKWARD,
     HOOK,
@@ -25,13 +26,31 @@ from telegrad_engine.autograd.suspension import (
     Stop,
 )
 from telegrad_engine.context import state
-from telegrad_engine.errors import InternalError
+from telegrad_engine.errors import InternalError, InvalidOperation
+from telegrad_engine.graph.differentiation import place
 from telegrad_engine.graph.hooks import NodeHooks, TensorHooks, run_after, run_before, run_hooks, run_stored
+from telegrad_engine.graph.node import walk
 from telegrad_engine.shapes import Spec
 from telegrad_engine.tensor.abstract import Meta
 
 from ..tape.recorder import Recorder
 from ..tensor.handle import Tensor, handle, refs
+
+
+def mark_whole(results: Sequence[Any]) -> None:
+    """Have no pass for chosen inputs go through the nodes that made these tensors."""
+    for result in results:
+        if isinstance(result, Tensor) and result.grad_fn is not None:
+            result._recorder.whole.add(result.grad_fn)
+
+
+def check_partial(recorder: Recorder, roots: Sequence[Tensor], inputs: Tensor | Sequence[Tensor]) -> None:
+    """Raise InvalidOperation if such a node is between the roots and the inputs."""
+    ends = {place(t)[0] for t in ([inputs] if isinstance(inputs, Tensor) else inputs)}
+    for root in roots:
+        for node in walk(root.grad_fn) if root.grad_fn is not None else ():
+            if node in recorder.whole and any(not ends.isdisjoint(reached.next) for reached in walk(node)):
+                raise InvalidOperation(WHOLE_ONLY)
 
 
 class PythonHooks(ClientHook):

@@ -25,7 +25,7 @@ from ..tape.lazy_graph import pass_over
 from ..tape.recorder import Recorder
 from ..tape.transform_stack import active
 from ..tensor.handle import Tensor, functions, handle, recorder_of, refs
-from . import anomaly_mode, backward_callbacks, partial_backward_check
+from . import anomaly_mode, backward_callbacks
 
 BOTH_NAMES = (
     "`grad_tensors` and `grad_variables` (deprecated) arguments both passed to `backward()`. "
@@ -57,7 +57,7 @@ def backward(
         return  # and torch says nothing, either
     recorder = recorder_of(tuple(tensors))
     if recorder.whole and inputs is not None:
-        partial_backward_check.check(recorder, tensors, inputs)
+        backward_callbacks.check_partial(recorder, tensors, inputs)
 
     def record() -> None:
         names: list[Any] = [refs(tensors)]
@@ -119,7 +119,7 @@ def grad(
         return _grad_rows(outs, ins, grad_outputs, retain_graph, create_graph, allow_unused, materialize_grads)
     recorder = recorder_of(outs or ins)
     if recorder.whole:
-        partial_backward_check.check(recorder, outs, ins)
+        backward_callbacks.check_partial(recorder, outs, ins)
     # An unused input's name is given out but never bound.
     names = [recorder.new_id() for _ in ins]
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from telegrad_engine.errors import LinAlgError
 from telegrad_engine.tensor.namespace import public_names
 
-from ..exclusions import missing_attribute
-from ..publishing import publish
+from ..exclusions import missing_attribute, publish
 from ..tensor.handle import functions
 
 if TYPE_CHECKING:

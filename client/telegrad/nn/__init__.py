@@ -46,7 +46,6 @@ from .containers import Container, ModuleDict, ModuleList, Sequential
 from .conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from .dropout import AlphaDropout, Dropout, Dropout1d, Dropout2d, Dropout3d, FeatureAlphaDropout
 from .embedding import Embedding, EmbeddingBag
-from .folding import Fold, Unfold
 from .lazy import (
     LazyBatchNorm1d,
     LazyBatchNorm2d,
@@ -122,14 +121,19 @@ from .pooling import (
     MaxPool1d,
     MaxPool2d,
     MaxPool3d,
+    MaxUnpool1d,
+    MaxUnpool2d,
+    MaxUnpool3d,
 )
 from .rearranging import (
     ChannelShuffle,
     Flatten,
+    Fold,
     Identity,
     PixelShuffle,
     PixelUnshuffle,
     Unflatten,
+    Unfold,
     Upsample,
     UpsamplingBilinear2d,
     UpsamplingNearest2d,
@@ -144,7 +148,6 @@ from .transformer import (
     TransformerEncoder,
     TransformerEncoderLayer,
 )
-from .unpooling import MaxUnpool1d, MaxUnpool2d, MaxUnpool3d
 
 __getattr__ = attribute_of("nn")
 

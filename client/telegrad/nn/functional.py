@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec
 from telegrad_engine.schema.op import CATALOGUE
 from telegrad_engine.tensor.namespace import functional_key, functional_names
 
-from ..exclusions import missing_attribute
-from ..publishing import publish
+from ..exclusions import missing_attribute, publish
 from ..tensor.handle import Tensor, functions
 from .attention_forward import multi_head_attention_forward as multi_head_attention_forward
 from .fractional_pooling import fractional_max_pool2d, fractional_max_pool3d

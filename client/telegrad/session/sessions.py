@@ -15,10 +15,32 @@ from typing import Any
 from telegrad_engine import dtypes
 from telegrad_engine.errors import InvalidArgument, InvalidValue
 from telegrad_engine.program.compression import ENCODING
+from telegrad_engine.tensor.attributes import dtype_of_type
 
 from ..tape.recorder import Recorder
-from ..transport.tls import Verify
+from ..transport.connection import Verify
 from ..transport.transports import HTTPTransport, LocalTransport, Transport
+
+
+def get_default_dtype() -> dtypes.DType:
+    """The current session's default floating dtype."""
+    return dtypes.from_numpy(current().recorder.default_dtype)
+
+
+def set_default_dtype(d: Any) -> None:
+    """Set the current session's default floating dtype. Raises TypeError for one that is not floating."""
+    dtype = dtypes.parse(d)
+    if not dtype.is_floating_point:
+        raise InvalidArgument("only floating-point types are supported as the default type")
+    recorder = current().recorder
+    recorder.emit("set_default_dtype", (), (), {"dtype": dtype})
+    recorder.default_dtype = dtype.numpy
+
+
+def set_default_tensor_type(t: Any) -> None:
+    """Set the current session's default dtype to that of a typed constructor, ``FloatTensor``, or of its name."""
+    set_default_dtype(dtype_of_type(t))
+
 
 LOCKED_S = 1.0
 """Seconds that the end of the process waits for a thread that uses a session."""

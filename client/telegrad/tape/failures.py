@@ -7,7 +7,7 @@ from typing import Any
 
 from telegrad_engine.errors import ProgramNotRun, TelegradError, TooLarge
 
-from .recording import Recording
+from .in_flight import Recording
 
 
 class Failed(dict[str, TelegradError]):

@@ -30,9 +30,8 @@ from ..transport.transports import Transport
 from .effects import Affecting, Effect
 from .failures import Failed, explain
 from .flush_policy import FlushPolicy, is_full
-from .in_flight import InFlight
+from .in_flight import InFlight, Recording, joined
 from .poisoning import poisoned_by, undo
-from .recording import Recording, joined
 from .replay import Replay
 from .segment import Segment
 from .tree import Tree

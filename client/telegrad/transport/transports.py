@@ -25,12 +25,11 @@ from telegrad_engine.program.wire import SAFETENSORS, decode_answer
 from telegrad_engine.session.session import Session
 
 from . import progress
-from .connection import CONNECT_S, connect, failure, proxy_of
+from .connection import CONNECT_S, Verify, connect, failure, proxy_of, ssl_context
 from .heartbeats import Heartbeats
 from .http_fallback import HttpFallback
 from .problems import not_telegrad, problem_to_error
 from .stream import Stream
-from .tls import Verify, ssl_context
 from .websocket import Refused
 
 ID_PREFIX = "t"

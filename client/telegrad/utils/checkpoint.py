@@ -23,7 +23,7 @@ from telegrad_engine.context import no_grad, observed_by
 from telegrad_engine.errors import CheckpointError, NotSupported
 from telegrad_engine.instrumentation import Observer
 
-from ..autograd.partial_backward_check import mark
+from ..autograd.backward_callbacks import mark_whole
 from ..exclusions import attribute_of
 from ..functions.tracing_recorder import active
 from ..tape.recorder import Recorder
@@ -103,7 +103,7 @@ def _reentrant(function: Callable[..., Any], preserve: bool, args: tuple[Any, ..
         with no_grad():
             return function(*args)
     result = _OURS.checkpoint(function, *args, use_reentrant=False, preserve_rng_state=preserve)
-    mark(result if isinstance(result, tuple) else (result,))
+    mark_whole(result if isinstance(result, tuple) else (result,))
     return result
 
 

@@ -7,7 +7,9 @@ A call costs two hand-overs between threads, and every program pays them: a bare
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,6 +20,27 @@ from time import monotonic
 from typing import Any, NamedTuple, TypeVar
 
 from telegrad_engine.cancellation import CancellationToken, cancelled_by
+
+ALONE_S = 0.1
+"""Seconds without use of any other session, after which a session counts as alone."""
+
+
+class Activity:
+    """The use of the server's sessions."""
+
+    def __init__(self) -> None:
+        self._latest, self._since = 0, math.inf
+
+    def note(self, number: int) -> None:
+        """Note that the session with this number is used."""
+        if number != self._latest:
+            self._latest, self._since = number, time.monotonic()
+
+    @property
+    def alone(self) -> bool:
+        """Whether the session that was used last has been the only one for ``ALONE_S`` seconds."""
+        return time.monotonic() - self._since > ALONE_S
+
 
 T = TypeVar("T")
 Work = Callable[[], None]

@@ -27,8 +27,7 @@ from telegrad_engine.session.memory_accounting import Accounts, ProcessMemory
 from telegrad_engine.session.session import NotAtOnce, Session
 
 from ..settings import Settings
-from .activity import Activity
-from .actor import Actor, Workers
+from .actor import Activity, Actor, Workers
 from .sequence import SequenceRecords
 
 P = ParamSpec("P")

@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from telegrad_engine.arrays import NUMPY
 from telegrad_engine.arrays.blocked_matmul import KERNELS
 
-from .machine import usable_cores
+from .control_groups import usable_cores
 
 MIB = 2**20
 # From glibc's malloc.h.
