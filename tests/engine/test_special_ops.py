@@ -11,6 +11,7 @@ import torch
 
 import telegrad_engine as tg
 from telegrad_engine import autograd, dtypes
+from telegrad_engine.tensor.abstract import Meta
 
 from . import oracle
 
@@ -58,7 +59,7 @@ def test_scatter_takes_a_source_larger_than_its_index() -> None:
 
 def test_one_nonzero_row_for_each_element_that_is_not_zero() -> None:
     with pytest.raises(tg.errors.DataDependentShape):
-        tg.meta.Meta(tg.tensor([1.0, 0.0])._data).nonzero()
+        Meta(tg.tensor([1.0, 0.0])._data).nonzero()
 
 
 def test_where_as_a_method_takes_the_condition_second() -> None:
