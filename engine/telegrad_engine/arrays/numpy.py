@@ -29,8 +29,8 @@ class NumpyBackend(Backend):
 
     def __init__(self) -> None:
         super().__init__()
-        # Plain attributes: a lookup on the hot path must not go through __getattr__. What NumPy imports when it is asked
-        # for, such as np.testing, is no array function.
+        # Plain attributes: a lookup on the hot path must not go through __getattr__. NumPy imports some modules, such as
+        # np.testing, only when asked for them; they are not needed here.
         for name in np.__all__:
             if not hasattr(type(self), name) and name in vars(np):
                 self.__dict__[name] = getattr(np, name)
@@ -38,7 +38,7 @@ class NumpyBackend(Backend):
         self._weights = {np.dtype(kind): np.ones(MOST_ONES, kind) for kind in (np.float32, np.float64)}
 
     def multiply_in_pieces(self) -> None:
-        """Take products as :mod:`.blocked_matmul` does from now on: for a process with one thread of BLAS, and such kernels."""
+        """Take products as :mod:`.blocked_matmul` does, from now on. For a process with one thread of BLAS."""
         self.__dict__["dot"] = blocked_matmul.dot
 
     # Functional writes -------------------------------------------------------------------
