@@ -29,8 +29,8 @@ class NumpyBackend(Backend):
 
     def __init__(self) -> None:
         super().__init__()
-        # Plain attributes: a lookup on the hot path must not go through __getattr__. NumPy imports some modules, such as
-        # np.testing, only when asked for them; they are not needed here.
+        # Plain attributes: a lookup on the hot path must not go through __getattr__. Modules that NumPy imports when
+        # asked for them, such as np.testing, are left out.
         for name in np.__all__:
             if not hasattr(type(self), name) and name in vars(np):
                 self.__dict__[name] = getattr(np, name)
