@@ -2,7 +2,7 @@
 
 The ``websockets`` library makes the handshake and handles every frame except binary messages in one frame: text,
 fragments, pings and closes. Binary messages are sent and received here, because that copies them less often
-(docs/decisions/0039).
+(docs/decisions/0043).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 OpenBLAS packs what it multiplies for its kernels first; for a batch and a layer's weight that is a third of the time.
 Its kernels for AVX-512 go without up to a size, and what is longer can be had in pieces of that size: the NumPy
-backend's ``dot`` once a server has found it worth while (docs/decisions/0029). When OpenBLAS goes without is said in
+backend's ``dot`` once a server has found it worth while (docs/explanation/tuning.md). When OpenBLAS goes without is said in
 its sources, in kernel/x86_64/sgemm_small_kernel_permit_skylakex.c; when it is sooner so has been measured.
 """
 

@@ -1,7 +1,7 @@
 """Strict JSON: programs, values and descriptions, with NaN and infinities as strings.
 
 Numbers of programs and values are read as Python reads them, whole ones of any length. Names, sizes and words,
-in the headers and ids of containers, go by a quicker library (docs/decisions/0025).
+in the headers and ids of containers, go by a quicker library (docs/explanation/tuning.md).
 """
 
 from __future__ import annotations

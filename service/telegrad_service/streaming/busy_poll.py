@@ -1,7 +1,8 @@
 """Polls a connection for the client's next bytes without sleeping, as long as they arrive within a millisecond.
 
 A process that sleeps takes time to wake, 70 µs on one virtual machine, and a client that reads every value waits for
-that each time. The SDK polls for answers in the same way (telegrad/transport/websocket.py); see docs/decisions/0020.
+that each time. The SDK polls for answers in the same way (telegrad/transport/websocket.py); see
+docs/explanation/tuning.md.
 """
 
 from __future__ import annotations

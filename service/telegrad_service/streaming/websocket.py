@@ -2,10 +2,10 @@
 
 The ``websockets`` library handles the handshake, control frames, and everything else a client may send. Binary messages
 are received into memory of their own and sent without a copy, because the library copies each of them three times
-(docs/decisions/0039).
+(docs/decisions/0043).
 
 An application may answer a message within the call that receives it, which saves two switches between tasks: the ASGI
-extension ``telegrad.prompt`` has a function for that (docs/decisions/0020).
+extension ``telegrad.prompt`` has a function for that (docs/explanation/tuning.md).
 """
 
 from __future__ import annotations
