@@ -14,7 +14,7 @@ from .timing import Call, Unavailable
 
 PLANNED, COMPILED = "planned_runs", "compiled_runs"
 """The ways to run as one executable, as a session reports them."""
-TURNS, MOST_EAGER, MOST_S = 50, 0.1, 20.0
+TURNS, MAX_EAGER, MAX_S = 50, 0.1, 20.0
 """Warm until of the programs of so many turns no larger part runs eagerly, or for so many seconds."""
 
 
@@ -30,13 +30,13 @@ def settle(opened: tg.Session, turn: Call, *ways: str) -> None:
 
     The server may find that a program runs faster one instruction at a time, and then does not use its executable.
     """
-    deadline = time.monotonic() + MOST_S
+    deadline = time.monotonic() + MAX_S
     while time.monotonic() < deadline:
         before = _runs(opened, ways)
         for _ in range(TURNS):
             turn()
         runs, as_one = (now - then for now, then in zip(_runs(opened, ways), before, strict=True))
-        if runs - as_one <= MOST_EAGER * runs:
+        if runs - as_one <= MAX_EAGER * runs:
             break
 
 

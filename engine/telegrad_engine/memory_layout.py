@@ -127,7 +127,7 @@ def in_order(geometry: Geometry, order: Any) -> bool:
 def memory_of(tensor: Any) -> Any:
     """The object that stands for the memory that a tensor shows: the version counter of its owner."""
     owner = tensor if tensor._base is None else tensor._base
-    return owner._cell if owner._memory_owner is None else owner._memory_owner
+    return owner._version_counter if owner._memory_owner is None else owner._memory_owner
 
 
 def memory_id(tensor: Any) -> int:

@@ -93,7 +93,7 @@ def test_a_result_shares_memory_where_torchs_does(op: Op) -> None:
             found = [bool(np.may_share_memory(x._data, data)) for x in our_inputs]
             assert found == expected, f"{op.key}{given}"
             # What shares memory shares its version; else changes in place would go unnoticed.
-            assert [x._cell is mine._cell for x in our_inputs] == expected, f"{op.key}{given}"
+            assert [x._version_counter is mine._version_counter for x in our_inputs] == expected, f"{op.key}{given}"
             assert mine._base is not None or data.flags.c_contiguous, f"{op.key}{given}"
 
 
@@ -118,6 +118,8 @@ def test_a_tensor_without_a_value_shares_as_one_with_a_value(op: Op, transposed:
         if isinstance(ours, oracle.Failure) or isinstance(shadows, oracle.Failure):
             continue
         for mine, shadow in zip(ours, shadows, strict=True):
-            expected = [x._cell is mine._cell for x in our_inputs]
-            assert [x._cell is shadow._cell for x in shadow_inputs] == expected, f"{op.key}{given}"
+            expected = [x._version_counter is mine._version_counter for x in our_inputs]
+            assert [x._version_counter is shadow._version_counter for x in shadow_inputs] == expected, (
+                f"{op.key}{given}"
+            )
             assert shadow._is_contiguous == bool(mine._data.flags.c_contiguous), f"{op.key}{given}"

@@ -197,14 +197,14 @@ class _Dialogue:
 
     def _gradient(self, name: str, grad: Any, spec: Any) -> Tensor:
         """A handle on a gradient that the session has, with the history that the shadow knows."""
-        if isinstance(grad, Meta) and grad._node is not None and grad._node.is_sink:
+        if isinstance(grad, Meta) and grad._node is not None and grad._node.is_leaf_target:
             self.recorder.release(name)
             leaf: Any = grad._node
             return leaf  # type: ignore[no-any-return]
         tensor = handle(self.recorder, Spec(*spec), name=name)
         if isinstance(grad, Meta):
             tensor._adopt(grad)
-            tensor._cell = grad._cell
+            tensor._version_counter = grad._version_counter
         return tensor
 
 

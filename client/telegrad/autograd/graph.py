@@ -91,7 +91,7 @@ def increment_version(tensor: Any) -> None:
         if not isinstance(t, Tensor):
             raise InvalidOperation("increment_version expects each element of the iterable to be a tensor")
         if not t.is_inference():  # such a tensor counts none
-            t._cell[0] += 1
+            t._version_counter[0] += 1
 
 
 # Hooks on several tensors ----------------------------------------------------------------------------
@@ -192,7 +192,7 @@ class _All:
 def _reached(targets: Sequence[Any]) -> set[int]:
     """The nodes and leaves that gradients flow to from here, these included, by identity."""
     found = {id(target) for target in targets}
-    for node in walk(*[target for target in targets if not target.is_sink]):
+    for node in walk(*[target for target in targets if not target.is_leaf_target]):
         found.add(id(node))
         found.update(id(target) for target in node.next if target is not None)
     return found

@@ -62,7 +62,9 @@ class Outputs:
         own = {id(raw) for raw in self.arguments.raws}
         nodes = [raw.grad_fn for raw in self.raws if raw.grad_fn is not None]
         return any(
-            leaf is not None and leaf.is_sink and id(leaf) not in own for node in walk(*nodes) for leaf in node.next
+            leaf is not None and leaf.is_leaf_target and id(leaf) not in own
+            for node in walk(*nodes)
+            for leaf in node.next
         )
 
     def outward(self, value: Any) -> Any:

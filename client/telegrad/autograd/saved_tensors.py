@@ -15,7 +15,7 @@ from telegrad_engine.context import no_grad, state
 from telegrad_engine.dtypes import FLOATING
 from telegrad_engine.errors import GradRequired, InvalidArgument, InvalidOperation
 from telegrad_engine.graph import saved_tensor_hooks as engine_saved
-from telegrad_engine.graph.node import camel, fact
+from telegrad_engine.graph.node import camel, metadata_of
 from telegrad_engine.schema.derivative_plan import Plan
 from telegrad_engine.schema.op import NO_ATTRS, Op
 from telegrad_engine.tensor.gradient_values import GraphValues
@@ -117,7 +117,7 @@ class _Packed(Function):
             result = rule(_rules, grads if many else grads[0], *[saved[i] for i in arguments])
             for edge, grad in zip(edges, result if lists else (result,), strict=True):
                 found[edge] = grad
-        fit = GraphValues(Tensor).fit
+        fit = GraphValues(Tensor).unbroadcast
         wanted = [(found[place], spec) for place, spec in zip(call.places, ctx.specs, strict=True)]
         return None, *[None if g is None else fit(g, tuple(spec.shape), spec.dtype) for g, spec in wanted]
 
@@ -148,7 +148,7 @@ def _kept(call: _Call, save: Any, inputs: Sequence[Any], outputs: Sequence[Any])
     if source == "attr":
         return call.attrs.get(key, call.op.defaults.get(key))
     if source in ("shape", "dtype"):
-        return fact(inputs[key], source)
+        return metadata_of(inputs[key], source)
     value = inputs[key] if source == "input" else outputs[key]
     if isinstance(value, tuple):
         return [_Pack(v, call.pair) if isinstance(v, Tensor) else v for v in value]

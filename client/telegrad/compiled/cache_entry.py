@@ -85,7 +85,7 @@ class CacheEntry:
         for place, (tensor, before) in enumerate(zip(tensors, trace.before, strict=True)):
             if (tensor._node, tensor._slot, tensor._requires_grad) != (before.node, before.slot, before.requires_grad):
                 raise Unrepeatable("it changes the history of a tensor from outside")
-            if tensor._cell is not before.cell or not same_spec(tensor._data, before.data):
+            if tensor._version_counter is not before.cell or not same_spec(tensor._data, before.data):
                 raise Unrepeatable("it gives a tensor from outside other memory or another shape")
             if tensor._hooks is not None or tensor._grad_history is not None:
                 raise Unrepeatable("a tensor from outside has a hook, or a gradient with a history")
@@ -108,7 +108,7 @@ class CacheEntry:
     def _find_effects(self, trace: Trace) -> None:
         """Find out what the instructions did to the inputs, to be undone if they never run."""
         tensors = [*enumerate(trace.inputs.tensors)][::-1]
-        cells = {id(tensor._cell): place for place, tensor in tensors}
+        cells = {id(tensor._version_counter): place for place, tensor in tensors}
         places = {id(tensor): place for place, tensor in tensors}
         self._received: dict[int, list[tuple[int, bool, int | None]]] = {}
         """The passes: tensors, whether each had a gradient before, and gradients that it added to, by their places."""
@@ -129,7 +129,7 @@ class CacheEntry:
     def _describe(self, trace: Trace, results: list[Tensor]) -> None:
         """What the handles on the results have to know."""
         before = trace.before
-        cells = [*[b.cell for b in before], *[r._cell for r in results]]
+        cells = [*[b.cell for b in before], *[r._version_counter for r in results]]
         places = {
             (id(t if b.node is None else b.node), b.slot): place
             for place, (t, b) in reversed(list(enumerate(zip(trace.inputs.tensors, before, strict=True))))
@@ -150,8 +150,8 @@ class CacheEntry:
                 raise Unrepeatable("it gives back a view of an argument or of another result")
             if result._hooks is not None or result._has_grad:
                 raise Unrepeatable("a result has a hook or a gradient")
-            shared = first[id(result._cell)]
-            version = list.__getitem__(result._cell, 0)
+            shared = first[id(result._version_counter)]
+            version = list.__getitem__(result._version_counter, 0)
             node = condenser.node_of(result)
             marked = inference.is_marked(result)
             at = shared if shared != place else None
@@ -226,12 +226,12 @@ class CacheEntry:
         """What the instructions do to these tensors, to be undone if they never run."""
         found: dict[int, Effect] = {}
         for index, changes in self._written.items():
-            cells = [(tensors[place]._cell, later) for place, later in changes]
+            cells = [(tensors[place]._version_counter, later) for place, later in changes]
             found[index] = Stepped([(cell, cell[0] + later) for cell, later in cells])
         for index, received in self._received.items():
             found[index] = Received(
                 [
-                    (weakref.ref(tensors[place]), had, None if grad is None else tensors[grad]._cell)
+                    (weakref.ref(tensors[place]), had, None if grad is None else tensors[grad]._version_counter)
                     for place, had, grad in received
                 ]
             )
@@ -240,17 +240,19 @@ class CacheEntry:
     def _repeat(self, tensors: Sequence[Tensor], results: Sequence[Tensor]) -> None:
         """Do to the handles what the trace did to those that it had."""
         for place, behind in self._bumps.items():
-            tensors[place]._cell[0] += behind
+            tensors[place]._version_counter[0] += behind
         for result, output in zip(results, self._outputs, strict=True):
             if output.place is not None:
-                result._cell = _at(output.place, tensors, results)._cell
+                result._version_counter = _at(output.place, tensors, results)._version_counter
             elif output.inference:
                 inference.mark([result])
             else:
-                result._cell[0] = output.version
+                result._version_counter[0] = output.version
             result._requires_grad = output.requires_grad
         if self._nodes:
-            nodes = instantiate(self._nodes, tensors, results, lambda place: _at(place, tensors, results)._cell)
+            nodes = instantiate(
+                self._nodes, tensors, results, lambda place: _at(place, tensors, results)._version_counter
+            )
             for result, output in zip(results, self._outputs, strict=True):
                 if output.node is not None:
                     result._node, result._slot = nodes[output.node], output.slot

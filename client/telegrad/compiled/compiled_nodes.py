@@ -42,7 +42,7 @@ class CompiledNode(Node):
         return "CompiledFunctionBackward"
 
 
-class CompiledManyNode(CompiledNode):
+class CompiledMultiOutputNode(CompiledNode):
     """The same where the operation behind it has several results."""
 
     many = True
@@ -115,7 +115,7 @@ class Condenser:
         return self._index[id(result._node)]
 
     def _is_inside(self, node: Any) -> bool:
-        return not node.is_sink and node.sequence >= self._start
+        return not node.is_leaf_target and node.sequence >= self._start
 
     def _condensed(self, top: Node) -> NodeTemplate:
         reached, edges = list(self._walk(top)), dict[Edge, None]()
@@ -124,7 +124,7 @@ class Condenser:
             if node.hooks is not None:
                 raise Unrepeatable("it keeps the gradient of something in between, or hooks into it")
             for target, slot in zip(node.next, node.slots or (0,) * len(node.next), strict=True):
-                if target is not None and (target.is_sink or not self._passes(target)):
+                if target is not None and (target.is_leaf_target or not self._passes(target)):
                     edge = self._edge(target, slot)
                     if edge is not None:
                         edges[edge] = None
@@ -150,7 +150,7 @@ class Condenser:
             node = due.pop()
             yield node
             for target in node.next:
-                if target is not None and not target.is_sink and self._passes(target) and id(target) not in seen:
+                if target is not None and not target.is_leaf_target and self._passes(target) and id(target) not in seen:
                     seen.add(id(target))
                     due.append(target)
 
@@ -163,9 +163,9 @@ class Condenser:
         place = self._places.get((id(target), slot))
         if place is not None:
             return Edge(place, None, slot)
-        if target.is_sink and id(target) in self._leaves:
+        if target.is_leaf_target and id(target) in self._leaves:
             return Edge(None, None, 0, self._leaves[id(target)])
-        if target.is_sink and isinstance(target, Tensor) and target._id.startswith("t"):
+        if target.is_leaf_target and isinstance(target, Tensor) and target._id.startswith("t"):
             raise Unrepeatable("gradients flow to a tensor that is out of sight")
         raise Unrepeatable("a history from before is part of what it computes")
 
@@ -179,7 +179,7 @@ def instantiate(
     """The nodes of one call, on the tensors that it was given and what it gives back; ``cell`` finds a counter."""
     nodes: list[Node] = []
     for template in templates:
-        node = CompiledManyNode() if template.many else CompiledNode()
+        node = CompiledMultiOutputNode() if template.many else CompiledNode()
         node.op = OP
         targets: list[Any] = []
         slots: list[int] = []

@@ -21,7 +21,7 @@ def like(tensor: Tensor) -> Like:
         tensor._node is None,
         tensor._slot,
         tensor._hooks is None and tensor._grad_history is None,
-        type(tensor._cell),
+        type(tensor._version_counter),
         data.dtype,
         data.shape,
     )
@@ -42,7 +42,7 @@ class Before(NamedTuple):
     @classmethod
     def of(cls, tensor: Tensor) -> Before:
         """A tensor's state now."""
-        cell = tensor._cell
+        cell = tensor._version_counter
         version = list.__getitem__(cell, 0)  # also of an inference tensor, which has none
         place, data = (tensor._node, tensor._slot), tensor._data
         return cls(cell, version, *place, data, tensor._requires_grad, tensor._has_grad, tensor._grad)
@@ -62,7 +62,7 @@ class Inputs:
         """Which of the tensors are the same, and which share their memory."""
         seen: dict[Any, int] = {}
         found = [seen.setdefault(t._id, i) for i, t in enumerate(self.tensors)]
-        return [*found, *[seen.setdefault(id(t._cell), i) for i, t in enumerate(self.tensors)]]
+        return [*found, *[seen.setdefault(id(t._version_counter), i) for i, t in enumerate(self.tensors)]]
 
 
 def same_spec(a: Any, b: Any) -> bool:

@@ -108,7 +108,7 @@ def evaluate(
         return PatternGraph(pattern, now)  # type: ignore[arg-type]
     given = _aliases(tensors)
     if pattern is not None:
-        return _draw(pattern, given, [each._cell[0] for each in given], iter(next_sequence, None))
+        return _draw(pattern, given, [each._version_counter[0] for each in given], iter(next_sequence, None))
     start = next_sequence()
     results: Sequence[Any] = look(given)
     if key not in known:
@@ -124,7 +124,7 @@ def _is_plain(tensors: Sequence[Any], now: Sequence[Input | None]) -> bool:
     """Whether nothing but the kinds of these tensors matters, and they can be told apart."""
     if (state.autocast, state.saved_hooks, state.anomaly, state.observer) != PLAIN:
         return False
-    if len({id(tensor._cell) for tensor in tensors}) != len(tensors):
+    if len({id(tensor._version_counter) for tensor in tensors}) != len(tensors):
         return False
     if None not in now:
         return True
@@ -135,7 +135,7 @@ def _is_plain(tensors: Sequence[Any], now: Sequence[Input | None]) -> bool:
 def _pattern(given: Sequence[Any], results: Sequence[Any], start: int) -> Pattern | None:
     """What was left since ``start``; None where that is more than plain nodes between the tensors and the results."""
     roots = [result._node for result in results if result._node is not None]
-    if any(root.is_sink for root in roots) or any(
+    if any(root.is_leaf_target for root in roots) or any(
         type(result) is not Meta or result._base is not None for result in results
     ):
         return None
@@ -145,7 +145,7 @@ def _pattern(given: Sequence[Any], results: Sequence[Any], start: int) -> Patter
     }
     for index, node in enumerate(nodes):
         places |= {(id(node), slot): (index, slot) for slot in range(node.width)}
-    cells = {id(each._cell): i for i, each in enumerate(given)}
+    cells = {id(each._version_counter): i for i, each in enumerate(given)}
     drawn: list[Drawn] = []
     for node in nodes:
         targets = [*zip(node.next, node.slots or (0,) * len(node.next), strict=True)]
@@ -188,7 +188,7 @@ def _draw(pattern: Pattern, given: Sequence[Any], seen: Sequence[int], ages: Ite
             node.slots = slots
         if versions:
             node.versions = tuple(
-                [(i, given[c]._cell, seen[c]) if type(c) is int else (i, c, c[0]) for i, c in versions]
+                [(i, given[c]._version_counter, seen[c]) if type(c) is int else (i, c, c[0]) for i, c in versions]
             )
         nodes.append(node)
     results = []

@@ -70,7 +70,7 @@ class Traced(Tensor):
     def __init__(self, tracer: Any, name: str, meta: Meta | None) -> None:
         self._recorder = tracer
         self._id = name
-        self._cell = [0]
+        self._version_counter = [0]
         self.meta = meta
         if meta is not None:
             tracer.metas[name] = meta

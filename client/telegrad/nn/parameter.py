@@ -74,7 +74,7 @@ class UninitializedTensorMixin:
         tensor: Any = self
         made = functions.empty(tuple(shape), dtype=tensor.dtype if dtype is None else dtype, device=device)
         recorder_of((tensor, made)).emit("share_data", [tensor._id, made._id])
-        tensor._data, tensor._cell = made._data, made._cell
+        tensor._data, tensor._version_counter = made._data, made._version_counter
         tensor.__class__ = self.cls_to_become
 
     @property
@@ -156,7 +156,7 @@ def zero_grads(tensors: Iterable[Tensor], set_to_none: bool = True) -> None:
         elif known is not None and known._requires_grad:
             tensor._grad = None  # the session detaches it: the old handle has a history, the gradient none
         elif known is not None:
-            known._cell[0] += 1
+            known._version_counter[0] += 1
         tensor._grad_history = None
 
 

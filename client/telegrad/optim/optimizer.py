@@ -231,10 +231,10 @@ class Optimizer:
             inputs += [*([] if tensors else [None]), self._condition._id]
         changed = list(chain(params, *states))
         with recorder.lock:
-            recorder.effect = Stepped([(tensor._cell, tensor._cell[0]) for tensor in changed])
+            recorder.effect = Stepped([(tensor._version_counter, tensor._version_counter[0]) for tensor in changed])
             recorder.emit("optim_step", inputs, (), attrs)
         for tensor in changed:
-            tensor._cell[0] += 1
+            tensor._version_counter[0] += 1
 
     def _algorithm_of(self, group: dict[str, Any], params: list[Tensor]) -> tuple[str, dict[str, Any]]:
         """The algorithm and settings for some parameters of a group."""

@@ -58,7 +58,7 @@ class Changed:
     """An in-place change of a tensor, which also moves its base to another place in the graph."""
 
     def __init__(self, tensor: Any) -> None:
-        self.cell = tensor._cell
+        self.cell = tensor._version_counter
         self._version = self.cell[0]
         self.versions = [(self.cell, self._version)]
         both = (tensor,) if tensor._base is None else (tensor, tensor._base)

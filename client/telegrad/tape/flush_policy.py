@@ -24,7 +24,7 @@ them. Where steps differ, as sequences do in length, hardly any run of several s
 GATHER_STEPS, GATHER_S = 4, 0.05
 """So many training steps are sent together, unless their recording took so long, since each message costs both sides
 time. The first step after a wait is sent alone, so that the server begins."""
-MOST_BYTES = 2**20 - 2**16
+MAX_BYTES = 2**20 - 2**16
 """No more steps are sent together than upload so much: what is longer, with its header, leaves the event loop there."""
 LEAD_BYTES = 2**18
 """A client that does not train runs ahead of a busy server by so much. Then it is sent, and if there is no room for
@@ -123,7 +123,7 @@ class FlushPolicy:
 
     def _is_lead(self, nbytes: int) -> bool:
         """Whether as many steps have gathered as are sent together."""
-        if self._first or self._gathered >= GATHER_STEPS or nbytes + nbytes // self._gathered > MOST_BYTES:
+        if self._first or self._gathered >= GATHER_STEPS or nbytes + nbytes // self._gathered > MAX_BYTES:
             return True
         return monotonic() > self._began + GATHER_S
 

@@ -45,7 +45,7 @@ def as_input(tensor: Any) -> Input | None:
     """A tensor as it is now; None if it has a history."""
     if tensor._requires_grad and (tensor._base is not None or tensor._node is not None):
         return None
-    cell = tensor._cell
+    cell = tensor._version_counter
     return Input(tensor if tensor._requires_grad else None, tensor._data, cell, cell[0])
 
 
@@ -53,7 +53,7 @@ def stand_in(given: Input) -> Meta:
     """What stands for an input in the graph; edges lead to the leaf itself."""
     leaf, data, cell, _ = given
     stands = Meta(data)
-    stands._cell, stands._node, stands._requires_grad = cell, leaf, leaf is not None
+    stands._version_counter, stands._node, stands._requires_grad = cell, leaf, leaf is not None
     return stands
 
 
@@ -164,7 +164,7 @@ class SegmentGraph(LazyGraph):
 
     def add(self, entry: Entry, node: Node, slots: tuple[int, ...], outputs: Sequence[Any], own: Own | None) -> None:
         """Note a call, and whose handles are its outputs."""
-        self.calls.append((entry, node, slots, own, [output._cell for output in outputs]))
+        self.calls.append((entry, node, slots, own, [output._version_counter for output in outputs]))
         for index in entry.tracked:
             output = outputs[index]
             output._requires_grad, output._lazy = True, self
@@ -180,7 +180,7 @@ class SegmentGraph(LazyGraph):
             outputs = []
             for slot, spec, cell in zip(place.outputs, entry.specs, cells, strict=True):
                 output = known[slot] = Meta(spec)
-                output._cell = cell
+                output._version_counter = cell
                 outputs.append(output)
             entry.enter([known[slot] for slot in slots], outputs, own)
             node: Any = outputs[entry.tracked[0]]._node

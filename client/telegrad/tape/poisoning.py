@@ -185,7 +185,9 @@ class _Spread:
         if found is None:
             own = self._recorder
             tensors: Any = [x for x in gc.get_objects() if issubclass(type(x), Changeable)]
-            found = self._found = {x._id: id(x._cell) for x in tensors if getattr(x, "_recorder", None) is own}
+            found = self._found = {
+                x._id: id(x._version_counter) for x in tensors if getattr(x, "_recorder", None) is own
+            }
         return found
 
     def _is_poisoned(self, name: str) -> bool:

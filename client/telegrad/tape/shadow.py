@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from telegrad_engine.autograd.custom_function import once
-from telegrad_engine.graph.abstract_pass import ShadowPass
+from telegrad_engine.graph.abstract_pass import AbstractPass
 from telegrad_engine.graph.backward_pass import Values
 from telegrad_engine.shapes import Spec
 from telegrad_engine.tensor.abstract import Meta
@@ -29,9 +29,9 @@ class ShadowValues(Values):
         self.replaced: list[Any] = []
 
     @property
-    def Pass(self) -> type[ShadowPass]:
+    def Pass(self) -> type[AbstractPass]:
         """A pass that evaluates nothing."""
-        return ShadowPass
+        return AbstractPass
 
     def __enter__(self) -> None:
         pass
@@ -55,7 +55,7 @@ class ShadowValues(Values):
     def add(self, a: Any, b: Any, owned: bool) -> Any:
         return a
 
-    def fit(self, grad: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+    def unbroadcast(self, grad: Any, shape: tuple[int, ...], dtype: Any) -> Any:
         return Spec(shape, dtype)
 
     def run_hooks(self, hooks: Any, grad: Any) -> Any:

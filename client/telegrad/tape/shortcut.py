@@ -137,7 +137,7 @@ def _generally(
                     if data.shape != spec.shape or data.dtype != spec.dtype:
                         return None
                     x._data = spec  # the next look is a short one
-                if x._requires_grad is not requires_grad or (x._base is not None and x._seen != x._cell[0]):
+                if x._requires_grad is not requires_grad or (x._base is not None and x._seen != x._version_counter[0]):
                     return None
                 tensors.append(x)
             elif x is not constant and (type(x) is not type(constant) or repr(x) != repr(constant)):
@@ -245,7 +245,7 @@ def _quickly(arguments: Sequence[Argument], grad: bool, results: Results, kinds:
                 if data.shape != spec_b.shape or data.dtype != spec_b.dtype:
                     return None
                 b._data = spec_b  # the next look is a short one
-            if b._requires_grad is not grad_b or (b._base is not None and b._seen != b._cell[0]):
+            if b._requires_grad is not grad_b or (b._base is not None and b._seen != b._version_counter[0]):
                 return None
         elif first != second:
             return None
@@ -259,7 +259,7 @@ def _quickly(arguments: Sequence[Argument], grad: bool, results: Results, kinds:
         if inside:
             if not grad_a:
                 return None
-        elif a._requires_grad is not grad_a or (a._base is not None and a._seen != a._cell[0]):
+        elif a._requires_grad is not grad_a or (a._base is not None and a._seen != a._version_counter[0]):
             return None
         if verify is not None:
             verify(args)
@@ -279,7 +279,7 @@ def _quickly(arguments: Sequence[Argument], grad: bool, results: Results, kinds:
             if lazy is None:
                 enter(args, (output,), ())
             else:  # lazy.add(entry, node, places, (output,), None), with a call less
-                lazy.calls.append((entry, node, places, None, (output._cell,)))
+                lazy.calls.append((entry, node, places, None, (output._version_counter,)))
                 output._requires_grad, output._lazy = True, lazy
         elif state.inference:
             mark((output,))

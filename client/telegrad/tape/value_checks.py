@@ -33,7 +33,7 @@ def _of_tensor(tensor: Any) -> Any:
     """The values of an uploaded tensor that has not changed since, or of a view of one; None for other tensors."""
     base = tensor if tensor._base is None else tensor._base
     given = getattr(base, "_given", None)
-    if given is None or tensor._cell[0] or given[1] is not tensor._cell or base._undo:
+    if given is None or tensor._version_counter[0] or given[1] is not tensor._version_counter or base._undo:
         return None
     values = given[0]
     for op, attrs, index in tensor._chain:

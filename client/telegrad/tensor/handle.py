@@ -276,9 +276,9 @@ class Tensor(ElementwisePython, Tracked):
     def _receive_grad(self) -> None:
         """Note that backward added to this tensor's gradient: in place, so the handle stays good."""
         grad = self._grad
-        self._recorder.received.append((ref(self), self._has_grad, None if grad is None else grad._cell))
+        self._recorder.received.append((ref(self), self._has_grad, None if grad is None else grad._version_counter))
         if self._grad is not None:
-            self._grad._cell[0] += 1
+            self._grad._version_counter[0] += 1
         self._has_grad = True
 
     def _replace_grad(self, grad: Meta | None = None) -> None:
@@ -355,7 +355,7 @@ class Tensor(ElementwisePython, Tracked):
         """
         result = handle(self._recorder, self._data)
         if is_marked(self):
-            result._cell = self._cell
+            result._version_counter = self._version_counter
         result._memory_owner = memory_of(self)
         result._lie_as(self._strided())
         self._recorder.emit("detach", [self._id], [result._id], {"shares_version": False})
@@ -371,7 +371,7 @@ class Tensor(ElementwisePython, Tracked):
         self._show_memory_of(value)
 
     def _show_memory_of(self, source: Tensor) -> None:
-        self._cell, self._memory_owner = source._cell, memory_of(source)
+        self._version_counter, self._memory_owner = source._version_counter, memory_of(source)
         self._lie_as(source._strided())
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
@@ -411,7 +411,7 @@ class Tensor(ElementwisePython, Tracked):
     def _alias(self) -> Any:
         self._refresh()
         alias = Meta._at(self)
-        alias._cell = self._cell
+        alias._version_counter = self._version_counter
         return alias
 
     def _adopt(self, meta: Tracked) -> None:
@@ -457,7 +457,7 @@ def handle(recorder: Recorder, spec: Any, name: str | None = None, cls: type[Ten
     """A tensor with a fresh id, or this; the caller records the instruction that makes it."""
     tensor = _new(cls)
     tensor._data = spec
-    tensor._cell = [0]
+    tensor._version_counter = [0]
     tensor._id = recorder.new_id() if name is None else name
     tensor._recorder = recorder
     return tensor
@@ -495,7 +495,7 @@ def upload(recorder: Recorder, data: Any, dtype: Any = None, requires_grad: bool
     tensor = handle(recorder, Spec(array.shape, array.dtype), name)
     tensor._requires_grad = requires_grad
     if array.dtype.kind in "iu" and array.nbytes < FULL_BYTES:
-        tensor._given = array, tensor._cell
+        tensor._given = array, tensor._version_counter
     if at_once:
         recorder.flush()  # the caller's own array: there before it can change
     return tensor

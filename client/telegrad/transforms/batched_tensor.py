@@ -78,8 +78,8 @@ class Batched(Tensor):
         raise InvalidOperation(ESCAPED)
 
     @property
-    def _cell(self) -> list[int]:  # type: ignore[override]
-        return self.batch._cell
+    def _version_counter(self) -> list[int]:  # type: ignore[override]
+        return self.batch._version_counter
 
     @property
     def requires_grad(self) -> bool:

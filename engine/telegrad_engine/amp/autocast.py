@@ -154,13 +154,13 @@ def _device_type(x: Any) -> str | None:
     """The type of device that a tensor, or the first of several, is on; None for anything else."""
     if isinstance(x, tuple):
         return next((kind for v in x if (kind := _device_type(v)) is not None), None)
-    device = getattr(x, "device", None) if hasattr(x, "_cell") else None
+    device = getattr(x, "device", None) if hasattr(x, "_version_counter") else None
     kind = device.partition(":")[0] if isinstance(device, str) else getattr(device, "type", None)
     return kind if kind in POLICIES else None
 
 
 def _eligible(x: Any) -> bool:
-    return hasattr(x, "_cell") and x._data.dtype in FLOATING and x._data.dtype != _FLOAT64
+    return hasattr(x, "_version_counter") and x._data.dtype in FLOATING and x._data.dtype != _FLOAT64
 
 
 def _widest(inputs: tuple[Any, ...], lower: DType) -> DType:

@@ -53,7 +53,7 @@ def custom_bwd(bwd: Method | None = None, *, device_type: str) -> Any:
 
 def _cast(value: Any, dtype: DType) -> Any:
     """``value`` with the floating tensors in it cast, float64 apart."""
-    if hasattr(value, "_cell"):
+    if hasattr(value, "_version_counter"):
         takes = value._data.dtype in FLOATING and value.dtype != dtypes.float64
         return value.to(dtype=dtype) if takes else value
     if isinstance(value, dict):

@@ -85,7 +85,7 @@ class GradScaler:
         """A tensor, or the tensors of an iterable, times the scale."""
         if not self._enabled:
             return outputs
-        if hasattr(outputs, "_cell"):
+        if hasattr(outputs, "_version_counter"):
             if self._scale is None:
                 self._scale = outputs.new_tensor(self._init_scale, dtype=dtypes.float32)
                 self._growth_tracker = outputs.new_tensor(self._init_growth_tracker, dtype=dtypes.int32)
@@ -277,7 +277,7 @@ def _as_scale(new_scale: Any) -> float:
     """A scale that the user sets, as a number."""
     if isinstance(new_scale, float):
         return new_scale
-    if not hasattr(new_scale, "_cell") or new_scale.numel() != 1 or new_scale.requires_grad:
+    if not hasattr(new_scale, "_version_counter") or new_scale.numel() != 1 or new_scale.requires_grad:
         raise InvalidChoice(
             "new_scale should be a float or a 1-element torch.cuda.FloatTensor or torch.FloatTensor with "
             "requires_grad=False."

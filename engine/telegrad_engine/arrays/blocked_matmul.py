@@ -1,9 +1,8 @@
-"""Products of matrices a few rows at a time, which one thread of BLAS may be done with sooner than with all at once.
+"""Products of matrices, some rows at a time, where OpenBLAS need not pack blocks of that size.
 
-OpenBLAS packs what it multiplies for its kernels first; for a batch and a layer's weight that is a third of the time.
-Its kernels for AVX-512 go without up to a size, and what is longer can be had in pieces of that size: the NumPy
-backend's ``dot`` once a server has found it worth while (docs/explanation/tuning.md). When OpenBLAS goes without is said in
-its sources, in kernel/x86_64/sgemm_small_kernel_permit_skylakex.c; when it is sooner so has been measured.
+OpenBLAS first packs what it multiplies; for a batch and a layer's weight that takes a third of the time. Its AVX-512
+kernels do without up to a size, which kernel/x86_64/sgemm_small_kernel_permit_skylakex.c in its sources says. The NumPy
+backend's ``dot`` is this module's once the server has found that it is faster (docs/explanation/tuning.md).
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ import numpy as np
 KERNELS = frozenset(["SkylakeX"])
 """OpenBLAS's names for the kernels of which that is known."""
 DTYPES = frozenset([np.dtype(np.float32), np.dtype(np.float64)])
-MOST = 10**6
+MAX_UNPACKED = 10**6
 """How many multiplications a product may have to go without packing,"""
-MOST_OF_RESULT = 1200
+MAX_OF_RESULT = 1200
 """and elements, where the matrix on the right is stored by columns, as a layer's weight is."""
 LONG = 256
 """Such rows and columns are to be so long to gain by it."""
@@ -28,13 +27,13 @@ EVEN = 8
 def rows_at_a_time(a: Any, b: Any) -> int:
     """How many rows of a matrix (m, k) to multiply with another (k, n) at a time; 0 is all at once."""
     (m, k), n = a.shape, b.shape[1]
-    if m * n * k <= MOST or a.dtype != b.dtype or a.dtype not in DTYPES:
+    if m * n * k <= MAX_UNPACKED or a.dtype != b.dtype or a.dtype not in DTYPES:
         return 0
-    most, left, right = MOST // (n * k), a.flags, b.flags
+    most, left, right = MAX_UNPACKED // (n * k), a.flags, b.flags
     if right.c_contiguous and (left.c_contiguous or left.f_contiguous):
         least = EVEN if left.c_contiguous else 2 * EVEN
     elif right.f_contiguous and left.c_contiguous and k >= LONG:
-        most, least = min(most, MOST_OF_RESULT // n), EVEN // 2
+        most, least = min(most, MAX_OF_RESULT // n), EVEN // 2
     else:
         return 0
     if most < least or np.may_share_memory(a, b):  # of a matrix by itself BLAS computes but one half

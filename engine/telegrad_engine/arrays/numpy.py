@@ -13,7 +13,7 @@ from ..shapes import check_strided
 from . import blocked_matmul
 from .base import Backend
 
-MOST_ONES = 4096
+MAX_ONES = 4096
 """How many rows or columns are summed by a product with ones; NumPy adds up longer ones more exactly, in pairs."""
 
 LONG_SLICE = 256
@@ -35,7 +35,7 @@ class NumpyBackend(Backend):
             if not hasattr(type(self), name) and name in vars(np):
                 self.__dict__[name] = getattr(np, name)
         # What sums are taken with, by dtype: BLAS adds up several times faster than NumPy's own loops.
-        self._weights = {np.dtype(kind): np.ones(MOST_ONES, kind) for kind in (np.float32, np.float64)}
+        self._weights = {np.dtype(kind): np.ones(MAX_ONES, kind) for kind in (np.float32, np.float64)}
 
     def multiply_in_pieces(self) -> None:
         """Take products as :mod:`.blocked_matmul` does, from now on. For a process with one thread of BLAS."""
@@ -144,12 +144,12 @@ class NumpyBackend(Backend):
     def column_sums(self, matrix: Any) -> Any:
         """The sums over the rows of a matrix, one for each column."""
         ones, n = self._weights.get(matrix.dtype), len(matrix)
-        return np.add.reduce(matrix, 0) if ones is None or n > MOST_ONES else np.dot(ones[:n], matrix)
+        return np.add.reduce(matrix, 0) if ones is None or n > MAX_ONES else np.dot(ones[:n], matrix)
 
     def row_sums(self, matrix: Any) -> Any:
         """The sums over the columns of a matrix, one for each row."""
         ones, n = self._weights.get(matrix.dtype), matrix.shape[1]
-        return np.add.reduce(matrix, 1) if ones is None or n > MOST_ONES else np.dot(matrix, ones[:n])
+        return np.add.reduce(matrix, 1) if ones is None or n > MAX_ONES else np.dot(matrix, ones[:n])
 
     def affine(self, own: Any, scale: Any, shift: Any = None) -> Any:
         """``own * scale + shift``; ``own`` is a temporary of the caller's, which may be written to."""

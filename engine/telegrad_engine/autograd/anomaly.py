@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from ..context import AnomalyMode, observe, observer_of, state, stop_observing
 from ..errors import InvalidOperation, TelegradError
 from ..graph import node_evaluation
-from ..graph.abstract_pass import ShadowPass
+from ..graph.abstract_pass import AbstractPass
 from ..graph.node import Node
 from ..instrumentation import Observer
 
@@ -153,7 +153,7 @@ def user_stack() -> list[str]:
 @cache
 def watchful(kind: Any) -> Any:
     """``kind`` of pass, the same but that it explains errors and looks for NaNs."""
-    evaluates = not issubclass(kind, ShadowPass)
+    evaluates = not issubclass(kind, AbstractPass)
 
     class Watchful(kind):  # type: ignore[misc]
         _explaining: Node | None = None

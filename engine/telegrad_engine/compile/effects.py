@@ -167,7 +167,7 @@ class Change:
         ids, taken = self._inputs.ids, self._inputs.tensors
         values = {}
         for fetched in self._effects.fetched:
-            start = taken[fetched.cell]._cell[0] if fetched.cell < len(taken) else 0
+            start = taken[fetched.cell]._version_counter[0] if fetched.cell < len(taken) else 0
             name, version = ids[fetched.id], fetched.description["version"] + start
             if fetched.kept is not None:
                 array = self._made[fetched.kept]
@@ -181,7 +181,7 @@ class Change:
         """Make the tensors and nodes."""
         effects, inputs = self._effects, self._inputs
         taken, space = inputs.tensors, inputs.space
-        self._cells = [tensor._cell for tensor in taken] + [[0] for _ in effects.cells[len(taken) :]]
+        self._cells = [tensor._version_counter for tensor in taken] + [[0] for _ in effects.cells[len(taken) :]]
         memories = [*map(space.memory, taken), *map(space.fresh, self._made)]
         for (position, _), write in zip(effects.writes, self._writes, strict=True):
             if write.array is not None:
@@ -201,7 +201,7 @@ class Change:
         for made in self._effects.made:
             path, view = fill_template(made.view, values) if made.varies else made.view
             tensor = space.view(values["memories"][made.array], path, made.strides)
-            tensor._cell = cells[made.cell]
+            tensor._version_counter = cells[made.cell]
             vars(tensor).update(view)
             tensors.append(tensor)
         for tensor, made in zip(tensors[len(self._inputs.tensors) :], self._effects.made, strict=True):

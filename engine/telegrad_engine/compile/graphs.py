@@ -14,7 +14,7 @@ from weakref import ref
 import numpy as np
 
 from ..arrays.symbolic import Untraceable
-from ..graph.node import FREED, ManyNode, Node, next_sequence, skip_sequence
+from ..graph.node import FREED, MultiOutputNode, Node, next_sequence, skip_sequence
 
 MAX_NODES = 2**11
 """How many nodes a graph may have that a program takes: it is read at every run."""
@@ -132,13 +132,13 @@ class GraphReader:
     def read(self) -> InputGraph:
         """The graph. Raises Untraceable for one that no executable can take."""
         roots = [(i, x._node, x._slot) for i, x in enumerate(self._tensors) if x._node is not None]
-        if any(node.is_sink for _, node, _ in roots):
+        if any(node.is_leaf_target for _, node, _ in roots):
             raise Untraceable("what it takes stands in for another tensor")
         nodes = _reached([node for _, node, _ in roots])
         order = {id(node): number for number, node in enumerate(nodes)}
         targets = [tuple([self._target(target, order, node) for target in node.next]) for node in nodes]
         self._data = {id(x._data): i for i, x in enumerate(self._tensors)}
-        self._cells = {id(x._cell): i for i, x in enumerate(self._tensors)}
+        self._cells = {id(x._version_counter): i for i, x in enumerate(self._tensors)}
         self._owners = {id(self._owner(x._data)): i for i, x in enumerate(self._tensors)}
         kinds = tuple(map(self._node, nodes, targets))
         places = tuple([(i, order[id(node)], slot) for i, node, slot in roots])
@@ -150,7 +150,7 @@ class GraphReader:
             return None
         if node.saved is FREED:
             return FREED_EDGE, 0
-        return (LEAF, self._place(target)) if target.is_sink else (TAKEN, order[id(target)])
+        return (LEAF, self._place(target)) if target.is_leaf_target else (TAKEN, order[id(target)])
 
     def _node(self, node: Any, targets: tuple[Edge | None, ...]) -> NodeSignature:
         if not isinstance(node, Node) or not node.plain or node.hooks is not None or node.evaluate is not None:
@@ -208,7 +208,7 @@ def _reached(roots: Sequence[Any]) -> list[Any]:
     seen = set(map(id, order))
     for node in order:
         for target in () if node.saved is FREED else node.next:
-            if target is not None and not target.is_sink and id(target) not in seen:
+            if target is not None and not target.is_leaf_target and id(target) not in seen:
                 seen.add(id(target))
                 order.append(target)
         if len(order) > MAX_NODES:
@@ -227,12 +227,12 @@ def rebuild(graph: GraphSignature, tensors: Sequence[Any], arrays: Sequence[Any]
     cells: dict[int, list[int]] = {}
     nodes: list[Any] = []
     for each in graph.nodes:
-        node: Any = object.__new__(ManyNode if each.many else Node)
+        node: Any = object.__new__(MultiOutputNode if each.many else Node)
         own = dict(zip(FIXED, each.fixed, strict=True))
         vars(node).update({name: value for name, value in own.items() if value is not None}, plan=own["plan"].value)
         node.attrs = fill_template(each.attrs, places)
         node.saved = FREED if each.saved is None else fill_template(each.saved, places)
-        found = [(at, tensors[i]._cell if i >= 0 else cells.setdefault(i, [0])) for at, i in each.versions]
+        found = [(at, tensors[i]._version_counter if i >= 0 else cells.setdefault(i, [0])) for at, i in each.versions]
         node.versions = tuple([(at, cell, cell[0]) for at, cell in found])
         ends = {LEAF: tensors, TAKEN: nodes, FREED_EDGE: _FREED_NODE}
         node.next = tuple([e and ends[e[0]][e[1]] for e in each.next])
@@ -290,7 +290,7 @@ def make_nodes(graph: GraphData, context: GraphContext) -> Callable[[int], Any]:
     cells = context.cells
     nodes: list[Any] = []
     for data in graph.nodes:
-        node: Any = object.__new__(ManyNode if data.many else Node)
+        node: Any = object.__new__(MultiOutputNode if data.many else Node)
         vars(node).update(fill_template(data.attributes, context.values) if data.varies else data.attributes)
         if data.saved is not None:
             node.saved = fill_template(data.saved, context.values)
@@ -350,5 +350,5 @@ class _FreedNode(Node):
         return self._graph.before(self._edges)
 
 
-class _FreedMultiOutputNode(ManyNode, _FreedNode):
+class _FreedMultiOutputNode(MultiOutputNode, _FreedNode):
     """The same, for an op with several outputs."""

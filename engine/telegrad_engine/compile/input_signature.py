@@ -187,7 +187,7 @@ def _has_spec(tensor: Any, spec: TensorSpec, space: MemorySpace) -> bool:
         and tensor._requires_grad is spec.requires_grad
         and flags.c_contiguous == spec.contiguous
         and (flags.c_contiguous or flags.f_contiguous)
-        and not (spec.view and tensor._seen != tensor._cell[0])
+        and not (spec.view and tensor._seen != tensor._version_counter[0])
         and not is_marked(tensor)
         and tensor._sealed is None
     )
@@ -197,7 +197,8 @@ def _are_apart(tensors: Sequence[Tensor], space: MemorySpace) -> bool:
     """Whether no two tensors have a version counter or memory in common."""
     count = len(tensors)
     return count < 2 or (
-        len({id(tensor._cell) for tensor in tensors}) == count and len({*map(id, space.owners(tensors))}) == count
+        len({id(tensor._version_counter) for tensor in tensors}) == count
+        and len({*map(id, space.owners(tensors))}) == count
     )
 
 
@@ -238,7 +239,7 @@ class _Collector:
         """The specs of all of them."""
         if _are_apart(self.tensors, self._space):
             return tuple(self._specs)
-        cells = [id(tensor._cell) for tensor in self.tensors]
+        cells = [id(tensor._version_counter) for tensor in self.tensors]
         owners = [*map(id, self._space.owners(self.tensors))]
         return tuple(
             [
@@ -253,7 +254,7 @@ def _spec(tensor: Any, name: str, grad: int | None, space: MemorySpace) -> Tenso
         raise Untraceable(f"{name} is of a class of its own")
     view = tensor._base is not None
     flows = tensor._requires_grad and tensor._node is None
-    if view and (tensor._seen != tensor._cell[0] or flows or space.device != "cpu"):
+    if view and (tensor._seen != tensor._version_counter[0] or flows or space.device != "cpu"):
         raise Untraceable(f"{name} is a view")
     if tensor._hooks is not None:
         raise Untraceable(f"{name} has hooks")

@@ -185,7 +185,7 @@ class Trace(Session):
         for name in instruction.inputs[0]:
             tensor = self.tensors[name]
             array = tensor._data if wanted else None
-            self.fetches.append((number_of(name), describe(name, tensor), tensor._cell, array))
+            self.fetches.append((number_of(name), describe(name, tensor), tensor._version_counter, array))
 
 
 class Total(Accounts):
@@ -258,8 +258,8 @@ class EffectsReader:
         self._sources = {id(array): Source(False, i) for i, array in reversed([*enumerate(trace.arrays)])}
         self._arrays: list[Source] = []
         self._memories = {id(tensor._memory): i for i, tensor in enumerate(trace.taken)}
-        self._cells = {id(tensor._cell): i for i, tensor in enumerate(trace.taken)}
-        self._steps: list[int] = [tensor._cell[0] for tensor in trace.taken]
+        self._cells = {id(tensor._version_counter): i for i, tensor in enumerate(trace.taken)}
+        self._steps: list[int] = [tensor._version_counter[0] for tensor in trace.taken]
         self._tensors: list[Any] = list(trace.taken)
         """All tensors that can be reached from a name, by their numbers."""
         self._numbers = {id(tensor): i for i, tensor in enumerate(trace.taken)}
@@ -325,8 +325,10 @@ class EffectsReader:
         nodes, places = self._trace.nodes, self._trace.places
         for number, (tensor, spec) in enumerate(zip(self._trace.taken, self._trace.specs, strict=True)):
             before = nodes[places[number][0]] if number in places else None
-            same = tensor._cell[0] == 0 and tensor._base is None and tensor._node is before
-            shown = any(held is not tensor and held._cell is tensor._cell for held in self._tensors)
+            same = tensor._version_counter[0] == 0 and tensor._base is None and tensor._node is before
+            shown = any(
+                held is not tensor and held._version_counter is tensor._version_counter for held in self._tensors
+            )
             flows = tensor._requires_grad and before is None
             if (spec.view or spec.shared) and (shown or not same or flows or tensor._grad is not None):
                 raise Untraceable("a view that it takes is changed, or shown by another")
@@ -348,7 +350,7 @@ class EffectsReader:
             self._arrays.append(self._source(memory.array))
         return number
 
-    def _cell(self, cell: list[int]) -> int:
+    def _version_counter(self, cell: list[int]) -> int:
         number = self._cells.get(id(cell))
         if number is None:
             number = self._cells[id(cell)] = len(self._steps)
@@ -364,7 +366,9 @@ class EffectsReader:
     def _fetched(self, number: int, description: dict[str, Any], cell: list[int], array: Any) -> Fetched:
         source = None if array is None else self._source(array)
         kept = self._arrays.index(source) if source in self._arrays else None
-        return Fetched(number, {**description, "device": self._trace.device_name}, self._cell(cell), source, kept)
+        return Fetched(
+            number, {**description, "device": self._trace.device_name}, self._version_counter(cell), source, kept
+        )
 
     # Tensors -------------------------------------------------------------------------------
 
@@ -375,7 +379,7 @@ class EffectsReader:
             array=self._memory(tensor._memory),
             view=view,
             varies=varies,
-            cell=self._cell(tensor._cell),
+            cell=self._version_counter(tensor._version_counter),
             base=self._number(tensor._base),
             grad=self._number(tensor._grad),
             strides=tensor._strides,
@@ -398,7 +402,7 @@ class EffectsReader:
     def _is_moved(self, number: int, place: Place) -> bool:
         """Whether a tensor that it takes gets another place in the graph."""
         tensor, spec = self._trace.taken[number], self._trace.specs[number]
-        if self._memories.get(id(tensor._memory)) != number or self._cells.get(id(tensor._cell)) != number:
+        if self._memories.get(id(tensor._memory)) != number or self._cells.get(id(tensor._version_counter)) != number:
             raise Untraceable("a tensor that it takes shows other memory afterwards")
         node, slot = self._trace.places.get(number, (None, 0))
         before = Place(spec.requires_grad, None if node is None else (TAKEN, node), slot)
@@ -414,10 +418,10 @@ class EffectsReader:
         """The graph behind the tensors that it leaves."""
         nodes = self._made_nodes()
         self._nodes.update({id(node): (MADE, number) for number, node in enumerate(nodes)})
-        for leaf in [target for node in nodes for target in node.next if target is not None and target.is_sink]:
+        for leaf in [target for node in nodes for target in node.next if target is not None and target.is_leaf_target]:
             self._check(leaf)
             self._place_of(leaf)
-        self._reachable = {(id(x._cell), id(x._memory.array)): x._memory for x in self._tensors}
+        self._reachable = {(id(x._version_counter), id(x._memory.array)): x._memory for x in self._tensors}
         return GraphData([self._node(node) for node in nodes])
 
     def _made_nodes(self) -> list[Any]:
@@ -426,7 +430,11 @@ class EffectsReader:
         order = list(found.values())
         for node in order:
             for target in node.next:
-                if target is not None and not target.is_sink and id(target) not in self._nodes.keys() | found.keys():
+                if (
+                    target is not None
+                    and not target.is_leaf_target
+                    and id(target) not in self._nodes.keys() | found.keys()
+                ):
                     found[id(target)] = target
                     order.append(target)
         return sorted(order, key=lambda node: node.sequence)
@@ -462,13 +470,15 @@ class EffectsReader:
             return place
 
         values = [template(value, at(position)) for position, value in enumerate(node.saved)]
-        versions = [(position, self._cell(cell), version) for position, cell, version in node.versions]
+        versions = [(position, self._version_counter(cell), version) for position, cell, version in node.versions]
         return Container(tuple, tuple(values)), tuple(versions)
 
     def _shares_memory(self, array: Any, cell: int | None) -> bool:
         """Whether an array has memory of a reachable tensor with this version counter."""
         roots = getattr(array, "roots", None)
-        return roots is not None and any(roots == x._memory.array.roots for x in self._tensors if id(x._cell) == cell)
+        return roots is not None and any(
+            roots == x._memory.array.roots for x in self._tensors if id(x._version_counter) == cell
+        )
 
     def _freed_nodes(self) -> list[int]:
         """Which of the nodes that were there before are freed."""
@@ -480,7 +490,7 @@ class EffectsReader:
     def _edge(self, target: Any) -> Edge | None:
         if target is None:
             return None
-        if not target.is_sink:
+        if not target.is_leaf_target:
             return self._nodes[id(target)]
         return LEAF, self._place_of(target)
 

@@ -44,7 +44,7 @@ class DeviceTensor(Tensor):
 
     def __init__(self, array: Any) -> None:
         self._data = array
-        self._cell = [0]
+        self._version_counter = [0]
         self._lie_as(self._strided())
 
     def _strided(self) -> Any:
@@ -128,7 +128,7 @@ class DeviceValues(ArrayValues):
             tensor._grad = self.wrap(grad)
         else:
             present._store(present._data + grad)
-            present._cell[0] += 1
+            present._version_counter[0] += 1
 
 
 class Memory:
@@ -195,7 +195,7 @@ class ImmutableTensor(DeviceTensor):
 
     def _share(self, source: Tensor) -> None:
         assert isinstance(source, ImmutableTensor)
-        for name in ("_memory", "_path", "_shown", "_shown_at", "_strides", "_cell"):
+        for name in ("_memory", "_path", "_shown", "_shown_at", "_strides", "_version_counter"):
             setattr(self, name, getattr(source, name))
 
     def _show(self, source: Tracked, op: Op, attrs: Any, index: int) -> None:

@@ -11,13 +11,13 @@ from .backward_pass import _Pass
 from .node import FREED, FREED_TEXT, Node, free, modified_since
 
 
-class ShadowPass(_Pass):
+class AbstractPass(_Pass):
     """A pass that evaluates nothing: it finds where gradients arrive, raises what the real one would, and frees."""
 
     def run(self) -> dict[tuple[Any, int], Any]:
         """Run the pass; in one short loop where no node or leaf that it comes to is out of the ordinary."""
         through = self._through()
-        if type(self) is not ShadowPass or not self._is_ordinary(through):
+        if type(self) is not AbstractPass or not self._is_ordinary(through):
             return super().run()
         keep = self.keep_graph
         for node in through:
@@ -47,7 +47,7 @@ class ShadowPass(_Pass):
 
     def _is_ordinary(self, through: Sequence[Node]) -> bool:
         """Whether a gradient goes along every edge of these nodes, only leaves' are wanted, and no hook waits."""
-        if self.wanted is not None and not all(target.is_sink for target, _ in self.wanted):
+        if self.wanted is not None and not all(target.is_leaf_target for target, _ in self.wanted):
             return False
         for node in through:
             if not node.plain or node.evaluate is not None or node.op.edges_without_gradient(node.attrs):
@@ -82,7 +82,7 @@ class ShadowPass(_Pass):
                 found[edge] = None
                 continue
             slot = slots[edge] if slots else 0
-            spec = target._data if target.is_sink else target
+            spec = target._data if target.is_leaf_target else target
             found[edge] = spec if not slot else Spec(*target.specs[slot])
         if node.plan.holds_tensors and not self.keep_graph:
             free(node)

@@ -16,17 +16,17 @@ from ..context import state
 from ..errors import GraphFreed
 from ..schema.memory_admission import LARGE
 from .backward_pass import Target, _Pass
-from .node import FREED, FREED_TEXT, ManyNode, Node, modified_since
+from .node import FREED, FREED_TEXT, MultiOutputNode, Node, modified_since
 
 ndarray = np.ndarray
 
 
-class QuickPass(_Pass):
+class ArrayPass(_Pass):
     """A pass over raw NumPy arrays."""
 
     def run(self) -> dict[tuple[Target, int], Any]:
         """Run the pass; what it captures is for ``_Pass``."""
-        if self.wanted is not None or type(self) is not QuickPass:
+        if self.wanted is not None or type(self) is not ArrayPass:
             return super().run()
         for target, slot, grad in self.roots:
             self.send(target, slot, grad, private=False)
@@ -69,7 +69,7 @@ class QuickPass(_Pass):
                     and result.shape == target.shape
                 ):
                     pending[target] = result
-                elif type(target) is ManyNode:
+                elif type(target) is MultiOutputNode:
                     slot = node.slots[edge] if node.slots else 0
                     grads = pending.get(target)
                     if grads is None:

@@ -51,7 +51,7 @@ class Values:
         """The sum of two gradients, in ``a``'s memory if the pass owns it."""
         raise NotImplementedError
 
-    def fit(self, grad: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+    def unbroadcast(self, grad: Any, shape: tuple[int, ...], dtype: Any) -> Any:
         """The gradient summed and cast to a shape and dtype that it was broadcast or promoted from."""
         raise NotImplementedError
 
@@ -154,7 +154,7 @@ class _Pass:
         order: list[Node] = []
         seen: set[Any] = set()
         for target in targets:
-            if target.is_sink:
+            if target.is_leaf_target:
                 waiting[target] = waiting.get(target, 0) + 1
             elif target not in seen:
                 seen.add(target)
@@ -163,7 +163,7 @@ class _Pass:
             for target in node.next:
                 if target is None:
                     continue
-                if target.is_sink:
+                if target.is_leaf_target:
                     waiting[target] = waiting.get(target, 0) + 1
                 elif target not in seen:
                     seen.add(target)
@@ -205,7 +205,7 @@ class _Pass:
 
     def finish(self) -> None:
         """Complete the leaves some of whose edges brought no gradient."""
-        for leaf in [target for target in self.pending if target.is_sink]:
+        for leaf in [target for target in self.pending if target.is_leaf_target]:
             self._complete(leaf)
 
     def _evaluate(self, node: Node, grad: Any) -> None:
@@ -255,32 +255,32 @@ class _Pass:
             self._done(target)
             return
         values = self.values
-        spec = target._data if target.is_sink else target
+        spec = target._data if target.is_leaf_target else target
         shape, dtype = (spec.shape, spec.dtype) if not slot else target.specs[slot]
         data = grad if values.raw else values.data(grad)
         if data.shape != shape or data.dtype is not dtype:
-            grad = values.fit(grad, shape, dtype)
+            grad = values.unbroadcast(grad, shape, dtype)
         if values.raw and state.memory is not None and getattr(grad, "nbytes", 0) > LARGE:
             state.memory.count(grad)
         pending = self.pending
-        if not target.is_sink and target.many:
+        if not target.is_leaf_target and target.many:
             grads = pending.setdefault(target, [None] * target.width)
             grads[slot] = grad if grads[slot] is None else values.add(grads[slot], grad, False)
             return
         present = pending.get(target)
         if present is None:
             pending[target] = grad
-            if private and target.is_sink:
+            if private and target.is_leaf_target:
                 self.owned.add(target)
         else:
             pending[target] = values.add(present, grad, target in self.owned)
             self.owned.add(target)
-        if target.is_sink:
+        if target.is_leaf_target:
             self._done(target)
 
     def _done(self, target: Target) -> None:
         """One edge into a leaf is settled; after the last, its gradient is complete."""
-        if target is None or not target.is_sink:
+        if target is None or not target.is_leaf_target:
             return
         left = self.waiting[target] = self.waiting[target] - 1
         if not left and target in self.pending:

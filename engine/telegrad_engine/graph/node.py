@@ -62,7 +62,7 @@ class Node:
     """One recorded operation; what PyTorch calls a ``grad_fn``."""
 
     # Class-level defaults keep the common node small: an instance sets only what differs.
-    is_sink = False
+    is_leaf_target = False
     hooks: Any = None
     slots: tuple[int, ...] | None = None
     """Which output each edge leads to, where one of them is not the first."""
@@ -118,7 +118,7 @@ class Node:
         return f"<{self.name().rpartition('::')[2]}>"
 
 
-class ManyNode(Node):
+class MultiOutputNode(Node):
     """The node of an op that lists its outputs, be it one: its derivatives take a tuple of gradients."""
 
     many = True
@@ -156,7 +156,7 @@ class AccumulateGrad:
 def following(targets: tuple[Any, ...], slots: tuple[int, ...] | None) -> tuple[tuple[Any, int], ...]:
     """Where edges lead, as torch's ``next_functions`` shows it."""
     return tuple(
-        (AccumulateGrad(target) if target is not None and target.is_sink else target, slot)
+        (AccumulateGrad(target) if target is not None and target.is_leaf_target else target, slot)
         for target, slot in zip(targets, slots or (0,) * len(targets), strict=True)
     )
 
@@ -196,7 +196,7 @@ def record(
             targets.append(None)
     key = _grouped(needs, inputs) if op.has_lists else tuple(needs)
     plan = op.plans.get(key) or op.plan(key)
-    node = _new(ManyNode if many else Node)
+    node = _new(MultiOutputNode if many else Node)
     node.op = op
     node.plan = plan
     node.attrs = attrs
@@ -248,12 +248,14 @@ def _save(node: Node, inputs: tuple[Any, ...], outputs: Sequence[Any], hidden: S
     for source, key in node.plan.saves:
         if source == "input" or source == "output":
             value = inputs[key] if source == "input" else outputs[key]
-            cell = getattr(value, "_cell", None)
+            cell = getattr(value, "_version_counter", None)
             if cell is not None:
                 versions.append((len(saved), cell, cell[0]))
                 saved.append(value._data)
             elif isinstance(value, tuple):
-                versions.extend([(len(saved), v._cell, v._cell[0]) for v in value if v is not None])
+                versions.extend(
+                    [(len(saved), v._version_counter, v._version_counter[0]) for v in value if v is not None]
+                )
                 saved.append([None if v is None else v._data for v in value])
             else:
                 saved.append(value)
@@ -262,15 +264,15 @@ def _save(node: Node, inputs: tuple[Any, ...], outputs: Sequence[Any], hidden: S
         elif source == "hidden":
             saved.append(hidden[key])
         else:
-            saved.append(fact(inputs[key], source))
+            saved.append(metadata_of(inputs[key], source))
     node.saved = tuple(saved)
     node.versions = tuple(versions)
 
 
-def fact(value: Any, which: str) -> Any:
+def metadata_of(value: Any, which: str) -> Any:
     """A shape or dtype that a derivative asked for; a number has neither."""
     if isinstance(value, tuple):
-        return tuple([fact(v, which) for v in value])
+        return tuple([metadata_of(v, which) for v in value])
     data = getattr(value, "_data", None)
     if data is None:
         return () if which == "shape" else None
@@ -283,7 +285,7 @@ def count_saved(memory: Grantor, outputs: Iterable[Any], begun: int) -> None:
     seen: set[Any] = set()
     while waiting:
         node = waiting.pop()
-        if node in seen or node.is_sink or node.sequence < begun:
+        if node in seen or node.is_leaf_target or node.sequence < begun:
             continue
         seen.add(node)
         waiting.extend([target for target in node.next if target is not None])
@@ -298,7 +300,7 @@ def walk(*roots: Node) -> Iterator[Node]:
     order = list(seen)
     for node in order:
         for target in node.next:
-            if target is not None and not target.is_sink and target not in seen:
+            if target is not None and not target.is_leaf_target and target not in seen:
                 seen.add(target)
                 order.append(target)
     order.sort(key=lambda node: node.sequence, reverse=True)
@@ -324,7 +326,7 @@ def modified_since(node: Node) -> VersionConflict:
 def modified(data: Any, origin: Any, slot: int, version: int, expected: int) -> VersionConflict:
     """The error for a saved tensor, output ``slot`` of ``origin``, that was modified; torch raises it on unpacking."""
     what = f"torch.{from_numpy(data.dtype).kernel_name}Tensor {list(data.shape)}"
-    which = "" if origin is None or origin.is_sink else f", which is output {slot} of {kind(origin)},"
+    which = "" if origin is None or origin.is_leaf_target else f", which is output {slot} of {kind(origin)},"
     return VersionConflict(
         "one of the variables needed for gradient computation has been modified by an inplace operation: "
         f"[{what}]{which} is at version {version}; expected version {expected} instead. Hint: "

@@ -121,7 +121,7 @@ def _fitted(run: Pass, node: Node, edge: int, grad: Any) -> Any:
         return None
     shape, dtype = spec_at(node, edge)
     data = run.values.data(grad)
-    return grad if data.shape == shape and data.dtype == dtype else run.values.fit(grad, shape, dtype)
+    return grad if data.shape == shape and data.dtype == dtype else run.values.unbroadcast(grad, shape, dtype)
 
 
 def spec_at(node: Node, edge: int) -> tuple[Any, Any]:
@@ -129,7 +129,7 @@ def spec_at(node: Node, edge: int) -> tuple[Any, Any]:
     target, slot = node.next[edge], _slot(node, edge)
     if target is None:
         return (), None
-    spec = target._data if target.is_sink else target
+    spec = target._data if target.is_leaf_target else target
     return (spec.shape, spec.dtype) if not slot else target.specs[slot]
 
 

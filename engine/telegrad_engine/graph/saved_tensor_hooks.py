@@ -131,4 +131,4 @@ def _packed(value: Any, tensor: Any, like: Any, pair: tuple[Pack, Pack]) -> Any:
     if tensor is None and isinstance(value, np.ndarray):
         tensor = like._new_like(value)
     # A number, an attribute or a shape is not a tensor, and stays.
-    return Packed(tensor, *pair) if hasattr(tensor, "_cell") else value
+    return Packed(tensor, *pair) if hasattr(tensor, "_version_counter") else value

@@ -63,7 +63,7 @@ def _ungraded(ord: Any = 2, **_: Any) -> tuple[str, ...]:
 @op(
     _vector_norm_rule,
     namespace="torch.linalg",
-    ungraded=_ungraded,
+    nondifferentiable_inputs=_ungraded,
     cases=[
         *reduction(),
         *[case(T(2, 4), ord, -1) for ord in ORDERS],

@@ -60,7 +60,7 @@ def _ungraded(interpolation: str = "linear", **_: Any) -> tuple[str, ...]:
 
 @op(
     _quantile_rule,
-    ungraded=_ungraded,
+    nondifferentiable_inputs=_ungraded,
     hidden=("lower", "upper"),
     hidden_rule=_quantile_hidden,
     cases=[
@@ -179,7 +179,7 @@ GAPS = T(2, 4, values=[[math.nan, 1.0, 3.0, 2.0], [4.0, math.nan, 7.0, math.nan]
 
 @op(
     _quantile_rule,
-    ungraded=_ungraded,
+    nondifferentiable_inputs=_ungraded,
     hidden=("lower", "upper"),
     hidden_rule=_quantile_hidden,
     cases=[

@@ -190,7 +190,7 @@ def step(name: str, params: Sequence[Any], states: Sequence[Sequence[Any]], give
         for tensor, value in zip((param, *own), moved, strict=True):
             if value is not tensor._data:
                 tensor._store(value)
-            tensor._cell[0] += 1
+            tensor._version_counter[0] += 1
 
 
 def _check_states(name: str, labels: Sequence[str], own: Sequence[Any], param: Any) -> None:

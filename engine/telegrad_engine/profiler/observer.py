@@ -106,8 +106,8 @@ def _timed_class(kind: Callable[..., Any]) -> Any:
             self.recorder.allocated([total], [a, b])
             return total
 
-        def fit(self, grad: Any, *spec: Any) -> Any:
-            fitted = super().fit(grad, *spec)
+        def unbroadcast(self, grad: Any, *spec: Any) -> Any:
+            fitted = super().unbroadcast(grad, *spec)
             self.recorder.allocated([fitted], [grad])
             return fitted
 

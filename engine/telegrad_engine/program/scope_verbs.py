@@ -9,7 +9,7 @@ from ..errors import InvalidOperation, InvalidValue
 from ..schema.parameters import Arrays, Bool, Int, Str
 from .verbs import verb
 
-MOST_EVENTS, MOST_RANGES = 200_000, 1_000
+MAX_EVENTS, MAX_RANGES = 200_000, 1_000
 
 
 @verb
@@ -73,8 +73,8 @@ def start_profile(
 
     if session.profile is not None:
         raise InvalidOperation("a profile of this session runs already; stop_profile ends it")
-    if not 0 <= max_events <= MOST_EVENTS:
-        raise InvalidValue(f"max_events is 0 to {MOST_EVENTS}, not {max_events}")
+    if not 0 <= max_events <= MAX_EVENTS:
+        raise InvalidValue(f"max_events is 0 to {MAX_EVENTS}, not {max_events}")
     session.profile = profile(record_shapes=record_shapes, profile_memory=profile_memory, max_events=max_events)
     session.profile.start()
 
@@ -95,8 +95,8 @@ def begin_range(session: Any, out: Sequence[str], *, name: Str) -> None:
 
     if session.profile is None:
         return
-    if len(session.ranges) == MOST_RANGES:
-        raise InvalidOperation(f"at most {MOST_RANGES} ranges can be open inside each other")
+    if len(session.ranges) == MAX_RANGES:
+        raise InvalidOperation(f"at most {MAX_RANGES} ranges can be open inside each other")
     session.ranges.append(record_function(name).__enter__())
 
 

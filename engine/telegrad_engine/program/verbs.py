@@ -84,7 +84,7 @@ def set_data(session: Any, out: Sequence[str], input: Array, *, data: Data) -> N
     if array.shape != input._data.shape:
         raise InvalidValue(f"the data has shape {list(array.shape)}, the tensor {list(input._data.shape)}")
     input._store(array)
-    input._cell[0] += 1
+    input._version_counter[0] += 1
 
 
 @verb
@@ -295,7 +295,7 @@ def zero_grad(session: Any, out: Sequence[str], tensors: Arrays, *, set_to_none:
         else:
             t._grad = t._grad.detach()
             t._grad._store(0)
-            t._grad._cell[0] += 1
+            t._grad._version_counter[0] += 1
 
 
 @verb

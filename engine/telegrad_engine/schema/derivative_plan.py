@@ -21,7 +21,7 @@ class Declared(Protocol):
     name: str
     rules: Any
     joint_rule: Any
-    ungraded: Any
+    nondifferentiable_inputs: Any
     outputs: Any
     hidden: Any
     has_lists: Any
@@ -88,7 +88,7 @@ def make_plan(op: Declared, needs: tuple[Any, ...]) -> Plan:
             )
         ]
     # What feeds several edges, or may come to no gradient at all, is for the pass that knows every case.
-    plain = op.ungraded is None and not any(s.many for s in steps)
+    plain = op.nondifferentiable_inputs is None and not any(s.many for s in steps)
     return Plan(
         tuple(saves),
         tuple(steps),

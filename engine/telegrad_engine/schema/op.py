@@ -86,7 +86,7 @@ class Op(Signature):
         truth: bool = False,
         constants: Sequence[str] = (),
         composite: bool = False,
-        ungraded: Callable[..., Sequence[str]] | None = None,
+        nondifferentiable_inputs: Callable[..., Sequence[str]] | None = None,
         scratch: float | Callable[..., int] = SCRATCH,
         blocked: bool = False,
         cases: Sequence[Case] = (),
@@ -130,8 +130,8 @@ class Op(Signature):
         """Whether functions and methods answer with a Python bool instead of the 0-dim tensor."""
         self.constants = frozenset(self.outputs.index(name) for name in constants)
         """The floating outputs that have no derivative, by position."""
-        self.ungraded = ungraded
-        """``ungraded(**attrs)`` names the inputs whose gradient is None then, as in torch; else there always is one."""
+        self.nondifferentiable_inputs = nondifferentiable_inputs
+        """A function of the attributes that names the inputs whose gradient is None, as in torch."""
         self.scratch = _by_position(scratch, self, False, leading=0) if callable(scratch) else scratch
         """What the kernel allocates beside its results: a multiple of inputs and results, or
         ``scratch(*inputs, **attrs)`` in bytes, for inputs that have a shape and a dtype."""
@@ -205,9 +205,9 @@ class Op(Signature):
 
     def edges_without_gradient(self, attrs: Mapping[str, Any]) -> Sequence[int]:
         """Which edges of a node with these attributes no gradient goes through, though one would be tracked."""
-        if self.ungraded is None:
+        if self.nondifferentiable_inputs is None:
             return ()
-        names = self.ungraded(**attrs)
+        names = self.nondifferentiable_inputs(**attrs)
         return [i for i, p in enumerate(self.tensor_params) if p.name in names]
 
 

@@ -21,7 +21,7 @@ from ..program.verbs import VERBS
 from .saved_results import SavedResults, can_save
 from .suspensions import Suspended
 
-MOST_STEPS, MOST_OPEN = 100_000, 100
+MAX_STEPS, MAX_OPEN = 100_000, 100
 """So many instructions a checkpoint may have, and so many may be open inside each other."""
 ONCE = frozenset({"fetch", "free", "client_hook", "client_node_hook", "remove_client_hook", "register_function"})
 """What does not belong to the function, though it came between its instructions."""
@@ -55,8 +55,8 @@ class Section:
         """Take up an instruction that has just run."""
         if instruction.op in ONCE:
             return
-        if len(self._steps) == MOST_STEPS:
-            raise InvalidOperation(f"a checkpoint has at most {MOST_STEPS} instructions")
+        if len(self._steps) == MAX_STEPS:
+            raise InvalidOperation(f"a checkpoint has at most {MAX_STEPS} instructions")
         for name in names_in(instruction.inputs):
             if name not in self._made and name not in self._arguments and name not in self._outside:
                 self._note_outside(name, tensors[name])
@@ -132,8 +132,8 @@ class Sections:
         One of its name that is open ends: its end was in a program that failed before.
         """
         self.end(name)
-        if len(self._open) == MOST_OPEN:
-            raise InvalidOperation(f"at most {MOST_OPEN} checkpoints can be open inside each other")
+        if len(self._open) == MAX_OPEN:
+            raise InvalidOperation(f"at most {MAX_OPEN} checkpoints can be open inside each other")
         section = Section(self, inputs, selective)
         frame = Frame(section.run, tuple(inputs), {}, around=nullcontext(), log=None, **options)
         self._open.append(Open(check_id(name), section, frame))

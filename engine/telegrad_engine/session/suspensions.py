@@ -26,7 +26,7 @@ from ..graph.differentiation import place
 from ..graph.hooks import Hooks, around, around_leaf, check_replacement
 from ..program.instructions import Instruction, check_id
 
-MOST = 100
+MAX_WAITING = 100
 """So many passes may wait at the same time."""
 MAX_NAME = 128
 
@@ -130,7 +130,7 @@ class Suspensions:
         if check_id(client_id) in self._hooks:
             raise InvalidValue(f"there is a hook {client_id!r} already")
         node = _node_at(tensor, path)
-        hooks = around_leaf(node) if node.is_sink else around(node)
+        hooks = around_leaf(node) if node.is_leaf_target else around(node)
         add = hooks.add_before if before else hooks.add_after
         self._hooks[client_id] = add(ClientHook(client_id, NODE_PREHOOK if before else NODE_HOOK)).hooks
         self.expected = True
@@ -196,8 +196,8 @@ class Suspensions:
             ) from None
 
     def _suspend(self, session: Any, run: Any, derivation: Derivation, stop: Stop, out: list[str]) -> Suspended:
-        if len(self.waiting) >= MOST:
-            raise InvalidOperation(f"{MOST} passes of this session wait for their client already")
+        if len(self.waiting) >= MAX_WAITING:
+            raise InvalidOperation(f"{MAX_WAITING} passes of this session wait for their client already")
         # Accounted for like tensors: a client may leave many passes waiting.
         nbytes = sum(_sizes(run.pending.values()))
         session.accounts.check_room(nbytes)
@@ -263,7 +263,7 @@ def _node_at(tensor: Any, path: Sequence[int]) -> Any:
         raise GradRequired("cannot register a hook on a tensor that doesn't require gradient")
     found = place(tensor)[0]
     for edge in path:
-        if found.is_sink or not 0 <= edge < len(found.next) or found.next[edge] is None:
+        if found.is_leaf_target or not 0 <= edge < len(found.next) or found.next[edge] is None:
             raise InvalidValue(f"no node is at the end of the path {list(path)!r:.60}")
         found = found.next[edge]
     return found

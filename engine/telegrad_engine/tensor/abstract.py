@@ -27,7 +27,7 @@ class Meta(Tracked):
 
     def __init__(self, data: Any) -> None:
         self._data = Spec(data.shape, data.dtype)
-        self._cell = [0]
+        self._version_counter = [0]
 
     @classmethod
     def _at(cls, tensor: Tracked) -> Meta:

@@ -31,7 +31,7 @@ ONLY_LEAVES = (
 class Tracked(Changeable):
     """A tensor's autograd state. ``_data`` is anything with a shape and a NumPy dtype."""
 
-    is_sink: ClassVar[bool] = True
+    is_leaf_target: ClassVar[bool] = True
     """An edge that ends at a tensor, not a Node, ends at a leaf that accumulates."""
     _graph_class: ClassVar[type[Tracked]]
     """The class that derivative rules run on under create_graph."""
@@ -40,7 +40,7 @@ class Tracked(Changeable):
         """A tensor of the same class over ``data``, outside the graph."""
         tensor = object.__new__(type(self))
         tensor._data = data
-        tensor._cell = [0]
+        tensor._version_counter = [0]
         return tensor
 
     # Place in the graph ------------------------------------------------------------------
@@ -85,7 +85,9 @@ class Tracked(Changeable):
         """The node that made this tensor, or None for a leaf."""
         self._refresh()
         node = self._node
-        return None if node is None or node.is_sink else node  # what stands in for a leaf has an edge to it there
+        return (
+            None if node is None or node.is_leaf_target else node
+        )  # what stands in for a leaf has an edge to it there
 
     @property
     def output_nr(self) -> int:
@@ -97,7 +99,7 @@ class Tracked(Changeable):
         """How often the memory of this tensor was modified in place."""
         if inference.is_marked(self):
             raise InvalidOperation(inference.UNVERSIONED)
-        return self._cell[0]
+        return self._version_counter[0]
 
     def is_inference(self) -> bool:
         """Whether this tensor was made under inference_mode."""
@@ -192,7 +194,7 @@ class Tracked(Changeable):
         """As :meth:`detach`, with a version of its own: changes in place through it go unnoticed."""
         result = self.detach()
         if not inference.is_marked(self):
-            result._cell, result._memory_owner = [0], memory_of(self)
+            result._version_counter, result._memory_owner = [0], memory_of(self)
         return result
 
     def _strided(self) -> Any:

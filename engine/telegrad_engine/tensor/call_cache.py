@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from ..context import observers, state
 from ..dtypes import FLOATING, DType
 from ..errors import TelegradError
-from ..graph.node import ManyNode, Node, announce, fact, next_sequence
+from ..graph.node import MultiOutputNode, Node, announce, metadata_of, next_sequence
 from ..lru import LRU
 from ..schema.op import Op
 from ..shapes import Size, Spec
@@ -82,7 +82,7 @@ def remembering(
         for value in (*args, *kwargs.values()) if kwargs else args:
             kind = type(value)
             if kind in kinds:
-                if value._base is not None and value._seen != value._cell[0]:
+                if value._base is not None and value._seen != value._version_counter[0]:
                     return otherwise(*args, **kwargs)  # its history has to be rebuilt
                 data = value._data
                 key += (data.shape, data.dtype, value._requires_grad)
@@ -211,7 +211,7 @@ def entering(call: Call, announced: bool = True) -> Enter | None:
     plan = op.plan(needs)
     saves = [_source(op, source, key, inputs, attrs) for source, key in plan.saves]
     shape, dtype = specs[0].shape, specs[0].dtype
-    kind = ManyNode if many else Node
+    kind = MultiOutputNode if many else Node
     facts = [(spec.shape, spec.dtype) for spec in specs]
     tracked = [i for i, spec in enumerate(specs) if spec.dtype in FLOATING and i not in op.constants]
     edges = [i for i, need in enumerate(needs) if need]
@@ -262,7 +262,7 @@ def _source(op: Op, source: str, key: Any, inputs: Sequence[Any], attrs: Mapping
     if source == "attr":
         return "constant", attrs.get(key, op.defaults.get(key))
     if source in ("shape", "dtype"):
-        return "constant", fact(inputs[key], source)
+        return "constant", metadata_of(inputs[key], source)
     if source == "input" and not hasattr(inputs[key], "_data"):
         return "constant", inputs[key]
     return source, key
@@ -278,7 +278,7 @@ def _save(node: Node, saves: Any, inputs: Sequence[Any], outputs: Sequence[Any],
             saved.append(hidden[key])
         else:
             value = inputs[key] if source == "input" else outputs[key]
-            cell = value._cell
+            cell = value._version_counter
             versions.append((len(saved), cell, cell[0]))
             saved.append(value._data)
     node.saved = tuple(saved)

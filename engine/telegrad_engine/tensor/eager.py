@@ -94,7 +94,7 @@ def execute_and_record(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]
     for out in outs:
         tensor = _new(Tensor)
         tensor._data = out
-        tensor._cell = [0]
+        tensor._version_counter = [0]
         outputs.append(tensor)
     if state.grad_enabled:
         if needs and op.differentiable:
@@ -145,7 +145,7 @@ class Tensor(Tracked):
 
     def __init__(self, array: Any) -> None:
         self._data = array
-        self._cell = [0]
+        self._version_counter = [0]
         if not array.flags.c_contiguous:
             self._lie_as(array)
 
@@ -221,7 +221,7 @@ class Tensor(Tracked):
 
     def _share(self, source: Tensor) -> None:
         """Show the memory of ``source`` from now on, outside the graph."""
-        self._data, self._cell = source._data, source._cell
+        self._data, self._version_counter = source._data, source._version_counter
         self._lie_as(self._strided())
 
     def _strided(self) -> Any:

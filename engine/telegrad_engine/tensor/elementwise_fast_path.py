@@ -26,7 +26,7 @@ _new = object.__new__
 # The dtypes in which NumPy and torch agree on what an operation with a Python number gives. NumPy has one object for
 # each, so that they can be told by identity.
 _FLOAT, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
-MOST_ELEMENTS = 2**20
+MAX_ELEMENTS = 2**20
 """Of more, the memory has to be granted first."""
 _NUMBERS = frozenset({float, int})
 _OUTPUT, _OTHER, _BOTH = (-1,), (1,), (1, 0)
@@ -57,12 +57,12 @@ def _unary(op: Op, cls: type[Any], otherwise: Callable[..., Any]) -> Callable[..
             return otherwise(input)
         x = input._data
         dtype = x.dtype
-        if (dtype is not _FLOAT and dtype is not _DOUBLE) or x.size > MOST_ELEMENTS:
+        if (dtype is not _FLOAT and dtype is not _DOUBLE) or x.size > MAX_ELEMENTS:
             return otherwise(input)
         out = kernel(x)
         tensor = _new(cls)
         tensor._data = out if plain and type(out) is ndarray else np.asarray(out, order="C")
-        cell = tensor._cell = [0]
+        cell = tensor._version_counter = [0]
         if not state.grad_enabled:
             if state.inference:
                 mark((tensor,))
@@ -111,7 +111,7 @@ def _binary(op: Op, cls: type[Any], otherwise: Callable[..., Any]) -> Callable[.
             return otherwise(input, other)
         x = input._data
         dtype, shape = x.dtype, x.shape
-        if (dtype is not _FLOAT and dtype is not _DOUBLE) or x.size > MOST_ELEMENTS:
+        if (dtype is not _FLOAT and dtype is not _DOUBLE) or x.size > MAX_ELEMENTS:
             return otherwise(input, other)
         if type(other) is cls:
             y = other._data
@@ -129,7 +129,7 @@ def _binary(op: Op, cls: type[Any], otherwise: Callable[..., Any]) -> Callable[.
         out = kernel(x, y)
         tensor = _new(cls)
         tensor._data = out if plain and type(out) is ndarray else np.asarray(out, order="C")
-        tensor._cell = [0]
+        tensor._version_counter = [0]
         if not state.grad_enabled:
             if state.inference:
                 mark((tensor,))
@@ -157,11 +157,11 @@ def _binary(op: Op, cls: type[Any], otherwise: Callable[..., Any]) -> Callable[.
         if input._slot or (second and other._slot):
             node.slots = (input._slot, other._slot if second else 0)
         if takes == _OTHER and not number:
-            cell = other._cell
+            cell = other._version_counter
             node.saved = (y,)
             node.versions = ((0, cell, cell[0]),)
         elif takes == _BOTH and not number:
-            cell, own = other._cell, input._cell
+            cell, own = other._version_counter, input._version_counter
             node.saved = (y, x)
             node.versions = ((0, cell, cell[0]), (1, own, own[0]))
         elif takes:
@@ -179,7 +179,7 @@ def _save(node: Node, takes: tuple[Any, ...], inputs: tuple[Any, ...], output: A
     """Give the node what its plan takes."""
     if len(takes) == 1:
         value = _taken(takes[0], inputs, output)
-        cell = getattr(value, "_cell", None)
+        cell = getattr(value, "_version_counter", None)
         if cell is None:
             node.saved = (value,)
         else:
@@ -187,9 +187,9 @@ def _save(node: Node, takes: tuple[Any, ...], inputs: tuple[Any, ...], output: A
             node.versions = ((0, cell, cell[0]),)
         return
     values = [_taken(take, inputs, output) for take in takes]
-    tensors = [(i, value) for i, value in enumerate(values) if hasattr(value, "_cell")]
+    tensors = [(i, value) for i, value in enumerate(values) if hasattr(value, "_version_counter")]
     node.saved = tuple([getattr(value, "_data", value) for value in values])
-    node.versions = tuple([(i, value._cell, value._cell[0]) for i, value in tensors])
+    node.versions = tuple([(i, value._version_counter, value._version_counter[0]) for i, value in tensors])
 
 
 def _taken(take: Any, inputs: tuple[Any, ...], output: Any) -> Any:
@@ -201,12 +201,12 @@ def _taken(take: Any, inputs: tuple[Any, ...], output: Any) -> Any:
 
 def _is_stale(tensor: Any) -> bool:
     """Whether a view's base was modified since the view was made, so that its history has to be rebuilt."""
-    return tensor._base is not None and bool(tensor._seen != tensor._cell[0])
+    return tensor._base is not None and bool(tensor._seen != tensor._version_counter[0])
 
 
 def _kernel(op: Op) -> Callable[..., Any]:
     """The op's kernel on NumPy; where it only hands its operands on, the function that gets them: a call less."""
-    return handed_to(op, NUMPY) or functools.partial(op.kernel, NUMPY)
+    return direct_kernel(op, NUMPY) or functools.partial(op.kernel, NUMPY)
 
 
 class _Spy:
@@ -216,7 +216,7 @@ class _Spy:
         return lambda *args: (name, args)
 
 
-def handed_to(op: Op, xp: Any) -> Callable[..., Any] | None:
+def direct_kernel(op: Op, xp: Any) -> Callable[..., Any] | None:
     """The function of ``xp`` that the kernel calls, if it does nothing else; attributes have their defaults."""
     operands = tuple(object() for _ in op.tensor_params)
     try:

@@ -154,14 +154,14 @@ def run_composite(op: Op, functions: Any, inputs: tuple[Any, ...], attrs: Mappin
 
 def _is_among(tensor: Any, values: Any) -> bool:
     """Whether a tensor shares its memory with one of the values: then they have one version counter."""
-    cell = getattr(tensor, "_cell", None)
+    cell = getattr(tensor, "_version_counter", None)
     if cell is None:
         return False
     for x in values:
         if isinstance(x, (tuple, list)):
             if _is_among(tensor, x):
                 return True
-        elif getattr(x, "_cell", None) is cell:
+        elif getattr(x, "_version_counter", None) is cell:
             return True
     return False
 

@@ -13,7 +13,7 @@ from ..schema.op import CATALOGUE, NO_ATTRS, SCRATCH, Op
 from . import abstract, eager
 from .call_cache import Prepare, preparing, remembering
 from .eager import Tensor, apply, execute_and_record, functions
-from .elementwise_fast_path import handed_to, is_quick, quick
+from .elementwise_fast_path import direct_kernel, is_quick, quick
 from .indexing import getitem, resolve_getitem
 from .methods import SORTING, TensorMethods, plain_methods
 from .namespace import Functions, resolver
@@ -62,7 +62,7 @@ def install() -> None:
     remember(Tensor, functions, prepare, KINDS)
     remember(abstract.Meta, abstract.functions, abstract.prepare, abstract.KINDS)
     for op in CATALOGUE:
-        if op.pointwise and op.scratch is SCRATCH and handed_to(op, NUMPY) is not None:
+        if op.pointwise and op.scratch is SCRATCH and direct_kernel(op, NUMPY) is not None:
             op.scratch = 0.0  # one call, which writes the result
         if is_quick(op):
             eager.quick_functions[op] = quick(op, Tensor, lambda *inputs, op=op: execute_and_record(op, inputs))

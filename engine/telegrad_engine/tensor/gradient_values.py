@@ -10,14 +10,14 @@ import numpy as np
 from ..arrays import NUMPY
 from ..context import state
 from ..dtypes import FLOATING
-from ..graph.array_pass import QuickPass
+from ..graph.array_pass import ArrayPass
 from ..graph.backward_pass import Values, _Pass
 from ..graph.hooks import run_hooks
 from ..graph.node import Node
 from ..schema.memory_admission import bytes_of, reserved, scratch_of
 from ..schema.op import CATALOGUE, Op
 from ..shapes import broadcast_axes
-from .elementwise_fast_path import handed_to
+from .elementwise_fast_path import direct_kernel
 from .namespace import Functions
 
 ndarray = np.ndarray
@@ -46,7 +46,7 @@ class RawFunctions:
 def _bare(op: Op, functions: RawFunctions) -> Any:
     if op.composite:
         return partial(op.kernel, functions)
-    handed = None if op.attr_params or op.random else handed_to(op, functions.xp)
+    handed = None if op.attr_params or op.random else direct_kernel(op, functions.xp)
     if handed is None and callable(op.scratch) and not op.view and functions.xp is NUMPY:
         return partial(_admitted, op)
     return handed or partial(op.raw, functions.xp)
@@ -81,7 +81,7 @@ class ArrayValues(Values):
     @property
     def Pass(self) -> type[_Pass]:
         """The pass that is quickest on arrays."""
-        return QuickPass
+        return ArrayPass
 
     def __enter__(self) -> None:
         pass
@@ -101,7 +101,7 @@ class ArrayValues(Values):
             return np.add(a, b, out=a)
         return a + b
 
-    def fit(self, grad: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+    def unbroadcast(self, grad: Any, shape: tuple[int, ...], dtype: Any) -> Any:
         if grad.shape != shape:
             grad = _sum_to(grad, shape)
         return grad if grad.dtype == dtype else grad.astype(dtype)
@@ -136,7 +136,7 @@ class ArrayValues(Values):
         present = tensor._grad
         if present is not None:
             np.add(present._data, grad, out=present._data, casting="unsafe")
-            present._cell[0] += 1
+            present._version_counter[0] += 1
         else:
             steal = private and type(grad) is ndarray and grad.flags.owndata and grad.flags.c_contiguous
             tensor._grad = self.cls(grad if steal else np.array(grad, order="C"))
@@ -177,7 +177,7 @@ class GraphValues(Values):
     def add(self, a: Any, b: Any, owned: bool) -> Any:
         return a + b
 
-    def fit(self, grad: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+    def unbroadcast(self, grad: Any, shape: tuple[int, ...], dtype: Any) -> Any:
         if grad._data.shape != shape:
             grad = self.F.reshape(self.F.sum(grad, broadcast_axes(shape, grad._data.shape), True), shape)
         return grad if grad._data.dtype == dtype else grad.to(dtype=dtype)
@@ -210,7 +210,7 @@ class GraphValues(Values):
 
     def _restore(self, data: Any, cell: list[int], place: Any, slot: int) -> Any:
         tensor = _new(self.cls)
-        tensor._data, tensor._cell = data, cell
+        tensor._data, tensor._version_counter = data, cell
         if type(data) is ndarray and not data.flags.c_contiguous:
             tensor._lie_as(data)
         if place is not None and data.dtype in FLOATING:

@@ -38,7 +38,7 @@ def edges(root: Node) -> Iterator[Edge]:
 
 def leaves(root: Node) -> list[Any]:
     """The leaf tensors that gradients from ``root`` reach, each once."""
-    return list(dict.fromkeys(edge.target for edge in edges(root) if edge.target.is_sink))
+    return list(dict.fromkeys(edge.target for edge in edges(root) if edge.target.is_leaf_target))
 
 
 def saved_bytes(root: Node) -> int:
@@ -132,4 +132,4 @@ def _as_seen(value: Any) -> Any:
     place = getattr(value, "_node", None)
     if isinstance(getattr(value, "_data", None), Spec):
         raise AttributeError("a shadow of the graph has no saved values: they are where its tensors are")
-    return place if place is not None and place.is_sink else value
+    return place if place is not None and place.is_leaf_target else value

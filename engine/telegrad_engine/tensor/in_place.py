@@ -36,7 +36,7 @@ class Changeable(TensorMethods):
     """A tensor's place in the graph as far as views and in-place changes move it."""
 
     # Class-level defaults: an instance stores only what differs from a plain constant.
-    _cell: list[int]
+    _version_counter: list[int]
     _requires_grad: bool = False
     _node: Node | None = None
     _slot: int = 0
@@ -72,13 +72,13 @@ class Changeable(TensorMethods):
     def _view_of(self, source: Changeable, op: Op, attrs: Any, index: int) -> None:
         """Make this output of a view op share the version of ``source`` and remember how it came about."""
         if inference.is_marked(source):
-            self._cell = source._cell  # with no history, there is none to rewrite
+            self._version_counter = source._version_counter  # with no history, there is none to rewrite
             self._lie_as(self._strided_as(source, op, attrs, index))
             return
         self._become_view(source)
         self._chain = (*source._chain, (op, attrs, index))
-        self._cell = source._cell
-        self._seen = source._cell[0]
+        self._version_counter = source._version_counter
+        self._seen = source._version_counter[0]
         if source._sealed is not None:
             self._sealed = source._sealed
         elif not state.grad_enabled:
@@ -95,11 +95,11 @@ class Changeable(TensorMethods):
     def _refresh(self) -> None:
         """Rebuild a view's history if its base was modified since: the base's new history leads to it."""
         base = self._base
-        if base is None or self._seen == self._cell[0]:
+        if base is None or self._seen == self._version_counter[0]:
             return
         if self._sealed is not None and base._requires_grad and state.grad_enabled:
             raise self._sealed_error("its base or another view of its base has been modified inplace")
-        self._seen = self._cell[0]
+        self._seen = self._version_counter[0]
         base_requires_grad = base._requires_grad
         if not base_requires_grad:
             return
@@ -156,17 +156,17 @@ class Changeable(TensorMethods):
         self._check_inplace(tracked, op, inputs, attrs)
         if not tracked:
             self._write(op, inputs, attrs)
-            self._cell[0] += 1
+            self._version_counter[0] += 1
             if self._base is not None and not self._base._requires_grad:
-                self._seen = self._cell[0]
+                self._seen = self._version_counter[0]
             return self
         old = self._alias()
         needs = tuple(isinstance(x, Changeable) and x._requires_grad for x in inputs)
         if not op.has_lists and op.plan(needs).saves_self:
-            old._data, old._cell = self._copy_value(), [0]
+            old._data, old._version_counter = self._copy_value(), [0]
         base_old = None if self._base is None else self._base._alias()
         self._write(op, inputs, attrs)
-        self._cell[0] += 1
+        self._version_counter[0] += 1
         self._slot = 0
         record(op, (old, *inputs[1:]), attrs, [self])
         self._outdate_saved(inputs)
@@ -191,10 +191,12 @@ class Changeable(TensorMethods):
     def _outdate_saved(self, inputs: tuple[Any, ...]) -> None:
         """Make the new node see that other inputs over this memory were overwritten, as in ``y.mul_(y)``."""
         node: Any = self._node  # none for whole numbers, whatever was written into them
-        if node is not None and any(isinstance(x, Changeable) and x._cell is self._cell for x in inputs[1:]):
+        if node is not None and any(
+            isinstance(x, Changeable) and x._version_counter is self._version_counter for x in inputs[1:]
+        ):
             node.versions = tuple(
                 [
-                    (at, cell, version - (cell is self._cell and node.plan.saves[at].source == "input"))
+                    (at, cell, version - (cell is self._version_counter and node.plan.saves[at].source == "input"))
                     for at, cell, version in node.versions
                 ]
             )

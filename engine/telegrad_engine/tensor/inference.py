@@ -41,12 +41,12 @@ class InferenceVersion(list[int]):
 def mark(tensors: Iterable[Any]) -> None:
     """Make new tensors inference tensors."""
     for tensor in tensors:
-        tensor._cell = InferenceVersion([0])
+        tensor._version_counter = InferenceVersion([0])
 
 
 def is_marked(tensor: Any) -> bool:
     """Whether this is an inference tensor."""
-    return type(tensor._cell) is InferenceVersion
+    return type(tensor._version_counter) is InferenceVersion
 
 
 def check_modifiable(tensor: Any) -> None:

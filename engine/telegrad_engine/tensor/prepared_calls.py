@@ -81,7 +81,7 @@ def _single(call: Call) -> Ready:
             out = own(out, datas, NUMPY)
         tensor = _new(Tensor)
         tensor._data = out
-        tensor._cell = [0]
+        tensor._version_counter = [0]
         if enter is not None:
             enter(inputs, (tensor,), hidden)
         elif state.inference:
@@ -117,7 +117,7 @@ def _several(call: Call) -> Ready:
                 out = own(out, datas, NUMPY)
             tensor = _new(Tensor)
             tensor._data = out
-            tensor._cell = [0]
+            tensor._version_counter = [0]
             outputs.append(tensor)
         if enter is not None:
             enter(inputs, outputs, hidden)

@@ -27,12 +27,12 @@ def change_geometry(tensor: Any, op: Op, attrs: Any) -> None:
     old = tensor._alias()
     back = _way_back(op, attrs, tensor._data.shape)
     tensor._show_as(op, attrs)
-    tensor._cell[0] += 1
+    tensor._version_counter[0] += 1
     tensor._chain, tensor._plain = (*tensor._chain, (op, attrs, 0)), False
     if tensor._base is None:
         tensor._undo = (back, *tensor._undo)
     elif tracked or not tensor._base._requires_grad:
-        tensor._seen = tensor._cell[0]
+        tensor._seen = tensor._version_counter[0]
     if tracked:
         tensor._slot = 0
         record(op, (old,), attrs, [tensor])

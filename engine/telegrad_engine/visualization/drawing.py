@@ -68,7 +68,7 @@ def draw(roots: Sequence[Any], names: Mapping[str, Any], limit: int | None = MAX
     for node in drawn:
         slots = node.slots or (0,) * len(node.next)
         for index, (target, slot) in enumerate(zip(node.next, slots, strict=True)):
-            if target is None or not (target in ids or target.is_sink):
+            if target is None or not (target in ids or target.is_leaf_target):
                 continue
             if target not in ids:
                 vertices.append(_leaf(ids, target, called))
@@ -79,7 +79,7 @@ def draw(roots: Sequence[Any], names: Mapping[str, Any], limit: int | None = MAX
 
 def _output(place: Any, slot: int) -> tuple[list[int], str]:
     """The shape and dtype of a node's output, or of a leaf."""
-    if place.is_sink:
+    if place.is_leaf_target:
         return list(place._data.shape), from_numpy(place._data.dtype).name
     shape, dtype = place.specs[slot] if slot else (place.shape, place.dtype)
     return list(shape), "" if dtype is None else from_numpy(dtype).name

@@ -43,9 +43,9 @@ UNSUPPORTED = 1003
 """WebSocket's close code for a kind of message that is not read here."""
 AT_ONCE = 2
 """How many programs of one stream may wait or run: with one behind it, a session goes from one to the next at once."""
-MOST_AT_ONCE = 2**20
+MAX_AT_ONCE = 2**20
 """How many bytes a program may have to be read and run on the event loop."""
-MOST_TEXT_AT_ONCE = 2**16
+MAX_TEXT_AT_ONCE = 2**16
 """How many of them may be JSON."""
 TOO_LONG = 1009
 """The one for a message that is too long, whether it is so as it comes or when it is unpacked."""
@@ -232,7 +232,7 @@ class Stream:
         """What a program came to that keeps nobody waiting. Raises NotAtOnce, with nothing done, where it might."""
         record = self._record
         text_size = int.from_bytes(body[:8], "little")
-        if text_size > MOST_TEXT_AT_ONCE or len(body) > MOST_AT_ONCE:
+        if text_size > MAX_TEXT_AT_ONCE or len(body) > MAX_AT_ONCE:
             raise NotAtOnce
         if record.turn.locked() or compression.is_frame(body):
             raise NotAtOnce

@@ -113,7 +113,7 @@ class Twin:
         copied = type(tensor)(tensor._data if own else tensor._data.copy(order="K"))
         if own:
             copied._strides = tensor._strides
-        copied._cell = self._cells.setdefault(id(tensor._cell), list(tensor._cell))
+        copied._version_counter = self._cells.setdefault(id(tensor._version_counter), list(tensor._version_counter))
         copied._requires_grad = tensor._requires_grad
         return copied
 
@@ -124,7 +124,7 @@ class Twin:
 def _sharing(tensors: Sequence[Tensor | None]) -> list[int | None]:
     """For each tensor the first that has the same memory."""
     first: dict[int, int] = {}
-    return [None if t is None else first.setdefault(id(t._cell), i) for i, t in enumerate(tensors)]
+    return [None if t is None else first.setdefault(id(t._version_counter), i) for i, t in enumerate(tensors)]
 
 
 def close(a: Any, b: Any) -> bool:

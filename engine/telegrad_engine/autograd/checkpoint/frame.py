@@ -43,7 +43,7 @@ class Kept:
 
     def __init__(self, value: Any) -> None:
         pair = state.saved_hooks
-        self.is_tensor = hasattr(value, "_cell")
+        self.is_tensor = hasattr(value, "_version_counter")
         self.packed = None
         if not self.is_tensor or pair is None:
             self.value, self.version = value, value._version if self.is_tensor else 0
@@ -59,7 +59,7 @@ class Kept:
         """The argument. Raises VersionConflict if it was modified in place since."""
         if self.packed is not None:
             tensor = object.__new__(self.like)
-            tensor._data, tensor._cell = self.packed.unpack(), [0]
+            tensor._data, tensor._version_counter = self.packed.unpack(), [0]
             tensor._lie_as(tensor._strided())
             return tensor.requires_grad_(self.requires_grad)
         if self.is_tensor and self.value._version != self.version:

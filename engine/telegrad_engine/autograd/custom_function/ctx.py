@@ -21,7 +21,7 @@ REQUESTS = {"to_save", "saved_for_forward", "dirty_tensors", "non_differentiable
 
 def is_tensor(value: Any) -> bool:
     """Whether a value is a tensor of any kind. By what all have: their class is built on the graph, not under it."""
-    return hasattr(value, "_cell")
+    return hasattr(value, "_version_counter")
 
 
 class Saved:
@@ -33,14 +33,14 @@ class Saved:
         self.slot = tensor._slot if tensor._node is node else None
         """Which output of the node itself it is, if one; then only the value is kept, for an output holds its node."""
         self.tensor = tensor if self.slot is None else tensor._apart()
-        self.version = tensor._cell[0]
+        self.version = tensor._version_counter[0]
 
     def unpack(self, node: Node | None) -> Any:
         """The tensor at its place in the graph, or the error for one that was modified since."""
         tensor = self.tensor
-        if tensor._cell[0] != self.version:
+        if tensor._version_counter[0] != self.version:
             origin = tensor._node if self.slot is None else node
-            raise modified(tensor._data, origin, tensor._slot, tensor._cell[0], self.version)
+            raise modified(tensor._data, origin, tensor._slot, tensor._version_counter[0], self.version)
         if self.slot is None or node is None:
             return tensor
         output = tensor._apart()
@@ -67,7 +67,7 @@ class PackedSaved:
     def unpack(self, node: Node | None) -> Any:
         """The tensor as the hooks give it back, at its place in the graph."""
         tensor = object.__new__(self.cls)
-        tensor._data, tensor._cell = self.packed.unpack(), [0]
+        tensor._data, tensor._version_counter = self.packed.unpack(), [0]
         tensor._lie_as(tensor._strided())
         if self.requires_grad:
             place = node if self.place is None else self.place

@@ -9,7 +9,7 @@ from typing import Any
 from ...context import state
 from ...errors import InvalidOperation, ShapeMismatch
 from ...graph.backward_pass import _Pass
-from ...graph.node import ManyNode, next_sequence
+from ...graph.node import MultiOutputNode, next_sequence
 from ...schema.derivative_plan import Plan, Step
 from ...schema.op import NO_ATTRS
 from .ctx import FunctionCtx, is_tensor
@@ -26,7 +26,7 @@ def _no_rule(*_: Any) -> Any:
     raise TypeError("a Function has no rule: its node evaluates itself")
 
 
-class FunctionNode(ManyNode):
+class FunctionNode(MultiOutputNode):
     """The node of one call of a Function. Attributes that a node does not have itself are the ctx's."""
 
     def __init__(self, ctx: FunctionCtx, outputs: Sequence[Any]) -> None:
@@ -131,7 +131,7 @@ class FunctionNode(ManyNode):
         target = self.next[edge]
         if grad is None or target is None:
             return
-        shape = target._data.shape if target.is_sink else target.shape
+        shape = target._data.shape if target.is_leaf_target else target.shape
         if self._slot(edge):
             shape = target.specs[self._slot(edge)][0]
         given = grad._data.shape

@@ -85,7 +85,7 @@ class Outputs:
                 "are modified inplace must all be outputs of the Function."
             )
         for tensor in {id(t): t for t in self.ctx.dirty_tensors}.values():
-            tensor._cell[0] += 1
+            tensor._version_counter[0] += 1
             if id(tensor) not in self.inputs:
                 warnings.warn(
                     "ctx.mark_dirty() received a tensor that was not an input. Only input Tensors that have been "
@@ -162,5 +162,5 @@ def _view_as_self(tensor: Any) -> Any:
     view = tensor.detach()
     view._become_view(tensor)
     view._chain = tensor._chain
-    view._seen = view._cell[0]
+    view._seen = view._version_counter[0]
     return view

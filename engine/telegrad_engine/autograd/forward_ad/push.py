@@ -120,7 +120,7 @@ def _pointwise(result: Any, tangents: Sequence[Any], tracked: bool) -> Any:
                 given = values.seed(result, _as_wide(tangent, result))
                 pushed = rule(values.F, given, *[saved[i] for i in arguments])
                 total = pushed if total is None else total + pushed
-        return values.wrap(values.fit(total, shape, dtype))
+        return values.wrap(values.unbroadcast(total, shape, dtype))
 
 
 def _as_wide(tangent: Any, result: Any) -> Any:

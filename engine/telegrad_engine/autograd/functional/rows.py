@@ -55,7 +55,7 @@ class BatchedValues(ArrayValues):
         """The kind of pass to run."""
         return BatchedPass
 
-    def fit(self, grad: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+    def unbroadcast(self, grad: Any, shape: tuple[int, ...], dtype: Any) -> Any:
         """The rows summed and cast to a shape and dtype that they were broadcast or promoted from."""
         lead = grad.ndim - 1 - len(shape)
         axes = tuple(range(1, lead + 1)) + tuple(

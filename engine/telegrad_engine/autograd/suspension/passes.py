@@ -9,7 +9,7 @@ from typing import Any
 
 from ...errors import NotSupported
 from ...graph import node_evaluation
-from ...graph.abstract_pass import ShadowPass
+from ...graph.abstract_pass import AbstractPass
 from ...graph.hooks import Hooks, NodeHooks, TensorHooks
 from ...graph.node import Node
 from ..custom_function.node import FunctionNode
@@ -206,7 +206,7 @@ def suspendable(kind: Any) -> Any:
             )
 
         def _derivatives(self, node: Node, grads: list[Any]) -> list[Any]:
-            if isinstance(self, ShadowPass):
+            if isinstance(self, AbstractPass):
                 given = self.derive(node)
                 return [given.get(edge) for edge in range(len(node.next))]
             return list(node_evaluation.results(self, node, tuple(grads)))

@@ -24,7 +24,7 @@ class Scope:
         self.tensors = tensors
         self.parameters = parameters
         self.budget = budget
-        self.frozen = [t._cell for t in tensors.values() if t is not None]
+        self.frozen = [t._version_counter for t in tensors.values() if t is not None]
         """The version counters of the function's own inputs, which its steps must not write to."""
         self.apply = next(t for t in tensors.values() if t is not None)._apply
         """How ops are applied here: as the tensors that are here have it."""

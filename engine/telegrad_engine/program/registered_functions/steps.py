@@ -96,7 +96,7 @@ class _Anything(tuple[Any, ...]):
 
 def check_writable(tensor: Any, scope: Scope) -> None:
     """Refuse to write to the memory of the function's own inputs: it is the caller's."""
-    if any(tensor._cell is cell for cell in scope.frozen):
+    if any(tensor._version_counter is cell for cell in scope.frozen):
         raise InvalidOperation(WRITES_TO_INPUT)
 
 
