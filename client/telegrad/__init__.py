@@ -91,9 +91,16 @@ from .global_settings import (
 from .ops import register_function, remove_function
 from .random import get_rng_state, seed, set_rng_state
 from .serialization import load, save
-from .session.debugging import debug
 from .session.generators import Generator, default_generator, initial_seed, manual_seed
-from .session.sessions import Session, connect, current, get_default_dtype, set_default_dtype, set_default_tensor_type
+from .session.sessions import (
+    Session,
+    connect,
+    current,
+    debug,
+    get_default_dtype,
+    set_default_dtype,
+    set_default_tensor_type,
+)
 from .tensor import method_functions, out_arguments
 from .tensor.devices import device
 from .tensor.handle import Tensor, functions, upload

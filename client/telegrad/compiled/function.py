@@ -13,9 +13,8 @@ from telegrad_engine.context import state
 from telegrad_engine.errors import InvalidOperation
 from telegrad_engine.graph.node import next_sequence
 
-from ..session.debugging import is_debugging
 from ..session.generators import default_generator
-from ..session.sessions import current
+from ..session.sessions import current, is_debugging
 from ..tape.recorder import Recorder
 from ..tape.replay import STEP
 from ..tape.transform_stack import active, in_any_thread

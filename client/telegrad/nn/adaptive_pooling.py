@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 
 from ..tensor.handle import Tensor
 from . import functional as F
-from .described import expanded, options
-from .module import Module
+from .module import Module, expanded, options
 
 
 class _AdaptivePool(Module):

@@ -10,7 +10,7 @@ from telegrad_engine.errors import InvalidValue
 
 from ..tensor.handle import Tensor, functions
 from . import functional as F
-from .described import options
+from .module import options
 from .normalization import _Affine
 
 

@@ -16,8 +16,7 @@ from telegrad_engine.shapes import torch_size
 from ..tensor.handle import Tensor, functions
 from . import functional as F
 from . import init
-from .described import expanded
-from .module import Module
+from .module import Module, expanded
 from .parameter import Parameter
 
 _PADDING_MODES = ("zeros", "reflect", "replicate", "circular")

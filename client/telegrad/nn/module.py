@@ -16,6 +16,18 @@ from .hooks import Called
 from .parameter import Buffer, Parameter, type_name, zero_grads
 from .state_dict import Saved
 
+
+def options(module: Any, *names: str) -> str:
+    """The named attributes as ``extra_repr`` shows them; ``inplace`` only where it is set."""
+    shown = [name for name in names if name != "inplace" or module.inplace]
+    return ", ".join(f"{name}={getattr(module, name)!r}" for name in shown)
+
+
+def expanded(value: Any, count: int) -> tuple[Any, ...]:
+    """One size for every dimension, or a size each as given."""
+    return tuple(value) if isinstance(value, (list, tuple)) else (value,) * count
+
+
 MISSING: Any = object()
 
 

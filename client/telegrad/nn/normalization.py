@@ -10,8 +10,7 @@ from telegrad_engine.errors import InvalidValue
 from ..tensor.handle import Tensor, functions
 from . import functional as F
 from . import init
-from .described import expanded, options
-from .module import Module
+from .module import Module, expanded, options
 from .parameter import Parameter
 
 

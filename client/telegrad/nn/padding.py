@@ -7,8 +7,7 @@ from typing import ClassVar
 
 from ..tensor.handle import Tensor
 from . import functional as F
-from .described import expanded
-from .module import Module
+from .module import Module, expanded
 
 
 class _Pad(Module):

@@ -9,8 +9,7 @@ from telegrad_engine.errors import InvalidValue
 
 from ..tensor.handle import Tensor
 from . import functional as F
-from .described import options
-from .module import Module
+from .module import Module, options
 from .pooling import Sizes
 
 

@@ -18,9 +18,8 @@ from telegrad_engine.tensor.namespace import Apply, Resolve
 from ..call_site import depth_of_user, users_line
 from .node import Node
 from .segment import Segment
-from .shortcut import Make, learn, results_of
+from .shortcut import Make, check, learn, results_of
 from .transform_stack import active, in_any_thread
-from .value_checks import check
 
 MAX_SIBLINGS = 8
 """At how many of the nodes that came in one another's place a call looks, from the one that came last."""

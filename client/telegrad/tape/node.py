@@ -7,8 +7,15 @@ from typing import Any, NamedTuple
 
 from telegrad_engine.lru import LRU
 from telegrad_engine.program import Instruction
-from telegrad_engine.program.data import TAKES_DATA
-from telegrad_engine.program.template import Structure, Template, instruction_text, stand_in, stand_ins, template_of
+from telegrad_engine.program.template import (
+    TAKES_DATA,
+    Structure,
+    Template,
+    instruction_text,
+    stand_in,
+    stand_ins,
+    template_of,
+)
 from telegrad_engine.schema.op import NO_ATTRS
 
 from ..call_site import Line

@@ -28,10 +28,9 @@ from telegrad_engine.program.result import Answer, Value
 from ..call_site import Line, users_line
 from ..transport.transports import Transport
 from .effects import Affecting, Effect
-from .failures import Failed, explain
 from .flush_policy import FlushPolicy, is_full
 from .in_flight import InFlight, Recording, joined
-from .poisoning import poisoned_by, undo
+from .poisoning import Failed, explain, poisoned_by, undo
 from .replay import Replay
 from .segment import Segment
 from .tree import Tree

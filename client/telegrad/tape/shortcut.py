@@ -6,8 +6,10 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, NamedTuple
 
+from telegrad_engine.arrays.numpy import NUMPY
 from telegrad_engine.context import observers, state
 from telegrad_engine.dtypes import FLOATING, DType
+from telegrad_engine.schema.op import Op
 from telegrad_engine.shapes import Spec
 from telegrad_engine.tensor.abstract import Produce, hidden_specs, view_of, without_values
 from telegrad_engine.tensor.call_cache import Call, Enter, Prepare, Resolved, entering, gathered, promised
@@ -16,7 +18,40 @@ from telegrad_engine.tensor.namespace import Resolve
 
 from .lazy_graph import Entry
 from .node import MAX_SHORTCUTS, TRIES, Node, Own, Record, Shortcut
-from .value_checks import check
+
+
+def check(op: Op, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> None:
+    """Raise the error that the op would raise for the values of its inputs, if the client knows them."""
+    if op.value_check is None:
+        return
+    datas = list(inputs)
+    for position in op.checked:
+        datas[position] = _values(inputs[position])
+        if datas[position] is None:
+            return
+    op.value_check(NUMPY, *[getattr(x, "_data", x) for x in datas], **attrs)
+
+
+def _values(x: Any) -> Any:
+    """An input's values as a NumPy array or a tuple of arrays; None if they are unknown."""
+    if isinstance(x, (tuple, list)):
+        found = [None if each is None else _of_tensor(each) for each in x]
+        return None if any(f is None and each is not None for f, each in zip(found, x, strict=True)) else tuple(found)
+    return None if x is None else _of_tensor(x)
+
+
+def _of_tensor(tensor: Any) -> Any:
+    """The values of an uploaded tensor that has not changed since, or of a view of one; None for other tensors."""
+    base = tensor if tensor._base is None else tensor._base
+    given = getattr(base, "_given", None)
+    if given is None or tensor._version_counter[0] or given[1] is not tensor._version_counter or base._undo:
+        return None
+    values = given[0]
+    for op, attrs, index in tensor._chain:
+        result = op.kernel(NUMPY, values, **attrs)
+        values = result[index] if isinstance(result, (tuple, list)) else result
+    return values
+
 
 Make = Callable[[Any, Spec, str], Any]
 """Gives an output of a recorder's its handle, of this id."""

@@ -41,8 +41,8 @@ from ..tape.in_flight import FULL_BYTES
 from ..tape.lazy_graph import LazyGraph
 from ..tape.recorder import Recorder
 from ..tape.shadow import RecordedGraphValues, ShadowValues
+from ..tape.shortcut import check
 from ..tape.transform_stack import active, concerned, tangent_of
-from ..tape.value_checks import check
 from ..transport.transports import Transport
 from .devices import check_device, device, require_cuda
 from .elementwise_python import ElementwisePython

@@ -18,8 +18,7 @@ from telegrad_engine.errors import ConnectionFailed, TooLarge
 from telegrad_engine.program import compression
 from telegrad_engine.program.safetensors import Container, joined
 
-from .connection import Reply, failure
-from .problems import problem_to_error
+from .connection import Reply, failure, problem_to_error
 from .websocket import Closed, Refused, WebSocket
 
 DELAYS_S = (0.0, 0.05, 0.25, 1.0)

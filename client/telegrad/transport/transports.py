@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
+import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
 from itertools import count
@@ -25,12 +27,38 @@ from telegrad_engine.program.wire import SAFETENSORS, decode_answer
 from telegrad_engine.session.session import Session
 
 from . import progress
-from .connection import CONNECT_S, Verify, connect, failure, proxy_of, ssl_context
-from .heartbeats import Heartbeats
+from .connection import CONNECT_S, Verify, connect, failure, not_telegrad, problem_to_error, proxy_of, ssl_context
 from .http_fallback import HttpFallback
-from .problems import not_telegrad, problem_to_error
 from .stream import Stream
 from .websocket import Refused
+
+PER_TTL = 4
+"""Heartbeats in the time that the server waits for one, so that a few may be lost."""
+
+
+class Heartbeats:
+    """The heartbeats of one session, until :meth:`stop` or the end of the process."""
+
+    def __init__(self, client: httpx.Client, session_id: str, ttl_s: float) -> None:
+        self._stopped = threading.Event()
+        self._pid = os.getpid()
+        arguments = client, f"/v1/sessions/{session_id}/heartbeat", ttl_s / PER_TTL, self._stopped
+        threading.Thread(target=_beat, args=arguments, name="telegrad-heartbeat", daemon=True).start()
+
+    def stop(self) -> None:
+        """Send no more. In a forked child, which has no such thread, there is nothing to stop."""
+        if os.getpid() == self._pid:
+            self._stopped.set()
+
+
+def _beat(client: httpx.Client, path: str, period_s: float, stopped: threading.Event) -> None:
+    while not stopped.wait(period_s):
+        try:
+            if client.put(path, timeout=period_s).status_code == httpx.codes.NOT_FOUND:
+                return  # the session has ended; whoever uses it next is told
+        except (httpx.HTTPError, RuntimeError):  # the server is out of reach for now, or the client is closed
+            pass
+
 
 ID_PREFIX = "t"
 LEAVE_S = 5.0
@@ -186,7 +214,7 @@ class HTTPTransport:
     """A session on a server: programs by its stream, or by requests where there is none; all else over HTTP.
 
     With ``session``, the session of this id, which stays when this transport is closed. Otherwise a new one, which
-    ends with it, or soon after this process (:mod:`.heartbeats`).
+    ends with it, or soon after this process.
     ``stream`` says that it must be the stream, or must not. With ``compress``, programs and answers are compressed
     where that is worth it; raises InvalidOperation, naming the extra, where the library for it is missing.
     """

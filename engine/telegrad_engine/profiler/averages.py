@@ -4,10 +4,29 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Sequence
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from .recorder import FunctionEvent, Recorder, Totals
-from .table import Column, render
+
+GAP = "  "
+NARROWEST = 12
+
+
+class Column(NamedTuple):
+    """A title and a cell for each row."""
+
+    title: str
+    cells: list[str]
+
+
+def render(columns: Sequence[Column], header: str | None, footer: str) -> str:
+    """The table, each column as wide as it needs, right-aligned, and a line of text beneath it."""
+    widths = [max(NARROWEST, len(c.title), *map(len, c.cells)) if c.cells else NARROWEST for c in columns]
+    rule = GAP.join("-" * width for width in widths)
+    rows = [[c.title for c in columns], *([c.cells[i] for c in columns] for i in range(len(columns[0].cells)))]
+    title, *body = [GAP.join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    above = [header.center(len(rule)).rstrip()] if header is not None else []
+    return "\n".join([*above, rule, title, rule, *body, rule, footer, ""])
 
 
 class FunctionEventAvg:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 from ..context import state
 from ..errors import (
@@ -21,14 +21,15 @@ from ..errors import (
     UnknownResource,
 )
 from ..lru import LRU
-from ..schema.parameters import encode_number
+from ..schema.parameters import Str, TensorKind, encode_number
 from . import json_codec
 from .instructions import Instruction, check_id, names_in, parse_program
 from .operands import Operands, extract
 from .overloads import find_op
 from .program_cache import Memory, Remembered
 from .template import stand_ins
-from .verbs import VERBS
+from .verb_params import Settings
+from .verbs import VERBS, verb
 
 MAX_PROCEDURES, MAX_BYTES, MAX_INSTRUCTIONS = 256, 8 * 2**20, 10_000
 """How many procedures a session keeps, how long their definitions are together, and how long each of them may be."""
@@ -246,3 +247,49 @@ def _renamed(values: Sequence[Any], names: Mapping[str, Any]) -> list[Any]:
         names[x] if isinstance(x, str) else _renamed(x, names) if isinstance(x, tuple) else encode_number(x)
         for x in values
     ]
+
+
+class ValuesKind(TensorKind):
+    """A list of tensors and numbers."""
+
+    word = "tuple of Tensors and numbers"
+    schema = {"type": "array", "items": {"description": "a tensor id, or a number"}}
+
+    def parse(self, value: Any) -> Any:
+        """A list in which each item is a tensor or a number."""
+        if not isinstance(value, (list, tuple)):
+            raise TypeError
+        return [v if isinstance(v, (bool, int, float)) else super(ValuesKind, self).parse(v) for v in value]
+
+
+Values = Annotated[Any, ValuesKind()]
+
+
+@verb
+def define(session: Any, out: Sequence[str], *, name: Str, program: Settings) -> None:
+    """Keep a program under a name, to be run on other tensors by ``call``.
+
+    ``program`` is ``{"in": [name, …], "instructions": […], "out": [name, …]}``; its names mean nothing outside of it.
+    A setting of an ``optim_step`` may be the name of an input that is a number.
+    """
+    session.procedures.define(name, program)
+
+
+@verb
+def call(session: Any, out: Sequence[str], inputs: Values = (), *, name: Str) -> Sequence[Any]:
+    """Run a procedure on tensors and numbers. An error says as ``step`` and ``step_op`` which instruction of it failed.
+
+    Those before it stand, as in a program; what it made and did not give back is gone.
+    """
+    try:
+        found: Sequence[Any] = session.procedures.find(name).run(session, inputs)
+    except TelegradError as error:
+        error.context["procedure"] = name
+        raise
+    return found
+
+
+@verb
+def undefine(session: Any, out: Sequence[str], *, name: Str) -> None:
+    """Forget a procedure."""
+    session.procedures.undefine(name)

@@ -21,11 +21,10 @@ from ..tensor.call_cache import calling
 from ..tensor.eager import apply
 from ..tensor.fast_paths import KINDS, prepare
 from . import json_codec
-from .data import TAKES_DATA
 from .instructions import Instruction, names_in, parse_program
 from .operands import Hole, extract, fill
 from .overloads import find_op
-from .template import Ending, digest, stand_in, stand_ins
+from .template import TAKES_DATA, Ending, digest, stand_in, stand_ins
 from .uploads import keep_apart
 from .verbs import VERBS
 

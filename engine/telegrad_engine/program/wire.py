@@ -10,11 +10,11 @@ from typing import Any
 
 from ..errors import MalformedRequest
 from . import json_codec, safetensors
-from .data import TAKES_DATA
 from .instructions import Instruction, parse_program
 from .message import NO_LABELS, Message, parse_message
 from .program_cache import MEMORY, Memory
 from .result import Answer, Value
+from .template import TAKES_DATA
 from .uploads import keep_apart
 from .zero_copy_response import LEAST, Lent
 

@@ -2,7 +2,7 @@
 
 Nothing that a client sends is executed as Python. A definition (:mod:`.function`) has programs, which are read
 once (:mod:`.reader`) into steps (:mod:`.steps`, :mod:`.control`) and run in a scope (:mod:`.blocks`). A session finds
-functions by name (:mod:`.library`, :mod:`.session_library`), those too that the operator installed
+functions by name (:mod:`.library`), those too that the operator installed
 (:mod:`.installed`).
 """
 
@@ -12,8 +12,7 @@ from .budget import Budget
 from .foreign import Foreign, from_entry
 from .function import Applicable, FunctionProgram
 from .installed import Installed
-from .library import SHARED, Library, installed_library
-from .session_library import SessionLibrary
+from .library import SHARED, Library, SessionLibrary, installed_library
 from .steps import WRITES_TO_INPUT
 from .verify import verify
 

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from threading import Lock
 from typing import Any
 
-from ...errors import FunctionExists, InvalidFunction, LimitExceeded, UnknownFunction
+from ...context import Grantor
+from ...devices import on
+from ...errors import FunctionExists, InvalidFunction, InvalidValue, LimitExceeded, UnknownFunction
 from ...schema.op import CATALOGUE
+from ...tensor.eager import Tensor
 from . import installed
+from .budget import Budget
 from .function import Applicable, FunctionProgram
 from .limits import MAX_FUNCTIONS, MAX_LIBRARY_WEIGHT
 from .reader import STEPS
+from .verify import verify
 
 NAME_PATTERN = r"^[A-Za-z][A-Za-z0-9_]{0,63}$"
 _NAME = re.compile(NAME_PATTERN)
@@ -96,3 +101,40 @@ def installed_library() -> Library:
     for name, found in installed.points():
         library.add(installed.make(name, found, library.find))
     return library
+
+
+class SessionLibrary(Library):
+    """What a session finds by name, registers and applies; ``shared`` are the functions with the scope "server"."""
+
+    def __init__(self, shared: Library) -> None:
+        super().__init__(shared)
+        self.shared = shared
+
+    def of_scope(self, scope: str) -> Library:
+        """The functions of a scope: "session" or "server"."""
+        if scope not in ("session", "server"):
+            raise InvalidValue(f"a function's scope is session or server, not {scope!r:.40}")
+        return self if scope == "session" else self.shared
+
+    def register(self, definition: Any, scope: str, verified: bool, shapes: Any) -> None:
+        """Keep a function in the library of a scope, once its derivative is right if that is to be verified."""
+        library = self.of_scope(scope)
+        function = library.read(definition)
+        if verified:
+            with on("cpu"):
+                verify(function, shapes)
+        library.add(function)
+
+    def apply(
+        self, name: str, tensors: Sequence[Tensor], parameters: Mapping[str, Any], memory: Grantor
+    ) -> tuple[Sequence[Tensor], list[bool]]:
+        """Call a function: its outputs, and what it decided by values.
+
+        What it made and the graph keeps counts as the session's memory.
+        """
+        budget = Budget()
+        try:
+            return self.find(name).call(tensors, parameters, budget), budget.decisions
+        finally:
+            for array in budget.close():
+                memory.count(array)
