@@ -39,7 +39,7 @@ def test_getitem_scatter_places_a_part_among_zeros() -> None:
 def test_view_scatter_replaces_what_a_chain_of_views_shows() -> None:
     base = tg.tensor(np.arange(6.0).reshape(2, 3), requires_grad=True)
     part = tg.tensor([10.0, 20.0], requires_grad=True)
-    chain = (*base.t()._chain, *base.t()[1:, 0]._chain[1:])
+    chain = (*base.t()._view_chain, *base.t()[1:, 0]._view_chain[1:])
     y = F.view_scatter(base, part, chain)
     assert y.tolist() == [[0, 10, 20], [3, 4, 5]]
     weight = tg.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True)

@@ -83,7 +83,11 @@ class CacheEntry:
         self._grads: list[tuple[int, bool, int | None, int | None]] = []
         seen: set[int] = set()
         for place, (tensor, before) in enumerate(zip(tensors, trace.before, strict=True)):
-            if (tensor._node, tensor._slot, tensor._requires_grad) != (before.node, before.slot, before.requires_grad):
+            if (tensor._node, tensor._output_nr, tensor._requires_grad) != (
+                before.node,
+                before.slot,
+                before.requires_grad,
+            ):
                 raise Unrepeatable("it changes the history of a tensor from outside")
             if tensor._version_counter is not before.cell or not same_spec(tensor._data, before.data):
                 raise Unrepeatable("it gives a tensor from outside other memory or another shape")
@@ -155,7 +159,9 @@ class CacheEntry:
             node = condenser.node_of(result)
             marked = inference.is_marked(result)
             at = shared if shared != place else None
-            self._outputs.append(Output(result._data, result._requires_grad, node, result._slot, at, version, marked))
+            self._outputs.append(
+                Output(result._data, result._requires_grad, node, result._output_nr, at, version, marked)
+            )
 
     # What is recorded again -------------------------------------------------------------------
 
@@ -255,7 +261,7 @@ class CacheEntry:
             )
             for result, output in zip(results, self._outputs, strict=True):
                 if output.node is not None:
-                    result._node, result._slot = nodes[output.node], output.slot
+                    result._node, result._output_nr = nodes[output.node], output.slot
         for place, has_grad, known, made in self._grads:
             tensor = tensors[place]
             tensor._has_grad = has_grad

@@ -190,7 +190,7 @@ def instantiate(
             else:
                 tensor = results[edge.result] if edge.result is not None else tensors[edge.tensor or 0]
                 targets.append(tensor if tensor._node is None else tensor._node)
-                slots.append(tensor._slot)
+                slots.append(tensor._output_nr)
         node.next, node.slots = tuple(targets), tuple(slots)
         sources = [_source(version.place, template.edges) for version in template.versions]
         node.plan = _plan(len(targets), tuple(sources), template.holds_tensors)

@@ -19,7 +19,7 @@ def like(tensor: Tensor) -> Like:
         tensor._has_grad,
         tensor._grad is None,
         tensor._node is None,
-        tensor._slot,
+        tensor._output_nr,
         tensor._hooks is None and tensor._grad_history is None,
         type(tensor._version_counter),
         data.dtype,
@@ -44,7 +44,7 @@ class Before(NamedTuple):
         """A tensor's state now."""
         cell = tensor._version_counter
         version = list.__getitem__(cell, 0)  # also of an inference tensor, which has none
-        place, data = (tensor._node, tensor._slot), tensor._data
+        place, data = (tensor._node, tensor._output_nr), tensor._data
         return cls(cell, version, *place, data, tensor._requires_grad, tensor._has_grad, tensor._grad)
 
 

@@ -74,7 +74,7 @@ class PatternGraph(LazyGraph):
         for tensor, (data, edge) in zip(made, self._pattern.results, strict=True):
             tensor._data = data
             if edge is not None:
-                tensor._requires_grad, tensor._slot, tensor._lazy = True, edge[1], self
+                tensor._requires_grad, tensor._output_nr, tensor._lazy = True, edge[1], self
 
     def build(self) -> dict[str, Any]:
         """Draw the pattern as it was to be drawn when the function was called."""
@@ -128,7 +128,7 @@ def _is_plain(tensors: Sequence[Any], now: Sequence[Input | None]) -> bool:
         return False
     if None not in now:
         return True
-    places = [(id(t._node), t._slot) for t, leaf in zip(tensors, now, strict=True) if leaf is None]
+    places = [(id(t._node), t._output_nr) for t, leaf in zip(tensors, now, strict=True) if leaf is None]
     return len({*places}) == len(places)
 
 
@@ -141,7 +141,7 @@ def _pattern(given: Sequence[Any], results: Sequence[Any], start: int) -> Patter
         return None
     nodes = [node for node in reversed([*walk(*roots)]) if node.sequence > start]
     places: dict[tuple[int, int], Edge] = {
-        (id(each._node), each._slot): (~i, 0) for i, each in enumerate(given) if each._node is not None
+        (id(each._node), each._output_nr): (~i, 0) for i, each in enumerate(given) if each._node is not None
     }
     for index, node in enumerate(nodes):
         places |= {(id(node), slot): (index, slot) for slot in range(node.width)}
@@ -165,7 +165,7 @@ def _pattern(given: Sequence[Any], results: Sequence[Any], start: int) -> Patter
         )
     if any((id(root), 0) not in places for root in roots):
         return None
-    edges = [places[id(r._node), r._slot] if r._node is not None else None for r in results]
+    edges = [places[id(r._node), r._output_nr] if r._node is not None else None for r in results]
     return Pattern(drawn, [*zip([r._data for r in results], edges, strict=True)], {})
 
 
@@ -177,7 +177,7 @@ def _draw(pattern: Pattern, given: Sequence[Any], seen: Sequence[int], ages: Ite
         if edge is None:
             return None, 0
         place, slot = edge
-        return (nodes[place], slot) if place >= 0 else (given[~place]._node, given[~place]._slot)
+        return (nodes[place], slot) if place >= 0 else (given[~place]._node, given[~place]._output_nr)
 
     for kind, facts, edges, versions in pattern.nodes:
         node: Any = _new(kind)
@@ -195,7 +195,7 @@ def _draw(pattern: Pattern, given: Sequence[Any], seen: Sequence[int], ages: Ite
     for data, edge in pattern.results:
         result = Meta(data)
         if edge is not None:
-            result._node, result._slot = target(edge)
+            result._node, result._output_nr = target(edge)
             result._requires_grad = True
         results.append(result)
     return results

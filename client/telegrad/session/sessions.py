@@ -1,4 +1,7 @@
-"""Which session the SDK works in: ``connect`` names a server, otherwise one in this process."""
+"""Which session the SDK works in: ``connect`` names a server, otherwise one in this process.
+
+Also what is set for a session, its default dtype, and for all of them, debugging.
+"""
 
 from __future__ import annotations
 
@@ -20,53 +23,6 @@ from telegrad_engine.tensor.attributes import dtype_of_type
 from ..tape.recorder import Recorder
 from ..transport.connection import Verify
 from ..transport.transports import HTTPTransport, LocalTransport, Transport
-
-_record = Recorder.emit
-STOPPING = frozenset({"backward", "grad", "resume"})
-"""What a pass may stop in that needs the user's Python: whoever recorded it waits for that."""
-
-
-def debug(enabled: bool = True) -> None:
-    """Have every instruction sent and waited for as soon as it is recorded, in all sessions; or no longer.
-
-    Errors that only a session can see are then raised on the line that made them, at a message an instruction.
-    """
-    Recorder.emit = _emit_at_once if enabled else _record  # type: ignore[method-assign]
-    for recorder in open_recorders():
-        recorder.watch()
-
-
-def is_debugging() -> bool:
-    """Whether that is so."""
-    return Recorder.emit is not _record
-
-
-def _emit_at_once(self: Recorder, op: str, *rest: Any, **named: Any) -> None:
-    with self.lock:
-        _record(self, op, *rest, **named)
-        if not (self.stops and op in STOPPING):
-            self.flush()
-
-
-def get_default_dtype() -> dtypes.DType:
-    """The current session's default floating dtype."""
-    return dtypes.from_numpy(current().recorder.default_dtype)
-
-
-def set_default_dtype(d: Any) -> None:
-    """Set the current session's default floating dtype. Raises TypeError for one that is not floating."""
-    dtype = dtypes.parse(d)
-    if not dtype.is_floating_point:
-        raise InvalidArgument("only floating-point types are supported as the default type")
-    recorder = current().recorder
-    recorder.emit("set_default_dtype", (), (), {"dtype": dtype})
-    recorder.default_dtype = dtype.numpy
-
-
-def set_default_tensor_type(t: Any) -> None:
-    """Set the current session's default dtype to that of a typed constructor, ``FloatTensor``, or of its name."""
-    set_default_dtype(dtype_of_type(t))
-
 
 LOCKED_S = 1.0
 """Seconds that the end of the process waits for a thread that uses a session."""
@@ -314,3 +270,55 @@ def standing_in(session: Any) -> Iterator[None]:
         yield
     finally:
         _here.reset(token)
+
+
+# Default dtype -----------------------------------------------------------------------------
+
+
+def get_default_dtype() -> dtypes.DType:
+    """The current session's default floating dtype."""
+    return dtypes.from_numpy(current().recorder.default_dtype)
+
+
+def set_default_dtype(d: Any) -> None:
+    """Set the current session's default floating dtype. Raises TypeError for one that is not floating."""
+    dtype = dtypes.parse(d)
+    if not dtype.is_floating_point:
+        raise InvalidArgument("only floating-point types are supported as the default type")
+    recorder = current().recorder
+    recorder.emit("set_default_dtype", (), (), {"dtype": dtype})
+    recorder.default_dtype = dtype.numpy
+
+
+def set_default_tensor_type(t: Any) -> None:
+    """Set the current session's default dtype to that of a typed constructor, ``FloatTensor``, or of its name."""
+    set_default_dtype(dtype_of_type(t))
+
+
+# Debugging ---------------------------------------------------------------------------------
+
+_record = Recorder.emit
+STOPPING = frozenset({"backward", "grad", "resume"})
+"""What a pass may stop in that needs the user's Python: whoever recorded it waits for that."""
+
+
+def debug(enabled: bool = True) -> None:
+    """Have every instruction sent and waited for as soon as it is recorded, in all sessions; or no longer.
+
+    Errors that only a session can see are then raised on the line that made them, at a message an instruction.
+    """
+    Recorder.emit = _emit_at_once if enabled else _record  # type: ignore[method-assign]
+    for recorder in open_recorders():
+        recorder.watch()
+
+
+def is_debugging() -> bool:
+    """Whether that is so."""
+    return Recorder.emit is not _record
+
+
+def _emit_at_once(self: Recorder, op: str, *rest: Any, **named: Any) -> None:
+    with self.lock:
+        _record(self, op, *rest, **named)
+        if not (self.stops and op in STOPPING):
+            self.flush()

@@ -18,7 +18,7 @@ from telegrad_engine.tensor.namespace import Apply, Resolve
 from ..call_site import depth_of_user, users_line
 from .node import Node
 from .segment import Segment
-from .shortcut import Make, check, learn, results_of
+from .shortcut import Make, check_values, learn, results_of
 from .transform_stack import active, in_any_thread
 
 MAX_SIBLINGS = 8
@@ -130,7 +130,7 @@ def recording(make: Callable[[Any, Spec, str], Any], apply: Apply) -> Callable[[
                 if tensor._recorder is not recorder:
                     apply(op, tuple(inputs), attrs)  # which raises, and says what is wrong with that
             if op.value_check is not None:
-                check(op, inputs, attrs)
+                check_values(op, inputs, attrs)
             names = [recorder.new_id() for _ in specs]
             ids = [x._id for x in inputs] if order is None else [getattr(x, "_id", x) for x in inputs]
             try:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from ..call_site import Line
 
-HISTORY = ("_data", "_node", "_slot", "_requires_grad", "_lazy", "_undo", "_seen")
+HISTORY = ("_data", "_node", "_output_nr", "_requires_grad", "_lazy", "_inverse_chain", "_seen_version")
 """What an in-place change may change of a tensor, besides its version."""
 Reference = weakref.ref[Any]
 

@@ -118,7 +118,7 @@ class LazyGraph:
         """The slots of the leaves that a pass gives gradients, in that order; None if it is out of the ordinary."""
         leaves: list[Any] = []
         values = ShadowValues()
-        started = [(self.node(root._id), root._slot, root._data)]
+        started = [(self.node(root._id), root._output_nr, root._data)]
         once = values.Pass(started, values, True, None, lambda leaf, *_: leaves.append(leaf))
         if not once.is_ordinary:
             return None
@@ -169,7 +169,7 @@ class SegmentGraph(LazyGraph):
             output = outputs[index]
             output._requires_grad, output._lazy = True, self
             if index:
-                output._slot = index
+                output._output_nr = index
 
     def build(self) -> dict[str, Any]:
         """Enter the calls into the graph."""

@@ -19,40 +19,6 @@ from telegrad_engine.tensor.namespace import Resolve
 from .lazy_graph import Entry
 from .node import MAX_SHORTCUTS, TRIES, Node, Own, Record, Shortcut
 
-
-def check(op: Op, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> None:
-    """Raise the error that the op would raise for the values of its inputs, if the client knows them."""
-    if op.value_check is None:
-        return
-    datas = list(inputs)
-    for position in op.checked:
-        datas[position] = _values(inputs[position])
-        if datas[position] is None:
-            return
-    op.value_check(NUMPY, *[getattr(x, "_data", x) for x in datas], **attrs)
-
-
-def _values(x: Any) -> Any:
-    """An input's values as a NumPy array or a tuple of arrays; None if they are unknown."""
-    if isinstance(x, (tuple, list)):
-        found = [None if each is None else _of_tensor(each) for each in x]
-        return None if any(f is None and each is not None for f, each in zip(found, x, strict=True)) else tuple(found)
-    return None if x is None else _of_tensor(x)
-
-
-def _of_tensor(tensor: Any) -> Any:
-    """The values of an uploaded tensor that has not changed since, or of a view of one; None for other tensors."""
-    base = tensor if tensor._base is None else tensor._base
-    given = getattr(base, "_given", None)
-    if given is None or tensor._version_counter[0] or given[1] is not tensor._version_counter or base._undo:
-        return None
-    values = given[0]
-    for op, attrs, index in tensor._chain:
-        result = op.kernel(NUMPY, values, **attrs)
-        values = result[index] if isinstance(result, (tuple, list)) else result
-    return values
-
-
 Make = Callable[[Any, Spec, str], Any]
 """Gives an output of a recorder's its handle, of this id."""
 CONSTANT = -1
@@ -172,7 +138,9 @@ def _generally(
                     if data.shape != spec.shape or data.dtype != spec.dtype:
                         return None
                     x._data = spec  # the next look is a short one
-                if x._requires_grad is not requires_grad or (x._base is not None and x._seen != x._version_counter[0]):
+                if x._requires_grad is not requires_grad or (
+                    x._base is not None and x._seen_version != x._version_counter[0]
+                ):
                     return None
                 tensors.append(x)
             elif x is not constant and (type(x) is not type(constant) or repr(x) != repr(constant)):
@@ -217,7 +185,7 @@ def _with_numbers(
         return None
     if _described(promised(op, inputs, attrs)) != _described(results.call.specs):
         return None  # a slice that goes beyond the end, say
-    check(op, inputs, attrs)
+    check_values(op, inputs, attrs)
     blank = [None if hasattr(x, "_data") else x for x in inputs]
     own = Own(blank, attrs, structure.operands)
     made = [recorder.new_id() for _ in node.outputs]
@@ -280,7 +248,7 @@ def _quickly(arguments: Sequence[Argument], grad: bool, results: Results, kinds:
                 if data.shape != spec_b.shape or data.dtype != spec_b.dtype:
                     return None
                 b._data = spec_b  # the next look is a short one
-            if b._requires_grad is not grad_b or (b._base is not None and b._seen != b._version_counter[0]):
+            if b._requires_grad is not grad_b or (b._base is not None and b._seen_version != b._version_counter[0]):
                 return None
         elif first != second:
             return None
@@ -294,7 +262,7 @@ def _quickly(arguments: Sequence[Argument], grad: bool, results: Results, kinds:
         if inside:
             if not grad_a:
                 return None
-        elif a._requires_grad is not grad_a or (a._base is not None and a._seen != a._version_counter[0]):
+        elif a._requires_grad is not grad_a or (a._base is not None and a._seen_version != a._version_counter[0]):
             return None
         if verify is not None:
             verify(args)
@@ -359,7 +327,7 @@ def results_of(make: Make) -> Callable[[Call], Any]:
 
 def _verifying(call: Call) -> Callable[[Sequence[Any]], None]:
     op, inputs, attrs, _, order = call
-    return lambda tensors: check(op, tensors if order is None else gathered(inputs, order, tensors), attrs)
+    return lambda tensors: check_values(op, tensors if order is None else gathered(inputs, order, tensors), attrs)
 
 
 def _entry(enter: Enter, call: Call, hidden: Sequence[Spec]) -> Entry | None:
@@ -387,3 +355,39 @@ def _entry(enter: Enter, call: Call, hidden: Sequence[Spec]) -> Entry | None:
         view_of(tensors[base], op, attrs if own is None else own.attrs, outputs)
 
     return Entry(specs, tracked, enter_later, as_view if op.view else None)
+
+
+# Errors that depend on values ------------------------------------------------------------------
+
+
+def check_values(op: Op, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> None:
+    """Raise the error that the op would raise for the values of its inputs, if the client uploaded them itself."""
+    if op.value_check is None:
+        return
+    datas = list(inputs)
+    for position in op.checked:
+        datas[position] = _values(inputs[position])
+        if datas[position] is None:
+            return
+    op.value_check(NUMPY, *[getattr(x, "_data", x) for x in datas], **attrs)
+
+
+def _values(x: Any) -> Any:
+    """An input's values as a NumPy array or a tuple of arrays; None if they are unknown."""
+    if isinstance(x, (tuple, list)):
+        found = [None if each is None else _of_tensor(each) for each in x]
+        return None if any(f is None and each is not None for f, each in zip(found, x, strict=True)) else tuple(found)
+    return None if x is None else _of_tensor(x)
+
+
+def _of_tensor(tensor: Any) -> Any:
+    """The values of an uploaded tensor that has not changed since, or of a view of one; None for other tensors."""
+    base = tensor if tensor._base is None else tensor._base
+    given = getattr(base, "_given", None)
+    if given is None or tensor._version_counter[0] or given[1] is not tensor._version_counter or base._inverse_chain:
+        return None
+    values = given[0]
+    for op, attrs, index in tensor._view_chain:
+        result = op.kernel(NUMPY, values, **attrs)
+        values = result[index] if isinstance(result, (tuple, list)) else result
+    return values

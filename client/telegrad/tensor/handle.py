@@ -41,7 +41,7 @@ from ..tape.in_flight import FULL_BYTES
 from ..tape.lazy_graph import LazyGraph
 from ..tape.recorder import Recorder
 from ..tape.shadow import RecordedGraphValues, ShadowValues
-from ..tape.shortcut import check
+from ..tape.shortcut import check_values
 from ..tape.transform_stack import active, concerned, tangent_of
 from ..transport.transports import Transport
 from .devices import check_device, device, require_cuda
@@ -416,7 +416,7 @@ class Tensor(ElementwisePython, Tracked):
 
     def _adopt(self, meta: Tracked) -> None:
         """Take the place in the graph that a stand-in has."""
-        self._node, self._slot, self._requires_grad = meta._node, meta._slot, meta._requires_grad
+        self._node, self._output_nr, self._requires_grad = meta._node, meta._output_nr, meta._requires_grad
 
     def _rebuilt(self) -> None:
         self._recorder.emit("refresh", [self._id])  # nodes are as old in the session as in the shadow
@@ -427,7 +427,7 @@ class Tensor(ElementwisePython, Tracked):
         return super()._inplace(op, inputs, attrs)
 
     def _write(self, op: Op, inputs: tuple[Any, ...], attrs: Any) -> None:
-        check(op, inputs, attrs)
+        check_values(op, inputs, attrs)
         with self._recorder.lock:
             self._recorder.effect = Changed(self)
             self._recorder.emit(f"{op.key}_", refs(inputs), (), attrs)
@@ -555,7 +555,7 @@ def apply(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) 
     made: list[Tensor] = []
 
     def make(specs: list[Spec]) -> list[Tensor]:
-        check(op, inputs, attrs)
+        check_values(op, inputs, attrs)
         made.extend([handle(recorder, spec) for spec in specs])
         return made
 

@@ -207,7 +207,7 @@ class Change:
         for tensor, made in zip(tensors[len(self._inputs.tensors) :], self._effects.made, strict=True):
             if made.base is not None:
                 tensor._become_view(tensors[made.base])
-                tensor._seen += cells[made.cell][0] if tensor._seen >= 0 else 0
+                tensor._seen_version += cells[made.cell][0] if tensor._seen_version >= 0 else 0
             if made.grad is not None:
                 tensor._grad = tensors[made.grad]
         return tensors
@@ -231,7 +231,7 @@ class Change:
             if tensor._requires_grad is not place.requires_grad:
                 tensor._requires_grad = place.requires_grad
             if node is not None:
-                tensor._node, tensor._slot = node, place.slot
+                tensor._node, tensor._output_nr = node, place.slot
         for number in effects.freed_nodes:
             node = self._inputs.nodes[number]
             node.saved, node.versions = FREED, ()

@@ -131,7 +131,7 @@ class GraphReader:
 
     def read(self) -> InputGraph:
         """The graph. Raises Untraceable for one that no executable can take."""
-        roots = [(i, x._node, x._slot) for i, x in enumerate(self._tensors) if x._node is not None]
+        roots = [(i, x._node, x._output_nr) for i, x in enumerate(self._tensors) if x._node is not None]
         if any(node.is_leaf_target for _, node, _ in roots):
             raise Untraceable("what it takes stands in for another tensor")
         nodes = _reached([node for _, node, _ in roots])
@@ -239,7 +239,7 @@ def rebuild(graph: GraphSignature, tensors: Sequence[Any], arrays: Sequence[Any]
         node.sequence = next_sequence()
         nodes.append(node)
     for tensor, number, slot in graph.roots:
-        tensors[tensor]._node, tensors[tensor]._slot = nodes[number], slot
+        tensors[tensor]._node, tensors[tensor]._output_nr = nodes[number], slot
         tensors[tensor]._requires_grad = True
     return nodes
 

@@ -187,7 +187,7 @@ def _has_spec(tensor: Any, spec: TensorSpec, space: MemorySpace) -> bool:
         and tensor._requires_grad is spec.requires_grad
         and flags.c_contiguous == spec.contiguous
         and (flags.c_contiguous or flags.f_contiguous)
-        and not (spec.view and tensor._seen != tensor._version_counter[0])
+        and not (spec.view and tensor._seen_version != tensor._version_counter[0])
         and not is_marked(tensor)
         and tensor._sealed is None
     )
@@ -254,7 +254,7 @@ def _spec(tensor: Any, name: str, grad: int | None, space: MemorySpace) -> Tenso
         raise Untraceable(f"{name} is of a class of its own")
     view = tensor._base is not None
     flows = tensor._requires_grad and tensor._node is None
-    if view and (tensor._seen != tensor._version_counter[0] or flows or space.device != "cpu"):
+    if view and (tensor._seen_version != tensor._version_counter[0] or flows or space.device != "cpu"):
         raise Untraceable(f"{name} is a view")
     if tensor._hooks is not None:
         raise Untraceable(f"{name} has hooks")

@@ -245,7 +245,7 @@ NO_NUMBERS: Any = _NoNumbers()
 
 # Effects --------------------------------------------------------------------------------------
 
-VIEW_ATTRIBUTES = ("_chain", "_seen", "_sealed")
+VIEW_ATTRIBUTES = ("_view_chain", "_seen_version", "_sealed")
 
 
 class EffectsReader:
@@ -317,7 +317,7 @@ class EffectsReader:
     def _check(self, tensor: Any) -> None:
         if tensor._hooks is not None:
             raise Untraceable("a tensor that it leaves has hooks")
-        if tensor._undo:
+        if tensor._inverse_chain:
             raise Untraceable("it changes the geometry of a tensor in place")
 
     def _check_views(self) -> None:
@@ -410,7 +410,7 @@ class EffectsReader:
 
     def _place(self, tensor: Any) -> Place:
         node = None if tensor._node is None else self._nodes[id(tensor._node)]
-        return Place(tensor._requires_grad, node, tensor._slot)
+        return Place(tensor._requires_grad, node, tensor._output_nr)
 
     # The graph -----------------------------------------------------------------------------
 

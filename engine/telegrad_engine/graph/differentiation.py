@@ -186,7 +186,7 @@ def listed(tensors: Any) -> list[Any]:
 def place(tensor: Any) -> Place:
     """Where a tensor's gradient arrives: its node and which output of it, or the leaf itself."""
     tensor._refresh()
-    return (tensor, 0) if tensor._node is None else (tensor._node, tensor._slot)
+    return (tensor, 0) if tensor._node is None else (tensor._node, tensor._output_nr)
 
 
 def _roots(tensors: Sequence[Any], gradients: Sequence[Any] | None, values: Any, create_graph: bool) -> list[Root]:

@@ -95,7 +95,7 @@ def hooks_of(tensor: Any) -> TensorHooks:
         tensor._hooks = tensor._hooks or TensorHooks()
         own: TensorHooks = tensor._hooks
         return own
-    return around(node).setdefault(tensor._slot, TensorHooks())
+    return around(node).setdefault(tensor._output_nr, TensorHooks())
 
 
 def around(node: Any) -> NodeHooks:
@@ -136,7 +136,7 @@ def move_retain(tensor: Any, node: Any, slot: int) -> None:
 def is_retained(tensor: Any) -> bool:
     """Whether ``add_retain`` was called for this tensor."""
     node = tensor._node
-    hooks = node.hooks.get(tensor._slot) if node.hooks else None
+    hooks = node.hooks.get(tensor._output_nr) if node.hooks else None
     return hooks is not None and hooks.retain is not None
 
 

@@ -189,9 +189,9 @@ def record(
         if need:
             place = x._node
             targets.append(x if place is None else place)
-            if x._slot:
+            if x._output_nr:
                 slots = slots or [0] * sum(len(v) if isinstance(v, tuple) else 1 for v in inputs)
-                slots[len(targets) - 1] = x._slot
+                slots[len(targets) - 1] = x._output_nr
         else:
             targets.append(None)
     key = _grouped(needs, inputs) if op.has_lists else tuple(needs)
@@ -219,7 +219,7 @@ def record(
     node.specs = [(o._data.shape, o._data.dtype) for o in outputs]
     for slot, output in enumerate(outputs):
         if output._data.dtype in FLOATING and slot not in op.constants:
-            output._node, output._slot = node, slot
+            output._node, output._output_nr = node, slot
             output._requires_grad = True
     if observers:
         announce(node, inputs, outputs)

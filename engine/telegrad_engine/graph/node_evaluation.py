@@ -55,7 +55,7 @@ def send_on(run: Pass, node: Node, found: Sequence[Any]) -> None:
     """Send on what the derivatives of ``node`` gave, by edge."""
     for edge, target in enumerate(node.next):
         if target is not None:
-            run.send(target, _slot(node, edge), found[edge], False)
+            run.send(target, _output_nr(node, edge), found[edge], False)
 
 
 def accumulate(run: Pass, leaf: Any, grad: Any) -> None:
@@ -85,7 +85,7 @@ def wants(run: Pass, target: Any) -> bool:
     return target is not None and (run.needed is None or target in run.needed)
 
 
-def _slot(node: Node, edge: int) -> int:
+def _output_nr(node: Node, edge: int) -> int:
     return node.slots[edge] if node.slots else 0
 
 
@@ -126,7 +126,7 @@ def _fitted(run: Pass, node: Node, edge: int, grad: Any) -> Any:
 
 def spec_at(node: Node, edge: int) -> tuple[Any, Any]:
     """The shape and dtype of the gradient that belongs at an edge."""
-    target, slot = node.next[edge], _slot(node, edge)
+    target, slot = node.next[edge], _output_nr(node, edge)
     if target is None:
         return (), None
     spec = target._data if target.is_leaf_target else target

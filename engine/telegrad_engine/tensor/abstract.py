@@ -36,7 +36,7 @@ class Meta(Tracked):
         meta._requires_grad = tensor._requires_grad
         # An edge of the stand-in for a leaf must lead to the leaf itself.
         meta._node = tensor if tensor._requires_grad and tensor._node is None else tensor._node  # type: ignore[assignment]
-        meta._slot = tensor._slot
+        meta._output_nr = tensor._output_nr
         meta._lie_as(tensor._strided())
         return meta
 

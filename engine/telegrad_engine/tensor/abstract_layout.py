@@ -50,11 +50,11 @@ def layout(tensor: Any) -> Any:
     array = root._layout
     if array is None:
         shape: Any = root._data
-        for op, attrs, index in root._undo:
+        for op, attrs, index in root._inverse_chain:
             shape = op.rule(shape, **attrs)
             shape = shape[index] if isinstance(shape, list) else shape
         array = row_major(tuple(shape.shape))
-    for op, attrs, index in tensor._chain:
+    for op, attrs, index in tensor._view_chain:
         array = follow(array, op, attrs, index)
     return array
 
@@ -67,7 +67,7 @@ def follow(array: Any, op: Op, attrs: Any, index: int) -> Any:
 
 def is_view(source: Any, op: Op, attrs: Any) -> bool:
     """Whether a view op shows the memory of ``source``: one that may copy does so where the strides allow no view."""
-    if not op.may_copy or (source._base is None and source._layout is None and not source._chain):
+    if not op.may_copy or (source._base is None and source._layout is None and not source._view_chain):
         return True
     array = layout(source)
     return shows(follow(array, op, attrs, 0), array)
@@ -75,6 +75,6 @@ def is_view(source: Any, op: Op, attrs: Any) -> bool:
 
 def is_contiguous(tensor: Any) -> bool:
     """Whether a tensor lies in row-major order, without gaps."""
-    if tensor._base is None and tensor._layout is None and not tensor._chain:
+    if tensor._base is None and tensor._layout is None and not tensor._view_chain:
         return True
     return bool(layout(tensor).flags.c_contiguous)

@@ -92,7 +92,7 @@ class Tracked(Changeable):
     @property
     def output_nr(self) -> int:
         """Which output of ``grad_fn`` this is."""
-        return self._slot
+        return self._output_nr
 
     @property
     def _version(self) -> int:
@@ -185,8 +185,8 @@ class Tracked(Changeable):
     def detach(self) -> Self:
         """A tensor over the same memory that is outside the graph."""
         result = self._alias()
-        result._node, result._slot, result._requires_grad = None, 0, False
-        result._base, result._chain, result._undo, result._sealed = None, (), (), None
+        result._node, result._output_nr, result._requires_grad = None, 0, False
+        result._base, result._view_chain, result._inverse_chain, result._sealed = None, (), (), None
         result._lie_as(self._strided())
         return result
 
@@ -199,7 +199,7 @@ class Tracked(Changeable):
 
     def _strided(self) -> Any:
         """An array, not to be read, that lies in memory as this tensor; None for all of a row-major tensor."""
-        if self._base is None and self._layout is None and not self._chain:
+        if self._base is None and self._layout is None and not self._view_chain:
             return None
         array = layout(self)
         return None if array.flags.c_contiguous and not offset_of(array) else array
@@ -225,5 +225,5 @@ class Tracked(Changeable):
                 "buckets, and hence detach_() cannot be called on these gradients. To fix this error, please refer to "
                 "the Optimizer.zero_grad() function in torch/optim/optimizer.py as the solution."
             )
-        self._node, self._slot, self._requires_grad = None, 0, False
+        self._node, self._output_nr, self._requires_grad = None, 0, False
         return self

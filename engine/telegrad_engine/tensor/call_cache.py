@@ -82,7 +82,7 @@ def remembering(
         for value in (*args, *kwargs.values()) if kwargs else args:
             kind = type(value)
             if kind in kinds:
-                if value._base is not None and value._seen != value._version_counter[0]:
+                if value._base is not None and value._seen_version != value._version_counter[0]:
                     return otherwise(*args, **kwargs)  # its history has to be rebuilt
                 data = value._data
                 key += (data.shape, data.dtype, value._requires_grad)
@@ -230,15 +230,15 @@ def entering(call: Call, announced: bool = True) -> Enter | None:
             x = inputs[alone]
             target = x if x._node is None else x._node
             node.next = before + (target,) + behind  # noqa: RUF005  # quicker than to unpack them
-            if x._slot:
-                node.slots = (*[0 for _ in before], x._slot, *[0 for _ in behind])
+            if x._output_nr:
+                node.slots = (*[0 for _ in before], x._output_nr, *[0 for _ in behind])
         else:
             targets = [None] * len(inputs)
             for i in edges:
                 x = inputs[i]
                 targets[i] = x if x._node is None else x._node
-                if x._slot:
-                    node.slots = tuple([x._slot if need else 0 for x, need in zip(inputs, needs, strict=True)])
+                if x._output_nr:
+                    node.slots = tuple([x._output_nr if need else 0 for x, need in zip(inputs, needs, strict=True)])
             node.next = tuple(targets)
         if saves:
             _save(node, saves, inputs, outputs, hidden)
@@ -250,7 +250,7 @@ def entering(call: Call, announced: bool = True) -> Enter | None:
             output._node = node
             output._requires_grad = True
             if i:
-                output._slot = i
+                output._output_nr = i
         if announced and observers:
             announce(node, inputs, outputs)
 

@@ -83,8 +83,8 @@ def _unary(op: Op, cls: type[Any], otherwise: Callable[..., Any]) -> Callable[..
         node.shape = x.shape
         node.dtype = dtype
         node.next = (input if place is None else place,)
-        if input._slot:
-            node.slots = (input._slot,)
+        if input._output_nr:
+            node.slots = (input._output_nr,)
         if takes == _OUTPUT:
             node.saved = (tensor._data,)
             node.versions = ((0, cell, 0),)
@@ -154,8 +154,8 @@ def _binary(op: Op, cls: type[Any], otherwise: Callable[..., Any]) -> Callable[.
             (input if input._node is None else input._node) if first else None,
             (other if other._node is None else other._node) if second else None,
         )
-        if input._slot or (second and other._slot):
-            node.slots = (input._slot, other._slot if second else 0)
+        if input._output_nr or (second and other._output_nr):
+            node.slots = (input._output_nr, other._output_nr if second else 0)
         if takes == _OTHER and not number:
             cell = other._version_counter
             node.saved = (y,)
@@ -201,7 +201,7 @@ def _taken(take: Any, inputs: tuple[Any, ...], output: Any) -> Any:
 
 def _is_stale(tensor: Any) -> bool:
     """Whether a view's base was modified since the view was made, so that its history has to be rebuilt."""
-    return tensor._base is not None and bool(tensor._seen != tensor._version_counter[0])
+    return tensor._base is not None and bool(tensor._seen_version != tensor._version_counter[0])
 
 
 def _kernel(op: Op) -> Callable[..., Any]:

@@ -214,7 +214,7 @@ class GraphValues(Values):
         if type(data) is ndarray and not data.flags.c_contiguous:
             tensor._lie_as(data)
         if place is not None and data.dtype in FLOATING:
-            tensor._node, tensor._slot, tensor._requires_grad = place, slot, True
+            tensor._node, tensor._output_nr, tensor._requires_grad = place, slot, True
         return tensor
 
     def run_hooks(self, hooks: Any, grad: Any) -> Any:

@@ -34,13 +34,13 @@ def change_geometry(tensor: Any, op: Op, attrs: Any) -> None:
     back = _way_back(op, attrs, tensor._data.shape)
     tensor._show_as(op, attrs)
     tensor._version_counter[0] += 1
-    tensor._chain, tensor._plain = (*tensor._chain, (op, attrs, 0)), False
+    tensor._view_chain, tensor._plain = (*tensor._view_chain, (op, attrs, 0)), False
     if tensor._base is None:
-        tensor._undo = (back, *tensor._undo)
+        tensor._inverse_chain = (back, *tensor._inverse_chain)
     elif tracked or not tensor._base._requires_grad:
-        tensor._seen = tensor._version_counter[0]
+        tensor._seen_version = tensor._version_counter[0]
     if tracked:
-        tensor._slot = 0
+        tensor._output_nr = 0
         record(op, (old,), attrs, [tensor])
 
 
@@ -74,12 +74,12 @@ class Changeable(TensorMethods):
     _version_counter: list[int]
     _requires_grad: bool = False
     _node: Node | None = None
-    _slot: int = 0
+    _output_nr: int = 0
     _grad: Any = None
     _hooks: Any = None
     _base: Changeable | None = None
-    _chain: tuple[tuple[Op, Any, int], ...] = ()
-    _undo: tuple[tuple[Op, Any, int], ...] = ()
+    _view_chain: tuple[tuple[Op, Any, int], ...] = ()
+    _inverse_chain: tuple[tuple[Op, Any, int], ...] = ()
     """For a base whose geometry was changed in place: the way back to the one that its views' chains begin at."""
     _layout: Any = None
     """Of a tensor that is no view, or of a base before its geometry was changed in place: an array that lies in memory
@@ -88,7 +88,7 @@ class Changeable(TensorMethods):
     """Whether this is no view and has always been in row-major order; elementwise ops ask nothing else then."""
     _memory_owner: list[int] | None = None
     """Of a tensor with a version counter of its own over another's memory, as ``.data``: that one's counter."""
-    _seen: int = 0
+    _seen_version: int = 0
     """For a view: the version of its base that ``_node`` belongs to."""
     _sealed: str | None = None
     """For a view that a Function returned: why neither it nor its base may be modified in place (torch's words)."""
@@ -111,9 +111,9 @@ class Changeable(TensorMethods):
             self._lie_as(self._strided_as(source, op, attrs, index))
             return
         self._become_view(source)
-        self._chain = (*source._chain, (op, attrs, index))
+        self._view_chain = (*source._view_chain, (op, attrs, index))
         self._version_counter = source._version_counter
-        self._seen = source._version_counter[0]
+        self._seen_version = source._version_counter[0]
         if source._sealed is not None:
             self._sealed = source._sealed
         elif not state.grad_enabled:
@@ -130,11 +130,11 @@ class Changeable(TensorMethods):
     def _refresh(self) -> None:
         """Rebuild a view's history if its base was modified since: the base's new history leads to it."""
         base = self._base
-        if base is None or self._seen == self._version_counter[0]:
+        if base is None or self._seen_version == self._version_counter[0]:
             return
         if self._sealed is not None and base._requires_grad and state.grad_enabled:
             raise self._sealed_error("its base or another view of its base has been modified inplace")
-        self._seen = self._version_counter[0]
+        self._seen_version = self._version_counter[0]
         base_requires_grad = base._requires_grad
         if not base_requires_grad:
             return
@@ -142,12 +142,12 @@ class Changeable(TensorMethods):
         enabled = state.grad_enabled
         try:
             state.grad_enabled = True
-            for op, attrs, index in (*base._undo, *self._chain):
+            for op, attrs, index in (*base._inverse_chain, *self._view_chain):
                 result = type(tensor)._apply(op, (tensor,), attrs)
                 tensor = result[index] if isinstance(result, (list, tuple)) else result
         finally:
             state.grad_enabled = enabled
-        self._node, self._slot, self._requires_grad = tensor._node, tensor._slot, tensor._requires_grad
+        self._node, self._output_nr, self._requires_grad = tensor._node, tensor._output_nr, tensor._requires_grad
         self._rebuilt()
 
     def _rebuilt(self) -> None:
@@ -193,7 +193,7 @@ class Changeable(TensorMethods):
             self._write(op, inputs, attrs)
             self._version_counter[0] += 1
             if self._base is not None and not self._base._requires_grad:
-                self._seen = self._version_counter[0]
+                self._seen_version = self._version_counter[0]
             return self
         old = self._alias()
         needs = tuple(isinstance(x, Changeable) and x._requires_grad for x in inputs)
@@ -202,7 +202,7 @@ class Changeable(TensorMethods):
         base_old = None if self._base is None else self._base._alias()
         self._write(op, inputs, attrs)
         self._version_counter[0] += 1
-        self._slot = 0
+        self._output_nr = 0
         record(op, (old, *inputs[1:]), attrs, [self])
         self._outdate_saved(inputs)
         self._rewrite_history(old, base_old)
@@ -214,14 +214,14 @@ class Changeable(TensorMethods):
         ``old`` and ``base_old`` stand where this tensor and its base stood before.
         """
         if old._node is not None:
-            hooks.move_retain(self, old._node, old._slot)
+            hooks.move_retain(self, old._node, old._output_nr)
         if base_old is not None and self._base is not None:
-            self._base._slot = 0
-            chain = (*self._base._undo, *self._chain)
+            self._base._output_nr = 0
+            chain = (*self._base._inverse_chain, *self._view_chain)
             record(CATALOGUE.get("view_scatter"), (base_old, self), {"chain": chain}, [self._base])
             if base_old._node is not None:
-                hooks.move_retain(self._base, base_old._node, base_old._slot)
-            self._seen = -1  # from now on its history comes through the base
+                hooks.move_retain(self._base, base_old._node, base_old._output_nr)
+            self._seen_version = -1  # from now on its history comes through the base
 
     def _outdate_saved(self, inputs: tuple[Any, ...]) -> None:
         """Make the new node see that other inputs over this memory were overwritten, as in ``y.mul_(y)``."""
@@ -244,11 +244,11 @@ class Changeable(TensorMethods):
             what = f"A view was created in no_grad mode and {event} with grad mode enabled."
         elif self._sealed is IN_NO_GRAD:
             what = (
-                f"Output {self._slot} of {kind(self._node)} is a view of a view which was created in no_grad mode and "
+                f"Output {self._output_nr} of {kind(self._node)} is a view of a view which was created in no_grad mode and "
                 f"{event} with grad mode enabled."
             )
         else:
-            what = f"Output {self._slot} of {kind(self._node)} is a view and {event}."
+            what = f"Output {self._output_nr} of {kind(self._node)} is a view and {event}."
         return InvalidOperation(f"{what} {self._sealed}")
 
     def _check_changeable(self, tracked: bool) -> None:
@@ -264,10 +264,10 @@ class Changeable(TensorMethods):
                 raise InplaceOnLeaf(
                     "a view of a leaf Variable that requires grad is being used in an in-place operation."
                 )
-            if tracked and base is not None and any(step.lists_outputs for step, _, _ in self._chain):
-                name = next(step.name for step, _, _ in self._chain if step.lists_outputs)
+            if tracked and base is not None and any(step.lists_outputs for step, _, _ in self._view_chain):
+                name = next(step.name for step, _, _ in self._view_chain if step.lists_outputs)
                 raise InvalidOperation(
-                    f"Output {self._chain[-1][2]} of {name.capitalize()} is a view and is being modified "
+                    f"Output {self._view_chain[-1][2]} of {name.capitalize()} is a view and is being modified "
                     "inplace. This view is the output of a function that returns multiple views. Such "
                     "functions do not allow the output views to be modified inplace. You should replace the "
                     "inplace operation by an out-of-place one."

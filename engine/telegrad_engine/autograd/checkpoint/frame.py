@@ -64,7 +64,7 @@ class Kept:
             return tensor.requires_grad_(self.requires_grad)
         if self.is_tensor and self.value._version != self.version:
             value = self.value
-            raise modified(value._data, value._node, value._slot, value._version, self.version)
+            raise modified(value._data, value._node, value._output_nr, value._version, self.version)
         return self.value
 
 

@@ -30,7 +30,7 @@ class Saved:
     __slots__ = ("slot", "tensor", "version")
 
     def __init__(self, tensor: Any, node: Node) -> None:
-        self.slot = tensor._slot if tensor._node is node else None
+        self.slot = tensor._output_nr if tensor._node is node else None
         """Which output of the node itself it is, if one; then only the value is kept, for an output holds its node."""
         self.tensor = tensor if self.slot is None else tensor._apart()
         self.version = tensor._version_counter[0]
@@ -40,11 +40,11 @@ class Saved:
         tensor = self.tensor
         if tensor._version_counter[0] != self.version:
             origin = tensor._node if self.slot is None else node
-            raise modified(tensor._data, origin, tensor._slot, tensor._version_counter[0], self.version)
+            raise modified(tensor._data, origin, tensor._output_nr, tensor._version_counter[0], self.version)
         if self.slot is None or node is None:
             return tensor
         output = tensor._apart()
-        output._node, output._slot, output._requires_grad = node, self.slot, True
+        output._node, output._output_nr, output._requires_grad = node, self.slot, True
         if state.observer is not None:
             state.observer.unpacked_output(node, self.slot, output)
         return output
@@ -59,7 +59,7 @@ class PackedSaved:
         self.cls = type(tensor)
         self.packed = Packed(tensor, *hooks)
         self.requires_grad = tensor._requires_grad
-        self.slot = tensor._slot
+        self.slot = tensor._output_nr
         self.place = tensor if tensor._node is None and tensor._requires_grad else tensor._node
         if tensor._node is node:
             self.place = None  # the node holds this, and may not be held in turn
@@ -71,7 +71,7 @@ class PackedSaved:
         tensor._lie_as(tensor._strided())
         if self.requires_grad:
             place = node if self.place is None else self.place
-            tensor._node, tensor._slot, tensor._requires_grad = place, self.slot, True
+            tensor._node, tensor._output_nr, tensor._requires_grad = place, self.slot, True
         return tensor
 
 
@@ -121,7 +121,7 @@ class FunctionCtx:
             specs.append(Spec(x._data.shape, x._data.dtype))
             needs.append(needed)
             places.append(None if not x._requires_grad else x if x._node is None else x._node)
-            slots.append(x._slot if needed else 0)
+            slots.append(x._output_nr if needed else 0)
         self._specs = tuple(specs)
         """Of each argument of forward that is a tensor; the edges, below, are those of the tensors alone."""
         self._next, self._slots = tuple(places), tuple(slots)

@@ -80,13 +80,13 @@ class FunctionNode(MultiOutputNode):
         for edge, target in enumerate(self.next):
             if wanted[edge]:
                 grad = results[edge]
-                run.send(target, self._slot(edge), None if grad is None else run.values.from_tensor(grad), False)
+                run.send(target, self._output_nr(edge), None if grad is None else run.values.from_tensor(grad), False)
             else:
                 run._done(target)
         if not run.keep_graph:
             self.ctx._free()
 
-    def _slot(self, edge: int) -> int:
+    def _output_nr(self, edge: int) -> int:
         return self.slots[edge] if self.slots else 0
 
     def _given(self, values: Any, grads: Sequence[Any]) -> list[Any]:
@@ -132,8 +132,8 @@ class FunctionNode(MultiOutputNode):
         if grad is None or target is None:
             return
         shape = target._data.shape if target.is_leaf_target else target.shape
-        if self._slot(edge):
-            shape = target.specs[self._slot(edge)][0]
+        if self._output_nr(edge):
+            shape = target.specs[self._output_nr(edge)][0]
         given = grad._data.shape
         lead = len(given) - len(shape)
         if lead < 0 or any(n != 1 and n != m for n, m in zip(shape, given[lead:], strict=True)):

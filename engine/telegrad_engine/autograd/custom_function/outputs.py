@@ -113,7 +113,7 @@ class Outputs:
         return tensor
 
     def _place(self, tensor: Any, slot: int) -> None:
-        tensor._node, tensor._slot, tensor._requires_grad = self.node, slot, True
+        tensor._node, tensor._output_nr, tensor._requires_grad = self.node, slot, True
 
     def _outside(self, tensor: Any, is_input: bool, is_dirty: bool) -> Any:
         """A result that has no gradient: an input's own object is never changed, but a new one stands for it."""
@@ -161,6 +161,6 @@ def _view_as_self(tensor: Any) -> Any:
     """Another tensor object that is a view of all of ``tensor``."""
     view = tensor.detach()
     view._become_view(tensor)
-    view._chain = tensor._chain
-    view._seen = view._version_counter[0]
+    view._view_chain = tensor._view_chain
+    view._seen_version = view._version_counter[0]
     return view

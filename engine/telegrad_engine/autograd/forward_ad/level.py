@@ -66,7 +66,7 @@ class Level:
         if base is None or (tangent := self.of(base)) is None:
             return None
         with self.suspended():
-            for op, attrs, index in (*base._undo, *tensor._chain):
+            for op, attrs, index in (*base._inverse_chain, *tensor._view_chain):
                 result = tangent._apply(op, (tangent,), attrs)
                 tangent = result[index] if isinstance(result, (list, tuple)) else result
         self.give(tensor, tangent)
