@@ -244,8 +244,8 @@ class Changeable(TensorMethods):
             what = f"A view was created in no_grad mode and {event} with grad mode enabled."
         elif self._sealed is IN_NO_GRAD:
             what = (
-                f"Output {self._output_nr} of {kind(self._node)} is a view of a view which was created in no_grad mode and "
-                f"{event} with grad mode enabled."
+                f"Output {self._output_nr} of {kind(self._node)} is a view of a view which was created in no_grad mode "
+                f"and {event} with grad mode enabled."
             )
         else:
             what = f"Output {self._output_nr} of {kind(self._node)} is a view and {event}."
