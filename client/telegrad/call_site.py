@@ -1,4 +1,4 @@
-"""Which line of the user's an instruction was recorded at: found cheaply, spelled out only if something goes wrong."""
+"""The user's line that recorded an instruction: cheap to note, spelled out only when something goes wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``torch`` answers about dtypes and shapes: ``finfo``, ``iinfo``, promotion, casting, broadcasting."""
+"""Functions about dtypes and shapes: ``finfo``, ``iinfo``, promotion, casting, broadcasting."""
 
 from __future__ import annotations
 

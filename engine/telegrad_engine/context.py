@@ -1,4 +1,4 @@
-"""What holds for a stretch of code: whether operations are recorded, and the defaults.
+"""This thread's modes: grad mode, inference mode, autocast, device, default dtype, generator and observer.
 
 State is per thread, so sessions that run side by side do not see each other's.
 """

@@ -1,4 +1,4 @@
-"""What tensors report of their memory: strides, offset and whose it is; and torch's layouts and memory formats.
+"""Memory layouts: strides, offsets, owners of memory, and torch's layouts and memory formats.
 
 A tensor with an array has the array's strides. One without (the SDK's, whose value is in a session) has those of its
 stand-in (tensor/abstract_layout.py).

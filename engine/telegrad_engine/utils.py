@@ -1,3 +1,3 @@
-"""What torch keeps in ``torch.utils``."""
+"""``torch.utils``."""
 
 from .autograd import checkpoint as checkpoint

@@ -1,4 +1,4 @@
-"""What can be set, from the environment (``TELEGRAD_PORT=…``) and as flags of ``telegrad serve``."""
+"""Settings, from the environment (``TELEGRAD_PORT=…``) and as flags of ``telegrad serve``."""
 
 from __future__ import annotations
 

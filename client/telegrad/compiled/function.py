@@ -1,4 +1,4 @@
-"""What ``tg.compile`` returns: runs a function as it is until it is traced, and then records the trace as a whole."""
+"""Compiled functions: traced once for each kind of call, and then recorded as a whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a function can reach besides its arguments: the tensors it may use, and whether anything is as it was.
+"""Guards: the tensors that a function can reach besides its arguments, and checks that nothing there has changed.
 
 A trace is good for as long as the function would do the same again. That depends on what its code refers to: closures,
 globals, defaults, and, from there on, modules, optimizers, containers and the user's own objects. All of that is

@@ -1,4 +1,4 @@
-"""What ``tg.compile`` makes of a Module: one around it whose forward is compiled."""
+"""Compiled modules: a Module around another one, whose forward is compiled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which functions a session has, and calling them: one instruction, whose outputs' shapes are known here and now."""
+"""Registered functions of a session, and calls of them: one instruction, whose output shapes are known at once."""
 
 from __future__ import annotations
 

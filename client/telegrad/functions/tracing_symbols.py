@@ -1,4 +1,4 @@
-"""What stands for a number while a function is traced: a parameter, the size of an input, and what is computed of them.
+"""Symbols: stand-ins for numbers while a function is traced, such as parameters, sizes, and expressions of them.
 
 A symbol records what is done with it as an expression of the function's definition. Asked for its truth, the
 tracer follows both answers; asked for its value, it has one only where the function is traced on an example.

@@ -1,4 +1,4 @@
-"""What all optimizers share: groups of parameters, state, and the step as one instruction a group."""
+"""The base of all optimizers: parameter groups, state, and one instruction per group and step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which session the SDK works in: ``connect`` names a server, otherwise one in this process.
+"""Sessions: ``connect`` opens one on a server; without it, there is one in this process.
 
 Also what is set for a session, its default dtype, and for all of them, debugging.
 """

@@ -1,4 +1,4 @@
-"""What instructions did to the shadow graph when they were recorded, to be undone for those that never ran.
+"""Effects of instructions on the shadow graph, so that they can be undone for instructions that never ran.
 
 Tensors are referred to weakly: an instruction that is in flight keeps no handle alive.
 """

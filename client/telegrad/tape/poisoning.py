@@ -1,4 +1,4 @@
-"""What a failed instruction poisons: the later instructions that depend on it, through values, memory or gradients.
+"""Failures: the error that names the user's line, and the instructions that depend on the failed one.
 
 No instruction recorded after it has run. Those that depend on nothing poisoned are sent again, in their order; the
 others never run, and their effects on the shadow graph are undone.

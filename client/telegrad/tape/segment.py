@@ -1,4 +1,4 @@
-"""What is being recorded, up to an optimizer's step or until a value is waited for: a path in the tree."""
+"""Segments: what is recorded up to an optimizer step or a wait, as a path in the tree."""
 
 from __future__ import annotations
 

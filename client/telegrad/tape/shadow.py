@@ -1,4 +1,4 @@
-"""How the backward pass runs on the shadow graph: nothing is computed, only what would happen.
+"""The backward pass on the shadow graph: it computes no values, but finds what a pass would do.
 
 See docs/decisions/0003: the pass is the engine's own.
 """

@@ -1,4 +1,4 @@
-"""How a function records a node's instruction once more: what there is left to do if its arguments are as before."""
+"""Shortcuts: functions that record a known instruction again, if their arguments are of the same kinds."""
 
 from __future__ import annotations
 

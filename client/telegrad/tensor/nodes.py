@@ -1,4 +1,4 @@
-"""What ``grad_fn`` shows: nodes of the shadow, whose hooks are the session's nodes' as well.
+"""Nodes that ``grad_fn`` shows: the shadow's, whose hooks are registered in the session as well.
 
 A node has no name in the session. One that somebody looks at remembers how it was found: from which tensor, along
 which edges. Its class changes to one that knows that; nodes that nobody looks at are the engine's.

@@ -1,4 +1,4 @@
-"""What a notebook shows: tensors with their values and what is known of them, and the graph behind them as a picture.
+"""Notebook output: tensors with their values and properties, and the graph as a picture.
 
 Plain HTML and SVG, without scripts and without anything to fetch; all text is escaped.
 """

@@ -1,4 +1,4 @@
-"""What ``vmap`` does not support, in torch's words."""
+"""Errors for calls that ``vmap`` does not support, in torch's words."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""How programs reach a session: in this process, over HTTP, or over a WebSocket."""
+"""Transports: the ways to a session, in this process, over HTTP, or over a WebSocket."""

@@ -1,4 +1,4 @@
-"""How programs reach a session: over HTTP, or in this process."""
+"""Transports of programs to a session: over HTTP, or in this process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes around a model, data and checkpoints, as ``torch.utils``."""
+"""``torch.utils``: data, checkpoints and nested containers."""
 
 from __future__ import annotations
 

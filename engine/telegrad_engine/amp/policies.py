@@ -1,4 +1,4 @@
-"""Which ops autocast runs in which precision, by device: torch's lists, by the keys that the catalogue has or may get.
+"""Autocast policies: the ops that run in each precision, by device, as torch lists them.
 
 An op that is in no list runs in the dtypes it is given; if it is made of others, those are looked up. An op
 that is listed is cast as a whole, and its parts are not looked up again.

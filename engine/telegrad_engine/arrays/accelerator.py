@@ -1,4 +1,4 @@
-"""What the libraries other than NumPy have in common: what they lack, NumPy computes on the host."""
+"""The base of all array libraries but NumPy: what a library lacks, NumPy computes on the host."""
 
 from __future__ import annotations
 

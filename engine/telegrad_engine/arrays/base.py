@@ -1,4 +1,4 @@
-"""What a backend is: an array library under NumPy's names, and the things on which such libraries differ.
+"""Backends: an array library under NumPy's names, with methods for everything on which libraries differ.
 
 Kernels take the backend as ``xp``. What a library has under NumPy's name and with NumPy's meaning is
 taken from it; a method here is one of these: a way between the host and the device, a write (kernels

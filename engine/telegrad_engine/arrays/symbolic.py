@@ -1,4 +1,4 @@
-"""What stands for values that are not known, or differ from run to run, while a program is traced.
+"""Stand-ins for values that are unknown, or differ from run to run, while a program is traced.
 
 :class:`TracedNumber` stands for a Python number: computing with it is recorded, and comparing it records a guard, which
 stops a run in which the comparison has another outcome. Code that needs the number itself (``float``, ``int``, an index

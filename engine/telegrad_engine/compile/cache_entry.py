@@ -1,4 +1,4 @@
-"""What the compiler knows of a program on inputs of one signature: its executables, and when to make the next one."""
+"""Cache entries: the executables of a program for one input signature, and when to make the next one."""
 
 from __future__ import annotations
 

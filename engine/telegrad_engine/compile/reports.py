@@ -1,4 +1,4 @@
-"""How the programs of sessions ran, and why one did not run as the executable of an earlier run."""
+"""Reports of how the programs of a session ran, and why a program did not run as an executable."""
 
 from __future__ import annotations
 

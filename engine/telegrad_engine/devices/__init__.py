@@ -1,4 +1,4 @@
-"""Where tensors live: a backend other than NumPy, the class of the tensors over its arrays, and ``on`` to be there."""
+"""Devices: array libraries other than NumPy, the tensors over their arrays, and ``on`` to compute there."""
 
 from .device import Device, device, on
 from .tensors import DeviceTensor

@@ -1,4 +1,4 @@
-"""What solves linear equations, in batches of matrices.
+"""Linear equations, in batches of matrices.
 
 The derivatives: Giles, "Collected matrix derivative results" (2008).
 """

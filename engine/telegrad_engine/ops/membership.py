@@ -1,4 +1,4 @@
-"""What is among other values, between which of them, and all ways of choosing from them."""
+"""Membership, bucketing, and combinations of elements."""
 
 from __future__ import annotations
 

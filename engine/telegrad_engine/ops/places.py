@@ -1,4 +1,4 @@
-"""Where scattered elements go, and where their source lies: shared by the ops that scatter along a dimension."""
+"""Checks of scattered indices, shared by the ops that scatter along a dimension."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the recurrent layers share: the order of their steps, what they accept, and the gradients of their weights."""
+"""Shared parts of the recurrent layers: order of steps, checks, and gradients of weights."""
 
 from __future__ import annotations
 

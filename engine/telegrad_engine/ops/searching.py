@@ -1,4 +1,4 @@
-"""Where values belong in an order."""
+"""Searches in sorted values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is defined by singular values: the pseudo-inverse and the norms of matrices."""
+"""The pseudo-inverse, and norms of matrices that are defined by singular values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the time and the memory of a stretch of code go, op by op, forward and backward.
+"""The profiler: time and memory of a stretch of code by op, forward and backward.
 
 As ``torch.profiler``: ``with profile() as prof: …``, then ``prof.key_averages().table()``.
 

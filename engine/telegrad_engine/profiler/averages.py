@@ -1,4 +1,4 @@
-"""What a profile shows: its events, what those of a kind add up to, and both as a table."""
+"""Events of a profile, their averages, and both as tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What reports the operations of a thread to a recorder, while a profile runs on it."""
+"""The observer that reports a thread's operations to a profile's recorder."""
 
 from __future__ import annotations
 

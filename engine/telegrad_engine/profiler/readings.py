@@ -1,4 +1,4 @@
-"""What a profile tells once it has recorded: its events and averages, as tables, traces and data."""
+"""Readings of a finished profile: events and averages, as tables, traces and data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a program is: a list of instructions ``{op, in, out, attrs, grad_mode?}``.
+"""Instructions: a program is a list of ``{op, in, out, attrs, grad_mode?}``.
 
 In ``in`` a string is a tensor's id, a number, bool or null is a literal, a list is a list of these.
 Ids are chosen by whoever writes the program.

@@ -1,4 +1,4 @@
-"""Which op an instruction means: by name, and where overloads share a name, by what it is given."""
+"""Finds the op that an instruction means, by its name and, among overloads, by its arguments."""
 
 from __future__ import annotations
 

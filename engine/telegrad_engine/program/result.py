@@ -1,4 +1,4 @@
-"""What a program brings back: the tensors that it fetched, their values and what they are."""
+"""Answers of programs: the tensors that they fetched, with values and descriptions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an op is: its parameters and signature, its declaration, what its derivative saves, and what tests call it with.
+"""Declarations of ops: parameters, signature, kernel, derivative, and the calls that tests make.
 
 Everything that there is to know of an op is derived from one declaration (:mod:`.op`).
 """

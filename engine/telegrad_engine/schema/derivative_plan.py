@@ -1,4 +1,4 @@
-"""What the graph keeps of an operation and evaluates in backward, worked out once per op and set of inputs.
+"""Derivative plans: what a node saves, and the rules that backward evaluates, once per op and set of inputs.
 
 A derivative's parameter names say what it needs; a plan turns them into what to save and where it goes.
 """

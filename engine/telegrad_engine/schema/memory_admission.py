@@ -1,4 +1,4 @@
-"""How much memory an op needs while it runs, and what grants it, before its kernel runs.
+"""Memory admission: an op's memory is granted before its kernel runs.
 
 An op declares its *scratch*: what its kernel allocates beside the results. Result and scratch are reserved together.
 An expanded array counts with all of its elements: a kernel makes that many of it.

@@ -1,4 +1,4 @@
-"""What an op is, and the catalogue of all of them.
+"""Ops and their catalogue.
 
 An op is declared once: a kernel whose signature is torch's, a shape rule, derivatives and cases.
 Execution, the SDK's methods, validation, the catalogue, the stubs and the tests derive from that.

@@ -1,4 +1,4 @@
-"""What an op's parameters may be.
+"""Kinds of parameters of ops and verbs.
 
 An op's signature is written with these annotations. Each names a :class:`Kind`, which checks and
 canonicalises a value, writes it as JSON, and knows its JSON schema and its type in a stub, so

@@ -1,4 +1,4 @@
-"""What an op or a verb can be called with: its parameters, as the declaring function's signature has them."""
+"""Signatures of ops and verbs: their parameters, as the declaring function has them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the programs of one session run in: its device, its default dtype, and its random numbers."""
+"""The environment of a session's programs: device, default dtype and random numbers."""
 
 from __future__ import annotations
 

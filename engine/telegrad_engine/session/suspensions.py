@@ -1,4 +1,4 @@
-"""What a session keeps of passes that wait for its client, and how they go on."""
+"""Passes of a session that wait for its client, and how they go on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a tensor says about itself without its value: dtype tests, memory layout, and conversions under torch's names.
+"""Attributes and conversions of tensors that need no value, under torch's names.
 
 The class here is a base of :class:`telegrad_engine.tensor.methods.TensorMethods`, and so of every kind of tensor.
 """

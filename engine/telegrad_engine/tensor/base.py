@@ -1,4 +1,4 @@
-"""What every tensor knows about its place in the graph, wherever its value is.
+"""The autograd state of every tensor, wherever its value is.
 
 :class:`Tracked` holds the autograd state and its rules: leaves, versions, views, in-place changes,
 ``backward``. Its subclasses add the value: :class:`telegrad_engine.Tensor` an array,

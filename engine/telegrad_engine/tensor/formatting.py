@@ -1,4 +1,4 @@
-"""How a tensor prints: as torch's does, to the character."""
+"""Prints tensors as torch does, to the character."""
 
 from __future__ import annotations
 

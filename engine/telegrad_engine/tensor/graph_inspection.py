@@ -1,4 +1,4 @@
-"""What a recorded graph holds, for whoever looks at it: its leaves, its saved values, the memory they take.
+"""Inspects a recorded graph: its leaves, its saved values, and the memory that they take.
 
 ``grad_fn._saved_self`` and its kin come from here, under torch's names.
 """

@@ -1,4 +1,4 @@
-"""What call_cache.py keeps of a call on arrays: its kernel, run with nothing more to find out."""
+"""Prepared calls on arrays, which the call cache keeps: the kernel and the node, and no more checks."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What the server can do: ops, verbs and devices."""
+"""The catalogue: ops, verbs and devices of the server."""

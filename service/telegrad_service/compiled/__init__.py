@@ -1,1 +1,1 @@
-"""Which programs of a session run planned or compiled, and why the others do not."""
+"""Reports of the programs that run planned or compiled, and why others do not."""

@@ -1,4 +1,4 @@
-"""What routes have a session do: functions that run where the session lives.
+"""The work of routes in a session: functions that run where the session lives.
 
 Whatever executes does so as a program; the rest only looks.
 """

@@ -1,4 +1,4 @@
-"""Which connections a server keeps: how many, and for how long they may keep it waiting.
+"""Connection limits: how many a server keeps, and how long they may keep it waiting.
 
 A connection that waits for its client costs a file descriptor and memory. Three limits bound that: connections per peer
 and in all, with some file descriptors reserved; seconds to send headers, to send a body, and between requests; and the

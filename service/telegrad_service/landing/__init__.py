@@ -1,1 +1,1 @@
-"""What is served at ``/``."""
+"""The page at ``/``."""

@@ -1,4 +1,4 @@
-"""How the server's process uses memory and cores: settings that small programs feel most.
+"""Memory and cores of the server's process: settings that matter most to small programs.
 
 Measured on a training step of a 784-128-10 network: in a thread other than the main one, glibc gave the
 freed arrays of every step back to the system and took 174 page faults to get them again, which doubled

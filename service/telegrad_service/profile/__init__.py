@@ -1,1 +1,1 @@
-"""Where the time of a session goes."""
+"""The profile of a session."""

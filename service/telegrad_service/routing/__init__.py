@@ -1,1 +1,1 @@
-"""What all routes share: media types, bodies, sequence numbers, and what they depend on."""
+"""Shared parts of all routes: media types, bodies, sequence numbers, dependencies."""

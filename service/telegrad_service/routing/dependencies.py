@@ -1,4 +1,4 @@
-"""What routes ask for: the host, the session of the path, the negotiated media type, a page."""
+"""Dependencies of routes: the host, the session of the path, the negotiated media type, a page."""
 
 from __future__ import annotations
 

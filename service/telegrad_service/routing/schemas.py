@@ -1,4 +1,4 @@
-"""What requests and answers have in common."""
+"""Schemas that requests and answers share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What sessions are made of, and how they look from outside."""
+"""Creates sessions, and describes them."""
 
 from __future__ import annotations
 

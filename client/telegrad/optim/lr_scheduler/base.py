@@ -1,4 +1,4 @@
-"""What all schedulers share: counting, telling the optimizer, warnings and state."""
+"""The base of all schedulers: counting, setting the optimizer's rate, warnings and state."""
 
 from __future__ import annotations
 

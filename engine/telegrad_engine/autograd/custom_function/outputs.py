@@ -1,4 +1,4 @@
-"""How the outputs of a Function's forward get their place in the graph.
+"""Outputs of a Function's forward, and their place in the graph.
 
 An input that was returned as it is becomes a view of itself, one that forward modified gets a new history, and
 what is not differentiable stays outside. A view that a Function returned may not be modified in place: the history

@@ -1,4 +1,4 @@
-"""What gives results their tangents, on a thread that has entered a level."""
+"""The observer that gives results their tangents, on a thread that has entered a level."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the tangents of a result come about from those of what it was computed from.
+"""Pushes tangents through an op, from its inputs to its results.
 
 An op has one derivative, which pulls gradients back; as that is linear in the gradient, differentiating it once more
 with respect to the gradient gives its transpose, which pushes tangents forward. So each op is recorded on its

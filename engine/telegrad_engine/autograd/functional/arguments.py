@@ -1,4 +1,4 @@
-"""What the functions of ``functional`` take and give back, checked: tuples of tensors, vectors, strict mode.
+"""Arguments and results of ``functional``, checked: tuples of tensors, vectors, strict mode.
 
 The texts are PyTorch's.
 """

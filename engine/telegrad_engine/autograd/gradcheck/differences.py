@@ -1,4 +1,4 @@
-"""How ``gradcheck`` compares a Jacobian with differences of the function: element by element, or one combination."""
+"""Compares a Jacobian with finite differences: element by element, or one combination."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a function's program is once it was read: steps that run one after another in a scope.
+"""Blocks: the program of a registered function once it is read, as steps that run in a scope.
 
 How a kind of step is read and run stands in :mod:`.steps` and :mod:`.control`; nothing here knows them.
 """

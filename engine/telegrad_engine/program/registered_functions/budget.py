@@ -1,4 +1,4 @@
-"""What one call of a registered function may still do: it is handed on to all that the call runs."""
+"""Budgets: how much one call of a registered function may still do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be applied by name: a function that was registered as data, and one that an operator installed.
+"""Functions that can be applied by name: registered as data, or installed by the operator.
 
 Applying the first is an autograd Function like any other: its forward runs the forward program, its backward the
 backward program, on tensors of whatever kind it is given. So it is differentiated, checkpointed and profiled as a

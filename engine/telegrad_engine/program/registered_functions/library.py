@@ -1,4 +1,4 @@
-"""Where functions are found by name: a session has some of its own, and all see the server's library."""
+"""Libraries of functions: a session has its own, and all sessions see the server's."""
 
 from __future__ import annotations
 

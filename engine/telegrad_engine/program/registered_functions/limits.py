@@ -1,4 +1,4 @@
-"""How large a registered function may be, and how much a call of it may do: the numbers.
+"""Limits on the size of a registered function, and on the work of one call.
 
 A registration is a stranger's data: whatever it makes the server do is bounded here.
 """
