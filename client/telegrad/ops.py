@@ -1,4 +1,4 @@
-"""Functions of one's own: ``register_function``, and ``tg.ops.NAME(…)`` for what is registered; ``tg.ops.aten``.
+"""``register_function``; ``tg.ops.NAME(…)`` for registered functions; ``tg.ops.aten``.
 
 A registered function is data. What this process registers is traced once and sent to each session that uses it;
 what others registered, in any language, is asked of the session by name.

@@ -1,4 +1,4 @@
-"""A server of one's own for the length of a ``with`` block: for demos, benchmarks, tests and notebooks.
+"""Runs a server for the length of a ``with`` block: for demos, benchmarks, tests and notebooks.
 
 The server reads its standard input, a pipe whose other end only this process has. However this process ends, by SIGKILL
 too, the operating system closes that end, and the server stops.

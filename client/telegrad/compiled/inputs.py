@@ -1,4 +1,4 @@
-"""The tensors that a call may touch, and what is to be known of them: before a trace, and before each call."""
+"""The tensors that a compiled call may touch, and their state before a trace and before each call."""
 
 from __future__ import annotations
 

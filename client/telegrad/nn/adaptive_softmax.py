@@ -1,4 +1,4 @@
-"""An output layer for many classes, of which the frequent ones cost little (Grave et al. 2017)."""
+"""Adaptive softmax: an output layer for many classes that computes frequent ones cheaply (Grave et al. 2017)."""
 
 from __future__ import annotations
 

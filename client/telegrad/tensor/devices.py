@@ -1,4 +1,4 @@
-"""``telegrad.device``, and what there is to ask about GPUs: a session computes where its server says."""
+"""``telegrad.device``, and questions about GPUs: a session computes on its server's device."""
 
 from __future__ import annotations
 

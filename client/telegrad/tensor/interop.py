@@ -1,4 +1,4 @@
-"""Tensors of other libraries, in and out: values are copied, memory is shared with nobody."""
+"""Conversion of tensors from and to other libraries. Values are copied; no memory is shared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A session's programs as requests, one at a time: where there is no stream to be had.
+"""Sends a session's programs as HTTP requests, one at a time, where a stream is not possible.
 
 Each has a number in its header, so one whose answer was lost is posted again and does not run twice.
 """

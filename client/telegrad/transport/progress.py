@@ -1,4 +1,4 @@
-"""A line on the terminal, or under a notebook's cell, for what takes longer than a moment; gone when it is done.
+"""A progress line on the terminal, or under a notebook's cell, for transfers that take longer than a moment.
 
 It is written to stderr where a person looks at it, never to a file or a pipe. ``TELEGRAD_PROGRESS=0`` has it never
 written, ``1`` always.

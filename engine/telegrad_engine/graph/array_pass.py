@@ -1,4 +1,4 @@
-"""The backward pass where it is commonest: raw arrays, every leaf's gradient accumulated, nobody watching.
+"""The fast path of the backward pass: raw arrays, all leaves accumulated, no hooks and no observer.
 
 It does what ``_Pass`` does, spelled out in one loop, because over small arrays the calls would take longer than the
 arithmetic. A node that is not plain (hooks, a user's backward) is left to ``_Pass``, as is the whole pass where only

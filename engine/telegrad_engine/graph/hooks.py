@@ -1,4 +1,4 @@
-"""Hooks: what a user wants called while gradients flow, where it is kept, and how it is called.
+"""Hooks on tensors and nodes: where they are kept, and how they are called.
 
 A tensor's hooks see and may replace its gradient. A leaf's are kept on the leaf; a non-leaf's on the
 node that made it, by output, since that is where its gradient arrives. A node's own hooks run around

@@ -1,4 +1,4 @@
-"""Evaluating a node in steps that somebody can look between: for node hooks, packed tensors and anomaly mode.
+"""Evaluates a node step by step: for node hooks, packed tensors and anomaly mode.
 
 The pass evaluates most nodes in one go (``_Pass._evaluate``). Here the same is done slowly: prehooks, then
 all derivatives, brought to the shapes they belong to, then whoever looks at them, and only then are they sent on.

@@ -1,4 +1,4 @@
-"""A tensor's memory read with sizes and strides of one's own."""
+"""Strided views: a tensor's memory read with given sizes and strides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The short ways through an API, elementwise_fast_path.py's and call_cache.py's, put in front of the long one.
+"""Installs the elementwise fast path and the call cache in front of the API.
 
 They change nothing but the time that a call takes, and step aside on a thread that has an observer.
 """

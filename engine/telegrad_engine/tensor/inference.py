@@ -1,4 +1,4 @@
-"""Inference tensors: what is made under ``inference_mode`` and so has no version and no part in any graph.
+"""Inference tensors: made under ``inference_mode``, they have no version and no part in any graph.
 
 An inference tensor is one whose version counter is an :class:`InferenceVersion`. Its views share the counter, so
 they are inference tensors too; and as everything that records a tensor reads its version, that is where it fails.

@@ -1,4 +1,4 @@
-"""Bodies are read here and nowhere else, and never past their limit."""
+"""Reads request bodies, never past their limits. All bodies are read here."""
 
 from __future__ import annotations
 

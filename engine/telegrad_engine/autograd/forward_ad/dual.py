@@ -1,4 +1,4 @@
-"""Making dual tensors and taking them apart, in a level of whichever kind of tensors."""
+"""Makes dual tensors and takes them apart, for every kind of tensor."""
 
 from __future__ import annotations
 
