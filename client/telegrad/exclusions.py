@@ -339,7 +339,7 @@ def explain(namespace: str, name: str) -> str | None:
 
 
 class _Excluded:
-    """An attribute that torch's class has and ours lacks: whoever looks it up is told why."""
+    """An attribute that torch's class has and ours lacks: looking it up raises an error that says why."""
 
     def __init__(self, namespace: str, name: str) -> None:
         self._namespace, self._name = namespace, name

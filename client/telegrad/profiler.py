@@ -156,7 +156,7 @@ class profile(Readings):
             self._finish()
 
     def _go_on(self) -> None:
-        """Record the next step, if it is to be."""
+        """Record the next step if the schedule asks for it."""
         if self._schedule is not None and not self._schedule(self.step_num).records:
             return
         if self._session is None:

@@ -62,7 +62,7 @@ def seed() -> int:
 
 @contextmanager
 def fork_rng(devices: Any = None, enabled: bool = True, **options: Any) -> Iterator[None]:
-    """Within, random numbers are drawn as ever; afterwards they go on as if none had been, if ``enabled``."""
+    """Restore the random state at the end of the block, if ``enabled``."""
     if not enabled:
         yield
         return

@@ -168,7 +168,7 @@ class _Writer:
         return [key, self.describe(value, _join(path, key))]
 
     def _name(self, path: str) -> str:
-        """The path, with a number behind it if another tensor has that name."""
+        """The path, followed by a number if another tensor has that name."""
         name, count = path, 1
         while name in self.tensors or name == "__metadata__":
             count += 1

@@ -317,7 +317,7 @@ def is_inference_mode_enabled() -> bool:
 
 
 def manual_seed(seed: int) -> None:
-    """Start this thread's random numbers anew from ``seed``."""
+    """Seed this thread's generator with ``seed``."""
     state.generator = np.random.default_rng(seed)
 
 

@@ -106,7 +106,7 @@ class Function(EngineFunction):
 
 
 class Error(once.Error, Function):
-    """Stands behind gradients that cannot be differentiated again."""
+    """A node for gradients that cannot be differentiated again."""
 
 
 Error._backward_cls.__name__ = "Error"  # torch's name for this node

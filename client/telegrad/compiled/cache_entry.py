@@ -39,7 +39,7 @@ class Output(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """All that one run of the function left behind."""
+    """The record of one traced run of a function."""
 
     recorder: Recorder
     recorded: TraceRecorder
@@ -269,5 +269,5 @@ class CacheEntry:
 
 
 def _at(place: int, tensors: Sequence[Tensor], results: Sequence[Tensor]) -> Tensor:
-    """The tensor at a place among those that were given and the results behind them."""
+    """The tensor at a place among the inputs, followed by the results."""
     return tensors[place] if place < len(tensors) else results[place - len(tensors)]

@@ -43,7 +43,7 @@ class CompiledNode(Node):
 
 
 class CompiledMultiOutputNode(CompiledNode):
-    """The same where the operation behind it has several results."""
+    """The same for an operation with several results."""
 
     many = True
 
@@ -144,7 +144,7 @@ class Condenser:
         )
 
     def _walk(self, top: Node) -> Iterator[Node]:
-        """The nodes behind a result's node, up to other results' and to what was given."""
+        """The nodes that lead to a result's node, up to other results and to inputs."""
         due, seen = [top], {id(top)}
         while due:
             node = due.pop()

@@ -181,7 +181,7 @@ def _modes() -> tuple[Any, ...]:
 
 
 def _check_leaks(recorded: TraceRecorder, results: list[Tensor]) -> None:
-    """Raise if anything that the function made lives on and is no result: somebody else has it now."""
+    """Raise Unrepeatable if a tensor that the function made is still alive and is no result."""
     kept = {t._id for t in results} | {t._base._id for t in results if isinstance(t._base, Tensor)}
     left = recorded.made - recorded.released - kept
     if left:

@@ -29,7 +29,7 @@ Lookup = Callable[[str], tuple[Definition, str] | None]
 
 
 def forget(name: str) -> None:
-    """Have every session look again what the function of this name is: it was registered anew."""
+    """Have every session look up the function of this name again, because it was registered again."""
     for found in _known.values():
         found.pop(name, None)
 
@@ -74,7 +74,7 @@ def _send(recorder: Recorder, name: str, definition: Definition, scope: str, loo
 
 
 def _present(recorder: Recorder, name: str) -> Applicable | None:
-    """The function of this name that the session has, whoever registered it."""
+    """The session's function of this name, also if another client registered it."""
     try:
         return recorder.transport.function(name)
     except UnknownFunction:

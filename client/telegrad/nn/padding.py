@@ -72,7 +72,7 @@ class CircularPad1d(_Pad):
 
 
 class CircularPad2d(_Pad):
-    """What is beyond the border of (…, H, W) continued from the other side."""
+    """Pads (…, H, W) circularly, with values from the opposite side."""
 
     dims, mode = 2, "circular"
 

@@ -173,7 +173,7 @@ class Recorder:
             self.begin()
 
     def _is_due(self, op: str) -> bool:
-        """Whether to ask, before an instruction is recorded, if what is recorded is to be sent."""
+        """Whether :meth:`relieve` should check, before an instruction is recorded, if it is time to send."""
         policy = self.flush_policy
         if policy.stepped:
             return op != STEP  # a step may have several of them

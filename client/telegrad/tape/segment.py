@@ -173,7 +173,7 @@ class Segment:
             slots.popitem()
 
     def graph_for(self, node: Node, tensors: Sequence[Any], slots: Sequence[int]) -> SegmentGraph | None:
-        """The lazy graph that a call on these tensors may join; None if it is to be in the graph now."""
+        """The lazy graph that a call on these tensors may join; None if its node must be made now."""
         if observers and state.observer is not None:
             self.lazy = None
             return None

@@ -66,7 +66,7 @@ def learn(
     kwargs: dict[str, Any],
     result: Any,
 ) -> None:
-    """Keep how a function recorded a node that was known, if it did no more than that."""
+    """Keep a shortcut for a function that recorded a known node, if it did nothing else."""
     node.calls += 1
     if (node.calls > TRIES and node.calls % TRIES) or state.autocast is not None:
         return

@@ -33,7 +33,7 @@ class Tree:
         """Where the last segment ended that was recorded for the first time."""
 
     def begin(self, watched: bool = False) -> Segment:
-        """A segment with nothing in it yet; ``watched`` if each instruction is to be recorded one by one."""
+        """An empty segment; with ``watched``, each instruction is recorded one by one."""
         if self.nodes > MAX_NODES:
             self._evict()
         return Segment(self.root, self._structures, watched)

@@ -23,7 +23,7 @@ _CLEAR = "\r\x1b[K"
 
 
 def wanted() -> bool:
-    """Whether somebody looks."""
+    """Whether progress is shown."""
     choice = os.environ.get("TELEGRAD_PROGRESS")
     if choice in ("0", "1"):
         return choice == "1"
@@ -73,7 +73,7 @@ def moving(what: str, size: int, watched: bool) -> Iterator[Callable[[int], None
 
 
 def _unseen(done: int) -> None:
-    """What a block tells that nobody watches."""
+    """Progress of a block that is not shown."""
 
 
 @contextmanager

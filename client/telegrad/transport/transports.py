@@ -203,7 +203,7 @@ class LocalTransport:
 
 
 class Labelled(NamedTuple):
-    """A message as it is to be sent."""
+    """A message with its labels, ready to be sent."""
 
     message: Outgoing
     labels: Mapping[str, str]
@@ -398,7 +398,7 @@ class HTTPTransport:
             return self._request("POST", "/v1/sessions", json=body)
 
     def _find(self, session: str) -> Any:
-        """The session of this id, which is to be attached to."""
+        """The session of this id, to attach to."""
         with progress.waiting(f"connecting to {self.url}"):
             try:
                 found = self._request("GET", f"/v1/sessions/{quote(session, safe='')}")

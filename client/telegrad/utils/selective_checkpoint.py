@@ -60,7 +60,7 @@ class SavingPolicy(nullcontext[None]):
 
 
 class Selection(Transform):
-    """Asks the policy about each op of one checkpoint, and marks the results that are to be saved."""
+    """Asks the policy about each op of one checkpoint, and marks the results to save."""
 
     def __init__(self, policy: SavingPolicy, checkpoint: str) -> None:
         self._policy = policy

@@ -53,7 +53,7 @@ class JaxBackend(ForeignBackend):
         return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
 
     def array(self, value: Any, dtype: Any = None, **_layout: Any) -> Any:
-        """As ``numpy.array``; an array that nobody can write to needs no copy."""
+        """As ``numpy.array``, but read-only arrays are not copied."""
         return value if dtype is None and isinstance(value, self.array_type) else self.namespace.array(value, dtype)
 
     def argsort(self, array: Any, axis: int = -1, kind: str | None = None) -> Any:

@@ -186,7 +186,7 @@ def watchful(kind: Any) -> Any:
                 self._explaining, state.anomaly = None, before
 
         def examine(self, node: Node, gradients: Sequence[Any]) -> None:
-            """Look at what somebody else computed for a node: tensors and None."""
+            """Check gradients of a node that were computed elsewhere: tensors and None."""
             with self.explaining(node):
                 self.inspect(node, [None if t is None else self.values.from_tensor(t) for t in gradients])
 

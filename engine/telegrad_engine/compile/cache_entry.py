@@ -65,7 +65,7 @@ class CacheEntry:
 
     @property
     def is_due(self) -> bool:
-        """Whether an executable is to be made, or timed again, in the next run."""
+        """Whether the next run should make an executable, or time one again."""
         wait = self._after << min(self._attempts, MAX_DOUBLINGS)
         return self.runs + 1 >= max(wait, self._rest) and not self.is_being_made
 

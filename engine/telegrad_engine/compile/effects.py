@@ -58,7 +58,7 @@ class Run:
         raise NotImplementedError
 
     def saved(self, save: Save) -> Any:
-        """An array to be kept by nodes, in its own memory layout: nobody writes to it."""
+        """An array for nodes to keep, in its own memory layout; it is never written to."""
         return self.array(save.source)
 
     def write(self, source: Source, target: Any) -> Write:

@@ -123,7 +123,7 @@ class _CompiledRun(Run):
         return found
 
     def _own(self, source: Source) -> Any:
-        """The memory of an output as a NumPy array; None if somebody has it."""
+        """The memory of an output as a NumPy array; None if it is in use."""
         out = self._outs[source.position]
         pointer = out.unsafe_buffer_pointer()
         if pointer in self._taken:
@@ -223,7 +223,7 @@ class _PlannedRun(Run):
         return array if save.shared else _copy(array, "K")
 
     def _output(self, source: Source, order: Literal["C", "K"]) -> Any:
-        """An output that nobody else has, or else a copy."""
+        """An output in memory of its own: itself if it is not shared, else a copy."""
         output = self._plan.outputs[source.position]
         array = self._places[output.place]
         if not output.own or source.position in self._given:

@@ -39,7 +39,7 @@ class MemorySpace:
         return uploaded.copy()
 
     def host(self, array: Any) -> Any:
-        """NumPy's array of one that nobody else has."""
+        """The NumPy array of an array that is not shared."""
         return array
 
     def owners(self, tensors: Sequence[Any]) -> list[Any]:
@@ -82,7 +82,7 @@ class DeviceMemory(MemorySpace):
         return self.backend.upload(array)
 
     def keep(self, uploaded: Any) -> Any:
-        """The array: nobody else has it."""
+        """The array itself, which is not shared."""
         return uploaded
 
     def host(self, array: Any) -> Any:

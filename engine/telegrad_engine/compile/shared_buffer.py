@@ -57,7 +57,7 @@ def shared_buffer_of(array: Any) -> SharedBuffer | None:
 
 
 def is_exclusive(holder: Any) -> bool:
-    """Whether nobody but the holder's ``_data``, and one list, has or lends its memory."""
+    """Whether only the holder's ``_data`` and one list refer to its memory."""
     references, usual = _references(holder), _exclusive()
     data = holder._data
     own = data.base is None or shared_buffer_of(data) is not None or references[1] <= usual[1]
@@ -71,7 +71,7 @@ def _references(holder: Any) -> tuple[int, int]:
 
 @cache
 def _exclusive() -> tuple[int, int]:
-    """The references where nobody else has it, which depends on the version of Python."""
+    """The number of references to an array that is not shared, which depends on the version of Python."""
     holder = SimpleNamespace(_data=np.empty(2)[:])
     holder.called_with = [holder._data]
     return _references(holder)

@@ -249,7 +249,7 @@ VIEW_ATTRIBUTES = ("_view_chain", "_seen_version", "_sealed")
 
 
 class EffectsReader:
-    """Reads the effects of a trace, and which of its arrays are to be outputs of the executable."""
+    """Reads the effects of a trace, and finds which of its arrays the executable returns."""
 
     def __init__(self, trace: Trace, keeps_graphs: bool) -> None:
         """``keeps_graphs`` is whether the program may leave a graph that was not freed."""

@@ -106,7 +106,7 @@ class DeviceValues(ArrayValues):
         return a + b
 
     def wrap(self, grad: Any) -> Any:
-        """A gradient as a tensor that nobody else writes to."""
+        """A gradient as a tensor with memory of its own."""
         return self.cls(self._backend.array(self._row_major(grad)))
 
     def _row_major(self, grad: Any) -> Any:

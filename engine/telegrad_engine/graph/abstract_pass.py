@@ -37,7 +37,7 @@ class AbstractPass(_Pass):
 
     @property
     def is_ordinary(self) -> bool:
-        """Whether it finds what any such pass of the same graph would, and does no more than free."""
+        """Whether every pass of the same graph gives the same result, and only frees saved tensors."""
         return self._is_ordinary(self._through())
 
     def _through(self) -> Sequence[Node]:

@@ -68,7 +68,7 @@ class Values:
         return nullcontext() if self.recording else no_grad()
 
     def accumulate(self, tensor: Any, grad: Any, private: bool) -> None:
-        """Add a gradient to a leaf's, which is to have none if it was frozen since, and call what waits for that.
+        """Accumulate a gradient into a leaf, unless the leaf stopped requiring grad; then call its hooks.
 
         With ``private`` nobody else has the gradient.
         """
@@ -336,7 +336,7 @@ class _Pass:
         self.owned.discard(node)
 
     def explaining(self, node: Node) -> AbstractContextManager[None]:
-        """Holds while ``node`` is evaluated by whoever is not this pass."""
+        """A context for evaluating ``node`` outside of this pass."""
         return nullcontext()
 
     def inspect(self, node: Node, results: Sequence[Any]) -> None:

@@ -280,7 +280,7 @@ def metadata_of(value: Any, which: str) -> Any:
 
 
 def count_saved(memory: Grantor, outputs: Iterable[Any], begun: int) -> None:
-    """Count the arrays that the nodes behind these tensors have saved, as far as they are no older than ``begun``."""
+    """Count the arrays that the history of these tensors has saved, in nodes at least as new as ``begun``."""
     waiting = [node for output in outputs if (node := getattr(output, "_node", None)) is not None]
     seen: set[Any] = set()
     while waiting:

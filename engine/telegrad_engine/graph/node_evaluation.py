@@ -101,7 +101,7 @@ def _shown(run: Pass, grads: Grads) -> Grads:
 
 
 def results(run: Pass, node: Node, grads: Grads) -> Grads:
-    """The gradient at every edge, summed and cast as its target has it; None at edges that nobody wants."""
+    """The gradient at every edge, with its target's shape and dtype; None at edges that are not wanted."""
     if node.evaluate is not None:
         collector = Collector(run)
         node.evaluate(collector, grads)

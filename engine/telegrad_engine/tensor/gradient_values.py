@@ -114,7 +114,7 @@ class ArrayValues(Values):
         return None if tensor is None else tensor._data
 
     def wrap(self, grad: Any) -> Any:
-        """A gradient as a tensor that nobody else writes to."""
+        """A gradient as a tensor with memory of its own."""
         array = np.asarray(grad)
         flags = array.flags
         return self.cls(array if flags.owndata and flags.writeable and flags.c_contiguous else array.copy())

@@ -122,7 +122,7 @@ class Subset(Dataset[T_co]):
 
 
 class ConcatDataset(Dataset[T_co]):
-    """Datasets one behind the other."""
+    """A concatenation of datasets."""
 
     def __init__(self, datasets: Iterable[Any]) -> None:
         self.datasets: list[Any] = list(datasets)

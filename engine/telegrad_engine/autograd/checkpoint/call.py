@@ -25,7 +25,7 @@ def noop_context_fn() -> Contexts:
 
 
 class Call(NamedTuple):
-    """A function that is to be checkpointed without reentrance, and what was asked for."""
+    """A call of a function with a checkpoint without reentrance, and its options."""
 
     function: Callable[..., Any]
     args: tuple[Any, ...]

@@ -30,7 +30,7 @@ def as_tensors(value: Any, what: str, name: str | None) -> tuple[bool, Tensors]:
 
 
 def fresh(tensors: Tensors, create_graph: bool, track: bool = True) -> Tensors:
-    """The tensors anew, so that only uses of the arguments count, not of the same tensors elsewhere."""
+    """Aliases of the tensors, so that only their uses as arguments count."""
     return tuple(
         [
             t.view(tuple(t.shape)) if create_graph and t.requires_grad else t.detach().requires_grad_(track)

@@ -176,5 +176,5 @@ def _largest(outputs: Sequence[Any]) -> int:
 
 
 def _whole(parts: list[Any]) -> Any:
-    """The rows of all batches, in memory that nobody else writes to."""
+    """The rows of all batches, in memory of their own."""
     return np.array(parts[0]) if len(parts) == 1 else np.concatenate(parts)

@@ -134,7 +134,7 @@ def _mismatch(output: int, which: int, numerical: Any, analytical: Any, forward:
 
 
 def _explained(numerical: Any, analytical: Any, tolerance: Tolerance) -> str:
-    """The whole matrices behind a mismatch of their combinations."""
+    """The whole matrices whose combinations do not match."""
     text = (
         "\nThe above quantities relating the numerical and analytical jacobians are computed \n"
         "in fast mode. See: https://github.com/pytorch/pytorch/issues/53876 for more background \n"

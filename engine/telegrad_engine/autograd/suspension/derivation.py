@@ -13,7 +13,7 @@ from .passes import suspendable
 
 
 class Derivation(NamedTuple):
-    """What is to be differentiated, checked, and what becomes of what the pass captures."""
+    """A checked call of ``backward`` or ``grad``: its roots, and what to do with the captured gradients."""
 
     roots: list[Root]
     values: Any
