@@ -69,3 +69,8 @@ async def values(*tensors: Tensor) -> tuple[Any, ...]:
     recorder = recorder_of(tensors)
     fetched = await asyncio.to_thread(recorder.fetch, [tensor._id for tensor in tensors])
     return tuple([fetched[tensor._id].array.copy() for tensor in tensors])
+
+
+async def value(tensor: Tensor) -> Any:
+    """The tensor's value as a NumPy array, whether or not it requires grad."""
+    return (await values(tensor))[0]

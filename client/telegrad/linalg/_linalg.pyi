@@ -90,6 +90,11 @@ class LinalgSvdResult(NamedTuple):
     Vh: Tensor
 
 
+class AminmaxResult(NamedTuple):
+    min: Tensor
+    max: Tensor
+
+
 class MaxResult(NamedTuple):
     values: Tensor
     indices: Tensor
@@ -178,11 +183,6 @@ class HistogramResult(NamedTuple):
 class NanmedianResult(NamedTuple):
     values: Tensor
     indices: Tensor
-
-
-class AminmaxResult(NamedTuple):
-    min: Tensor
-    max: Tensor
 
 
 def cholesky(input: Tensor, *, upper: bool = False) -> Tensor: ...

@@ -84,6 +84,8 @@ NON_LEAF_GRAD = (
 class Tensor(ElementwisePython, Tracked):
     """A tensor in a session. Make one with :func:`telegrad.tensor` or by an op."""
 
+    __module__ = "telegrad"  # where users find it, as in torch
+
     _id: str
     _recorder: Recorder = None  # type: ignore[assignment]  # of what is no tensor yet, if it dies
     _has_grad: bool = False

@@ -90,6 +90,11 @@ class LinalgSvdResult(NamedTuple, Generic[_T]):
     Vh: _T
 
 
+class AminmaxResult(NamedTuple, Generic[_T]):
+    min: _T
+    max: _T
+
+
 class MaxResult(NamedTuple, Generic[_T]):
     values: _T
     indices: _T
@@ -178,11 +183,6 @@ class HistogramResult(NamedTuple, Generic[_T]):
 class NanmedianResult(NamedTuple, Generic[_T]):
     values: _T
     indices: _T
-
-
-class AminmaxResult(NamedTuple, Generic[_T]):
-    min: _T
-    max: _T
 
 
 class OpMethods:
