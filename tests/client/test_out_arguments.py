@@ -15,20 +15,21 @@ from telegrad.tensor import out_arguments
 from telegrad_engine.schema.op import CATALOGUE, Op
 
 from ..engine import oracle
+from ..op_cases import cases_of
 
 OPS = [
     op
     for op in CATALOGUE
     if not (op.internal or op.random or op.factory or op.truth)
     and op.namespace in ("torch", "torch.linalg")
-    and op.cases
+    and cases_of(op)
 ]
 
 
 def taken(function: Any, op: Op) -> bool | None:
     """Whether torch's function takes ``out`` for a case of the op; None where no case tells."""
     refused = False
-    for case in op.cases:
+    for case in cases_of(op):
         try:
             call = oracle.build(case, oracle.arrays_of(case, np.dtype("float32")), torch.tensor, requires_grad=False)
             call = oracle.with_dtypes(call, torch)

@@ -13,10 +13,13 @@ from telegrad.tensor.handle import functions
 from telegrad_engine import dtypes
 from telegrad_engine.context import observed_by
 from telegrad_engine.instrumentation import Observer
-from telegrad_engine.schema.op import CATALOGUE, Case, Op
+from telegrad_engine.schema.op import CATALOGUE, Op
 from tests.engine import oracle
 
-OPS = [op for op in CATALOGUE if op.cases and not op.private and not op.random and not op.factory and not op.truth]
+from ..op_cases import cases_of
+from ..op_cases.stand_ins import Case
+
+OPS = [op for op in CATALOGUE if cases_of(op) and not op.private and not op.random and not op.factory and not op.truth]
 
 
 class Watching(Observer):
@@ -58,7 +61,7 @@ def outcome(op: Op, case: Case, arrays: dict[int, np.ndarray]) -> list[Any]:
 
 @pytest.mark.parametrize("op", OPS, ids=lambda op: op.key)
 def test_the_fourth_recording_is_the_first(op: Op, local: tg.Session) -> None:
-    for case in op.cases:
+    for case in cases_of(op):
         for dtype in ("float32", "int64"):
             try:
                 arrays = oracle.arrays_of(case, np.dtype(dtype))

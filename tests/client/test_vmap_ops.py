@@ -12,10 +12,11 @@ import pytest
 import telegrad as tg
 from telegrad.tensor.handle import functions
 from telegrad_engine.autograd.batching import decomposition_of, rule_of
-from telegrad_engine.schema.cases import T
-from telegrad_engine.schema.op import CATALOGUE, Case, Op
+from telegrad_engine.schema.op import CATALOGUE, Op
 
 from ..engine.oracle import leaves
+from ..op_cases import cases_of
+from ..op_cases.stand_ins import Case, T
 
 SIZE = 3
 SHAPES_FROM_VALUES = frozenset({
@@ -43,7 +44,7 @@ CHECKED = [
     and not op.random
     and not op.truth
     and op.key not in SHAPES_FROM_VALUES
-    and op.cases
+    and cases_of(op)
 ]
 
 
@@ -125,7 +126,7 @@ def test_few_ops_have_no_batching_rule() -> None:
 def test_the_batch_at_once_is_each_sample(op: Op) -> None:
     with tg.connect("local://", seed=0), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for case in op.cases:
+        for case in cases_of(op):
             check(op, case, np.float64)
 
 
@@ -169,7 +170,7 @@ def check_gradients(op: Op, case: Case) -> None:
 def test_the_gradients_of_the_batch_are_those_of_each_sample(op: Op) -> None:
     with tg.connect("local://", seed=0), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for case in op.cases:
+        for case in cases_of(op):
             check_gradients(op, case)
 
 

@@ -9,6 +9,8 @@ import pytest
 
 from telegrad_engine.devices import on
 
+from ..op_cases import cases_of
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--device", default="cpu", help="where the engine's tensors live: cpu, jax or cuda")
@@ -35,7 +37,7 @@ def concerns_device(item: Any) -> bool:
     op, case = params.get("op") or params.get("changing"), params.get("case") or params.get("arguments")
     if op is None or case is None:
         return False
-    number, name = op.cases.index(case), item.originalname
+    number, name = cases_of(op).index(case), item.originalname
     if name == "test_forward" and params["dtype"] == "float32":
         return number == 0 and not op.composite
     if params.get("dtype", params.get("kind")) != "float64":

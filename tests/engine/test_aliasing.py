@@ -11,22 +11,23 @@ import pytest
 import torch
 
 import telegrad_engine as tg
-from telegrad_engine.schema.cases import T, case
-from telegrad_engine.schema.op import CATALOGUE, Case, Op
+from telegrad_engine.schema.op import CATALOGUE, Op
 from telegrad_engine.tensor.abstract import Meta
 from telegrad_engine.tensor.abstract import functions as meta_functions
 
+from ..op_cases import cases_of
+from ..op_cases.stand_ins import Case, T, case
 from . import oracle
 
 COPIED = {"unsafe_split", "unsafe_split_with_sizes", "unsafe_chunk"}
 """Ops whose results torch lets share memory although autograd takes them for copies; here they are copies."""
-OPS = [op for op in CATALOGUE if op.cases and not op.truth and op.key not in COPIED]
+OPS = [op for op in CATALOGUE if cases_of(op) and not op.truth and op.key not in COPIED]
 
 
 def variants(op: Op) -> Iterator[Case]:
     """The op's cases, and those in which there is little to do: numbers that are 1 or 0, and dimensions of size 1."""
-    yield from op.cases
-    for given in op.cases[:4]:
+    yield from cases_of(op)
+    for given in cases_of(op)[:4]:
         for number in (1, 0):
             yield changed(given, lambda x, n=number: n if type(x) is int else x)
         for axis in range(2):
@@ -110,7 +111,7 @@ def test_a_tensor_without_a_value_shares_as_one_with_a_value(op: Op, transposed:
         tensor = Meta(array.T if transposed else array)
         return tensor.permute(tuple(range(array.ndim))[::-1]) if transposed else tensor
 
-    for given in op.cases:
+    for given in cases_of(op):
         arrays = oracle.arrays_of(given, np.dtype("float64"))
         ours, our_inputs = run(op, given, arrays, engine, oracle.our_function(op), tg.dtypes, tg.Tensor)
         function = oracle.our_function(op, meta_functions)

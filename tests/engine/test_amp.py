@@ -17,10 +17,11 @@ from telegrad_engine import amp
 from telegrad_engine.amp.policies import POLICIES, Policy
 from telegrad_engine.schema.op import Op
 
+from ..op_cases import cases_of
 from . import oracle
 from .twins import OURS, THEIRS, leaf, plain
 
-OPS = [op for op in tg.CATALOGUE if op.cases and not (op.internal or op.random or op.factory)]
+OPS = [op for op in tg.CATALOGUE if cases_of(op) and not (op.internal or op.random or op.factory)]
 NOT_AS_TORCH = {
     "linalg_pinv": "T",  # a kernel of its own, where torch's last step is a matmul
     "linalg_pinv.rcond": "T",
@@ -50,7 +51,7 @@ def run(op: Op, case: Any, arrays: Any, theirs: bool) -> Any:
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("op", OPS, ids=lambda op: op.key)
 def test_every_op_answers_in_torchs_dtype(op: Op) -> None:
-    for case in op.cases[:4]:
+    for case in cases_of(op)[:4]:
         if NOT_AS_TORCH.get(op.key, "nothing") in repr(case):
             continue
         for dtype in (np.dtype(np.float32), np.dtype(ml_dtypes.bfloat16)):

@@ -21,8 +21,10 @@ import torch
 
 import telegrad_engine as tg
 from telegrad_engine.errors import TelegradError
-from telegrad_engine.schema.op import CATALOGUE, Case, Op
+from telegrad_engine.schema.op import CATALOGUE, Op
 
+from ..op_cases import cases_of
+from ..op_cases.stand_ins import Case
 from . import oracle
 
 HUGE = 2**60
@@ -139,7 +141,7 @@ def tried(op: Op) -> Iterator[tuple[Fault, Exception | None, Exception | None]]:
     """The wrong calls of an op, with how ours and torch's fail."""
     ours, theirs = oracle.our_function(op), oracle.torch_function(op)
     taken = 0
-    for case in op.cases:
+    for case in cases_of(op):
         try:
             args, kwargs = filled(case)
         except (ValueError, OverflowError):
@@ -196,7 +198,7 @@ TAKEN = {
 }
 """What ours take and torch does not, and why it does no harm."""
 
-OPS = [op for op in CATALOGUE if op.cases and not op.internal and op.name not in oracle.SPELLED_OTHERWISE]
+OPS = [op for op in CATALOGUE if cases_of(op) and not op.internal and op.name not in oracle.SPELLED_OTHERWISE]
 
 
 def essence(error: Exception) -> str:

@@ -11,8 +11,10 @@ import pytest
 
 import telegrad_engine as tg
 from telegrad_engine.autograd.functional import Functional, batched
-from telegrad_engine.schema.op import CATALOGUE, Case, Op
+from telegrad_engine.schema.op import CATALOGUE, Op
 
+from ..op_cases import cases_of
+from ..op_cases.stand_ins import Case
 from . import oracle, twins
 from .twins import both, both_or_neither, both_raise
 
@@ -237,7 +239,7 @@ ONE_BY_ONE = Functional(tg.autograd.grad)
 
 
 def differentiable_cases() -> list[tuple[Op, Case]]:
-    return [(op, case) for op in CATALOGUE if op.differentiable and not op.composite for case in op.cases]
+    return [(op, case) for op in CATALOGUE if op.differentiable and not op.composite for case in cases_of(op)]
 
 
 @pytest.mark.parametrize(("op", "case"), differentiable_cases(), ids=lambda v: getattr(v, "key", None))

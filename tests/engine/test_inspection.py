@@ -13,9 +13,11 @@ import torch
 import telegrad_engine as tg
 from telegrad_engine.autograd.custom_function import Function
 from telegrad_engine.graph.node import FREED, Node, walk
-from telegrad_engine.schema.op import CATALOGUE, Case, Op
+from telegrad_engine.schema.op import CATALOGUE, Op
 from telegrad_engine.tensor import graph_inspection as inspection
 
+from ..op_cases import cases_of
+from ..op_cases.stand_ins import Case
 from . import oracle
 from .twins import OURS, both, both_raise, leaf
 
@@ -94,7 +96,7 @@ def nodes() -> list[tuple[Op, Any, Any]]:
     return [
         (op, ours.grad_fn, theirs.grad_fn)
         for op in CATALOGUE
-        for case in op.cases
+        for case in cases_of(op)
         for ours, theirs in outputs(op, case)
     ]
 

@@ -16,11 +16,12 @@ import torch
 import telegrad_engine as tg
 from telegrad_engine import autograd
 from telegrad_engine.context import state
-from telegrad_engine.schema.cases import T
-from telegrad_engine.schema.op import CATALOGUE, Case, Op
+from telegrad_engine.schema.op import CATALOGUE, Op
 from telegrad_engine.tensor.abstract import Meta
 from telegrad_engine.tensor.abstract import functions as meta_functions
 
+from ..op_cases import cases_of
+from ..op_cases.stand_ins import Case, T
 from . import oracle
 
 DTYPES = ("float32", "float64", "int64")
@@ -42,8 +43,8 @@ DATA_DEPENDENT = {
 }
 """Ops whose result's shape depends on values, for some arguments or always: then no rule can say it."""
 
-CASES = [(op, case) for op in CATALOGUE for case in op.cases if not op.truth]
-TRUTHS = [(op, case) for op in CATALOGUE for case in op.cases if op.truth]
+CASES = [(op, case) for op in CATALOGUE for case in cases_of(op) if not op.truth]
+TRUTHS = [(op, case) for op in CATALOGUE for case in cases_of(op) if op.truth]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -51,7 +52,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     derivative = metafunc.function is test_derivative
     if "case" in metafunc.fixturenames:
         cases = [(op, case) for op, case in CASES if op.differentiable or not derivative]
-        names = [f"{op.key}-{op.cases.index(case)}" for op, case in cases]
+        names = [f"{op.key}-{cases_of(op).index(case)}" for op, case in cases]
         metafunc.parametrize(("op", "case"), cases, ids=names)
     if "dtype" in metafunc.fixturenames:
         metafunc.parametrize("dtype", DTYPES[:2] if derivative else DTYPES)
@@ -216,7 +217,9 @@ def describe(tensors: Any) -> list[Any]:
 METHODS = [(op, case) for op, case in CASES if op.method and not op.internal and isinstance(case.args[0], T)]
 
 
-@pytest.mark.parametrize(("called", "arguments"), METHODS, ids=[f"{op.key}-{op.cases.index(c)}" for op, c in METHODS])
+@pytest.mark.parametrize(
+    ("called", "arguments"), METHODS, ids=[f"{op.key}-{cases_of(op).index(c)}" for op, c in METHODS]
+)
 def test_method_form(called: Op, arguments: Case, record_property: Any) -> None:
     """What is a method gives the same as torch's method."""
     arrays = oracle.arrays_of(arguments, np.dtype("float64"))
@@ -238,7 +241,7 @@ def test_method_form(called: Op, arguments: Case, record_property: Any) -> None:
         oracle.assert_close(mine, other, "method")
 
 
-@pytest.mark.parametrize(("asking", "arguments"), TRUTHS, ids=[f"{op.key}-{op.cases.index(c)}" for op, c in TRUTHS])
+@pytest.mark.parametrize(("asking", "arguments"), TRUTHS, ids=[f"{op.key}-{cases_of(op).index(c)}" for op, c in TRUTHS])
 @pytest.mark.parametrize("kind", DTYPES)
 def test_truth(asking: Op, arguments: Case, kind: str, record_property: Any) -> None:
     """What torch answers with a Python bool, so do we: as a function and as a method."""
@@ -259,7 +262,7 @@ IN_PLACE = [(op, case) for op, case in CASES if op.inplace]
 
 
 @pytest.mark.parametrize(
-    ("changing", "arguments"), IN_PLACE, ids=[f"{op.key}-{op.cases.index(c)}" for op, c in IN_PLACE]
+    ("changing", "arguments"), IN_PLACE, ids=[f"{op.key}-{cases_of(op).index(c)}" for op, c in IN_PLACE]
 )
 @pytest.mark.parametrize("kind", DTYPES)
 def test_in_place(changing: Op, arguments: Case, kind: str, record_property: Any) -> None:
@@ -344,7 +347,7 @@ WITHIN = {
 
 @pytest.mark.parametrize("op", list(CATALOGUE), ids=lambda op: op.key)
 def test_every_op_is_tested(op: Op) -> None:
-    assert op.cases or op.random or op.key in ELSEWHERE | WITHIN, "an op needs cases, or a test of its own"
+    assert cases_of(op) or op.random or op.key in ELSEWHERE | WITHIN, "an op needs cases, or a test of its own"
     assert op.doc, "an op needs a line of documentation"
 
 

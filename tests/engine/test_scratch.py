@@ -15,10 +15,11 @@ import telegrad_engine as tg
 from telegrad_engine.context import observed_by
 from telegrad_engine.errors import TelegradError
 from telegrad_engine.instrumentation import Observer, Run
-from telegrad_engine.schema.cases import T
-from telegrad_engine.schema.op import CATALOGUE, Case, Op
+from telegrad_engine.schema.op import CATALOGUE, Op
 from telegrad_engine.tensor.execution import needs
 
+from ..op_cases import cases_of
+from ..op_cases.stand_ins import Case, T
 from .oracle import arrays_of, build, leaves, our_function, with_dtypes
 
 MIB = 2**20
@@ -157,7 +158,7 @@ def _ways(op: Op) -> Iterator[list[Call]]:
     sizes = SIZES[:1] if op.key.startswith(ONE_SIZE) else SIZES
     if op.key in OWN:
         yield [partial(OWN[op.key], size) for size in sizes]
-    for case in op.cases:
+    for case in cases_of(op):
         tensors = [v for v in leaves([*case.args, *case.kwargs.values()]) if isinstance(v, T)]
         largest = max([math.prod(_shape(v)) for v in tensors], default=0)
         if largest < 2:

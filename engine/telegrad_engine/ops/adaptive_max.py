@@ -7,7 +7,6 @@ from typing import Any
 
 from ..dtypes import from_numpy, int64, is_floating
 from ..errors import InvalidOperation, NotImplementedForDType, ShapeMismatch
-from ..schema.cases import T, case
 from ..schema.op import composite, op
 from ..schema.parameters import Array, Bool, IntOrInts, Ints, Sizes
 from ..shapes import Shape, Spec
@@ -101,18 +100,6 @@ def _counts(name: str, ndim: int, input: Any, output_size: Any) -> Shape:
 
 @composite(
     namespace="torch.nn.functional",
-    cases=[
-        case(T(2, 3, 7), 3),
-        case(T(3, 4), 6, True),
-        case(T(1, 5, values=[[1.0, math.nan, 2.0, math.nan, 3.0]]), 2, True),
-        case(T(1, 6, values=[[1.0, 1.0, 2.0, 0.0, 3.0, 3.0]]), 3, return_indices=True),
-        case(T(0, 1, 3), 2),
-        case(T(1, 3, constant=True), 0),
-        case(T(1, 3), -1),
-        case(T(1, 3), (2, 2)),
-        case(T(1, 0), 2),
-        case(T(3), 2),
-    ],
 )
 def adaptive_max_pool1d(F: Any, input: Array, output_size: IntOrInts, return_indices: Bool = False) -> Any:
     """The largest elements of ``output_size`` windows that cover each of (N, C, L) or (C, L)."""
@@ -130,19 +117,6 @@ def adaptive_max_pool1d(F: Any, input: Array, output_size: IntOrInts, return_ind
 
 @composite(
     namespace="torch.nn.functional",
-    cases=[
-        case(T(2, 3, 5, 7), (2, 3)),
-        case(T(2, 3, 5, 7), (None, 3)),
-        case(T(2, 6, 6), 4, True),
-        case(T(1, 2, 3, values=[[[1.0, math.nan, 1.0], [math.nan, 1.0, 1.0]]]), (1, 2), True),
-        case(T(0, 3, 3, 3), 2),
-        case(T(1, 3, 3, constant=True), 0),
-        case(T(1, 3, 3), -1),
-        case(T(1, 3, 3), (2,)),
-        case(T(1, 3, 3), (2, 2, 2)),
-        case(T(1, 3, 0), 2),
-        case(T(3, 3), 2),
-    ],
 )
 def adaptive_max_pool2d(F: Any, input: Array, output_size: Sizes, return_indices: Bool = False) -> Any:
     """The largest elements of a grid of ``output_size`` windows that cover each of (N, C, H, W) or (C, H, W).
@@ -155,15 +129,6 @@ def adaptive_max_pool2d(F: Any, input: Array, output_size: Sizes, return_indices
 
 @composite(
     namespace="torch.nn.functional",
-    cases=[
-        case(T(1, 2, 3, 4, 5), (2, 3, 2)),
-        case(T(1, 2, 3, 4, 5), (2, None, 2), True),
-        case(T(2, 3, 3, 3), 2, True),
-        case(T(1, 3, 3, 3, constant=True), 0),
-        case(T(1, 3, 3, 3), (2, 2)),
-        case(T(1, 3, 0, 3), 2),
-        case(T(3, 3, 3), 2),
-    ],
 )
 def adaptive_max_pool3d(F: Any, input: Array, output_size: Sizes, return_indices: Bool = False) -> Any:
     """The largest elements of a grid of ``output_size`` windows that cover each of (N, C, D, H, W) or (C, D, H, W)."""

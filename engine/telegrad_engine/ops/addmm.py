@@ -7,7 +7,6 @@ from typing import Any
 
 from ..dtypes import FLOATING, bool_, from_numpy, widened
 from ..errors import DTypeMismatch, NotImplementedForDType, ShapeMismatch
-from ..schema.cases import T, case
 from ..schema.op import op
 from ..schema.parameters import Array, Number
 from ..shapes import Spec, expanded_shape, size_at
@@ -57,21 +56,7 @@ def _addmm_rule(input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: flo
     return _sum_spec(input, (n, m), "addmm_impl_cpu_")
 
 
-@op(
-    _addmm_rule,
-    inplace=True,
-    cases=[
-        case(T(2, 4), T(2, 3), T(3, 4)),
-        case(T(4), T(2, 3), T(3, 4), beta=0.5, alpha=-2),
-        case(T(), T(2, 3), T(3, 4), alpha=1.5),
-        case(T(2, 2, values=[[math.nan] * 2] * 2), T(2, 3), T(3, 2), beta=0),
-        case(T(2, 4), T(2, 0), T(0, 4), beta=2),
-        case(T(2, 4), T(2, 3), T(4, 4)),
-        case(T(3), T(2, 3), T(3, 4)),
-        case(T(1, 2, 4), T(2, 3), T(3, 4)),
-    ],
-    scratch=1.25,
-)
+@op(_addmm_rule, inplace=True, scratch=1.25)
 def addmm(xp: Any, input: Array, mat1: Array, mat2: Array, *, beta: Number = 1, alpha: Number = 1) -> Any:
     """``beta * input + alpha * (mat1 @ mat2)``."""
     return _weighted(xp, input, product(xp, mat1, mat2), beta, alpha)
@@ -99,19 +84,7 @@ def _addmv_rule(input: Any, mat: Any, vec: Any, *, beta: float = 1, alpha: float
     return _sum_spec(input, (n,), "addmv_impl_cpu")
 
 
-@op(
-    _addmv_rule,
-    inplace=True,
-    cases=[
-        case(T(2), T(2, 3), T(3)),
-        case(T(), T(2, 3), T(3), beta=0.5, alpha=-2),
-        case(T(1), T(2, 3), T(3)),
-        case(T(2), T(2, 0), T(0), beta=3),
-        case(T(2), T(2, 3), T(4)),
-        case(T(4), T(2, 3), T(3)),
-    ],
-    scratch=1.25,
-)
+@op(_addmv_rule, inplace=True, scratch=1.25)
 def addmv(xp: Any, input: Array, mat: Array, vec: Array, *, beta: Number = 1, alpha: Number = 1) -> Any:
     """``beta * input + alpha * (mat @ vec)``."""
     return _weighted(xp, input, product(xp, mat, vec), beta, alpha)
@@ -146,16 +119,7 @@ def _baddbmm_rule(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alph
     return _sum_spec(input, (b, n, batch2.shape[2]), "baddbmm")
 
 
-BATCHES = [
-    case(T(5, 2, 4), T(5, 2, 3), T(5, 3, 4), alpha=1.5),
-    case(T(4), T(5, 2, 3), T(5, 3, 4), beta=0.5, alpha=-2),
-    case(T(2, 4), T(0, 2, 3), T(0, 3, 4)),
-    case(T(2, 4), T(5, 2, 3), T(5, 3, 4), beta=2, alpha=0.5),
-    case(T(4), T(5, 2, 3), T(4, 3, 4)),
-]
-
-
-@op(_baddbmm_rule, inplace=True, cases=BATCHES)
+@op(_baddbmm_rule, inplace=True)
 def baddbmm(xp: Any, input: Array, batch1: Array, batch2: Array, *, beta: Number = 1, alpha: Number = 1) -> Any:
     """``beta * input + alpha * (batch1 @ batch2)``, matrix by matrix."""
     return _weighted(xp, input, product(xp, batch1, batch2), beta, alpha)
@@ -176,7 +140,7 @@ def _addbmm_rule(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha
     return _sum_spec(input, (n, m), "addmm_impl_cpu_")
 
 
-@op(_addbmm_rule, inplace=True, cases=BATCHES[2:])
+@op(_addbmm_rule, inplace=True)
 def addbmm(xp: Any, input: Array, batch1: Array, batch2: Array, *, beta: Number = 1, alpha: Number = 1) -> Any:
     """``beta * input + alpha * (batch1 @ batch2)``, the matrices of the batch summed."""
     return _weighted(xp, input, xp.sum(product(xp, batch1, batch2), axis=0), beta, alpha)

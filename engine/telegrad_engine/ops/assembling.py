@@ -7,8 +7,7 @@ from typing import Any
 
 from ..dtypes import from_numpy, int64
 from ..errors import InvalidArgument, InvalidOperation, InvalidValue
-from ..schema.cases import T, case
-from ..schema.op import Case, Op, common_dtype, composite
+from ..schema.op import Op, common_dtype, composite
 from ..schema.parameters import Array, Ints, ManyArrays
 
 # Dimensions ----------------------------------------------------------------------------------------------
@@ -26,12 +25,8 @@ def _three(F: Any, x: Any) -> Any:
     return x if x.dim() > 2 else F.unsqueeze(_two(F, x), -1)
 
 
-SHAPES = ((), (2,), (2, 3), (2, 3, 4), (1, 2, 3, 4), (0,))
-
-
 def _at_least(least: int, widen: Callable[[Any, Any], Any], doc: str) -> tuple[Op, Op]:
     """Both forms of one function: of a tensor, and of several, which gives a tuple."""
-    several: list[Case] = [case(*[T(*shape) for shape in SHAPES]), case([T(), T(2)]), case([T()]), case([])]
 
     def single(F: Any, input: Array) -> Any:
         return widen(F, input)
@@ -41,9 +36,9 @@ def _at_least(least: int, widen: Callable[[Any, Any], Any], doc: str) -> tuple[O
 
     single.__name__ = each.__name__ = f"atleast_{least}d"
     single.__doc__, each.__doc__ = doc, f"Each of the tensors as ``atleast_{least}d`` gives it."
-    alone = composite(method=False, may_alias=True, cases=[case(T(*shape)) for shape in SHAPES])(single)
+    alone = composite(method=False, may_alias=True)(single)
     key = f"{each.__name__}.tensors"
-    return alone, composite(method=False, may_alias=True, key=key, lists_outputs=True, cases=several)(each)
+    return alone, composite(method=False, may_alias=True, key=key, lists_outputs=True)(each)
 
 
 atleast_1d = _at_least(1, _one, "The tensor; a 0-dim one as (1,).")
@@ -55,13 +50,6 @@ atleast_3d = _at_least(3, _three, "The tensor with at least three dimensions: (n
 
 @composite(
     method=False,
-    cases=[
-        case(T(2), T(), T(2, 3), T(1, 1, dtype="int64")),
-        case(T(2, 3)),
-        case(T(0, 2), T(1, 1)),
-        case(T(1, 1, 1)),
-        case(),
-    ],
 )
 def block_diag(F: Any, tensors: ManyArrays = ()) -> Any:
     """A matrix with the tensors, as matrices, one after the other down its diagonal and zeros beside them."""
@@ -88,14 +76,6 @@ def block_diag(F: Any, tensors: ManyArrays = ()) -> Any:
 @composite(
     method=False,
     lists_outputs=True,
-    cases=[
-        case(T(2, 2, dtype="int64", values=[[1, 5], [0, 3]]), (2, 3)),
-        case(T(dtype="int64", values=3), 5),
-        case(T(2, dtype="int64", values=[1, 6]), (2, 3)),
-        case(T(2, dtype="int64", values=[7, 8]), (2, 2, 3)),
-        case(T(2, dtype="float32"), (2, 3)),
-        case(T(dtype="int64", values=3), (-1, 3)),
-    ],
 )
 def unravel_index(F: Any, indices: Array, shape: Ints) -> Any:
     """Numbers of elements, counted row by row, as an index for each dimension of ``shape``."""

@@ -9,7 +9,6 @@ from typing import Any
 
 from ..dtypes import FLOATING, bool_, widened
 from ..errors import DTypeMismatch, InvalidOperation, ShapeMismatch
-from ..schema.cases import M, T, case
 from ..schema.memory_admission import BLOCK, elements, reserved
 from ..schema.op import composite, op
 from ..schema.parameters import Array, Bool, Number, OptionalNumber
@@ -48,25 +47,6 @@ def _check_attention(query: Any, key: Any, value: Any, attn_mask: Any, dropout_p
 
 @composite(
     namespace="torch.nn.functional",
-    cases=[
-        case(T(2, 3, 4), T(2, 5, 4), T(2, 5, 6)),
-        case(T(3, 4), T(5, 4), T(5, 6), scale=0.3),
-        case(T(3, 4), T(5, 4), T(5, 6), is_causal=True),
-        case(T(2, 5, 4), T(2, 3, 4), T(2, 3, 6), is_causal=True),
-        case(T(2, 1, 3, 4), T(1, 4, 5, 4), T(2, 4, 5, 6)),
-        case(T(3, 4), T(5, 4), T(5, 6), T(3, 5)),
-        case(T(2, 3, 4), T(2, 5, 4), T(2, 5, 6), M(3, 5)),
-        case(T(2, 4), T(3, 4), T(3, 6), T(2, 3, values=[[0, 0, 0], [1, 0, 1]], dtype="bool")),
-        case(*[T(*shape, dtype="float32") for shape in ((0, 4), (5, 4), (5, 6))]),
-        case(T(2, 4, 3, 4), T(2, 2, 5, 4), T(2, 2, 5, 6), enable_gqa=True),
-        case(T(4, 3, 4), T(2, 5, 4), T(1, 5, 6), None, 0.0, True, enable_gqa=True),
-        case(T(4, 3, 4), T(3, 5, 4), T(3, 5, 6), enable_gqa=True),
-        case(*[T(*shape, dtype="float32") for shape in ((3, 4), (5, 4), (5, 6))], enable_gqa=True),
-        case(T(3, 4), T(5, 3), T(5, 6)),
-        case(T(4), T(4), T(4)),
-        case(T(3, 4), T(5, 4), T(5, 6), T(3, 5), is_causal=True),
-        case(T(3, 4), T(5, 4), T(5, 6), T(3, 5, dtype="int64")),
-    ],
 )
 def scaled_dot_product_attention(
     F: Any,

@@ -6,7 +6,6 @@ from typing import Any
 
 from ..dtypes import from_numpy, int64, is_floating
 from ..errors import InvalidOperation, NotImplementedForDType
-from ..schema.cases import T, case
 from ..schema.op import composite, op
 from ..schema.parameters import Array, Bool, IntOrInts, Ints, OptionalInt
 from ..shapes import Spec
@@ -107,22 +106,6 @@ average.derivative(input=_average_grad)
 
 @composite(
     namespace="torch.nn.functional",
-    cases=[
-        case(T(2, 3, 6, 5), 2),
-        case(T(3, 7, 6), (3, 2), (2, 1), (1, 0)),
-        case(T(2, 1, 7, 6), 3, 2, 1, True),
-        case(T(2, 1, 7, 6), 3, 2, 1, True, False),
-        case(T(1, 2, 5, 5), 2, ceil_mode=True),
-        case(T(1, 2, 5, 5), 2, 1, 1, divisor_override=3),
-        case(T(1, 2, 8, 8), 2, 3, count_include_pad=False),
-        case(T(1, 2, 4, 4), 2, divisor_override=-2),
-        case(T(0, 3, 4, 4), 2),
-        case(T(1, 3, 3), 2, divisor_override=0),
-        case(T(1, 3, 3), 4),
-        case(T(1, 3, 3), 2, padding=2),
-        case(T(1, 1, 1, 3, 3), 2),
-        case(T(1, 3, 3, dtype="bool"), 2),
-    ],
 )
 def avg_pool2d(
     F: Any,
@@ -141,17 +124,6 @@ def avg_pool2d(
 
 @composite(
     namespace="torch.nn.functional",
-    cases=[
-        case(T(2, 3, 4, 5, 4), 2),
-        case(T(3, 5, 4, 4), (3, 2, 1), (2, 1, 1), (1, 0, 0), True, False),
-        case(T(1, 2, 3, 3, 3), 2, 1, 1, divisor_override=3),
-        case(T(0, 3, 4, 4, 4), 2),
-        case(T(1, 3, 3, 3), 4),
-        case(T(3, 3, 3), 2),
-        case(T(1, 3, 0, 3), 2),
-        case(T(1, 3, 3, 3), (2, 2)),
-        case(T(1, 3, 3, 3, dtype="bool"), 2),
-    ],
 )
 def avg_pool3d(
     F: Any,
@@ -171,15 +143,6 @@ def avg_pool3d(
 @composite(
     functional=True,
     method=False,
-    cases=[
-        case(T(2, 3, 7), 2),
-        case(T(3, 7), 3, 2, 1, True),
-        case(T(2, 3, 7), 3, 2, 1, False, False),
-        case(T(0, 1, 3), 2),
-        case(T(3), 2),
-        case(T(1, 3), 4),
-        case(T(1, 3), (2, 2)),
-    ],
 )
 def avg_pool1d(
     F: Any,

@@ -7,7 +7,6 @@ from typing import Any
 
 from ..context import no_grad, state
 from ..errors import GradRequired, InvalidOperation, InvalidValue, ShapeMismatch
-from ..schema.cases import T, case
 from ..schema.op import composite, op
 from ..schema.parameters import Array, Bool, Number
 from ..shapes import Spec, size_at, torch_size, wrap_dim
@@ -171,22 +170,6 @@ def _take_up(kept: Any, batch: Any, momentum: float) -> None:
 
 @composite(
     namespace="torch.nn.functional",
-    cases=[
-        case(T(4, 3), None, None, training=True),
-        case(T(4, 3, 2), None, None, T(3), T(3), True),
-        case(T(2, 3, 2, 2), None, None, T(3), None, True, 0.1, 0.1),
-        case(T(4, 3), T(3, constant=True), T(3, low=0.5, constant=True)),
-        case(T(4, 3, 2), T(3, constant=True), T(3, low=0.5, constant=True), T(3), T(3), False, 0.1, 0.1),
-        case(T(4, 3, 2), T(3, constant=True), T(3, low=0.5, constant=True), T(3), T(3), True, 0.3),
-        case(T(1, 3), T(3, constant=True), T(3, low=0.5, constant=True)),
-        case(*[T(*shape, dtype="float32", constant=True) for shape in ((0, 3), (3,), (3,), (3,), (3,))]),
-        case(T(1, 3), None, None, training=True),
-        case(T(3), None, None, training=True),
-        case(T(4, 3), None, None),
-        case(T(4, 3), T(2, constant=True), T(3, low=0.5, constant=True)),
-        case(T(4, 3), T(3), T(3, low=0.5, constant=True)),
-        case(T(4, 3), T(3, constant=True), None),
-    ],
 )
 def batch_norm(
     F: Any,
@@ -237,16 +220,6 @@ def _normalized(
 
 @composite(
     namespace="torch.nn.functional",
-    cases=[
-        case(T(2, 3, 4)),
-        case(T(2, 3, 4, 2), None, None, T(3), T(3)),
-        case(T(2, 3, 4), T(3, constant=True), T(3, low=0.5, constant=True), T(3), None, True, 0.3, 0.1),
-        case(T(2, 3, 4), T(3, constant=True), T(3, low=0.5, constant=True), use_input_stats=False),
-        case(T(2, 3, 1)),
-        case(T(2, 3)),
-        case(T(2, 3, 4), use_input_stats=False),
-        case(T(2, 3, 4), None, None, T(2)),
-    ],
 )
 def instance_norm(
     F: Any,

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 from ..dtypes import FLOATING, element, from_numpy
 from ..errors import DTypeMismatch, InvalidOperation, NotImplementedForDType
-from ..schema.cases import T, binary, case
 from ..schema.op import common_dtype, elementwise
 from ..schema.parameters import Array, Number, Operand
 from .elementary import rounded_bound
@@ -23,26 +21,13 @@ def _no_bool_bound(kernel: str) -> Callable[..., None]:
     return lambda input, bound: None if hasattr(bound, "dtype") else refuse(input, bound)
 
 
-TIES = case(T(3, values=[1.0, 2.0, 3.0]), T(3, values=[1.0, 3.0, 2.0]))
-NANS = case(T(4, values=[1.0, math.nan, 2.0, math.nan]), T(4, values=[1.0, 2.0, math.nan, math.nan]))
-BOUNDS = [*binary(), TIES, NANS, case(T(3, values=[1.0, 2.0, 3.0]), 2), case(T(3, dtype="bool"), True)]
-
-
-@elementwise(
-    cases=BOUNDS,
-    node=by_operand("ClampMin", tensor=1, number=0),
-    guard=_no_bool_bound("clamp_min_scalar_cpu"),
-)
+@elementwise(node=by_operand("ClampMin", tensor=1, number=0), guard=_no_bool_bound("clamp_min_scalar_cpu"))
 def clamp_min(xp: Any, input: Array, min: Operand) -> Any:
     """``input``, or ``min`` where that is larger; ties go to ``input``."""
     return xp.maximum(input, min)
 
 
-@elementwise(
-    cases=BOUNDS,
-    node=by_operand("ClampMax", tensor=1, number=0),
-    guard=_no_bool_bound("clamp_max_scalar_cpu"),
-)
+@elementwise(node=by_operand("ClampMax", tensor=1, number=0), guard=_no_bool_bound("clamp_max_scalar_cpu"))
 def clamp_max(xp: Any, input: Array, max: Operand) -> Any:
     """``input``, or ``max`` where that is smaller; ties go to ``input``."""
     return xp.minimum(input, max)
@@ -58,13 +43,13 @@ clamp_max.derivative(
 )
 
 
-@elementwise(cases=[*binary()[:-1], TIES, NANS], inplace=False)
+@elementwise(inplace=False)
 def fmax(xp: Any, input: Array, other: Array) -> Any:
     """The larger of two, or the one that is not NaN; where they are equal ``input`` gets all the gradient."""
     return xp.fmax(input, other)
 
 
-@elementwise(cases=[*binary()[:-1], TIES, NANS], inplace=False)
+@elementwise(inplace=False)
 def fmin(xp: Any, input: Array, other: Array) -> Any:
     """The smaller of two, or the one that is not NaN; where they are equal ``input`` gets all the gradient."""
     return xp.fmin(input, other)
@@ -110,23 +95,7 @@ def _check_lerp(input: Any, end: Any, weight: Any) -> None:
         raise NotImplementedForDType(f"\"{kernel}\" not implemented for '{from_numpy(dtype).kernel_name}'")
 
 
-@elementwise(
-    cases=[
-        case(T(2, 3), T(2, 3), 0.3),
-        case(T(2, 3), T(3), 2),
-        case(T(2, 3), T(2, 1), T(2, 3, low=0.0, high=1.0)),
-        case(T(3, dtype="float64"), T(2, 1, dtype="float64"), T(2, 3, low=0.0, high=1.0, dtype="float64")),
-        case(T(2, 3), T(2, 3), T()),
-        case(T(), T(), 0.5),
-        case(T(0, 3), T(3), weight=T(3)),
-        case(T(3), T(3, dtype="float64"), 0.5),
-        case(T(3), T(3), T(3, dtype="float64")),
-        case(T(3), T(3), T(low=0, high=1, dtype="float64", constant=True)),
-    ],
-    node=by_operand("Lerp", at=2, tensor=1, number=0),
-    guard=_check_lerp,
-    scratch=1.25,
-)
+@elementwise(node=by_operand("Lerp", at=2, tensor=1, number=0), guard=_check_lerp, scratch=1.25)
 def lerp(xp: Any, input: Array, end: Array, weight: Operand) -> Any:
     """``input + weight * (end - input)``, exact at both ends."""
     span = end - input
@@ -147,18 +116,7 @@ def _scale(dtype: Any, value: Any) -> Any:
     return value if dtype in FLOATING else element(value, dtype)
 
 
-THREE = [
-    case(T(2, 3), T(2, 3), T(2, 3, low=0.5, high=2.0)),
-    case(T(2, 3), T(3), T(2, 1, low=0.5, high=2.0), value=0.5),
-    case(T(), T(2), T(low=0.5, high=2.0), value=-2),
-    case(T(0, 3), T(3), T(1, low=0.5, high=2.0)),
-    case(T(3), T(3, dtype="int64"), T(3, low=0.5, high=2.0, dtype="float64")),
-    case(T(3, dtype="bool"), T(3, dtype="bool"), T(3, dtype="bool")),
-    case(T(3), T(3, dtype="int64"), T(3, low=1, high=3, dtype="int64"), value=1.5),
-]
-
-
-@elementwise(cases=THREE, guard=no_bools("addcmul_cpu_out"))
+@elementwise(guard=no_bools("addcmul_cpu_out"))
 def addcmul(xp: Any, input: Array, tensor1: Array, tensor2: Array, *, value: Number = 1) -> Any:
     """``input + value * tensor1 * tensor2``."""
     return input + _scale(input.dtype, value) * tensor1 * tensor2
@@ -182,7 +140,7 @@ def _no_whole_division(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1
         )
 
 
-@elementwise(cases=THREE, guard=_no_whole_division)
+@elementwise(guard=_no_whole_division)
 def addcdiv(xp: Any, input: Array, tensor1: Array, tensor2: Array, *, value: Number = 1) -> Any:
     """``input + value * tensor1 / tensor2``."""
     return input + value * tensor1 / tensor2

@@ -6,46 +6,43 @@ from typing import Any
 
 from ..dtypes import bool_, from_numpy, is_floating
 from ..errors import DTypeMismatch, NotImplementedForDType
-from ..schema.cases import M, T, binary, case
 from ..schema.op import elementwise
 from ..schema.parameters import Array, Operand
 
 # Comparisons and logic -----------------------------------------------------------------------------------
 
-COMPARED = [*binary(), case(T(3, values=[1.0, 2.0, 3.0]), T(3, values=[1.0, 3.0, 2.0]))]
 
-
-@elementwise(out="bool", cases=COMPARED, inplace=True)
+@elementwise(out="bool", inplace=True)
 def eq(xp: Any, input: Array, other: Operand) -> Any:
     """Whether equal."""
     return xp.equal(input, other)
 
 
-@elementwise(out="bool", cases=COMPARED, inplace=True, aliases=("not_equal",))
+@elementwise(out="bool", inplace=True, aliases=("not_equal",))
 def ne(xp: Any, input: Array, other: Operand) -> Any:
     """Whether different."""
     return xp.not_equal(input, other)
 
 
-@elementwise(out="bool", cases=COMPARED, inplace=True, aliases=("less",))
+@elementwise(out="bool", inplace=True, aliases=("less",))
 def lt(xp: Any, input: Array, other: Operand) -> Any:
     """Whether less."""
     return xp.less(input, other)
 
 
-@elementwise(out="bool", cases=COMPARED, inplace=True, aliases=("less_equal",))
+@elementwise(out="bool", inplace=True, aliases=("less_equal",))
 def le(xp: Any, input: Array, other: Operand) -> Any:
     """Whether less or equal."""
     return xp.less_equal(input, other)
 
 
-@elementwise(out="bool", cases=COMPARED, inplace=True, aliases=("greater",))
+@elementwise(out="bool", inplace=True, aliases=("greater",))
 def gt(xp: Any, input: Array, other: Operand) -> Any:
     """Whether greater."""
     return xp.greater(input, other)
 
 
-@elementwise(out="bool", cases=COMPARED, inplace=True, aliases=("greater_equal",))
+@elementwise(out="bool", inplace=True, aliases=("greater_equal",))
 def ge(xp: Any, input: Array, other: Operand) -> Any:
     """Whether greater or equal."""
     return xp.greater_equal(input, other)
@@ -55,28 +52,26 @@ for _comparison in (eq, ne, lt, le, gt, ge):
     # Out of place the result is bool, and nothing is recorded; in place it is the tensor's own dtype.
     _comparison.derivative(input=lambda F, grad: F.zeros_like(grad), other=lambda F, grad: F.zeros_like(grad))
 
-LOGICAL = [case(M(2, 3), M(3)), case(T(2, 3), T(2, 3)), case(M(), M(0, 2))]
 
-
-@elementwise(out="bool", inplace=True, cases=LOGICAL)
+@elementwise(out="bool", inplace=True)
 def logical_and(xp: Any, input: Array, other: Array) -> Any:
     """Whether both are non-zero."""
     return xp.logical_and(input, other)
 
 
-@elementwise(out="bool", inplace=True, cases=LOGICAL)
+@elementwise(out="bool", inplace=True)
 def logical_or(xp: Any, input: Array, other: Array) -> Any:
     """Whether either is non-zero."""
     return xp.logical_or(input, other)
 
 
-@elementwise(out="bool", inplace=True, cases=LOGICAL)
+@elementwise(out="bool", inplace=True)
 def logical_xor(xp: Any, input: Array, other: Array) -> Any:
     """Whether exactly one is non-zero."""
     return xp.logical_xor(input, other)
 
 
-@elementwise(out="bool", inplace=True, cases=[case(M(2, 3)), case(T(2, 3)), case(T(0))])
+@elementwise(out="bool", inplace=True)
 def logical_not(xp: Any, input: Array) -> Any:
     """Whether zero."""
     return xp.logical_not(input)
@@ -92,53 +87,43 @@ def _integral_only(name: str) -> Any:
     return guard
 
 
-BITS = [case(M(2, 3), M(3)), case(T(2, 3, low=0, high=9, dtype="int64"), T(3, low=0, high=9, dtype="int64"))]
-
-
-@elementwise(cases=BITS, guard=_integral_only("bitwise_and"), keeps_dtype=False)
+@elementwise(guard=_integral_only("bitwise_and"), keeps_dtype=False)
 def bitwise_and(xp: Any, input: Operand, other: Operand) -> Any:
     """And, bit by bit; of bools, logical."""
     return xp.bitwise_and(input, other)
 
 
-@elementwise(cases=BITS, guard=_integral_only("bitwise_or"), keeps_dtype=False)
+@elementwise(guard=_integral_only("bitwise_or"), keeps_dtype=False)
 def bitwise_or(xp: Any, input: Operand, other: Operand) -> Any:
     """Or, bit by bit; of bools, logical."""
     return xp.bitwise_or(input, other)
 
 
-@elementwise(cases=BITS, guard=_integral_only("bitwise_xor"), keeps_dtype=False)
+@elementwise(guard=_integral_only("bitwise_xor"), keeps_dtype=False)
 def bitwise_xor(xp: Any, input: Operand, other: Operand) -> Any:
     """Exclusive or, bit by bit; of bools, logical."""
     return xp.bitwise_xor(input, other)
 
 
-@elementwise(
-    cases=[case(M(2, 3)), case(T(3, low=0, high=9, dtype="int64"))],
-    guard=_integral_only("bitwise_not"),
-    keeps_dtype=False,
-)
+@elementwise(guard=_integral_only("bitwise_not"), keeps_dtype=False)
 def bitwise_not(xp: Any, input: Array) -> Any:
     """Every bit flipped; of bools, not."""
     return xp.invert(input)
 
 
-SPECIAL = [case(T(4, values=[float("nan"), float("inf"), -float("inf"), 1.0])), case(T(2, 3)), case(T(0))]
-
-
-@elementwise(out="bool", cases=SPECIAL)
+@elementwise(out="bool")
 def isnan(xp: Any, input: Array) -> Any:
     """Whether not a number."""
     return xp.isnan(input)
 
 
-@elementwise(out="bool", cases=SPECIAL)
+@elementwise(out="bool")
 def isinf(xp: Any, input: Array) -> Any:
     """Whether infinite."""
     return xp.isinf(input)
 
 
-@elementwise(out="bool", cases=SPECIAL)
+@elementwise(out="bool")
 def isfinite(xp: Any, input: Array) -> Any:
     """Whether neither infinite nor not a number."""
     return xp.isfinite(input)
@@ -155,18 +140,7 @@ def _bool_condition(condition: Any, *_: Any) -> None:
         )
 
 
-@elementwise(
-    cases=[
-        case(M(2, 3), T(2, 3), T(3)),
-        case(M(3), T(2, 1), 0.5),
-        case(M(2, 3), 1.0, T()),
-        case(M(0, 3), T(3), T(0, 3)),
-    ],
-    guard=_bool_condition,
-    unpromoted=1,
-    inplace=False,
-    method=False,
-)
+@elementwise(guard=_bool_condition, unpromoted=1, inplace=False, method=False)
 def where(xp: Any, condition: Array, input: Operand, other: Operand) -> Any:
     """``input`` where the condition holds, else ``other``."""
     return xp.where(condition, input, other)

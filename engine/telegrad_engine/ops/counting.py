@@ -10,7 +10,6 @@ import numpy as np
 from ..cancellation import check_cancelled
 from ..dtypes import float32, float64, from_numpy, int64, is_floating, widened
 from ..errors import DataDependentShape, IndexOutOfRange, InvalidOperation, NotImplementedForDType, ShapeMismatch
-from ..schema.cases import T, case
 from ..schema.memory_admission import BLOCK
 from ..schema.op import composite, op
 from ..schema.parameters import Array, Bool, Int, OptionalInt
@@ -20,20 +19,7 @@ from .blocks import flat_blocks
 # Repeating -----------------------------------------------------------------------------------------------
 
 
-@composite(
-    cases=[
-        case(T(2, 3), 2),
-        case(T(2, 3), 3, -1),
-        case(T(2, 3), 0, dim=0),
-        case(T(), 2),
-        case(T(0, 3), 2, 1),
-        case(T(2, 3), 2, 0, output_size=4),
-        case(T(2, 3), 2, 0, output_size=5),
-        case(T(2, 3), -1),
-        case(T(2, 3), 2, 2),
-        case(T(), 2, 0),
-    ]
-)
+@composite()
 def repeat_interleave(
     F: Any, input: Array, repeats: Int, dim: OptionalInt = None, *, output_size: OptionalInt = None
 ) -> Any:
@@ -55,16 +41,6 @@ def repeat_interleave(
 
 @composite(
     key="repeat_interleave.tensor",
-    cases=[
-        case(T(2, 3), T(2, values=[1, 2], dtype="int64"), 0),
-        case(T(2, 3), T(3, values=[0, 2, 1], dtype="int64"), -1, output_size=3),
-        case(T(4), T(4, values=[0, 1, 0, 2], dtype="int64")),
-        case(T(2, 3), T(1, values=[2], dtype="int64"), 1, output_size=6),
-        case(T(2, 3), T(values=2, dtype="int64"), 1),
-        case(T(), T(1, values=[2], dtype="int64")),
-        case(T(2, 3), T(2, values=[1, 2], dtype="int64")),
-        case(T(2, 3), T(1, 1, values=[[2]], dtype="int64"), 0),
-    ],
 )
 def repeat_interleave_tensor(
     F: Any, input: Array, repeats: Array, dim: OptionalInt = None, *, output_size: OptionalInt = None
@@ -99,19 +75,7 @@ def _counts_rule(repeats: Any, *, output_size: Any = None) -> Spec:
     return Spec(check_nonnegative((size,), "repeat_interleave"), repeats.dtype)
 
 
-@op(
-    _counts_rule,
-    key="repeat_interleave.counts",
-    method=False,
-    cases=[
-        case(T(3, values=[2, 0, 1], dtype="int64")),
-        case(T(2, values=[1, 2], dtype="int32"), output_size=3),
-        case(T(0, dtype="int64")),
-        case(T(1, 1, values=[[2]], dtype="int64")),
-        case(T(1, values=[1], dtype="float64", constant=True)),
-    ],
-    scratch=2.0,
-)
+@op(_counts_rule, key="repeat_interleave.counts", method=False, scratch=2.0)
 def repeat_interleave_counts(xp: Any, repeats: Array, *, output_size: OptionalInt = None) -> Any:
     """Each position in ``repeats`` as often as the number there says."""
     if output_size is not None and output_size != int(repeats.sum()):
@@ -147,18 +111,7 @@ def _unique2_scratch(input: Any, sorted: bool = True, return_inverse: bool = Fal
     return int(of_block + size * (4 * itemsize + 16 * return_counts))
 
 
-@op(
-    _unique2_rule,
-    method=False,
-    internal=True,
-    outputs=("values", "inverse", "counts"),
-    cases=[
-        case(T(2, 3, high=1, constant=True)),
-        case(T(5, values=[3, 1, 3, 2, 1], constant=True), True, True, True),
-        case(T(3, values=[1, float("nan"), float("nan")], constant=True), return_counts=True),
-    ],
-    scratch=_unique2_scratch,
-)
+@op(_unique2_rule, method=False, internal=True, outputs=("values", "inverse", "counts"), scratch=_unique2_scratch)
 def _unique2(
     xp: Any, input: Array, sorted: Bool = True, return_inverse: Bool = False, return_counts: Bool = False
 ) -> Any:
@@ -218,17 +171,7 @@ def _unique_dim_rule(
     return [Spec(input.shape, input.dtype), indices, indices]
 
 
-ROWS = T(4, 2, values=[[1, 2], [0, 5], [1, 2], [0, 2]], constant=True)
-
-
-@op(
-    _unique_dim_rule,
-    method=False,
-    internal=True,
-    outputs=("values", "inverse", "counts"),
-    cases=[case(ROWS, 0, True, True, True), case(ROWS, 1, return_inverse=True, return_counts=True)],
-    scratch=4.0,
-)
+@op(_unique_dim_rule, method=False, internal=True, outputs=("values", "inverse", "counts"), scratch=4.0)
 def unique_dim(
     xp: Any,
     input: Array,
@@ -269,20 +212,7 @@ def _unique_slices(input: Any, dim: int) -> tuple[Any, Any, Any]:
     return np.take(input, order[first], axis=dim), labels, np.diff(np.append(first, n))
 
 
-@composite(
-    cases=[
-        case(T(5, values=[3, 1, 3, 2, 1], constant=True)),
-        case(T(2, 3, high=1, constant=True), return_inverse=True),
-        case(T(2, 3, high=1, constant=True), return_counts=True),
-        case(T(constant=True), sorted=False, return_inverse=True, return_counts=True),
-        case(T(0, constant=True), return_inverse=True, return_counts=True),
-        *[case(ROWS, dim=dim, return_inverse=True, return_counts=True) for dim in (0, -1)],
-        case(T(2, 0, constant=True), dim=0),
-        case(T(0, 2, constant=True), dim=0),
-        case(T(constant=True), dim=0),
-        case(T(2, constant=True), dim=1),
-    ]
-)
+@composite()
 def unique(
     F: Any,
     input: Array,
@@ -322,20 +252,7 @@ def _bincount_rule(input: Any, weights: Any = None, minlength: int = 0) -> Spec:
     return Spec((max(int(input.max()) + 1 if input.size else 0, minlength),), dtype)
 
 
-@op(
-    _bincount_rule,
-    cases=[
-        case(T(4, values=[0, 3, 1, 3], dtype="int64")),
-        case(T(2, values=[0, 1], dtype="int64"), minlength=4),
-        case(T(3, values=[2, 0, 2], dtype="int64"), T(3, constant=True)),
-        case(T(0, dtype="int64"), minlength=2),
-        case(T(2, values=[0, 1], dtype="int64"), minlength=-1),
-        case(T(2, 2, low=0, dtype="int64")),
-        case(T(3, values=[2, 0, 2], dtype="int64"), T(2, constant=True)),
-        case(T(2, dtype="bool")),
-    ],
-    scratch=4.0,
-)
+@op(_bincount_rule, scratch=4.0)
 def bincount(xp: Any, input: Array, weights: Array = None, minlength: Int = 0) -> Any:
     """How often each whole number from 0 occurs, or the sums of the weights where it does."""
     return xp.bincount(input, weights, minlength)

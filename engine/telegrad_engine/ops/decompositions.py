@@ -6,17 +6,10 @@ from typing import Any
 
 from ..dtypes import FLOATING, bool_, from_numpy, widened
 from ..errors import InvalidOperation, LinAlgError, NotImplementedForDType
-from ..schema.cases import T, case
 from ..schema.op import composite, op
 from ..schema.parameters import Array, Bool, OptionalStr, Str
 from ..shapes import Spec
 from .inverses import check_matrix, check_square, which
-
-TALL: Any = [[3.0, 1.0], [-1.0, 2.5], [0.5, 1.0]]
-WIDE: Any = [[3.0, 1.0, -1.0], [0.5, 2.0, 1.5]]
-WIDER: Any = [[-1.5, -2.0, -0.5, 1.5], [-3.0, 1.5, -1.0, -1.0], [3.0, -2.0, 1.5, -0.5]]
-SQUARE: Any = [[3.0, 1.0, 0.5], [1.0, -1.5, 0.2], [0.5, 0.2, 1.0]]
-POSITIVE: Any = [[4.0, 1.0, 0.5], [1.0, 3.0, -1.0], [0.5, -1.0, 2.0]]
 
 
 def _or_zeros(F: Any, grad: Any, like: Any) -> Any:
@@ -37,21 +30,7 @@ def _cholesky_rule(input: Any, *, upper: bool = False) -> Spec:
     return Spec(input.shape, input.dtype)
 
 
-@op(
-    _cholesky_rule,
-    namespace="torch.linalg",
-    node="LinalgCholeskyExBackward0",
-    cases=[
-        case(T(values=POSITIVE)),
-        case(T(values=POSITIVE), upper=True),
-        case(T(values=[POSITIVE, [[2.0, 0.0, 1.0], [0.0, 1.0, 0.0], [1.0, 0.0, 5.0]]])),
-        case(T(values=[[2.0, 9.0], [1.0, 3.0]])),
-        case(T(0, 0)),
-        case(T(2, 3)),
-        case(T(3)),
-    ],
-    scratch=4.0,
-)
+@op(_cholesky_rule, namespace="torch.linalg", node="LinalgCholeskyExBackward0", scratch=4.0)
 def cholesky(xp: Any, input: Array, *, upper: Bool = False) -> Any:
     """The triangular L with ``L @ L.mT == input``, or its transpose; of ``input`` one triangle is read."""
     lower = input.mT if upper else input
@@ -124,25 +103,7 @@ def _qr_rule(A: Any, mode: str = "reduced") -> list[Spec]:
     return [Spec((0,) if mode == "r" else (*batch, m, k), A.dtype), Spec((*batch, k, n), A.dtype)]
 
 
-@op(
-    _qr_rule,
-    outputs=("Q", "R"),
-    namespace="torch.linalg",
-    cases=[
-        case(T(values=SQUARE)),
-        case(T(values=TALL)),
-        case(T(values=WIDE)),
-        case(T(values=[TALL, [[1.0, -1.0], [2.0, 0.5], [-1.0, 3.0]]])),
-        case(T(values=WIDE), "complete"),
-        case(T(values=TALL, constant=True), "complete"),
-        case(T(values=TALL, constant=True), mode="r"),
-        case(T(0, 2)),
-        case(T(3, 0)),
-        case(T(2, 3), "full"),
-        case(T(3)),
-    ],
-    scratch=4.0,
-)
+@op(_qr_rule, outputs=("Q", "R"), namespace="torch.linalg", scratch=4.0)
 def qr(xp: Any, A: Array, mode: Str = "reduced") -> Any:
     """Q with orthonormal columns and R, upper triangular, with ``Q @ R == A``; mode "r" leaves Q empty."""
     if mode == "r":
@@ -190,20 +151,7 @@ def _eigh_rule(input: Any, UPLO: str = "L") -> list[Spec]:
     return [Spec(input.shape[:-1], input.dtype), Spec(input.shape, input.dtype)]
 
 
-SYMMETRIC = [
-    case(T(values=SQUARE)),
-    case(T(values=POSITIVE), "U"),
-    case(T(values=[SQUARE, POSITIVE])),
-    case(T(values=[[1.0, 9.0], [0.5, 3.0]])),
-    case(T(0, 0, dtype="float64")),
-    case(T(0, 2, 2, dtype="float64")),
-    case(T(2, 3)),
-    case(T(3)),
-    case(T(2, 2), "X"),
-]
-
-
-@op(_eigh_rule, outputs=("eigenvalues", "eigenvectors"), namespace="torch.linalg", cases=SYMMETRIC, scratch=4.0)
+@op(_eigh_rule, outputs=("eigenvalues", "eigenvectors"), namespace="torch.linalg", scratch=4.0)
 def eigh(xp: Any, input: Array, UPLO: Str = "L") -> Any:
     """The eigenvalues of symmetric matrices, ascending, and the eigenvectors; of ``input`` one triangle is read."""
     try:
@@ -232,7 +180,7 @@ def _eigh_grad(F: Any, grads: Any, eigenvalues: Any, eigenvectors: Any) -> Any:
 eigh.derivative(input=_eigh_grad)
 
 
-@composite(namespace="torch.linalg", cases=SYMMETRIC)
+@composite(namespace="torch.linalg")
 def eigvalsh(F: Any, input: Array, UPLO: Str = "L") -> Any:
     """The eigenvalues of symmetric matrices, ascending."""
     return F.linalg_eigh(input, UPLO)[0]
@@ -253,22 +201,7 @@ def _svd_rule(A: Any, full_matrices: bool = True, *, driver: str | None = None) 
     return [Spec((*batch, *shape), A.dtype) for shape in shapes]
 
 
-@op(
-    _svd_rule,
-    outputs=("U", "S", "Vh"),
-    namespace="torch.linalg",
-    cases=[
-        case(T(values=SQUARE)),
-        case(T(values=TALL), False),
-        case(T(values=WIDER), full_matrices=False),
-        case(T(values=[SQUARE, POSITIVE])),
-        case(T(0, 2)),
-        case(T(0, 2, 2), False),
-        case(T(2, 2), driver="gesvd"),
-        case(T(3)),
-    ],
-    scratch=4.0,
-)
+@op(_svd_rule, outputs=("U", "S", "Vh"), namespace="torch.linalg", scratch=4.0)
 def svd(xp: Any, A: Array, full_matrices: Bool = True, *, driver: OptionalStr = None) -> Any:
     """U, the singular values S, descending, and Vh with ``U @ diag(S) @ Vh == A``."""
     refuse_nonfinite(xp, A)
@@ -305,7 +238,6 @@ svd.derivative(A=_svd_grad)
 
 @composite(
     namespace="torch.linalg",
-    cases=[case(T(values=TALL)), case(T(values=[SQUARE, POSITIVE])), case(T(0, 2)), case(T(3))],
 )
 def svdvals(F: Any, A: Array, *, driver: OptionalStr = None) -> Any:
     """The singular values, descending."""

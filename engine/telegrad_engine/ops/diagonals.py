@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import InvalidOperation, ShapeMismatch
-from ..schema.cases import T, case
 from ..schema.op import composite, op
 from ..schema.parameters import Array, Int
 from ..shapes import Spec, wrap_dim
@@ -26,17 +25,6 @@ def _diagonal_rule(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) ->
 @op(
     _diagonal_rule,
     view=True,
-    cases=[
-        case(T(3, 3)),
-        case(T(2, 4), 1),
-        case(T(2, 3, 4), -1, 0, 2),
-        case(T(2, 3, 4), offset=1, dim1=-1, dim2=0),
-        case(T(2, 3), 5),
-        case(T(2, 3), -7),
-        case(T(0, 3)),
-        case(T(3)),
-        case(T(2, 3), 0, 1, -1),
-    ],
 )
 def diagonal(xp: Any, input: Array, offset: Int = 0, dim1: Int = 0, dim2: Int = 1) -> Any:
     """The diagonal of the matrices in ``dim1`` and ``dim2``, ``offset`` above the main one, as last dimension."""
@@ -58,7 +46,6 @@ diagonal.derivative(
     may_alias=True,
     key="diagonal",
     namespace="torch.linalg",
-    cases=[case(T(2, 3, 4)), case(T(2, 3, 4), offset=1, dim1=0, dim2=-1), case(T(3))],
 )
 def linalg_diagonal(F: Any, A: Array, *, offset: Int = 0, dim1: Int = -2, dim2: Int = -1) -> Any:
     """The diagonal of each matrix, as last dimension."""
@@ -75,17 +62,7 @@ def _diagonal_scatter_rule(input: Any, src: Any, offset: int = 0, dim1: int = 0,
     return Spec(input.shape, input.dtype)
 
 
-@op(
-    _diagonal_scatter_rule,
-    cases=[
-        case(T(3, 3), T(3)),
-        case(T(2, 4), T(2), 1),
-        case(T(2, 3, 4), T(3, 1), -1, 0, -1),
-        case(T(2, 3), T(0), 5),
-        case(T(2, 3), T(3)),
-    ],
-    scratch=1.25,
-)
+@op(_diagonal_scatter_rule, scratch=1.25)
 def diagonal_scatter(xp: Any, input: Array, src: Array, offset: Int = 0, dim1: Int = 0, dim2: Int = 1) -> Any:
     """``input`` with ``src`` in place of the diagonal of its matrices."""
     places = diagonal.raw(xp, xp.reshape(xp.arange(input.size), input.shape), offset, dim1, dim2)
@@ -100,16 +77,7 @@ diagonal_scatter.derivative(
 )
 
 
-@composite(
-    cases=[
-        case(T(3)),
-        case(T(2, 3), 1),
-        case(T(2, 3), -2, 0, -1),
-        case(T(0)),
-        case(T()),
-        case(T(2, 3), 0, 1, 1),
-    ]
-)
+@composite()
 def diag_embed(F: Any, input: Array, offset: Int = 0, dim1: Int = -2, dim2: Int = -1) -> Any:
     """Matrices in ``dim1`` and ``dim2`` with the last dimension on a diagonal, the rest zeros."""
     ndim = len(input.shape) + 1
@@ -122,7 +90,7 @@ def diag_embed(F: Any, input: Array, offset: Int = 0, dim1: Int = -2, dim2: Int 
     return F.diagonal_scatter(F.new_zeros(input, tuple(shape)), input, offset, first, second)
 
 
-@composite(cases=[case(T(3)), case(T(2), -1), case(T(3, 2)), case(T(2, 3), 1), case(T(0)), case(T()), case(T(2, 2, 2))])
+@composite()
 def diag(F: Any, input: Array, diagonal: Int = 0) -> Any:
     """A matrix with this vector on a diagonal, or a copy of a diagonal of this matrix."""
     ndim = len(input.shape)

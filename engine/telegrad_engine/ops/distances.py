@@ -7,7 +7,6 @@ from typing import Any
 
 from ..dtypes import is_floating, widened
 from ..errors import DTypeMismatch, InvalidOperation, ShapeMismatch
-from ..schema.cases import T, case
 from ..schema.memory_admission import BLOCK, reserved
 from ..schema.op import composite, op
 from ..schema.parameters import Array, Number, Str
@@ -24,16 +23,6 @@ MODES = (
 
 @composite(
     method=False,
-    cases=[
-        case(T(3, 2), T(4, 2)),
-        case(T(2, 3, 2), T(1, 4, 2), p=1.0),
-        case(T(3, 2), T(4, 2), 3.0, "donot_use_mm_for_euclid_dist"),
-        case(T(3, 2), T(4, 2), float("inf")),
-        case(T(2, 1, 3, 2), T(3, 4, 2)),
-        case(T(3, 2), T(4, 2), -1.0),
-        case(T(3, 2), T(4, 3)),
-        case(T(3), T(3)),
-    ],
 )
 def cdist(F: Any, x1: Array, x2: Array, p: Number = 2.0, compute_mode: Str = MODES[0]) -> Any:
     """The ``p``-norms of the differences of every row of ``x1`` and every row of ``x2``: (…, rows, rows).
@@ -123,20 +112,7 @@ def _sum_slopes(F: Any, arrays: Any, p: float, axis: tuple[int, ...]) -> Any:
     return reduce_in_blocks(F.xp, F.xp.sum, slopes, arrays, axis, True, whole=1)
 
 
-@composite(
-    cases=[
-        case(T(4, 2)),
-        case(T(4, 2), 1.0),
-        case(T(3, 5), 3),
-        case(T(3, 2), float("inf")),
-        case(T(1, 2)),
-        case(T(0, 2, constant=True)),
-        case(T(4, 2), -1),
-        case(T(4)),
-    ],
-    functional=True,
-    method=False,
-)
+@composite(functional=True, method=False)
 def pdist(F: Any, input: Array, p: Number = 2.0) -> Any:
     """The ``p``-norms of the differences of every two rows of (N, M): N (N - 1) / 2 of them, those of row 0 first."""
     if input.dim() != 2:

@@ -21,9 +21,7 @@ def _written(rule: Rule, key: str) -> Callable[[Callable[..., Any]], Op]:
     """Declare an op that fills its input; nothing of what was there remains, so the gradient is 0."""
 
     def declare(kernel: Callable[..., Any]) -> Op:
-        declared = op(rule, key=key, random=True, inplace=True, internal=True, method=True, scratch=4.0, cases=[])(
-            kernel
-        )
+        declared = op(rule, key=key, random=True, inplace=True, internal=True, method=True, scratch=4.0)(kernel)
         return declared.derivative(input=lambda F, grad: F.zeros_like(grad))
 
     return declare

@@ -7,7 +7,6 @@ from typing import Any
 
 from ..dtypes import bool_
 from ..errors import DTypeMismatch, InvalidOperation, InvalidValue
-from ..schema.cases import T, case
 from ..schema.op import composite
 from ..schema.parameters import Array, Bool, Number, OptionalBool
 from .activation import SELU_ALPHA, SELU_SCALE
@@ -31,16 +30,10 @@ def _by_channel(F: Any, input: Any, p: float, training: bool, batched: bool) -> 
     return input * F.drop(F.new_ones(input, shape), p)
 
 
-def _cases(*shape: int) -> list[Any]:
-    """Those without chance."""
-    return [case(T(*shape), 0.0), case(T(*shape), 1.0), case(T(*shape), 0.5, False), case(T(*shape), 1.5)]
-
-
 @composite(
     may_alias=True,
     namespace="torch.nn.functional",
     takes_inplace=True,
-    cases=[*_cases(2, 3, 4), case(T(2, 3, 4, 5), 0.5)],
 )
 def dropout1d(F: Any, input: Array, p: Number = 0.5, training: Bool = True) -> Any:
     """Whole channels of (N, C, L) or (C, L) zeroed with probability ``p``, the rest scaled by 1 / (1 - p)."""
@@ -54,14 +47,14 @@ def dropout1d(F: Any, input: Array, p: Number = 0.5, training: Bool = True) -> A
     return _by_channel(F, input, p, training, input.dim() == 3)
 
 
-@composite(may_alias=True, namespace="torch.nn.functional", takes_inplace=True, cases=_cases(2, 3, 4, 5))
+@composite(may_alias=True, namespace="torch.nn.functional", takes_inplace=True)
 def dropout2d(F: Any, input: Array, p: Number = 0.5, training: Bool = True) -> Any:
     """Whole channels of (N, C, …) zeroed with probability ``p``, the rest scaled by 1 / (1 - p)."""
     _check_chance(p)
     return _by_channel(F, input, p, training, True)
 
 
-@composite(may_alias=True, namespace="torch.nn.functional", takes_inplace=True, cases=_cases(2, 3, 2, 2, 2))
+@composite(may_alias=True, namespace="torch.nn.functional", takes_inplace=True)
 def dropout3d(F: Any, input: Array, p: Number = 0.5, training: Bool = True) -> Any:
     """Whole channels of (N, C, D, H, W) or (C, D, H, W) zeroed with probability ``p``, the rest scaled."""
     _check_chance(p)
@@ -73,7 +66,6 @@ def dropout3d(F: Any, input: Array, p: Number = 0.5, training: Bool = True) -> A
     functional=True,
     method=False,
     takes_inplace=True,
-    cases=[case(T(2, 3), 0.0, True), case(T(2, 3), 0.5, False)],
 )
 def alpha_dropout(F: Any, input: Array, p: Number = 0.5, training: Bool = False) -> Any:
     """Elements set, with probability ``p``, to what selu tends to below, and all brought back to mean 0, variance 1.
@@ -100,7 +92,6 @@ def _set_low(input: Any, drawn: Any, p: float) -> Any:
     may_alias=True,
     namespace="torch.nn.functional",
     takes_inplace=True,
-    cases=[*_cases(2, 3, 4), case(T(3), 0.5, True), case(T(), 0.0)],
 )
 def feature_alpha_dropout(F: Any, input: Array, p: Number = 0.5, training: Bool = False) -> Any:
     """As ``alpha_dropout``, for whole channels of (N, C, …)."""
@@ -118,7 +109,6 @@ def feature_alpha_dropout(F: Any, input: Array, p: Number = 0.5, training: Bool 
 @composite(
     may_alias=True,
     method=False,
-    cases=[case(T(2, 3, 4), 0.0, True), case(T(2, 3), 0.5, False), case(T(2, 3), 1.0, True), case(T(2), 0.5, True)],
 )
 def feature_dropout(F: Any, input: Array, p: Number, train: Bool) -> Any:
     """Whole channels of (N, C, …) zeroed with probability ``p``, the rest scaled by 1 / (1 - p)."""
@@ -129,9 +119,7 @@ def feature_dropout(F: Any, input: Array, p: Number, train: Bool) -> Any:
     return _by_channel(F, input, p, train, True)
 
 
-@composite(
-    method=False, lists_outputs=True, cases=[case(T(4), 0.0, True), case(T(4), 0.5, False), case(T(4), 1.0, True)]
-)
+@composite(method=False, lists_outputs=True)
 def native_dropout(F: Any, input: Array, p: Number, train: OptionalBool) -> Any:
     """``nn.functional.dropout``, and what it keeps."""
     if train is False:

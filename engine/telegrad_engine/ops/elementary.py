@@ -7,7 +7,6 @@ from typing import Any
 
 from ..dtypes import FLOATING, from_numpy
 from ..errors import InvalidOperation, NotImplementedForDType
-from ..schema.cases import T, binary, case, unary
 from ..schema.op import elementwise
 from ..schema.parameters import Array, Int, Operand
 from .guards import no_bools
@@ -15,7 +14,7 @@ from .guards import no_bools
 # Powers, exponentials, logarithms ------------------------------------------------------------------------
 
 
-@elementwise(floats=True, cases=unary())
+@elementwise(floats=True)
 def exp(xp: Any, input: Array) -> Any:
     """e to the power of ``input``."""
     return xp.exp(input)
@@ -24,7 +23,7 @@ def exp(xp: Any, input: Array) -> Any:
 exp.derivative(input=lambda F, grad, result: grad * result)
 
 
-@elementwise(floats=True, cases=unary())
+@elementwise(floats=True)
 def expm1(xp: Any, input: Array) -> Any:
     """``exp(input) - 1``, accurate near 0."""
     return xp.expm1(input)
@@ -33,7 +32,7 @@ def expm1(xp: Any, input: Array) -> Any:
 expm1.derivative(input=lambda F, grad, result: grad * (result + 1))
 
 
-@elementwise(floats=True, cases=unary(0.2, 3.0))
+@elementwise(floats=True)
 def log(xp: Any, input: Array) -> Any:
     """The natural logarithm."""
     return xp.log(input)
@@ -42,7 +41,7 @@ def log(xp: Any, input: Array) -> Any:
 log.derivative(input=lambda F, grad, input: grad / input)
 
 
-@elementwise(floats=True, node="Log1PBackward0", cases=unary(-0.8, 3.0))
+@elementwise(floats=True, node="Log1PBackward0")
 def log1p(xp: Any, input: Array) -> Any:
     """``log(1 + input)``, accurate near 0."""
     return xp.log1p(input)
@@ -51,7 +50,7 @@ def log1p(xp: Any, input: Array) -> Any:
 log1p.derivative(input=lambda F, grad, input: grad / (input + 1))
 
 
-@elementwise(floats=True, cases=unary(0.2, 3.0))
+@elementwise(floats=True)
 def sqrt(xp: Any, input: Array) -> Any:
     """The square root."""
     return xp.sqrt(input)
@@ -60,7 +59,7 @@ def sqrt(xp: Any, input: Array) -> Any:
 sqrt.derivative(input=lambda F, grad, result: grad / (2 * result))
 
 
-@elementwise(floats=True, cases=unary(0.2, 3.0))
+@elementwise(floats=True)
 def rsqrt(xp: Any, input: Array) -> Any:
     """One over the square root."""
     return 1 / xp.sqrt(input)
@@ -69,7 +68,7 @@ def rsqrt(xp: Any, input: Array) -> Any:
 rsqrt.derivative(input=lambda F, grad, result: -0.5 * grad * F.pow(result, 3))
 
 
-@elementwise(counts=True, cases=[*unary(), case(T(2, 3, dtype="bool"))], node="PowBackward0")
+@elementwise(counts=True, node="PowBackward0")
 def square(xp: Any, input: Array) -> Any:
     """``input`` times itself."""
     return xp.multiply(input, input)
@@ -78,7 +77,7 @@ def square(xp: Any, input: Array) -> Any:
 square.derivative(input=lambda F, grad, input: grad * (2 * input))
 
 
-@elementwise(floats=True, cases=unary(0.3, 3.0))
+@elementwise(floats=True)
 def reciprocal(xp: Any, input: Array) -> Any:
     """``1 / input``."""
     return 1 / input
@@ -87,13 +86,10 @@ def reciprocal(xp: Any, input: Array) -> Any:
 reciprocal.derivative(input=lambda F, grad, result: -grad * (result * result))
 
 
-GRADIENTS = [case(T(2, 3, dtype="float64"), T(2, 3, dtype="float64"))]
-
-
 # Trigonometric and hyperbolic ----------------------------------------------------------------------------
 
 
-@elementwise(floats=True, cases=unary())
+@elementwise(floats=True)
 def sin(xp: Any, input: Array) -> Any:
     """The sine, of radians."""
     return xp.sin(input)
@@ -102,7 +98,7 @@ def sin(xp: Any, input: Array) -> Any:
 sin.derivative(input=lambda F, grad, input: grad * F.cos(input))
 
 
-@elementwise(floats=True, cases=unary())
+@elementwise(floats=True)
 def cos(xp: Any, input: Array) -> Any:
     """The cosine, of radians."""
     return xp.cos(input)
@@ -111,7 +107,7 @@ def cos(xp: Any, input: Array) -> Any:
 cos.derivative(input=lambda F, grad, input: -grad * F.sin(input))
 
 
-@elementwise(floats=True, functional=True, cases=unary())
+@elementwise(floats=True, functional=True)
 def tanh(xp: Any, input: Array) -> Any:
     """The hyperbolic tangent."""
     return xp.tanh(input)
@@ -120,7 +116,7 @@ def tanh(xp: Any, input: Array) -> Any:
 tanh.derivative(input=lambda F, grad, result: F.tanh_backward(grad, result))
 
 
-@elementwise(private=True, inplace=False, cases=GRADIENTS)
+@elementwise(private=True, inplace=False)
 def tanh_backward(xp: Any, grad_output: Array, output: Array) -> Any:
     """The gradient of tanh where its value is ``output``: ``grad_output * (1 - output**2)``."""
     return xp.tanh_slope(grad_output, output)
@@ -132,7 +128,7 @@ tanh_backward.derivative(
 )
 
 
-@elementwise(floats=True, functional=True, cases=[*unary(), case(T(2, 3, low=-90.0, high=90.0))])
+@elementwise(floats=True, functional=True)
 def sigmoid(xp: Any, input: Array) -> Any:
     """``1 / (1 + exp(-input))``."""
     return xp.sigmoid(input)
@@ -141,7 +137,7 @@ def sigmoid(xp: Any, input: Array) -> Any:
 sigmoid.derivative(input=lambda F, grad, result: F.sigmoid_backward(grad, result))
 
 
-@elementwise(private=True, inplace=False, cases=GRADIENTS)
+@elementwise(private=True, inplace=False)
 def sigmoid_backward(xp: Any, grad_output: Array, output: Array) -> Any:
     """The gradient of sigmoid where its value is ``output``: ``grad_output * (1 - output) * output``."""
     return xp.sigmoid_slope(grad_output, output)
@@ -156,25 +152,25 @@ sigmoid_backward.derivative(
 # Rounding and limits -------------------------------------------------------------------------------------
 
 
-@elementwise(cases=unary(), guard=no_bools("floor_vml_cpu"))
+@elementwise(guard=no_bools("floor_vml_cpu"))
 def floor(xp: Any, input: Array) -> Any:
     """The largest whole number not above."""
     return xp.floor(input)
 
 
-@elementwise(cases=unary(), guard=no_bools("ceil_vml_cpu"))
+@elementwise(guard=no_bools("ceil_vml_cpu"))
 def ceil(xp: Any, input: Array) -> Any:
     """The smallest whole number not below."""
     return xp.ceil(input)
 
 
-@elementwise(cases=unary(), guard=no_bools("trunc_vml_cpu"), aliases=("fix",))
+@elementwise(guard=no_bools("trunc_vml_cpu"), aliases=("fix",))
 def trunc(xp: Any, input: Array) -> Any:
     """The whole number next towards zero."""
     return xp.trunc(input)
 
 
-@elementwise(cases=[*unary(), case(T(4, values=[0.5, 1.5, 2.5, -0.5]))], guard=no_bools("round_vml_cpu"))
+@elementwise(guard=no_bools("round_vml_cpu"))
 def round_(xp: Any, input: Array) -> Any:
     """The nearest whole number, halves to even."""
     return xp.rint(input) if input.dtype in FLOATING else xp.array(input)
@@ -190,7 +186,6 @@ def _check_decimals(input: Any, *, decimals: int) -> None:
     key="round.decimals",
     node="RoundBackward1",
     guard=_check_decimals,
-    cases=[case(T(2, 3), decimals=1), case(T(3, low=-900, high=900), decimals=-2), case(T(3), decimals=0)],
 )
 def round_decimals(xp: Any, input: Array, *, decimals: Int) -> Any:
     """The nearest number with so many decimals, or, below 0, with so many zeros before the point."""
@@ -208,15 +203,6 @@ def _check_clamp(input: Any, min: Any = None, max: Any = None) -> None:
 
 
 @elementwise(
-    cases=[
-        case(T(2, 3), -0.5, 0.5),
-        case(T(2, 3), min=0),
-        case(T(2, 3), max=0.5),
-        case(T(3, values=[-1.0, 0.0, 1.0]), -1, 1),
-        case(T(2, 3), T(3, low=-2, high=-1), T(2, 3, low=1, high=2)),
-        case(T(0, 3), min=0.0),
-        case(T(), 0.0, 1.0),
-    ],
     aliases=("clip",),
     node=lambda node: f"ClampBackward{1 if node.next[1] is node.next[2] is None else 0}",
     guard=_check_clamp,
@@ -254,16 +240,13 @@ def _clamp_max_grad(F: Any, grad: Any, input: Any, min: Any, max: Any) -> Any:
 clamp.derivative(input=_clamp_grad, min=_clamp_min_grad, max=_clamp_max_grad)
 
 
-TIES = case(T(3, values=[1.0, 2.0, 3.0]), T(3, values=[1.0, 1.0, 4.0]))
-
-
-@elementwise(cases=[*binary()[:-1], TIES], inplace=False)
+@elementwise(inplace=False)
 def maximum(xp: Any, input: Array, other: Array) -> Any:
     """The larger of two; where they are equal each gets half the gradient."""
     return xp.maximum(input, other)
 
 
-@elementwise(cases=[*binary()[:-1], TIES], inplace=False)
+@elementwise(inplace=False)
 def minimum(xp: Any, input: Array, other: Array) -> Any:
     """The smaller of two; where they are equal each gets half the gradient."""
     return xp.minimum(input, other)

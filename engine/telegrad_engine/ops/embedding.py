@@ -8,7 +8,6 @@ from typing import Any
 from ..context import no_grad
 from ..dtypes import from_numpy, int32, int64
 from ..errors import DTypeMismatch, IndexOutOfRange, InvalidChoice, InvalidOperation, ShapeMismatch
-from ..schema.cases import I, T, case
 from ..schema.op import composite, op
 from ..schema.parameters import Array, Bool, Int, Number, OptionalInt, OptionalNumber
 from ..shapes import Spec, size_at
@@ -76,17 +75,6 @@ def shorten(F: Any, input: Any, weight: Any, max_norm: float, norm_type: float) 
 
 @composite(
     namespace="torch.nn.functional",
-    cases=[
-        case(I(4, high=3), T(3, 2)),
-        case(I(2, 3, high=3), T(3, 2), padding_idx=-1),
-        case(T(4, values=[0, 1, 1, 2], dtype="int64"), T(3, 2), 1),
-        case(T(2, values=[0, 2], dtype="int64"), T(3, 2, low=0.5, constant=True), max_norm=0.5, norm_type=1.0),
-        case(T(values=1, dtype="int64"), T(3, 2)),
-        case(T(2, values=[0, 1], dtype="int32"), T(3, 2)),
-        case(I(0, 2, high=3), T(3, 2, constant=True)),
-        case(I(4, high=3), T(3)),
-        case(T(2, values=[0.0, 1.0], dtype="float32", constant=True), T(3, 2)),
-    ],
 )
 def embedding(
     F: Any,

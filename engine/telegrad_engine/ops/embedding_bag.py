@@ -14,7 +14,6 @@ from ..errors import (
     NotImplementedForDType,
     ShapeMismatch,
 )
-from ..schema.cases import I, T, case
 from ..schema.op import composite, op
 from ..schema.parameters import Array, Bool, Int, Number, OptionalInt, OptionalNumber, Str
 from ..shapes import Spec, torch_size
@@ -130,33 +129,8 @@ def _check_numbers(xp: Any, numbers: Any, _offsets: Any = None, *, rows: int = 0
         raise IndexOutOfBounds(f"embedding_bag: Expected idx >= 0 && idx < num_embeddings but found idx to be {wrong}")
 
 
-NUMBERS = T(4, values=[0, 1, 4, 2], dtype="int64")
-STARTS = T(3, values=[0, 2, 2], dtype="int64")
-
-
 @composite(
     namespace="torch.nn.functional",
-    cases=[
-        *[case(NUMBERS, T(5, 3), STARTS, mode=mode) for mode in MODES],
-        *[case(I(2, 3, high=5), T(5, 3), mode=mode) for mode in MODES],
-        case(NUMBERS, T(5, 3), STARTS, mode="sum", per_sample_weights=T(4)),
-        case(I(2, 3, high=5), T(5, 3), mode="sum", per_sample_weights=T(2, 3)),
-        *[case(NUMBERS, T(5, 3), STARTS, mode=mode, padding_idx=1) for mode in MODES],
-        case(NUMBERS, T(5, 3), STARTS, include_last_offset=True, padding_idx=-1),
-        case(T(4, values=[0, 1, 1, 1], dtype="int64"), T(5, 3), STARTS, scale_grad_by_freq=True),
-        case(T(2, values=[0, 2], dtype="int32"), T(3, 2), T(1, values=[0], dtype="int32")),
-        case(NUMBERS, T(5, 3)),
-        case(I(2, 3, high=5), T(5, 3), STARTS),
-        case(I(1, 2, 3, high=5), T(5, 3)),
-        case(NUMBERS, T(3), STARTS),
-        case(NUMBERS, T(5, 3), STARTS, mode="median"),
-        case(NUMBERS, T(5, 3), STARTS, mode="max", scale_grad_by_freq=True),
-        case(NUMBERS, T(5, 3), STARTS, mode="max", sparse=True),
-        case(NUMBERS, T(5, 3), STARTS, per_sample_weights=T(4)),
-        case(NUMBERS, T(5, 3), STARTS, mode="sum", per_sample_weights=T(3)),
-        case(NUMBERS, T(5, 3), STARTS, padding_idx=7),
-        case(NUMBERS, T(5, 3), T(2, 2, dtype="int64")),
-    ],
 )
 def embedding_bag(
     F: Any,

@@ -10,11 +10,10 @@ from typing import Any
 
 from ..dtypes import float32, float64, from_numpy, widened
 from ..errors import DTypeMismatch, InvalidOperation, LinAlgError, NotImplementedForDType, ShapeMismatch
-from ..schema.cases import T, case
 from ..schema.op import composite, op
 from ..schema.parameters import Array, Bool, Int, OptionalInts
 from ..shapes import Shape, Spec, broadcast_shapes
-from .inverses import OTHER, SQUARE, check_matrix, check_square, which
+from .inverses import check_matrix, check_square, which
 
 
 def _is_vector(A: Shape, B: Shape) -> bool:
@@ -49,27 +48,7 @@ def _solve_rule(A: Any, B: Any, *, left: bool = True) -> Spec:
     return Spec(shape[:-1] if vector else shape, A.dtype)
 
 
-@op(
-    _solve_rule,
-    namespace="torch.linalg",
-    node="LinalgSolveExBackward0",
-    cases=[
-        case(T(values=SQUARE), T(3)),
-        case(T(values=SQUARE), T(3, 2)),
-        case(T(values=[SQUARE, OTHER]), T(2, 3)),
-        case(T(values=[SQUARE, OTHER]), T(3)),
-        case(T(values=[SQUARE, OTHER]), T(3, 2)),
-        case(T(values=SQUARE), T(2, 3, 1)),
-        case(T(values=SQUARE), T(2, 3), left=False),
-        case(T(values=[SQUARE, OTHER]), T(2, 3), left=False),
-        case(T(0, 0), T(0, 2)),
-        case(T(2, 3), T(2)),
-        case(T(2, 2), T(3)),
-        case(T(3, 2, 2), T(4, 2, 4)),
-        case(T(2, 2), T()),
-    ],
-    scratch=2.0,
-)
+@op(_solve_rule, namespace="torch.linalg", node="LinalgSolveExBackward0", scratch=2.0)
 def solve(xp: Any, A: Array, B: Array, *, left: Bool = True) -> Any:
     """The solution of ``A @ X = B``, or of ``X @ A = B`` where not ``left``; B may be vectors."""
     vector = _is_vector(A.shape, B.shape)
@@ -113,23 +92,7 @@ def _triangular_rule(input: Any, B: Any, *, upper: bool, left: bool = True, unit
     return Spec(shape, input.dtype)
 
 
-@op(
-    _triangular_rule,
-    namespace="torch.linalg",
-    cases=[
-        case(T(values=SQUARE), T(3, 2), upper=True),
-        case(T(values=SQUARE), T(3, 2), upper=False),
-        case(T(values=[SQUARE, OTHER]), T(2, 3), upper=True, left=False),
-        case(T(values=[SQUARE, OTHER]), T(3, 2), upper=False, unitriangular=True),
-        case(T(values=SQUARE), T(2, 3, 1), upper=True, unitriangular=True),
-        case(T(0, 0), T(0, 2), upper=True),
-        case(T(2, 2, values=[[0.0, 1.0], [0.0, 0.0]], constant=True), T(2, 2, constant=True), upper=True),
-        case(T(2, 2), T(3, 3), upper=True, left=False),
-        case(T(2, 2), T(2), upper=True),
-        case(T(2, 3), T(3, 3), upper=True),
-    ],
-    scratch=3.0,
-)
+@op(_triangular_rule, namespace="torch.linalg", scratch=3.0)
 def solve_triangular(
     xp: Any, input: Array, B: Array, *, upper: Bool, left: Bool = True, unitriangular: Bool = False
 ) -> Any:
@@ -167,7 +130,6 @@ def _check_parts(A: Any, at: int, named: str) -> tuple[int, int]:
 
 @composite(
     namespace="torch.linalg",
-    cases=[case(T(4, 2, 2)), case(T(2, 3, 6)), case(T(4, 2, 2), 1), case(T(2, 3)), case(T(4, 2, 2), 0)],
 )
 def tensorinv(F: Any, input: Array, ind: Int = 2) -> Any:
     """The inverse for ``tensordot``, the first ``ind`` dimensions being the rows."""
@@ -182,12 +144,6 @@ def tensorinv(F: Any, input: Array, ind: Int = 2) -> Any:
 
 @composite(
     namespace="torch.linalg",
-    cases=[
-        case(T(2, 3, 6), T(2, 3)),
-        case(T(6, 2, 3), T(6)),
-        case(T(2, 6, 3), T(2, 3), dims=(1,)),
-        case(T(2, 3), T(2)),
-    ],
 )
 def tensorsolve(F: Any, input: Array, other: Array, dims: OptionalInts = None) -> Any:
     """The X with ``tensordot(input, X, X.ndim) == other``; first ``dims`` are moved to the end."""

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 from ..dtypes import from_numpy, is_floating
 from ..errors import IndexOutOfRange, InvalidOperation, NotImplementedForDType, ShapeMismatch
-from ..schema.cases import T, case
 from ..schema.op import op
 from ..schema.parameters import Array, IntOrInts
 from ..shapes import Shape, Spec
@@ -91,20 +90,6 @@ def _unfold_rule(input: Any, kernel_size: Any, dilation: Any = 1, padding: Any =
     _unfold_rule,
     namespace="torch.nn.functional",
     node="Im2ColBackward0",
-    cases=[
-        case(T(2, 3, 4, 5), 2),
-        case(T(3, 4, 5), (2, 3)),
-        case(T(1, 2, 6, 5), (3, 2), (2, 1), (1, 0), (1, 2)),
-        case(T(2, 1, 3, 3), 3, padding=2, stride=2),
-        case(T(0, 3, 4, 5), 2),
-        case(T(1, 2, 3, 3, dtype="bool"), 2),
-        case(T(4, 5), 2),
-        case(T(1, 2, 0, 3), 2),
-        case(T(2, 3, 4, 5), 7),
-        case(T(2, 3, 4, 5), 0),
-        case(T(2, 3, 4, 5), (2, 2, 2)),
-        *[case(T(2, 3, 4, 5), 2, **{name: bad}) for name, bad in (("stride", 0), ("dilation", 0), ("padding", -1))],
-    ],
 )
 def functional_unfold(
     xp: Any,
@@ -161,31 +146,7 @@ def _fold_rule(
     return Spec((*shape[:-2], shape[-2] // window, *sizes), input.dtype)
 
 
-@op(
-    _fold_rule,
-    namespace="torch.nn.functional",
-    node="Col2ImBackward0",
-    cases=[
-        case(T(2, 12, 12), (4, 5), 2),
-        case(T(6, 9), (4, 5), (2, 3)),
-        case(T(1, 12, 6), (6, 5), (3, 2), (2, 1), (1, 0), (2, 2)),
-        case(T(2, 9, 9), 3, 3, padding=2, stride=2),
-        case(T(0, 12, 12), (4, 5), 2),
-        case(T(2, 6, 4), (4, 5), (2, 3)),
-        case(T(2, 13, 12), (4, 5), 2),
-        case(T(2, 12, 11), (4, 5), 2),
-        case(T(2, 2, 12, 12), (4, 5), 2),
-        case(T(2, 0, 12), (4, 5), 2),
-        case(T(2, 12, 12), (4, 5, 3), 2),
-        case(T(2, 12, 12), (4, 5), (2, 2, 2)),
-        case(T(2, 12, 12), (-4, 5), 2),
-        *[
-            case(T(2, 12, 12), (4, 5), 2, **{name: bad})
-            for name, bad in (("stride", 0), ("dilation", 0), ("padding", -1))
-        ],
-    ],
-    scratch=1.25,
-)
+@op(_fold_rule, namespace="torch.nn.functional", node="Col2ImBackward0", scratch=1.25)
 def fold(
     xp: Any,
     input: Array,

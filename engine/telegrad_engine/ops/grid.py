@@ -8,7 +8,6 @@ from typing import Any
 
 from ..dtypes import int64
 from ..errors import DTypeMismatch, InvalidOperation, InvalidValue, NotImplementedForDType, ShapeMismatch
-from ..schema.cases import T, case
 from ..schema.op import composite
 from ..schema.parameters import Array, Bool, Int, OptionalBool, Str
 from ..shapes import size_at
@@ -166,26 +165,7 @@ def _cubic(F: Any, elements: _Elements, at: list[Any], padding_mode: str, align_
     return elements.weighed(taps)
 
 
-PLACES = T(2, 3, 2, 2, low=-1.4, high=1.4)
-GRIDS = [
-    *[
-        case(T(2, 3, 4, 5), PLACES, mode, padding_mode, align_corners)
-        for mode in ("bilinear", "nearest", "bicubic")
-        for padding_mode in ("zeros", "border", "reflection")
-        for align_corners in (False, True)
-    ],
-    case(T(2, 3, 4, 5), T(2, 3, 2, 2, low=-5.0, high=5.0), padding_mode="reflection"),
-    case(T(2, 1, 3, 4, 5), T(2, 2, 1, 2, 3, low=-1.4, high=1.4)),
-    case(T(2, 1, 3, 4, 5), T(2, 2, 1, 2, 3, low=-1.4, high=1.4), "nearest", "border"),
-    case(T(0, 1, 3, 3, dtype="float32"), T(0, 2, 2, 2, dtype="float32")),
-    case(T(1, 1, 3, 3), T(1, 2, 2, 3)),
-    case(T(1, 1, 3, 3), T(2, 2, 2, 2)),
-    case(T(1, 1, 3, 3), T(1, 2, 2, 2), "foo"),
-    case(T(1, 1, 3, 3, 3), T(1, 2, 2, 2, 3), "bicubic"),
-]
-
-
-@composite(namespace="torch.nn.functional", cases=GRIDS)
+@composite(namespace="torch.nn.functional")
 def grid_sample(
     F: Any,
     input: Array,
@@ -217,9 +197,7 @@ def _words(mode: int, padding: int) -> tuple[str, str]:
     return MODES[mode], PADDINGS[padding]
 
 
-@composite(
-    method=False, aliases=("grid_sampler_2d",), cases=[case(T(1, 2, 3, 4), T(1, 2, 2, 2, low=-1, high=1), 0, 0, False)]
-)
+@composite(method=False, aliases=("grid_sampler_2d",))
 def grid_sampler(
     F: Any, input: Array, grid: Array, interpolation_mode: Int, padding_mode: Int, align_corners: Bool
 ) -> Any:
@@ -227,7 +205,7 @@ def grid_sampler(
     return F.grid_sample(input, grid, *_words(interpolation_mode, padding_mode), align_corners)
 
 
-@composite(method=False, cases=[case(T(1, 2, 2, 3, 4), T(1, 2, 2, 2, 3, low=-1, high=1), 0, 1, True)])
+@composite(method=False)
 def grid_sampler_3d(
     F: Any, input: Array, grid: Array, interpolation_mode: Int, padding_mode: Int, align_corners: Bool
 ) -> Any:

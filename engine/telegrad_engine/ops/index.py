@@ -6,7 +6,6 @@ from typing import Any
 
 from ..dtypes import bool_, can_cast, element, from_numpy, int32, int64
 from ..errors import DataDependentShape, DTypeMismatch, IndexOutOfRange, InvalidOperation, ShapeMismatch
-from ..schema.cases import I, M, T, case
 from ..schema.op import composite, op
 from ..schema.parameters import Array, Bool, Index, Indices, Int, Items, Operand, Places
 from ..shapes import Spec, broadcast_shapes, check_keeps_shape, expands_to, wrap_dim
@@ -69,21 +68,7 @@ def _getitem_rule(input: Any, index: tuple[Any, ...]) -> Spec:
     return Spec(tuple(shape), input.dtype)
 
 
-SLICED = [
-    case(T(5, 3), (1,)),
-    case(T(5, 3), (-1, 2)),
-    case(T(5, 3), (("slice", 1, 4, 2),)),
-    case(T(5, 3), (("slice", None, None, None), ("slice", -2, None, None))),
-    case(T(5, 3), (None, "...", 0)),
-    case(T(2, 3, 4), (1, "...", None, ("slice", 3, 1, None))),
-    case(T(), (None,)),
-    case(T(0, 3), (("slice", 0, 5, None), 1)),
-    case(T(5, 3), (7,)),
-    case(T(5, 3), (0, 0, 0)),
-]
-
-
-@op(_getitem_rule, view=True, method=False, node=_getitem_node, cases=SLICED)
+@op(_getitem_rule, view=True, method=False, node=_getitem_node)
 def getitem(xp: Any, input: Array, index: Index) -> Any:
     """``input[index]`` for ints, slices, None and ellipsis: a view.
 
@@ -161,16 +146,7 @@ def _check_read(xp: Any, input: Any, indices: Any, *_values: Any, **_: Any) -> N
         _check_places(xp, input, indices)
 
 
-INDEXED = [
-    case(T(5, 3), [I(4, high=5)]),
-    case(T(5, 3), [None, I(2, 2, high=3)]),
-    case(T(5, 3), [I(4, high=5), I(4, high=3)]),
-    case(T(2, 3, 4), [I(2, 1, high=2), None, I(3, high=4)]),
-    case(T(5, 3), [I(0, high=5)]),
-]
-
-
-@op(_index_rule, method=False, internal=True, cases=INDEXED)
+@op(_index_rule, method=False, internal=True)
 def index(xp: Any, input: Array, indices: Indices) -> Any:
     """``input`` at index tensors, null where a dimension is taken whole."""
     shape = _index_rule(input, indices).shape
@@ -203,15 +179,7 @@ def _index_put_rule(input: Any, indices: Any, values: Any, accumulate: bool = Fa
     return Spec(input.shape, input.dtype)
 
 
-PLACED = [
-    case(T(5, 3), [I(4, high=5)], T(4, 3), True),
-    case(T(5, 3), [I(4, high=5), I(4, high=3)], T(), True),
-    case(T(5, 3), [T(3, values=[0, 2, 4], dtype="int64")], T(3, 3)),
-    case(T(5, 3), [T(3, values=[0, -1, 2], dtype="int64")], T(3)),
-]
-
-
-@op(_index_put_rule, inplace=True, cases=PLACED, scratch=2.0)
+@op(_index_put_rule, inplace=True, scratch=2.0)
 def index_put(xp: Any, input: Array, indices: Places, values: Operand, accumulate: Bool = False) -> Any:
     """``input`` with ``values`` put, or added if ``accumulate``, at index tensors."""
     if 0 in _index_rule(input, indices).shape:
@@ -234,11 +202,6 @@ index_put.derivative(
 @composite(
     key="index_put.masks",
     inplace=True,
-    cases=[
-        case(T(5, 3), [M(5)], T()),
-        case(T(5, 3), [M(5, 3)], T(), True),
-        case(T(2, 3), [T(2, values=[True, False], dtype="bool")], T(3)),
-    ],
 )
 def index_put_masks(F: Any, input: Array, indices: Indices, values: Operand, accumulate: Bool = False) -> Any:
     """``index_put`` where masks stand for the places of their true elements."""
@@ -261,11 +224,7 @@ def _index_select_rule(input: Any, dim: int, index: Any) -> Spec:
     return Spec((*input.shape[:axis], n, *input.shape[axis + 1 :]) if input.shape else (), input.dtype)
 
 
-@op(
-    _index_select_rule,
-    cases=[case(T(3, 4), 0, I(5, high=3)), case(T(3, 4), -1, I(2, high=4)), case(T(3), 0, I(0, high=3))],
-    scratch=0.0,
-)
+@op(_index_select_rule, scratch=0.0)
 def index_select(xp: Any, input: Array, dim: Int, index: Array) -> Any:
     """The slices along ``dim`` that ``index`` names."""
     _check_selected(xp, input, index, dim=dim)
@@ -305,17 +264,7 @@ def _masked_fill_rule(input: Any, mask: Any, value: Any) -> Spec:
     return Spec(broadcast_shapes(mask.shape, input.shape), input.dtype)
 
 
-@op(
-    _masked_fill_rule,
-    inplace=True,
-    cases=[
-        case(T(2, 3), M(2, 3), 1.5),
-        case(T(2, 3), M(3), T()),
-        case(T(3), M(2, 1), 0.0),
-        case(T(0, 3), M(3), 1.0),
-    ],
-    node=by_operand("MaskedFill", at=2, tensor=1, number=0),
-)
+@op(_masked_fill_rule, inplace=True, node=by_operand("MaskedFill", at=2, tensor=1, number=0))
 def masked_fill(xp: Any, input: Array, mask: Array, value: Operand) -> Any:
     """``input`` with ``value`` where the mask is true."""
     return xp.where(mask, xp.asarray(value).astype(input.dtype), input)
@@ -333,7 +282,7 @@ def _nonzero_rule(input: Any) -> Spec:
     return Spec((int((input != 0).sum()), len(input.shape)), int64.numpy)
 
 
-@op(_nonzero_rule, cases=[case(T(2, 3, dtype="bool")), case(T(2, 3)), case(T(0, 3)), case(T())], scratch=1.25)
+@op(_nonzero_rule, scratch=1.25)
 def nonzero(xp: Any, input: Array) -> Any:
     """The indices of the elements that are not zero, a row each: (n, ndim), int64."""
     return xp.argwhere(input)

@@ -6,7 +6,6 @@ from typing import Any
 
 from ..dtypes import int32, int64
 from ..errors import DTypeMismatch, IndexOutOfRange, InvalidOperation, ShapeMismatch
-from ..schema.cases import I, T, case
 from ..schema.op import composite
 from ..schema.parameters import Array, Bool, Int, Str
 from ..shapes import size_at, wrap_dim
@@ -46,19 +45,8 @@ def _check(input: Any, axis: int, index: Any, source: Any, reduce: str) -> None:
         )
 
 
-_ROWS = (T(3, 4), 0, T(3, values=[2, 0, 2], dtype="int64"), T(3, 4))
-
-
 @composite(
     inplace=True,
-    cases=[
-        *[case(*_ROWS, reduce) for reduce in REDUCTIONS],
-        *[case(*_ROWS, reduce, include_self=False) for reduce in REDUCTIONS],
-        case(T(3, 4), -1, T(2, values=[1, 3], dtype="int64"), T(3, 2), "amax"),
-        case(T(3), 0, I(2, high=3), T(2), "sum"),
-        case(T(), 0, T(1, values=[0], dtype="int64"), T(), "mean"),
-        case(T(), 0, T(values=0, dtype="int64"), T(), "amax"),
-    ],
 )
 def index_reduce(
     F: Any, input: Array, dim: Int, index: Array, source: Array, reduce: Str, *, include_self: Bool = True

@@ -12,15 +12,10 @@ import numpy as np
 
 from ..dtypes import FLOATING, float32, float64, from_numpy, parse, widened
 from ..errors import DTypeMismatch, LinAlgError, NotImplementedForDType, ShapeMismatch
-from ..schema.cases import T, case
 from ..schema.derivative_plan import Rule
 from ..schema.op import composite, op
 from ..schema.parameters import Array, Int
 from ..shapes import Spec
-
-SQUARE: Any = [[3.0, 1.0, 0.5], [-1.0, 2.5, 0.0], [0.5, 1.0, -2.0]]
-OTHER: Any = [[-2.0, 0.5, 1.0], [0.0, 3.0, -1.0], [1.5, 1.0, 4.0]]
-ONES: Any = [[1.0, 1.0], [1.0, 1.0]]
 
 
 def check_matrix(input: Any, name: str, kernel: str = "", letter: str = "A") -> None:
@@ -67,18 +62,7 @@ def square_rule(name: str, *, kernel: str = "", outputs: int = 0) -> Rule:
     return rule
 
 
-INVERTED = [
-    case(T(values=SQUARE)),
-    case(T(values=[SQUARE, OTHER])),
-    case(T(0, 0)),
-    case(T(0, 2, 2)),
-    case(T(2, 3)),
-    case(T(3)),
-]
-SINGULAR = [case(T(values=ONES, constant=True)), case(T(values=[[[2.0, 1.0], [1.0, 2.0]], ONES], constant=True))]
-
-
-@op(square_rule("linalg.inv"), namespace="torch.linalg", node="LinalgInvExBackward0", cases=INVERTED, scratch=4.0)
+@op(square_rule("linalg.inv"), namespace="torch.linalg", node="LinalgInvExBackward0", scratch=4.0)
 def inv(xp: Any, A: Array) -> Any:
     """The inverse of each matrix."""
     try:
@@ -94,20 +78,7 @@ def inv(xp: Any, A: Array) -> Any:
 inv.derivative(A=lambda F, grad, result: -(result.mT @ grad @ result.mT))
 
 
-POWERS = [
-    case(T(3, 3), 0),
-    case(T(2, 3, 3), 1),
-    case(T(3, 3), 2),
-    case(T(2, 3, 3), 5),
-    case(T(values=[[3.0, 1.0], [0.5, 2.0]]), -1),
-    case(T(values=[[3.0, 1.0], [0.5, 2.0]]), -3),
-    case(T(0, 0), 2),
-    case(T(2, 3), 2),
-    case(T(3), 2),
-]
-
-
-@composite(namespace="torch.linalg", cases=POWERS)
+@composite(namespace="torch.linalg")
 def matrix_power(F: Any, input: Array, n: Int) -> Any:
     """The product of ``n`` equal square matrices, by repeated squaring; a negative ``n`` inverts them first."""
     check_square(input._data, "linalg.matrix_power")
@@ -126,12 +97,7 @@ def matrix_power(F: Any, input: Array, n: Int) -> Any:
 # Determinants -----------------------------------------------------------------------------------------
 
 
-@op(
-    square_rule("linalg.det", kernel="lu_cpu", outputs=1),
-    namespace="torch.linalg",
-    cases=[*INVERTED, *SINGULAR, case(T(values=[[2.0]]))],
-    scratch=4.0,
-)
+@op(square_rule("linalg.det", kernel="lu_cpu", outputs=1), namespace="torch.linalg", scratch=4.0)
 def det(xp: Any, A: Array) -> Any:
     """The determinant of each matrix."""
     with np.errstate(invalid="ignore"):  # the warning would be NumPy's linalg's, not ours
@@ -168,7 +134,6 @@ det.derivative(A=lambda F, grad, A, result: F.reshape(grad, (*grad.shape, 1, 1))
     square_rule("linalg.slogdet", kernel="lu_cpu", outputs=2),
     namespace="torch.linalg",
     outputs=("sign", "logabsdet"),
-    cases=[*INVERTED, *SINGULAR],
     scratch=4.0,
 )
 def slogdet(xp: Any, A: Array) -> Any:

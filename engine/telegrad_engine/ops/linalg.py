@@ -8,7 +8,6 @@ from typing import Any
 from .. import shapes
 from ..dtypes import bool_, from_numpy, widened
 from ..errors import DTypeMismatch, NotImplementedForDType, ShapeMismatch
-from ..schema.cases import T, case
 from ..schema.op import composite, op
 from ..schema.parameters import Array
 from ..shapes import Spec, expanded_shape
@@ -101,24 +100,7 @@ def _matmul_node(node: Any) -> str:
     return {0: "DotBackward0", 1: "MvBackward0", 2: "MmBackward0"}.get(len(node.shape), "UnsafeViewBackward0")
 
 
-@op(
-    _matmul_rule,
-    node=_matmul_node,
-    cases=[
-        case(T(2, 3), T(3, 4)),
-        case(T(3), T(3)),
-        case(T(3), T(3, 2)),
-        case(T(2, 3), T(3)),
-        case(T(5, 2, 3), T(3, 4)),
-        case(T(2, 3), T(5, 3, 4)),
-        case(T(2, 1, 2, 3), T(4, 3, 2)),
-        case(T(4, 2, 3), T(3)),
-        case(T(3), T(4, 3, 2)),
-        case(T(0, 3), T(3, 2)),
-        case(T(2, 0), T(0, 3)),
-    ],
-    scratch=0.0,
-)
+@op(_matmul_rule, node=_matmul_node, scratch=0.0)
 def matmul(xp: Any, input: Array, other: Array) -> Any:
     """The matrix product, with torch's rules for vectors and batches."""
     return product(xp, input, other)
@@ -152,7 +134,7 @@ def _mm_rule(input: Any, mat2: Any) -> Spec:
     return _matmul_rule(input, mat2)
 
 
-@op(_mm_rule, cases=[case(T(2, 3), T(3, 4)), case(T(0, 3), T(3, 4))], scratch=0.0)
+@op(_mm_rule, scratch=0.0)
 def mm(xp: Any, input: Array, mat2: Array) -> Any:
     """The product of two matrices."""
     return product(xp, input, mat2)
@@ -176,7 +158,7 @@ def _bmm_rule(input: Any, mat2: Any) -> Spec:
     return _matmul_rule(input, mat2)
 
 
-@op(_bmm_rule, cases=[case(T(5, 2, 3), T(5, 3, 4)), case(T(0, 2, 3), T(0, 3, 4))], scratch=0.0)
+@op(_bmm_rule, scratch=0.0)
 def bmm(xp: Any, input: Array, mat2: Array) -> Any:
     """The products of two batches of matrices."""
     return product(xp, input, mat2)
@@ -202,13 +184,7 @@ def _outer_common(values: tuple[Any, ...]) -> Any:
     return common_dtype(values)
 
 
-@op(
-    _outer_rule,
-    node="MulBackward0",
-    common=_outer_common,
-    cases=[case(T(3), T(4)), case(T(0), T(4))],
-    aliases=("ger",),
-)
+@op(_outer_rule, node="MulBackward0", common=_outer_common, aliases=("ger",))
 def outer(xp: Any, input: Array, vec2: Array) -> Any:
     """The outer product of two vectors."""
     return xp.multiply(input[:, None], vec2[None, :])
@@ -220,7 +196,7 @@ outer.derivative(
 )
 
 
-@composite(cases=[case(T(3), T(3)), case(T(0), T(0))])
+@composite()
 def dot(F: Any, input: Array, tensor: Array) -> Any:
     """The inner product of two vectors."""
     _vectors(input, tensor)
@@ -235,7 +211,7 @@ def _vectors(input: Any, tensor: Any) -> None:
         raise ShapeMismatch(f"1D tensors expected, but got {len(input.shape)}D and {len(tensor.shape)}D tensors")
 
 
-@composite(cases=[case(T(2, 3), T(3))])
+@composite()
 def mv(F: Any, input: Array, vec: Array) -> Any:
     """The product of a matrix and a vector."""
     shapes.size_at(input.shape, 0)  # raises for a number
@@ -306,13 +282,6 @@ def _linear_node(node: Any) -> str:
     linear_rule,
     node=_linear_node,
     namespace="torch.nn.functional",
-    cases=[
-        case(T(2, 3), T(4, 3), T(4)),
-        case(T(2, 3), T(4, 3)),
-        case(T(5, 2, 3), T(4, 3), T(4)),
-        case(T(3), T(4, 3), T(4)),
-        case(T(0, 3), T(4, 3), T(4)),
-    ],
 )
 def linear(xp: Any, input: Array, weight: Array, bias: Array = None) -> Any:
     """``input @ weight.T + bias``: (…, in) by (out, in) to (…, out)."""

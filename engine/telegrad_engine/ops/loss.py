@@ -16,7 +16,6 @@ from ..errors import (
     NotImplementedForDType,
     ShapeMismatch,
 )
-from ..schema.cases import I, T, case
 from ..schema.op import composite, op
 from ..schema.parameters import Array, Int, Number, Reduction
 from ..shapes import Spec, reduced_shape, wrap_dim
@@ -94,21 +93,6 @@ def _kernel_name(x: Any) -> str:
     return from_numpy(x.dtype).kernel_name
 
 
-CLASSES = [
-    case(T(4, 3), I(4, high=3)),
-    case(T(4, 3), I(4, high=3), reduction="sum"),
-    case(T(4, 3), I(4, high=3), reduction="none"),
-    case(T(4, 3), I(4, high=3), T(3, low=0.5, high=2, constant=True)),
-    case(T(4, 3), I(4, high=3), T(3, low=0.5, high=2)),
-    case(T(4, 3), T(4, values=[0, 1, 1, 2], dtype="int64"), ignore_index=1),
-    case(T(4, 3), T(4, values=[0, 1, 1, 2], dtype="int64"), ignore_index=0),
-    case(T(4, 3), T(4, values=[0, 1, 1, 2], dtype="int64"), ignore_index=2),
-    case(T(3), T(values=2, dtype="int64")),
-    case(T(2, 3, 4), I(2, 4, high=3)),
-    case(T(0, 3), I(0, high=3), reduction="sum"),
-]
-
-
 def _kept_targets(xp: Any, input: Any, target: Any, ignore_index: int) -> tuple[Any, Any]:
     """Which targets are not ignored, and all of them with 0 for the others. Raises for what is no class."""
     kept = target != ignore_index
@@ -157,13 +141,7 @@ def _nll_hidden(input: Any, target: Any, weight: Any = None, **_: Any) -> tuple[
     return Spec(target.shape, int64.numpy), Spec(target.shape, input.dtype)
 
 
-@op(
-    _nll_rule,
-    namespace="torch.nn.functional",
-    cases=CLASSES,
-    hidden=("safe", "scale"),
-    hidden_rule=_nll_hidden,
-)
+@op(_nll_rule, namespace="torch.nn.functional", hidden=("safe", "scale"), hidden_rule=_nll_hidden)
 def nll_loss(
     xp: Any,
     input: Array,
@@ -217,31 +195,6 @@ nll_loss.derivative(input=_nll_grad)
 
 @composite(
     namespace="torch.nn.functional",
-    cases=[
-        *CLASSES[:-1],
-        case(T(4, 3), I(4, high=3), label_smoothing=0.2),
-        case(T(4, 3), I(4, high=3), T(3, low=0.5, high=2, constant=True), label_smoothing=0.1),
-        case(T(4, 3), T(4, 3, low=0.1, high=1.0), T(3, low=0.5, high=2)),
-        case(T(4, 3), T(4, 3, low=0.1, high=1.0), label_smoothing=0.1),
-        case(T(4, 3), T(4, 3, low=0.1, high=1.0)),
-        case(T(4, 3), T(4, 3, low=0.1, high=1.0), reduction="sum"),
-        case(T(4, 3, low=-300.0, high=300.0), I(4, high=3)),
-        *[
-            case(T(2, 3, 4), target, T(3, low=0.5, constant=True), reduction=how, label_smoothing=0.2, **options)
-            for how in REDUCTIONS
-            for target, options in (
-                (T(2, 3, 4, low=0.1, high=1.0), {}),
-                (T(values=[[0, 1, 2, 1], [2, 2, 0, 1]], dtype="int64"), {"ignore_index": 1}),
-            )
-        ],
-        case(T(2, 3), T(2, 3, low=0.1, high=1.0), ignore_index=1),
-        case(T(2, 3), T(2, 3, low=0.1, high=1.0), T(2, constant=True)),
-        case(T(2, 3), I(2, high=3), T(2, constant=True)),
-        case(T(2, 3), I(2, high=3), label_smoothing=1.5),
-        case(T(2, 3), I(3, high=3)),
-        case(T(3), T(values=1, dtype="int64"), label_smoothing=0.1),
-        case(T(3), T(3, low=0.1, high=1.0)),
-    ],
 )
 def cross_entropy(
     F: Any,

@@ -6,7 +6,6 @@ from typing import Any
 
 from ..dtypes import from_numpy, int64
 from ..errors import DTypeMismatch, InvalidOperation, InvalidValue, NotImplementedForDType, ShapeMismatch
-from ..schema.cases import I, T, case
 from ..schema.op import composite, op
 from ..schema.parameters import Array, Bool, Int, Number, Reduction
 from ..shapes import Spec, check_keeps_shape, size_at, torch_size
@@ -18,13 +17,6 @@ from .loss import check_reduction, reduce_loss
 @composite(
     functional=True,
     method=False,
-    cases=[
-        case(T(3, 4), T(3, 4)),
-        case(T(3, 4), T(4), 1.0, keepdim=True),
-        case(T(4), T(3, 4), 3, 0.1),
-        case(T(4), T(4)),
-        case(T(3, 4), T(2, 4)),
-    ],
 )
 def pairwise_distance(F: Any, x1: Array, x2: Array, p: Number = 2.0, eps: Number = 1e-6, keepdim: Bool = False) -> Any:
     """The ``p``-norm of ``x1 - x2 + eps`` along the last dimension."""
@@ -33,17 +25,9 @@ def pairwise_distance(F: Any, x1: Array, x2: Array, p: Number = 2.0, eps: Number
 
 # Two sides -----------------------------------------------------------------------------------------------
 
-SIGNS = T(2, 3, values=[[1.0, -1.0, 1.0], [-1.0, -1.0, 1.0]], constant=True)
-REDUCTIONS = ("mean", "sum", "none")
-
 
 @composite(
     namespace="torch.nn.functional",
-    cases=[
-        *[case(T(2, 3), SIGNS, 0.5, reduction=how) for how in REDUCTIONS],
-        case(T(2, 3), T(3, values=[1.0, -1.0, 0.0], constant=True)),
-        case(T(2, 3), SIGNS, reduction="median"),
-    ],
 )
 def hinge_embedding_loss(
     F: Any, input: Array, target: Array, margin: Number = 1.0, *, reduction: Reduction = "mean"
@@ -56,10 +40,6 @@ def hinge_embedding_loss(
 
 @composite(
     namespace="torch.nn.functional",
-    cases=[
-        *[case(T(2, 3), T(2, 3), SIGNS, 0.3, reduction=how) for how in REDUCTIONS],
-        case(T(2, 3), T(2, 3), T(3, constant=True)),
-    ],
 )
 def margin_ranking_loss(
     F: Any, input1: Array, input2: Array, target: Array, margin: Number = 0, *, reduction: Reduction = "mean"
@@ -77,10 +57,6 @@ def margin_ranking_loss(
 
 @composite(
     namespace="torch.nn.functional",
-    cases=[
-        *[case(T(2, 3), SIGNS, reduction=how) for how in REDUCTIONS],
-        case(T(2, 3), T(3, values=[1.0, -1.0, 1.0], constant=True)),
-    ],
 )
 def soft_margin_loss(F: Any, input: Array, target: Array, *, reduction: Reduction = "mean") -> Any:
     """``log(1 + exp(-target * input))``."""
@@ -97,10 +73,6 @@ def soft_margin_loss(F: Any, input: Array, target: Array, *, reduction: Reductio
 
 @composite(
     namespace="torch.nn.functional",
-    cases=[
-        *[case(T(2, 3), T(2, 3, low=0.0, high=1.0), reduction=how) for how in REDUCTIONS],
-        case(T(2, 3), T(2, 3, low=0.0, high=1.0), T(3, low=0.5, constant=True)),
-    ],
 )
 def multilabel_soft_margin_loss(
     F: Any, input: Array, target: Array, weight: Array = None, *, reduction: Reduction = "mean"
@@ -135,15 +107,6 @@ def _check_classes(input: Any, target: Any, p: int, weight: Any) -> None:
 
 @composite(
     namespace="torch.nn.functional",
-    cases=[
-        *[case(T(4, 3), I(4, high=3), reduction=how) for how in REDUCTIONS],
-        case(T(4, 3), I(4, high=3), 2, 0.5, T(3, low=0.5, constant=True)),
-        case(T(3), T(values=1, dtype="int64")),
-        case(T(), T(values=0, dtype="int64")),
-        case(T(), T(1, values=[0], dtype="int64"), reduction="none"),
-        case(T(4, 3), I(3, high=3)),
-        case(T(4, 3), I(4, high=3), 3),
-    ],
 )
 def multi_margin_loss(
     F: Any,
@@ -195,20 +158,8 @@ def listed(xp: Any, target: Array, classes: Int) -> Any:
     return xp.cumprod((target >= 0).astype(int64.numpy), axis=-1)
 
 
-LABELS = T(2, 4, dtype="int64", values=[[0, 2, -1, 1], [3, -1, 0, 0]])
-
-
 @composite(
     namespace="torch.nn.functional",
-    cases=[
-        *[case(T(2, 4), LABELS, reduction=how) for how in REDUCTIONS],
-        case(T(3), T(3, dtype="int64", values=[1, -1, 0])),
-        case(T(3), T(3, dtype="int64", values=[1, 1, 2])),
-        case(T(), T(dtype="int64", values=0)),
-        case(T(2, 3), T(3, dtype="int64", values=[1, -1, 0])),
-        case(T(2, 3), T(2, 3, dtype="float32", constant=True)),
-        case(T(2, 2, 3), T(2, 2, 3, dtype="int64")),
-    ],
 )
 def multilabel_margin_loss(F: Any, input: Array, target: Array, *, reduction: Reduction = "mean") -> Any:
     """What each class that is no target comes nearer than 1 to each that is, over all classes.
@@ -232,13 +183,6 @@ def multilabel_margin_loss(F: Any, input: Array, target: Array, *, reduction: Re
 
 @composite(
     namespace="torch.nn.functional",
-    cases=[
-        *[case(T(3, 4), T(3, 4), T(3, 4), reduction=how) for how in REDUCTIONS],
-        case(T(3, 4), T(3, 4), T(3, 4), 0.5, 1, swap=True),
-        case(T(4), T(4), T(4)),
-        case(T(3, 4), T(3, 4), T(4)),
-        case(T(3, 4), T(3, 4), T(3, 4), 0.0),
-    ],
 )
 def triplet_margin_loss(
     F: Any,

@@ -7,7 +7,6 @@ from typing import Any
 
 from ..dtypes import bool_, from_numpy
 from ..errors import DataDependentShape, DTypeMismatch, InvalidOperation
-from ..schema.cases import I, M, T, case
 from ..schema.op import op
 from ..schema.parameters import Array
 from ..shapes import Spec, broadcast_shapes
@@ -28,15 +27,6 @@ def _masked_select_rule(input: Any, mask: Any) -> Spec:
 
 @op(
     _masked_select_rule,
-    cases=[
-        case(T(2, 3), M(2, 3)),
-        case(T(2, 3), M(3)),
-        case(T(3), M(2, 1)),
-        case(T(), M()),
-        case(T(0, 3), M(3)),
-        case(T(3), M(2)),
-        case(T(3), I(3, high=2)),
-    ],
 )
 def masked_select(xp: Any, input: Array, mask: Array) -> Any:
     """The elements where the mask is true, as a vector."""
@@ -65,16 +55,6 @@ def _masked_scatter_rule(input: Any, mask: Any, source: Any) -> Spec:
 @op(
     _masked_scatter_rule,
     inplace=True,
-    cases=[
-        case(T(2, 3), M(2, 3), T(2, 3)),
-        case(T(2, 3), M(3), T(8)),
-        case(T(3), T(2, 1, values=[[0], [1]], dtype="bool"), T(3)),
-        case(T(2), T(2, values=[0, 0], dtype="bool"), T(0)),
-        case(T(), T(values=True, dtype="bool"), T()),
-        case(T(0, 3), M(3), T(2)),
-        case(T(2), M(2), T(2, dtype="bool")),
-        case(T(2), I(2, high=2), T(2)),
-    ],
 )
 def masked_scatter(xp: Any, input: Array, mask: Array, source: Array) -> Any:
     """``input`` with the first elements of ``source``, in order, where the mask is true."""

@@ -9,47 +9,44 @@ from typing import Any
 
 from ..dtypes import float32, float64
 from ..errors import LinAlgError, NotImplementedForDType, ShapeMismatch
-from ..schema.cases import T, case
 from ..schema.op import composite
 from ..schema.parameters import Array, Bool, Int, Number
-from .decompositions import POSITIVE, SQUARE, TALL, WIDE
-from .inverses import INVERTED, POWERS, SINGULAR, check_square, square_rule
-from .spectra import PSEUDO
+from .inverses import check_square, square_rule
 
 # Inverses and determinants ----------------------------------------------------------------------------
 
 
-@composite(cases=INVERTED)
+@composite()
 def inverse(F: Any, input: Array) -> Any:
     """The inverse of each matrix: ``linalg.inv``."""
     return F.linalg_inv(input)
 
 
-@composite(cases=PSEUDO)
+@composite()
 def pinverse(F: Any, input: Array, rcond: Number = 1e-15) -> Any:
     """The Moore-Penrose pseudo-inverse; singular values up to ``rcond`` times the largest count as zero."""
     return F.linalg_pinv(input, rtol=rcond)
 
 
-@composite(cases=POWERS)
+@composite()
 def matrix_power(F: Any, input: Array, n: Int) -> Any:
     """The product of ``n`` equal square matrices; a negative ``n`` inverts them first."""
     return F.linalg_matrix_power(input, n)
 
 
-@composite(cases=[*INVERTED, *SINGULAR])
+@composite()
 def det(F: Any, input: Array) -> Any:
     """The determinant of each matrix."""
     return F.linalg_det(input)
 
 
-@composite(outputs=("sign", "logabsdet"), cases=[*INVERTED, *SINGULAR])
+@composite(outputs=("sign", "logabsdet"))
 def slogdet(F: Any, input: Array) -> Any:
     """The sign of each determinant and the logarithm of its magnitude; 0 and -inf for a singular matrix."""
     return slogdet.bundle(F.linalg_slogdet(input))
 
 
-@composite(cases=[*INVERTED, *SINGULAR, case(T(values=[[2.0, 0.0], [0.0, -1.0]], constant=True))])
+@composite()
 def logdet(F: Any, input: Array) -> Any:
     """The logarithm of each determinant: -inf for 0, NaN for a negative one."""
     square_rule("logdet")(input._data)
@@ -60,14 +57,7 @@ def logdet(F: Any, input: Array) -> Any:
 # Decompositions ---------------------------------------------------------------------------------------
 
 
-@composite(
-    cases=[
-        case(T(values=POSITIVE)),
-        case(T(values=POSITIVE), True),
-        case(T(0, 0, dtype="float64")),
-        case(T(2, 3)),
-    ]
-)
+@composite()
 def cholesky(F: Any, input: Array, upper: Bool = False) -> Any:
     """The triangular L with ``L @ L.mT == input``, or its transpose."""
     check_square(input._data, "cholesky")
@@ -81,7 +71,6 @@ def cholesky(F: Any, input: Array, upper: Bool = False) -> Any:
 
 @composite(
     outputs=("Q", "R"),
-    cases=[case(T(values=SQUARE)), case(T(values=TALL)), case(T(values=WIDE), False), case(T(3))],
 )
 def qr(F: Any, input: Array, some: Bool = True) -> Any:
     """Q with orthonormal columns and R, upper triangular, with ``Q @ R == input``; all of Q unless ``some``."""
@@ -90,13 +79,6 @@ def qr(F: Any, input: Array, some: Bool = True) -> Any:
 
 @composite(
     outputs=("U", "S", "V"),
-    cases=[
-        case(T(values=SQUARE)),
-        case(T(values=TALL)),
-        case(T(values=TALL, constant=True), some=False),
-        case(T(values=TALL), compute_uv=False),
-        case(T(3)),
-    ],
 )
 def svd(F: Any, input: Array, some: Bool = True, compute_uv: Bool = True) -> Any:
     """U, the singular values S and V with ``U @ diag(S) @ V.mT == input``; zeros for U and V unless asked for."""

@@ -7,7 +7,6 @@ from typing import Any
 
 from ..dtypes import bool_, int64
 from ..errors import DataDependentShape, InvalidOperation, ShapeMismatch
-from ..schema.cases import I, T, case
 from ..schema.op import composite, op
 from ..schema.parameters import Array, Bool, Int, ManyArrays, Operand, OptionalInt
 from ..shapes import Spec, size_at, wrap_dim
@@ -15,14 +14,6 @@ from ..shapes import Spec, size_at, wrap_dim
 
 @composite(
     method=False,
-    cases=[
-        case(I(2, 3, high=4), I(3, high=4)),
-        case(I(5, high=4), I(2, 2, high=4), invert=True),
-        case(I(5, high=4), 2),
-        case(2, I(5, high=4)),
-        case(T(3, values=[1.0, 2.0, 3.0]), T(2, values=[2.0, 5.0]), assume_unique=True),
-        case(T(2), T(0)),
-    ],
 )
 def isin(
     F: Any, elements: Operand, test_elements: Operand, *, assume_unique: Bool = False, invert: Bool = False
@@ -40,12 +31,6 @@ def isin(
 
 @composite(
     method=False,
-    cases=[
-        case(T(2, 3, low=0, high=8), T(3, values=[1.0, 3.0, 7.0])),
-        case(T(3, values=[1.0, 3.0, 4.0]), T(3, values=[1.0, 3.0, 7.0]), right=True),
-        case(2.0, T(3, values=[1.0, 3.0, 7.0]), out_int32=True),
-        case(T(2), T(2, 2)),
-    ],
 )
 def bucketize(F: Any, input: Operand, boundaries: Array, *, out_int32: Bool = False, right: Bool = False) -> Any:
     """How many of the ascending ``boundaries`` are below each value (or, with ``right``, not above it)."""
@@ -57,7 +42,6 @@ def bucketize(F: Any, input: Operand, boundaries: Array, *, out_int32: Bool = Fa
 @composite(
     may_alias=True,
     method=False,
-    cases=[case(T(2), T(3)), case(T(3)), case(T(2), T(0)), case(T(2), T(1), T(2)), case(T(2, 2))],
 )
 def cartesian_prod(F: Any, tensors: ManyArrays) -> Any:
     """A row for every way of taking one element of each vector."""
@@ -71,16 +55,6 @@ def cartesian_prod(F: Any, tensors: ManyArrays) -> Any:
 
 @composite(
     method=False,
-    cases=[
-        case(T(4)),
-        case(T(4), 3),
-        case(T(3), 2, True),
-        case(T(3), r=1),
-        case(T(2), 3),
-        case(T(0)),
-        case(T(2, 2)),
-        case(T(3), -1),
-    ],
 )
 def combinations(F: Any, input: Array, r: Int = 2, with_replacement: Bool = False) -> Any:
     """A row for every choice of ``r`` elements of a vector, each once or, with replacement, repeatedly."""
@@ -97,7 +71,7 @@ def combinations(F: Any, input: Array, r: Int = 2, with_replacement: Bool = Fals
     return F.stack([F.index_select(input, 0, column) for column in columns], 1)
 
 
-@composite(cases=[case(T(2, 3, dtype="bool")), case(T(0, 3))])
+@composite()
 def argwhere(F: Any, input: Array) -> Any:
     """The indices of the elements that are not zero, a row each."""
     return F.nonzero(input)
@@ -106,7 +80,6 @@ def argwhere(F: Any, input: Array) -> Any:
 @composite(
     key="nonzero.as_tuple",
     lists_outputs=True,
-    cases=[case(T(2, 3, dtype="bool"), as_tuple=True), case(T(0, 3), as_tuple=True), case(T(2), as_tuple=False)],
 )
 def nonzero_as_tuple(F: Any, input: Array, *, as_tuple: Bool) -> Any:
     """The indices of the elements that are not zero, a vector a dimension."""
@@ -118,7 +91,6 @@ def nonzero_as_tuple(F: Any, input: Array, *, as_tuple: Bool) -> Any:
     key="where.condition",
     method=False,
     lists_outputs=True,
-    cases=[case(T(2, 3, dtype="bool")), case(T(2, 3)), case(T())],
 )
 def where_condition(F: Any, condition: Array) -> Any:
     """The indices of the elements that are not zero, a vector a dimension."""
@@ -133,12 +105,6 @@ def _nonzero_static_rule(input: Any, *, size: int, fill_value: int = -1) -> Spec
 
 @op(
     _nonzero_static_rule,
-    cases=[
-        case(T(3, values=[0, 1, 1], dtype="int64"), size=4),
-        case(T(3, values=[0, 1, 1], dtype="int64"), size=1, fill_value=7),
-        case(T(2, 2, values=[[0, 1], [1, 0]], dtype="int64"), size=3),
-        case(T(2), size=-1),
-    ],
 )
 def nonzero_static(xp: Any, input: Array, *, size: Int, fill_value: Int = -1) -> Any:
     """The first ``size`` indices of elements that are not zero, a row each, and rows of ``fill_value`` after them."""
@@ -165,18 +131,7 @@ def _runs(xp: Any, input: Array, dim: Int = 0) -> Any:
     return xp.take(input, first, axis=dim), xp.cumsum(starts) - 1, counts
 
 
-RUNS = T(6, values=[1, 1, 2, 2, 3, 1], constant=True)
-
-
-@composite(
-    cases=[
-        case(RUNS),
-        case(RUNS, return_inverse=True, return_counts=True),
-        case(T(2, 3, values=[[1, 1, 2], [2, 2, 1]], constant=True), return_inverse=True),
-        case(T(3, 2, values=[[1, 2], [1, 2], [0, 2]], constant=True), return_counts=True, dim=0),
-        case(T(0, constant=True), return_counts=True),
-    ],
-)
+@composite()
 def unique_consecutive(
     F: Any, input: Array, return_inverse: Bool = False, return_counts: Bool = False, dim: OptionalInt = None
 ) -> Any:

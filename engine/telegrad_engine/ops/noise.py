@@ -7,7 +7,6 @@ from typing import Any
 
 from ..dtypes import from_numpy, is_floating
 from ..errors import InvalidOperation, NotImplementedForDType
-from ..schema.cases import T, case
 from ..schema.op import composite, op
 from ..schema.parameters import Array, Bool, Int, Number
 from ..shapes import Spec
@@ -46,13 +45,6 @@ leaky_drawn.derivative(input=lambda F, grad, slopes: grad * slopes)
 @composite(
     namespace="torch.nn.functional",
     takes_inplace=True,
-    cases=[
-        case(T(2, 3)),
-        case(T(2, 3), 0.1, 0.5),
-        case(T(2, 3), 0.25, 0.25, True),
-        case(T(2, 3), 0.5, 0.1),
-        case(T(2, 3), -math.inf, 0.5, True),
-    ],
 )
 def rrelu(F: Any, input: Array, lower: Number = 1 / 8, upper: Number = 1 / 3, training: Bool = False) -> Any:
     """``leaky_relu`` with a slope drawn for each element while training, and the mean slope otherwise.
@@ -69,12 +61,6 @@ def rrelu(F: Any, input: Array, lower: Number = 1 / 8, upper: Number = 1 / 3, tr
 
 @composite(
     namespace="torch.nn.functional",
-    cases=[
-        case(T(3, dtype="int64"), 0.5),
-        case(T(0, 3, dtype="float32")),
-        case(T(1, dtype="float64")),
-        case(T(2, 3, dtype="float32"), dim=4),
-    ],
 )
 def gumbel_softmax(
     F: Any, logits: Array, tau: Number = 1, hard: Bool = False, eps: Number = 1e-10, dim: Int = -1

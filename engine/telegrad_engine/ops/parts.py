@@ -6,7 +6,6 @@ from typing import Any
 
 from ..dtypes import promote_types
 from ..errors import IndexOutOfRange, InvalidOperation, InvalidValue, ShapeMismatch
-from ..schema.cases import T, case
 from ..schema.op import op
 from ..schema.parameters import Array, Arrays, Int, IntOrInts
 from ..shapes import Spec, wrap_dim
@@ -61,23 +60,7 @@ def _cat_rule(tensors: Any, dim: int = 0) -> Spec:
     return Spec((*first[:axis], total, *first[axis + 1 :]), _joined_dtype(tensors))
 
 
-@op(
-    _cat_rule,
-    method=False,
-    cases=[
-        case([T(2, 3), T(1, 3)]),
-        case([T(2, 3), T(2, 1), T(2, 2)], dim=-1),
-        case([T(0, 3), T(2, 3)]),
-        case([T(3)]),
-        case([T(0), T(2, 3)], 1),
-        case([T(2, 3), T(0), T(1, 3)]),
-        case([T(0), T(0)], dim=1),
-        case([T(0), T(3, dtype="float64")]),
-        case([T(0, 0), T(1, 2)], 1),
-    ],
-    aliases=("concat", "concatenate"),
-    scratch=0.0,
-)
+@op(_cat_rule, method=False, aliases=("concat", "concatenate"), scratch=0.0)
 def cat(xp: Any, tensors: Arrays, dim: Int = 0) -> Any:
     """The tensors joined along ``dim``."""
     given = [x for x in tensors if x.shape != (0,)]
@@ -116,12 +99,7 @@ def _stack_rule(tensors: Any, dim: int = 0) -> Spec:
     return Spec((*first[:axis], len(tensors), *first[axis:]), _joined_dtype(tensors))
 
 
-@op(
-    _stack_rule,
-    method=False,
-    cases=[case([T(2, 3), T(2, 3)]), case([T(2), T(2), T(2)], dim=-1), case([T(), T()]), case([T(0)])],
-    scratch=0.0,
-)
+@op(_stack_rule, method=False, scratch=0.0)
 def stack(xp: Any, tensors: Arrays, dim: Int = 0) -> Any:
     """The tensors, all of one shape, along a new dimension."""
     return _join(xp.stack, tensors, dim)
@@ -209,7 +187,6 @@ def _split_node(node: Any) -> str:
     view=True,
     node=_split_node,
     lists_outputs=True,
-    cases=[case(T(5, 2), 2), case(T(5, 2), [1, 4]), case(T(2, 4), 2, dim=1), case(T(0, 2), 3)],
 )
 def split(xp: Any, input: Array, split_size: IntOrInts, dim: Int = 0) -> Any:
     """Parts of ``split_size`` along ``dim``, the last maybe smaller; or parts of the given sizes."""
@@ -250,16 +227,6 @@ def _chunk_node(node: Any) -> str:
     view=True,
     node=_chunk_node,
     lists_outputs=True,
-    cases=[
-        case(T(5, 2), 2),
-        case(T(2, 4), 3, dim=1),
-        case(T(4), 4),
-        case(T(2, 6), 4, -1),
-        case(T(0, 2), 3),
-        case(T(4), 0),
-        case(T(), 2),
-        case(T(4), 2, 1),
-    ],
 )
 def chunk(xp: Any, input: Array, chunks: Int, dim: Int = 0) -> Any:
     """At most ``chunks`` equal parts along ``dim``."""
@@ -283,7 +250,7 @@ def _unbind_rule(input: Any, dim: int = 0) -> list[Spec]:
     return [Spec(shape, input.dtype) for _ in range(input.shape[axis])]
 
 
-@op(_unbind_rule, view=True, lists_outputs=True, cases=[case(T(3, 2)), case(T(3, 2), -1), case(T(3, 0))])
+@op(_unbind_rule, view=True, lists_outputs=True)
 def unbind(xp: Any, input: Array, dim: Int = 0) -> Any:
     """The slices along ``dim``."""
     before = (slice(None),) * (dim % input.ndim)
@@ -321,7 +288,6 @@ def _narrow_rule(input: Any, dim: int, start: int, length: int) -> Spec:
     _narrow_rule,
     view=True,
     node="SliceBackward0",
-    cases=[case(T(5, 2), 0, 1, 3), case(T(2, 4), -1, 2, 2), case(T(3), 0, -2, 1), case(T(3), 0, 3, 0)],
 )
 def narrow(xp: Any, input: Array, dim: Int, start: Int, length: Int) -> Any:
     """``length`` elements along ``dim`` from ``start``."""
@@ -355,7 +321,7 @@ def _select_rule(input: Any, dim: int, index: int) -> Spec:
     return Spec(input.shape[:axis] + input.shape[axis + 1 :], input.dtype)
 
 
-@op(_select_rule, view=True, cases=[case(T(3, 2), 0, 1), case(T(2, 3), -1, -2), case(T(3), 0, 0)])
+@op(_select_rule, view=True)
 def select(xp: Any, input: Array, dim: Int, index: Int) -> Any:
     """The slice at ``index`` along ``dim``."""
     return input[(slice(None),) * (dim % input.ndim) + (index, ...)]

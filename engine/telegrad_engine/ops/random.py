@@ -7,7 +7,6 @@ from typing import Any
 
 from ..dtypes import float16, from_numpy, int64, is_floating
 from ..errors import DTypeMismatch, InvalidOperation, InvalidValue, NotImplementedForDType
-from ..schema.cases import T, case
 from ..schema.op import composite, default_float, op
 from ..schema.parameters import Array, Bool, Int, Ints, Number, OptionalDType
 from ..shapes import Spec
@@ -31,13 +30,13 @@ def uniform_numbers(xp: Any, rng: Any, size: Any, dtype: Any) -> Any:
     return xp.asarray(rng.integers(0, steps, size) / steps).astype(dtype)
 
 
-@op(_floating_size("rand", "check_uniform_bounds"), random=True, factory=True, cases=[], scratch=4.0)
+@op(_floating_size("rand", "check_uniform_bounds"), random=True, factory=True, scratch=4.0)
 def rand(xp: Any, rng: Any, size: Ints, *, dtype: OptionalDType = None) -> Any:
     """Uniform numbers from [0, 1)."""
     return uniform_numbers(xp, rng, size, default_float() if dtype is None else dtype.numpy)
 
 
-@op(_floating_size("randn", "normal_kernel_cpu"), random=True, factory=True, cases=[], scratch=4.0)
+@op(_floating_size("randn", "normal_kernel_cpu"), random=True, factory=True, scratch=4.0)
 def randn(xp: Any, rng: Any, size: Ints, *, dtype: OptionalDType = None) -> Any:
     """Normal numbers of mean 0 and deviation 1."""
     return xp.asarray(rng.standard_normal(size)).astype(default_float() if dtype is None else dtype.numpy)
@@ -50,13 +49,13 @@ def _like_rule(input: Any, *, dtype: Any = None) -> Spec:
     return Spec(input.shape, wanted.numpy)
 
 
-@op(_like_rule, random=True, method=False, factory=True, cases=[], scratch=4.0)
+@op(_like_rule, random=True, method=False, factory=True, scratch=4.0)
 def rand_like(xp: Any, rng: Any, input: Array, *, dtype: OptionalDType = None) -> Any:
     """Uniform numbers from [0, 1) in the shape of another tensor."""
     return uniform_numbers(xp, rng, input.shape, input.dtype if dtype is None else dtype.numpy)
 
 
-@op(_like_rule, random=True, method=False, factory=True, cases=[], scratch=4.0)
+@op(_like_rule, random=True, method=False, factory=True, scratch=4.0)
 def randn_like(xp: Any, rng: Any, input: Array, *, dtype: OptionalDType = None) -> Any:
     """Normal numbers in the shape of another tensor."""
     return xp.asarray(rng.standard_normal(input.shape)).astype(input.dtype if dtype is None else dtype.numpy)
@@ -68,7 +67,7 @@ def _randint_rule(low: int, high: int, size: Any, *, dtype: Any = None) -> Spec:
     return sized("randint", size, int64 if dtype is None else dtype)
 
 
-@op(_randint_rule, random=True, factory=True, cases=[], method=False, scratch=4.0)
+@op(_randint_rule, random=True, factory=True, method=False, scratch=4.0)
 def randint(xp: Any, rng: Any, low: Int, high: Int, size: Ints, *, dtype: OptionalDType = None) -> Any:
     """Whole numbers from ``low`` up to but without ``high``."""
     return xp.asarray(rng.integers(low, high, size)).astype(int64.numpy if dtype is None else dtype.numpy)
@@ -79,7 +78,6 @@ def randint(xp: Any, rng: Any, low: Int, high: Int, size: Ints, *, dtype: Option
     key="randint.high",
     random=True,
     factory=True,
-    cases=[],
     scratch=4.0,
 )
 def randint_high(xp: Any, rng: Any, high: Int, size: Ints, *, dtype: OptionalDType = None) -> Any:
@@ -91,7 +89,7 @@ def _randint_like_rule(input: Any, low: int, high: int, *, dtype: Any = None) ->
     return _randint_rule(low, high, input.shape, dtype=from_numpy(input.dtype) if dtype is None else dtype)
 
 
-@op(_randint_like_rule, key="randint_like.low", random=True, method=False, factory=True, cases=[])
+@op(_randint_like_rule, key="randint_like.low", random=True, method=False, factory=True)
 def randint_like_low(xp: Any, rng: Any, input: Array, low: Int, high: Int, *, dtype: OptionalDType = None) -> Any:
     """Whole numbers from ``low`` up to but without ``high``, in the shape of another tensor."""
     return xp.asarray(rng.integers(low, high, input.shape)).astype(input.dtype if dtype is None else dtype.numpy)
@@ -102,7 +100,6 @@ def randint_like_low(xp: Any, rng: Any, input: Array, low: Int, high: Int, *, dt
     random=True,
     method=False,
     factory=True,
-    cases=[],
 )
 def randint_like(xp: Any, rng: Any, input: Array, high: Int, *, dtype: OptionalDType = None) -> Any:
     """Whole numbers from 0 up to but without ``high``, in the shape of another tensor."""
@@ -120,7 +117,7 @@ MAX_RATE = 9e18
 """The rate up to which numbers of events fit an int64."""
 
 
-@op(_poisson_rule, random=True, method=False, cases=[])
+@op(_poisson_rule, random=True, method=False)
 def poisson(xp: Any, rng: Any, input: Array) -> Any:
     """Numbers of events whose expected number ``input`` gives for each element."""
     if input.size and float(input.min()) < 0:
@@ -137,7 +134,7 @@ def _randperm_rule(n: int) -> Spec:
     return sized("randperm", (n,), int64)
 
 
-@op(_randperm_rule, random=True, factory=True, cases=[], scratch=4.0)
+@op(_randperm_rule, random=True, factory=True, scratch=4.0)
 def randperm(xp: Any, rng: Any, n: Int) -> Any:
     """The numbers 0 to n - 1 in random order."""
     return xp.asarray(rng.permutation(n)).astype(int64.numpy)
@@ -150,7 +147,7 @@ def _bernoulli_rule(input: Any) -> Spec:
     return Spec(input.shape, input.dtype)
 
 
-@op(_bernoulli_rule, random=True, cases=[], scratch=4.0)
+@op(_bernoulli_rule, random=True, scratch=4.0)
 def bernoulli(xp: Any, rng: Any, input: Array) -> Any:
     """Ones with the probability that ``input`` gives for each element, else zeros."""
     if input.size and (float(input.min()) < 0 or float(input.max()) > 1):
@@ -195,13 +192,6 @@ drop.derivative(input=lambda F, grad, mask: grad * mask)
     may_alias=True,
     namespace="torch.nn.functional",
     takes_inplace=True,
-    cases=[
-        case(T(2, 3), 0.0),
-        case(T(2, 3), 1.0),
-        case(T(2, 3), 0.5, False),
-        case(T(0), 0.5),
-        case(T(), 0.0),
-    ],
 )
 def dropout(F: Any, input: Array, p: Number = 0.5, training: Bool = True) -> Any:
     """Each element zeroed with probability ``p`` while training, the rest scaled by 1 / (1 - p)."""

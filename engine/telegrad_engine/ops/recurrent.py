@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from ..errors import DTypeMismatch, InvalidOperation
-from ..schema.cases import T, case
 from ..schema.op import Op, composite
 from ..schema.parameters import Array, Arrays, Bool, Int, Number
 from ..shapes import size_at
@@ -159,45 +158,7 @@ def rnn_direction(F: Any, nonlinearity: str) -> Any:
     return run
 
 
-def _cases(gates: int, pair: bool) -> list[Any]:
-    """Stacks with and without biases, of one layer and two, one direction and both, batch first or second."""
-
-    def states(count: int) -> Any:
-        made = [T(count, 2, 3) for _ in range(1 + pair)]
-        return made if pair else made[0]
-
-    def weights(*widths: int, biases: bool = True) -> list[T]:
-        wide = gates * 3
-        return [p for w in widths for p in (T(wide, w), T(wide, 3), *([T(wide), T(wide)] if biases else []))]
-
-    return [
-        case(T(4, 2, 2), states(1), weights(2), True, 1, 0.0, False, False, False),
-        case(T(3, 2, 2), states(1), weights(2, biases=False), False, 1, 0.0, True, False, False),
-        case(T(2, 3, 2), states(2), weights(2, 2), True, 1, 0.0, False, True, True),
-        case(T(3, 2, 2), states(2), weights(2, 3, biases=False), False, 2, 0.0, False, False, False),
-        case(T(2, 2, 2), states(4), weights(2, 2, 6, 6), True, 2, 0.0, True, True, False),
-        case(T(0, 2, 2), states(1), weights(2), True, 1, 0.0, False, False, False),
-        case(T(3, 2, 2), states(1), weights(2), True, 2, 0.0, False, False, False),
-    ]
-
-
-_PROJECTIONS = [
-    case(
-        T(3, 2, 2),
-        [T(1, 2, 2), T(1, 2, 3)],
-        [T(12, 2), T(12, 2), T(12), T(12), T(2, 3)],
-        True,
-        1,
-        0.0,
-        False,
-        False,
-        False,
-    ),
-    case(T(2, 3, 2), [T(2, 2, 2), T(2, 2, 3)], [T(12, 2), T(12, 2), T(2, 3)] * 2, False, 1, 0.0, True, True, True),
-]
-
-
-@composite(method=False, outputs=("output", "h_n", "c_n"), cases=_cases(4, True) + _PROJECTIONS)
+@composite(method=False, outputs=("output", "h_n", "c_n"))
 def lstm(
     F: Any,
     input: Array,
@@ -246,7 +207,7 @@ def _declare_stack(key: str, cells: str, gates: int, direction: Callable[[Any], 
         return _stacked(F, direction(F), input, (hx,), params, *options, lowest=lowest)
 
     stack.__doc__ = f"""Layers of {cells} over a sequence: the output and the last states; see ``lstm``."""
-    return composite(key=key, method=False, outputs=("output", "h_n"), cases=_cases(gates, False))(stack)
+    return composite(key=key, method=False, outputs=("output", "h_n"))(stack)
 
 
 gru = _declare_stack("gru", "GRU cells", 3, gru_direction, lowest=False)

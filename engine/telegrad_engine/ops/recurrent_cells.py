@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import InvalidOperation, ShapeMismatch
-from ..schema.cases import T, case
 from ..schema.op import composite
 from ..schema.parameters import Array, Arrays
 from ..shapes import size_at
@@ -59,13 +58,6 @@ def _apart(F: Any, states: tuple[Any, ...]) -> tuple[Any, ...]:
 @composite(
     method=False,
     outputs=("h", "c"),
-    cases=[
-        case(T(2, 3), [T(2, 4), T(2, 4)], T(16, 3), T(16, 4)),
-        case(T(2, 3), [T(2, 4), T(2, 4)], T(16, 3), T(16, 4), T(16), T(16)),
-        case(T(2, 3), [T(2, 4)], T(16, 3), T(16, 4)),
-        case(T(2, 2), [T(2, 4), T(2, 4)], T(16, 3), T(16, 4)),
-        case(T(2, 3), [T(2, 4), T(2, 3)], T(16, 3), T(16, 4)),
-    ],
 )
 def lstm_cell(
     F: Any, input: Array, hx: Arrays, w_ih: Array, w_hh: Array, b_ih: Array = None, b_hh: Array = None
@@ -82,11 +74,6 @@ def lstm_cell(
 
 @composite(
     method=False,
-    cases=[
-        case(T(2, 3), T(2, 4), T(12, 3), T(12, 4)),
-        case(T(2, 3), T(2, 4), T(12, 3), T(12, 4), T(12), T(12)),
-        case(T(2, 3), T(1, 4), T(12, 3), T(12, 4)),
-    ],
 )
 def gru_cell(F: Any, input: Array, hx: Array, w_ih: Array, w_hh: Array, b_ih: Array = None, b_hh: Array = None) -> Any:
     """One step of a GRU: input (N, I), state (N, H), weights (3H, I) and (3H, H), biases (3H)."""
@@ -104,15 +91,9 @@ def _elman(F: Any, nonlinearity: str, input: Any, hx: Any, own: Direction) -> An
 
 
 # Not whole numbers: of those torch makes floating states, in a cell alone.
-_INPUT = T(2, 3, values=[[0.5, -1.0, 1.5], [-0.5, 2.0, 0.25]])
-_ELMAN_CASES = [
-    case(_INPUT, T(2, 4), T(4, 3), T(4, 4)),
-    case(_INPUT, T(2, 4), T(4, 3), T(4, 4), T(4), T(4)),
-    case(T(2, 3), T(2, 5), T(4, 3), T(4, 4)),
-]
 
 
-@composite(method=False, cases=_ELMAN_CASES)
+@composite(method=False)
 def rnn_tanh_cell(
     F: Any, input: Array, hx: Array, w_ih: Array, w_hh: Array, b_ih: Array = None, b_hh: Array = None
 ) -> Any:
@@ -120,7 +101,7 @@ def rnn_tanh_cell(
     return _elman(F, "tanh", input, hx, Direction(w_ih, w_hh, b_ih, b_hh))
 
 
-@composite(method=False, cases=_ELMAN_CASES)
+@composite(method=False)
 def rnn_relu_cell(
     F: Any, input: Array, hx: Array, w_ih: Array, w_hh: Array, b_ih: Array = None, b_hh: Array = None
 ) -> Any:

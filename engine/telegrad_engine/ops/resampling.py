@@ -6,7 +6,6 @@ from typing import Any
 
 from ..dtypes import float32, int64
 from ..errors import InvalidArgument, InvalidOperation, InvalidValue, NotImplementedForDType, ShapeMismatch
-from ..schema.cases import T, case
 from ..schema.op import composite
 from ..schema.parameters import Array, IntOrInts, NumberKind, OptionalBool, OptionalItems, OptionalNumber, Str
 from .grid import cubic_weights
@@ -152,36 +151,6 @@ def _resized(
 
 @composite(
     namespace="torch.nn.functional",
-    cases=[
-        case(T(2, 3, 4, 5), (7, 3)),
-        case(T(2, 3, 4, 5), scale_factor=2),
-        case(T(2, 3, 5), scale_factor=1.7),
-        case(T(1, 2, 2, 3, 3), 4),
-        case(T(2, 3, 4, 5), (7, 3), mode="bilinear"),
-        case(T(2, 3, 4, 5), (7, 3), mode="bilinear", align_corners=True),
-        case(T(2, 3, 4, 5), scale_factor=1.7, mode="bilinear", align_corners=False),
-        case(T(2, 3, 4, 5), (1, 4), mode="bilinear", align_corners=True),
-        case(T(2, 3, 5), 8, mode="linear"),
-        case(T(1, 1, 2, 3, 3), 4, mode="trilinear"),
-        case(T(2, 3, 4, 5), (7, 3), mode="bicubic"),
-        case(T(2, 3, 4, 5), (2, 7), mode="bicubic", align_corners=True),
-        case(T(2, 3, 4, 5), scale_factor=1.7, mode="bicubic", recompute_scale_factor=True),
-        case(T(2, 3, 4, 5), (7, 3), mode="nearest-exact"),
-        case(T(2, 3, 5), scale_factor=1.7, mode="nearest-exact"),
-        case(T(2, 3, 4, 5), (3, 2), mode="area"),
-        case(T(2, 3, 5), 3, mode="area"),
-        case(T(2, 3, 4), 3, mode="bicubic"),
-        case(T(2, 3, 4), 3, mode="foo"),
-        case(T(2, 3, 4), 3, recompute_scale_factor=True),
-        case(T(0, 3, 4, 5), 2),
-        case(T(1, 1, 3, 3)),
-        case(T(1, 1, 3, 3), 2, 2.0),
-        case(T(1, 1, 3, 3), (2,)),
-        case(T(1, 1, 3), 2, mode="bilinear"),
-        case(T(1, 1, 3, 3), 2, align_corners=False),
-        case(T(1, 1, 3, 3), 0),
-        case(T(1, 3), 2),
-    ],
 )
 def interpolate(
     F: Any,
@@ -202,12 +171,6 @@ def interpolate(
 @composite(
     key="interpolate.factors",
     namespace="torch.nn.functional",
-    cases=[
-        case(T(2, 3, 4, 5), scale_factor=(2.0, 1.5)),
-        case(T(2, 3, 4, 5), None, (0.5, 1.7), "bilinear", True),
-        case(T(2, 3, 4, 5), scale_factor=(1.3, 1.7), mode="bicubic", recompute_scale_factor=True),
-        case(T(2, 3, 4, 5), scale_factor=[2.0, 1.0, 3.0]),
-    ],
 )
 def interpolate_factors(
     F: Any,

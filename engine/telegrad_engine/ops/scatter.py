@@ -7,7 +7,6 @@ from typing import Any
 
 from ..dtypes import element, int32, int64
 from ..errors import DTypeMismatch, InvalidOperation, ShapeMismatch
-from ..schema.cases import I, T, case
 from ..schema.op import op
 from ..schema.parameters import Array, Bool, Int, Number
 from ..shapes import Spec, wrap_dim
@@ -43,16 +42,6 @@ def _corner(xp: Any, array: Any, shape: Any, axis: int) -> Any:
 
 @op(
     _gather_rule,
-    cases=[
-        case(T(3, 4), 1, I(3, 2, high=4)),
-        case(T(3, 4), 0, I(2, 3, high=3)),
-        case(T(3), -1, I(5, high=3)),
-        case(T(3, 4), 1, I(0, 2, high=4)),
-        case(T(5), 0, T(0, dtype="bool")),
-        case(T(5), 0, T(2, 0, dtype="int64")),
-        case(T(), 0, I(1, high=0)),
-        case(T(), 0, I(high=0)),
-    ],
 )
 def gather(xp: Any, input: Array, dim: Int, index: Array, *, sparse_grad: Bool = False) -> Any:
     """Along ``dim``, the elements that ``index`` names."""
@@ -98,16 +87,7 @@ def _as_vectors(xp: Any, input: Any, *others: Any) -> tuple[Any, ...]:
     return tuple(xp.reshape(x, (-1,)) for x in (input, *others))
 
 
-SCATTERS = [
-    case(T(3, 4), 1, T(3, 2, values=[[0, 3], [1, 2], [2, 0]], dtype="int64"), T(3, 2)),
-    case(T(3, 4), 0, T(1, 4, values=[[0, 2, 1, 0]], dtype="int64"), T(2, 4)),
-    case(T(5), -1, T(3, values=[4, 0, 2], dtype="int64"), T(3)),
-    case(T(), 0, T(1, values=[0], dtype="int64"), T(1)),
-    case(T(), 0, T(values=0, dtype="int64"), T()),
-]
-
-
-@op(_scatter_rule, inplace=True, cases=SCATTERS)
+@op(_scatter_rule, inplace=True)
 def scatter(xp: Any, input: Array, dim: Int, index: Array, src: Array) -> Any:
     """``input`` with ``src`` written along ``dim`` where ``index`` says."""
     axis = dim % max(input.ndim, 1)
@@ -130,7 +110,6 @@ scatter.derivative(
     key="scatter.value",
     node="ScatterBackward1",
     inplace=True,
-    cases=[case(T(3, 4), 1, T(3, 2, values=[[0, 3], [1, 2], [2, 0]], dtype="int64"), 1.5)],
 )
 def scatter_value(xp: Any, input: Array, dim: Int, index: Array, value: Number) -> Any:
     """``input`` with a number written along ``dim`` where ``index`` says."""
@@ -147,7 +126,7 @@ scatter_value.checks("index")(check_along)
 scatter_value.derivative(input=lambda F, grad, dim, index: F.scatter_value(grad, dim, index, 0.0))
 
 
-@op(_scatter_rule, inplace=True, cases=[*SCATTERS, case(T(3, 4), 1, I(3, 6, high=4), T(3, 6))], scratch=1.25)
+@op(_scatter_rule, inplace=True, scratch=1.25)
 def scatter_add(xp: Any, input: Array, dim: Int, index: Array, src: Array) -> Any:
     """``input`` with ``src`` added along ``dim`` where ``index`` says; repeated indices add up."""
     axis = dim % max(input.ndim, 1)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from ..dtypes import bool_, from_numpy, int32, int64
 from ..errors import DTypeMismatch, IndexOutOfBounds, InvalidOperation, NotImplementedForDType, ShapeMismatch
-from ..schema.cases import T, case
 from ..schema.op import op
 from ..schema.parameters import Array, Bool, Operand, OptionalStr
 from ..shapes import Spec, is_array
@@ -55,35 +53,7 @@ def _searchsorted_rule(
     return Spec(found, (int32 if out_int32 else int64).numpy)
 
 
-STEPS = T(4, values=[1.0, 3.0, 3.0, 7.0])
-
-
-@op(
-    _searchsorted_rule,
-    method=False,
-    cases=[
-        case(STEPS, T(2, 3, low=0, high=8)),
-        case(STEPS, T(5, values=[3.0, 1.0, 0.0, 9.0, 7.0])),
-        case(STEPS, T(5, values=[3.0, 1.0, 0.0, 9.0, 7.0]), right=True),
-        case(STEPS, T(2, values=[3.0, 1.0]), side="right"),
-        case(STEPS, T(2, values=[3.0, 1.0]), side="left", right=True),
-        case(STEPS, T(2), side="other"),
-        case(STEPS, 3),
-        case(STEPS, T(), out_int32=True),
-        case(STEPS, T(2, dtype="int64")),
-        case(T(2, 3, values=[[1.0, 2.0, 3.0], [0.0, 0.0, 5.0]]), T(2, 4, low=-1, high=6)),
-        case(T(1, 3), T(2, 1)),
-        case(T(1, 3), 2.0),
-        case(T(3, values=[3.0, 1.0, 2.0]), T(2), sorter=T(3, values=[1, 2, 0], dtype="int64")),
-        case(T(3), T(2), sorter=T(2, values=[1, 2], dtype="int64")),
-        case(T(3), T(2), sorter=T(3, dtype="float32", constant=True)),
-        case(T(3, values=[1.0, 2.0, math.nan]), T(3, values=[math.nan, 2.0, 5.0])),
-        case(T(3, dtype="bool"), T(2, dtype="bool")),
-        case(T(0), T(2)),
-        case(STEPS, T(0)),
-    ],
-    scratch=5.0,
-)
+@op(_searchsorted_rule, method=False, scratch=5.0)
 def searchsorted(
     xp: Any,
     sorted_sequence: Array,

@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 from ..errors import InvalidOperation, ShapeMismatch
-from ..schema.cases import T, case
 from ..schema.derivative_plan import Rule
 from ..schema.op import composite, op
 from ..schema.parameters import Array, Int, Ints, OptionalInts
@@ -19,29 +18,19 @@ def _reshape_rule(input: Any, shape: Any) -> Spec:
     return Spec(infer_reshape(input.shape, shape), input.dtype)
 
 
-RESHAPES = [
-    case(T(2, 3), (3, 2)),
-    case(T(2, 3), (-1,)),
-    case(T(2, 3, 4), (2, -1)),
-    case(T(), (1, 1)),
-    case(T(0, 3), (3, 0)),
-    case(T(1), ()),
-]
-
-
 def _copied(input: Any, shape: Any) -> int:
     """The bytes of a copy, where the layout may not allow a view."""
     flags = getattr(input, "flags", None)
     return 0 if flags is None or flags.c_contiguous else int(input.nbytes)
 
 
-@op(_reshape_rule, view=True, may_copy=True, node="ViewBackward0", scratch=_copied, cases=RESHAPES)
+@op(_reshape_rule, view=True, may_copy=True, node="ViewBackward0", scratch=_copied)
 def reshape(xp: Any, input: Array, shape: Ints) -> Any:
     """The same elements in another shape; one size may be -1. A view where the layout allows."""
     return xp.reshape(input, shape)
 
 
-@op(_reshape_rule, view=True, cases=RESHAPES)
+@op(_reshape_rule, view=True)
 def view(xp: Any, input: Array, shape: Ints) -> Any:
     """The same memory in another shape; one size may be -1."""
     try:
@@ -60,13 +49,6 @@ for _reshaping in (reshape, view):
 
 @composite(
     may_alias=True,
-    cases=[
-        case(T(2, 3, 4)),
-        case(T(2, 3, 4), 1),
-        case(T(2, 3, 4), start_dim=0, end_dim=1),
-        case(T()),
-        case(T(0, 3)),
-    ],
 )
 def flatten(F: Any, input: Array, start_dim: Int = 0, end_dim: Int = -1) -> Any:
     """The dimensions from ``start_dim`` to ``end_dim`` as one."""
@@ -96,7 +78,6 @@ def _squeeze_rule(input: Any, dim: Any = None) -> Spec:
     view=True,
     inplace=True,
     node=_squeeze_node,
-    cases=[case(T(2, 1, 3, 1)), case(T(2, 1, 3), 1), case(T(2, 1, 3), 0), case(T(), 0), case(T(1, 0))],
 )
 def squeeze(xp: Any, input: Array, dim: OptionalInts = None) -> Any:
     """Without the dimensions of size 1, or without those of ``dim`` that have size 1."""
@@ -115,7 +96,6 @@ def _unsqueeze_rule(input: Any, dim: int) -> Spec:
     _unsqueeze_rule,
     view=True,
     inplace=True,
-    cases=[case(T(2, 3), 1), case(T(2, 3), -1), case(T(), 0), case(T(0), 0)],
 )
 def unsqueeze(xp: Any, input: Array, dim: Int) -> Any:
     """With a dimension of size 1 at ``dim``."""
@@ -148,7 +128,6 @@ def _permute_rule(input: Any, dims: Any) -> Spec:
 @op(
     _permute_rule,
     view=True,
-    cases=[case(T(2, 3, 4), (2, 0, 1)), case(T(2, 3), (-1, 0)), case(T(), ()), case(T(0, 3), (1, 0))],
 )
 def permute(xp: Any, input: Array, dims: Ints) -> Any:
     """The dimensions in another order."""
@@ -172,13 +151,7 @@ def _transpose_rule(input: Any, dim0: int, dim1: int) -> Spec:
     return Spec(tuple(shape), input.dtype)
 
 
-@op(
-    _transpose_rule,
-    view=True,
-    inplace=True,
-    cases=[case(T(2, 3, 4), 0, 2), case(T(2, 3), -1, 0), case(T(), 0, 0), case(T(0, 3), 0, 1)],
-    aliases=("swapaxes", "swapdims"),
-)
+@op(_transpose_rule, view=True, inplace=True, aliases=("swapaxes", "swapdims"))
 def transpose(xp: Any, input: Array, dim0: Int, dim1: Int) -> Any:
     """Two dimensions swapped."""
     return xp.swapaxes(input, dim0, dim1) if input.ndim else input.view()
@@ -193,7 +166,7 @@ def _t_rule(input: Any) -> Spec:
     return Spec(input.shape[::-1], input.dtype)
 
 
-@op(_t_rule, view=True, inplace=True, cases=[case(T(2, 3)), case(T(3)), case(T())])
+@op(_t_rule, view=True, inplace=True)
 def t(xp: Any, input: Array) -> Any:
     """A matrix transposed."""
     return xp.transpose(input)
@@ -210,16 +183,13 @@ def _expand_rule(input: Any, size: Any) -> Spec:
     return Spec(shape, input.dtype)
 
 
-EXPANSIONS = [case(T(3, 1), (3, 4)), case(T(3), (2, 3)), case(T(), (2, 2)), case(T(1, 3), (0, 3))]
-
-
-@op(_expand_rule, view=True, cases=[*EXPANSIONS, case(T(3, 1), (-1, 4))])
+@op(_expand_rule, view=True)
 def expand(xp: Any, input: Array, size: Ints) -> Any:
     """Dimensions of size 1 repeated without copying; -1 keeps a size."""
     return xp.broadcast_to(input, expanded_shape(input.shape, input.dtype, size))
 
 
-@op(_expand_rule, view=True, node="ExpandBackward0", cases=EXPANSIONS)
+@op(_expand_rule, view=True, node="ExpandBackward0")
 def broadcast_to(xp: Any, input: Array, size: Ints) -> Any:
     """Broadcast to a shape, without copying."""
     return xp.broadcast_to(input, expanded_shape(input.shape, input.dtype, size))
@@ -245,7 +215,7 @@ def _flip_rule(input: Any, dims: Any) -> Spec:
     return Spec(input.shape, input.dtype)
 
 
-@op(_flip_rule, cases=[case(T(2, 3), (0,)), case(T(2, 3), (0, -1)), case(T(0, 3), (0,))], scratch=0.0)
+@op(_flip_rule, scratch=0.0)
 def flip(xp: Any, input: Array, dims: Ints) -> Any:
     """The order along ``dims`` reversed."""
     return xp.flip(input, dims if input.ndim else ()).copy()
@@ -263,16 +233,13 @@ def _tri_rule(name: str) -> Rule:
     return rule
 
 
-TRIANGLES = [case(T(3, 3)), case(T(2, 3), 1), case(T(2, 3, 4), diagonal=-1), case(T(0, 3))]
-
-
-@op(_tri_rule("tril"), inplace=True, cases=[*TRIANGLES, case(T(3))])
+@op(_tri_rule("tril"), inplace=True)
 def tril(xp: Any, input: Array, diagonal: Int = 0) -> Any:
     """The lower triangle of each matrix, the rest zeros."""
     return xp.tril(input, _reach(input, diagonal))
 
 
-@op(_tri_rule("triu"), inplace=True, cases=[*TRIANGLES, case(T(3))])
+@op(_tri_rule("triu"), inplace=True)
 def triu(xp: Any, input: Array, diagonal: Int = 0) -> Any:
     """The upper triangle of each matrix, the rest zeros."""
     return xp.triu(input, _reach(input, diagonal))

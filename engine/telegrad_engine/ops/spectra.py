@@ -7,11 +7,10 @@ from typing import Any
 
 from ..dtypes import float32, float64, from_numpy
 from ..errors import DTypeMismatch, InvalidOperation, LinAlgError, NotImplementedForDType, ShapeMismatch
-from ..schema.cases import T, case
 from ..schema.op import composite, op
 from ..schema.parameters import Array, Bool, Ints, Number, NumberOrStr, OptionalDType, OptionalNumber, Str
 from ..shapes import Spec, wrap_dim
-from .decompositions import POSITIVE, SQUARE, TALL, WIDE, thin_svd
+from .decompositions import thin_svd
 from .inverses import check_square
 
 # The pseudo-inverse -----------------------------------------------------------------------------------
@@ -29,31 +28,7 @@ def _pinv_rule(input: Any, *, atol: float | None = None, rtol: float | None = No
     return Spec((*batch, n, m), input.dtype)
 
 
-PSEUDO = [
-    case(T(values=SQUARE)),
-    case(T(values=TALL)),
-    case(T(values=WIDE)),
-    case(T(values=[TALL, [[1.0, -1.0], [2.0, 0.5], [-1.0, 3.0]]])),
-    case(T(0, 2)),
-    case(T(2, 3, 0)),
-    case(T(3)),
-]
-
-
-@op(
-    _pinv_rule,
-    namespace="torch.linalg",
-    cases=[
-        *PSEUDO,
-        case(T(values=[[1.0, 2.0], [2.0, 4.0]])),
-        case(T(values=[[3.0, 0.0], [0.0, 0.5]]), atol=1.0),
-        case(T(values=[[3.0, 0.0], [0.0, 0.5]]), rtol=0.1),
-        case(T(values=SQUARE, constant=True), hermitian=True),
-        case(T(values=[[1.0, 9.0], [2.0, 4.0]], constant=True), hermitian=True),
-        case(T(2, 3), hermitian=True),
-    ],
-    scratch=4.0,
-)
+@op(_pinv_rule, namespace="torch.linalg", scratch=4.0)
 def pinv(
     xp: Any, input: Array, *, atol: OptionalNumber = None, rtol: OptionalNumber = None, hermitian: Bool = False
 ) -> Any:
@@ -86,11 +61,6 @@ pinv.derivative(input=pinv_grad)
 @composite(
     key="pinv.rcond",
     namespace="torch.linalg",
-    cases=[
-        case(T(values=TALL), 0.1),
-        case(T(values=[[3.0, 0.0], [0.0, 0.5]]), 0.2, True),
-        case(T(values=[[3.0, 0.0], [0.0, 0.5]]), rcond=0.3),
-    ],
 )
 def pinv_rcond(F: Any, input: Array, rcond: Number, hermitian: Bool = False) -> Any:
     """The pseudo-inverse by the older name of ``rtol``."""
@@ -124,23 +94,7 @@ def _keep(F: Any, result: Any, input: Any, dim: tuple[int, ...], keepdim: bool) 
     return F.reshape(result, tuple(1 if i in axes else n for i, n in enumerate(input.shape)))
 
 
-NORMED = [
-    case(T(2, 3)),
-    case(T(2, 3, 4), "fro", (0, -1), True),
-    case(T(2, 2, values=[[0.0, 0.0], [0.0, 0.0]], constant=True)),
-    case(T(0, 3)),
-    case(T(values=[TALL, [[1.0, -1.0], [2.0, 0.5], [-1.0, 3.0]]]), ord="nuc"),
-    case(T(values=[[3.0, 1.0], [0.5, 2.0]]), "nuc", (1, 0), True),
-    case(T(2, 3), dtype="float64"),
-    case(T(2, 3), "max"),
-    case(T(3)),
-    case(T(2, 3), dim=(0, 0)),
-    case(T(2, 3), dim=(0, 1, 2)),
-    case(T(2, 3), dim=(0, 5)),
-]
-
-
-@composite(namespace="torch.linalg", cases=NORMED)
+@composite(namespace="torch.linalg")
 def matrix_norm(
     F: Any,
     input: Array,
@@ -162,17 +116,6 @@ def matrix_norm(
 @composite(
     key="matrix_norm.ord",
     namespace="torch.linalg",
-    cases=[
-        case(T(values=WIDE), 2),
-        case(T(values=[SQUARE, POSITIVE]), -2, keepdim=True),
-        *[case(T(2, 3, 4), ord, (0, -1)) for ord in (1, -1, math.inf, -math.inf)],
-        case(T(values=[[1.0, 1.0], [2.0, 0.0]]), math.inf),
-        case(T(0, 3), -math.inf),
-        case(T(0, 3), math.inf),
-        case(T(0, 3), 2),
-        case(T(0, 3), -2),
-        case(T(2, 3), 3),
-    ],
 )
 def matrix_norm_ord(
     F: Any, input: Array, ord: Number, dim: Ints = (-2, -1), keepdim: Bool = False, *, dtype: OptionalDType = None
@@ -198,15 +141,6 @@ def matrix_norm_ord(
 
 @composite(
     namespace="torch.linalg",
-    cases=[
-        case(T(values=TALL)),
-        case(T(values=[[1.0, 2.0], [2.0, 4.0]])),
-        case(T(values=[SQUARE, POSITIVE])),
-        case(T(values=SQUARE), atol=1.2),
-        case(T(values=SQUARE), rtol=0.5, hermitian=True),
-        case(T(0, 3, dtype="float64")),
-        case(T(3)),
-    ],
 )
 def matrix_rank(
     F: Any, input: Array, *, atol: OptionalNumber = None, rtol: OptionalNumber = None, hermitian: Bool = False
@@ -242,7 +176,6 @@ def _rank(F: Any, input: Any, atol: Any, rtol: Any, hermitian: bool) -> Any:
 @composite(
     key="matrix_rank.tol_tensor",
     namespace="torch.linalg",
-    cases=[case(T(values=[SQUARE, POSITIVE]), T(2, values=[1.2, 0.1], constant=True))],
 )
 def matrix_rank_tol_tensor(F: Any, input: Array, tol: Array, hermitian: Bool = False) -> Any:
     """How many singular values of each matrix exceed its ``tol``."""
@@ -252,11 +185,6 @@ def matrix_rank_tol_tensor(F: Any, input: Array, tol: Array, hermitian: Bool = F
 @composite(
     key="matrix_rank.tensor",
     namespace="torch.linalg",
-    cases=[
-        case(T(values=[SQUARE, POSITIVE]), atol=T(2, values=[1.2, 0.0], constant=True)),
-        case(T(values=[SQUARE, POSITIVE]), rtol=T(2, values=[0.5, 0.1], constant=True)),
-        case(T(values=SQUARE), atol=T(values=0.0, constant=True), rtol=T(values=0.5, constant=True)),
-    ],
 )
 def matrix_rank_tensor(F: Any, input: Array, *, atol: Array = None, rtol: Array = None, hermitian: Bool = False) -> Any:
     """``matrix_rank`` by tolerances that are tensors, with one for each matrix."""
@@ -269,7 +197,6 @@ EPSILON = {"float32": 2.0**-23, "float64": 2.0**-52}
 @composite(
     key="matrix_rank.tol",
     namespace="torch.linalg",
-    cases=[case(T(values=SQUARE), 1.2), case(T(values=SQUARE), tol=1.2, hermitian=True)],
 )
 def matrix_rank_tol(F: Any, input: Array, tol: Number, hermitian: Bool = False) -> Any:
     """How many singular values exceed ``tol``."""
@@ -283,18 +210,6 @@ def matrix_rank_tol(F: Any, input: Array, tol: Number, hermitian: Bool = False) 
 
 @composite(
     namespace="torch.linalg",
-    cases=[
-        case(T(values=SQUARE)),
-        case(T(values=TALL), 2),
-        case(T(values=[SQUARE, POSITIVE]), -2),
-        # Constants, since torch overwrites what the derivative of these needs.
-        *[case(T(values=SQUARE, constant=True), p) for p in ("fro", "nuc", 1, -1, math.inf, -math.inf)],
-        case(T(values=[[1.0, 2.0], [2.0, 4.0]], constant=True), 1),
-        case(T(values=TALL), "fro"),
-        case(T(values=SQUARE), "x"),
-        case(T(values=SQUARE), 5),
-        case(T(3)),
-    ],
 )
 def cond(F: Any, input: Array, p: NumberOrStr = None) -> Any:
     """The condition number: the norm of each matrix times that of its inverse; infinite for a singular one."""

@@ -7,7 +7,6 @@ from typing import Any
 
 from ..dtypes import int64
 from ..errors import DataDependentShape, DTypeMismatch, InvalidOperation, ShapeMismatch
-from ..schema.cases import T, case
 from ..schema.op import composite
 from ..schema.parameters import Array, Int, IntOrInts
 from ..shapes import check_size, wrap_dim
@@ -16,16 +15,6 @@ from ..shapes import check_size, wrap_dim
 @composite(
     may_alias=True,
     lists_outputs=True,
-    cases=[
-        case(T(7, 2), 3),
-        case(T(7), (1, 4)),
-        case(T(2, 5), 2, 1),
-        case(T(5), (-1, 9)),
-        case(T(2, 3), (2, 1), -1),
-        case(T(2), 3),
-        case(T(3), 0),
-        case(T(), 2),
-    ],
 )
 def tensor_split(F: Any, input: Array, indices_or_sections: IntOrInts, dim: Int = 0) -> Any:
     """So many parts along ``dim``, the first ones maybe larger by one; or the parts between indices."""
@@ -48,13 +37,6 @@ def tensor_split(F: Any, input: Array, indices_or_sections: IntOrInts, dim: Int 
     key="tensor_split.tensor",
     may_alias=True,
     lists_outputs=True,
-    cases=[
-        case(T(7, 2), T(values=3, dtype="int64")),
-        case(T(7), T(2, values=[1, 4], dtype="int64")),
-        case(T(2, 5), T(values=2, dtype="int64"), 1),
-        case(T(4), T(1, values=[1.0], dtype="float32", constant=True)),
-        case(T(4), T(1, 1, values=[[1]], dtype="int64")),
-    ],
 )
 def tensor_split_tensor(F: Any, input: Array, tensor_indices_or_sections: Array, dim: Int = 0) -> Any:
     """``tensor_split`` by a tensor of int64: a number of parts, or the indices between them."""
@@ -90,28 +72,25 @@ def _split(F: Any, name: str, input: Any, indices_or_sections: Any, dim: int, le
 @composite(
     may_alias=True,
     lists_outputs=True,
-    cases=[case(T(2, 4), 2), case(T(5), (1, 3)), case(T(4), 2), case(T(2, 3), 2), case(T(), 1)],
 )
 def hsplit(F: Any, input: Array, indices_or_sections: IntOrInts) -> Any:
     """``tensor_split`` into equal parts side by side: along dimension 1, or 0 of a vector."""
     return _split(F, "hsplit", input, indices_or_sections, min(input.ndim - 1, 1) if input.ndim else 0, 1)
 
 
-@composite(
-    may_alias=True, lists_outputs=True, cases=[case(T(4, 2), 2), case(T(4, 2), (1, 3)), case(T(3, 2), 2), case(T(4), 2)]
-)
+@composite(may_alias=True, lists_outputs=True)
 def vsplit(F: Any, input: Array, indices_or_sections: IntOrInts) -> Any:
     """``tensor_split`` into equal parts one above the other: along dimension 0."""
     return _split(F, "vsplit", input, indices_or_sections, 0, 2)
 
 
-@composite(may_alias=True, lists_outputs=True, cases=[case(T(1, 2, 4), 2), case(T(1, 2, 4), (1, 3)), case(T(2, 4), 2)])
+@composite(may_alias=True, lists_outputs=True)
 def dsplit(F: Any, input: Array, indices_or_sections: IntOrInts) -> Any:
     """``tensor_split`` into equal parts one behind the other: along dimension 2."""
     return _split(F, "dsplit", input, indices_or_sections, 2, 3)
 
 
-@composite(cases=[case(T(2, 3)), case(T(0, 2)), case(T(3))])
+@composite()
 def fliplr(F: Any, input: Array) -> Any:
     """The columns in the opposite order."""
     if input.ndim < 2:
@@ -119,7 +98,7 @@ def fliplr(F: Any, input: Array) -> Any:
     return F.flip(input, (1,))
 
 
-@composite(cases=[case(T(2, 3)), case(T(3)), case(T())])
+@composite()
 def flipud(F: Any, input: Array) -> Any:
     """The rows in the opposite order."""
     if not input.ndim:
@@ -127,7 +106,7 @@ def flipud(F: Any, input: Array) -> Any:
     return F.flip(input, (0,))
 
 
-@composite(may_alias=True, cases=[case(T(2, 3)), case(T()), case(T(0, 2))])
+@composite(may_alias=True)
 def ravel(F: Any, input: Array) -> Any:
     """All elements in one dimension."""
     return F.reshape(input, (-1,))

@@ -7,7 +7,6 @@ from typing import Any
 
 from ..dtypes import is_floating, widened
 from ..errors import DTypeMismatch
-from ..schema.cases import T, case, reduction
 from ..schema.op import composite, op
 from ..schema.parameters import Array, Bool, OptionalBool, OptionalInts, OptionalNumber
 from ..shapes import Spec, wrap_dims
@@ -35,14 +34,7 @@ def _correction(unbiased: Any, correction: Any) -> float:
     return 0.0 if unbiased is False else 1.0
 
 
-VARIANCES = [
-    *[case(*c.args, **c.kwargs) for c in reduction((3, 2, 4)) if c.args[0].shape],
-    case(T(3, 4), dim=1, correction=0),
-    case(T(3, 4), dim=0, unbiased=False),
-]
-
-
-@op(_var_rule, cases=VARIANCES, scratch=3.0, blocked=True)
+@op(_var_rule, scratch=3.0, blocked=True)
 def var(
     xp: Any,
     input: Array,
@@ -79,7 +71,7 @@ def _var_grad(F: Any, grad: Any, input: Any, dim: Any, unbiased: Any, keepdim: A
 var.derivative(input=_var_grad)
 
 
-@op(_var_rule, cases=VARIANCES, scratch=3.0, blocked=True)
+@op(_var_rule, scratch=3.0, blocked=True)
 def std(
     xp: Any,
     input: Array,
@@ -104,17 +96,7 @@ def _std_grad(
 std.derivative(input=_std_grad)
 
 
-MOMENTS = [
-    case(T(2, 3)),
-    case(T(2, 3, 4), 1),
-    case(T(2, 3, 4), (0, 2), True, True),
-    case(T(2, 3), 1, False),
-    case(T(2, 3), dim=0, correction=0, keepdim=True),
-    case(T(2, 3), 2),
-]
-
-
-@composite(method=False, lists_outputs=True, cases=MOMENTS)
+@composite(method=False, lists_outputs=True)
 def var_mean(
     F: Any,
     input: Array,
@@ -128,7 +110,7 @@ def var_mean(
     return F.var(input, dim, unbiased, keepdim, correction=correction), F.mean(input, dim, keepdim)
 
 
-@composite(method=False, lists_outputs=True, cases=MOMENTS)
+@composite(method=False, lists_outputs=True)
 def std_mean(
     F: Any,
     input: Array,
@@ -142,28 +124,25 @@ def std_mean(
     return F.std(input, dim, unbiased, keepdim, correction=correction), F.mean(input, dim, keepdim)
 
 
-UNBIASED = [case(T(2, 3), False), case(T(2, 3), True), case(T(4), unbiased=False), case(T(), False), case(T(0), True)]
-
-
-@composite(key="var.unbiased", cases=UNBIASED)
+@composite(key="var.unbiased")
 def var_unbiased(F: Any, input: Array, unbiased: Bool) -> Any:
     """The variance over all dimensions, divided by n - 1 if ``unbiased``, else by n."""
     return F.var(input, None, unbiased)
 
 
-@composite(key="std.unbiased", cases=UNBIASED)
+@composite(key="std.unbiased")
 def std_unbiased(F: Any, input: Array, unbiased: Bool) -> Any:
     """The standard deviation over all dimensions, as ``var`` divides."""
     return F.std(input, None, unbiased)
 
 
-@composite(key="var_mean.unbiased", method=False, lists_outputs=True, cases=UNBIASED)
+@composite(key="var_mean.unbiased", method=False, lists_outputs=True)
 def var_mean_unbiased(F: Any, input: Array, unbiased: Bool) -> Any:
     """The variance over all dimensions, as ``var`` divides, and the mean."""
     return F.var_mean(input, None, unbiased)
 
 
-@composite(key="std_mean.unbiased", method=False, lists_outputs=True, cases=UNBIASED)
+@composite(key="std_mean.unbiased", method=False, lists_outputs=True)
 def std_mean_unbiased(F: Any, input: Array, unbiased: Bool) -> Any:
     """The standard deviation over all dimensions, as ``var`` divides, and the mean."""
     return F.std_mean(input, None, unbiased)

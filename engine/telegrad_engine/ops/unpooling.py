@@ -14,7 +14,6 @@ from ..errors import (
     NotImplementedForDType,
     ShapeMismatch,
 )
-from ..schema.cases import T, case
 from ..schema.op import composite, op
 from ..schema.parameters import Array, IntOrInts, Ints, OptionalInts
 from ..shapes import Shape, Spec
@@ -119,23 +118,8 @@ def _sizes(name: str, ndim: int, shape: Any, kernel_size: Any, stride: Any, padd
     return tuple(output_size)
 
 
-def _places(*values: Any) -> T:
-    return T(dtype="int64", values=values)
-
-
 @composite(
     namespace="torch.nn.functional",
-    cases=[
-        case(T(1, 1, 2), _places([[0, 2]]), 2),
-        case(T(1, 3), _places([1, 3, 5]), 2),
-        case(T(1, 1, 2), _places([[0, 2]]), 3, 2, 1),
-        case(T(1, 1, 2), _places([[0, 4]]), 2, output_size=(5,)),
-        case(T(1, 1, 2), _places([[0, 4]]), (2,), output_size=(1, 1, 5)),
-        case(T(1, 1, 2), _places([[0, 2]]), 2, output_size=(9,)),
-        case(T(1, 1, 3), _places([[0, 2]]), 2),
-        case(T(2), _places(0, 2), 2),
-        case(T(1, 1, 2), T(1, 1, 2, dtype="int32"), 2),
-    ],
 )
 def max_unpool1d(
     F: Any,
@@ -153,17 +137,6 @@ def max_unpool1d(
 
 @composite(
     namespace="torch.nn.functional",
-    cases=[
-        case(T(1, 1, 2, 2), _places([[[0, 2], [9, 11]]]), 2),
-        case(T(2, 1, 2), _places([[1, 2]], [[0, 3]]), (1, 2)),
-        case(T(1, 1, 2, 2), _places([[[0, 2], [9, 11]]]), 3, 2, 1, (4, 4)),
-        case(T(1, 1, 2, 2), _places([[[0, 2], [9, 11]]]), 2, output_size=(1, 1, 5, 5)),
-        case(T(0, 1, 2, 2), T(0, 1, 2, 2, dtype="int64"), 2),
-        case(T(1, 1, 2, 2), _places([[[0, 2], [9, 11]]]), 2, output_size=(5,)),
-        case(T(1, 1, 2, 2), _places([[[0, 2]]]), 2),
-        case(T(1, 0, 2, 2), T(1, 0, 2, 2, dtype="int64"), 2),
-        case(T(2, 2), _places([0, 2], [9, 11]), 2),
-    ],
 )
 def max_unpool2d(
     F: Any,
@@ -180,11 +153,6 @@ def max_unpool2d(
 
 @composite(
     namespace="torch.nn.functional",
-    cases=[
-        case(T(1, 1, 1, 1, 2), _places([[[[3, 12]]]]), 2),
-        case(T(1, 1, 1, 2), _places([[[0, 7]]]), (1, 2, 2)),
-        case(T(1, 1, 1), _places([[0]]), 2),
-    ],
 )
 def max_unpool3d(
     F: Any,

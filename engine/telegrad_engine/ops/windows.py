@@ -8,7 +8,6 @@ import numpy as np
 
 from ..dtypes import bool_
 from ..errors import InvalidOperation, NotImplementedForDType, ShapeMismatch
-from ..schema.cases import T, case
 from ..schema.op import composite, op
 from ..schema.parameters import Array, Int, Ints, Number, OptionalNumber, Str
 from ..shapes import Spec, wrap_dim
@@ -40,21 +39,7 @@ def _pad_rule(input: Any, pad: Any, value: float = 0) -> Spec:
     return Spec(tuple(shape), input.dtype)
 
 
-@op(
-    _pad_rule,
-    method=False,
-    cases=[
-        case(T(2, 3), (1, 2)),
-        case(T(2, 3), (1, -1, 0, 2), 1.5),
-        case(T(2, 3), (-1, -2)),
-        case(T(), ()),
-        case(T(0, 2), (1, 1, 1, 0), 2),
-        case(T(2, 3), (-2, -2)),
-        case(T(2, 3), (1,)),
-        case(T(2), (1, 1, 1, 1)),
-    ],
-    scratch=0.0,
-)
+@op(_pad_rule, method=False, scratch=0.0)
 def constant_pad_nd(xp: Any, input: Array, pad: Ints, value: Number = 0) -> Any:
     """With ``value`` added before and after the last dimensions, or elements taken away where ``pad`` is negative."""
     widths = _by_dim(input.shape, pad)
@@ -119,24 +104,6 @@ def _edges(F: Any, x: Any, mode: str, dim: int, before: int, after: int) -> Any:
 
 @composite(
     namespace="torch.nn.functional",
-    cases=[
-        case(T(2, 3), (1, 2)),
-        case(T(2, 3), (1, -1, 2, 0), "constant", 1.5),
-        case(T(2, 3), (1,)),
-        case(T(2), (1, 1, 1, 1)),
-        *[case(T(2, 4), (2, 1), mode=mode) for mode in ("reflect", "replicate", "circular")],
-        *[case(T(2, 3, 4), (1, 2, 2, 0), mode=mode) for mode in ("reflect", "replicate", "circular")],
-        *[case(T(1, 2, 2, 3), (1, 1, 1, 0, 0, 1), mode=mode) for mode in ("reflect", "replicate", "circular")],
-        *[case(T(2, 3), (-1, 2), mode=mode) for mode in ("reflect", "replicate", "circular")],
-        *[case(T(2, 3), (3, 0), mode=mode) for mode in ("reflect", "replicate", "circular")],
-        *[case(T(2, 3), (4, 0), mode=mode) for mode in ("replicate", "circular")],
-        *[case(T(0, 2, 3), (1, 1), mode=mode) for mode in ("reflect", "replicate", "circular")],
-        *[case(T(0, 3), (1, 1), mode=mode) for mode in ("reflect", "replicate", "circular")],
-        *[case(T(3), (1, 1), mode=mode) for mode in ("reflect", "replicate", "circular")],
-        case(T(2, 3), (-2, -1), mode="replicate"),
-        case(T(2, 3), (1, 1), "reflect", 1.0),
-        case(T(2, 3), (1, 1), "mirror"),
-    ],
 )
 def pad(F: Any, input: Array, pad: Ints, mode: Str = "constant", value: OptionalNumber = None) -> Any:
     """Elements added around the last dimensions: a value, or with ``mode`` the tensor's own."""
@@ -183,17 +150,6 @@ def _unfold_rule(input: Any, dimension: int, size: int, step: int) -> Spec:
 @op(
     _unfold_rule,
     view=True,
-    cases=[
-        case(T(7), 0, 3, 2),
-        case(T(2, 5, 3), 1, 2, 1),
-        case(T(2, 5), -1, 2, 3),
-        case(T(5), 0, 0, 1),
-        case(T(), 0, 1, 1),
-        case(T(0, 3), 1, 2, 1),
-        case(T(5), 0, 6, 1),
-        case(T(5), 0, -1, 1),
-        case(T(5), 0, 2, 0),
-    ],
 )
 def unfold(xp: Any, input: Array, dimension: Int, size: Int, step: Int) -> Any:
     """The windows of ``size`` elements along ``dimension``, ``step`` apart, in a new last dimension."""

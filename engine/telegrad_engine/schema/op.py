@@ -1,6 +1,6 @@
 """Ops and their catalogue.
 
-An op is declared once: a kernel whose signature is torch's, a shape rule, derivatives and cases.
+An op is declared once: a kernel whose signature is torch's, a shape rule and derivatives.
 Execution, the SDK's methods, validation, the catalogue, the stubs and the tests derive from that.
 
 A derivative is written per input, in a namespace ``F`` that works on raw arrays or, under
@@ -14,7 +14,7 @@ import inspect
 import itertools
 from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -36,18 +36,6 @@ PREFIXES = {"torch.linalg": "linalg_"}
 
 FUNCTIONAL = "functional_"
 """What precedes the name of a function of torch.nn.functional's that is another than the tensor's method: unfold."""
-
-
-class Case(NamedTuple):
-    """Arguments, in torch's calling form, with which the op is held against torch."""
-
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-
-
-def case(*args: Any, **kwargs: Any) -> Case:
-    """Arguments of one case; ``T(shape)`` stands for a tensor."""
-    return Case(args, kwargs)
 
 
 class Op(Signature):
@@ -89,7 +77,6 @@ class Op(Signature):
         nondifferentiable_inputs: Callable[..., Sequence[str]] | None = None,
         scratch: float | Callable[..., int] = SCRATCH,
         blocked: bool = False,
-        cases: Sequence[Case] = (),
     ) -> None:
         prefix = PREFIXES.get(namespace, "")
         self.key = prefix + (key or kernel.__name__.removesuffix("_"))
@@ -138,7 +125,6 @@ class Op(Signature):
         self.blocked = blocked
         """Whether the kernel reduces large inputs in blocks: then ``scratch`` is a multiple of a block and results."""
         self.composite = composite
-        self.cases = list(cases)
         self.value_check: Rule | None = None
         """``value_check(xp, *inputs, **attrs)`` raises what the kernel raises because of the values of the inputs at
         the positions ``checked``; of the others it needs shapes alone."""

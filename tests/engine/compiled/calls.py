@@ -11,12 +11,14 @@ import telegrad as tg
 from telegrad.tensor.handle import functions
 from telegrad_engine import CATALOGUE
 from telegrad_engine.errors import TelegradError
-from telegrad_engine.schema.op import Case, Op
+from telegrad_engine.schema.op import Op
 
+from ...op_cases import cases_of
+from ...op_cases.stand_ins import Case
 from .. import oracle
 from .remembering import Remembering
 
-OPS = [op for op in CATALOGUE if op.cases and not (op.random or op.truth or op.internal)]
+OPS = [op for op in CATALOGUE if cases_of(op) and not (op.random or op.truth or op.internal)]
 
 
 def run(

@@ -14,6 +14,7 @@ import telegrad as tg
 from telegrad_engine.compile import COMPILED, Compiler
 from telegrad_engine.schema.op import Op
 
+from ...op_cases import cases_of
 from .calls import OPS, assert_same, run
 from .remembering import ALWAYS, connect
 from .verification import VerifyingCompiler
@@ -39,7 +40,7 @@ def some_more(_: list[Any]) -> list[Any]:
 
 @pytest.mark.parametrize("op", OPS, ids=lambda op: op.key)
 def test_planned_it_comes_to_the_very_same(op: Op) -> None:
-    for case in op.cases[:3]:
+    for case in cases_of(op)[:3]:
         eager = connect(None)
         expected = [run(eager, op, case, seed, some_more) for seed in range(RUNS)]
         planned = connect(Compiler(tier=ALWAYS, after=2, choose=False))
@@ -59,7 +60,7 @@ def test_compiled_it_is_equal_up_to_rounding(op: Op, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(TracingBackend, "staged", lambda *args: stages.append(staged(*args)) or stages[-1])
     computing: list[Any] = []
     reasons: list[str] = []
-    for case in op.cases:
+    for case in cases_of(op):
         session = connect(VerifyingCompiler(after=2, choose=False, tier=COMPILED))
         for seed in range(RUNS):
             run(session, op, case, seed, some_more)

@@ -11,6 +11,7 @@ import telegrad as tg
 from telegrad_engine.compile import Compiler
 from telegrad_engine.schema.op import Op
 
+from ...op_cases import cases_of
 from .calls import OPS, assert_same, run
 from .remembering import ALWAYS, Remembering, connect
 
@@ -30,7 +31,7 @@ def sums(tensors: list[Any]) -> list[Any]:
 
 @pytest.mark.parametrize("op", OPS, ids=lambda op: op.key)
 def test_of_transposed_inputs_a_plan_computes_the_very_same(op: Op) -> None:
-    for case in op.cases[:2]:
+    for case in cases_of(op)[:2]:
         eager = connect(None)
         expected = [run(eager, op, case, seed, sums, transposed) for seed in range(RUNS)]
         planned = connect(Compiler(tier=ALWAYS, after=2, choose=False))

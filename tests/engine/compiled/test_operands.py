@@ -11,8 +11,10 @@ import pytest
 
 import telegrad as tg
 from telegrad_engine.compile import Compiler
-from telegrad_engine.schema.op import Case, Op
+from telegrad_engine.schema.op import Op
 
+from ...op_cases import cases_of
+from ...op_cases.stand_ins import Case
 from .calls import OPS, assert_same, run
 from .remembering import ALWAYS, Remembering, connect
 
@@ -43,7 +45,7 @@ def has_float(value: Any) -> bool:
 WITH_FLOATS = [
     (op, case)
     for op in OPS
-    for case in [case for case in op.cases if any(map(has_float, [*case.args, *case.kwargs.values()]))][:3]
+    for case in [case for case in cases_of(op) if any(map(has_float, [*case.args, *case.kwargs.values()]))][:3]
 ]
 
 

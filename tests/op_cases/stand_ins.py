@@ -1,17 +1,26 @@
-"""Stand-ins for tensors in the cases that ops are tested with.
-
-A case is written next to the op it belongs to; :class:`T` says what tensor a test should make.
-"""
+"""Arguments that the ops are tested with, and stand-ins for the tensors among them."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from .op import Case, case
 
-__all__ = ["REDUCTIONS", "I", "M", "T", "binary", "case", "reduction", "unary"]
+class Case(NamedTuple):
+    """Arguments, in torch's calling form, with which an op is compared with torch."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+Cases = dict[str, list[Case]]
+"""The cases of several ops, by the op's key."""
+
+
+def case(*args: Any, **kwargs: Any) -> Case:
+    """The arguments of one case; ``T(2, 3)`` stands for a tensor of that shape."""
+    return Case(args, kwargs)
 
 
 class T:

@@ -1,0 +1,100 @@
+"""Cases of the ops in ``ops/nn/average_pooling.py``."""
+
+from __future__ import annotations
+
+from ..stand_ins import Cases, T, case
+
+POOLS = [case(T(2, 3, 7), 2, 3), case(T(3, 6), 3, 2, 1), case(T(1, 2, 7), 1.5, 2, stride=3, ceil_mode=True)]
+
+
+CASES: Cases = {
+    "_adaptive_avg_pool2d": [case(T(2, 3, 5, 7), (2, 3)), case(T(2, 4, 6), (2, 3)), case(T(1, 2, 3, 3), (5, 4))],
+    "adaptive_avg_pool2d": [
+        case(T(2, 3, 5, 7), (2, 3)),
+        case(T(2, 3, 5, 7), (None, 3)),
+        case(T(3, 4, 5), [2, None]),
+        case(T(3, 4, 5), (None, None, 2)),
+        case(T(2, 3, 6, 6), 3),
+        case(T(2, 3, 5), 1),
+        case(T(2, 2, 3), (5, 4)),
+        case(T(0, 3, 3, 3), 2),
+        case(T(1, 3, 3, constant=True), 0),
+        case(T(1, 3, 3), -1),
+        case(T(1, 3, 3), (2,)),
+        case(T(1, 3, 3), (2, 2, 2)),
+        case(T(1, 3, 0), 2),
+        case(T(3, 3), 2),
+    ],
+    "adaptive_avg_pool1d": [
+        case(T(2, 3, 7), 3),
+        case(T(3, 4), 6),
+        case(T(2, 3, 4), 1),
+        case(T(1, 3, constant=True), 0),
+        case(T(1, 3), (2, 2)),
+        case(T(3), 2),
+    ],
+    "adaptive_avg_pool3d": [
+        case(T(1, 2, 3, 4, 5), (2, 3, 2)),
+        case(T(1, 2, 3, 4, 5), (None, 2, None)),
+        case(T(2, 3, 3, 3), 1),
+        case(T(2, 2, 3, 3), 4),
+        case(T(1, 3, 3, 3, constant=True), 0),
+        case(T(1, 3, 3, 3), -1),
+        case(T(1, 3, 3, 3), (2, 2)),
+        case(T(1, 3, 0, 3), 2),
+        case(T(3, 3, 3), 2),
+    ],
+    "avg_pool2d": [
+        case(T(2, 3, 6, 5), 2),
+        case(T(3, 7, 6), (3, 2), (2, 1), (1, 0)),
+        case(T(2, 1, 7, 6), 3, 2, 1, True),
+        case(T(2, 1, 7, 6), 3, 2, 1, True, False),
+        case(T(1, 2, 5, 5), 2, ceil_mode=True),
+        case(T(1, 2, 5, 5), 2, 1, 1, divisor_override=3),
+        case(T(1, 2, 8, 8), 2, 3, count_include_pad=False),
+        case(T(1, 2, 4, 4), 2, divisor_override=-2),
+        case(T(0, 3, 4, 4), 2),
+        case(T(1, 3, 3), 2, divisor_override=0),
+        case(T(1, 3, 3), 4),
+        case(T(1, 3, 3), 2, padding=2),
+        case(T(1, 1, 1, 3, 3), 2),
+        case(T(1, 3, 3, dtype="bool"), 2),
+    ],
+    "avg_pool3d": [
+        case(T(2, 3, 4, 5, 4), 2),
+        case(T(3, 5, 4, 4), (3, 2, 1), (2, 1, 1), (1, 0, 0), True, False),
+        case(T(1, 2, 3, 3, 3), 2, 1, 1, divisor_override=3),
+        case(T(0, 3, 4, 4, 4), 2),
+        case(T(1, 3, 3, 3), 4),
+        case(T(3, 3, 3), 2),
+        case(T(1, 3, 0, 3), 2),
+        case(T(1, 3, 3, 3), (2, 2)),
+        case(T(1, 3, 3, 3, dtype="bool"), 2),
+    ],
+    "avg_pool1d": [
+        case(T(2, 3, 7), 2),
+        case(T(3, 7), 3, 2, 1, True),
+        case(T(2, 3, 7), 3, 2, 1, False, False),
+        case(T(0, 1, 3), 2),
+        case(T(3), 2),
+        case(T(1, 3), 4),
+        case(T(1, 3), (2, 2)),
+    ],
+    "lp_pool1d": POOLS,
+    "lp_pool2d": [case(T(2, 3, 6, 4), 2, 2), case(T(1, 5, 6), 3, (2, 3), 1), case(T(1, 1, 5, 5), 2, 2, ceil_mode=True)],
+    "lp_pool3d": [case(T(2, 3, 4, 4, 4), 2, 2), case(T(1, 3, 4, 5), 3, (1, 2, 3), 1), case(T(4, 4, 4), 2, 2)],
+    "local_response_norm": [
+        case(T(2, 5, 3, dtype="float32"), 3),
+        case(T(2, 4, 3, 2, dtype="float64"), 2, 0.1, 0.5, 2.0),
+        case(T(1, 6, 2, 2, 2, dtype="float64"), 4, k=0.5),
+        case(T(0, 3, 2), 2),
+        case(T(2, 3), 2),
+    ],
+    "bilinear": [
+        case(T(4, 2), T(4, 3), T(5, 2, 3), T(5)),
+        case(T(2, 4, 2), T(2, 4, 3), T(1, 2, 3)),
+        case(T(2), T(3), T(5, 2, 3)),
+        case(T(4, 2), T(3, 3), T(5, 2, 3)),
+        case(T(4, 2), T(4, 3), T(5, 3, 3)),
+    ],
+}
