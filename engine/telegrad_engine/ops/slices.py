@@ -76,7 +76,7 @@ slice_scatter.derivative(
 @composite()
 def select_scatter(F: Any, input: Array, src: Array, dim: Int, index: Int) -> Any:
     """``input`` with ``src`` in place of the slice at ``index`` of dimension ``dim``."""
-    _check_part(src, select.rule(input, dim, index).shape)
+    _check_part(src, select.rule(input, dim=dim, index=index).shape)
     axis = wrap_dim(dim, len(input.shape))
     place = index % input.shape[axis]
     return F.slice_scatter(input, F.unsqueeze(src, axis), axis, place, place + 1)
@@ -85,7 +85,7 @@ def select_scatter(F: Any, input: Array, src: Array, dim: Int, index: Int) -> An
 def _as_strided_scatter_rule(input: Any, src: Any, size: Any, stride: Any, storage_offset: int | None = None) -> Spec:
     from .strided import as_strided
 
-    _check_part(src, as_strided.rule(input, size, stride, storage_offset).shape)
+    _check_part(src, as_strided.rule(input, size=size, stride=stride, storage_offset=storage_offset).shape)
     return Spec(input.shape, input.dtype)
 
 

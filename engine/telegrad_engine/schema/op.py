@@ -86,10 +86,10 @@ class Op(Signature):
         self.doc = inspect.getdoc(kernel) or ""
         self.raw = kernel
         self.kernel = _by_position(kernel, self, random)
-        self.rule = _by_position(rule, self, False, leading=0)
+        self.rule = with_defaults(rule, self)
         self.outputs = tuple(outputs)
         self.hidden = tuple(hidden)
-        self.hidden_rule = None if hidden_rule is None else _by_position(hidden_rule, self, False, leading=0)
+        self.hidden_rule = None if hidden_rule is None else with_defaults(hidden_rule, self)
         self.node = node
         self.namespace = namespace
         self.functional = namespace == "torch.nn.functional" if functional is None else functional
@@ -117,9 +117,9 @@ class Op(Signature):
         """Whether functions and methods answer with a Python bool instead of the 0-dim tensor."""
         self.constants = frozenset(self.outputs.index(name) for name in constants)
         """The floating outputs that have no derivative, by position."""
-        self.nondifferentiable_inputs = nondifferentiable_inputs
+        self.nondifferentiable_inputs = nondifferentiable_inputs and with_defaults(nondifferentiable_inputs, self)
         """A function of the attributes that names the inputs whose gradient is None, as in torch."""
-        self.scratch = _by_position(scratch, self, False, leading=0) if callable(scratch) else scratch
+        self.scratch = with_defaults(scratch, self) if callable(scratch) else scratch
         """What the kernel allocates beside its results: a multiple of inputs and results, or
         ``scratch(*inputs, **attrs)`` in bytes, for inputs that have a shape and a dtype."""
         self.blocked = blocked
@@ -171,7 +171,7 @@ class Op(Signature):
         positions = tuple([i for i, p in enumerate(self.tensor_params) if p.name in names])
 
         def declare(check: Rule) -> Rule:
-            self.value_check, self.checked = check, positions
+            self.value_check, self.checked = with_defaults(check, self), positions
             return check
 
         return declare
@@ -226,6 +226,24 @@ def _by_position(function: Callable[..., Any], op: Op, random: bool, leading: in
         return function(*args[:lead], **dict(zip(names, args[lead:], strict=True)), **attrs)
 
     return call
+
+
+def with_defaults(function: Callable[..., Any], op: Op) -> Callable[..., Any]:
+    """``function``, called with the attributes that it names; those that are not given have the op's defaults.
+
+    A function that takes ``**attrs`` gets what is given.
+    """
+    placed = _by_position(function, op, False, leading=0)
+    parameters = inspect.signature(function).parameters
+    if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values()):
+        return placed
+    named = [p.name for p in op.attr_params if p.name in parameters]
+    defaults = op.defaults
+
+    def call(*inputs: Any, **attrs: Any) -> Any:
+        return placed(*inputs, **{name: attrs[name] if name in attrs else defaults[name] for name in named})
+
+    return call if named else lambda *inputs, **attrs: placed(*inputs)
 
 
 class Catalogue:
@@ -381,17 +399,16 @@ def elementwise(
             "keeps_dtype": out == "common" and not unpromoted,
         } | options
         guard = settings.pop("guard", None)
-        declared = CATALOGUE.add(Op(kernel, _guarded(rule, guard), **settings))
+        declared = CATALOGUE.add(Op(kernel, rule, **settings))
+        if guard is not None:
+            declared.rule = _guarded(declared.rule, with_defaults(guard, declared))
         declared.pointwise = True
         return declared
 
     return declare
 
 
-def _guarded(rule: Rule, guard: Rule | None) -> Rule:
-    if guard is None:
-        return rule
-
+def _guarded(rule: Rule, guard: Rule) -> Rule:
     def guarded(*inputs: Any, **attrs: Any) -> Any:
         guard(*inputs, **attrs)
         return rule(*inputs, **attrs)
