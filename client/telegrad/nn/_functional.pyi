@@ -6,32 +6,53 @@ from typing import Any, NamedTuple, overload
 from ..tensor.handle import Tensor
 
 
-class AdaptiveLargestResult(NamedTuple):
-    result: Tensor
-    indices: Tensor
+class LinalgSlogdetResult(NamedTuple):
+    sign: Tensor
+    logabsdet: Tensor
 
 
-class BatchNormWithMomentsResult(NamedTuple):
-    result: Tensor
-    batch_mean: Tensor
-    batch_var: Tensor
+class LinalgQrResult(NamedTuple):
+    Q: Tensor
+    R: Tensor
 
 
-class FrexpResult(NamedTuple):
-    mantissa: Tensor
-    exponent: Tensor
+class LinalgEighResult(NamedTuple):
+    eigenvalues: Tensor
+    eigenvectors: Tensor
 
 
-class Unique2Result(NamedTuple):
-    values: Tensor
-    inverse: Tensor
-    counts: Tensor
+class LinalgSvdResult(NamedTuple):
+    U: Tensor
+    S: Tensor
+    Vh: Tensor
 
 
-class UniqueDimResult(NamedTuple):
-    values: Tensor
-    inverse: Tensor
-    counts: Tensor
+class TriangularSolveResult(NamedTuple):
+    solution: Tensor
+    cloned_coefficient: Tensor
+
+
+class SlogdetResult(NamedTuple):
+    sign: Tensor
+    logabsdet: Tensor
+
+
+class QrResult(NamedTuple):
+    Q: Tensor
+    R: Tensor
+
+
+class SvdResult(NamedTuple):
+    U: Tensor
+    S: Tensor
+    V: Tensor
+
+
+class LinalgLstsqResult(NamedTuple):
+    solution: Tensor
+    residuals: Tensor
+    rank: Tensor
+    singular_values: Tensor
 
 
 class SortResult(NamedTuple):
@@ -59,37 +80,6 @@ class ModeResult(NamedTuple):
     indices: Tensor
 
 
-class CummaxResult(NamedTuple):
-    values: Tensor
-    indices: Tensor
-
-
-class CumminResult(NamedTuple):
-    values: Tensor
-    indices: Tensor
-
-
-class LinalgSlogdetResult(NamedTuple):
-    sign: Tensor
-    logabsdet: Tensor
-
-
-class LinalgQrResult(NamedTuple):
-    Q: Tensor
-    R: Tensor
-
-
-class LinalgEighResult(NamedTuple):
-    eigenvalues: Tensor
-    eigenvectors: Tensor
-
-
-class LinalgSvdResult(NamedTuple):
-    U: Tensor
-    S: Tensor
-    Vh: Tensor
-
-
 class AminmaxResult(NamedTuple):
     min: Tensor
     max: Tensor
@@ -105,27 +95,31 @@ class MinResult(NamedTuple):
     indices: Tensor
 
 
-class LinalgLstsqResult(NamedTuple):
-    solution: Tensor
-    residuals: Tensor
-    rank: Tensor
-    singular_values: Tensor
+class CummaxResult(NamedTuple):
+    values: Tensor
+    indices: Tensor
 
 
-class SlogdetResult(NamedTuple):
-    sign: Tensor
-    logabsdet: Tensor
+class CumminResult(NamedTuple):
+    values: Tensor
+    indices: Tensor
 
 
-class QrResult(NamedTuple):
-    Q: Tensor
-    R: Tensor
+class FrexpResult(NamedTuple):
+    mantissa: Tensor
+    exponent: Tensor
 
 
-class SvdResult(NamedTuple):
-    U: Tensor
-    S: Tensor
-    V: Tensor
+class Unique2Result(NamedTuple):
+    values: Tensor
+    inverse: Tensor
+    counts: Tensor
+
+
+class UniqueDimResult(NamedTuple):
+    values: Tensor
+    inverse: Tensor
+    counts: Tensor
 
 
 class RunsResult(NamedTuple):
@@ -134,14 +128,30 @@ class RunsResult(NamedTuple):
     counts: Tensor
 
 
+class HistogramResult(NamedTuple):
+    hist: Tensor
+    bin_edges: Tensor
+
+
+class NanmedianResult(NamedTuple):
+    values: Tensor
+    indices: Tensor
+
+
+class BatchNormWithMomentsResult(NamedTuple):
+    result: Tensor
+    batch_mean: Tensor
+    batch_var: Tensor
+
+
 class LargestResult(NamedTuple):
     result: Tensor
     taps: Tensor
 
 
-class TriangularSolveResult(NamedTuple):
-    solution: Tensor
-    cloned_coefficient: Tensor
+class AdaptiveLargestResult(NamedTuple):
+    result: Tensor
+    indices: Tensor
 
 
 class LstmResult(NamedTuple):
@@ -173,16 +183,6 @@ class LstmCellResult(NamedTuple):
 class LstmLayerResult(NamedTuple):
     result: Tensor
     last: Tensor
-
-
-class HistogramResult(NamedTuple):
-    hist: Tensor
-    bin_edges: Tensor
-
-
-class NanmedianResult(NamedTuple):
-    values: Tensor
-    indices: Tensor
 
 
 def adaptive_avg_pool1d(input: Tensor, output_size: int | Sequence[int]) -> Tensor: ...

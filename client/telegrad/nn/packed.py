@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from telegrad_engine.ops.recurrent import Direction, gru_direction, in_one_dtype, lstm_direction, rnn_direction
+from telegrad_engine.ops.nn.recurrent import Direction, gru_direction, in_one_dtype, lstm_direction, rnn_direction
 
 from ..tensor.handle import Tensor, functions
 from .utils.rnn import PackedSequence, known_sizes

@@ -6,32 +6,53 @@ from typing import Any, Generic, NamedTuple, Self, TypeVar, overload
 _T = TypeVar("_T")
 
 
-class AdaptiveLargestResult(NamedTuple, Generic[_T]):
-    result: _T
-    indices: _T
+class LinalgSlogdetResult(NamedTuple, Generic[_T]):
+    sign: _T
+    logabsdet: _T
 
 
-class BatchNormWithMomentsResult(NamedTuple, Generic[_T]):
-    result: _T
-    batch_mean: _T
-    batch_var: _T
+class LinalgQrResult(NamedTuple, Generic[_T]):
+    Q: _T
+    R: _T
 
 
-class FrexpResult(NamedTuple, Generic[_T]):
-    mantissa: _T
-    exponent: _T
+class LinalgEighResult(NamedTuple, Generic[_T]):
+    eigenvalues: _T
+    eigenvectors: _T
 
 
-class Unique2Result(NamedTuple, Generic[_T]):
-    values: _T
-    inverse: _T
-    counts: _T
+class LinalgSvdResult(NamedTuple, Generic[_T]):
+    U: _T
+    S: _T
+    Vh: _T
 
 
-class UniqueDimResult(NamedTuple, Generic[_T]):
-    values: _T
-    inverse: _T
-    counts: _T
+class TriangularSolveResult(NamedTuple, Generic[_T]):
+    solution: _T
+    cloned_coefficient: _T
+
+
+class SlogdetResult(NamedTuple, Generic[_T]):
+    sign: _T
+    logabsdet: _T
+
+
+class QrResult(NamedTuple, Generic[_T]):
+    Q: _T
+    R: _T
+
+
+class SvdResult(NamedTuple, Generic[_T]):
+    U: _T
+    S: _T
+    V: _T
+
+
+class LinalgLstsqResult(NamedTuple, Generic[_T]):
+    solution: _T
+    residuals: _T
+    rank: _T
+    singular_values: _T
 
 
 class SortResult(NamedTuple, Generic[_T]):
@@ -59,37 +80,6 @@ class ModeResult(NamedTuple, Generic[_T]):
     indices: _T
 
 
-class CummaxResult(NamedTuple, Generic[_T]):
-    values: _T
-    indices: _T
-
-
-class CumminResult(NamedTuple, Generic[_T]):
-    values: _T
-    indices: _T
-
-
-class LinalgSlogdetResult(NamedTuple, Generic[_T]):
-    sign: _T
-    logabsdet: _T
-
-
-class LinalgQrResult(NamedTuple, Generic[_T]):
-    Q: _T
-    R: _T
-
-
-class LinalgEighResult(NamedTuple, Generic[_T]):
-    eigenvalues: _T
-    eigenvectors: _T
-
-
-class LinalgSvdResult(NamedTuple, Generic[_T]):
-    U: _T
-    S: _T
-    Vh: _T
-
-
 class AminmaxResult(NamedTuple, Generic[_T]):
     min: _T
     max: _T
@@ -105,27 +95,31 @@ class MinResult(NamedTuple, Generic[_T]):
     indices: _T
 
 
-class LinalgLstsqResult(NamedTuple, Generic[_T]):
-    solution: _T
-    residuals: _T
-    rank: _T
-    singular_values: _T
+class CummaxResult(NamedTuple, Generic[_T]):
+    values: _T
+    indices: _T
 
 
-class SlogdetResult(NamedTuple, Generic[_T]):
-    sign: _T
-    logabsdet: _T
+class CumminResult(NamedTuple, Generic[_T]):
+    values: _T
+    indices: _T
 
 
-class QrResult(NamedTuple, Generic[_T]):
-    Q: _T
-    R: _T
+class FrexpResult(NamedTuple, Generic[_T]):
+    mantissa: _T
+    exponent: _T
 
 
-class SvdResult(NamedTuple, Generic[_T]):
-    U: _T
-    S: _T
-    V: _T
+class Unique2Result(NamedTuple, Generic[_T]):
+    values: _T
+    inverse: _T
+    counts: _T
+
+
+class UniqueDimResult(NamedTuple, Generic[_T]):
+    values: _T
+    inverse: _T
+    counts: _T
 
 
 class RunsResult(NamedTuple, Generic[_T]):
@@ -134,14 +128,30 @@ class RunsResult(NamedTuple, Generic[_T]):
     counts: _T
 
 
+class HistogramResult(NamedTuple, Generic[_T]):
+    hist: _T
+    bin_edges: _T
+
+
+class NanmedianResult(NamedTuple, Generic[_T]):
+    values: _T
+    indices: _T
+
+
+class BatchNormWithMomentsResult(NamedTuple, Generic[_T]):
+    result: _T
+    batch_mean: _T
+    batch_var: _T
+
+
 class LargestResult(NamedTuple, Generic[_T]):
     result: _T
     taps: _T
 
 
-class TriangularSolveResult(NamedTuple, Generic[_T]):
-    solution: _T
-    cloned_coefficient: _T
+class AdaptiveLargestResult(NamedTuple, Generic[_T]):
+    result: _T
+    indices: _T
 
 
 class LstmResult(NamedTuple, Generic[_T]):
@@ -173,16 +183,6 @@ class LstmCellResult(NamedTuple, Generic[_T]):
 class LstmLayerResult(NamedTuple, Generic[_T]):
     result: _T
     last: _T
-
-
-class HistogramResult(NamedTuple, Generic[_T]):
-    hist: _T
-    bin_edges: _T
-
-
-class NanmedianResult(NamedTuple, Generic[_T]):
-    values: _T
-    indices: _T
 
 
 class OpMethods:

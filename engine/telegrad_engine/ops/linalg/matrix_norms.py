@@ -1,0 +1,308 @@
+"""The pseudo-inverse, norms and ranks of matrices, and torch's older names of matrix functions."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ...dtypes import float32, float64, from_numpy
+from ...errors import DTypeMismatch, InvalidOperation, LinAlgError, NotImplementedForDType, ShapeMismatch
+from ...schema.op import composite, op
+from ...schema.parameters import Array, Bool, Int, Ints, Number, NumberOrStr, OptionalDType, OptionalNumber, Str
+from ...shapes import Spec, wrap_dim
+from .decompositions import thin_svd
+from .solving import check_square, square_rule
+
+
+def _pinv_rule(input: Any, *, atol: float | None = None, rtol: float | None = None, hermitian: bool = False) -> Spec:
+    if hermitian:
+        check_square(input, "linalg.eigh")
+    if len(input.shape) < 2 or input.dtype not in (float32.numpy, float64.numpy):
+        raise DTypeMismatch(
+            f"linalg.pinv({from_numpy(input.dtype).kernel_name}{{{list(input.shape)}}}): expected a tensor with 2 or "
+            "more dimensions of float, double, cfloat or cdouble types"
+        )
+    *batch, m, n = input.shape
+    return Spec((*batch, n, m), input.dtype)
+
+
+@op(_pinv_rule, namespace="torch.linalg", scratch=4.0)
+def pinv(
+    xp: Any, input: Array, *, atol: OptionalNumber = None, rtol: OptionalNumber = None, hermitian: Bool = False
+) -> Any:
+    """The Moore-Penrose pseudo-inverse; singular values up to ``max(atol, rtol * largest)`` count as zero.
+
+    A ``hermitian`` matrix is read from its lower triangle alone.
+    """
+    if not input.size:
+        return xp.zeros(_pinv_rule(input).shape, input.dtype)
+    if hermitian:
+        input = xp.tril(input) + xp.tril(input, -1).mT
+    U, S, Vh = thin_svd(xp, input)
+    if rtol is None:
+        rtol = 0.0 if atol else max(input.shape[-2:]) * float(xp.finfo(input.dtype).eps)
+    least = xp.maximum(atol or 0.0, rtol * S[..., :1])
+    kept = least < S
+    inverses = xp.where(kept, 1 / xp.where(kept, S, 1), 0)
+    return (Vh.mT * inverses[..., None, :]) @ U.mT
+
+
+def pinv_grad(F: Any, grad: Any, input: Any, result: Any) -> Any:
+    """Golub and Pereyra, "The differentiation of pseudo-inverses…" (1973), where the rank is constant."""
+    P, left, right = result, grad.mT @ result @ result.mT, result.mT @ result @ grad.mT
+    return (left - input @ (P @ left)) + (right - (right @ P) @ input) - P.mT @ grad @ P.mT
+
+
+pinv.derivative(input=pinv_grad)
+
+
+@composite(
+    key="pinv.rcond",
+    namespace="torch.linalg",
+)
+def pinv_rcond(F: Any, input: Array, rcond: Number, hermitian: Bool = False) -> Any:
+    """The pseudo-inverse by the older name of ``rtol``."""
+    return F.linalg_pinv(input, rtol=rcond, hermitian=hermitian)
+
+
+# Norms ------------------------------------------------------------------------------------------------
+
+
+def _to_matrices(F: Any, input: Any, dim: tuple[int, ...], dtype: Any) -> Any:
+    """``input`` with the dimensions ``dim`` last."""
+    name = "linalg.matrix_norm"
+    if input.ndim < 2:
+        raise ShapeMismatch(f"{name}: The input tensor A must have at least 2 dimensions.")
+    if not input.is_floating_point():
+        kind = input.dtype.kernel_name
+        raise DTypeMismatch(f"{name}: Expected a floating point or complex tensor as input. Got {kind}")
+    if len(dim) != 2:
+        raise ShapeMismatch(f"{name}: dim must be a 2-tuple. Got {' '.join(map(str, dim))}")
+    axes = tuple(wrap_dim(d, input.ndim) for d in dim)
+    if axes[0] == axes[1]:
+        raise ShapeMismatch(f"{name}: dims must be different. Got ({dim[0]}, {dim[1]})")
+    rest = tuple(i for i in range(input.ndim) if i not in axes)
+    return F.permute(input if dtype is None else input.to(dtype), rest + axes)
+
+
+def _keep(F: Any, result: Any, input: Any, dim: tuple[int, ...], keepdim: bool) -> Any:
+    if not keepdim:
+        return result
+    axes = [wrap_dim(d, input.ndim) for d in dim]
+    return F.reshape(result, tuple(1 if i in axes else n for i, n in enumerate(input.shape)))
+
+
+@composite(namespace="torch.linalg")
+def matrix_norm(
+    F: Any,
+    input: Array,
+    ord: Str = "fro",
+    dim: Ints = (-2, -1),
+    keepdim: Bool = False,
+    *,
+    dtype: OptionalDType = None,
+) -> Any:
+    """The norm of each matrix: "fro" the root of the sum of squares, "nuc" the sum of the singular values."""
+    matrices = _to_matrices(F, input, dim, dtype)
+    if ord not in ("fro", "nuc"):
+        raise InvalidOperation(f"linalg.matrix_norm: Order {ord} not supported.")
+    if ord == "nuc":
+        return _keep(F, F.sum(F.linalg_svdvals(matrices), (-1,)), input, dim, keepdim)
+    return _keep(F, F.linalg_vector_norm(matrices, 2, (-2, -1)), input, dim, keepdim)
+
+
+@composite(
+    key="matrix_norm.ord",
+    namespace="torch.linalg",
+)
+def matrix_norm_ord(
+    F: Any, input: Array, ord: Number, dim: Ints = (-2, -1), keepdim: Bool = False, *, dtype: OptionalDType = None
+) -> Any:
+    """The norm of each matrix: 2 the largest singular value, 1 the largest sum of a column, inf that of a row.
+
+    With a minus sign it is the smallest.
+    """
+    matrices = _to_matrices(F, input, dim, dtype)
+    if abs(ord) not in (1, 2, math.inf):
+        raise InvalidOperation(f"linalg.matrix_norm: Order {ord:g} not supported.")
+    summed = -2 if abs(ord) == 1 else -1
+    sizes = F.linalg_svdvals(matrices) if abs(ord) == 2 else F.sum(F.abs(matrices), (summed,))
+    if ord > 0 and not sizes.shape[-1]:
+        result = F.new_zeros(sizes, sizes.shape[:-1])
+    else:
+        result = F.amax(sizes, (-1,)) if ord > 0 else F.amin(sizes, (-1,))
+    return _keep(F, result, input, dim, keepdim)
+
+
+# Rank and condition -----------------------------------------------------------------------------------
+
+
+@composite(
+    namespace="torch.linalg",
+)
+def matrix_rank(
+    F: Any, input: Array, *, atol: OptionalNumber = None, rtol: OptionalNumber = None, hermitian: Bool = False
+) -> Any:
+    """How many singular values of each matrix exceed ``max(atol, rtol * largest)``; of a ``hermitian`` one its
+    eigenvalues' magnitudes count."""
+    return _rank(F, input, atol, rtol, hermitian)
+
+
+def _rank(F: Any, input: Any, atol: Any, rtol: Any, hermitian: bool) -> Any:
+    """``matrix_rank`` by tolerances that are numbers, or tensors with one for each matrix."""
+    if input.ndim < 2:
+        raise ShapeMismatch("torch.linalg.matrix_rank: The input tensor input must have at least 2 dimensions.")
+    if input.dtype.name not in EPSILON:
+        raise DTypeMismatch("This function doesn't handle types other than float and double")
+    if 0 in input.shape[-2:]:
+        return F.new_zeros(input, tuple(input.shape[:-2]), dtype="int64")
+    sizes = F.abs(F.linalg_eigvalsh(input)) if hermitian else F.linalg_svdvals(input)
+    usual = max(input.shape[-2:]) * EPSILON[input.dtype.name]
+    if rtol is None:
+        rtol = F.where(F.gt(atol, 0.0), 0.0, usual) if hasattr(atol, "_data") else 0.0 if atol else usual
+    relative, absolute = (
+        F.unsqueeze(x, -1) if hasattr(x, "_data") else x for x in (rtol, 0.0 if atol is None else atol)
+    )
+    largest = F.amax(sizes, (-1,), True)
+    if hasattr(absolute, "_data"):
+        least = F.maximum(largest * relative, absolute)
+    else:
+        least = F.clamp_min(largest * relative, absolute)
+    return F.sum(F.gt(sizes, least), (-1,))
+
+
+@composite(
+    key="matrix_rank.tol_tensor",
+    namespace="torch.linalg",
+)
+def matrix_rank_tol_tensor(F: Any, input: Array, tol: Array, hermitian: Bool = False) -> Any:
+    """How many singular values of each matrix exceed its ``tol``."""
+    return _rank(F, input, tol, 0.0, hermitian)
+
+
+@composite(
+    key="matrix_rank.tensor",
+    namespace="torch.linalg",
+)
+def matrix_rank_tensor(F: Any, input: Array, *, atol: Array = None, rtol: Array = None, hermitian: Bool = False) -> Any:
+    """``matrix_rank`` by tolerances that are tensors, with one for each matrix."""
+    return _rank(F, input, atol, rtol, hermitian)
+
+
+EPSILON = {"float32": 2.0**-23, "float64": 2.0**-52}
+
+
+@composite(
+    key="matrix_rank.tol",
+    namespace="torch.linalg",
+)
+def matrix_rank_tol(F: Any, input: Array, tol: Number, hermitian: Bool = False) -> Any:
+    """How many singular values exceed ``tol``."""
+    if input.ndim > 1 and input.dtype.name not in EPSILON:
+        kind = input.dtype.kernel_name
+        if hermitian:
+            raise NotImplementedForDType(f"\"linalg_eigh_cpu\" not implemented for '{kind}'")
+        raise DTypeMismatch(f"linalg.svd: Expected a floating point or complex tensor as input. Got {kind}")
+    return F.linalg_matrix_rank(input, atol=tol, rtol=0.0, hermitian=hermitian)
+
+
+@composite(
+    namespace="torch.linalg",
+)
+def cond(F: Any, input: Array, p: NumberOrStr = None) -> Any:
+    """The condition number: the norm of each matrix times that of its inverse; infinite for a singular one."""
+    if input.ndim < 2:
+        raise ShapeMismatch("linalg.cond: The input tensor must have at least 2 dimensions.")
+    if p not in (None, "fro", "nuc", 1, -1, 2, -2, math.inf, -math.inf):
+        raise InvalidOperation(f"linalg.cond got an invalid norm type: {p if isinstance(p, str) else f'{p:g}'}")
+    if p in (None, 2, -2):
+        sizes = F.linalg_svdvals(input)
+        large, small = F.narrow(sizes, -1, 0, 1), F.narrow(sizes, -1, sizes.shape[-1] - 1, 1)
+        return F.squeeze(small / large if p == -2 else large / small, -1)
+    check_square(input._data, f"linalg.cond(ord={p if isinstance(p, str) else f'{p:g}'})")
+    norm = F.linalg_matrix_norm(input, p)
+    try:
+        return norm * F.linalg_matrix_norm(F.linalg_inv(input), p)
+    except LinAlgError:
+        return F.full_like(norm, math.inf)
+
+
+# torch's own functions of matrices: what torch.linalg has too, under older names and signat ---------------
+
+
+@composite()
+def inverse(F: Any, input: Array) -> Any:
+    """The inverse of each matrix: ``linalg.inv``."""
+    return F.linalg_inv(input)
+
+
+@composite()
+def pinverse(F: Any, input: Array, rcond: Number = 1e-15) -> Any:
+    """The Moore-Penrose pseudo-inverse; singular values up to ``rcond`` times the largest count as zero."""
+    return F.linalg_pinv(input, rtol=rcond)
+
+
+@composite()
+def matrix_power(F: Any, input: Array, n: Int) -> Any:
+    """The product of ``n`` equal square matrices; a negative ``n`` inverts them first."""
+    return F.linalg_matrix_power(input, n)
+
+
+@composite()
+def det(F: Any, input: Array) -> Any:
+    """The determinant of each matrix."""
+    return F.linalg_det(input)
+
+
+@composite(outputs=("sign", "logabsdet"))
+def slogdet(F: Any, input: Array) -> Any:
+    """The sign of each determinant and the logarithm of its magnitude; 0 and -inf for a singular matrix."""
+    return slogdet.bundle(F.linalg_slogdet(input))
+
+
+@composite()
+def logdet(F: Any, input: Array) -> Any:
+    """The logarithm of each determinant: -inf for 0, NaN for a negative one."""
+    square_rule("logdet")(input._data)
+    sign, logarithm = F.linalg_slogdet(input)
+    return F.where(F.eq(sign, -1.0), float("nan"), logarithm)
+
+
+# Decompositions ---------------------------------------------------------------------------------------
+
+
+@composite()
+def cholesky(F: Any, input: Array, upper: Bool = False) -> Any:
+    """The triangular L with ``L @ L.mT == input``, or its transpose."""
+    check_square(input._data, "cholesky")
+    if input._data.dtype not in (float32.numpy, float64.numpy):
+        raise NotImplementedForDType(f"\"cholesky_cpu\" not implemented for '{input.dtype.kernel_name}'")
+    try:
+        return F.linalg_cholesky(input, upper=upper)
+    except LinAlgError as error:
+        raise LinAlgError(error.detail.removeprefix("linalg.")) from None
+
+
+@composite(
+    outputs=("Q", "R"),
+)
+def qr(F: Any, input: Array, some: Bool = True) -> Any:
+    """Q with orthonormal columns and R, upper triangular, with ``Q @ R == input``; all of Q unless ``some``."""
+    return qr.bundle(F.linalg_qr(input, "reduced" if some else "complete"))
+
+
+@composite(
+    outputs=("U", "S", "V"),
+)
+def svd(F: Any, input: Array, some: Bool = True, compute_uv: Bool = True) -> Any:
+    """U, the singular values S and V with ``U @ diag(S) @ V.mT == input``; zeros for U and V unless asked for."""
+    if input.ndim < 2:
+        raise ShapeMismatch(
+            f"linalg.svd: input should have at least 2 dimensions, but has {input.ndim} dimensions instead"
+        )
+    if compute_uv:
+        U, S, Vh = F.linalg_svd(input, not some)
+        return svd.bundle((U, S, Vh.mT))
+    *batch, m, n = input.shape
+    S = F.linalg_svdvals(input)
+    return svd.bundle((F.new_zeros(input, (*batch, m, m)), S, F.new_zeros(input, (*batch, n, n))))

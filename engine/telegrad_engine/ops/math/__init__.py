@@ -1,0 +1,27 @@
+"""Elementwise functions, comparisons, reductions, sorting and statistics."""
+
+from . import (
+    arithmetic,
+    comparison,
+    cumulative,
+    elementary,
+    floating_point,
+    reduction,
+    searching,
+    sorting,
+    special,
+    statistics,
+)
+
+__all__ = [
+    "arithmetic",
+    "comparison",
+    "cumulative",
+    "elementary",
+    "floating_point",
+    "reduction",
+    "searching",
+    "sorting",
+    "special",
+    "statistics",
+]

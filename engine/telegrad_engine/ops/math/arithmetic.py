@@ -1,0 +1,455 @@
+"""Arithmetic of each element, broadcasting the inputs: sums to powers, whole numbers, interpolation and clamping."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from ...dtypes import FLOATING, LOW, bool_, element, float64, from_numpy, is_floating, widened
+from ...errors import DTypeMismatch, InvalidOperation, NotImplementedForDType
+from ...schema.op import common_dtype, composite, elementwise
+from ...schema.parameters import Array, NoneOnly, Number, Operand, Str
+from ..guards import divisible, is_whole, no_bools, refuse_zero
+from ..node_names import by_operand, by_operands
+from .elementary import rounded_bound
+
+
+def _is_bool(value: Any) -> bool:
+    return isinstance(value, bool) or getattr(value, "dtype", None) == bool_.numpy
+
+
+# What is not widened below rounds a number beside a float16 or bfloat16 tensor to its dtype, as torch does.
+
+
+def _scaled(xp: Any, other: Any, alpha: float) -> Any:
+    if getattr(other, "dtype", None) not in LOW:
+        return other * (element(alpha, other.dtype) if hasattr(other, "dtype") else alpha)
+    return widened(other) * widened(xp.asarray(alpha, other.dtype))
+
+
+def _check_alpha(input: Any, other: Any, *, alpha: Any = 1) -> None:
+    if alpha.__class__ is int:
+        if alpha != 1:
+            element(alpha, common_dtype((input, other)))
+        return
+    dtype = common_dtype((input, other))
+    if isinstance(alpha, bool) and dtype != bool_.numpy:
+        raise InvalidOperation("Boolean alpha only supported for Boolean results.")
+    if isinstance(alpha, float) and dtype not in FLOATING:
+        raise InvalidOperation("For integral input tensors, argument alpha must not be a floating point number.")
+
+
+BOOL_SUBTRACTED = (
+    "Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to invert a mask, use "
+    "the `~` or `logical_not()` operator instead."
+)
+
+
+def _check_difference(input: Any, other: Any, *, alpha: Any = 1) -> None:
+    if _is_bool(input) and _is_bool(other):
+        raise DTypeMismatch(
+            "Subtraction, the `-` operator, with two bool tensors is not supported. "
+            "Use the `^` or `logical_xor()` operator instead."
+        )
+    if _is_bool(input) or _is_bool(other):
+        raise DTypeMismatch(BOOL_SUBTRACTED)
+    _check_alpha(input, other, alpha=alpha)
+
+
+@elementwise(guard=_check_alpha, widens=False)
+def add(xp: Any, input: Operand, other: Operand, *, alpha: Number = 1) -> Any:
+    """``input + alpha * other``."""
+    return xp.add(input, other if alpha == 1 else _scaled(xp, other, alpha))
+
+
+add.derivative(
+    input=lambda F, grad: grad,
+    other=lambda F, grad, alpha: grad if alpha == 1 else grad * alpha,
+)
+
+
+@elementwise(aliases=("subtract",), guard=_check_difference, widens=False)
+def sub(xp: Any, input: Operand, other: Operand, *, alpha: Number = 1) -> Any:
+    """``input - alpha * other``."""
+    return xp.subtract(input, other if alpha == 1 else _scaled(xp, other, alpha))
+
+
+sub.derivative(
+    input=lambda F, grad: grad,
+    other=lambda F, grad, alpha: -grad if alpha == 1 else grad * -alpha,
+)
+
+
+@composite(method=False)
+def rsub(F: Any, input: Array, other: Operand, *, alpha: Number = 1) -> Any:
+    """``other - alpha * input``."""
+    return F.sub(other, input, alpha=alpha)
+
+
+@elementwise(aliases=("multiply",))
+def mul(xp: Any, input: Operand, other: Operand) -> Any:
+    """``input * other``."""
+    return xp.multiply(input, other)
+
+
+mul.derivative(
+    input=lambda F, grad, other: grad * other,
+    other=lambda F, grad, input: grad * input,
+)
+
+
+@elementwise(floats=True, aliases=("divide", "true_divide"))
+def div(xp: Any, input: Operand, other: Operand, *, rounding_mode: NoneOnly = None) -> Any:
+    """``input / other``; integers divide to the default floating dtype."""
+    return xp.true_divide(input, other)
+
+
+div.derivative(
+    input=lambda F, grad, other: grad / other,
+    other=lambda F, grad, input, other: -grad * (input / other) / other,
+)
+
+
+def _divide_down(xp: Any, input: Any, other: Any) -> Any:
+    refuse_zero(xp, input, other)
+    return xp.floor_divide(input, other)
+
+
+@elementwise(
+    key="div.mode",
+    aliases=("divide",),
+    node="DivBackward2",
+    guard=lambda *_, rounding_mode: _check_rounding(rounding_mode),
+)
+def div_mode(xp: Any, input: Operand, other: Operand, *, rounding_mode: Str) -> Any:
+    """``input / other`` rounded: "floor" down, "trunc" towards zero."""
+    if rounding_mode == "floor":
+        return _divide_down(xp, input, other)
+    if is_whole(input) and is_whole(other):
+        # By way of floats, large integers would be rounded.
+        down = _divide_down(xp, input, other)
+        return down + xp.logical_and(down * other != input, (input < 0) != (other < 0))
+    return xp.trunc(xp.true_divide(input, other))
+
+
+div_mode.derivative(input=lambda F, grad: F.zeros_like(grad), other=lambda F, grad: F.zeros_like(grad))
+
+
+def _check_rounding(mode: str) -> None:
+    if mode not in ("floor", "trunc"):
+        raise InvalidOperation(f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{mode}'")
+
+
+@elementwise(node="torch::autograd::NotImplemented", guard=divisible("div_floor_cpu"))
+def floor_divide(xp: Any, input: Operand, other: Operand) -> Any:
+    """``input / other`` rounded down."""
+    return _divide_down(xp, input, other)
+
+
+def _no_floor_divide_derivative(F: Any, grad: Any) -> Any:
+    raise InvalidOperation("derivative for aten::floor_divide is not implemented")
+
+
+floor_divide.derivative(input=_no_floor_divide_derivative, other=_no_floor_divide_derivative)
+
+
+@elementwise(node=by_operand("Remainder", tensor=1, number=0), guard=divisible("remainder_cpu"), widens=False)
+def remainder(xp: Any, input: Operand, other: Operand) -> Any:
+    """The remainder of ``input / other``, with the sign of ``other``, as Python's ``%``."""
+    refuse_zero(xp, input, other)
+    return xp.remainder(input, other)
+
+
+remainder.derivative(
+    input=lambda F, grad: grad,
+    other=lambda F, grad, input, other: -grad * F.floor(input / other),
+)
+
+
+def _no_bool_negation(input: Any) -> None:
+    if input.dtype == bool_.numpy:
+        raise DTypeMismatch(
+            "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert a "
+            "mask, "
+            "use the `~` or `logical_not()` operator instead."
+        )
+
+
+@elementwise(aliases=("negative",), guard=_no_bool_negation)
+def neg(xp: Any, input: Array) -> Any:
+    """``-input``."""
+    return xp.negative(input)
+
+
+neg.derivative(input=lambda F, grad: -grad)
+
+
+def _no_bool_positive(input: Any) -> None:
+    if input.dtype == bool_.numpy:
+        raise InvalidOperation("The `+` operator, on a bool tensor is not supported.")
+
+
+@composite(may_alias=True)
+def positive(F: Any, input: Array) -> Any:
+    """``input`` itself."""
+    _no_bool_positive(input._data)
+    return input
+
+
+@elementwise(aliases=("absolute",), guard=no_bools("abs_cpu"))
+def abs_(xp: Any, input: Array) -> Any:
+    """The absolute value; its slope at 0 is 0."""
+    return xp.absolute(input)
+
+
+abs_.derivative(input=lambda F, grad, input: grad * F.sign(input))
+
+
+@elementwise()
+def sign(xp: Any, input: Array) -> Any:
+    """-1, 0 or 1; 0 for what is not a number."""
+    if input.dtype == bool_.numpy:
+        return xp.array(input)
+    return xp.where(input != input, 0, xp.sign(input)).astype(input.dtype)
+
+
+sign.derivative(input=lambda F, grad: F.zeros_like(grad))
+
+
+def _check_powers(input: Any, exponent: Any) -> None:
+    if not hasattr(exponent, "dtype") and exponent < 0 and common_dtype((input, exponent)) not in FLOATING:
+        raise InvalidOperation("Integers to negative integer powers are not allowed.")
+    if hasattr(exponent, "dtype"):
+        no_bools("pow")(input, exponent)
+
+
+def _whole_power(xp: Any, input: Any, exponent: Any) -> Any:
+    """Integers to integer powers: a negative one gives 0 but for the bases 1 and -1."""
+    exponent = xp.asarray(exponent)
+    negative = exponent < 0
+    base = xp.where(xp.logical_and(negative, xp.absolute(input) != 1), 0, input)
+    # 0 to the power of 1, 1 to that of 1 and -1 to that of an odd or even number.
+    return xp.power(base, xp.where(negative, 2 - exponent % 2, exponent))
+
+
+@elementwise(node=by_operands("Pow", tensors=1, number_first=2, number_second=0), guard=_check_powers)
+def pow_(xp: Any, input: Operand, exponent: Operand) -> Any:
+    """``input`` to the power ``exponent``."""
+    if isinstance(exponent, (int, float)) and exponent == 2:
+        return xp.multiply(input, input)
+    if is_whole(input) and is_whole(exponent):
+        return _whole_power(xp, input, exponent)
+    return xp.power(input, exponent)
+
+
+def _pow_wrt_input(F: Any, grad: Any, input: Any, exponent: Any) -> Any:
+    if isinstance(exponent, (int, float)):
+        if exponent == 0:
+            return F.zeros_like(grad)
+        return grad * (exponent * (input if exponent == 2 else input ** (exponent - 1)))
+    return F.where(exponent == 0.0, 0.0, grad * (exponent * F.pow(input, exponent - 1)))
+
+
+def _pow_wrt_exponent(F: Any, grad: Any, input: Any, exponent: Any, result: Any) -> Any:
+    if isinstance(input, (int, float)):
+        slope = result * (math.log(input) if input > 0 else math.nan if input else -math.inf)
+        return grad * (F.where(exponent >= 0, 0.0, slope) if input == 0 else slope)
+    return grad * F.where(F.logical_and(input == 0, exponent >= 0), 0.0, result * F.log(input))
+
+
+pow_.derivative(input=_pow_wrt_input, exponent=_pow_wrt_exponent)
+
+
+@composite()
+def float_power(F: Any, input: Operand, exponent: Operand) -> Any:
+    """``input`` to the power ``exponent``, in float64."""
+    base, exponent = (x.to(dtype=float64) if hasattr(x, "_data") else float(x) for x in (input, exponent))
+    return F.pow(base, exponent)
+
+
+# Ops on whole numbers: shifted bits, and common divisors and multiples -----------------------------------
+
+
+def _whole_numbers(kernel: str) -> Any:
+    """A check that raises unless an op computes in whole numbers, which bools alone are not."""
+
+    def guard(*inputs: Any) -> None:
+        dtype = common_dtype(inputs)
+        if is_floating(dtype) or dtype == bool_.numpy:
+            raise NotImplementedForDType(f"\"{kernel}_cpu\" not implemented for '{from_numpy(dtype).kernel_name}'")
+
+    return guard
+
+
+def _shift(xp: Any, shift: Any, input: Any, other: Any, rest: Any) -> Any:
+    """``shift(input, other)`` where that many bits can be shifted, else what is left when all are."""
+    dtype = common_dtype((input, other))
+    input, other = xp.asarray(input, dtype), xp.asarray(other, dtype)
+    width = dtype.itemsize * 8
+    inside = (other >= 0) & (other < width)
+    return xp.where(inside, shift(input, xp.where(inside, other, 0)), rest(input)).astype(dtype)
+
+
+@elementwise(guard=_whole_numbers("lshift"), keeps_dtype=False)
+def bitwise_left_shift(xp: Any, input: Operand, other: Operand) -> Any:
+    """The bits of ``input`` moved up by ``other`` places; 0 if that is no number of places that there are."""
+    return _shift(xp, xp.left_shift, input, other, lambda x: xp.zeros_like(x))
+
+
+@elementwise(guard=_whole_numbers("rshift"), keeps_dtype=False)
+def bitwise_right_shift(xp: Any, input: Operand, other: Operand) -> Any:
+    """The bits of ``input`` moved down by ``other`` places; the sign alone if that is no number of places."""
+    return _shift(xp, xp.right_shift, input, other, lambda x: xp.where(x < 0, -1, 0))
+
+
+@elementwise(guard=_whole_numbers("gcd"), keeps_dtype=False)
+def gcd(xp: Any, input: Array, other: Array) -> Any:
+    """The greatest common divisor, which is not negative."""
+    return xp.gcd(input, other)
+
+
+@elementwise(guard=_whole_numbers("lcm"), keeps_dtype=False)
+def lcm(xp: Any, input: Array, other: Array) -> Any:
+    """The least common multiple, which is not negative."""
+    return xp.lcm(input, other)
+
+
+# Blending and bounding: several tensors, element by element, into one ------------------------------------
+
+
+def _no_bool_bound(kernel: str) -> Callable[..., None]:
+    refuse = no_bools(kernel)
+    return lambda input, bound: None if hasattr(bound, "dtype") else refuse(input, bound)
+
+
+@elementwise(node=by_operand("ClampMin", tensor=1, number=0), guard=_no_bool_bound("clamp_min_scalar_cpu"))
+def clamp_min(xp: Any, input: Array, min: Operand) -> Any:
+    """``input``, or ``min`` where that is larger; ties go to ``input``."""
+    return xp.maximum(input, min)
+
+
+@elementwise(node=by_operand("ClampMax", tensor=1, number=0), guard=_no_bool_bound("clamp_max_scalar_cpu"))
+def clamp_max(xp: Any, input: Array, max: Operand) -> Any:
+    """``input``, or ``max`` where that is smaller; ties go to ``input``."""
+    return xp.minimum(input, max)
+
+
+clamp_min.derivative(
+    input=lambda F, grad, input, min: F.where(input >= rounded_bound(F, input, min), grad, 0.0),
+    min=lambda F, grad, input, min: F.where(input < min, grad, 0.0),
+)
+clamp_max.derivative(
+    input=lambda F, grad, input, max: F.where(input <= rounded_bound(F, input, max), grad, 0.0),
+    max=lambda F, grad, input, max: F.where(input > max, grad, 0.0),
+)
+
+
+@elementwise(inplace=False)
+def fmax(xp: Any, input: Array, other: Array) -> Any:
+    """The larger of two, or the one that is not NaN; where they are equal ``input`` gets all the gradient."""
+    return xp.fmax(input, other)
+
+
+@elementwise(inplace=False)
+def fmin(xp: Any, input: Array, other: Array) -> Any:
+    """The smaller of two, or the one that is not NaN; where they are equal ``input`` gets all the gradient."""
+    return xp.fmin(input, other)
+
+
+fmax.derivative(
+    input=lambda F, grad, input, other: F.where(F.logical_or(input >= other, F.isnan(other)), grad, 0.0),
+    other=lambda F, grad, input, other: F.where(F.logical_or(input >= other, F.isnan(other)), 0.0, grad),
+)
+fmin.derivative(
+    input=lambda F, grad, input, other: F.where(F.logical_or(input <= other, F.isnan(other)), grad, 0.0),
+    other=lambda F, grad, input, other: F.where(F.logical_or(input <= other, F.isnan(other)), 0.0, grad),
+)
+
+# Blends --------------------------------------------------------------------------------------------------
+
+C_NAMES = {
+    "bool": "bool",
+    "uint8": "unsigned char",
+    "int8": "signed char",
+    "int16": "short int",
+    "int32": "int",
+    "int64": "long int",
+    "float16": "c10::Half",
+    "bfloat16": "c10::BFloat16",
+    "float32": "float",
+    "float64": "double",
+}
+"""Dtypes as torch's text for lerp names them."""
+
+
+def _check_lerp(input: Any, end: Any, weight: Any) -> None:
+    own = from_numpy(input.dtype)
+    weighted = hasattr(weight, "dtype")
+    # A weight without dimensions is like a number, and may have any dtype.
+    for name, other in (("end", end), ("weight", weight)) if weighted and weight.shape else (("end", end),):
+        found = from_numpy(other.dtype)
+        if found is not own:
+            raise DTypeMismatch(f"expected dtype {C_NAMES[own.name]} for `{name}` but got dtype {C_NAMES[found.name]}")
+    dtype = common_dtype((input, end, weight)) if weighted else input.dtype
+    if dtype not in FLOATING:
+        kernel = "lerp_kernel_tensor" if weighted else "lerp_kernel_scalar"
+        raise NotImplementedForDType(f"\"{kernel}\" not implemented for '{from_numpy(dtype).kernel_name}'")
+
+
+@elementwise(node=by_operand("Lerp", at=2, tensor=1, number=0), guard=_check_lerp, scratch=1.25)
+def lerp(xp: Any, input: Array, end: Array, weight: Operand) -> Any:
+    """``input + weight * (end - input)``, exact at both ends."""
+    span = end - input
+    if not hasattr(weight, "dtype"):
+        return input + weight * span if weight < 0.5 else end - span * (1 - weight)
+    return xp.where(weight < 0.5, input + weight * span, end - span * (1 - weight))
+
+
+lerp.derivative(
+    input=lambda F, grad, weight: grad * (1 - weight),
+    end=lambda F, grad, weight: grad * weight,
+    weight=lambda F, grad, input, end: grad * (end - input),
+)
+
+
+def _scale(dtype: Any, value: Any) -> Any:
+    """A factor as torch takes it: for whole numbers without its fraction."""
+    return value if dtype in FLOATING else element(value, dtype)
+
+
+@elementwise(guard=no_bools("addcmul_cpu_out"))
+def addcmul(xp: Any, input: Array, tensor1: Array, tensor2: Array, *, value: Number = 1) -> Any:
+    """``input + value * tensor1 * tensor2``."""
+    return input + _scale(input.dtype, value) * tensor1 * tensor2
+
+
+addcmul.derivative(
+    input=lambda F, grad: grad,
+    tensor1=lambda F, grad, tensor2, value: grad * (tensor2 * value),
+    tensor2=lambda F, grad, tensor1, value: grad * (tensor1 * value),
+)
+
+
+def _no_whole_division(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> None:
+    if tensor1.dtype not in FLOATING and tensor2.dtype not in FLOATING:
+        raise InvalidOperation(
+            "Integer division with addcdiv is no longer supported, and in a future  release addcdiv will perform a "
+            "true division of tensor1 and tensor2. The historic addcdiv behavior can be implemented as (input + "
+            "value * torch.trunc(tensor1 / tensor2)).to(input.dtype) for integer inputs and as (input + value * "
+            "tensor1 / tensor2) for float inputs. The future addcdiv behavior is just the latter implementation: "
+            "(input + value * tensor1 / tensor2), for all dtypes."
+        )
+
+
+@elementwise(guard=_no_whole_division)
+def addcdiv(xp: Any, input: Array, tensor1: Array, tensor2: Array, *, value: Number = 1) -> Any:
+    """``input + value * tensor1 / tensor2``."""
+    return input + value * tensor1 / tensor2
+
+
+addcdiv.derivative(
+    input=lambda F, grad: grad,
+    tensor1=lambda F, grad, tensor2, value: grad * (value / tensor2),
+    tensor2=lambda F, grad, tensor1, tensor2, value: -grad * (value * (tensor1 / (tensor2 * tensor2))),
+)

@@ -1,0 +1,325 @@
+"""Cumulative sums, products and extremes; differences of neighbours and numerical integration."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from ...dtypes import bool_, from_numpy, int64, is_floating, widened
+from ...errors import IndexOutOfRange, InvalidOperation, NotImplementedForDType, ShapeMismatch
+from ...schema.op import composite, op
+from ...schema.parameters import Array, Arrays, Bool, Int, Number, NumberOrNumbers, OptionalDType, OptionalInts
+from ...shapes import Spec, reduced_shape, size_at, wrap_dim
+from .reduction import accumulated_dtype, check_counted
+from .sorting import route
+
+
+def _cumprod_rule(input: Any, dim: int, *, dtype: Any = None) -> Spec:
+    check_counted("cumprod_out_cpu", dtype)
+    wrap_dim(dim, len(input.shape))
+    return Spec(input.shape, accumulated_dtype(input, dtype))
+
+
+@op(
+    _cumprod_rule,
+    inplace=True,
+)
+def cumprod(xp: Any, input: Array, dim: Int, *, dtype: OptionalDType = None) -> Any:
+    """The running product along ``dim``."""
+    wide = widened(input.astype(accumulated_dtype(input, dtype)))
+    return xp.cumprod(wide, axis=dim) if input.ndim else wide
+
+
+def _before(F: Any, running: Any, dim: int) -> Any:
+    """A running product without each place's own factor."""
+    n = running.shape[dim]
+    return F.cat([F.ones_like(F.narrow(running, dim, 0, 1)), F.narrow(running, dim, 0, n - 1)], dim)
+
+
+def _accumulate_back(F: Any, total: Any, factor: Any, dim: int) -> Any:
+    """s, where s[k] = total[k] + factor[k] s[k + 1], and the last is total's.
+
+    Unrolled by doubling (Hillis and Steele's scan): after a step s[k] spans twice as many terms, and
+    factor[k], of those places that still lead somewhere, leads past them.
+    """
+    n, step = total.shape[dim], 1
+    while step < n:
+        left = n - step
+        reached = F.narrow(total, dim, 0, left) + factor * F.narrow(total, dim, step, left)
+        total = F.cat([reached, F.narrow(total, dim, left, step)], dim)
+        if left > step:
+            factor = F.narrow(factor, dim, 0, left - step) * F.narrow(factor, dim, step, left - step)
+        step *= 2
+    return total
+
+
+def _cumprod_grad(F: Any, grad: Any, input: Any, result: Any, dim: int) -> Any:
+    """The product before each place times what it leads to: no division, so it is exact with zeros."""
+    if not input.shape or not input.shape[dim]:
+        return grad
+    following = F.narrow(input, dim, 1, input.shape[dim] - 1)
+    return _before(F, result, dim) * _accumulate_back(F, grad, following, dim)
+
+
+cumprod.derivative(input=_cumprod_grad)
+
+
+def _prod_rule(input: Any, dim: int, keepdim: bool = False, *, dtype: Any = None) -> Spec:
+    axis = wrap_dim(dim, len(input.shape))
+    return Spec(reduced_shape(input.shape, (axis,), keepdim), accumulated_dtype(input, dtype))
+
+
+@op(_prod_rule, key="prod.dim", node="ProdBackward1", scratch=1.25)
+def prod_dim(xp: Any, input: Array, dim: Int, keepdim: Bool = False, *, dtype: OptionalDType = None) -> Any:
+    """The product along ``dim``."""
+    wide = widened(input.astype(accumulated_dtype(input, dtype)))
+    return xp.prod(wide, axis=dim, keepdims=keepdim) if input.ndim else wide
+
+
+def _prod_grad(F: Any, grad: Any, input: Any, dim: int, keepdim: bool) -> Any:
+    """The product of all that comes before times that of all that comes after: exact with zeros."""
+    if not input.shape:
+        return grad
+    if not keepdim:
+        grad = F.unsqueeze(grad, wrap_dim(dim, len(input.shape)))
+    if not input.shape[dim]:
+        return F.new_zeros(grad, tuple(input.shape))
+    before = _before(F, F.cumprod(input, dim), dim)
+    after = F.flip(_before(F, F.cumprod(F.flip(input, (dim,)), dim), dim), (dim,))
+    return grad * before * after
+
+
+prod_dim.derivative(input=_prod_grad)
+
+
+# Extremes ------------------------------------------------------------------------------------------------
+
+
+def _running_rule(name: str) -> Callable[..., list[Spec]]:
+    def rule(input: Any, dim: int) -> list[Spec]:
+        if not input.shape and dim not in (0, -1):
+            raise IndexOutOfRange(f"{name}(): Expected reduction dim -1 or 0 for scalar but got {dim}")
+        wrap_dim(dim, len(input.shape))
+        return [Spec(input.shape, input.dtype), Spec(input.shape, int64.numpy)]
+
+    return rule
+
+
+def _running(xp: Any, extreme: str, input: Any, dim: int) -> Any:
+    if not input.ndim:
+        return input, xp.zeros((), int64.numpy)
+    values = xp.running(extreme, input, dim)
+    places = xp.arange(input.shape[dim]).reshape([-1 if d == dim % input.ndim else 1 for d in range(input.ndim)])
+    # A place that equals the extreme so far is its newest one; a NaN is the extreme from there on.
+    newest = xp.where((input == values) | (input != input), places, 0)
+    return values, xp.running("maximum", newest, dim)
+
+
+@op(_running_rule("cummax"), outputs=("values", "indices"))
+def cummax(xp: Any, input: Array, dim: Int) -> Any:
+    """The running maximum along ``dim`` and its indices, the last of equals; the gradient goes to the index."""
+    return _running(xp, "maximum", input, dim)
+
+
+@op(_running_rule("cummin"), outputs=("values", "indices"))
+def cummin(xp: Any, input: Array, dim: Int) -> Any:
+    """The running minimum along ``dim`` and its indices, the last of equals; the gradient goes to the index."""
+    return _running(xp, "minimum", input, dim)
+
+
+for _indexed in (cummax, cummin):
+    _indexed.derivative(input=route)
+
+
+# Log-sum-exp ---------------------------------------------------------------------------------------------
+
+
+def _logcumsumexp_rule(input: Any, dim: int) -> Spec:
+    wrap_dim(dim, len(input.shape))
+    if not is_floating(input.dtype):
+        kind = from_numpy(input.dtype).kernel_name
+        raise NotImplementedForDType(f"\"logcumsumexp_out_cpu\" not implemented for '{kind}'")
+    return Spec(input.shape, input.dtype)
+
+
+@op(
+    _logcumsumexp_rule,
+)
+def logcumsumexp(xp: Any, input: Array, dim: Int) -> Any:
+    """The logarithm of the running sum of exponentials along ``dim``, without overflow."""
+    return xp.running("logaddexp", widened(input), dim) if input.ndim else input
+
+
+def _logcumsumexp_grad(F: Any, grad: Any, input: Any, result: Any, dim: int) -> Any:
+    """The sum of grad[i] exp(input[k] - result[i]) over i >= k, by factors that are never above 1."""
+    if not input.shape or not input.shape[dim]:
+        return grad
+    left = input.shape[dim] - 1
+    here, there = F.narrow(result, dim, 0, left), F.narrow(result, dim, 1, left)
+    decay = F.where(here == -math.inf, 0.0, F.exp(here - there))
+    own = F.exp(input - result)
+    # Up to the first finite element that is NaN, as in torch; it must not spread to what follows.
+    none = result == -math.inf
+    return F.where(none, own * grad, F.where(none, 0.0, own) * _accumulate_back(F, grad, decay, dim))
+
+
+logcumsumexp.derivative(input=_logcumsumexp_grad)
+
+
+# Differences of neighbours, and the areas below the lines that join them ---------------------------------
+
+
+@composite()
+def diff(F: Any, input: Array, n: Int = 1, dim: Int = -1, prepend: Array = None, append: Array = None) -> Any:
+    """The ``n``-th differences along ``dim`` of ``input`` between what is prepended and appended."""
+    if not input.ndim:
+        raise ShapeMismatch("diff expects input to be at least one-dimensional")
+    if n < 0:
+        raise InvalidOperation(f"order must be non-negative but got {n}")
+    axis = wrap_dim(dim, input.ndim)
+    ends = [x for x in (prepend, input, append) if x is not None]
+    x = F.cat(ends, axis) if len(ends) > 1 and n else input
+    subtract = F.logical_xor if x.dtype is bool_ else F.sub
+    for _ in range(min(n, x.shape[axis])):
+        left = x.shape[axis] - 1
+        x = subtract(F.narrow(x, axis, 1, left), F.narrow(x, axis, 0, left))
+    return x if n else F.clone(x)
+
+
+def _areas(F: Any, y: Any, width: Any, axis: int) -> Any:
+    left = size_at(y.shape, axis) - 1
+    return (F.narrow(y, axis, 0, left) + F.narrow(y, axis, 1, left)) * width * 0.5
+
+
+def _widths(F: Any, y: Any, x: Any, axis: int) -> Any:
+    """The distances of ``x``, a vector along ``axis`` or of the shape of ``y``."""
+    if x.ndim != 1:
+        return F.diff(x, 1, axis)
+    if x.shape[0] != size_at(y.shape, axis):
+        raise ShapeMismatch("trapezoid: There must be one `x` value for each sample point")
+    return F.reshape(F.diff(x), [-1 if d == axis else 1 for d in range(y.ndim)])
+
+
+@composite(key="trapezoid.dx", method=False, aliases=("trapz",))
+def trapezoid_dx(F: Any, y: Array, *, dx: Number = 1, dim: Int = -1) -> Any:
+    """The area below the lines that join neighbours along ``dim``, ``dx`` apart."""
+    if y.dtype is bool_:
+        raise InvalidOperation("trapezoid: received a bool input for `y`, but bool is not supported")
+    axis = wrap_dim(dim, y.ndim)
+    return F.sum(_areas(F, y, dx, axis), axis)
+
+
+@composite(method=False, aliases=("trapz",))
+def trapezoid(F: Any, y: Array, x: Array, *, dim: Int = -1) -> Any:
+    """The area below the lines that join neighbours along ``dim``, which are at ``x``."""
+    if bool_ in (x.dtype, y.dtype):
+        raise InvalidOperation("trapezoid: received a bool input for `x` or `y`, but bool is not supported")
+    axis = wrap_dim(dim, y.ndim)
+    return F.sum(_areas(F, y, _widths(F, y, x, axis), axis), axis)
+
+
+@composite(
+    key="gradient.tensorarray",
+    method=False,
+    lists_outputs=True,
+)
+def gradient_tensorarray(
+    F: Any, input: Array, *, spacing: Arrays, dim: OptionalInts = None, edge_order: Int = 1
+) -> Any:
+    """The slopes along each of ``dim``, all by default, where ``spacing`` has the coordinates along each.
+
+    ``spacing`` is a list of 1-D tensors. Formulas and errors are those of spacings that are numbers.
+    """
+    if edge_order not in (1, 2):
+        raise InvalidOperation("torch.gradient only supports edge_order=1 and edge_order=2.")
+    if dim is None and len(spacing) != input.ndim:
+        raise InvalidOperation(
+            "torch.gradient expected spacing to be unspecified, a scalar, or a list of length equal to 'self.dim() = "
+            f"{input.ndim}', since dim argument was not given, but got a list of length {len(spacing)}"
+        )
+    axes = [wrap_dim(d, input.ndim) for d in (range(input.ndim) if dim is None else dim)]
+    if len(spacing) != len(axes):
+        raise InvalidOperation(
+            "torch.gradient expected spacing to be unspecified, a scalar or it's spacing and dim arguments to have the "
+            f"same length, but got a spacing argument of length {len(spacing)} and a dim argument of length "
+            f"{len(axes)}."
+        )
+    for coordinates in spacing:
+        if coordinates.ndim != 1:
+            raise InvalidOperation(
+                "torch.gradient expected each element of spacing to have one dimension, but got an element with "
+                f"{coordinates.ndim} dimensions!"
+            )
+    if any(size_at(input.shape, axis) <= edge_order for axis in axes):
+        raise InvalidOperation("torch.gradient expected each dimension size to be at least edge_order+1")
+    return tuple([_slopes_at(F, input, axis, x, edge_order) for axis, x in zip(axes, spacing, strict=True)])
+
+
+def _slopes_at(F: Any, x: Any, axis: int, coordinates: Any, edge_order: int) -> Any:
+    n = x.shape[axis]
+    widths = F.diff(coordinates)
+    inner = max(widths.shape[0] - 1, 0)
+    left, right = F.narrow(widths, 0, 0, inner), F.narrow(widths, 0, widths.shape[0] - inner, inner)
+
+    def at(start: int, length: int = 1) -> Any:
+        return F.narrow(x, axis, start, length)
+
+    def along(factor: Any) -> Any:
+        return F.reshape(factor, [-1 if d == axis else 1 for d in range(x.ndim)])
+
+    middle = (
+        along(-right / (left * (left + right))) * at(0, n - 2)
+        + along((right - left) / (left * right)) * at(1, n - 2)
+        + along(left / (right * (left + right))) * at(2, n - 2)
+    )
+    if edge_order == 1:
+        first = (at(1) - at(0)) / F.select(widths, 0, 0)
+        last = (at(n - 1) - at(n - 2)) / F.select(widths, 0, -1)
+    else:
+        a, b = F.select(widths, 0, 0), F.select(widths, 0, 1)
+        first = (at(1) - at(0)) / a * ((a * 2 + b) / (a + b)) - (at(2) - at(1)) / b * (a / (a + b))
+        a, b = F.select(widths, 0, -2), F.select(widths, 0, -1)
+        last = (at(n - 1) - at(n - 2)) / b * ((a + b * 2) / (a + b)) - (at(n - 2) - at(n - 3)) / a * (b / (a + b))
+    return F.cat([first, middle, last], axis)
+
+
+@composite(
+    method=False,
+    lists_outputs=True,
+)
+def gradient(
+    F: Any, input: Array, *, spacing: NumberOrNumbers = None, dim: OptionalInts = None, edge_order: Int = 1
+) -> Any:
+    """The slopes along each of ``dim``, all by default: central differences, one-sided ones at the edges.
+
+    Edges of order 2 take three elements. Formulas: Fornberg, "Generation of finite difference formulas on arbitrarily
+    spaced grids" (1988).
+    """
+    if edge_order not in (1, 2):
+        raise InvalidOperation("torch.gradient only supports edge_order=1 and edge_order=2.")
+    axes = [wrap_dim(d, input.ndim) for d in (range(input.ndim) if dim is None else dim)]
+    widths = spacing if isinstance(spacing, tuple) else (1 if spacing is None else spacing,) * len(axes)
+    if len(widths) != len(axes):
+        raise InvalidOperation(
+            f"torch.gradient expected spacing to be unspecified, a scalar or a list of length {len(axes)}, but got a "
+            f"list of length {len(widths)}"
+        )
+    if any(size_at(input.shape, axis) <= edge_order for axis in axes):
+        raise InvalidOperation("torch.gradient expected each dimension size to be at least edge_order+1")
+    return tuple([_slopes(F, input, axis, width, edge_order) for axis, width in zip(axes, widths, strict=True)])
+
+
+def _slopes(F: Any, x: Any, axis: int, width: float, edge_order: int) -> Any:
+    n = x.shape[axis]
+
+    def at(start: int, length: int = 1) -> Any:
+        return F.narrow(x, axis, start, length)
+
+    if edge_order == 1:
+        first, last = at(1) - at(0), at(n - 1) - at(n - 2)
+    else:
+        first = at(1) * 2 - at(0) * 1.5 - at(2) * 0.5
+        last = at(n - 1) * 1.5 - at(n - 2) * 2 + at(n - 3) * 0.5
+    middle = (at(2, n - 2) - at(0, n - 2)) / 2
+    return F.cat([first / width, middle / width, last / width], axis)

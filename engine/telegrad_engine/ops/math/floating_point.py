@@ -1,0 +1,287 @@
+"""Signs, fractions, remainders and closeness of floating-point numbers, their parts, and complex numbers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ...dtypes import FLOATING, bool_, from_numpy, int32, is_floating, widened
+from ...errors import DTypeMismatch, InvalidOperation, NotImplementedForDType, ShapeMismatch
+from ...schema.op import common_dtype, composite, default_float, elementwise, op
+from ...schema.parameters import Array, Bool, Number, Operand, OptionalNumber
+from ...shapes import Spec, broadcast_shapes
+from ..guards import divisible, refuse_zero
+from ..node_names import by_operand
+
+
+@elementwise(out="bool")
+def signbit(xp: Any, input: Array) -> Any:
+    """Whether the sign is a minus, which a zero and NaN may have too."""
+    return xp.signbit(input) if is_floating(input.dtype) else xp.less(input, 0)
+
+
+@elementwise(out="bool")
+def isposinf(xp: Any, input: Array) -> Any:
+    """Whether each element is infinity."""
+    return xp.equal(input, math.inf)
+
+
+@elementwise(out="bool")
+def isneginf(xp: Any, input: Array) -> Any:
+    """Whether each element is minus infinity."""
+    return xp.equal(input, -math.inf)
+
+
+def _one_dtype(input: Any, values: Any) -> None:
+    if input.dtype != values.dtype:
+        raise DTypeMismatch("heaviside is not yet implemented for tensors with different dtypes.")
+
+
+@elementwise(
+    guard=_one_dtype,
+)
+def heaviside(xp: Any, input: Array, values: Array) -> Any:
+    """0 for what is below zero, 1 for what is above, ``values`` in between."""
+    above = xp.where(input > 0, xp.ones((), input.dtype), xp.zeros((), input.dtype))
+    return xp.where(input == 0, values, above)
+
+
+def _no_derivative(F: Any, grad: Any) -> Any:
+    raise InvalidOperation("derivative for aten::heaviside is not implemented")
+
+
+heaviside.derivative(input=_no_derivative, values=_no_derivative)
+
+
+@elementwise(scratch=1.25)
+def sgn(xp: Any, input: Array) -> Any:
+    """-1, 0 or 1: of real numbers the same as ``sign``; 0 of NaN."""
+    if input.dtype == bool_.numpy:
+        return xp.array(input)
+    return xp.where(xp.isnan(input), xp.zeros_like(input), xp.sign(input))
+
+
+sgn.derivative(input=lambda F, grad: F.zeros_like(grad))
+
+
+def _floating_only(input: Any) -> None:
+    if input.dtype not in FLOATING:
+        raise NotImplementedForDType(f"\"frac_cpu\" not implemented for '{from_numpy(input.dtype).kernel_name}'")
+
+
+@elementwise(guard=_floating_only)
+def frac(xp: Any, input: Array) -> Any:
+    """What is left without the whole part, with the sign of ``input``."""
+    return input - xp.trunc(input)
+
+
+frac.derivative(input=lambda F, grad: grad)
+
+
+@elementwise(node=by_operand("Fmod", tensor=1, number=0), guard=divisible("fmod_cpu"), widens=False)
+def fmod(xp: Any, input: Array, other: Operand) -> Any:
+    """The remainder of ``input / other``, with the sign of ``input``, as C's fmod."""
+    refuse_zero(xp, input, other)
+    return xp.fmod(input, other)
+
+
+fmod.derivative(
+    input=lambda F, grad: grad,
+    other=lambda F, grad, input, other: -grad * F.trunc(input / other),
+)
+
+
+@elementwise(floats=True, node=by_operand("Copysign", tensor=0, number=1))
+def copysign(xp: Any, input: Array, other: Operand) -> Any:
+    """The magnitude of ``input`` with the sign of ``other``, which may be that of a zero."""
+    return xp.copysign(input, other)
+
+
+copysign.derivative(
+    input=lambda F, grad, input, result: grad * F.where(input == 0, 0.0, result / input),
+    other=lambda F, grad: F.zeros_like(grad),
+)
+
+
+@elementwise(widens=False, scratch=1.25)
+def nan_to_num(
+    xp: Any,
+    input: Array,
+    nan: OptionalNumber = None,
+    posinf: OptionalNumber = None,
+    neginf: OptionalNumber = None,
+) -> Any:
+    """``input`` with numbers for NaN (0) and the infinities (the largest and the lowest of the dtype)."""
+    if input.dtype not in FLOATING:
+        return xp.array(input)
+    largest = xp.nextafter(xp.asarray(math.inf, input.dtype), xp.asarray(0, input.dtype))
+    odd = ((xp.isnan(input), nan, 0), (input == math.inf, posinf, largest), (input == -math.inf, neginf, -largest))
+    result = input
+    for hit, wanted, default in odd:
+        result = xp.where(hit, xp.asarray(default if wanted is None else wanted, input.dtype), result)
+    return result
+
+
+nan_to_num.derivative(input=lambda F, grad, input: grad * F.isfinite(input))
+
+
+def _check_closeness(input: Any, other: Any, rtol: Any = 0, atol: Any = 0, equal_nan: bool = False) -> None:
+    if input.dtype != other.dtype:
+        names = [from_numpy(x.dtype).kernel_name for x in (input, other)]
+        raise DTypeMismatch(f"{names[0]} did not match {names[1]}")
+    for name, tolerance in (("rtol", rtol), ("atol", atol)):
+        if not tolerance >= 0:
+            raise InvalidOperation(f"{name} must be greater than or equal to zero, but got {tolerance:g}")
+
+
+@elementwise(out="bool", guard=_check_closeness, scratch=2.0)
+def isclose(
+    xp: Any, input: Array, other: Array, rtol: Number = 1e-05, atol: Number = 1e-08, equal_nan: Bool = False
+) -> Any:
+    """Whether equal, or ``abs(input - other) <= atol + rtol * abs(other)`` and finite."""
+    close = xp.equal(input, other)
+    if input.dtype not in FLOATING:
+        input, other = input.astype(default_float()), other.astype(default_float())
+    elif equal_nan:
+        close = xp.logical_or(close, xp.logical_and(xp.isnan(input), xp.isnan(other)))
+    error = xp.absolute(input - other)
+    near = xp.logical_and(xp.isfinite(error), error <= atol + xp.absolute(rtol * other))
+    return xp.logical_or(close, near)
+
+
+def _whole_truth(*_inputs: Any, **_attrs: Any) -> Spec:
+    return Spec((), bool_.numpy)
+
+
+def _closeness_rule(input: Any, other: Any, rtol: Any = 0, atol: Any = 0, equal_nan: bool = False) -> Spec:
+    broadcast_shapes(input.shape, other.shape)
+    if input.dtype != other.dtype:
+        names = [from_numpy(x.dtype).kernel_name for x in (input, other)]
+        raise DTypeMismatch(f"{names[0]} did not match {names[1]}")
+    _check_closeness(input, other, rtol, atol)
+    return Spec((), bool_.numpy)
+
+
+@op(_closeness_rule, truth=True, scratch=10.0)
+def allclose(
+    xp: Any, input: Array, other: Array, rtol: Number = 1e-05, atol: Number = 1e-08, equal_nan: Bool = False
+) -> Any:
+    """Whether all elements are close, as ``isclose`` says."""
+    return xp.all(isclose.raw(xp, input, other, rtol, atol, equal_nan))
+
+
+@op(
+    _whole_truth,
+    truth=True,
+)
+def equal(xp: Any, input: Array, other: Array) -> Any:
+    """Whether both have the same shape and the same elements; a NaN equals nothing."""
+    return xp.asarray(tuple(input.shape) == tuple(other.shape) and bool(xp.all(xp.equal(input, other))))
+
+
+# The parts of floating numbers: mantissa and exponent, and the next number towards another ---------------
+
+
+def _frexp_rule(input: Any) -> list[Spec]:
+    if input.dtype not in FLOATING:
+        raise DTypeMismatch("torch.frexp() only supports floating-point dtypes")
+    return [Spec(input.shape, input.dtype), Spec(input.shape, int32.numpy)]
+
+
+@op(_frexp_rule, outputs=("mantissa", "exponent"))
+def frexp(xp: Any, input: Array) -> Any:
+    """Mantissas from 0.5 to 1 and whole exponents with ``mantissa * 2 ** exponent == input``."""
+    mantissa, exponent = xp.frexp(widened(input))
+    return mantissa.astype(input.dtype), exponent.astype(int32.numpy)
+
+
+frexp.joint_derivative(lambda F, grads, needs, exponent: (None if grads[0] is None else F.ldexp(grads[0], -exponent),))
+
+
+@composite(
+    inplace=True,
+)
+def ldexp(F: Any, input: Array, other: Array) -> Any:
+    """``input * 2 ** other``."""
+    if other.dtype is bool_:
+        raise NotImplementedForDType("\"ldexp_cpu_exp\" not implemented for 'Bool'")
+    factor = F.pow(2.0, other)
+    if F.xp is None and input.is_floating_point() and not other.is_floating_point():
+        factor = factor.to(dtype=input.dtype)
+    return F.mul(input, factor)
+
+
+def _floating(*inputs: Any) -> None:
+    dtype = common_dtype(inputs)
+    if dtype not in FLOATING:
+        raise NotImplementedForDType(f"\"nextafter_cpu\" not implemented for '{from_numpy(dtype).kernel_name}'")
+
+
+@elementwise(guard=_floating, widens=False)
+def nextafter(xp: Any, input: Array, other: Array) -> Any:
+    """The next number that the dtype has after ``input`` in the direction of ``other``."""
+    return xp.nextafter(input, other)
+
+
+nextafter.derivative(
+    input=lambda F, grad, input, other: F.where(input == other, 0.0, grad),
+    other=lambda F, grad: F.zeros_like(grad),
+)
+
+
+# Ops about complex numbers, of real ones: conjugates, which are the tensors themselves, and ---------------
+
+
+@composite(may_alias=True)
+def conj(F: Any, input: Array) -> Any:
+    """The conjugate: the tensor itself."""
+    return input
+
+
+@composite(may_alias=True)
+def resolve_conj(F: Any, input: Array) -> Any:
+    """The tensor itself, whose conjugate bit is never set."""
+    return input
+
+
+@composite(may_alias=True)
+def resolve_neg(F: Any, input: Array) -> Any:
+    """The tensor itself, whose negative bit is never set."""
+    return input
+
+
+@composite(may_alias=True, inplace=True)
+def conj_physical(F: Any, input: Array) -> Any:
+    """The conjugate: the tensor itself."""
+    return input
+
+
+@composite(may_alias=True)
+def adjoint(F: Any, input: Array) -> Any:
+    """The conjugate transpose of matrices: the transpose."""
+    ndim = len(input.shape)
+    if ndim == 1:
+        raise ShapeMismatch(
+            f"tensor.adjoint() is only supported on matrices or batches of matrices. Got {ndim}-D tensor."
+        )
+    return F.transpose(input, -2, -1) if ndim else input
+
+
+@elementwise(out="bool")
+def isreal(xp: Any, input: Array) -> Any:
+    """Whether the imaginary part is 0: always."""
+    return xp.ones(input.shape, bool)
+
+
+@elementwise(
+    floats=True,
+    inplace=False,
+)
+def angle(xp: Any, input: Array) -> Any:
+    """The angle from the positive axis: pi for negative numbers, else 0."""
+    return xp.where(
+        xp.isnan(input), input, xp.where(input < 0, xp.asarray(math.pi, input.dtype), xp.asarray(0, input.dtype))
+    )
+
+
+angle.derivative(input=lambda F, grad: grad * 0)

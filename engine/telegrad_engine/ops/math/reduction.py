@@ -1,0 +1,367 @@
+"""Sums, means, variances and other reductions of dimensions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from ...dtypes import LOW, bool_, float32, from_numpy, int64, is_floating, widened
+from ...errors import DTypeMismatch, NotImplementedForDType
+from ...schema.op import composite, op
+from ...schema.parameters import Array, Bool, Int, Ints, OptionalBool, OptionalDType, OptionalInts, OptionalNumber
+from ...shapes import Spec, reduced_shape, wrap_dim, wrap_dims
+from ..blocked_loops import reduce_in_blocks
+
+
+def reduced(input: Any, dim: Any, keepdim: bool, dtype: Any = None) -> Spec:
+    """The spec after reducing ``dim``, in the input's dtype or another."""
+    shape = reduced_shape(input.shape, wrap_dims(dim, len(input.shape)), keepdim)
+    return Spec(shape, input.dtype if dtype is None else dtype)
+
+
+def accumulated_dtype(input: Any, dtype: Any) -> Any:
+    """The dtype of a sum or product: the one asked for, the input's, or int64 for whole numbers and bools."""
+    return dtype.numpy if dtype else input.dtype if is_floating(input.dtype) else int64.numpy
+
+
+def check_counted(kernel: str, dtype: Any) -> None:
+    """Raise for a ``dtype`` asked for that the named kernel cannot add up or multiply in: bool."""
+    if dtype is not None and dtype.name == "bool":
+        raise NotImplementedForDType(f"\"{kernel}\" not implemented for 'Bool'")
+
+
+def sum_rule(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Spec:
+    """The spec of a sum over ``dim``, or over everything."""
+    return reduced(input, dim, keepdim, accumulated_dtype(input, dtype))
+
+
+def _floating(name: str, input: Any, text: str) -> None:
+    if not is_floating(input.dtype):
+        raise DTypeMismatch(f"{name}(): {text} Got: {from_numpy(input.dtype).kernel_name}")
+
+
+def axes(dim: Any, ndim: int) -> tuple[int, ...]:
+    """``dim`` as NumPy's axis argument: always a tuple, empty for a 0-dim array."""
+    return wrap_dims(dim, ndim) if ndim else ()
+
+
+def restore(F: Any, grad: Any, shape: tuple[int, ...], dim: Any, keepdim: bool) -> Any:
+    """Spread the gradient of a reduction back over the input's shape."""
+    if dim is None and F.xp is not None:
+        return F.xp.broadcast_to(grad, shape)
+    if not keepdim:
+        kept = reduced_shape(shape, wrap_dims(dim, len(shape)), True)
+        grad = F.reshape(grad, kept)
+    return F.expand(grad, shape)
+
+
+def count(shape: tuple[int, ...], dim: Any) -> int:
+    """Number of elements that are reduced into one."""
+    return math.prod(shape[d] for d in wrap_dims(dim, len(shape))) if shape else 1
+
+
+def _by_dim(name: str) -> Callable[[Any], str]:
+    """torch numbers a reduction's node by its overload: of everything, or of some dimensions."""
+    return lambda node: f"{name}Backward{int(node.attrs.get('dim') is not None)}"
+
+
+# Sums and means ------------------------------------------------------------------------------------------
+
+
+@op(sum_rule, node=_by_dim("Sum"), scratch=0.0)
+def sum_(xp: Any, input: Array, dim: OptionalInts = None, keepdim: Bool = False, *, dtype: OptionalDType = None) -> Any:
+    """The sum over ``dim``, or over everything. Integers and bools sum in int64."""
+    return _sum(xp, input, dim, keepdim, accumulated_dtype(input, dtype))
+
+
+def _sum(xp: Any, input: Any, dim: Any, keepdim: bool, kind: Any) -> Any:
+    """The sum in the dtype ``kind``, one of LOW in float32. What has to be cast is cast a block at a time."""
+    axis = axes(dim, input.ndim)
+    if input.dtype == kind and kind not in LOW:
+        return xp.sum(input, axis=axis, keepdims=keepdim)
+    return reduce_in_blocks(xp, xp.sum, lambda x: widened(x.astype(kind)), (input,), axis, keepdim)
+
+
+sum_.derivative(input=lambda F, grad, input_shape, dim, keepdim: restore(F, grad, input_shape, dim, keepdim))
+
+
+def _mean_rule(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Spec:
+    if dtype is None:
+        _floating(
+            "mean",
+            input,
+            "could not infer output dtype. Input dtype must be either a floating point or complex dtype.",
+        )
+    elif not dtype.is_floating_point:
+        raise DTypeMismatch(
+            "mean(): could not infer output dtype. Optional dtype must be either a floating point or complex dtype. "
+            f"Got: {dtype.kernel_name}"
+        )
+    return reduced(input, dim, keepdim, input.dtype if dtype is None else dtype.numpy)
+
+
+def _over(grad: Any, n: int) -> Any:
+    """``grad / n``, in two steps where float16 could not hold ``n``."""
+    return grad / n if n < 2**15 else grad * 2.0**-15 / (n / 2**15)
+
+
+@op(_mean_rule, node=_by_dim("Mean"))
+def mean(xp: Any, input: Array, dim: OptionalInts = None, keepdim: Bool = False, *, dtype: OptionalDType = None) -> Any:
+    """The mean over ``dim``, or over everything."""
+    total = _sum(xp, input, dim, keepdim, input.dtype if dtype is None else dtype.numpy)
+    return xp.true_divide(total, count(input.shape, dim), dtype=total.dtype)
+
+
+mean.derivative(
+    input=lambda F, grad, input_shape, dim, keepdim: restore(
+        F, _over(grad, max(count(input_shape, dim), 1)), input_shape, dim, keepdim
+    )
+)
+
+
+@op(sum_rule, scratch=1.25, blocked=True)
+def prod(xp: Any, input: Array, *, dtype: OptionalDType = None) -> Any:
+    """The product of all elements."""
+    wanted = accumulated_dtype(input, dtype)
+    return reduce_in_blocks(xp, xp.prod, lambda x: widened(x.astype(wanted)), (input,))
+
+
+def _products_of_others(F: Any, x: Any) -> Any:
+    """For each element of a vector, the product of all others.
+
+    Without division, so it is exact with zeros: the elements are paired, the products of other pairs
+    found the same way, and each element's partner multiplied in. That takes about 2 n products.
+    """
+    n = x.shape[0]
+    if n < 2:
+        return F.ones_like(x)
+    if n % 2:
+        x = F.cat([x, F.new_ones(x, (1,))])
+    pairs = F.reshape(x, (-1, 2))
+    other_pairs = _products_of_others(F, F.select(pairs, 1, 0) * F.select(pairs, 1, 1))
+    others = F.unsqueeze(other_pairs, 1) * F.flip(pairs, (1,))
+    return F.narrow(F.reshape(others, (-1,)), 0, 0, n)
+
+
+def _prod_grad(F: Any, grad: Any, input: Any) -> Any:
+    return grad * F.reshape(_products_of_others(F, F.reshape(input, (-1,))), tuple(input.shape))
+
+
+prod.derivative(input=_prod_grad)
+
+
+def _cumsum_rule(input: Any, dim: int, *, dtype: Any = None) -> Spec:
+    check_counted("cumsum_out_cpu", dtype)
+    wrap_dim(dim, len(input.shape))
+    return Spec(input.shape, accumulated_dtype(input, dtype))
+
+
+@op(
+    _cumsum_rule,
+    inplace=True,
+)
+def cumsum(xp: Any, input: Array, dim: Int, *, dtype: OptionalDType = None) -> Any:
+    """The running sum along ``dim``."""
+    wide = widened(input.astype(accumulated_dtype(input, dtype)))
+    return xp.cumsum(wide, axis=dim) if input.ndim else wide
+
+
+cumsum.derivative(input=lambda F, grad, dim: F.flip(F.cumsum(F.flip(grad, (dim,)), dim), (dim,)))
+
+
+# Truth ---------------------------------------------------------------------------------------------------
+
+
+def _truth_rule(input: Any, dim: Any = None, keepdim: bool = False) -> Spec:
+    if dim == ():
+        return Spec(input.shape, bool_.numpy)  # torch takes no dimensions for none here, not for all
+    return reduced(input, dim, keepdim, bool_.numpy)
+
+
+def _truth_axes(dim: Any, ndim: int) -> tuple[int, ...]:
+    return () if dim == () else axes(dim, ndim)
+
+
+@op(_truth_rule)
+def all_(xp: Any, input: Array, dim: OptionalInts = None, keepdim: Bool = False) -> Any:
+    """Whether every element is non-zero."""
+    return xp.all(input, axis=_truth_axes(dim, input.ndim), keepdims=keepdim)
+
+
+@op(_truth_rule)
+def any_(xp: Any, input: Array, dim: OptionalInts = None, keepdim: Bool = False) -> Any:
+    """Whether any element is non-zero."""
+    return xp.any(input, axis=_truth_axes(dim, input.ndim), keepdims=keepdim)
+
+
+# Log-sum-exp and the softmaxes ---------------------------------------------------------------------------
+
+
+def _logsumexp_rule(input: Any, dim: Any, keepdim: bool = False) -> Spec:
+    if not is_floating(input.dtype):
+        return reduced(input, dim, keepdim, float32.numpy)
+    return reduced(input, dim, keepdim)
+
+
+@op(_logsumexp_rule, scratch=3.0, blocked=True)
+def logsumexp(xp: Any, input: Array, dim: Ints, keepdim: Bool = False) -> Any:
+    """``log(sum(exp(input)))`` over ``dim`` without overflow; -inf where all elements are."""
+    axis, wide = axes(dim, input.ndim), _computed
+    top = xp.zeros((), float32.numpy)
+    if math.prod(input.shape):  # else there is no largest
+        top = wide(xp.max(input, axis=axis, keepdims=True))
+        top = xp.where(xp.isfinite(top), top, xp.zero(top))
+    total = reduce_in_blocks(xp, xp.sum, lambda x, top: xp.exp(wide(x) - top), (input, top), axis, True)
+    result = xp.log(total) + top
+    return result if keepdim else xp.squeeze(result, axis)
+
+
+def _computed(x: Any) -> Any:
+    """What exponentials are computed of: whole numbers and dtypes of LOW precision as float32."""
+    return widened(x) if is_floating(x.dtype) else x.astype(float32.numpy)
+
+
+def _logsumexp_grad(F: Any, grad: Any, input: Any, result: Any, dim: Any, keepdim: bool) -> Any:
+    shape = tuple(input.shape)
+    return restore(F, grad, shape, dim, keepdim) * F.exp(input - restore(F, result, shape, dim, keepdim))
+
+
+logsumexp.derivative(input=_logsumexp_grad)
+
+
+# Variances and standard deviations, alone and with the mean ----------------------------------------------
+
+
+def _var_rule(
+    input: Any,
+    dim: Any = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: Any = None,
+) -> Spec:
+    if not is_floating(input.dtype):
+        raise DTypeMismatch("std and var only support floating point and complex dtypes")
+    wrap_dims(dim, len(input.shape), in_turn=True)
+    return reduced(input, dim, keepdim)
+
+
+def _correction(unbiased: Any, correction: Any) -> float:
+    if correction is not None:
+        return float(correction)
+    return 0.0 if unbiased is False else 1.0
+
+
+@op(_var_rule, scratch=3.0, blocked=True)
+def var(
+    xp: Any,
+    input: Array,
+    dim: OptionalInts = None,
+    unbiased: OptionalBool = None,
+    keepdim: Bool = False,
+    *,
+    correction: OptionalNumber = None,
+) -> Any:
+    """The variance over ``dim``, divided by n - correction (1 unless told)."""
+    axis = axes(dim, input.ndim)
+    n = count(input.shape, dim) - _correction(unbiased, correction)
+    total = reduce_in_blocks(xp, xp.sum, widened, (input,), axis, True)
+    mean = xp.true_divide(total, count(input.shape, dim), dtype=total.dtype)
+    total = reduce_in_blocks(xp, xp.sum, _squared_gaps, (input, mean), axis, keepdim)
+    return total / max(n, 0.0) if n > 0 else total / xp.zeros((), total.dtype)
+
+
+def _squared_gaps(input: Any, mean: Any) -> Any:
+    gaps = widened(input) - mean
+    return gaps * gaps
+
+
+def _centred(F: Any, input: Any, dim: Any) -> Any:
+    return input - F.mean(input, dim, True)
+
+
+def _var_grad(F: Any, grad: Any, input: Any, dim: Any, unbiased: Any, keepdim: Any, correction: Any) -> Any:
+    n = count(input.shape, dim) - _correction(unbiased, correction)
+    spread = restore(F, grad, tuple(input.shape), dim, keepdim)
+    return spread * _centred(F, input, dim) * (2.0 / n if n else math.nan)
+
+
+var.derivative(input=_var_grad)
+
+
+@op(_var_rule, scratch=3.0, blocked=True)
+def std(
+    xp: Any,
+    input: Array,
+    dim: OptionalInts = None,
+    unbiased: OptionalBool = None,
+    keepdim: Bool = False,
+    *,
+    correction: OptionalNumber = None,
+) -> Any:
+    """The standard deviation over ``dim``: the square root of the variance."""
+    return xp.sqrt(var.raw(xp, input, dim, unbiased, keepdim, correction=correction))
+
+
+def _std_grad(
+    F: Any, grad: Any, input: Any, result: Any, dim: Any, unbiased: Any, keepdim: Any, correction: Any
+) -> Any:
+    # Where the deviation is 0 the slope is taken as 0, as torch does.
+    slope = F.where(result == 0.0, 0.0, grad / (result * 2.0))
+    return _var_grad(F, slope, input, dim, unbiased, keepdim, correction)
+
+
+std.derivative(input=_std_grad)
+
+
+@composite(method=False, lists_outputs=True)
+def var_mean(
+    F: Any,
+    input: Array,
+    dim: OptionalInts = None,
+    unbiased: OptionalBool = None,
+    keepdim: Bool = False,
+    *,
+    correction: OptionalNumber = None,
+) -> Any:
+    """The variance over ``dim``, divided by n - correction (1 unless told), and the mean."""
+    return F.var(input, dim, unbiased, keepdim, correction=correction), F.mean(input, dim, keepdim)
+
+
+@composite(method=False, lists_outputs=True)
+def std_mean(
+    F: Any,
+    input: Array,
+    dim: OptionalInts = None,
+    unbiased: OptionalBool = None,
+    keepdim: Bool = False,
+    *,
+    correction: OptionalNumber = None,
+) -> Any:
+    """The standard deviation over ``dim``, as ``var_mean`` the variance, and the mean."""
+    return F.std(input, dim, unbiased, keepdim, correction=correction), F.mean(input, dim, keepdim)
+
+
+@composite(key="var.unbiased")
+def var_unbiased(F: Any, input: Array, unbiased: Bool) -> Any:
+    """The variance over all dimensions, divided by n - 1 if ``unbiased``, else by n."""
+    return F.var(input, None, unbiased)
+
+
+@composite(key="std.unbiased")
+def std_unbiased(F: Any, input: Array, unbiased: Bool) -> Any:
+    """The standard deviation over all dimensions, as ``var`` divides."""
+    return F.std(input, None, unbiased)
+
+
+@composite(key="var_mean.unbiased", method=False, lists_outputs=True)
+def var_mean_unbiased(F: Any, input: Array, unbiased: Bool) -> Any:
+    """The variance over all dimensions, as ``var`` divides, and the mean."""
+    return F.var_mean(input, None, unbiased)
+
+
+@composite(key="std_mean.unbiased", method=False, lists_outputs=True)
+def std_mean_unbiased(F: Any, input: Array, unbiased: Bool) -> Any:
+    """The standard deviation over all dimensions, as ``var`` divides, and the mean."""
+    return F.std_mean(input, None, unbiased)

@@ -1,0 +1,188 @@
+"""Special functions: of the error integral, of the gamma function, and of logarithms to other bases."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ...dtypes import FLOATING, bool_, from_numpy
+from ...errors import InvalidOperation, NotImplementedForDType
+from ...schema.op import common_dtype, common_float, composite, elementwise, op
+from ...schema.parameters import Array, Int, Operand, OptionalNumber
+from ...shapes import Spec
+from ..node_names import by_operands
+
+
+@elementwise(floats=True)
+def exp2(xp: Any, input: Array) -> Any:
+    """2 to the power of ``input``."""
+    return xp.exp2(input)
+
+
+exp2.derivative(input=lambda F, grad, result: grad * result * math.log(2))
+
+
+@elementwise(floats=True)
+def log2(xp: Any, input: Array) -> Any:
+    """The logarithm to base 2."""
+    return xp.log2(input)
+
+
+log2.derivative(input=lambda F, grad, input: grad / (input * math.log(2)))
+
+
+@elementwise(floats=True)
+def log10(xp: Any, input: Array) -> Any:
+    """The logarithm to base 10."""
+    return xp.log10(input)
+
+
+log10.derivative(input=lambda F, grad, input: grad / (input * math.log(10)))
+
+
+def _no_whole_numbers(input: Any, other: Any) -> None:
+    dtype = common_dtype((input, other))
+    if dtype not in FLOATING:
+        raise NotImplementedForDType(f"\"logaddexp_cpu\" not implemented for '{from_numpy(dtype).kernel_name}'")
+
+
+@elementwise(inplace=False, guard=_no_whole_numbers)
+def logaddexp(xp: Any, input: Array, other: Array) -> Any:
+    """``log(exp(input) + exp(other))`` without overflow."""
+    return xp.logaddexp(input, other)
+
+
+logaddexp.derivative(
+    input=lambda F, grad, input, other: grad / (1 + F.exp(other - input)),
+    other=lambda F, grad, input, other: grad / (1 + F.exp(input - other)),
+)
+
+
+@elementwise(inplace=False, guard=_no_whole_numbers)
+def logaddexp2(xp: Any, input: Array, other: Array) -> Any:
+    """``log2(2**input + 2**other)`` without overflow."""
+    return xp.logaddexp2(input, other)
+
+
+logaddexp2.derivative(
+    input=lambda F, grad, input, other: grad / (1 + F.exp2(other - input)),
+    other=lambda F, grad, input, other: grad / (1 + F.exp2(input - other)),
+)
+
+
+@elementwise(floats=True, node=by_operands("Xlogy", tensors=0, number_first=1, number_second=2), scratch=1.25)
+def xlogy(xp: Any, input: Operand, other: Operand) -> Any:
+    """``input * log(other)``, and 0 where ``input`` is 0 unless ``other`` is NaN."""
+    if not hasattr(other, "dtype"):
+        other = xp.asarray(other, input.dtype)  # so that its logarithm does not widen the result
+    product = input * xp.log(other)
+    return xp.where(xp.logical_and(xp.equal(input, 0), ~xp.isnan(other)), xp.zeros_like(product), product)
+
+
+xlogy.derivative(
+    input=lambda F, grad, input, other: F.where((input == 0) * (other <= 0), 0.0, F.xlogy(grad, other)),
+    other=lambda F, grad, input, other: grad * input / other,
+)
+
+
+@elementwise(floats=True, widens=False)
+def logit(xp: Any, input: Array, eps: OptionalNumber = None) -> Any:
+    """``log(input / (1 - input))`` of the input kept between ``eps`` and ``1 - eps``, if that is given."""
+    if eps is not None and eps >= 0:
+        low, high = xp.asarray(eps, input.dtype), xp.asarray(1 - eps, input.dtype)
+        input = xp.where(input < low, low, xp.where(input > high, high, input))
+    return xp.log(input / (1 - input))
+
+
+def _logit_grad(F: Any, grad: Any, input: Any, eps: float | None) -> Any:
+    low, beyond = (0.0, math.nan) if eps is None or eps < 0 else (eps, 0.0)
+    outside = F.logical_or(input < low, input > 1 - low)
+    return F.where(outside, beyond, grad / (input * (1 - input)))
+
+
+logit.derivative(input=_logit_grad)
+
+# The error integral --------------------------------------------------------------------------------------
+
+
+@elementwise(floats=True, scratch=3.0)
+def erf(xp: Any, input: Array) -> Any:
+    """The error function: the integral of ``2 / sqrt(pi) * exp(-t * t)`` from 0 to ``input``."""
+    return xp.erf(input)
+
+
+erf.derivative(input=lambda F, grad, input: grad * (2 / math.sqrt(math.pi) * F.exp(-input * input)))
+
+
+@elementwise(floats=True)
+def erfc(xp: Any, input: Array) -> Any:
+    """``1 - erf(input)``, accurate where that is near 0."""
+    return xp.erfc(input)
+
+
+erfc.derivative(input=lambda F, grad, input: grad * (-2 / math.sqrt(math.pi) * F.exp(-input * input)))
+
+
+@elementwise(floats=True)
+def erfinv(xp: Any, input: Array) -> Any:
+    """The inverse of the error function, between -1 and 1."""
+    return xp.erfinv(input)
+
+
+erfinv.derivative(input=lambda F, grad, result: grad * (math.sqrt(math.pi) / 2 * F.exp(result * result)))
+
+# The gamma function --------------------------------------------------------------------------------------
+
+
+@elementwise(floats=True, scratch=2.5)
+def lgamma(xp: Any, input: Array) -> Any:
+    """The logarithm of the gamma function's magnitude."""
+    return xp.lgamma(input)
+
+
+lgamma.derivative(input=lambda F, grad, input: grad * F.digamma(input))
+
+
+@elementwise(floats=True)
+def digamma(xp: Any, input: Array) -> Any:
+    """The derivative of ``lgamma``."""
+    return xp.digamma(input)
+
+
+digamma.derivative(input=lambda F, grad, input: grad * F.polygamma(1, input))
+
+
+def _polygamma_rule(n: int, input: Any) -> Spec:
+    if n < 0:
+        raise InvalidOperation("polygamma(n, x) does not support negative n.")
+    return Spec(input.shape, common_float((input,)))
+
+
+@op(
+    _polygamma_rule,
+    common=common_float,
+    method=False,  # torch's method has the order last
+    scratch=3.0,
+)
+def polygamma(xp: Any, n: Int, input: Array) -> Any:
+    """The derivative of order ``n`` of ``digamma``."""
+    return xp.polygamma(n, input)
+
+
+polygamma.derivative(input=lambda F, grad, n, input: grad * F.polygamma(n + 1, input))
+
+
+@composite(
+    inplace=True,
+)
+def mvlgamma(F: Any, input: Array, p: Int) -> Any:
+    """The logarithm of the multivariate gamma function of dimension ``p``."""
+    if p < 1:
+        raise InvalidOperation("p has to be greater than or equal to 1")
+    if input.dtype is bool_:
+        raise InvalidOperation("The input tensor may not be a boolean tensor.")
+    shifts = F.arange(1 - p, 1) * 0.5
+    if input.is_floating_point():
+        shifts = F.to(shifts, dtype=input.dtype)
+    terms = F.lgamma(F.unsqueeze(input, -1) + shifts)
+    return F.sum(terms, -1) + p * (p - 1) / 4 * math.log(math.pi)

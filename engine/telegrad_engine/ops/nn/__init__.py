@@ -1,0 +1,43 @@
+"""Activations, convolutions, pooling, normalizations, losses and recurrent layers."""
+
+from . import (
+    activation,
+    attention,
+    average_pooling,
+    batch_norm,
+    classification_loss,
+    convolution,
+    ctc_loss,
+    dropout,
+    embedding,
+    interpolation,
+    margin_loss,
+    max_pooling,
+    normalization,
+    padding,
+    pooling_windows,
+    recurrent,
+    recurrent_layers,
+    regression_loss,
+)
+
+__all__ = [
+    "activation",
+    "attention",
+    "average_pooling",
+    "batch_norm",
+    "classification_loss",
+    "convolution",
+    "ctc_loss",
+    "dropout",
+    "embedding",
+    "interpolation",
+    "margin_loss",
+    "max_pooling",
+    "normalization",
+    "padding",
+    "pooling_windows",
+    "recurrent",
+    "recurrent_layers",
+    "regression_loss",
+]

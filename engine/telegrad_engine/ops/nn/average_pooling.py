@@ -1,0 +1,431 @@
+"""Average pooling, adaptive average pooling, norm pooling and local response normalization."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ...dtypes import from_numpy, int64, is_floating
+from ...errors import (
+    DivisionByZero,
+    DTypeMismatch,
+    InvalidOperation,
+    InvalidValue,
+    NotImplementedForDType,
+    ShapeMismatch,
+)
+from ...schema.memory_admission import elements
+from ...schema.op import composite, op
+from ...schema.parameters import Array, Bool, Int, IntOrInts, Ints, Number, OptionalInt, Sizes
+from ...shapes import Spec, size_at, wrap_dims
+from .pooling_windows import Windows, check_signal, planes_of, pooled, read_windows, single
+
+
+def _average_rule(
+    input: Any,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor_override: Any = None,
+) -> Spec:
+    ndim = len(kernel_size)
+    if divisor_override == 0:
+        raise InvalidOperation("divisor must be not zero")
+    kind = from_numpy(input.dtype)
+    if input.dtype.kind in "iu" and kind is not int64:
+        name = f"avg_pool{ndim}d{'_out_frame' if ndim == 3 else ''}"
+        raise NotImplementedForDType(f"\"{name}\" not implemented for '{kind.kernel_name}'")
+    return pooled(f"avg_pool{ndim}d", input, Windows(kernel_size, stride, padding, (1,) * ndim, ceil_mode))
+
+
+def _divisors_rule(input: Any, *args: Any, **attrs: Any) -> tuple[Spec]:
+    rule = _average_rule(input, *args, **attrs)
+    kernel_size = args[0] if args else attrs["kernel_size"]
+    return (Spec(rule.shape[-len(kernel_size) :], input.dtype),)
+
+
+def _members(xp: Any, n: int, count: int, size: int, stride: int, padding: int, include_pad: bool) -> Any:
+    """How many elements each window along one dimension counts."""
+    starts = xp.arange(count) * stride - padding
+    ends = xp.minimum(starts + size, n + padding)
+    return ends - starts if include_pad else xp.minimum(ends, n) - xp.maximum(starts, 0)
+
+
+def _sums(input: Any, axis: int, count: int, size: int, stride: int) -> Any:
+    """The sums of the windows along one dimension."""
+    rest = (slice(None),) * (-1 - axis)
+    return sum(input[(..., slice(i, i + (count - 1) * stride + 1, stride), *rest)] for i in range(size))
+
+
+@op(
+    _average_rule,
+    internal=True,
+    method=False,
+    node=lambda node: f"AvgPool{len(node.attrs['kernel_size'])}DBackward0",
+    hidden=("divisors",),
+    hidden_rule=_divisors_rule,
+    scratch=2.0,
+)
+def average(
+    xp: Any,
+    input: Array,
+    kernel_size: Ints,
+    stride: Ints,
+    padding: Ints,
+    ceil_mode: Bool,
+    count_include_pad: Bool,
+    divisor_override: OptionalInt = None,
+) -> Any:
+    """The average of each window over the last dimensions, and what each sum was divided by."""
+    ndim = len(kernel_size)
+    windows = Windows(kernel_size, stride, padding, (1,) * ndim, ceil_mode)
+    sizes = input.shape[-ndim:]
+    counts = windows.counts(sizes)
+    sums = windows.reached(xp, input, 0)
+    divisors = xp.ones((), int)
+    for d, (n, count, size, step, pad) in enumerate(zip(sizes, counts, kernel_size, stride, padding, strict=True)):
+        sums = _sums(sums, d - ndim, count, size, step)
+        divisors = divisors[..., None] * _members(xp, n, count, size, step, pad, count_include_pad)
+    if divisor_override is not None:
+        divisors = xp.full(counts, divisor_override)
+    divisors = divisors.astype(input.dtype)
+    averages = sums / divisors if is_floating(input.dtype) else xp.trunc(sums / divisors).astype(input.dtype)
+    return averages, divisors
+
+
+def _average_grad(
+    F: Any, grad: Any, divisors: Any, input_shape: Any, kernel_size: Any, stride: Any, padding: Any
+) -> Any:
+    """Each share spread over its window: a transposed convolution with ones, cut to the input's place."""
+    ndim = len(kernel_size)
+    shares = F.reshape(grad / divisors, (planes_of(input_shape, ndim), 1, *grad.shape[-ndim:]))
+    ends = [p + n for p, n in zip(padding, input_shape[-ndim:], strict=True)]
+    each = zip(ends, grad.shape[-ndim:], kernel_size, stride, strict=True)
+    missed = tuple(max(end - ((n - 1) * s + k), 0) for end, n, k, s in each)
+    ones = F.new_zeros(grad, (1, 1, *kernel_size)) + 1
+    whole = F.convolution(shares, ones, None, stride, (0,) * ndim, (1,) * ndim, True, missed, 1)
+    cut = [("slice", p, end, None) for p, end in zip(padding, ends, strict=True)]
+    return F.reshape(F.getitem(whole, ("...", *cut)), tuple(input_shape))
+
+
+average.derivative(input=_average_grad)
+
+
+@composite(
+    namespace="torch.nn.functional",
+)
+def avg_pool2d(
+    F: Any,
+    input: Array,
+    kernel_size: IntOrInts,
+    stride: IntOrInts = None,
+    padding: IntOrInts = 0,
+    ceil_mode: Bool = False,
+    count_include_pad: Bool = True,
+    divisor_override: OptionalInt = None,
+) -> Any:
+    """The average of each window of (N, C, H, W) or (C, H, W)."""
+    windows = read_windows("avg_pool2d", 2, kernel_size, stride, padding)
+    return F.average(input, *windows[:3], ceil_mode, count_include_pad, divisor_override)
+
+
+@composite(
+    namespace="torch.nn.functional",
+)
+def avg_pool3d(
+    F: Any,
+    input: Array,
+    kernel_size: IntOrInts,
+    stride: IntOrInts = None,
+    padding: IntOrInts = 0,
+    ceil_mode: Bool = False,
+    count_include_pad: Bool = True,
+    divisor_override: OptionalInt = None,
+) -> Any:
+    """The average of each window of (N, C, D, H, W) or (C, D, H, W)."""
+    windows = read_windows("avg_pool3d", 3, kernel_size, stride, padding)
+    return F.average(input, *windows[:3], ceil_mode, count_include_pad, divisor_override)
+
+
+@composite(
+    functional=True,
+    method=False,
+)
+def avg_pool1d(
+    F: Any,
+    input: Array,
+    kernel_size: IntOrInts,
+    stride: IntOrInts = None,
+    padding: IntOrInts = 0,
+    ceil_mode: Bool = False,
+    count_include_pad: Bool = True,
+) -> Any:
+    """The average of each window of (N, C, L) or (C, L)."""
+    check_signal("avg_pool1d", input)
+    size, pad = (
+        single(value, f"avg_pool1d() argument '{name}' should contain one int (got {{}})")
+        for name, value in (("kernel_size", kernel_size), ("padding", padding))
+    )
+    step = single(
+        size if stride in (None, ()) else stride, "avg_pool1d() argument 'stride' should contain one int (got {})"
+    )
+    rows = F.unsqueeze(input, -2)
+    return F.squeeze(F.avg_pool2d(rows, (1, size), (1, step), (0, pad), ceil_mode, count_include_pad), -2)
+
+
+# Average pooling of as many windows as asked for ---------------------------------------------------------
+
+
+def _adaptive_rule(input: Any, output_size: Any) -> Spec:
+    shape = list(input.shape)
+    if len(output_size) != 2:
+        raise ShapeMismatch(f"adaptive_avg_pool2d: output_size must be 2 numbers, but got {list(output_size)}")
+    if min(output_size) < 0:
+        received = ", ".join(map(str, output_size))
+        raise InvalidOperation(
+            "adaptive_avg_pool2d: elements of output_size must be greater than or equal to 0 but received "
+            f"{{{received}}}"
+        )
+    if len(shape) not in (3, 4):
+        raise ShapeMismatch(f"adaptive_avg_pool2d(): Expected 3D or 4D tensor, but got {shape}")
+    for axis in (len(shape) - 2, len(shape) - 1):
+        if not shape[axis]:
+            raise ShapeMismatch(
+                "adaptive_avg_pool2d(): Expected input to have non-zero size for non-batch dimensions, but input "
+                f"has sizes {shape} with dimension {axis} being empty"
+            )
+    if not is_floating(input.dtype) and math.prod((*shape[:-2], *output_size)):
+        kind = from_numpy(input.dtype).kernel_name
+        raise NotImplementedForDType(f"\"adaptive_avg_pool2d\" not implemented for '{kind}'")
+    return Spec((*shape[:-2], *output_size), input.dtype)
+
+
+def _adaptive_hidden(input: Any, output_size: Any) -> list[Spec]:
+    return [Spec((o, n), input.dtype) for o, n in zip(output_size, input.shape[-2:], strict=True)]
+
+
+def _adaptive_scratch(input: Any, output_size: Any) -> int:
+    """The bytes of a mask and its shares for each dimension, of a mean for each window, and of copies."""
+    masks = sum(o * (24 * n + 400) for o, n in zip(output_size, input.shape[-2:], strict=True))
+    between = math.prod(input.shape[:-1]) * output_size[1]
+    return int(masks + 12 * between + 12 * elements(input) + 12 * math.prod(input.shape[:-2]) * math.prod(output_size))
+
+
+def _shares(xp: Any, n: int, count: int, dtype: Any) -> Any:
+    """What each of ``n`` elements counts in each of ``count`` averages: windows from floor(on/c) to ceil((o+1)n/c)."""
+    order, places = xp.arange(count)[:, None], xp.arange(n)
+    starts, ends = order * n // max(count, 1), -((order + 1) * -n // max(count, 1))
+    return ((places >= starts) & (places < ends)).astype(dtype) / (ends - starts).astype(dtype)
+
+
+def _averages(xp: Any, input: Any, count: int) -> Any:
+    """Averages along the last dimension."""
+    n = input.shape[-1]
+    if count and n in (count * 2, count * 3, count * 4):  # small windows of one size: added up all at once
+        size = n // count
+        return sum(input[..., i::size] for i in range(size)) / size
+    windows = [input[..., o * n // count : -((o + 1) * -n // count)] for o in range(count)]
+    if not windows:
+        return xp.zeros((*input.shape[:-1], 0), input.dtype)
+    return xp.stack([xp.mean(window, axis=-1) for window in windows], axis=-1)
+
+
+@op(
+    _adaptive_rule,
+    internal=True,
+    method=False,
+    node="AdaptiveAvgPool2DBackward0",
+    hidden=("rows", "columns"),
+    hidden_rule=_adaptive_hidden,
+    scratch=_adaptive_scratch,
+)
+def _adaptive_avg_pool2d(xp: Any, input: Array, output_size: Ints) -> Any:
+    """The averages of a grid of windows that cover an image."""
+    rows, columns = (_shares(xp, n, count, input.dtype) for n, count in zip(input.shape[-2:], output_size, strict=True))
+    across = xp.swapaxes(_averages(xp, input, output_size[1]), -1, -2)
+    return xp.ascontiguousarray(xp.swapaxes(_averages(xp, across, output_size[0]), -1, -2)), rows, columns
+
+
+_adaptive_avg_pool2d.derivative(
+    input=lambda F, grad, rows, columns: F.matmul(F.matmul(F.transpose(rows, 0, 1), grad), columns)
+)
+
+
+def sizes_of(input: Any, output_size: Any, ndim: int) -> tuple[int, ...]:
+    """The size of each dimension of the result, the input's for None, or one number for all. Raises as torch does."""
+    if isinstance(output_size, int):
+        return (output_size,) * ndim
+    if len(input.shape) <= len(output_size):
+        raise InvalidValue(f"Input dimension should be at least {len(output_size) + 1}")
+    own = input.shape[len(input.shape) - len(output_size) :]
+    return tuple(n if size is None else size for size, n in zip(output_size, own, strict=True))
+
+
+@composite(
+    namespace="torch.nn.functional",
+)
+def adaptive_avg_pool2d(F: Any, input: Array, output_size: Sizes) -> Any:
+    """The averages of a grid of ``output_size`` windows that cover each of (N, C, H, W) or (C, H, W)."""
+    sizes = sizes_of(input, output_size, 2)
+    if len(sizes) != 2:
+        raise ShapeMismatch("adaptive_avg_pool2d: output_size must be 2")
+    return F.mean(input, (-1, -2), True) if sizes == (1, 1) else F._adaptive_avg_pool2d(input, sizes)
+
+
+@composite(
+    functional=True,
+    method=False,
+)
+def adaptive_avg_pool1d(F: Any, input: Array, output_size: IntOrInts) -> Any:
+    """The averages of ``output_size`` windows that cover each of (N, C, L) or (C, L)."""
+    check_signal("adaptive_avg_pool1d", input)
+    size = single(output_size, "adaptive_avg_pool1d() argument 'output_size' should contain one int (got {})")
+    return F.squeeze(F.adaptive_avg_pool2d(F.unsqueeze(input, -2), (1, size)), -2)
+
+
+@composite(
+    namespace="torch.nn.functional",
+)
+def adaptive_avg_pool3d(F: Any, input: Array, output_size: Sizes) -> Any:
+    """The averages of a grid of ``output_size`` windows that cover each of (N, C, D, H, W) or (C, D, H, W)."""
+    sizes = sizes_of(input, output_size, 3)
+    shape = tuple(input.shape)
+    if output_size == 1:  # the mean of all that there is
+        wrap_dims((-1, -2, -3), len(shape))
+    _check_volumes(input, shape, sizes)
+    if sizes == (1, 1, 1):
+        return F.mean(input, (-1, -2, -3), True)
+    # Depth after height and width: a window's average is that of its slices' averages.
+    images = F.reshape(input, (math.prod(shape[:-3]), *shape[-3:]))
+    flat = F._adaptive_avg_pool2d(images, sizes[1:])
+    columns = F.reshape(flat, (*flat.shape[:2], sizes[1] * sizes[2]))
+    deep = F._adaptive_avg_pool2d(columns, (sizes[0], columns.shape[-1])) if columns.shape[-1] else columns
+    return F.reshape(deep, (*shape[:-3], *sizes))
+
+
+def _check_volumes(input: Any, shape: tuple[int, ...], sizes: tuple[int, ...]) -> None:
+    if len(sizes) != 3:
+        raise ShapeMismatch("adaptive_avg_pool3d: output_size must be 3")
+    if min(sizes) < 0:
+        raise InvalidOperation(
+            "adaptive_avg_pool3d: elements of output_size must be greater than or equal to 0 but received "
+            f"{{{sizes[0]}, {sizes[1]},{sizes[2]}}}"
+        )
+    if len(shape) not in (4, 5) and not (sizes == (1, 1, 1) and len(shape) == 3):
+        raise ShapeMismatch(f"adaptive_avg_pool3d(): Expected 4D or 5D tensor, but got {list(shape)}")
+    for axis in range(1, len(shape)):
+        if not shape[axis]:
+            raise ShapeMismatch(
+                "adaptive_avg_pool3d(): Expected input to have non-zero size for non-batch dimensions, but input has "
+                f"sizes {list(shape)} with dimension {axis} being empty"
+            )
+    if not input.is_floating_point() and sizes != (1, 1, 1):
+        raise NotImplementedForDType(f"\"adaptive_avg_pool3d_cpu\" not implemented for '{input.dtype.kernel_name}'")
+
+
+# Powers summed over neighbours, in space (norm pooling) or among channels; and products of  ---------------
+
+
+def _power_mean(F: Any, means: Any, norm_type: float, size: int) -> Any:
+    """The norm from the mean of powers over ``size`` elements, with the sign that odd powers may leave."""
+    if not norm_type:
+        raise DivisionByZero("float division by zero")
+    return F.pow(F.sign(means) * F.relu(F.abs(means)) * size, 1.0 / norm_type)
+
+
+@composite(namespace="torch.nn.functional")
+def lp_pool1d(
+    F: Any, input: Array, norm_type: Number, kernel_size: Int, stride: IntOrInts = None, ceil_mode: Bool = False
+) -> Any:
+    """The ``norm_type``-th root of the sums of that power over windows of (N, C, L) or (C, L)."""
+    means = F.avg_pool1d(F.pow(input, norm_type), kernel_size, stride, 0, ceil_mode)
+    return _power_mean(F, means, norm_type, kernel_size)
+
+
+@composite(
+    namespace="torch.nn.functional",
+)
+def lp_pool2d(
+    F: Any, input: Array, norm_type: Number, kernel_size: IntOrInts, stride: IntOrInts = None, ceil_mode: Bool = False
+) -> Any:
+    """The ``norm_type``-th root of the sums of that power over windows of (N, C, H, W) or (C, H, W)."""
+    sizes = (kernel_size,) * 2 if isinstance(kernel_size, int) else kernel_size
+    if len(sizes) != 2:
+        few = len(sizes) < 2
+        raise InvalidValue(
+            f"{'not enough' if few else 'too many'} values to unpack (expected 2{f', got {len(sizes)}' * few})"
+        )
+    means = F.avg_pool2d(F.pow(input, norm_type), kernel_size, stride, 0, ceil_mode)
+    return _power_mean(F, means, norm_type, sizes[0] * sizes[1])
+
+
+@composite(
+    namespace="torch.nn.functional",
+)
+def lp_pool3d(
+    F: Any, input: Array, norm_type: Number, kernel_size: IntOrInts, stride: IntOrInts = None, ceil_mode: Bool = False
+) -> Any:
+    """The ``norm_type``-th root of the sums of that power over windows of (N, C, D, H, W) or (C, D, H, W)."""
+    sizes = (kernel_size,) * 3 if isinstance(kernel_size, int) else kernel_size
+    means = F.avg_pool3d(F.pow(input, norm_type), kernel_size, stride, 0, ceil_mode)
+    return _power_mean(F, means, norm_type, math.prod(sizes))
+
+
+@composite(
+    may_alias=True,
+    namespace="torch.nn.functional",
+)
+def local_response_norm(
+    F: Any, input: Array, size: Int, alpha: Number = 1e-4, beta: Number = 0.75, k: Number = 1.0
+) -> Any:
+    """``input`` over ``(k + alpha * mean of squares) ** beta``, the mean over ``size`` neighbouring channels."""
+    if input.ndim < 3:
+        gap = " " * 26  # torch's
+        raise InvalidValue(f"Expected 3D or higher dimensionality{gap}input (got {input.ndim} dimensions)")
+    if not input.numel():
+        return input
+    whole = not input.is_floating_point()
+    if whole and input.dtype is not int64:
+        kernel = "avg_pool2d" if input.ndim == 3 else "avg_pool3d_out_frame"
+        raise NotImplementedForDType(f"\"{kernel}\" not implemented for '{input.dtype.kernel_name}'")
+    channels = input.shape[1]
+    before, after = size // 2, (size - 1) // 2
+    beside = (0, 0) * (input.ndim - 2)
+    squares = F.pad(input * input, (*beside, before, after))
+    total = F.narrow(squares, 1, 0, channels)
+    for i in range(1, size):
+        total = total + F.narrow(squares, 1, i, channels)
+    mean = F.div(total, size, rounding_mode="trunc") if whole else total / size  # whole numbers average to whole ones
+    return input / F.pow(mean * alpha + k, beta)
+
+
+@composite(
+    functional=True,
+    method=False,
+)
+def bilinear(F: Any, input1: Array, input2: Array, weight: Array, bias: Array = None) -> Any:
+    """``input1 @ weight[k] @ input2 + bias[k]`` for each feature k of the result: (…, features)."""
+    if input1.ndim != input2.ndim:
+        raise ShapeMismatch(f"bilinear(): input dimensions do not match: got {input1.ndim} and {input2.ndim}")
+    for dim, (n, m) in enumerate(zip(input1.shape[:-1], input2.shape[:-1], strict=True)):
+        if n != m:
+            raise ShapeMismatch(f"bilinear(): input batch dimensions do not match at dim {dim}: got {n} and {m}")
+    for i, x in enumerate((input1, input2), 1):
+        width, expected = size_at(x.shape, -1), size_at(weight.shape, i)
+        if width != expected:
+            raise ShapeMismatch(
+                f"bilinear(): input{i} size does not match weight size: got {width} but expected {expected}"
+            )
+    if bias is not None and size_at(bias.shape, 0) != weight.shape[0]:
+        raise ShapeMismatch(
+            f"bilinear(): bias size does not match weight size: got {bias.shape[0]} but expected {weight.shape[0]}"
+        )
+    given = {"input1": input1, "input2": input2, "weight": weight, "bias": bias}
+    kinds = {name: x.dtype.c_name for name, x in given.items() if x is not None}
+    if len(set(kinds.values())) > 1:
+        named = ", ".join(f"{name}: {kind}" for name, kind in kinds.items())
+        raise DTypeMismatch(f"All tensors must have the same dtype, got {named}")
+    result = F.einsum("...i,kij,...j->...k", [input1, weight, input2])
+    return result if bias is None else result + bias

@@ -1,0 +1,356 @@
+"""Losses of classes, of counts and of Gaussian likelihoods. Formulas: the documentation of torch.nn.functional."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ...dtypes import from_numpy, int64, is_floating, uint8
+from ...errors import (
+    DTypeMismatch,
+    IndexOutOfRange,
+    InvalidArgument,
+    InvalidOperation,
+    InvalidValue,
+    NotImplementedForDType,
+    ShapeMismatch,
+)
+from ...schema.op import composite, op
+from ...schema.parameters import Array, Bool, Int, Number, Operand, Reduction
+from ...shapes import Spec, reduced_shape, wrap_dim
+from ..shape.scatter import any_outside
+
+REDUCTIONS = ("none", "mean", "sum")
+
+
+def check_reduction(reduction: str) -> None:
+    """Raise for a reduction that is not none, mean or sum."""
+    if reduction not in REDUCTIONS:
+        raise InvalidValue(f"{reduction} is not a valid value for reduction")
+
+
+def reduce_loss(F: Any, losses: Any, reduction: str) -> Any:
+    """The losses as they are, their mean or their sum."""
+    check_reduction(reduction)
+    return losses if reduction == "none" else F.mean(losses) if reduction == "mean" else F.sum(losses)
+
+
+def check_weighted(input: Any, weight: Any, reduction: str) -> None:
+    """Raise for a weight not of the input's shape, or an unknown reduction, in the words that torch has here."""
+    if tuple(weight.shape) != tuple(input.shape):
+        raise InvalidValue("Weights and input must have the same size.")
+    if reduction not in REDUCTIONS:
+        raise InvalidValue(f"Invalid reduction mode: {reduction}. Expected one of 'none', 'mean', 'sum'.")
+
+
+def weighted(F: Any, losses: Any, input: Any, weight: Any, reduction: str) -> Any:
+    """The losses times ``weight``, of the input's shape: as they are, their weighted mean, or their sum."""
+    check_weighted(input, weight, reduction)
+    losses = losses * weight
+    return F.sum(losses) / F.sum(weight) if reduction == "mean" else reduce_loss(F, losses, reduction)
+
+
+def _class_dim(ndim: int) -> int:
+    return 0 if ndim == 1 else 1
+
+
+def _nll_rule(
+    input: Any, target: Any, weight: Any = None, *, ignore_index: int = -100, reduction: str = "mean"
+) -> Spec:
+    check_reduction(reduction)
+    if not input.shape:
+        raise InvalidValue("Expected 1 or more dimensions (got 0)")
+    if not is_floating(input.dtype):
+        raise NotImplementedForDType("\"nll_loss_out_frame\" not implemented for 'Long'")
+    if target.dtype not in (int64.numpy, uint8.numpy):
+        raise InvalidOperation(f"expected target dtype to be Long or Byte, but got {_kernel_name(target)}")
+    if len(input.shape) > 1 and target.shape[:1] != input.shape[:1]:
+        found = target.shape[0] if target.shape else 1
+        raise InvalidValue(f"Expected input batch_size ({input.shape[0]}) to match target batch_size ({found}).")
+    if len(input.shape) == 2 and len(target.shape) > 1:
+        raise InvalidOperation("0D or 1D target tensor expected, multi-target not supported")
+    if len(input.shape) == 1 and len(target.shape) == 1 and target.shape != (1,):
+        raise InvalidValue(f"For 1D input, 1D target must have size 1, but got target size: {target.shape[0]}")
+    expected = reduced_shape(input.shape, (_class_dim(len(input.shape)),), False)
+    if target.shape != expected:
+        raise ShapeMismatch(f"Expected target size {list(expected)}, got {list(target.shape)}")
+    classes = input.shape[_class_dim(len(input.shape))]
+    if weight is not None and weight.shape != (classes,):
+        raise InvalidOperation(
+            f"weight tensor should be defined either for all {classes} classes or no classes but got "
+            "weight tensor "
+            f"of shape: {list(weight.shape)}"
+        )
+    if weight is not None and weight.dtype != input.dtype:
+        raise DTypeMismatch(f"expected scalar type {_kernel_name(input)} but found {_kernel_name(weight)}")
+    return Spec(expected if reduction == "none" else (), input.dtype)
+
+
+def _kernel_name(x: Any) -> str:
+
+    return from_numpy(x.dtype).kernel_name
+
+
+def _kept_targets(xp: Any, input: Any, target: Any, ignore_index: int) -> tuple[Any, Any]:
+    """Which targets are not ignored, and all of them with 0 for the others. Raises for what is no class."""
+    kept = target != ignore_index
+    safe = xp.where(kept, target, 0)
+    classes = input.shape[_class_dim(len(input.shape))]
+    if any_outside(xp, safe, 0, classes):
+        wrong = next(int(i) for i in safe.reshape(-1).tolist() if not 0 <= i < classes)
+        raise IndexOutOfRange(f"Target {wrong} is out of bounds.")
+    return kept, safe
+
+
+def _weights(xp: Any, input: Any, target: Any, weight: Any, ignore_index: int) -> tuple[Any, Any]:
+    """Targets safe to index with, and each one's weight, 0 where ignored."""
+    kept, safe = _kept_targets(xp, input, target, ignore_index)
+    scale = kept.astype(input.dtype)
+    return safe, scale if weight is None else scale * weight[safe]
+
+
+_UNSIGNED = {np.dtype(f"{sign}int{bits}"): np.dtype(f"uint{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)}
+
+
+def _is_plain(xp: Any, target: Any, input: Any, ignore_index: int) -> bool:
+    """Whether every target is a class, and none can be the ignored one."""
+    if not target.size:
+        return False
+    classes = input.shape[_class_dim(len(input.shape))]
+    plain = target.view(_UNSIGNED[target.dtype]).max() < classes  # negative numbers are the largest then
+    if 0 <= ignore_index < classes:
+        plain = plain & (target != ignore_index).all()
+    return bool(xp.holds(plain, True))
+
+
+def _at_class(xp: Any, safe: Any, ndim: int) -> tuple[Any, ...]:
+    """The index of each target's class in an input of ``ndim`` dimensions."""
+    if ndim == 1:
+        return (safe,)
+    if ndim == 2:
+        return xp.arange(len(safe)), safe
+    places = [
+        xp.reshape(xp.arange(n), tuple(n if e == d else 1 for e in range(safe.ndim))) for d, n in enumerate(safe.shape)
+    ]
+    return (places[0], safe, *places[1:])
+
+
+def _nll_hidden(input: Any, target: Any, weight: Any = None, **_: Any) -> tuple[Spec, Spec]:
+    return Spec(target.shape, int64.numpy), Spec(target.shape, input.dtype)
+
+
+@op(_nll_rule, namespace="torch.nn.functional", hidden=("safe", "scale"), hidden_rule=_nll_hidden)
+def nll_loss(
+    xp: Any,
+    input: Array,
+    target: Array,
+    weight: Array = None,
+    *,
+    ignore_index: Int = -100,
+    reduction: Reduction = "mean",
+) -> Any:
+    """The negative log-likelihood of class indices: input (N, C, …) of log-probabilities, target (N, …)."""
+    if weight is None and reduction != "none" and _is_plain(xp, target, input, ignore_index):
+        total = -input[_at_class(xp, target, input.ndim)].sum()
+        count = target.size if reduction == "mean" else 1
+        return total / count, target, xp.full(target.shape, 1 / count, input.dtype)
+    safe, scale = _weights(xp, input, target, weight, ignore_index)
+    losses = input[_at_class(xp, safe, input.ndim)] * -scale
+    if reduction == "none":
+        return losses, safe, scale
+    total = xp.sum(losses)
+    if reduction == "mean":
+        weights = xp.sum(scale)
+        # A mean over nothing is NaN, and its gradient 0, as in torch.
+        return total / weights, safe, scale / xp.where(weights == 0, xp.ones_like(weights), weights)
+    return total, safe, scale
+
+
+def _nll_grad(F: Any, grad: Any, input_shape: Any, safe: Any, scale: Any) -> Any:
+    """Minus each target's weight at its class; ``scale`` holds the mean's division already.
+
+    A target that does not count has gradient 0, also where the incoming one is NaN, as after a mean over nothing.
+    """
+    axis = _class_dim(len(input_shape))
+    share = F.where(scale == 0, 0.0, -grad * scale)
+    if F.xp is not None:
+        zeros = F.xp.zeros(input_shape, grad.dtype)
+        return F.xp.index_set(zeros, _at_class(F.xp, safe, len(input_shape)), share)
+    spread = F.unsqueeze(share, axis)
+    return F.scatter(F.new_zeros(spread, input_shape), axis, F.unsqueeze(safe, axis), spread)
+
+
+@nll_loss.checks("target")
+def _check_targets(
+    xp: Any, input: Any, target: Any, _weight: Any = None, *, ignore_index: int = -100, **_: Any
+) -> None:
+    if not _is_plain(xp, target, input, ignore_index):
+        _kept_targets(xp, input, target, ignore_index)
+
+
+nll_loss.derivative(input=_nll_grad)
+
+
+@composite(
+    namespace="torch.nn.functional",
+)
+def cross_entropy(
+    F: Any,
+    input: Array,
+    target: Array,
+    weight: Array = None,
+    *,
+    ignore_index: Int = -100,
+    reduction: Reduction = "mean",
+    label_smoothing: Number = 0.0,
+) -> Any:
+    """The cross entropy of logits (N, C, …) and class indices (N, …), or class probabilities (N, C, …)."""
+    if not input.shape:
+        wrap_dim(1, 0)
+    check_reduction(reduction)
+    if not 0.0 <= label_smoothing <= 1.0:
+        raise InvalidOperation(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing:g}")
+    if not input.shape:
+        raise ShapeMismatch("Expected input to have at least 1 dimension")
+    axis = _class_dim(len(input.shape))
+    if tuple(input.shape) == tuple(target.shape):
+        if not target.is_floating_point():
+            raise InvalidOperation(
+                f"Expected floating point type for target with class probabilities, got {target.dtype.kernel_name}"
+            )
+        if ignore_index >= 0:
+            raise InvalidOperation("ignore_index is not supported for floating point target")
+        return _soft_cross_entropy(F, input, target, weight, reduction, label_smoothing, axis)
+    logs = F.log_softmax(input, axis)
+    options = {"ignore_index": ignore_index, "reduction": reduction}
+    hard = F.nll_loss(logs, target, weight, **options)
+    if not label_smoothing:
+        return hard
+    smooth = _smooth_loss(F, logs, target, weight, ignore_index, reduction, axis)
+    return hard * (1 - label_smoothing) + smooth * (label_smoothing / input.shape[axis])
+
+
+def _soft_cross_entropy(
+    F: Any, input: Any, target: Any, weight: Any, reduction: str, smoothing: float, axis: int
+) -> Any:
+    classes = input.shape[axis]
+    if weight is not None and tuple(weight.shape) != (classes,):
+        raise InvalidOperation(
+            f"cross_entropy: weight tensor should be defined either for all {classes} classes or no classes but got "
+            f"weight tensor of shape: {list(weight.shape)}"
+        )
+    if smoothing:
+        target = target * (1 - smoothing) + smoothing / max(classes, 1)
+    losses = F.log_softmax(input, axis) * target
+    if weight is not None:
+        losses = losses * _along(F, weight, axis, len(input.shape))
+    if reduction == "none":
+        return -F.sum(losses, (axis,))
+    if reduction == "sum":
+        return -F.sum(losses)
+    # No rows, or no classes: 0 / 0 as in torch.
+    rows = math.prod(n for d, n in enumerate(input.shape) if d != axis) if classes else 0
+    return -F.sum(losses) / rows
+
+
+def _along(F: Any, weight: Any, axis: int, ndim: int) -> Any:
+    return F.reshape(weight, tuple(-1 if d == axis else 1 for d in range(ndim)))
+
+
+def _smooth_loss(F: Any, logs: Any, target: Any, weight: Any, ignore_index: int, reduction: str, axis: int) -> Any:
+    """The loss against the uniform distribution, over the targets that are not ignored."""
+    weighted = logs if weight is None else logs * _along(F, weight, axis, len(logs.shape))
+    ignored = F.eq(target, ignore_index)
+    losses = F.masked_fill(-F.sum(weighted, (axis,)), ignored, 0.0)
+    if reduction == "none":
+        return losses
+    if reduction == "sum":
+        return F.sum(losses)
+    if weight is None:
+        return F.sum(losses) / F.sum(F.logical_not(ignored))
+    safe = F.masked_fill(target, ignored, 0)
+    scale = F.masked_fill(
+        F.reshape(F.index_select(weight, 0, F.reshape(safe, (-1,))), tuple(target.shape)), ignored, 0.0
+    )
+    return F.sum(losses) / F.sum(scale)
+
+
+# Negative log-likelihoods of counts and of numbers with a variance. Formulas: torch.nn.func ---------------
+
+
+@composite(
+    namespace="torch.nn.functional",
+)
+def poisson_nll_loss(
+    F: Any,
+    input: Array,
+    target: Array,
+    log_input: Bool = True,
+    full: Bool = False,
+    *,
+    eps: Number = 1e-8,
+    reduction: Reduction = "mean",
+) -> Any:
+    """That of counts whose rate is ``exp(input)``, or ``input``; ``full`` adds Stirling's term for the target alone."""
+    check_reduction(reduction)
+    losses = F.exp(input) - target * input if log_input else input - target * F.log(input + eps)
+    if full:
+        stirling = target * F.log(target) - target + 0.5 * F.log(2 * math.pi * target)
+        losses = losses + F.where(target > 1, stirling, 0.0)
+    return reduce_loss(F, losses, reduction)
+
+
+@op(lambda var: Spec(var.shape, var.dtype), internal=True, method=False, scratch=2.0)
+def checked_variance(xp: Any, var: Array) -> Any:
+    """``var`` itself, if nothing in it is negative."""
+    if xp.holds(xp.any(var < 0), False):
+        raise InvalidValue("var has negative entry/entries")
+    return xp.array(var)
+
+
+checked_variance.derivative(var=lambda F, grad: grad)
+
+
+def _is_shared(sizes: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    """Whether a variance is one along a single dimension and there is one for each place in the others."""
+    differing = [n for n, m in zip(sizes, shape, strict=False) if n != m]
+    return len(sizes) == len(shape) and differing == [1]
+
+
+@composite(
+    namespace="torch.nn.functional",
+)
+def gaussian_nll_loss(
+    F: Any,
+    input: Array,
+    target: Array,
+    var: Operand,
+    full: Bool = False,
+    eps: Number = 1e-6,
+    reduction: Reduction = "mean",
+) -> Any:
+    """That of numbers with mean ``input`` and variance ``var``, which counts as ``eps`` at least."""
+    check_reduction(reduction)
+    if not hasattr(var, "shape"):
+        if not isinstance(var, float):
+            raise InvalidArgument("any(): argument 'input' must be Tensor, not bool")  # torch's, of ``var < 0``
+        if var < 0:
+            raise InvalidValue("var has negative entry/entries")
+        var = F.ones_like(input) * var
+    shape = tuple(input.shape)
+    if tuple(var.shape) != shape:
+        if tuple(var.shape) == shape[:-1]:
+            var = F.unsqueeze(var, -1)
+        elif not _is_shared(tuple(var.shape), shape):
+            raise InvalidValue("var is of incorrect size")
+    if not var.is_floating_point():
+        raise DTypeMismatch(f"result type Float can't be cast to the desired output type {var.dtype.c_name}")
+    # The bound changes the value and not the gradient, as in torch.
+    var = F.checked_variance(var)
+    bounded = var + (F.clamp(var.detach(), min=eps) - var.detach())
+    losses = 0.5 * (F.log(bounded) + F.square(input - target) / bounded)
+    if full:
+        losses = losses + 0.5 * math.log(2 * math.pi)
+    return reduce_loss(F, losses, reduction)

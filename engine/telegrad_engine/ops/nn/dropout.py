@@ -1,0 +1,207 @@
+"""Dropout of channels, alpha dropout, and activations that draw random numbers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ...dtypes import bool_, from_numpy, is_floating
+from ...errors import DTypeMismatch, InvalidOperation, InvalidValue, NotImplementedForDType
+from ...schema.op import composite, op
+from ...schema.parameters import Array, Bool, Int, Number, OptionalBool
+from ...shapes import Spec
+from .activation import SELU_ALPHA, SELU_SCALE
+
+
+def _check_chance(p: float) -> None:
+    if math.isnan(p):
+        raise InvalidOperation(f"dropout probability has to be between 0 and 1, but got {p}")
+    if not 0 <= p <= 1:
+        raise InvalidValue(f"dropout probability has to be between 0 and 1, but got {p}")
+
+
+def _by_channel(F: Any, input: Any, p: float, training: bool, batched: bool) -> Any:
+    """Dropout with one draw a channel; without a batch dimension, channels come first."""
+    if not training or p == 0 or 0 in input.shape:
+        return input
+    if p == 1:
+        return input * 0
+    lead = 2 if batched else 1
+    shape = (*input.shape[:lead], *(1,) * (input.dim() - lead))
+    return input * F.drop(F.new_ones(input, shape), p)
+
+
+@composite(
+    may_alias=True,
+    namespace="torch.nn.functional",
+    takes_inplace=True,
+)
+def dropout1d(F: Any, input: Array, p: Number = 0.5, training: Bool = True) -> Any:
+    """Whole channels of (N, C, L) or (C, L) zeroed with probability ``p``, the rest scaled by 1 / (1 - p)."""
+    _check_chance(p)
+    if input.dim() not in (2, 3):
+        raise InvalidOperation(
+            f"dropout1d: Expected 2D or 3D input, but received a {input.dim()}D input. Note that dropout1d exists to "
+            "provide channel-wise dropout on inputs with 1 spatial dimension, a channel dimension, and an optional "
+            "batch dimension (i.e. 2D or 3D inputs)."
+        )
+    return _by_channel(F, input, p, training, input.dim() == 3)
+
+
+@composite(may_alias=True, namespace="torch.nn.functional", takes_inplace=True)
+def dropout2d(F: Any, input: Array, p: Number = 0.5, training: Bool = True) -> Any:
+    """Whole channels of (N, C, …) zeroed with probability ``p``, the rest scaled by 1 / (1 - p)."""
+    _check_chance(p)
+    return _by_channel(F, input, p, training, True)
+
+
+@composite(may_alias=True, namespace="torch.nn.functional", takes_inplace=True)
+def dropout3d(F: Any, input: Array, p: Number = 0.5, training: Bool = True) -> Any:
+    """Whole channels of (N, C, D, H, W) or (C, D, H, W) zeroed with probability ``p``, the rest scaled."""
+    _check_chance(p)
+    return _by_channel(F, input, p, training, input.dim() == 5)
+
+
+@composite(
+    may_alias=True,
+    functional=True,
+    method=False,
+    takes_inplace=True,
+)
+def alpha_dropout(F: Any, input: Array, p: Number = 0.5, training: Bool = False) -> Any:
+    """Elements set, with probability ``p``, to what selu tends to below, and all brought back to mean 0, variance 1.
+
+    Klambauer et al. 2017.
+    """
+    _check_chance(p)
+    if not training or p == 0 or 0 in input.shape:
+        return input
+    if p == 1:
+        return input * 0
+    return _set_low(input, F.drop(F.ones_like(input), p), p)
+
+
+def _set_low(input: Any, drawn: Any, p: float) -> Any:
+    """Selu's lower limit where ``drawn`` is 0, and mean and variance restored."""
+    least = -SELU_ALPHA * SELU_SCALE
+    scale = 1 / math.sqrt((1 - p) * (1 + p * least * least))
+    kept = drawn * (1 - p)
+    return (input * kept + least * (1 - kept)) * scale - scale * p * least
+
+
+@composite(
+    may_alias=True,
+    namespace="torch.nn.functional",
+    takes_inplace=True,
+)
+def feature_alpha_dropout(F: Any, input: Array, p: Number = 0.5, training: Bool = False) -> Any:
+    """As ``alpha_dropout``, for whole channels of (N, C, …)."""
+    _check_chance(p)
+    if not training or p == 0 or 0 in input.shape:
+        return input
+    if p == 1:
+        return input * 0
+    if input.dim() < 2:
+        raise InvalidOperation("Feature dropout requires at least 2 dimensions in the input")
+    channels = (*input.shape[:2], *(1,) * (input.dim() - 2))
+    return _set_low(input, F.drop(F.new_ones(input, channels), p), p)
+
+
+@composite(
+    may_alias=True,
+    method=False,
+)
+def feature_dropout(F: Any, input: Array, p: Number, train: Bool) -> Any:
+    """Whole channels of (N, C, …) zeroed with probability ``p``, the rest scaled by 1 / (1 - p)."""
+    if not 0 <= p <= 1:
+        raise InvalidOperation(f"dropout probability has to be between 0 and 1, but got {p}")
+    if train and p and input.numel() and input.dim() < 2:
+        raise InvalidOperation("Feature dropout requires at least 2 dimensions in the input")
+    return _by_channel(F, input, p, train, True)
+
+
+@composite(method=False, lists_outputs=True)
+def native_dropout(F: Any, input: Array, p: Number, train: OptionalBool) -> Any:
+    """``nn.functional.dropout``, and what it keeps."""
+    if train is False:
+        return F.clone(input), F.ones_like(input, dtype=bool_)
+    if not input.dtype.is_floating_point:
+        kind = input.dtype.kernel_name
+        raise DTypeMismatch(f"result type Float can't be cast to the desired output type {kind}")
+    if not 0 <= p <= 1:
+        raise InvalidOperation(f"bernoulli_ expects p to be in [0, 1], but got p={1 - p:g}")
+    if not p:
+        return F.clone(input), F.ones_like(input, dtype=bool_)
+    if p == 1:
+        return input * 0, F.zeros_like(input, dtype=bool_)
+    scaled = F.drop(F.ones_like(input), p)
+    return input * scaled, F.ne(scaled, 0)
+
+
+# Activations that draw: numbers come from the session's generator ----------------------------------------
+
+
+def _slopes_rule(input: Any, lower: float, upper: float) -> Spec:
+    for what, bound in (("lower", lower), ("upper", upper)):
+        if not math.isfinite(bound):
+            raise InvalidOperation(f"rrelu: {what} bound must be finite, got {bound:g}")
+    if not is_floating(input.dtype):
+        kind = from_numpy(input.dtype).kernel_name
+        raise NotImplementedForDType(f"\"rrelu_with_noise_out_cpu\" not implemented for '{kind}'")
+    return Spec(input.shape, input.dtype)
+
+
+@op(
+    _slopes_rule,
+    random=True,
+    internal=True,
+    method=False,
+    hidden=("slopes",),
+    hidden_rule=lambda input, lower, upper: (Spec(input.shape, input.dtype),),
+    node="RreluWithNoiseBackward0",
+    scratch=2.0,
+)
+def leaky_drawn(xp: Any, rng: Any, input: Array, lower: Number, upper: Number) -> Any:
+    """The input where positive, else times a slope drawn for each element between ``lower`` and ``upper``."""
+    drawn = xp.asarray(lower + (upper - lower) * rng.random(input.shape)).astype(input.dtype)
+    slopes = xp.where(input > 0, xp.one(input), drawn)
+    return input * slopes, slopes
+
+
+leaky_drawn.derivative(input=lambda F, grad, slopes: grad * slopes)
+
+
+@composite(
+    namespace="torch.nn.functional",
+    takes_inplace=True,
+)
+def rrelu(F: Any, input: Array, lower: Number = 1 / 8, upper: Number = 1 / 3, training: Bool = False) -> Any:
+    """``leaky_relu`` with a slope drawn for each element while training, and the mean slope otherwise.
+
+    Xu et al. 2015.
+    """
+    for which, bound in (("lower", lower), ("upper", upper)):
+        if not math.isfinite(bound):
+            raise InvalidOperation(f"rrelu: {which} bound must be finite, got {bound}")
+    if lower > upper:
+        raise InvalidOperation("Lower bound should be less than or equal to the upper bound")
+    return F.leaky_drawn(input, lower, upper) if training else F.leaky_relu(input, (lower + upper) / 2)
+
+
+@composite(
+    namespace="torch.nn.functional",
+)
+def gumbel_softmax(
+    F: Any, logits: Array, tau: Number = 1, hard: Bool = False, eps: Number = 1e-10, dim: Int = -1
+) -> Any:
+    """A draw from the Gumbel-Softmax distribution of these logits, at temperature ``tau``; ``eps`` is not used.
+
+    With ``hard`` the result is one-hot and has the soft result's gradient. Jang et al. 2017.
+    """
+    noise = -F.log(F.exponential(F.empty_like(logits)))
+    soft = F.softmax((logits + noise) / tau, dim)
+    if not hard:
+        return soft
+    most = F.argmax(soft, dim, True)
+    picked = F.scatter(F.zeros_like(logits), dim, most, 1.0)
+    return picked - soft.detach() + soft

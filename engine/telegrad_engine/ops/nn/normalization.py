@@ -1,0 +1,352 @@
+"""Normalizations of the last dimensions and of groups of channels."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ...dtypes import LOW, float32, float64, from_numpy, is_floating
+from ...errors import DTypeMismatch, InvalidOperation, InvalidValue, NotImplementedForDType, ShapeMismatch
+from ...schema.op import composite, op
+from ...schema.parameters import Array, Int, IntOrInts, Ints, Number, OptionalNumber
+from ...shapes import Spec
+
+Dims = tuple[int, ...]
+
+
+def standardised(xp: Any, x: Any, eps: float) -> tuple[Any, Any, Any]:
+    """``x`` (outer, group, inner) with each group brought to mean 0 and variance 1; its mean; the factor in it.
+
+    Half precision is computed in float32.
+    """
+    x = widened(xp, x)
+    count = max(x.shape[0] * x.shape[2], 1)
+    mean = xp.einsum("ogi->g", x)[:, None] / count
+    centred = x - mean
+    scale = 1 / xp.sqrt(xp.einsum("ogi,ogi->g", centred, centred)[:, None] / count + eps)
+    return xp.affine(centred, scale), mean, scale
+
+
+def restandardised(xp: Any, x: Any, mean: Any, scale: Any) -> Any:
+    """What ``standardised`` gave, from what it left for the derivative: cheaper to compute again than to keep."""
+    return xp.affine(widened(xp, x) - mean, scale)
+
+
+def widened(xp: Any, x: Any) -> Any:
+    """Half precision as float32, in which torch computes."""
+    return x if x.dtype.itemsize > 2 else x.astype(xp.float32)
+
+
+def standardised_grad(xp: Any, grad: Any, standard: Any, scale: Any) -> Any:
+    """``through`` for (outer, group, inner), fused; ``standard`` is overwritten."""
+    count = max(grad.shape[0] * grad.shape[2], 1)
+    level = xp.einsum("ogi->g", grad)[:, None] / count
+    along = xp.einsum("ogi,ogi->g", grad, standard)[:, None] / count
+    return xp.affine(xp.affine(standard, -along, grad), scale, -level * scale)
+
+
+def affine(x: Any, weight: Any, bias: Any) -> Any:
+    """Scaled and shifted, by what there is of the two."""
+    scaled = x if weight is None else x * weight
+    return scaled if bias is None else scaled + bias
+
+
+def scaled_shifted(xp: Any, own: Any, weight: Any, bias: Any) -> Any:
+    """``affine`` of an array that may be overwritten."""
+    return own if weight is None and bias is None else xp.affine(own, 1 if weight is None else weight, bias)
+
+
+def standardise(F: Any, x: Any, dims: Dims, eps: float) -> tuple[Any, Any]:
+    """``x`` brought to mean 0 and variance 1 over ``dims``, differentiably, and the factor in it."""
+    centred = x - F.mean(x, dims, True)
+    scale = F.rsqrt(F.mean(centred * centred, dims, True) + eps)
+    return centred * scale, scale
+
+
+def through(F: Any, grad: Any, standard: Any, scale: Any, dims: Dims) -> Any:
+    """The gradient of what was standardised: without its parts along 1 and along the result."""
+    return scale * (grad - F.mean(grad, dims, True) - standard * F.mean(grad * standard, dims, True))
+
+
+def check_floats(kernel: str, input: Any) -> None:
+    """Raise for integers, for which torch has no such kernel."""
+    if not is_floating(input.dtype):
+        raise NotImplementedForDType(f"\"{kernel}\" not implemented for '{from_numpy(input.dtype).kernel_name}'")
+
+
+def check_mixed(input: Any, *parameters: Any) -> None:
+    """Parameters have the input's dtype; those of a half-precision input may be in float32."""
+    given = [parameter.dtype for parameter in parameters if parameter is not None]
+    if not given or all(dtype == input.dtype for dtype in given):
+        return
+    if given[0] == input.dtype:
+        if not is_floating(input.dtype):
+            return  # it has no kernel, whatever else is wrong
+        other = next(dtype for dtype in given if dtype != input.dtype)
+        kinds = [from_numpy(dtype).kernel_name for dtype in (input.dtype, other)]
+        raise DTypeMismatch("expected scalar type {} but found {}".format(*kinds))
+    if any(dtype != float32.numpy for dtype in given):
+        raise DTypeMismatch("mixed dtype (CPU): expect parameter to have scalar type of Float")
+    if input.dtype not in LOW:
+        raise DTypeMismatch("mixed dtype (CPU): all inputs must share same datatype.")
+
+
+def _check_normalized(input: Any, shape: Any, lead: str, counted: bool = False, **parameters: Any) -> None:
+    """Raise for shapes that do not fit; too few dimensions are an error of their own only if they are ``counted``."""
+    if not shape:
+        raise InvalidOperation(
+            "Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one element, "
+            "but got normalized_shape = []"
+        )
+    for name, parameter in parameters.items():
+        if parameter is not None and parameter.shape != tuple(shape):
+            raise ShapeMismatch(
+                f"Expected {name} to be of same shape as normalized_shape, but got {name} of shape "
+                f"{list(parameter.shape)} and normalized_shape = {list(shape)}"
+            )
+    if counted and len(input.shape) < len(shape):
+        raise InvalidValue(f"Input tensor must have at least {len(shape)} dimensions, but got {len(input.shape)}")
+    if len(input.shape) < len(shape) or input.shape[len(input.shape) - len(shape) :] != tuple(shape):
+        raise ShapeMismatch(
+            f"Given normalized_shape={list(shape)}, expected input with shape [{lead}"
+            f"{', '.join(map(str, shape))}], but got input of size{list(input.shape)}"
+        )
+
+
+def _split(ndim: int, normalized_shape: Any) -> tuple[Dims, Dims]:
+    """The leading dimensions and those that are normalised."""
+    first = ndim - len(normalized_shape)
+    return tuple(range(first)), tuple(range(first, ndim))
+
+
+def _over(F: Any, x: Any, dims: Dims) -> Any:
+    return F.sum(x, dims) if dims else x
+
+
+def _layer_rule(input: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Spec:
+    _check_normalized(input, normalized_shape, "*, ", weight=weight, bias=bias)
+    check_mixed(input, weight, bias)
+    check_floats("LayerNormKernelImpl", input)
+    return Spec(input.shape, input.dtype)
+
+
+def _rows(x: Any, normalized_shape: Any) -> tuple[int, int]:
+    """How many rows are normalised, and the elements of each."""
+    return math.prod(x.shape[: len(x.shape) - len(normalized_shape)]), math.prod(normalized_shape)
+
+
+def _moments_of_rows(input: Any, normalized_shape: Any, *_: Any, **__: Any) -> list[Spec]:
+    rows = math.prod(input.shape[: len(input.shape) - len(normalized_shape)])
+    return [Spec((rows, 1), input.dtype)] * 2
+
+
+@op(
+    _layer_rule,
+    namespace="torch.nn.functional",
+    node="NativeLayerNormBackward0",
+    hidden=("mean", "scale"),
+    hidden_rule=_moments_of_rows,
+)
+def layer_norm(
+    xp: Any, input: Array, normalized_shape: Ints, weight: Array = None, bias: Array = None, eps: Number = 1e-5
+) -> Any:
+    """The input brought to mean 0 and variance 1 over its last dimensions, then scaled and shifted."""
+    rows = xp.reshape(widened(xp, input), _rows(input, normalized_shape))
+    inverse = 1 / max(rows.shape[1], 1)
+    mean = xp.row_sums(rows)[:, None] * inverse
+    centred = rows - mean
+    scale = 1 / xp.sqrt(xp.einsum("gi,gi->g", centred, centred)[:, None] * inverse + eps)
+    standard = xp.reshape(xp.affine(centred, scale), input.shape)
+    return scaled_shifted(xp, standard, weight, bias), mean, scale
+
+
+@layer_norm.joint_derivative
+def _layer_grads(
+    F: Any,
+    grad: Any,
+    needs: Any,
+    input: Any,
+    weight: Any,
+    normalized_shape: Any,
+    eps: float,
+    mean: Any,
+    scale: Any,
+) -> Any:
+    if F.xp is not None:
+        return _layer_grads_fused(F.xp, grad, needs, input, weight, normalized_shape, mean, scale)
+    lead, dims = _split(len(input.shape), normalized_shape)
+    standard, scale = standardise(F, input, dims, eps)
+    return (
+        through(F, affine(grad, weight, None), standard, scale, dims) if needs[0] else None,
+        _over(F, grad * standard, lead) if needs[1] else None,
+        _over(F, grad, lead) if needs[2] else None,
+    )
+
+
+def _layer_grads_fused(
+    xp: Any, grad: Any, needs: Any, input: Any, weight: Any, normalized_shape: Any, mean: Any, scale: Any
+) -> Any:
+    shape = _rows(input, normalized_shape)
+    rows = xp.reshape(widened(xp, grad), shape)
+    centred = xp.reshape(widened(xp, input), shape) - mean
+    products = rows * centred
+    by_weight = xp.reshape(xp.dot(scale[:, 0], products), normalized_shape) if needs[1] else None
+    by_bias = xp.reshape(xp.column_sums(rows), normalized_shape) if needs[2] else None
+    if not needs[0]:
+        return None, by_weight, by_bias
+    inverse = 1 / max(shape[1], 1)
+    if weight is None:
+        inner, level, along = rows, xp.row_sums(rows), xp.row_sums(products)
+    else:
+        gains = xp.reshape(widened(xp, weight), (-1,))
+        inner, level, along = rows * gains, xp.dot(rows, gains), xp.dot(products, gains)
+    # The gradient without its parts along 1 and along the result, as ``through`` has it.
+    rest = xp.affine(centred, along[:, None] * scale * scale * -inverse, inner)
+    by_input = xp.affine(rest, scale, level[:, None] * scale * -inverse)
+    return xp.reshape(by_input, input.shape), by_weight, by_bias
+
+
+def _rms_rule(input: Any, normalized_shape: Any, weight: Any = None, eps: Any = None) -> Spec:
+    _check_normalized(input, normalized_shape, "*", counted=True, weight=weight)
+    check_floats("rms_norm", input)
+    return Spec(input.shape, input.dtype)
+
+
+def _smallest(dtype: Any, eps: float | None) -> float:
+    """torch's default: the spacing at 1 of the dtype that it computes in."""
+    return eps if eps is not None else 2.0**-52 if dtype in (float64, float64.numpy) else 2.0**-23
+
+
+@op(
+    _rms_rule,
+    namespace="torch.nn.functional",
+    node="MulBackward0",
+)
+def rms_norm(xp: Any, input: Array, normalized_shape: Ints, weight: Array = None, eps: OptionalNumber = None) -> Any:
+    """The input over its root mean square over the last dimensions, then scaled (Zhang and Sennrich 2019)."""
+    wide = widened(xp, input)
+    rows = xp.reshape(wide, _rows(input, normalized_shape))
+    squares = xp.einsum("gi,gi->g", rows, rows)[:, None] / max(rows.shape[1], 1)
+    standard = rows / xp.sqrt(squares + _smallest(input.dtype, eps))
+    return scaled_shifted(xp, xp.reshape(standard, input.shape), weight, None)
+
+
+@rms_norm.joint_derivative
+def _rms_grads(F: Any, grad: Any, needs: Any, input: Any, weight: Any, normalized_shape: Any, eps: Any) -> Any:
+    lead, dims = _split(len(input.shape), normalized_shape)
+    scale = F.rsqrt(F.mean(input * input, dims, True) + _smallest(input.dtype, eps))
+    standard = input * scale
+    inner = affine(grad, weight, None)
+    return (
+        scale * (inner - standard * F.mean(inner * standard, dims, True)) if needs[0] else None,
+        _over(F, grad * standard, lead) if needs[1] else None,
+    )
+
+
+@composite(
+    namespace="torch.nn.functional",
+)
+def normalize(F: Any, input: Array, p: Number = 2.0, dim: IntOrInts = 1, eps: Number = 1e-12) -> Any:
+    """The input over its ``p``-norm along ``dim``, which counts as ``eps`` at least."""
+    dims = (dim,) if isinstance(dim, int) else dim
+    return input / F.clamp(F.linalg_vector_norm(input, p, dims, True), min=eps)
+
+
+# Normalisation of channels (dim 1) in groups, and what normalisations of channels share ------------------
+
+
+def per_channel(F: Any, parameter: Any, ndim: int) -> Any:
+    """A parameter of each channel, to go with an input of channels in dim 1."""
+    return None if parameter is None else F.reshape(parameter, (-1, *(1,) * (ndim - 2)))
+
+
+def but_channels(ndim: int) -> Dims:
+    """All dimensions but the channels'."""
+    return tuple(d for d in range(ndim) if d != 1)
+
+
+def _grouped(input_shape: Any, num_groups: int) -> tuple[int, int, int]:
+    """(1, groups of all samples, the elements of each)."""
+    return 1, input_shape[0] * num_groups, input_shape[1] // num_groups * math.prod(input_shape[2:])
+
+
+def by_channel(x: Any) -> tuple[int, int, int]:
+    """(samples, channels, elements of each)."""
+    return x.shape[0], x.shape[1], math.prod(x.shape[2:])
+
+
+def _group_rule(input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Spec:
+    shape = tuple(input.shape)
+    if len(shape) < 2:
+        raise InvalidOperation(f"Expected at least 2 dimensions for input tensor but received {len(shape)}")
+    if num_groups <= 0:
+        raise InvalidOperation(f"Expected num groups to be greater than 0, got {num_groups}")
+    verified = [shape[0] * shape[1] // num_groups, num_groups, *shape[2:]]
+    if verified[0] * math.prod(shape[2:]) == 1:
+        raise InvalidValue(f"Expected more than 1 value per channel when training, got input size {verified}")
+    if shape[1] % num_groups:
+        raise InvalidOperation(
+            "Expected number of channels in input to be divisible by num_groups, but got input of shape "
+            f"{list(shape)} and num_groups={num_groups}"
+        )
+    if shape[0] * num_groups >= 2**63:
+        raise ShapeMismatch(f"Storage size calculation overflowed with sizes={[shape[0], num_groups]}")
+    for name, parameter in (("weight", weight), ("bias", bias)):
+        if parameter is not None and parameter.shape != (shape[1],):
+            raise ShapeMismatch(
+                f"Expected {name} to be a vector of size equal to the number of channels in input, but got {name} "
+                f"of shape {list(parameter.shape)} and input of shape {list(shape)}"
+            )
+    check_mixed(input, weight, bias)
+    check_floats("GroupNormKernelImpl", input)
+    return Spec(shape, input.dtype)
+
+
+def _moments_of_groups(input: Any, num_groups: int, *_: Any, **__: Any) -> list[Spec]:
+    return [Spec((input.shape[0] * num_groups, 1), input.dtype)] * 2
+
+
+@op(
+    _group_rule,
+    namespace="torch.nn.functional",
+    node="NativeGroupNormBackward0",
+    hidden=("mean", "scale"),
+    hidden_rule=_moments_of_groups,
+)
+def group_norm(
+    xp: Any, input: Array, num_groups: Int, weight: Array = None, bias: Array = None, eps: Number = 1e-5
+) -> Any:
+    """Each group of channels (dim 1) brought to mean 0 and variance 1, then each channel scaled and shifted."""
+    standard, mean, scale = standardised(xp, xp.reshape(input, _grouped(input.shape, num_groups)), eps)
+    parameters = [per_channel(xp, p, input.ndim) for p in (weight, bias)]
+    return scaled_shifted(xp, xp.reshape(standard, input.shape), *parameters), mean, scale
+
+
+@group_norm.joint_derivative
+def _group_grads(
+    F: Any, grad: Any, needs: Any, input: Any, weight: Any, num_groups: int, eps: float, mean: Any, scale: Any
+) -> Any:
+    groups = _grouped(input.shape, num_groups)
+    if F.xp is not None:
+        return _group_grads_fused(F.xp, grad, needs, input, weight, groups, mean, scale)
+    shape, ndim = tuple(input.shape), len(input.shape)
+    standard, scale = standardise(F, F.reshape(input, groups), (2,), eps)
+    inner = F.reshape(affine(grad, per_channel(F, weight, ndim), None), groups)
+    return (
+        F.reshape(through(F, inner, standard, scale, (2,)), shape) if needs[0] else None,
+        F.sum(grad * F.reshape(standard, shape), but_channels(ndim)) if needs[1] else None,
+        F.sum(grad, but_channels(ndim)) if needs[2] else None,
+    )
+
+
+def _group_grads_fused(
+    xp: Any, grad: Any, needs: Any, input: Any, weight: Any, groups: Any, mean: Any, scale: Any
+) -> Any:
+    channels = xp.reshape(widened(xp, grad), by_channel(input))
+    standard = restandardised(xp, xp.reshape(input, groups), mean, scale)
+    by_weight = xp.einsum("oci,oci->c", channels, xp.reshape(standard, channels.shape)) if needs[1] else None
+    by_bias = xp.einsum("oci->c", channels) if needs[2] else None
+    if not needs[0]:
+        return None, by_weight, by_bias
+    inner = xp.reshape(channels if weight is None else channels * weight[:, None], groups)
+    return xp.reshape(standardised_grad(xp, inner, standard, scale), input.shape), by_weight, by_bias

@@ -1,0 +1,336 @@
+"""Padding and sliding windows, images as columns (unfold) and back (fold)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...dtypes import bool_, from_numpy, is_floating
+from ...errors import IndexOutOfRange, InvalidOperation, NotImplementedForDType, ShapeMismatch
+from ...schema.op import composite, op
+from ...schema.parameters import Array, Int, IntOrInts, Ints, Number, OptionalNumber, Str
+from ...shapes import Shape, Spec, wrap_dim
+
+
+def _by_dim(shape: Any, pad: Any) -> list[tuple[int, int]]:
+    """How much to add before and after each dimension; torch lists the last dimension first."""
+    pairs = list(zip(pad[::2], pad[1::2], strict=True))
+    return [(0, 0)] * (len(shape) - len(pairs)) + pairs[::-1]
+
+
+def _pad_rule(input: Any, pad: Any, value: float = 0) -> Spec:
+    ndim = len(input.shape)
+    if len(pad) % 2:
+        raise InvalidOperation("Length of pad must be even but instead it equals " + str(len(pad)))
+    if len(pad) > 2 * ndim:
+        raise InvalidOperation(
+            "Length of pad should be no more than twice the number of dimensions of the input. "
+            f"Pad length is {len(pad)}while the input has {ndim} dimensions."
+        )
+    shape = []
+    for n, (before, after) in zip(input.shape, _by_dim(input.shape, pad), strict=True):
+        kept = n + min(before, 0)
+        if kept < 0 or kept + min(after, 0) + max(before, 0) < max(before, 0):
+            raise InvalidOperation("narrow(): length must be non-negative.")
+        shape.append(n + before + after)
+    return Spec(tuple(shape), input.dtype)
+
+
+@op(_pad_rule, method=False, scratch=0.0)
+def constant_pad_nd(xp: Any, input: Array, pad: Ints, value: Number = 0) -> Any:
+    """With ``value`` added before and after the last dimensions, or elements taken away where ``pad`` is negative."""
+    widths = _by_dim(input.shape, pad)
+    kept = input[tuple(slice(max(-b, 0), n - max(-a, 0)) for n, (b, a) in zip(input.shape, widths, strict=True))]
+    added = [(max(b, 0), max(a, 0)) for b, a in widths]
+    # As a number of the host's, which is what CuPy reads; cast as tensors are, for whole numbers wrap around.
+    number = np.asarray(value).astype(input.dtype)[()]
+    return xp.pad(kept, added, constant_values=number) if added else kept.copy()
+
+
+constant_pad_nd.derivative(input=lambda F, grad, pad: F.constant_pad_nd(grad, tuple(-n for n in pad)))
+
+
+def _check_edges(mode: str, shape: Any, pad: Any) -> None:
+    """What torch asks of padding with the tensor's own elements."""
+    ndim, dims = len(shape), len(pad) // 2
+    if dims not in (1, 2, 3) or ndim - dims not in (1, 2):
+        raise NotImplementedForDType(
+            f"Padding size {len(pad)} is not supported for {ndim}D input tensor.\n"
+            "Supported combinations for non-constant padding:\n"
+            "  - 2D or 3D input: padding size = 2 (pads last dimension)\n"
+            "  - 3D or 4D input: padding size = 4 (pads last 2 dimensions)\n"
+            "  - 4D or 5D input: padding size = 6 (pads last 3 dimensions)"
+        )
+    if mode != "circular" and 0 in shape[ndim - dims - 1 :]:
+        raise ShapeMismatch(
+            f"Expected {dims + 1}D or {dims + 2}D (batch mode) tensor with possibly 0 batch size and other "
+            f"non-zero dimensions for input, but got: {list(shape)}"
+        )
+    for d, (before, after) in list(enumerate(_by_dim(shape, pad)))[ndim - dims :]:
+        n = shape[d]
+        if mode == "reflect" and max(before, after) >= n:
+            raise InvalidOperation(
+                "Argument #4: Padding size should be less than the corresponding input dimension, but got: "
+                f"padding ({before}, {after}) at dimension {d} of input {list(shape)}"
+            )
+        if mode == "circular" and max(before, after) > n:
+            raise InvalidOperation("Padding value causes wrapping around more than once.")
+        if mode == "circular" and n + before + after < 0:
+            raise InvalidOperation("Negative padding value is resulting in an empty dimension.")
+        if mode != "circular" and n + before + after < 1:
+            name = "WHD"[ndim - 1 - d]
+            raise InvalidOperation(f"input ({name}: {n}) is too small. Calculated output {name}: {n + before + after}")
+
+
+def _edges(F: Any, x: Any, mode: str, dim: int, before: int, after: int) -> Any:
+    """``x`` with its own elements added before and after ``dim``."""
+    n = x.shape[dim]
+    left, right = max(before, 0), max(after, 0)
+    kept = F.narrow(x, dim, max(-before, 0), n + min(before, 0) + min(after, 0))
+    if mode == "circular":
+        starts = (kept.shape[dim] - left, 0)
+        parts = [F.narrow(kept, dim, start, size) for start, size in zip(starts, (left, right), strict=True)]
+    elif mode == "reflect":
+        starts = (1, n - 1 - right)
+        parts = [F.flip(F.narrow(x, dim, s, size), (dim,)) for s, size in zip(starts, (left, right), strict=True)]
+    else:
+        sizes = [tuple(size if d == dim else m for d, m in enumerate(x.shape)) for size in (left, right)]
+        parts = [F.expand(F.narrow(x, dim, s, 1), size) for s, size in zip((0, n - 1), sizes, strict=True)]
+    return F.cat([parts[0], kept, parts[1]], dim)
+
+
+@composite(
+    namespace="torch.nn.functional",
+)
+def pad(F: Any, input: Array, pad: Ints, mode: Str = "constant", value: OptionalNumber = None) -> Any:
+    """Elements added around the last dimensions: a value, or with ``mode`` the tensor's own."""
+    shape = tuple(input.shape)
+    if len(pad) % 2:
+        raise InvalidOperation("Padding length must be divisible by 2")
+    if len(pad) > 2 * len(shape):
+        raise InvalidOperation(
+            "Padding length should be less than or equal to two times the input dimension but got padding "
+            f"length {len(pad)} and input of dimension {len(shape)}"
+        )
+    if mode == "constant":
+        return F.constant_pad_nd(input, pad, 0 if value is None else value)
+    if value:
+        raise InvalidOperation(f'Padding mode "{mode}" doesn\'t take in value argument')
+    if mode not in ("reflect", "replicate", "circular"):
+        raise NotImplementedForDType(f"Unrecognised padding mode {mode}")
+    _check_edges(mode, shape, pad)
+    if mode != "circular" and input.dtype is bool_:
+        kernel = {"reflect": "reflection", "replicate": "replication"}[mode]
+        raise NotImplementedForDType(f"\"{kernel}_pad{len(pad) // 2}d\" not implemented for 'Bool'")
+    for d, (before, after) in enumerate(_by_dim(shape, pad)):
+        if before or after:
+            input = _edges(F, input, mode, d, before, after)
+    return input
+
+
+# Windows -------------------------------------------------------------------------------------------------
+
+
+def _unfold_rule(input: Any, dimension: int, size: int, step: int) -> Spec:
+    axis = wrap_dim(dimension, len(input.shape))
+    shape = tuple(input.shape) or (1,)
+    if size < 0:
+        raise InvalidOperation(f"size is {size} but must be >= 0")
+    if size > shape[axis]:
+        raise InvalidOperation(f"maximum size for tensor at dimension {axis} is {shape[axis]} but size is {size}")
+    if step <= 0:
+        raise InvalidOperation(f"step is {step} but must be > 0")
+    n = (shape[axis] - size) // step + 1
+    return Spec((*shape[:axis], n, *shape[axis + 1 :], size) if input.shape else (size,), input.dtype)
+
+
+@op(
+    _unfold_rule,
+    view=True,
+)
+def unfold(xp: Any, input: Array, dimension: Int, size: Int, step: Int) -> Any:
+    """The windows of ``size`` elements along ``dimension``, ``step`` apart, in a new last dimension."""
+    if not input.ndim:
+        return xp.reshape(input, (1,))[:size]
+    axis = dimension % input.ndim
+    return xp.windows(input, size, axis)[(slice(None),) * axis + (slice(None, None, step),)]
+
+
+def _unfold_grad(F: Any, grad: Any, input_shape: Any, dimension: int, size: int, step: int) -> Any:
+    """Each element's sum over the windows that show it."""
+    zeros = F.new_zeros(grad, input_shape)
+    if not input_shape:
+        return zeros + F.sum(grad)
+    axis = dimension % len(input_shape)
+    n = grad.shape[axis]
+    places = F.reshape(F.arange(n), (n, 1)) * step + F.arange(size)
+    return F.index_put(zeros, [None] * axis + [places], F.movedim(grad, -1, axis + 1), True)
+
+
+unfold.derivative(input=_unfold_grad)
+
+
+# Images as columns, one a sliding window, and back: what torch.nn.functional calls unfold a ---------------
+
+
+class Blocks(NamedTuple):
+    """The sliding windows over (height, width); PyTorch's name for them is blocks."""
+
+    kernel_size: Shape
+    dilation: Shape
+    padding: Shape
+    stride: Shape
+
+    def counts(self, sizes: Any) -> Shape:
+        """How many there are over an image of these sizes, in each dimension."""
+        each = zip(sizes, *self, strict=True)
+        return tuple((n + 2 * pad - gap * (k - 1) - 1) // step + 1 for n, k, gap, pad, step in each)
+
+    def padded(self, sizes: Any) -> Shape:
+        """The sizes of the image with its padding."""
+        return tuple(n + 2 * pad for n, pad in zip(sizes, self.padding, strict=True))
+
+    def described(self, *names: str) -> str:
+        """The named settings, as PyTorch's texts have them."""
+        return ", ".join(f"{name}={getattr(self, name)}" for name in names)
+
+
+def _pair(name: str, value: Any) -> Shape:
+    values = (value,) * 2 if isinstance(value, int) else tuple(value)
+    if len(values) == 1:
+        values *= 2
+    if len(values) != 2:
+        raise ShapeMismatch(f"It is expected {name} equals to 2, but got size {len(values)}")
+    return values
+
+
+def _read(kernel_size: Any, dilation: Any, padding: Any, stride: Any) -> Blocks:
+    """The settings with one number a dimension, once checked."""
+    given = zip(Blocks._fields, (kernel_size, dilation, padding, stride), strict=True)
+    blocks = Blocks(*[_pair(name, value) for name, value in given])
+    for what, word, pair, least in (
+        ("kernel size should be greater than zero", "kernel", blocks.kernel_size, 1),
+        ("dilation should be greater than zero", "dilation", blocks.dilation, 1),
+        ("padding should be non-negative", "pad", blocks.padding, 0),
+        ("stride should be greater than zero", "stride", blocks.stride, 1),
+    ):
+        if min(pair) < least:
+            raise InvalidOperation(f"{what}, but got {word}_height: {pair[0]} {word}_width: {pair[1]}")
+    return blocks
+
+
+# To columns ----------------------------------------------------------------------------------------------
+
+
+def _folding_unfold_rule(input: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Spec:
+    blocks, shape = _read(kernel_size, dilation, padding, stride), list(input.shape)
+    if len(shape) < 3:
+        low, high = -max(len(shape), 1), max(len(shape), 1) - 1
+        raise IndexOutOfRange(
+            f"Dimension out of range (expected to be in range of [{low}, {high}], but got {high + 1})"
+        )
+    if len(shape) > 4 or 0 in shape[-3:]:
+        raise ShapeMismatch(
+            "Expected 3D or 4D (batch mode) tensor with possibly 0 batch size and other non-zero dimensions for input, "
+            f"but got: {shape}"
+        )
+    counts = blocks.counts(shape[-2:])
+    if min(counts) < 1:
+        raise ShapeMismatch(
+            f"Given input with spatial size ({shape[-2]}, {shape[-1]}), "
+            f"{blocks.described('kernel_size', 'dilation', 'padding')}, calculated shape of the array of sliding "
+            f"blocks as ({counts[0]}, {counts[1]}), but its components must be at least one."
+        )
+    if not is_floating(input.dtype) and input.dtype.kind != "b":
+        raise NotImplementedForDType(f"\"im2col_out_cpu\" not implemented for '{from_numpy(input.dtype).kernel_name}'")
+    columns = shape[-3] * math.prod(blocks.kernel_size)
+    return Spec((*shape[:-3], columns, math.prod(counts)), input.dtype)
+
+
+@op(
+    _folding_unfold_rule,
+    namespace="torch.nn.functional",
+    node="Im2ColBackward0",
+)
+def functional_unfold(
+    xp: Any,
+    input: Array,
+    kernel_size: IntOrInts,
+    dilation: IntOrInts = 1,
+    padding: IntOrInts = 0,
+    stride: IntOrInts = 1,
+) -> Any:
+    """The windows of images (N, C, H, W) or (C, H, W) as columns (N, C * window, windows)."""
+    blocks = _read(kernel_size, dilation, padding, stride)
+    whole = xp.padded(input, blocks.padding)
+    windows = xp.strided_windows(whole, blocks.kernel_size, blocks.stride, blocks.dilation)
+    lead = tuple(range(windows.ndim - 4))
+    order = (*lead, *(len(lead) + i for i in (2, 3, 0, 1)))
+    return xp.reshape(xp.transpose(windows, order), _folding_unfold_rule(input, *blocks).shape)
+
+
+functional_unfold.derivative(
+    input=lambda F, grad, input_shape, kernel_size, dilation, padding, stride: F.fold(
+        grad, tuple(input_shape[-2:]), kernel_size, dilation, padding, stride
+    )
+)
+
+
+# And back ------------------------------------------------------------------------------------------------
+
+
+def _fold_rule(
+    input: Any, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
+) -> Spec:
+    sizes, shape = _pair("output_size", output_size), list(input.shape)
+    blocks = _read(kernel_size, dilation, padding, stride)
+    if len(shape) not in (2, 3) or 0 in shape[-2:]:
+        raise ShapeMismatch(
+            "Expected 2D or 3D (batch mode) tensor for input with possibly 0 batch size and non-zero dimensions for "
+            f"input, but got: {shape}"
+        )
+    window = math.prod(blocks.kernel_size)
+    if shape[-2] % window:
+        raise ShapeMismatch(
+            "Expected size of input's dimension 1 to be divisible by the product of kernel_size, but got "
+            f"input.size(1)={shape[-2]} and {blocks.described('kernel_size')}."
+        )
+    high, wide = blocks.counts(sizes)
+    if high * wide != shape[-1] or min(high, wide) < 1:
+        settings = blocks.described("kernel_size", "dilation", "padding", "stride")
+        raise ShapeMismatch(
+            f"Given output_size={sizes}, {settings}, expected size of input's dimension 2 to match the calculated "
+            f"number of sliding blocks {high} * {wide} = {high * wide}, but got input.size(2)={shape[-1]}."
+        )
+    if not is_floating(input.dtype) and input.dtype.kind != "b":
+        raise NotImplementedForDType(f"\"col2im_out_cpu\" not implemented for '{from_numpy(input.dtype).kernel_name}'")
+    return Spec((*shape[:-2], shape[-2] // window, *sizes), input.dtype)
+
+
+@op(_fold_rule, namespace="torch.nn.functional", node="Col2ImBackward0", scratch=1.25)
+def fold(
+    xp: Any,
+    input: Array,
+    output_size: IntOrInts,
+    kernel_size: IntOrInts,
+    dilation: IntOrInts = 1,
+    padding: IntOrInts = 0,
+    stride: IntOrInts = 1,
+) -> Any:
+    """Columns (N, C * window, windows) laid over images (N, C, *output_size); where windows overlap they add up."""
+    sizes, blocks = _pair("output_size", output_size), _read(kernel_size, dilation, padding, stride)
+    result = _fold_rule(input, sizes, *blocks)
+    images = math.prod(result.shape[:-3])
+    windows = xp.reshape(input, (images, result.shape[-3], *blocks.kernel_size, *blocks.counts(sizes)))
+    whole = xp.fold(windows, blocks.padded(sizes), blocks.stride, blocks.dilation)
+    inner = tuple(slice(p, p + n) for p, n in zip(blocks.padding, sizes, strict=True))
+    return xp.reshape(whole[(slice(None), slice(None), *inner)], result.shape)
+
+
+fold.derivative(
+    input=lambda F, grad, kernel_size, dilation, padding, stride: F.functional_unfold(
+        grad, kernel_size, dilation, padding, stride
+    )
+)

@@ -1,0 +1,172 @@
+"""The windows of poolings over one, two and three dimensions: their arguments, their number, what they may be."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+from ...dtypes import bool_
+from ...errors import InvalidOperation, NotImplementedForDType, ShapeMismatch
+from ...shapes import Shape, Spec, size_at
+
+NUMBERS = {2: "two", 3: "three"}
+AXES = {2: "HW", 3: "THW"}
+
+
+class Windows(NamedTuple):
+    """Kernel, stride, padding and dilation, a number a dimension, and whether the last window may be cut off."""
+
+    kernel: Shape
+    stride: Shape
+    padding: Shape
+    dilation: Shape
+    ceil_mode: bool
+
+    @property
+    def spans(self) -> Shape:
+        """How many elements a window reaches over."""
+        return tuple(d * (k - 1) + 1 for k, d in zip(self.kernel, self.dilation, strict=True))
+
+    def counts(self, sizes: Any) -> Shape:
+        """How many windows there are in each dimension."""
+        steps = zip(sizes, self.spans, self.stride, self.padding, strict=True)
+        return tuple(count(n, span, s, p, self.ceil_mode) for n, span, s, p in steps)
+
+    def reached(self, xp: Any, input: Any, value: Any) -> Any:
+        """The part of ``input`` that windows reach, with ``value`` where they reach beyond it."""
+        ndim = len(self.kernel)
+        sizes = input.shape[-ndim:]
+        each = zip(self.counts(sizes), self.stride, self.spans, strict=True)
+        ends = [(n - 1) * s + span for n, s, span in each]
+        sides = [(p, max(e - p - n, 0)) for p, e, n in zip(self.padding, ends, sizes, strict=True)]
+        if any(map(any, sides)):
+            input = xp.pad(input, [(0, 0)] * (input.ndim - ndim) + sides, constant_values=value)
+        return input[(..., *[slice(e) for e in ends])]
+
+
+def count(n: int, span: int, stride: int, padding: int, ceil_mode: bool) -> int:
+    """How many windows there are; the last must start inside the input or the padding before it."""
+    windows = (n + 2 * padding - span + (stride - 1 if ceil_mode else 0)) // stride + 1
+    return windows - 1 if ceil_mode and (windows - 1) * stride >= n + padding else windows
+
+
+def left_out(stride: Any, kernel_size: Any) -> Any:
+    """The stride, or the kernel's size where none is given."""
+    return kernel_size if stride in (None, ()) else stride
+
+
+def check_signal(name: str, input: Any) -> None:
+    """Raise for what is no signal (N, C, L) or (C, L)."""
+    if len(input.shape) not in (2, 3):
+        raise ShapeMismatch(
+            f"Expected 2 to 3 dimensions, but got {len(input.shape)}-dimensional tensor for argument #1 'self' "
+            f"(while checking arguments for {name})"
+        )
+
+
+def fitting_int(values: Any) -> None:
+    """Raise for numbers larger than torch's poolings count with."""
+    if any(abs(n) >= 2**31 for n in values):
+        raise InvalidOperation("value cannot be converted to type int without overflow")
+
+
+def single(value: Any, otherwise: str) -> int:
+    """The one number of a one-dimensional window."""
+    values = (value,) if isinstance(value, int) else tuple(value)
+    fitting_int(values)
+    if len(values) != 1:
+        raise ShapeMismatch(otherwise.format(len(values)))
+    return int(values[0])
+
+
+def read_windows(
+    name: str, ndim: int, kernel_size: Any, stride: Any, padding: Any, dilation: Any = 1, ceil_mode: bool = False
+) -> Windows:
+    """A pooling's arguments with one number a dimension; a stride left out is the kernel's size."""
+    either = "" if name == "avg_pool3d" else "either "
+
+    def numbers(what: str, value: Any, form: str) -> Shape:
+        values = (value,) if isinstance(value, int) else tuple(value)
+        fitting_int(values)
+        if len(values) not in (1, ndim):
+            raise ShapeMismatch(f"{name}: {what} must {form}a single int, or a tuple of {NUMBERS[ndim]} ints")
+        return values * ndim if len(values) == 1 else values
+
+    return Windows(
+        numbers("kernel_size", kernel_size, f"{either}be "),
+        numbers("stride", left_out(stride, kernel_size), f"{either}be omitted, "),
+        numbers("padding", padding, f"{either}be "),
+        numbers("dilation", dilation, "be either "),
+        ceil_mode,
+    )
+
+
+def _named(windows: Shape, prefix: str) -> str:
+    return " ".join(f"{prefix}{axis}: {n}" for axis, n in zip(AXES[len(windows)], windows, strict=True))
+
+
+def _check_windows(windows: Windows) -> None:
+    if 0 in windows.stride:
+        raise InvalidOperation("stride should not be zero")
+    for pad, size, gap in zip(windows.padding, windows.kernel, windows.dilation, strict=True):
+        if pad < 0:
+            raise InvalidOperation(f"pad must be non-negative, but got pad: {pad}")
+        if pad > math.trunc((gap * (size - 1) + 1) / 2):
+            raise InvalidOperation(
+                f"pad should be at most half of effective kernel size, but got pad={pad}, kernel_size={size} and "
+                f"dilation={gap}"
+            )
+    for what, prefix, numbers in (
+        ("kernel size", "k", windows.kernel),
+        ("stride", "d", windows.stride),
+        ("dilation", "dilation", windows.dilation),
+    ):
+        if min(numbers) <= 0:
+            raise InvalidOperation(f"{what} should be greater than zero, but got {_named(numbers, prefix)}")
+
+
+def pooled(name: str, input: Any, windows: Windows) -> Spec:
+    """The spec of what is pooled, once all is checked; the texts are PyTorch's."""
+    shape, ndim = list(input.shape), len(windows.kernel)
+    if ndim not in NUMBERS or any(len(numbers) != ndim for numbers in windows[:4]):
+        raise ShapeMismatch(f"{name}: windows must have as many sizes, strides, paddings and dilations: 1 to 3")
+    _check_windows(windows)
+    _check_shape(name, shape, ndim)
+    counts = windows.counts(shape[-ndim:])
+    if min(counts) < 1:
+        if name == "avg_pool3d":
+            sizes = " ".join(f"{axis}: {n}" for axis, n in zip("THW", shape[-3:], strict=True))
+            kernel = _named(windows.kernel, "k")
+            raise ShapeMismatch(f"input image ({sizes}) smaller than kernel size ({kernel})")
+        before, after = ("x".join(map(str, n)) for n in (shape[-ndim - 1 :], (shape[-ndim - 1], *counts)))
+        raise ShapeMismatch(
+            f"Given input size: ({before}). Calculated output size: ({after}). Output size is too small"
+        )
+    if input.dtype == bool_.numpy:
+        kernel = "avg_pool3d_out_frame" if name == "avg_pool3d" else name
+        raise NotImplementedForDType(f"\"{kernel}\" not implemented for 'Bool'")
+    return Spec((*shape[:-ndim], *counts), input.dtype)
+
+
+def _check_shape(name: str, shape: list[int], ndim: int) -> None:
+    if len(shape) not in (ndim + 1, ndim + 2):
+        if name == "avg_pool2d":
+            size_at(tuple(shape), -3)
+        if ndim == 3 or name == "max_pool2d":
+            raise ShapeMismatch(f"non-empty {ndim + 1}D or {ndim + 2}D (batch mode) tensor expected for input")
+    elif 0 not in shape[-ndim - 1 :]:
+        return
+    if ndim == 2:
+        raise ShapeMismatch(
+            f"Expected 3D or 4D (batch mode) tensor with optional 0 dim batch size for input, but got:{shape}"
+        )
+    kernel = "max_pool3d_with_indices_out_cpu_template" if name == "max_pool3d" else name
+    raise ShapeMismatch(
+        f"{kernel}(): Expected input's non-batch dimensions to have positive length, but input has a shape of {shape} "
+        "and non-batch dimension 0 has length zero!"
+    )
+
+
+def planes_of(shape: Any, ndim: int) -> int:
+    """How many signals, images or volumes there are."""
+    return math.prod(shape[: len(shape) - ndim])

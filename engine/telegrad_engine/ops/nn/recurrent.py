@@ -1,0 +1,307 @@
+"""Recurrent networks under torch's names: stacks of layers over whole sequences, and single steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from ...errors import DTypeMismatch, InvalidOperation, ShapeMismatch
+from ...schema.op import Op, composite
+from ...schema.parameters import Array, Arrays, Bool, Int, Number
+from ...shapes import size_at
+
+
+class Direction(NamedTuple):
+    """The parameters of one direction of one layer."""
+
+    w_ih: Any
+    w_hh: Any
+    b_ih: Any
+    b_hh: Any
+    w_hr: Any = None
+    """What an LSTM's states are multiplied with, to be smaller."""
+
+
+def _directions(params: Sequence[Any], has_biases: bool, projects: bool) -> list[Direction]:
+    width = (4 if has_biases else 2) + projects
+    if len(params) % width:
+        raise InvalidOperation("got an incorrect number of RNN parameters")
+    found = []
+    for start in range(0, len(params), width):
+        own = params[start : start + width]
+        b_ih, b_hh = own[2:4] if has_biases else (None, None)
+        found.append(Direction(own[0], own[1], b_ih, b_hh, own[-1] if projects else None))
+    return found
+
+
+def _stacked(
+    F: Any,
+    layer: Any,
+    input: Any,
+    hx: Sequence[Any],
+    params: Sequence[Any],
+    has_biases: bool,
+    num_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    batch_first: bool,
+    lowest: bool = True,
+    projects: bool = False,
+) -> tuple[Any, ...]:
+    """The output of the last layer, and what each of ``hx`` (layers · directions, N, H) became.
+
+    ``layer(projected, states, direction, reverse)`` runs one direction: its result, and the last of each state.
+    """
+    count = num_layers * (1 + bidirectional)
+    directions = _directions(params, has_biases, projects)
+    if len(directions) != count and len(hx) > 1:
+        raise InvalidOperation("got an incorrect number of RNN parameters")
+    given = [size_at(state.shape, 0) for state in hx]
+    if any(n != count for n in given):
+        few = count < 0 or any(n < count for n in given)
+        raise InvalidOperation(f"Expected {'more' if few else 'fewer'} hidden states in stacked_rnn")
+    if len(directions) != count:  # where there is but one state, torch looks at that first
+        raise InvalidOperation("got an incorrect number of RNN parameters")
+    output = F.transpose(input, 0, 1) if batch_first else input
+    ends: list[tuple[Any, ...]] = []
+    for number in range(num_layers):
+        sides = []
+        for reverse in (False, True)[: 1 + bidirectional]:
+            own = directions[len(ends)]
+            states = tuple(state[len(ends)] for state in hx)
+            projected, states, own = in_one_dtype(F, output, states, own, lowest)
+            side, *end = layer(projected, states, own, reverse)
+            sides.append(side)
+            ends.append(tuple(end))
+        output = F.cat(tuple(sides), -1) if bidirectional else sides[0]
+        if dropout and train and number < num_layers - 1:
+            output = F.dropout(output, dropout, True)
+    finals = tuple(F.stack(states, 0) for states in zip(*ends, strict=True))
+    if not bidirectional and len(hx) == 1:
+        output = F.clone(output)  # may be modified in place: the layer saved its own; torch's LSTM saves its output
+    return (F.transpose(output, 0, 1) if batch_first else output, *finals)
+
+
+def in_one_dtype(
+    F: Any, input: Any, states: tuple[Any, ...], own: Direction, lowest: bool
+) -> tuple[Any, tuple[Any, ...], Direction]:
+    """The input times its weight, with all that it meets in one dtype.
+
+    It is in another than its factors under autocast alone: then ``lowest`` says whether to go on in that or, as
+    torch does for some cells, in the states'.
+    """
+    projected = F.linear(input, own.w_ih, own.b_ih)
+    if projected.dtype == input.dtype == own.w_ih.dtype:
+        return projected, states, own
+    dtype = projected.dtype if lowest else states[0].dtype
+    w_hh, b_hh, w_hr, projected, *states_alike = (
+        None if x is None else F.to(x, dtype=dtype) for x in (own.w_hh, own.b_hh, own.w_hr, projected, *states)
+    )
+    return projected, tuple(states_alike), own._replace(w_hh=w_hh, b_hh=b_hh, w_hr=w_hr)
+
+
+def _last(result: Any, reverse: bool) -> Any:
+    """The state after the last step."""
+    return result[0] if reverse else result[-1]
+
+
+def lstm_direction(F: Any) -> Any:
+    """How one direction of an LSTM runs; see ``_stacked``."""
+
+    def run(projected: Any, states: Any, own: Direction, reverse: bool) -> Any:
+        if own.w_hr is not None:
+            return _projecting(F, projected, states, own, reverse)
+        result, cell = F.lstm_layer(projected, *states, own.w_hh, own.b_hh, reverse)
+        return result, _last(result, reverse), cell
+
+    return run
+
+
+def _projecting(F: Any, projected: Any, states: Any, own: Direction, reverse: bool) -> Any:
+    """An LSTM whose states h = W_hr·r are projections (Sak et al. 2014), as one without in r: W_hh·h = (W_hh·W_hr)·r.
+
+    What the first state brings about, which need not be a projection of anything, is added to the first step.
+    """
+    state, cell = states
+    brought = F.linear(state, own.w_hh)
+    parts = (projected[:-1], projected[-1:] + brought) if reverse else (projected[:1] + brought, projected[1:])
+    w_hh = F.matmul(own.w_hh, own.w_hr)
+    inner, cell = F.lstm_layer(F.cat(parts, 0), F.zeros_like(cell), cell, w_hh, own.b_hh, reverse)
+    result = F.linear(inner, own.w_hr)
+    return result, _last(result, reverse), cell
+
+
+def gru_direction(F: Any) -> Any:
+    """How one direction of a GRU runs; see ``_stacked``."""
+
+    def run(projected: Any, states: Any, own: Direction, reverse: bool) -> Any:
+        result = F.gru_layer(projected, *states, own.w_hh, own.b_hh, reverse)
+        return result, _last(result, reverse)
+
+    return run
+
+
+def rnn_direction(F: Any, nonlinearity: str) -> Any:
+    """How one direction of an Elman network runs; see ``_stacked``."""
+
+    def run(projected: Any, states: Any, own: Direction, reverse: bool) -> Any:
+        result = F.rnn_layer(projected, *states, own.w_hh, own.b_hh, nonlinearity, reverse)
+        return result, _last(result, reverse)
+
+    return run
+
+
+@composite(method=False, outputs=("output", "h_n", "c_n"))
+def lstm(
+    F: Any,
+    input: Array,
+    hx: Arrays,
+    params: Arrays,
+    has_biases: Bool,
+    num_layers: Int,
+    dropout: Number,
+    train: Bool,
+    bidirectional: Bool,
+    batch_first: Bool,
+) -> Any:
+    """Layers of LSTM cells over a sequence (T, N, I): their output (T, N, D·H), last states and last cells.
+
+    ``hx`` is the first states and cells (L·D, N, H), ``params`` w_ih, w_hh and, if it ``has_biases``, b_ih and b_hh
+    of each layer's D directions, with w_hr (P, H) behind them where states and output are projected to P features.
+    ``dropout`` is between the layers.
+    """
+    if len(hx) != 2:
+        raise InvalidOperation("lstm expects two hidden states")
+    for state in hx:
+        size_at(state.shape, 2)  # raises for a state of fewer dimensions
+    if hx[0].dtype is not hx[1].dtype:
+        raise DTypeMismatch("get_mkldnn_dtype: unsupported data type")  # torch's, of the library that runs it
+    projects = len(params) == (5 if has_biases else 3) * num_layers * (1 + bidirectional)
+    options = (has_biases, num_layers, dropout, train, bidirectional, batch_first)
+    return _stacked(F, lstm_direction(F), input, hx, params, *options, projects=projects)
+
+
+def _declare_stack(key: str, cells: str, gates: int, direction: Callable[[Any], Any], lowest: bool = True) -> Op:
+    """Declare a stack of cells whose one state is their output; ``direction(F)`` runs one direction of a layer."""
+
+    def stack(
+        F: Any,
+        input: Array,
+        hx: Array,
+        params: Arrays,
+        has_biases: Bool,
+        num_layers: Int,
+        dropout: Number,
+        train: Bool,
+        bidirectional: Bool,
+        batch_first: Bool,
+    ) -> Any:
+        options = (has_biases, num_layers, dropout, train, bidirectional, batch_first)
+        return _stacked(F, direction(F), input, (hx,), params, *options, lowest=lowest)
+
+    stack.__doc__ = f"""Layers of {cells} over a sequence: the output and the last states; see ``lstm``."""
+    return composite(key=key, method=False, outputs=("output", "h_n"))(stack)
+
+
+gru = _declare_stack("gru", "GRU cells", 3, gru_direction, lowest=False)
+rnn_tanh = _declare_stack("rnn_tanh", "Elman cells with tanh", 1, lambda F: rnn_direction(F, "tanh"))
+rnn_relu = _declare_stack("rnn_relu", "Elman cells with relu", 1, lambda F: rnn_direction(F, "relu"))
+
+
+# Recurrent cells under torch's names: a sequence of one step ---------------------------------------------
+
+
+def _check_weights(gates: int, w_ih: Any, w_hh: Any) -> None:
+    rows = gates * size_at(w_hh.shape, 1)
+    for name, weight in (("weight_ih", w_ih), ("weight_hh", w_hh)):
+        if size_at(weight.shape, 0) != rows:
+            raise ShapeMismatch(f"{name} first dim must be {gates} * hidden_size = {rows}, but got {weight.shape[0]}")
+
+
+def _check_input(input: Any, w_ih: Any) -> None:
+    width, taken = size_at(input.shape, 1), size_at(w_ih.shape, 1)
+    if width != taken:
+        raise ShapeMismatch(f"input has inconsistent input_size: got {width} expected {taken}")
+
+
+def _check_states(input: Any, states: Sequence[Any], w_hh: Any) -> None:
+    for number, state in enumerate(states):
+        if size_at(state.shape, 0) != input.shape[0]:
+            raise ShapeMismatch(
+                f"Input batch size {input.shape[0]} doesn't match hidden{number} batch size {state.shape[0]}"
+            )
+        size, expected = size_at(state.shape, 1), size_at(w_hh.shape, 1)
+        if size != expected:
+            raise ShapeMismatch(f"hidden{number} has inconsistent hidden_size: got {size}, expected {expected}")
+
+
+def _step(
+    F: Any, layer: Any, input: Any, states: tuple[Any, ...], own: Direction, lowest: bool = False
+) -> tuple[Any, ...]:
+    """What the states become: a sequence of one step."""
+    projected, states, own = in_one_dtype(F, input, states, own, lowest)
+    _, *after = layer(F.unsqueeze(projected, 0), states, own, False)
+    return tuple(after)
+
+
+def _apart(F: Any, states: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The states with the first, of which the layer keeps the memory for its derivative, in memory of its own.
+
+    It may then be modified in place, as torch's; an Elman network's may not, there as here.
+    """
+    return (F.clone(states[0]), *states[1:])
+
+
+@composite(
+    method=False,
+    outputs=("h", "c"),
+)
+def lstm_cell(
+    F: Any, input: Array, hx: Arrays, w_ih: Array, w_hh: Array, b_ih: Array = None, b_hh: Array = None
+) -> Any:
+    """One step of an LSTM: input (N, I), state and cell (N, H), weights (4H, I) and (4H, H), biases (4H)."""
+    if len(hx) != 2:
+        raise InvalidOperation("lstm_cell expects two hidden states")
+    size_at(w_hh.shape, 1)  # raises for a weight of fewer dimensions
+    _check_input(input, w_ih)
+    _check_weights(4, w_ih, w_hh)
+    _check_states(input, hx, w_hh)
+    return _apart(F, _step(F, lstm_direction(F), input, tuple(hx), Direction(w_ih, w_hh, b_ih, b_hh)))
+
+
+@composite(
+    method=False,
+)
+def gru_cell(F: Any, input: Array, hx: Array, w_ih: Array, w_hh: Array, b_ih: Array = None, b_hh: Array = None) -> Any:
+    """One step of a GRU: input (N, I), state (N, H), weights (3H, I) and (3H, H), biases (3H)."""
+    _check_input(input, w_ih)
+    _check_states(input, (hx,), w_hh)
+    _check_weights(3, w_ih, w_hh)
+    return _apart(F, _step(F, gru_direction(F), input, (hx,), Direction(w_ih, w_hh, b_ih, b_hh)))[0]
+
+
+def _elman(F: Any, nonlinearity: str, input: Any, hx: Any, own: Direction) -> Any:
+    _check_weights(1, own.w_ih, own.w_hh)
+    _check_input(input, own.w_ih)
+    _check_states(input, (hx,), own.w_hh)
+    return _step(F, rnn_direction(F, nonlinearity), input, (hx,), own, lowest=True)[0]
+
+
+# Not whole numbers: of those torch makes floating states, in a cell alone.
+
+
+@composite(method=False)
+def rnn_tanh_cell(
+    F: Any, input: Array, hx: Array, w_ih: Array, w_hh: Array, b_ih: Array = None, b_hh: Array = None
+) -> Any:
+    """One step of an Elman network with tanh: input (N, I), state (N, H), weights (H, I) and (H, H), biases (H)."""
+    return _elman(F, "tanh", input, hx, Direction(w_ih, w_hh, b_ih, b_hh))
+
+
+@composite(method=False)
+def rnn_relu_cell(
+    F: Any, input: Array, hx: Array, w_ih: Array, w_hh: Array, b_ih: Array = None, b_hh: Array = None
+) -> Any:
+    """One step of an Elman network with relu: input (N, I), state (N, H), weights (H, I) and (H, H), biases (H)."""
+    return _elman(F, "relu", input, hx, Direction(w_ih, w_hh, b_ih, b_hh))

@@ -1,0 +1,374 @@
+"""Losses between predictions and targets that are numbers or probabilities."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from ...dtypes import bool_, from_numpy, is_floating, widened
+from ...errors import DTypeMismatch, InvalidOperation, InvalidValue, NotImplementedForDType, ShapeMismatch
+from ...schema.memory_admission import BLOCK
+from ...schema.op import common_dtype, composite, op
+from ...schema.parameters import Array, Bool, Int, Number, Reduction
+from ...shapes import Spec, broadcast_axes, broadcast_shapes, check_keeps_shape, torch_size
+from ..blocked_loops import reduce_in_blocks
+from ..math.arithmetic import BOOL_SUBTRACTED
+from .classification_loss import check_reduction, check_weighted, reduce_loss, weighted
+
+
+def reduce_losses(xp: Any, losses: Any, reduction: str) -> Any:
+    """The array of losses as it is, its mean or its sum."""
+    if reduction == "none":
+        return losses
+    return xp.sum(losses) / losses.size if reduction == "mean" else xp.sum(losses)
+
+
+def _reduce_pairs(xp: Any, losses: Callable[[Any, Any], Any], input: Any, target: Any, reduction: str) -> Any:
+    """The array ``losses(input, target)`` as it is, its mean or its sum, which are taken in blocks."""
+    if reduction == "none":
+        return losses(input, target)
+    total = reduce_in_blocks(xp, xp.sum, losses, (input, target))
+    return total / math.prod(broadcast_shapes(input.shape, target.shape)) if reduction == "mean" else total
+
+
+def share(grad: Any, losses_shape: Any, reduction: str) -> Any:
+    """The gradient that each loss gets of the reduced loss's."""
+    return grad / max(math.prod(losses_shape), 1) if reduction == "mean" else grad
+
+
+@composite(namespace="torch.nn.functional")
+def l1_loss(F: Any, input: Array, target: Array, *, reduction: Reduction = "mean", weight: Array = None) -> Any:
+    """The absolute differences: their mean, weighted if there is a ``weight``, or as ``reduction`` says."""
+    losses = F.abs(input - target)
+    return reduce_loss(F, losses, reduction) if weight is None else weighted(F, losses, input, weight, reduction)
+
+
+@composite(
+    namespace="torch.nn.functional",
+)
+def mse_loss(F: Any, input: Array, target: Array, *, reduction: Reduction = "mean", weight: Array = None) -> Any:
+    """The squared differences: their mean, weighted if there is a ``weight``, or as ``reduction`` says."""
+    if weight is None and not input.is_floating_point() and not target.is_floating_point():
+        raise NotImplementedForDType(f"\"mse_cpu\" not implemented for '{input.dtype.kernel_name}'")
+    if weight is None and reduction in ("mean", "sum") and input.dtype is target.dtype and _is_large(input, target):
+        return F.squared_errors(input, target, reduction=reduction)
+    losses = F.square(input - target)
+    return reduce_loss(F, losses, reduction) if weight is None else weighted(F, losses, input, weight, reduction)
+
+
+def _is_large(input: Any, target: Any) -> bool:
+    """Whether there are too many differences for a block."""
+    return math.prod(broadcast_shapes(input.shape, target.shape)) * int(input.dtype.itemsize) > BLOCK
+
+
+def _squared_errors_rule(input: Any, target: Any, *, reduction: str = "mean") -> Spec:
+    broadcast_shapes(input.shape, target.shape)
+    if reduction not in ("mean", "sum"):
+        raise InvalidValue(f"{reduction} is not a valid value for reduction")
+    if not is_floating(input.dtype) or input.dtype != target.dtype:
+        raise DTypeMismatch("squared_errors(): input and target must have one floating point dtype")
+    return Spec((), input.dtype)
+
+
+@op(
+    _squared_errors_rule,
+    internal=True,
+    method=False,
+    node="MseLossBackward0",
+    scratch=2.0,
+    blocked=True,
+)
+def squared_errors(xp: Any, input: Array, target: Array, *, reduction: Reduction = "mean") -> Any:
+    """The mean or the sum of the squared differences of large tensors, in blocks."""
+
+    def squares(input: Any, target: Any) -> Any:
+        gaps = widened(input) - widened(target)
+        return gaps * gaps
+
+    return _reduce_pairs(xp, squares, input, target, reduction)
+
+
+def _squared_errors_grad(F: Any, grad: Any, input: Any, target: Any, reduction: str) -> Any:
+    """Twice the differences; for an input that was broadcast they are summed in blocks."""
+    shape = broadcast_shapes(input.shape, target.shape)
+    factor = share(2 * grad, shape, reduction)
+    if F.xp is None or shape == input.shape:
+        return (input - target) * factor
+    axis = broadcast_axes(input.shape, shape)
+    gaps = reduce_in_blocks(F.xp, F.xp.sum, lambda x, y: widened(x) - widened(y), (input, target), axis, True)
+    return F.xp.reshape(gaps, input.shape) * factor
+
+
+squared_errors.derivative(
+    input=_squared_errors_grad,
+    target=lambda F, grad, input, target, reduction: _squared_errors_grad(F, grad, target, input, reduction),
+)
+
+
+def _pair_rule(kernel: str, check: Callable[[float], None], promotes: bool) -> Callable[..., Spec]:
+    def rule(input: Any, target: Any, *, reduction: str = "mean", **limit: float) -> Spec:
+        shape = broadcast_shapes(input.shape, target.shape)
+        check_reduction(reduction)
+        check(*limit.values())
+        common = common_dtype((input, target))
+        if not is_floating(common):
+            raise NotImplementedForDType(f"\"{kernel}\" not implemented for '{from_numpy(common).kernel_name}'")
+        if not promotes and not is_floating(input.dtype):
+            raise DTypeMismatch(
+                f"result type {from_numpy(common).kernel_name} can't be cast to the desired output type "
+                f"{from_numpy(input.dtype).kernel_name}"
+            )
+        return Spec(shape if reduction == "none" else (), common if promotes else input.dtype)
+
+    return rule
+
+
+def _check_beta(beta: float = 1.0) -> None:
+    if not beta >= 0:
+        raise InvalidOperation("smooth_l1_loss does not support negative values for beta.")
+
+
+@op(
+    _pair_rule("smooth_l1_cpu", _check_beta, promotes=True),
+    namespace="torch.nn.functional",
+    node="SmoothL1LossBackward0",
+    common=common_dtype,
+    scratch=3.0,
+    blocked=True,
+)
+def smooth_l1_loss(xp: Any, input: Array, target: Array, *, reduction: Reduction = "mean", beta: Number = 1.0) -> Any:
+    """Half the squared differences over ``beta`` where they are below ``beta``, else the absolute ones less a half."""
+
+    def losses(input: Any, target: Any) -> Any:
+        sizes = xp.absolute(input - target)
+        return xp.where(sizes < beta, 0.5 * sizes * sizes / beta, sizes - 0.5 * beta) if beta else sizes
+
+    return _reduce_pairs(xp, losses, input, target, reduction)
+
+
+def _smooth_grad(F: Any, grad: Any, input: Any, target: Any, reduction: str, beta: float) -> Any:
+    gaps = input - target
+    slopes = F.where(F.abs(gaps) < beta, gaps / beta, F.sign(gaps)) if beta else F.sign(gaps)
+    return share(grad, gaps.shape, reduction) * slopes
+
+
+smooth_l1_loss.derivative(
+    input=_smooth_grad,
+    target=lambda F, grad, input, target, reduction, beta: -_smooth_grad(F, grad, input, target, reduction, beta),
+)
+
+
+def _check_delta(delta: float = 1.0) -> None:
+    if not delta > 0:
+        raise InvalidOperation("huber_loss does not support non-positive values for delta.")
+
+
+@op(
+    _pair_rule("huber_cpu", _check_delta, promotes=False),
+    internal=True,
+    method=False,
+    node="HuberLossBackward0",
+    common=common_dtype,
+    scratch=2.0,
+    blocked=True,
+)
+def huber_losses(xp: Any, input: Array, target: Array, *, reduction: Reduction = "mean", delta: Number = 1.0) -> Any:
+    """Half the squared differences up to ``delta``, from there on linear (Huber 1964)."""
+
+    def losses(input: Any, target: Any) -> Any:
+        sizes = xp.absolute(input - target)
+        return xp.where(sizes <= delta, 0.5 * sizes * sizes, delta * (sizes - 0.5 * delta))
+
+    return _reduce_pairs(xp, losses, input, target, reduction)
+
+
+def _huber_grad(F: Any, grad: Any, input: Any, target: Any, reduction: str, delta: float) -> Any:
+    gaps = input - target
+    slopes = F.where(F.abs(gaps) < delta, gaps, F.sign(gaps) * delta)
+    return share(grad, gaps.shape, reduction) * slopes
+
+
+huber_losses.derivative(
+    input=_huber_grad,
+    target=lambda F, grad, input, target, reduction, delta: -_huber_grad(F, grad, input, target, reduction, delta),
+)
+
+
+@composite(
+    namespace="torch.nn.functional",
+)
+def huber_loss(
+    F: Any, input: Array, target: Array, reduction: Reduction = "mean", delta: Number = 1.0, weight: Array = None
+) -> Any:
+    """Half the squared differences up to ``delta``, from there on linear (Huber 1964)."""
+    if weight is None:
+        return F.huber_losses(input, target, reduction=reduction, delta=delta)
+    check_weighted(input, weight, reduction)
+    losses = F.huber_losses(input, target, reduction="none", delta=delta)
+    return reduce_loss(F, losses * weight, reduction)
+
+
+# Losses between predictions and targets that are probabilities, and the cosine of an angle ---------------
+
+
+def _kind(x: Any) -> str:
+    return from_numpy(x.dtype).kernel_name
+
+
+# Binary --------------------------------------------------------------------------------------------------
+
+
+def _binary_rule(input: Any, target: Any, weight: Any = None, *, reduction: str = "mean") -> Spec:
+    check_reduction(reduction)
+    if input.shape != target.shape:
+        raise InvalidValue(
+            f"Using a target size ({torch_size(target.shape)}) that is different to the input size "
+            f"({torch_size(input.shape)}) is deprecated. Please ensure they have the same size."
+        )
+    if weight is not None:
+        broadcast_shapes(input.shape, weight.shape)
+    if input.dtype != target.dtype:
+        raise DTypeMismatch(f"Found dtype {_kind(target)} but expected {_kind(input)}")
+    if not is_floating(input.dtype):
+        raise NotImplementedForDType(f"\"binary_cross_entropy\" not implemented for '{_kind(input)}'")
+    if weight is not None:
+        check_keeps_shape(input.shape, weight.shape)
+    return Spec(input.shape if reduction == "none" else (), input.dtype)
+
+
+@op(_binary_rule, namespace="torch.nn.functional", scratch=2.0)
+def binary_cross_entropy(
+    xp: Any, input: Array, target: Array, weight: Array = None, *, reduction: Reduction = "mean"
+) -> Any:
+    """The cross entropy of probabilities with target probabilities; logarithms are kept above -100, as in torch."""
+    for name, values in (("input", input), ("target", target)):
+        if not xp.holds(xp.all(xp.logical_and(values >= 0, values <= 1)), True):
+            raise InvalidOperation(f"all elements of {name} should be between 0 and 1")
+    losses = (target - 1) * xp.maximum(xp.log1p(-input), -100) - target * xp.maximum(xp.log(input), -100)
+    return reduce_losses(xp, losses if weight is None else losses * weight, reduction)
+
+
+def _weighted(grad: Any, shape: Any, weight: Any, reduction: str) -> Any:
+    grad = share(grad, shape, reduction)
+    return grad if weight is None else grad * weight
+
+
+binary_cross_entropy.derivative(
+    input=lambda F, grad, input, target, weight, reduction: (
+        _weighted(grad, input.shape, weight, reduction) * ((input - target) / F.clamp((1 - input) * input, min=1e-12))
+    ),
+    target=lambda F, grad, input, weight, reduction: (
+        _weighted(grad, input.shape, weight, reduction)
+        * (F.clamp(F.log1p(-input), min=-100) - F.clamp(F.log(input), min=-100))
+    ),
+)
+
+
+def _logits_rule(
+    input: Any, target: Any, weight: Any = None, *, reduction: str = "mean", pos_weight: Any = None
+) -> Spec:
+    check_reduction(reduction)
+    if input.shape != target.shape:
+        raise InvalidValue(
+            f"Target size ({torch_size(target.shape)}) must be the same as input size ({torch_size(input.shape)})"
+        )
+    if not is_floating(input.dtype):
+        raise NotImplementedForDType(f"\"log_sigmoid_cpu\" not implemented for '{_kind(input)}'")
+    if not is_floating(target.dtype):
+        raise DTypeMismatch(f"result type {_kind(input)} can't be cast to the desired output type {_kind(target)}")
+    if pos_weight is not None:
+        if pos_weight.dtype == bool_.numpy:
+            raise DTypeMismatch(BOOL_SUBTRACTED)
+        broadcast_shapes(pos_weight.shape, input.shape)
+        check_keeps_shape(input.shape, pos_weight.shape)
+    if weight is not None:
+        check_keeps_shape(input.shape, weight.shape)
+    return Spec(input.shape if reduction == "none" else (), target.dtype)
+
+
+@op(_logits_rule, namespace="torch.nn.functional", scratch=3.0)
+def binary_cross_entropy_with_logits(
+    xp: Any,
+    input: Array,
+    target: Array,
+    weight: Array = None,
+    *,
+    reduction: Reduction = "mean",
+    pos_weight: Array = None,
+) -> Any:
+    """The cross entropy of the logits' sigmoids with target probabilities, without overflow."""
+    logs = xp.minimum(input, 0) - xp.log1p(xp.exp(-xp.absolute(input)))
+    scaled = logs if pos_weight is None else logs * (1 + (pos_weight - 1) * target)
+    losses = (1 - target) * input - scaled
+    return reduce_losses(xp, losses if weight is None else losses * weight, reduction)
+
+
+def _logits_grad(F: Any, grad: Any, input: Any, target: Any, weight: Any, pos_weight: Any, reduction: str) -> Any:
+    below = F.sigmoid(-input)
+    slopes = 1 - target - (below if pos_weight is None else below * (1 + (pos_weight - 1) * target))
+    return _weighted(grad, input.shape, weight, reduction) * slopes
+
+
+def _logits_target_grad(F: Any, grad: Any, input: Any, weight: Any, pos_weight: Any, reduction: str) -> Any:
+    slopes = -input if pos_weight is None else -input - F.logsigmoid(input) * (pos_weight - 1)
+    return _weighted(grad, input.shape, weight, reduction) * slopes
+
+
+binary_cross_entropy_with_logits.derivative(input=_logits_grad, target=_logits_target_grad)
+
+# Divergence and angle ------------------------------------------------------------------------------------
+
+
+@composite(
+    namespace="torch.nn.functional",
+)
+def kl_div(F: Any, input: Array, target: Array, *, reduction: Reduction = "mean", log_target: Bool = False) -> Any:
+    """The divergence of ``exp(input)`` from ``target`` (its logarithm if ``log_target``), elementwise; then reduced."""
+    if reduction != "batchmean":
+        check_reduction(reduction)
+    if not input.is_floating_point() or not target.is_floating_point():
+        raise InvalidOperation("kl_div: Integral inputs not supported.")
+    losses = F.exp(target) * (target - input) if log_target else F.xlogy(target, target) - target * input
+    if reduction != "batchmean":
+        return reduce_loss(F, losses, reduction)
+    return F.sum(losses) / input.shape[0] if input.shape else F.sum(losses)
+
+
+@composite(
+    namespace="torch.nn.functional",
+)
+def cosine_similarity(F: Any, x1: Array, x2: Array, dim: Int = 1, eps: Number = 1e-8) -> Any:
+    """The cosine of the angle between vectors along ``dim``; lengths count as ``eps`` at least."""
+    if not x1.is_floating_point() and not x2.is_floating_point():
+        raise DTypeMismatch(f"expected common dtype to be floating point, yet common dtype is {x1.dtype.kernel_name}")
+    if not eps >= 0:
+        raise InvalidOperation(f"eps must be non-negative, got: {eps:g}")
+    shape = broadcast_shapes(tuple(x1.shape), tuple(x2.shape))
+    return F.sum(_unit(F, F.expand(x1, shape), dim, eps) * _unit(F, F.expand(x2, shape), dim, eps), (dim,))
+
+
+def _unit(F: Any, x: Any, dim: int, eps: float) -> Any:
+    return x / F.sqrt(F.clamp(F.sum(x * x, (dim,), True), min=eps * eps))
+
+
+@composite(
+    namespace="torch.nn.functional",
+)
+def cosine_embedding_loss(
+    F: Any, input1: Array, input2: Array, target: Array, margin: Number = 0, *, reduction: Reduction = "mean"
+) -> Any:
+    """One less the cosine of pairs whose target is 1, what it is above ``margin`` where the target is -1."""
+    ndim = len(target.shape)
+    if ndim > 1:
+        raise InvalidOperation("0D or 1D target tensor expected, multi-target not supported")
+    if {len(input1.shape), len(input2.shape)} != {ndim + 1}:
+        raise ShapeMismatch(
+            f"{ndim}D target tensor expects {ndim + 1}D input tensors, but found inputs with sizes "
+            f"{list(input1.shape)} and {list(input2.shape)}."
+        )
+    pairs = ((input1, input2), (input1, input1), (input2, input2))
+    dots, squares1, squares2 = (F.sum(a * b, (-1,)) for a, b in pairs)
+    cosines = dots / F.sqrt((squares1 + 1e-12) * (squares2 + 1e-12))
+    apart = F.where(target == -1, F.clamp(cosines - margin, min=0), 0.0)
+    return reduce_loss(F, F.where(target == 1, 1 - cosines, 0.0) + apart, reduction)

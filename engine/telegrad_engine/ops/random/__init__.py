@@ -1,0 +1,8 @@
+"""Random sampling."""
+
+from . import distributions, sampling
+
+__all__ = [
+    "distributions",
+    "sampling",
+]

@@ -1,0 +1,373 @@
+"""Sampling with the session's random number generator, into new tensors and in place."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...dtypes import FLOATING, bool_, float16, from_numpy, int64, is_floating
+from ...errors import DTypeMismatch, InvalidOperation, InvalidValue, NotImplementedForDType
+from ...schema.derivative_plan import Rule
+from ...schema.op import Op, composite, default_float, op
+from ...schema.parameters import Array, Bool, Int, Ints, Number, OptionalDType, OptionalInt
+from ...shapes import Spec
+from ..shape.creation import sized
+
+
+def _floating_size(name: str, kernel: str) -> Any:
+    def rule(size: Any, *, dtype: Any = None) -> Spec:
+        if dtype is not None and not dtype.is_floating_point:
+            raise NotImplementedForDType(f"\"{kernel}\" not implemented for '{dtype.kernel_name}'")
+        return sized(name, size, dtype)
+
+    return rule
+
+
+def uniform_numbers(xp: Any, rng: Any, size: Any, dtype: Any) -> Any:
+    """Uniform numbers from [0, 1): drawn with as many bits as ``dtype`` has, or rounding could give 1."""
+    if dtype.itemsize > 2:
+        return xp.asarray(rng.random(size, dtype=dtype))
+    steps = 2**11 if dtype == float16.numpy else 2**8
+    return xp.asarray(rng.integers(0, steps, size) / steps).astype(dtype)
+
+
+@op(_floating_size("rand", "check_uniform_bounds"), random=True, factory=True, scratch=4.0)
+def rand(xp: Any, rng: Any, size: Ints, *, dtype: OptionalDType = None) -> Any:
+    """Uniform numbers from [0, 1)."""
+    return uniform_numbers(xp, rng, size, default_float() if dtype is None else dtype.numpy)
+
+
+@op(_floating_size("randn", "normal_kernel_cpu"), random=True, factory=True, scratch=4.0)
+def randn(xp: Any, rng: Any, size: Ints, *, dtype: OptionalDType = None) -> Any:
+    """Normal numbers of mean 0 and deviation 1."""
+    return xp.asarray(rng.standard_normal(size)).astype(default_float() if dtype is None else dtype.numpy)
+
+
+def _like_rule(input: Any, *, dtype: Any = None) -> Spec:
+    wanted = from_numpy(input.dtype) if dtype is None else dtype
+    if not wanted.is_floating_point:
+        raise NotImplementedForDType(f"\"normal_kernel_cpu\" not implemented for '{wanted.kernel_name}'")
+    return Spec(input.shape, wanted.numpy)
+
+
+@op(_like_rule, random=True, method=False, factory=True, scratch=4.0)
+def rand_like(xp: Any, rng: Any, input: Array, *, dtype: OptionalDType = None) -> Any:
+    """Uniform numbers from [0, 1) in the shape of another tensor."""
+    return uniform_numbers(xp, rng, input.shape, input.dtype if dtype is None else dtype.numpy)
+
+
+@op(_like_rule, random=True, method=False, factory=True, scratch=4.0)
+def randn_like(xp: Any, rng: Any, input: Array, *, dtype: OptionalDType = None) -> Any:
+    """Normal numbers in the shape of another tensor."""
+    return xp.asarray(rng.standard_normal(input.shape)).astype(input.dtype if dtype is None else dtype.numpy)
+
+
+def _randint_rule(low: int, high: int, size: Any, *, dtype: Any = None) -> Spec:
+    if low >= high:
+        raise InvalidOperation(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
+    return sized("randint", size, int64 if dtype is None else dtype)
+
+
+@op(_randint_rule, random=True, factory=True, method=False, scratch=4.0)
+def randint(xp: Any, rng: Any, low: Int, high: Int, size: Ints, *, dtype: OptionalDType = None) -> Any:
+    """Whole numbers from ``low`` up to but without ``high``."""
+    return xp.asarray(rng.integers(low, high, size)).astype(int64.numpy if dtype is None else dtype.numpy)
+
+
+@op(
+    lambda high, size, *, dtype=None: _randint_rule(0, high, size, dtype=dtype),
+    key="randint.high",
+    random=True,
+    factory=True,
+    scratch=4.0,
+)
+def randint_high(xp: Any, rng: Any, high: Int, size: Ints, *, dtype: OptionalDType = None) -> Any:
+    """Whole numbers from 0 up to but without ``high``."""
+    return xp.asarray(rng.integers(0, high, size)).astype(int64.numpy if dtype is None else dtype.numpy)
+
+
+def _randint_like_rule(input: Any, low: int, high: int, *, dtype: Any = None) -> Spec:
+    return _randint_rule(low, high, input.shape, dtype=from_numpy(input.dtype) if dtype is None else dtype)
+
+
+@op(_randint_like_rule, key="randint_like.low", random=True, method=False, factory=True)
+def randint_like_low(xp: Any, rng: Any, input: Array, low: Int, high: Int, *, dtype: OptionalDType = None) -> Any:
+    """Whole numbers from ``low`` up to but without ``high``, in the shape of another tensor."""
+    return xp.asarray(rng.integers(low, high, input.shape)).astype(input.dtype if dtype is None else dtype.numpy)
+
+
+@op(
+    lambda input, high, *, dtype=None: _randint_like_rule(input, 0, high, dtype=dtype),
+    random=True,
+    method=False,
+    factory=True,
+)
+def randint_like(xp: Any, rng: Any, input: Array, high: Int, *, dtype: OptionalDType = None) -> Any:
+    """Whole numbers from 0 up to but without ``high``, in the shape of another tensor."""
+    return xp.asarray(rng.integers(0, high, input.shape)).astype(input.dtype if dtype is None else dtype.numpy)
+
+
+def _poisson_rule(input: Any) -> Spec:
+    if not is_floating(input.dtype):
+        kind = from_numpy(input.dtype).kernel_name
+        raise NotImplementedForDType(f"\"poisson_cpu\" not implemented for '{kind}'")
+    return Spec(input.shape, input.dtype)
+
+
+MAX_RATE = 9e18
+"""The rate up to which numbers of events fit an int64."""
+
+
+@op(_poisson_rule, random=True, method=False)
+def poisson(xp: Any, rng: Any, input: Array) -> Any:
+    """Numbers of events whose expected number ``input`` gives for each element."""
+    if input.size and float(input.min()) < 0:
+        raise InvalidOperation("invalid Poisson rate, expected rate to be non-negative")
+    if input.size and not float(input.max()) < MAX_RATE:
+        raise InvalidOperation(f"poisson: the expected number of events must be below {MAX_RATE:.0e}")
+    return xp.asarray(rng.poisson(xp.download(input) if hasattr(xp, "download") else input)).astype(input.dtype)
+
+
+poisson.derivative(input=lambda F, grad: F.zeros_like(grad))
+
+
+def _randperm_rule(n: int) -> Spec:
+    return sized("randperm", (n,), int64)
+
+
+@op(_randperm_rule, random=True, factory=True, scratch=4.0)
+def randperm(xp: Any, rng: Any, n: Int) -> Any:
+    """The numbers 0 to n - 1 in random order."""
+    return xp.asarray(rng.permutation(n)).astype(int64.numpy)
+
+
+def _bernoulli_rule(input: Any) -> Spec:
+    if not is_floating(input.dtype):
+        kind = from_numpy(input.dtype).kernel_name
+        raise NotImplementedForDType(f"\"bernoulli_tensor_cpu_p_\" not implemented for '{kind}'")
+    return Spec(input.shape, input.dtype)
+
+
+@op(_bernoulli_rule, random=True, scratch=4.0)
+def bernoulli(xp: Any, rng: Any, input: Array) -> Any:
+    """Ones with the probability that ``input`` gives for each element, else zeros."""
+    if input.size and (float(input.min()) < 0 or float(input.max()) > 1):
+        raise InvalidOperation(
+            "Expected p_in >= 0 && p_in <= 1 to be true, but got false.  (Could this error message be improved?  If "
+            "so, please report an enhancement request to PyTorch.)"
+        )
+    return (xp.asarray(rng.random(input.shape)) < input).astype(input.dtype)
+
+
+bernoulli.derivative(input=lambda F, grad: F.zeros_like(grad))
+
+
+def _drop_rule(input: Any, p: float) -> Spec:
+    if not is_floating(input.dtype):
+        raise DTypeMismatch(
+            f"result type Float can't be cast to the desired output type {from_numpy(input.dtype).kernel_name}"
+        )
+    return Spec(input.shape, input.dtype)
+
+
+@op(
+    _drop_rule,
+    random=True,
+    internal=True,
+    hidden=("mask",),
+    hidden_rule=lambda input, p: (Spec(input.shape, input.dtype),),
+    node="MulBackward0",
+    scratch=4.0,
+)
+def drop(xp: Any, rng: Any, input: Array, p: Number) -> Any:
+    """Each element zeroed with probability ``p``, the rest scaled by 1 / (1 - p)."""
+    mask = xp.asarray(rng.random(input.shape, dtype="float32") >= p).astype(input.dtype)
+    mask = mask / (1 - p)
+    return input * mask, mask
+
+
+drop.derivative(input=lambda F, grad, mask: grad * mask)
+
+
+@composite(
+    may_alias=True,
+    namespace="torch.nn.functional",
+    takes_inplace=True,
+)
+def dropout(F: Any, input: Array, p: Number = 0.5, training: Bool = True) -> Any:
+    """Each element zeroed with probability ``p`` while training, the rest scaled by 1 / (1 - p)."""
+    if math.isnan(p):
+        raise InvalidOperation(f"dropout probability has to be between 0 and 1, but got {p}")
+    if not 0 <= p <= 1:
+        raise InvalidValue(f"dropout probability has to be between 0 and 1, but got {p}")
+    if not training or p == 0 or 0 in input.shape:
+        return input
+    return input * 0 if p == 1 else F.drop(input, p)
+
+
+# Random numbers written into a tensor: ``uniform_``, ``normal_`` and their kin, which exist ---------------
+
+
+def _written(rule: Rule, key: str) -> Callable[[Callable[..., Any]], Op]:
+    """Declare an op that fills its input; nothing of what was there remains, so the gradient is 0."""
+
+    def declare(kernel: Callable[..., Any]) -> Op:
+        declared = op(rule, key=key, random=True, inplace=True, internal=True, method=True, scratch=4.0)(kernel)
+        return declared.derivative(input=lambda F, grad: F.zeros_like(grad))
+
+    return declare
+
+
+def _same(input: Any, kernel: str = "") -> Spec:
+    if kernel and input.dtype not in FLOATING:
+        raise NotImplementedForDType(f"\"{kernel}\" not implemented for '{from_numpy(input.dtype).kernel_name}'")
+    return Spec(input.shape, input.dtype)
+
+
+def _uniform_rule(input: Any, from_: float = 0.0, to: float = 1.0) -> Spec:
+    spec = _same(input, "check_uniform_bounds")
+    largest = float(np.finfo(np.float32 if input.dtype.kind == "V" else input.dtype).max)
+    for value, name in ((from_, "from"), (to, "to")):
+        if not abs(value) <= largest:
+            raise InvalidOperation(f"{name} is out of bounds for {_c_name(input)}")
+    if from_ > to:
+        raise InvalidOperation(f"uniform_ expects to return a [from, to) range, but found from={from_:g} > to={to:g}")
+    if to - from_ > largest:
+        raise InvalidOperation(
+            f"uniform_ expects to-from <= std::numeric_limits<{from_numpy(input.dtype).kernel_name}>::max(), but found "
+            f"to={to:g} and from={from_:g} which result in to-from to exceed the limit"
+        )
+    return spec
+
+
+def _c_name(input: Any) -> str:
+    name = str(input.dtype.name)
+    return {"float32": "float", "float64": "double"}.get(name, name)
+
+
+@_written(_uniform_rule, "uniform")
+def uniform(xp: Any, rng: Any, input: Array, from_: Number = 0.0, to: Number = 1.0) -> Any:
+    """Uniform numbers from [from, to)."""
+    return (uniform_numbers(xp, rng, input.shape, input.dtype) * (to - from_) + from_).astype(input.dtype)
+
+
+def _normal_rule(input: Any, mean: float = 0.0, std: float = 1.0) -> Spec:
+    if not std >= 0:
+        raise InvalidOperation(f"normal expects std >= 0.0, but found std {std:g}")
+    return _same(input, "normal_kernel_cpu")
+
+
+@_written(_normal_rule, "normal.fill")
+def normal_fill(xp: Any, rng: Any, input: Array, mean: Number = 0.0, std: Number = 1.0) -> Any:
+    """Normal numbers of this mean and deviation."""
+    return xp.asarray(mean + std * rng.standard_normal(input.shape)).astype(input.dtype)
+
+
+def _draws_bernoulli_rule(input: Any, p: float = 0.5) -> Spec:
+    if not 0 <= p <= 1:
+        raise InvalidOperation(f"bernoulli_ expects p to be in [0, 1], but got p={p:g}")
+    return _same(input)
+
+
+@_written(_draws_bernoulli_rule, "bernoulli.fill")
+def bernoulli_fill(xp: Any, rng: Any, input: Array, p: Number = 0.5) -> Any:
+    """Ones with probability ``p``, else zeros."""
+    return xp.asarray(rng.random(input.shape) < p).astype(input.dtype)
+
+
+def _exponential_rule(input: Any, lambd: float = 1.0) -> Spec:
+    if input.dtype not in FLOATING:
+        kind = from_numpy(input.dtype).kernel_name
+        raise InvalidOperation(
+            "Exponential distribution is a continuous probability distribution. dtype must be a floating point but "
+            f"you specified {kind}"
+        )
+    if not lambd > 0:
+        raise InvalidOperation(f"exponential_ expects lambda > 0.0, but found lambda={lambd:g}")
+    return _same(input)
+
+
+@_written(_exponential_rule, "exponential")
+def exponential(xp: Any, rng: Any, input: Array, lambd: Number = 1.0) -> Any:
+    """Exponential numbers of this rate."""
+    return xp.asarray(rng.standard_exponential(input.shape) / lambd).astype(input.dtype)
+
+
+def _cauchy_rule(input: Any, median: float = 0.0, sigma: float = 1.0) -> Spec:
+    if input.dtype not in FLOATING:
+        raise InvalidOperation(
+            "Cauchy distribution is a continuous probability distribution. dtype must be a floating point but you "
+            f"specified {from_numpy(input.dtype).c_name}"
+        )
+    if not sigma > 0:
+        raise InvalidOperation(f"cauchy_ expects sigma > 0.0, but found sigma={sigma:g}")
+    return _same(input)
+
+
+@_written(_cauchy_rule, "cauchy")
+def cauchy(xp: Any, rng: Any, input: Array, median: Number = 0.0, sigma: Number = 1.0) -> Any:
+    """Numbers of Cauchy's distribution around ``median``."""
+    return xp.asarray(median + sigma * rng.standard_cauchy(input.shape)).astype(input.dtype)
+
+
+def _log_normal_rule(input: Any, mean: float = 1.0, std: float = 2.0) -> Spec:
+    if not std > 0:
+        raise InvalidOperation(f"log_normal_ expects std > 0.0, but found std={std:g}")
+    return _same(input, "log_normal_cpu")
+
+
+@_written(_log_normal_rule, "log_normal")
+def log_normal(xp: Any, rng: Any, input: Array, mean: Number = 1.0, std: Number = 2.0) -> Any:
+    """Numbers whose logarithms are normal, of this mean and deviation."""
+    return xp.asarray(rng.lognormal(mean, std, input.shape)).astype(input.dtype)
+
+
+def _geometric_rule(input: Any, p: float) -> Spec:
+    if not 0 < p < 1:
+        raise InvalidOperation(f"geometric_ expects p to be in (0, 1), but got p={p:g}")
+    return _same(input)
+
+
+@_written(_geometric_rule, "geometric")
+def geometric(xp: Any, rng: Any, input: Array, p: Number) -> Any:
+    """How many trials of probability ``p`` it takes until one succeeds."""
+    return xp.asarray(rng.geometric(p, input.shape)).astype(input.dtype)
+
+
+def _limit(input: Any) -> int:
+    """The largest whole number up to which a dtype holds all, and one more: what ``random_`` draws below."""
+    if input.dtype == bool_.numpy:
+        return 2
+    if input.dtype in FLOATING:
+        digits = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}[input.dtype.name]
+        return int(2**digits) + 1
+    return int(np.iinfo(input.dtype).max)
+
+
+def _random_rule(input: Any, from_: int, to: int | None = None) -> Spec:
+    low, high = _random_bounds(input, from_, to)
+    if low >= high:
+        raise InvalidOperation(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
+    if math.log2(max(high - low, 1)) > 63:
+        raise InvalidOperation("to - 1 is out of bounds for long")
+    return _same(input)
+
+
+def _random_bounds(input: Any, from_: int, to: int | None) -> tuple[int, int]:
+    return (from_, _limit(input) if to is None else to)
+
+
+@_written(_random_rule, "random.between")
+def random_between(xp: Any, rng: Any, input: Array, from_: Int, to: OptionalInt) -> Any:
+    """Whole numbers from ``from`` up to but without ``to``."""
+    low, high = _random_bounds(input, from_, to)
+    return xp.asarray(rng.integers(low, high, input.shape)).astype(input.dtype)
+
+
+@_written(lambda input, to=None: _random_rule(input, 0, to), "random")
+def random_below(xp: Any, rng: Any, input: Array, to: OptionalInt = None) -> Any:
+    """Whole numbers from 0 up to but without ``to``, or to the largest that the dtype holds."""
+    return random_between.raw(xp, rng, input, 0, to)

@@ -1,0 +1,12 @@
+"""Creating tensors, views, joining, rearranging and indexing."""
+
+from . import creation, indexing, joining, rearrangement, scatter, views
+
+__all__ = [
+    "creation",
+    "indexing",
+    "joining",
+    "rearrangement",
+    "scatter",
+    "views",
+]

@@ -1,0 +1,468 @@
+"""Creating tensors: from sizes, like other tensors, ranges, and window functions.
+
+Formulas: the documentation of the functions of the same names in NumPy and SciPy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from ...dtypes import bool_, element, from_numpy, int64
+from ...errors import InvalidOperation, NotImplementedForDType, ShapeMismatch
+from ...memory_layout import ORDERS, preserve_format
+from ...schema.derivative_plan import Rule
+from ...schema.op import composite, default_float, op
+from ...schema.parameters import (
+    Array,
+    Bool,
+    DTypeArg,
+    Int,
+    Ints,
+    Number,
+    Operand,
+    OptionalDevice,
+    OptionalDType,
+    OptionalInt,
+    OptionalMemoryFormat,
+    OptionalNumber,
+)
+from ...shapes import Spec, broadcast_shapes
+from ..node_names import by_operand
+
+
+def sized(name: str, size: Any, dtype: Any) -> Spec:
+    """The spec of a new tensor; sizes are checked before anything is allocated."""
+    for n in size:
+        if n < 0:
+            raise ShapeMismatch(
+                "zeros: Dimension size must be non-negative."
+                if name == "zeros"
+                else f"Trying to create tensor with negative dimension {n}: {list(size)}"
+            )
+    wanted = default_float() if dtype is None else dtype.numpy
+    if wanted == bool_.numpy and name in ("arange", "linspace", "logspace"):
+        raise NotImplementedForDType(f"\"{name}_cpu\" not implemented for 'Bool'")
+    return Spec(tuple(size), wanted)
+
+
+@op(lambda size, *, dtype=None: sized("zeros", size, dtype), factory=True, scratch=0.0)
+def zeros(xp: Any, size: Ints, *, dtype: OptionalDType = None) -> Any:
+    """A tensor of zeros."""
+    return xp.zeros(size, default_float() if dtype is None else dtype.numpy)
+
+
+@op(lambda size, *, dtype=None: sized("ones", size, dtype), factory=True, scratch=0.0)
+def ones(xp: Any, size: Ints, *, dtype: OptionalDType = None) -> Any:
+    """A tensor of ones."""
+    return xp.ones(size, default_float() if dtype is None else dtype.numpy)
+
+
+@op(lambda size, *, dtype=None: sized("empty", size, dtype), factory=True, scratch=0.0)
+def empty(xp: Any, size: Ints, *, dtype: OptionalDType = None) -> Any:
+    """A tensor whose values mean nothing; on a shared server they are zeros."""
+    # Uninitialised memory could hold another session's values.
+    return xp.zeros(size, default_float() if dtype is None else dtype.numpy)
+
+
+def _full_dtype(fill_value: Any, dtype: Any) -> Any:
+    if dtype is not None:
+        return dtype
+    if isinstance(fill_value, (bool, int)):
+        return bool_ if isinstance(fill_value, bool) else int64
+    return from_numpy(default_float())
+
+
+@op(
+    lambda size, fill_value, *, dtype=None: sized("full", size, _full_dtype(fill_value, dtype)),
+    factory=True,
+    scratch=0.0,
+)
+def full(xp: Any, size: Ints, fill_value: Number, *, dtype: OptionalDType = None) -> Any:
+    """A tensor filled with one number."""
+    return _filled(xp, size, fill_value, _full_dtype(fill_value, dtype).numpy)
+
+
+def _filled(xp: Any, size: Any, fill_value: Any, dtype: Any) -> Any:
+    return xp.full(size, element(fill_value, dtype), dtype)
+
+
+# In the likeness of another -----------------------------------------------------------------------------
+
+
+def _like(input: Any, *, dtype: Any = None) -> Spec:
+    return Spec(input.shape, input.dtype if dtype is None else dtype.numpy)
+
+
+@op(_like, method=False, factory=True, scratch=0.0)
+def zeros_like(xp: Any, input: Array, *, dtype: OptionalDType = None) -> Any:
+    """Zeros of the same shape and dtype."""
+    return xp.zeros(input.shape, input.dtype if dtype is None else dtype.numpy)
+
+
+@op(_like, method=False, factory=True, scratch=0.0)
+def ones_like(xp: Any, input: Array, *, dtype: OptionalDType = None) -> Any:
+    """Ones of the same shape and dtype."""
+    return xp.ones(input.shape, input.dtype if dtype is None else dtype.numpy)
+
+
+@op(_like, method=False, factory=True)
+def empty_like(xp: Any, input: Array, *, dtype: OptionalDType = None) -> Any:
+    """A tensor of the same shape and dtype whose values mean nothing; here, zeros."""
+    return xp.zeros(input.shape, input.dtype if dtype is None else dtype.numpy)
+
+
+@op(lambda input, fill_value, *, dtype=None: _like(input, dtype=dtype), method=False, factory=True, scratch=0.0)
+def full_like(xp: Any, input: Array, fill_value: Number, *, dtype: OptionalDType = None) -> Any:
+    """The same shape and dtype, filled with one number."""
+    return _filled(xp, input.shape, fill_value, input.dtype if dtype is None else dtype.numpy)
+
+
+def _new(name: str) -> Any:
+    def rule(input: Any, size: Any, fill_value: Any = 0, *, dtype: Any = None) -> Spec:
+        return sized(name, size, from_numpy(input.dtype) if dtype is None else dtype)
+
+    return rule
+
+
+@op(_new("new_zeros"), factory=True, scratch=0.0)
+def new_zeros(xp: Any, input: Array, size: Ints, *, dtype: OptionalDType = None) -> Any:
+    """Zeros of another shape in the same dtype."""
+    return xp.zeros(size, input.dtype if dtype is None else dtype.numpy)
+
+
+@op(_new("new_ones"), factory=True, scratch=0.0)
+def new_ones(xp: Any, input: Array, size: Ints, *, dtype: OptionalDType = None) -> Any:
+    """Ones of another shape in the same dtype."""
+    return xp.ones(size, input.dtype if dtype is None else dtype.numpy)
+
+
+@op(_new("new_full"), factory=True, scratch=0.0)
+def new_full(xp: Any, input: Array, size: Ints, fill_value: Number, *, dtype: OptionalDType = None) -> Any:
+    """Another shape in the same dtype, filled with one number."""
+    return _filled(xp, size, fill_value, input.dtype if dtype is None else dtype.numpy)
+
+
+# Sequences ------------------------------------------------------------------------------------------------
+
+
+def _arange_bounds(start: Any, end: Any, step: Any) -> tuple[Any, Any, Any]:
+    return (0, start, step) if end is None else (start, end, step)
+
+
+def _arange_dtype(bounds: tuple[Any, ...], dtype: Any) -> Any:
+    if dtype is not None:
+        return dtype.numpy
+    return int64.numpy if all(isinstance(b, int) for b in bounds) else default_float()
+
+
+def _arange_rule(start: Any, end: Any = None, step: Any = 1, *, dtype: Any = None) -> Spec:
+    bounds = _arange_bounds(start, end, step)
+    begin, stop, by = bounds
+    if not (by > 0 or by < 0):
+        raise InvalidOperation("step must be nonzero")
+    if not (math.isfinite(begin) and math.isfinite(stop)):
+        raise InvalidOperation(f"unsupported range: {begin:g} -> {stop:g}")
+    if (stop - begin) * by < 0:
+        raise InvalidOperation("upper bound and lower bound inconsistent with step sign")
+    return sized("arange", (math.ceil((stop - begin) / by),), from_numpy(_arange_dtype(bounds, dtype)))
+
+
+@op(
+    _arange_rule,
+    factory=True,
+)
+def arange(xp: Any, start: Number, end: OptionalNumber = None, step: Number = 1, *, dtype: OptionalDType = None) -> Any:
+    """Numbers from ``start`` (0 if alone) up to but without ``end``, ``step`` apart."""
+    begin, stop, by = _arange_bounds(start, end, step)
+    n = math.ceil((stop - begin) / by)
+    return (begin + by * xp.arange(n)).astype(_arange_dtype((begin, stop, by), dtype))
+
+
+def _linspace_rule(start: Any, end: Any, steps: int, *, dtype: Any = None) -> Spec:
+    if steps < 0:
+        raise InvalidOperation("number of steps must be non-negative")
+    return sized("linspace", (steps,), dtype)
+
+
+@op(_linspace_rule, factory=True, scratch=3.0)
+def linspace(xp: Any, start: Number, end: Number, steps: Int, *, dtype: OptionalDType = None) -> Any:
+    """``steps`` numbers from ``start`` to ``end``, both included, evenly apart."""
+    return xp.linspace(start, end, steps).astype(default_float() if dtype is None else dtype.numpy)
+
+
+def _eye_rule(n: int, m: Any = None, *, dtype: Any = None) -> Spec:
+    for value, name in ((n, "n"), (0 if m is None else m, "m")):
+        if value < 0:
+            raise InvalidOperation(f"{name} must be greater or equal to 0, got {value}")
+    return sized("eye", (n, n if m is None else m), dtype)
+
+
+@op(_eye_rule, factory=True)
+def eye(xp: Any, n: Int, m: OptionalInt = None, *, dtype: OptionalDType = None) -> Any:
+    """The identity matrix."""
+    return xp.eye(n, m, dtype=default_float() if dtype is None else dtype.numpy)
+
+
+# Copies and conversions -----------------------------------------------------------------------------------
+
+
+@op(lambda input: Spec(input.shape, input.dtype), scratch=0.0)
+def clone(xp: Any, input: Array) -> Any:
+    """A copy that gradients flow through."""
+    return xp.array(input)
+
+
+clone.derivative(input=lambda F, grad: grad)
+
+
+@composite(
+    key="clone.memory_format",
+)
+def clone_formatted(F: Any, input: Array, *, memory_format: OptionalMemoryFormat = None) -> Any:
+    """A copy that gradients flow through, with the dimensions in the order of a memory format."""
+    if memory_format not in ORDERS:
+        return F.clone(input)
+    order = ORDERS[memory_format]
+    if len(input.shape) != len(order):
+        raise InvalidOperation(f"required rank {len(order)} tensor to use {memory_format.name} format")
+    return F.permute(F.clone(F.permute(input, order)), tuple(sorted(range(len(order)), key=order.__getitem__)))
+
+
+def _to_rule(input: Any, dtype: Any) -> Spec:
+    return Spec(input.shape, dtype.numpy)
+
+
+@op(_to_rule, internal=True, method=False, node="ToCopyBackward0", scratch=0.0)
+def cast(xp: Any, input: Array, dtype: DTypeArg) -> Any:
+    """The values in another dtype."""
+    return input.astype(dtype.numpy)
+
+
+cast.derivative(input=lambda F, grad, input_dtype: F.cast(grad, input_dtype))
+
+
+@composite(
+    may_alias=True,
+    key="to",
+)
+def to(
+    F: Any,
+    input: Array,
+    device: OptionalDevice = None,
+    dtype: OptionalDType = None,
+    non_blocking: Bool = False,
+    copy: Bool = False,
+    *,
+    memory_format: OptionalMemoryFormat = None,
+) -> Any:
+    """The tensor in another dtype, on another device or in another memory format; itself if nothing changes."""
+    if device is not None:
+        _check_device(device, str(getattr(input, "device", "cpu")))
+    data: Any = getattr(input, "_data", input)
+    result = input
+    if dtype is not None and data.dtype != dtype.numpy:
+        result = F.cast(input, dtype)
+    elif copy:
+        result = F.clone(input)
+    return F.contiguous(result, memory_format=memory_format) if memory_format in ORDERS else result
+
+
+def _check_device(wanted: str, present: str) -> None:
+    """A session has one device; "cpu" means the tensor itself, whose values come to the host when asked for."""
+    if wanted.split(":")[0] not in ("cpu", present):
+        raise InvalidOperation(f"device {wanted!r} is not available; available: {present}")
+
+
+@composite(may_alias=True, key="to.dtype")
+def to_dtype(
+    F: Any,
+    input: Array,
+    dtype: DTypeArg,
+    non_blocking: Bool = False,
+    copy: Bool = False,
+    *,
+    memory_format: OptionalMemoryFormat = None,
+) -> Any:
+    """The tensor in another dtype."""
+    return F.to(input, None, dtype, non_blocking, copy, memory_format=memory_format)
+
+
+@composite(may_alias=True, key="to.other")
+def to_other(
+    F: Any,
+    input: Array,
+    other: Array,
+    non_blocking: Bool = False,
+    copy: Bool = False,
+    *,
+    memory_format: OptionalMemoryFormat = None,
+) -> Any:
+    """The tensor in the dtype of another."""
+    data: Any = getattr(other, "_data", other)
+    return F.to(input, None, from_numpy(data.dtype), non_blocking, copy, memory_format=memory_format)
+
+
+@composite(may_alias=True)
+def contiguous(F: Any, input: Array, *, memory_format: OptionalMemoryFormat = None) -> Any:
+    """The tensor in row-major order or that of a memory format: itself if it is so already, else a copy."""
+    if memory_format in ORDERS:
+        in_format = F.xp is None and input.is_contiguous(memory_format=memory_format)
+        return input if in_format else F.clone(input, memory_format=memory_format)
+    if input._is_contiguous if F.xp is None else F.xp.is_contiguous(input):
+        return input
+    if memory_format is preserve_format:
+        raise InvalidOperation("preserve memory format is unsupported by the contiguous operator")
+    return F.clone(input)
+
+
+def _copy_rule(input: Any, src: Any) -> Spec:
+    if hasattr(src, "shape") and broadcast_shapes(input.shape, src.shape) != tuple(input.shape):
+        raise ShapeMismatch(
+            f"output with shape {list(input.shape)} doesn't match the broadcast shape "
+            f"{list(broadcast_shapes(input.shape, src.shape))}"
+        )
+    return Spec(input.shape, input.dtype)
+
+
+@op(_copy_rule, inplace=True, internal=True, node="torch::autograd::CopyBackwards", scratch=0.0)
+def copy(xp: Any, input: Array, src: Operand) -> Any:
+    """The values of ``src``, broadcast, in the shape and dtype of ``input``; ``copy_`` writes them."""
+    return xp.broadcast_to(xp.asarray(src), input.shape).astype(input.dtype)
+
+
+def _fill_rule(input: Any, value: Any) -> Spec:
+    if hasattr(value, "shape") and value.shape:
+        raise InvalidOperation(
+            f"fill_ only supports 0-dimension value tensor but got tensor with {len(value.shape)} dimensions."
+        )
+    return Spec(input.shape, input.dtype)
+
+
+copy.derivative(input=lambda F, grad: F.zeros_like(grad), src=lambda F, grad: grad)
+
+
+@op(_fill_rule, inplace=True, internal=True, node=by_operand("Fill", tensor=1, number=0), scratch=0.0)
+def fill(xp: Any, input: Array, value: Operand) -> Any:
+    """One number everywhere; ``fill_`` writes it."""
+    return xp.broadcast_to(xp.asarray(value), input.shape).astype(input.dtype)
+
+
+fill.derivative(input=lambda F, grad: F.zeros_like(grad), value=lambda F, grad: F.sum(grad))
+
+
+@op(lambda input: Spec(input.shape, input.dtype), inplace=True, internal=True, scratch=0.0)
+def zero(xp: Any, input: Array) -> Any:
+    """Zeros; ``zero_`` writes them."""
+    return xp.zeros(input.shape, input.dtype)
+
+
+zero.derivative(input=lambda F, grad: F.zeros_like(grad))
+
+
+# Windows for spectra: ``hann_window`` and its kin; ``range``, and a number as a tensor -------------------
+
+SCRATCH = 8.0
+"""Windows are computed in float64, in four arrays at a time."""
+
+
+def _window_rule(name: str) -> Rule:
+    def rule(window_length: int, *_: Any, dtype: Any = None, **__: Any) -> Spec:
+        wanted = from_numpy(default_float()) if dtype is None else dtype
+        if not wanted.is_floating_point:
+            raise InvalidOperation(
+                f"{name} expects floating point dtypes, got: TensorOptions(dtype={wanted.c_name}, device=cpu, "
+                "layout=Strided (default), requires_grad=false (default), pinned_memory=false (default), "
+                "memory_format=(nullopt))"
+            )
+        if window_length < 0:
+            raise InvalidOperation(f"{name} requires non-negative window_length, got window_length={window_length}")
+        return sized(name, (window_length,), wanted)
+
+    return rule
+
+
+def _window(xp: Any, length: int, periodic: bool, dtype: Any, shape: Callable[[Any], Any]) -> Any:
+    """``shape`` of the places from 0 to 1; a periodic window is a longer symmetric one without its last element."""
+    wanted = default_float() if dtype is None else dtype.numpy
+    if length < 2:
+        return xp.ones((length,), wanted)
+    return shape(xp.arange(length) / (length if periodic else length - 1)).astype(wanted)
+
+
+def _cosines(xp: Any, *weights: float) -> Callable[[Any], Any]:
+    return lambda at: sum(w * xp.cos(2 * math.pi * i * at) for i, w in enumerate(weights))
+
+
+@op(_window_rule("bartlett_window"), factory=True, scratch=SCRATCH)
+def bartlett_window(xp: Any, window_length: Int, periodic: Bool = True, *, dtype: OptionalDType = None) -> Any:
+    """Bartlett's window: a triangle."""
+    return _window(xp, window_length, periodic, dtype, lambda at: 1 - xp.abs(2 * at - 1))
+
+
+@op(_window_rule("blackman_window"), factory=True, scratch=SCRATCH)
+def blackman_window(xp: Any, window_length: Int, periodic: Bool = True, *, dtype: OptionalDType = None) -> Any:
+    """Blackman's window: two cosines."""
+    return _window(xp, window_length, periodic, dtype, _cosines(xp, 0.42, -0.5, 0.08))
+
+
+@op(_window_rule("hann_window"), factory=True, scratch=SCRATCH)
+def hann_window(xp: Any, window_length: Int, periodic: Bool = True, *, dtype: OptionalDType = None) -> Any:
+    """Hann's window: a cosine that begins at 0."""
+    return _window(xp, window_length, periodic, dtype, _cosines(xp, 0.5, -0.5))
+
+
+@op(
+    _window_rule("hamming_window"),
+    factory=True,
+    scratch=SCRATCH,
+)
+def hamming_window(
+    xp: Any,
+    window_length: Int,
+    periodic: Bool = True,
+    alpha: Number = 0.54,
+    beta: Number = 0.46,
+    *,
+    dtype: OptionalDType = None,
+) -> Any:
+    """Hamming's window: ``alpha`` less ``beta`` times a cosine."""
+    return _window(xp, window_length, periodic, dtype, _cosines(xp, alpha, -beta))
+
+
+@op(_window_rule("kaiser_window"), factory=True, scratch=22.0)
+def kaiser_window(
+    xp: Any, window_length: Int, periodic: Bool = True, beta: Number = 12.0, *, dtype: OptionalDType = None
+) -> Any:
+    """Kaiser's window: Bessel functions, narrower the larger ``beta`` is."""
+    if window_length < 2:
+        return _window(xp, window_length, periodic, dtype, lambda at: at)
+    length = window_length + 1 if periodic else window_length
+    wanted = default_float() if dtype is None else dtype.numpy
+    return xp.kaiser(length, beta)[:window_length].astype(wanted)
+
+
+# Numbers -------------------------------------------------------------------------------------------------
+
+
+def _range_rule(start: Any, end: Any = 0, step: Any = 1, *, dtype: Any = None) -> Spec:
+    wanted = from_numpy(default_float()) if dtype is None else dtype
+    _arange_rule(start, end, step, dtype=wanted)
+    return sized("arange", (math.floor((end - start) / step) + 1,), wanted)
+
+
+@op(_range_rule, factory=True)
+def range_(xp: Any, start: Number, end: Number = 0, step: Number = 1, *, dtype: OptionalDType = None) -> Any:
+    """Numbers from ``start`` to ``end``, both included, ``step`` apart; ``arange`` is like Python's own range."""
+    n = math.floor((end - start) / step) + 1
+    return (start + step * xp.arange(n)).astype(default_float() if dtype is None else dtype.numpy)
+
+
+@op(
+    lambda s, *, dtype=None: sized("scalar_tensor", (), dtype),
+    factory=True,
+)
+def scalar_tensor(xp: Any, s: Number, *, dtype: OptionalDType = None) -> Any:
+    """A number as a tensor without dimensions, of the default dtype."""
+    return xp.asarray(s).astype(default_float() if dtype is None else dtype.numpy)

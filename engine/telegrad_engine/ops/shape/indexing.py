@@ -1,0 +1,583 @@
+"""Selecting and writing elements by index, by mask and by flat position."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ...dtypes import bool_, can_cast, element, from_numpy, int32, int64
+from ...errors import DataDependentShape, DTypeMismatch, IndexOutOfRange, InvalidOperation, ShapeMismatch
+from ...schema.op import composite, op
+from ...schema.parameters import Array, Bool, Index, Indices, Int, Items, Operand, OptionalInt, Places, Str
+from ...shapes import Spec, broadcast_shapes, check_keeps_shape, expands_to, size_at, wrap_dim
+from ..node_names import by_operand
+from .scatter import any_outside, check_along, padded_to, places, scatter, source
+
+WHOLE = ("slice", None, None, None)
+
+
+def as_index(items: tuple[Any, ...]) -> tuple[Any, ...]:
+    """An index in the wire's form as Python's: ("slice", 0, 2, 1), "...", None and ints."""
+    return tuple(slice(*item[1:]) if isinstance(item, tuple) else ... if item == "..." else item for item in items)
+
+
+def _getitem_node(node: Any) -> str:
+    """torch takes an index apart into selects, slices and unsqueezes; the last one made the tensor."""
+    last = next((item for item in reversed(node.attrs["index"]) if item != "..." and item != WHOLE), "...")
+    if isinstance(last, tuple):
+        return "SliceBackward0"
+    return {"...": "AliasBackward0", None: "UnsqueezeBackward0"}.get(last, "SelectBackward0")
+
+
+def _slice_length(start: int | None, stop: int | None, step: int | None, size: int) -> int:
+    """How many elements a slice takes of a dimension of ``size``.
+
+    Bounds that are in range are only compared and subtracted, so that in a planned program they may differ.
+    """
+    if start is not None and stop is not None and (step is None or step > 0) and 0 <= start <= stop <= size:
+        length = stop - start
+        return length if step is None else -(-length // step)
+    return len(range(*slice(start, stop, step).indices(size)))
+
+
+def _getitem_rule(input: Any, index: tuple[Any, ...]) -> Spec:
+    used = sum(1 for item in index if isinstance(item, (int, tuple)))
+    ndim = len(input.shape)
+    if used > ndim:
+        raise IndexOutOfRange(f"too many indices for tensor of dimension {ndim}")
+    if "..." not in index:
+        index = (*index, "...")
+    shape: list[int] = []
+    dim = 0
+    for item in index:
+        if item is None:
+            shape.append(1)
+        elif item == "...":
+            shape.extend(input.shape[dim : dim + ndim - used])
+            dim += ndim - used
+        elif isinstance(item, tuple):
+            _, start, stop, step = item
+            shape.append(_slice_length(start, stop, step, input.shape[dim]))
+            dim += 1
+        else:
+            size = input.shape[dim]
+            if not -size <= item < size:
+                raise IndexOutOfRange(f"index {item} is out of bounds for dimension {dim} with size {size}")
+            dim += 1
+    return Spec(tuple(shape), input.dtype)
+
+
+@op(_getitem_rule, view=True, method=False, node=_getitem_node)
+def getitem(xp: Any, input: Array, index: Index) -> Any:
+    """``input[index]`` for ints, slices, None and ellipsis: a view.
+
+    On the wire an index is a list of ints, null, "..." and ["slice", start, stop, step].
+    """
+    return input[(*as_index(index), ...) if "..." not in index else as_index(index)]
+
+
+getitem.derivative(input=lambda F, grad, input_shape, index: F.getitem_scatter(grad, input_shape, index))
+
+
+def _getitem_scatter_rule(input: Any, size: Any, index: Any) -> Spec:
+    result = Spec(tuple(size), input.dtype)
+    check_keeps_shape(_getitem_rule(result, index).shape, input.shape)
+    return result
+
+
+@op(_getitem_scatter_rule, private=True, method=False, scratch=2.0)
+def getitem_scatter(xp: Any, input: Array, size: Items, index: Index) -> Any:
+    """Zeros of shape ``size`` with ``input`` at ``index``: what ``getitem`` does to a gradient."""
+    return xp.index_set(xp.zeros(size, input.dtype), as_index(index), input)
+
+
+getitem_scatter.derivative(input=lambda F, grad, index: F.getitem(grad, index))
+
+
+# Index tensors -------------------------------------------------------------------------------------------
+
+
+def _check_bounds(xp: Any, index: Any, size: int, dim: int, kind: type[Exception]) -> None:
+    """Raise unless every index is within ``size``; negative ones count from the end."""
+    if any_outside(xp, index, -size, size):
+        wrong = int(index.max()) if int(index.max()) >= size else int(index.min())
+        raise kind(f"index {wrong} is out of bounds for dimension {dim} with size {size}")
+
+
+def _index_rule(input: Any, indices: Any) -> Spec:
+    ndim = len(input.shape)
+    if len(indices) > ndim:
+        raise IndexOutOfRange(f"too many indices for tensor of dimension {ndim}")
+    present = [i for i, x in enumerate(indices) if x is not None]
+    for i in present:
+        if indices[i].dtype.kind not in "iu":
+            raise IndexOutOfRange("tensors used as indices must be long, int, byte or bool tensors")
+    if not present:
+        raise InvalidOperation("index() needs at least one index tensor")
+    try:
+        block = broadcast_shapes(*[indices[i].shape for i in present])
+    except ShapeMismatch:
+        shapes = ", ".join(str(list(indices[i].shape)) for i in present)
+        raise IndexOutOfRange(
+            f"shape mismatch: indexing tensors could not be broadcast together with shapes {shapes}"
+        ) from None
+    if 0 not in block and any(input.shape[i] == 0 for i in present):
+        raise IndexOutOfRange("index is out of bounds for dimension with size 0")
+    rest = [n for i, n in enumerate(input.shape) if i not in present]
+    adjacent = present == list(range(present[0], present[-1] + 1))
+    place = present[0] if adjacent else 0
+    return Spec((*rest[:place], *block, *rest[place:]), input.dtype)
+
+
+def _full_index(xp: Any, input: Any, indices: Any) -> tuple[Any, ...]:
+    _check_places(xp, input, indices)
+    return tuple(slice(None) if x is None else x for x in indices)
+
+
+def _check_places(xp: Any, input: Any, indices: Any, *_values: Any, **_: Any) -> None:
+    for dim, x in enumerate(indices):
+        if x is not None:
+            _check_bounds(xp, x, input.shape[dim], dim, IndexOutOfRange)
+
+
+def _check_read(xp: Any, input: Any, indices: Any, *_values: Any, **_: Any) -> None:
+    if 0 not in _index_rule(input, indices).shape:
+        _check_places(xp, input, indices)
+
+
+@op(_index_rule, method=False, internal=True)
+def index(xp: Any, input: Array, indices: Indices) -> Any:
+    """``input`` at index tensors, null where a dimension is taken whole."""
+    shape = _index_rule(input, indices).shape
+    if 0 in shape:  # nothing is read, so an index that points outside does no harm
+        return xp.zeros(shape, input.dtype)
+    return input[_full_index(xp, input, indices)]
+
+
+index.checks("indices")(_check_read)
+index.derivative(
+    input=lambda F, grad, input_shape, indices: F.index_put(F.new_zeros(grad, input_shape), indices, grad, True)
+)
+
+
+def _index_put_rule(input: Any, indices: Any, values: Any, accumulate: bool = False) -> Spec:
+    target = _index_rule(input, indices).shape
+    if hasattr(values, "shape"):
+        if values.dtype != input.dtype:
+            raise IndexOutOfRange(
+                "Index put requires the source and destination dtypes match, got "
+                f"{from_numpy(input.dtype).kernel_name} for the destination and "
+                f"{from_numpy(values.dtype).kernel_name} for the source."
+            )
+        if not expands_to(values.shape, target):
+            raise ShapeMismatch(
+                f"shape mismatch: value tensor of shape {list(values.shape)} cannot be broadcast to "
+                "indexing result "
+                f"of shape {list(target)}"
+            )
+    return Spec(input.shape, input.dtype)
+
+
+@op(_index_put_rule, inplace=True, scratch=2.0)
+def index_put(xp: Any, input: Array, indices: Places, values: Operand, accumulate: Bool = False) -> Any:
+    """``input`` with ``values`` put, or added if ``accumulate``, at index tensors."""
+    if 0 in _index_rule(input, indices).shape:
+        return xp.array(input)
+    place = _full_index(xp, input, indices)
+    if not hasattr(values, "dtype"):
+        values = element(values, input.dtype)
+    return xp.index_add(input, place, values) if accumulate else xp.index_set(input, place, values)
+
+
+index_put.checks("indices")(_check_read)
+index_put.derivative(
+    input=lambda F, grad, indices, accumulate: (
+        grad if accumulate else F.index_put(grad, indices, F.new_zeros(grad, ()))
+    ),
+    values=lambda F, grad, indices: F.index(grad, indices),
+)
+
+
+@composite(
+    key="index_put.masks",
+    inplace=True,
+)
+def index_put_masks(F: Any, input: Array, indices: Indices, values: Operand, accumulate: Bool = False) -> Any:
+    """``index_put`` where masks stand for the places of their true elements."""
+    found: list[Any] = []
+    for index in indices:
+        masked = index is not None and index.dtype is bool_
+        found.extend(F.unbind(F.nonzero(index), 1) if masked else [index])
+    return F.index_put(input, found, values, accumulate)
+
+
+def _index_select_rule(input: Any, dim: int, index: Any) -> Spec:
+    axis = wrap_dim(dim, len(input.shape))
+    if len(index.shape) > 1:
+        raise IndexOutOfRange("index_select(): Index is supposed to be a vector")
+    if index.dtype not in (int64.numpy, int32.numpy):
+        raise DTypeMismatch("index_select(): Expected dtype int32 or int64 for index")
+    n = index.shape[0] if index.shape else 1
+    if not input.shape and n != 1:
+        raise InvalidOperation(f"index_select(): Index to scalar can have only 1 value, got {n} value(s)")
+    return Spec((*input.shape[:axis], n, *input.shape[axis + 1 :]) if input.shape else (), input.dtype)
+
+
+@op(_index_select_rule, scratch=0.0)
+def index_select(xp: Any, input: Array, dim: Int, index: Array) -> Any:
+    """The slices along ``dim`` that ``index`` names."""
+    _check_selected(xp, input, index, dim=dim)
+    return xp.take(input, xp.reshape(index, (-1,)), axis=dim) if input.ndim else input
+
+
+@index_select.checks("index")
+def _check_selected(xp: Any, input: Any, index: Any, *, dim: int) -> None:
+    if any_outside(xp, index, 0, input.shape[dim] if input.shape else 1):
+        raise IndexOutOfRange("index out of range in self")
+
+
+def _index_select_grad(F: Any, grad: Any, input_shape: Any, dim: int, index: Any) -> Any:
+    if not input_shape:
+        return grad
+    axis = dim % len(input_shape)
+    return F.index_put(F.new_zeros(grad, input_shape), [None] * axis + [F.reshape(index, (-1,))], grad, True)
+
+
+index_select.derivative(input=_index_select_grad)
+
+
+# Masks ---------------------------------------------------------------------------------------------------
+
+
+def _masked_fill_rule(input: Any, mask: Any, value: Any) -> Spec:
+    if mask.dtype != bool_.numpy:
+        name = from_numpy(mask.dtype).c_name
+        raise DTypeMismatch(f"masked_fill_ only supports boolean masks, but got mask with dtype {name}")
+    if hasattr(value, "shape") and value.shape:
+        raise InvalidOperation(
+            "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with "
+            f"{len(value.shape)} dimension(s)."
+        )
+    if isinstance(value, float) and not can_cast(from_numpy(input.dtype).numpy, input.dtype):
+        raise DTypeMismatch("value cannot be converted to the input's dtype")
+    return Spec(broadcast_shapes(mask.shape, input.shape), input.dtype)
+
+
+@op(_masked_fill_rule, inplace=True, node=by_operand("MaskedFill", at=2, tensor=1, number=0))
+def masked_fill(xp: Any, input: Array, mask: Array, value: Operand) -> Any:
+    """``input`` with ``value`` where the mask is true."""
+    return xp.where(mask, xp.asarray(value).astype(input.dtype), input)
+
+
+masked_fill.derivative(
+    input=lambda F, grad, mask: F.where(mask, 0.0, grad),
+    value=lambda F, grad, mask: F.sum(F.where(mask, grad, 0.0)),
+)
+
+
+def _nonzero_rule(input: Any) -> Spec:
+    if isinstance(input, Spec):
+        raise DataDependentShape("the shape of nonzero's result depends on the input's values")
+    return Spec((int((input != 0).sum()), len(input.shape)), int64.numpy)
+
+
+@op(_nonzero_rule, scratch=1.25)
+def nonzero(xp: Any, input: Array) -> Any:
+    """The indices of the elements that are not zero, a row each: (n, ndim), int64."""
+    return xp.argwhere(input)
+
+
+@composite(
+    key="nonzero.as_tuple",
+    lists_outputs=True,
+)
+def nonzero_as_tuple(F: Any, input: Array, *, as_tuple: Bool) -> Any:
+    """The indices of the elements that are not zero, a vector a dimension."""
+    places = F.nonzero(input if input.ndim or not as_tuple else F.reshape(input, (1,)))
+    return F.unbind(places, 1) if as_tuple else places
+
+
+# Ops that pick or place elements under a mask ------------------------------------------------------------
+
+
+def _kind(x: Any) -> str:
+    return from_numpy(x.dtype).kernel_name
+
+
+def _masked_select_rule(input: Any, mask: Any) -> Spec:
+    if mask.dtype != bool_.numpy:
+        raise DTypeMismatch("masked_select: expected BoolTensor for mask")
+    shape = broadcast_shapes(mask.shape, input.shape)
+    if isinstance(mask, Spec):
+        raise DataDependentShape("the shape of masked_select's result depends on the mask's values")
+    return Spec((int(mask.sum()) * (math.prod(shape) // max(mask.size, 1)),), input.dtype)
+
+
+@op(
+    _masked_select_rule,
+)
+def masked_select(xp: Any, input: Array, mask: Array) -> Any:
+    """The elements where the mask is true, as a vector."""
+    shape = broadcast_shapes(mask.shape, input.shape)
+    return xp.broadcast_to(input, shape)[xp.broadcast_to(mask, shape)]
+
+
+masked_select.derivative(
+    input=lambda F, grad, input_shape, mask: F.masked_scatter(
+        F.new_zeros(grad, broadcast_shapes(tuple(mask.shape), input_shape)), mask, grad
+    )
+)
+
+
+def _masked_scatter_rule(input: Any, mask: Any, source: Any) -> Spec:
+    shape = broadcast_shapes(mask.shape, input.shape)
+    if source.dtype != input.dtype:
+        raise DTypeMismatch(
+            f"masked_scatter: expected self and source to have same dtypes but got{_kind(input)} and {_kind(source)}"
+        )
+    if mask.dtype != bool_.numpy:
+        raise DTypeMismatch(f"masked_scatter_ only supports boolean masks, but got mask with dtype {_kind(mask)}")
+    return Spec(shape, input.dtype)
+
+
+@op(
+    _masked_scatter_rule,
+    inplace=True,
+)
+def masked_scatter(xp: Any, input: Array, mask: Array, source: Array) -> Any:
+    """``input`` with the first elements of ``source``, in order, where the mask is true."""
+    shape = broadcast_shapes(mask.shape, input.shape)
+    places = xp.broadcast_to(mask, shape)
+    n = int(places.sum())
+    if n > source.size:
+        raise InvalidOperation("Number of elements of source < number of ones in mask")
+    return xp.index_set(xp.broadcast_to(input, shape), places, xp.reshape(source, (-1,))[:n])
+
+
+def _masked_source_grad(F: Any, grad: Any, mask: Any, source_shape: Any) -> Any:
+    """The gradient where the mask is true, in order: a shape that does not depend on the mask's values."""
+    size = math.prod(source_shape)
+    zeros = F.new_zeros(grad, (size,))
+    if size == 0 or 0 in grad.shape:
+        return F.reshape(zeros, source_shape)
+    flat = F.reshape(F.broadcast_to(mask, tuple(grad.shape)), (-1,))
+    places = F.clamp(F.cumsum(flat, 0) - 1, 0)
+    taken = F.masked_fill(F.reshape(grad, (-1,)), F.logical_not(flat), 0)
+    return F.reshape(F.index_put(zeros, [places], taken, True), source_shape)
+
+
+masked_scatter.derivative(
+    input=lambda F, grad, mask: F.masked_fill(grad, mask, 0),
+    source=_masked_source_grad,
+)
+
+
+# Reducing slices into the places that an index names -----------------------------------------------------
+
+REDUCTIONS = ("prod", "mean", "amax", "amin")
+
+
+def _check(input: Any, axis: int, index: Any, source: Any, reduce: str) -> None:
+    name = "index_reduce_()"
+    if reduce not in REDUCTIONS:
+        raise InvalidOperation(
+            f"index_reduce(): Expected reduce to be one of prod, mean, amax or amin but got {reduce}."
+        )
+    if index.dim() > 1:
+        raise IndexOutOfRange(
+            f"{name}: Index is supposed to be a vector, but got dim: {index.dim()} with type: "
+            f"{index.dtype.kernel_name} and size: {list(index.shape)}"
+        )
+    if index.dtype not in (int64, int32):
+        raise DTypeMismatch(f"{name}: Expected dtype int32/int64 for index but got: {index.dtype.kernel_name}")
+    if source.dtype != input.dtype:
+        raise DTypeMismatch(
+            f"{name}: self ({input.dtype.kernel_name}) and source ({source.dtype.kernel_name}) must have the same "
+            "scalar type"
+        )
+    if index.numel() != size_at(source.shape, axis):
+        raise ShapeMismatch(
+            f"{name}: Number of indices ({index.numel()}) should be equal to source.size(dim): "
+            f"({source.shape[axis]}), for dim: {axis}"
+        )
+    if any(n != m for d, (n, m) in enumerate(zip(input.shape, source.shape, strict=False)) if d != axis) or (
+        input.ndim != source.ndim
+    ):
+        raise ShapeMismatch(
+            "source tensor shape must match self tensor shape, excluding the specified dimension. Got self.shape = "
+            f"{list(input.shape)} source.shape = {list(source.shape)}"
+        )
+
+
+@composite(
+    inplace=True,
+)
+def index_reduce(
+    F: Any, input: Array, dim: Int, index: Array, source: Array, reduce: Str, *, include_self: Bool = True
+) -> Any:
+    """``input`` with the slices of ``source`` reduced into it along ``dim`` at ``index``."""
+    if not input.ndim and not source.ndim:
+        wrap_dim(dim, 0)
+        rows = F.reshape(source, (1,))
+        return F.reshape(F.index_reduce(F.reshape(input, (1,)), 0, index, rows, reduce, include_self=include_self), ())
+    axis = wrap_dim(dim, len(input.shape))
+    _check(input, axis, index, source, reduce)
+    along = F.reshape(index, tuple(-1 if d == axis else 1 for d in range(len(source.shape))))
+    places = F.expand(along, tuple(source.shape))
+    return F.scatter_reduce(input, dim, places, source, reduce, include_self=include_self)
+
+
+# Ops that pick by flat index, repeat, reduce into places, and count --------------------------------------
+
+
+def _picking_kind(x: Any) -> str:
+    return from_numpy(x.dtype).kernel_name
+
+
+# By index ------------------------------------------------------------------------------------------------
+
+
+def _take_rule(input: Any, index: Any) -> Spec:
+    if index.dtype != int64.numpy:
+        raise DTypeMismatch(f"take(): Expected a long tensor for index, but got {_picking_kind(index)}")
+    if 0 in input.shape and 0 not in index.shape:
+        raise IndexOutOfRange("take(): tried to take from an empty tensor")
+    return Spec(index.shape, input.dtype)
+
+
+@op(
+    _take_rule,
+)
+def take(xp: Any, input: Array, index: Array) -> Any:
+    """The elements at ``index``, as if ``input`` were a vector."""
+    _check_taken(xp, input, index)
+    return xp.reshape(input, (-1,))[index]
+
+
+@take.checks("index")
+def _check_taken(xp: Any, input: Any, index: Any) -> None:
+    size = math.prod(input.shape)
+    if any_outside(xp, index, -size, size):
+        wrong = int(index.max()) if int(index.max()) >= size else int(index.min())
+        raise IndexOutOfRange(f"out of range: tried to access index {wrong} on a tensor of {size} elements.")
+
+
+take.derivative(
+    input=lambda F, grad, input_shape, index: F.reshape(
+        F.index_put(F.new_zeros(grad, (math.prod(input_shape),)), [index], grad, True), input_shape
+    )
+)
+
+
+@composite()
+def take_along_dim(F: Any, input: Array, indices: Array, dim: OptionalInt = None) -> Any:
+    """Along ``dim``, the elements that ``indices`` names, both broadcast in the other dimensions."""
+    data: Any = getattr(indices, "_data", indices)
+    if data.dtype != int64.numpy:
+        raise DTypeMismatch(f"torch.take_along_dim(): dtype of indices should be Long but got {_picking_kind(data)}")
+    if dim is None:
+        return F.gather(F.reshape(input, (-1,)), 0, F.reshape(indices, (-1,)))
+    ndim = len(input.shape)
+    if ndim != len(indices.shape):
+        raise ShapeMismatch(
+            "torch.take_along_dim(): input and indices should have the same number of dimensions, but got "
+            f"{ndim} dimensions for input, and {len(indices.shape)} dimensions for indices"
+        )
+    axis = wrap_dim(dim, ndim)
+    size_at(input.shape, dim)
+    lone = tuple(1 if d == axis else n for d, n in enumerate(input.shape))
+    shape = broadcast_shapes(lone, tuple(1 if d == axis else n for d, n in enumerate(indices.shape)))
+    sizes = [(*shape[:axis], x.shape[axis], *shape[axis + 1 :]) for x in (input, indices)]
+    places = F.remainder(indices, max(input.shape[axis], 1))  # torch's wraps here, whatever the index
+    return F.gather(F.broadcast_to(input, sizes[0]), axis, F.broadcast_to(places, sizes[1]))
+
+
+# Reducing into places ------------------------------------------------------------------------------------
+
+REDUCERS = {"sum": "add", "mean": "add", "prod": "multiply", "amax": "maximum", "amin": "minimum"}
+
+
+def _scatter_reduce_rule(input: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: Any = True) -> Spec:
+    if reduce not in REDUCERS:
+        raise InvalidOperation(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}")
+    spec: Spec = scatter.rule(input, index, src, dim=dim)
+    return spec
+
+
+def _start(xp: Any, reduce: str, dtype: Any) -> Any:
+    """What reducing nothing gives."""
+    if reduce in ("amax", "amin"):
+        if dtype.kind == "b":
+            return reduce == "amin"
+        if dtype.kind in "iu":
+            return xp.iinfo(dtype).min if reduce == "amax" else xp.iinfo(dtype).max
+        return -xp.inf if reduce == "amax" else xp.inf
+    return 1 if reduce == "prod" else 0
+
+
+@op(_scatter_reduce_rule, inplace=True, scratch=3.0)
+def scatter_reduce(
+    xp: Any, input: Array, dim: Int, index: Array, src: Array, reduce: Str, *, include_self: Bool = True
+) -> Any:
+    """``input`` with ``src`` reduced into it along ``dim`` where ``index`` says."""
+    axis = dim % max(input.ndim, 1)
+    check_along(xp, input, index, dim=dim)
+    if not index.size:
+        return xp.copy(input)
+    at = places(xp, index, axis)
+    first = input if include_self else xp.index_set(input, at, _start(xp, reduce, input.dtype))
+    result = xp.index_combine(first, at, source(src, index), REDUCERS[reduce])
+    if reduce != "mean":
+        return result
+    counts = xp.index_add(xp.full(input.shape, int(include_self)), at, 1)
+    counts = xp.maximum(counts, 1)
+    return result // counts if input.dtype.kind in "iu" else (result / counts).astype(input.dtype)
+
+
+scatter_reduce.checks("index")(lambda xp, input, index, src, **attrs: check_along(xp, input, index, **attrs))
+
+
+@scatter_reduce.joint_derivative
+def _scatter_reduce_grad(
+    F: Any,
+    grad: Any,
+    needs: Any,
+    input: Any,
+    index: Any,
+    src: Any,
+    result: Any,
+    input_dtype: Any,
+    src_shape: Any,
+    dim: int,
+    reduce: str,
+    include_self: bool,
+) -> list[Any]:
+    """As torch shares the gradient out: ties equally, a product's lone zero getting that of the other factors."""
+    if 0 in index.shape:
+        return [grad if needs[0] else None, None, F.new_zeros(grad, src_shape) if needs[2] else None]
+    if tuple(src.shape) != tuple(index.shape):
+        src = F.getitem(src, tuple(("slice", 0, n, 1) for n in index.shape))
+    if reduce == "sum":
+        to_input, to_src = grad, F.gather(grad, dim, index)
+    elif reduce == "mean":
+        counts = F.scatter_add(F.full_like(grad, float(include_self)), dim, index, F.ones_like(src))
+        to_input = grad / F.clamp(counts, 1)
+        to_src = F.gather(to_input, dim, index)
+    elif reduce == "prod":
+        whole = F.masked_fill(input, input == 0, 1)
+        others = F.scatter_reduce(whole, dim, index, src, "prod", include_self=include_self)
+        to_input = grad * others / whole
+        none = src == 0
+        zeros = F.scatter_add(F.zeros_like(grad), dim, index, F.cast(none, input_dtype))
+        lone = F.logical_and(none, F.gather(zeros, dim, index) == 1)
+        rest = F.scatter_reduce(input, dim, index, F.masked_fill(src, lone, 1), "prod", include_self=include_self)
+        divided = F.gather(grad * result, dim, index) / F.masked_fill(src, none, 1)
+        to_src = F.where(lone, F.gather(grad * rest, dim, index), divided)
+    else:
+        own = F.cast(input == result, input_dtype)
+        theirs = F.cast(src == F.gather(result, dim, index), input_dtype)
+        shared = grad / F.scatter_add(own, dim, index, theirs)
+        to_input, to_src = own * shared, theirs * F.gather(shared, dim, index)
+    if not include_self:
+        to_input = F.scatter_value(to_input, dim, index, 0.0)
+    return [to_input if needs[0] else None, None, padded_to(F, to_src, src_shape) if needs[2] else None]

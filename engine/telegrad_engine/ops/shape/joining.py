@@ -1,0 +1,526 @@
+"""Joining tensors, splitting them, and laying them out in blocks."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+from ...dtypes import from_numpy, int64, promote_types
+from ...errors import (
+    DataDependentShape,
+    DTypeMismatch,
+    IndexOutOfRange,
+    InvalidArgument,
+    InvalidOperation,
+    InvalidValue,
+    ShapeMismatch,
+)
+from ...schema.op import Op, common_dtype, composite, op
+from ...schema.parameters import Array, Arrays, Int, IntOrInts, Ints, ManyArrays
+from ...shapes import Spec, check_size, wrap_dim
+
+
+def _joined_dtype(tensors: Any) -> Any:
+    dtype = tensors[0].dtype
+    for x in tensors[1:]:
+        dtype = promote_types(dtype, x.dtype)
+    return dtype
+
+
+def _join(join: Any, tensors: Any, dim: int) -> Any:
+    try:
+        return join(tensors, axis=dim)
+    except TypeError:  # NumPy has no common dtype for bfloat16 and float16 or int64
+        dtype = _joined_dtype(tensors)
+        return join([x.astype(dtype) for x in tensors], axis=dim)
+
+
+def _is_skipped(shape: Any) -> bool:
+    """Whether ``cat`` leaves out a tensor: a vector without elements goes with tensors of any dimensions."""
+    return tuple(shape) == (0,)
+
+
+def _cat_rule(tensors: Any, dim: int = 0) -> Spec:
+    if not tensors:
+        raise InvalidValue("torch.cat(): expected a non-empty list of Tensors")
+    for i, x in enumerate(tensors):
+        if not x.shape:
+            raise ShapeMismatch(f"zero-dimensional tensor (at position {i}) cannot be concatenated")
+    given = [i for i, x in enumerate(tensors) if not _is_skipped(x.shape)]
+    if not given:
+        return Spec((0,), _joined_dtype(tensors))
+    first = tensors[given[0]].shape
+    axis = wrap_dim(dim, len(first))
+    total = 0
+    for i in given:
+        x = tensors[i]
+        if len(x.shape) != len(first):
+            raise ShapeMismatch(f"Tensors must have same number of dimensions: got {len(first)} and {len(x.shape)}")
+        for d, (a, b) in enumerate(zip(first, x.shape, strict=True)):
+            if d != axis and a != b:
+                raise ShapeMismatch(
+                    f"Sizes of tensors must match except in dimension {axis}. Expected size {a} but got "
+                    f"size {b} "
+                    f"for tensor number {i} in the list."
+                )
+        total += x.shape[axis]
+    return Spec((*first[:axis], total, *first[axis + 1 :]), _joined_dtype(tensors))
+
+
+@op(_cat_rule, method=False, aliases=("concat", "concatenate"), scratch=0.0)
+def cat(xp: Any, tensors: Arrays, dim: Int = 0) -> Any:
+    """The tensors joined along ``dim``."""
+    given = [x for x in tensors if x.shape != (0,)]
+    if len(given) == len(tensors):
+        return _join(xp.concatenate, tensors, dim)
+    dtype = _joined_dtype(tensors)
+    return _join(xp.concatenate, given, dim).astype(dtype, copy=False) if given else xp.zeros((0,), dtype)
+
+
+def _cat_grad(F: Any, grad: Any, tensors_shape: Any, dim: int) -> list[Any]:
+    parts, start = [], 0
+    for shape in tensors_shape:
+        if _is_skipped(shape):
+            parts.append(F.new_zeros(grad, (0,)))
+            continue
+        size = shape[dim]
+        parts.append(F.narrow(grad, dim, start, size))
+        start += size
+    return parts
+
+
+cat.derivative(tensors=_cat_grad)
+
+
+def _stack_rule(tensors: Any, dim: int = 0) -> Spec:
+    if not tensors:
+        raise InvalidOperation("stack expects a non-empty TensorList")
+    first = tensors[0].shape
+    axis = wrap_dim(dim, len(first) + 1)
+    for i, x in enumerate(tensors):
+        if x.shape != first:
+            raise ShapeMismatch(
+                f"stack expects each tensor to be equal size, but got {list(first)} at entry 0 and "
+                f"{list(x.shape)} at entry {i}"
+            )
+    return Spec((*first[:axis], len(tensors), *first[axis:]), _joined_dtype(tensors))
+
+
+@op(_stack_rule, method=False, scratch=0.0)
+def stack(xp: Any, tensors: Arrays, dim: Int = 0) -> Any:
+    """The tensors, all of one shape, along a new dimension."""
+    return _join(xp.stack, tensors, dim)
+
+
+stack.derivative(
+    tensors=lambda F, grad, tensors_shape, dim: [F.select(grad, dim, i) for i in range(len(tensors_shape))]
+)
+
+
+def _split_sizes(shape: Any, split_size: Any, axis: int) -> list[int]:
+    size = shape[axis]
+    if not isinstance(split_size, int):
+        if any(n < 0 for n in split_size):
+            raise ShapeMismatch(
+                "split_with_sizes expects split_sizes have only non-negative entries, but got "
+                f"split_sizes={list(split_size)}"
+            )
+        if sum(split_size) != size:
+            raise ShapeMismatch(
+                f"split_with_sizes expects split_sizes to sum exactly to {size} (input tensor's size at "
+                "dimension "
+                f"{axis}), but got split_sizes={list(split_size)}"
+            )
+        return list(split_size)
+    if split_size == 0:
+        if size:
+            raise ShapeMismatch(f"split_size can only be 0 if dimension size is 0, but got dimension size of {size}")
+        return [0]
+    full, rest = divmod(size, split_size)
+    return [split_size] * full + ([rest] if rest or not full else [])
+
+
+def _check_split(split_size: Any) -> None:
+    if isinstance(split_size, int) and split_size < 0:
+        raise ShapeMismatch(f"split expects split_size be non-negative, but got split_size={split_size}")
+
+
+def _part_specs(input: Any, sizes: list[int], axis: int) -> list[Any]:
+    """What parts of these sizes along ``axis`` are; parts of one size share a Spec."""
+    shape, last = input.shape, -1
+    specs: list[Any] = []
+    spec: Any = None
+    for n in sizes:
+        if n != last:
+            spec, last = Spec((*shape[:axis], n, *shape[axis + 1 :]), input.dtype), n
+        specs.append(spec)
+    return specs
+
+
+def _parts(input: Any, sizes: list[int], axis: int) -> list[Any]:
+    """Views of parts of these sizes along ``axis``."""
+    before, start, parts = (slice(None),) * axis, 0, []
+    for n in sizes:
+        parts.append(input[(*before, slice(start, start + n))])
+        start += n
+    return parts
+
+
+def _joined(F: Any, grads: Any, input_shape: Any, sizes: list[int], axis: int) -> Any:
+    """The gradients of the parts side by side, zeros where none arrived."""
+    missing = [i for i, grad in enumerate(grads) if grad is None]
+    if missing:
+        present = next(grad for grad in grads if grad is not None)
+        grads = list(grads)
+        for i in missing:
+            grads[i] = F.new_zeros(present, (*input_shape[:axis], sizes[i], *input_shape[axis + 1 :]))
+    return F.cat(grads, axis)
+
+
+def _split_rule(input: Any, split_size: Any, dim: int = 0) -> list[Any]:
+    if not input.shape:
+        raise ShapeMismatch("split expects at least a 1-dimensional tensor")
+    _check_split(split_size)
+    axis = wrap_dim(dim, len(input.shape))
+    return _part_specs(input, _split_sizes(input.shape, split_size, axis), axis)
+
+
+def _split_node(node: Any) -> str:
+    return "SplitBackward0" if isinstance(node.attrs["split_size"], int) else "SplitWithSizesBackward0"
+
+
+@op(
+    _split_rule,
+    view=True,
+    node=_split_node,
+    lists_outputs=True,
+)
+def split(xp: Any, input: Array, split_size: IntOrInts, dim: Int = 0) -> Any:
+    """Parts of ``split_size`` along ``dim``, the last maybe smaller; or parts of the given sizes."""
+    axis = dim % input.ndim
+    return _parts(input, _split_sizes(input.shape, split_size, axis), axis)
+
+
+def _split_grad(F: Any, grads: Any, input_shape: Any, split_size: Any, dim: int) -> Any:
+    axis = dim % len(input_shape)
+    return _joined(F, grads, input_shape, _split_sizes(input_shape, split_size, axis), axis)
+
+
+split.derivative(input=_split_grad)
+
+
+def _chunk_sizes(shape: Any, chunks: int, axis: int) -> list[int]:
+    """As even as they can be but for the last; of nothing there are as many as asked for."""
+    size = shape[axis]
+    return _split_sizes(shape, -(-size // chunks), axis) if size else [0] * chunks
+
+
+def _chunk_rule(input: Any, chunks: int, dim: int = 0) -> list[Any]:
+    if not input.shape:
+        raise ShapeMismatch("chunk expects at least a 1-dimensional tensor")
+    if chunks <= 0:
+        raise InvalidOperation(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
+    axis = wrap_dim(dim, len(input.shape))
+    return _part_specs(input, _chunk_sizes(input.shape, chunks, axis), axis)
+
+
+def _chunk_node(node: Any) -> str:
+    part, _ = node.specs[0]
+    return "SplitBackward0" if part[node.attrs.get("dim", 0)] else "SplitWithSizesBackward0"
+
+
+@op(
+    _chunk_rule,
+    view=True,
+    node=_chunk_node,
+    lists_outputs=True,
+)
+def chunk(xp: Any, input: Array, chunks: Int, dim: Int = 0) -> Any:
+    """At most ``chunks`` equal parts along ``dim``."""
+    axis = dim % input.ndim
+    return _parts(input, _chunk_sizes(input.shape, chunks, axis), axis)
+
+
+def _chunk_grad(F: Any, grads: Any, input_shape: Any, chunks: int, dim: int) -> Any:
+    axis = dim % len(input_shape)
+    return _joined(F, grads, input_shape, _chunk_sizes(input_shape, chunks, axis), axis)
+
+
+chunk.derivative(input=_chunk_grad)
+
+
+def _unbind_rule(input: Any, dim: int = 0) -> list[Spec]:
+    if not input.shape:
+        raise IndexOutOfRange("Dimension specified as 0 but tensor has no dimensions")
+    axis = wrap_dim(dim, len(input.shape))
+    shape = input.shape[:axis] + input.shape[axis + 1 :]
+    return [Spec(shape, input.dtype) for _ in range(input.shape[axis])]
+
+
+@op(_unbind_rule, view=True, lists_outputs=True)
+def unbind(xp: Any, input: Array, dim: Int = 0) -> Any:
+    """The slices along ``dim``."""
+    before = (slice(None),) * (dim % input.ndim)
+    return [input[(*before, i, ...)] for i in range(input.shape[dim])]
+
+
+def _unbind_grad(F: Any, grads: Any, input_shape: Any, dim: int) -> Any:
+    present = next(g for g in grads if g is not None)
+    shape = tuple(n for i, n in enumerate(input_shape) if i != dim % len(input_shape))
+    return F.stack([F.new_zeros(present, shape) if g is None else g for g in grads], dim)
+
+
+unbind.derivative(input=_unbind_grad)
+
+
+# Parts ---------------------------------------------------------------------------------------------------
+
+
+def _narrow_rule(input: Any, dim: int, start: int, length: int) -> Spec:
+    if not input.shape:
+        raise ShapeMismatch("narrow() cannot be applied to a 0-dim tensor.")
+    if length < 0:
+        raise InvalidOperation("narrow(): length must be non-negative.")
+    axis = wrap_dim(dim, len(input.shape))
+    size = input.shape[axis]
+    if not -size <= start <= size:
+        raise IndexOutOfRange(f"start out of range (expected to be in range of [{-size}, {size}], but got {start})")
+    begin = start + size if start < 0 else start
+    if begin + length > size:
+        raise InvalidOperation(f"start ({begin}) + length ({length}) exceeds dimension size ({size}).")
+    return Spec((*input.shape[:axis], length, *input.shape[axis + 1 :]), input.dtype)
+
+
+@op(
+    _narrow_rule,
+    view=True,
+    node="SliceBackward0",
+)
+def narrow(xp: Any, input: Array, dim: Int, start: Int, length: Int) -> Any:
+    """``length`` elements along ``dim`` from ``start``."""
+    axis = dim % input.ndim
+    begin = start % input.shape[axis] if start < 0 else start
+    return input[(slice(None),) * axis + (slice(begin, begin + length),)]
+
+
+def _narrow_grad(F: Any, grad: Any, input_shape: Any, dim: int, start: int, length: int) -> Any:
+    axis = dim % len(input_shape)
+    begin = start % input_shape[axis] if start < 0 else start
+
+    def zeros(n: int) -> Any:
+        return F.new_zeros(grad, (*input_shape[:axis], n, *input_shape[axis + 1 :]))
+
+    return F.cat([zeros(begin), grad, zeros(input_shape[axis] - begin - length)], axis)
+
+
+narrow.derivative(input=_narrow_grad)
+
+
+def _select_rule(input: Any, dim: int, index: int) -> Spec:
+    if not input.shape:
+        raise IndexOutOfRange("select() cannot be applied to a 0-dim tensor.")
+    axis = wrap_dim(dim, len(input.shape))
+    size = input.shape[axis]
+    if not -size <= index < size:
+        raise IndexOutOfRange(
+            f"select(): index {index} out of range for tensor of size {list(input.shape)} at dimension {axis}"
+        )
+    return Spec(input.shape[:axis] + input.shape[axis + 1 :], input.dtype)
+
+
+@op(_select_rule, view=True)
+def select(xp: Any, input: Array, dim: Int, index: Int) -> Any:
+    """The slice at ``index`` along ``dim``."""
+    return input[(slice(None),) * (dim % input.ndim) + (index, ...)]
+
+
+def _select_grad(F: Any, grad: Any, input_shape: Any, dim: int, index: int) -> Any:
+    axis = dim % len(input_shape)
+    return _narrow_grad(F, F.unsqueeze(grad, axis), input_shape, axis, index % input_shape[axis], 1)
+
+
+select.derivative(input=_select_grad)
+
+
+# Taking apart at given places, by torch's names for it; and other names for reshaping and f ---------------
+
+
+@composite(
+    may_alias=True,
+    lists_outputs=True,
+)
+def tensor_split(F: Any, input: Array, indices_or_sections: IntOrInts, dim: Int = 0) -> Any:
+    """So many parts along ``dim``, the first ones maybe larger by one; or the parts between indices."""
+    if not input.ndim:
+        raise ShapeMismatch("tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims")
+    size = input.shape[wrap_dim(dim, input.ndim)]
+    if isinstance(indices_or_sections, int):
+        sections = indices_or_sections
+        if sections <= 0:
+            raise InvalidOperation(f"number of sections must be larger than 0, got {sections}")
+        check_size((sections, 64), int64.numpy)  # half a kilobyte for each part, however small
+        part, longer = divmod(size, sections)
+        bounds = [i * part + min(i, longer) for i in range(sections + 1)]
+    else:
+        bounds = [0, *[slice(i).indices(size)[1] for i in indices_or_sections], size]
+    return tuple([F.narrow(input, dim, start, max(end - start, 0)) for start, end in itertools.pairwise(bounds)])
+
+
+@composite(
+    key="tensor_split.tensor",
+    may_alias=True,
+    lists_outputs=True,
+)
+def tensor_split_tensor(F: Any, input: Array, tensor_indices_or_sections: Array, dim: Int = 0) -> Any:
+    """``tensor_split`` by a tensor of int64: a number of parts, or the indices between them."""
+    given = tensor_indices_or_sections
+    if given.dtype is not int64:
+        raise DTypeMismatch(
+            f"tensor_split expected tensor_indices_or_sections to have dtype of long, but got {given.dtype.kernel_name}"
+        )
+    if given.ndim > 1:
+        raise ShapeMismatch(
+            "tensor_split expected tensor_indices_or_sections to be a zero-dimensional or one-dimensional tensor, but "
+            f"got a tensor with {given.ndim} dims"
+        )
+    if not hasattr(given, "tolist"):
+        raise DataDependentShape("the shape of tensor_split's results depends on the values of the indices")
+    return F.tensor_split(input, given.tolist(), dim)
+
+
+def _split(F: Any, name: str, input: Any, indices_or_sections: Any, dim: int, least: int) -> Any:
+    if input.ndim < least:
+        raise ShapeMismatch(
+            f"torch.{name} requires a tensor with at least {least} dimension, "
+            f"but got a tensor with {input.ndim} dimensions!"
+        )
+    if isinstance(indices_or_sections, int) and (not indices_or_sections or input.shape[dim] % indices_or_sections):
+        raise InvalidOperation(
+            f"torch.{name} attempted to split along dimension {dim}, but the size of the dimension "
+            f"{input.shape[dim]} is not divisible by the split_size {indices_or_sections}!"
+        )
+    return F.tensor_split(input, indices_or_sections, dim)
+
+
+@composite(
+    may_alias=True,
+    lists_outputs=True,
+)
+def hsplit(F: Any, input: Array, indices_or_sections: IntOrInts) -> Any:
+    """``tensor_split`` into equal parts side by side: along dimension 1, or 0 of a vector."""
+    return _split(F, "hsplit", input, indices_or_sections, min(input.ndim - 1, 1) if input.ndim else 0, 1)
+
+
+@composite(may_alias=True, lists_outputs=True)
+def vsplit(F: Any, input: Array, indices_or_sections: IntOrInts) -> Any:
+    """``tensor_split`` into equal parts one above the other: along dimension 0."""
+    return _split(F, "vsplit", input, indices_or_sections, 0, 2)
+
+
+@composite(may_alias=True, lists_outputs=True)
+def dsplit(F: Any, input: Array, indices_or_sections: IntOrInts) -> Any:
+    """``tensor_split`` into equal parts one behind the other: along dimension 2."""
+    return _split(F, "dsplit", input, indices_or_sections, 2, 3)
+
+
+@composite()
+def fliplr(F: Any, input: Array) -> Any:
+    """The columns in the opposite order."""
+    if input.ndim < 2:
+        raise ShapeMismatch("Input must be >= 2-d.")
+    return F.flip(input, (1,))
+
+
+@composite()
+def flipud(F: Any, input: Array) -> Any:
+    """The rows in the opposite order."""
+    if not input.ndim:
+        raise ShapeMismatch("Input must be >= 1-d.")
+    return F.flip(input, (0,))
+
+
+@composite(may_alias=True)
+def ravel(F: Any, input: Array) -> Any:
+    """All elements in one dimension."""
+    return F.reshape(input, (-1,))
+
+
+# Tensors brought to as many dimensions as are wanted, laid out in blocks, and places found  ---------------
+
+
+def _one(F: Any, x: Any) -> Any:
+    return x if x.dim() else F.reshape(x, (1,))
+
+
+def _two(F: Any, x: Any) -> Any:
+    return x if x.dim() > 1 else F.unsqueeze(_one(F, x), 0)
+
+
+def _three(F: Any, x: Any) -> Any:
+    return x if x.dim() > 2 else F.unsqueeze(_two(F, x), -1)
+
+
+def _at_least(least: int, widen: Callable[[Any, Any], Any], doc: str) -> tuple[Op, Op]:
+    """Both forms of one function: of a tensor, and of several, which gives a tuple."""
+
+    def single(F: Any, input: Array) -> Any:
+        return widen(F, input)
+
+    def each(F: Any, tensors: ManyArrays) -> Any:
+        return tuple(widen(F, x) for x in tensors)
+
+    single.__name__ = each.__name__ = f"atleast_{least}d"
+    single.__doc__, each.__doc__ = doc, f"Each of the tensors as ``atleast_{least}d`` gives it."
+    alone = composite(method=False, may_alias=True)(single)
+    key = f"{each.__name__}.tensors"
+    return alone, composite(method=False, may_alias=True, key=key, lists_outputs=True)(each)
+
+
+atleast_1d = _at_least(1, _one, "The tensor; a 0-dim one as (1,).")
+atleast_2d = _at_least(2, _two, "The tensor with at least two dimensions: (n) becomes (1, n).")
+atleast_3d = _at_least(3, _three, "The tensor with at least three dimensions: (n) becomes (1, n, 1), (m, n) (m, n, 1).")
+
+# Blocks --------------------------------------------------------------------------------------------------
+
+
+@composite(
+    method=False,
+)
+def block_diag(F: Any, tensors: ManyArrays = ()) -> Any:
+    """A matrix with the tensors, as matrices, one after the other down its diagonal and zeros beside them."""
+    for i, x in enumerate(tensors):
+        if x.dim() > 2:
+            raise InvalidOperation(
+                f"torch.block_diag: Input tensors must have 2 or fewer dimensions. Input {i} has {x.dim()} dimensions"
+            )
+    if not tensors:
+        return F.zeros((1, 0))
+    dtype = from_numpy(common_dtype(tuple([x._data for x in tensors])))  # before all are matrices
+    blocks = [F.to(_two(F, x), dtype=dtype) for x in tensors]
+    width = sum(x.shape[1] for x in blocks)
+    rows, before = [], 0
+    for x in blocks:
+        rows.append(F.constant_pad_nd(x, (before, width - before - x.shape[1])))
+        before += x.shape[1]
+    return F.cat(rows, 0)
+
+
+# Places --------------------------------------------------------------------------------------------------
+
+
+@composite(
+    method=False,
+    lists_outputs=True,
+)
+def unravel_index(F: Any, indices: Array, shape: Ints) -> Any:
+    """Numbers of elements, counted row by row, as an index for each dimension of ``shape``."""
+    if indices.is_floating_point() or indices.dtype.name == "bool":
+        raise InvalidArgument(f"expected 'indices' to be integer dtype, but got {indices.dtype!r}")
+    if any(n < 0 for n in shape):
+        raise InvalidValue(f"'shape' cannot have negative values, but got {tuple(shape)}")
+    indices, found, below = F.to(indices, dtype=int64), [], 1
+    for n in reversed(shape):
+        found.append(F.remainder(F.div(indices, below, rounding_mode="floor"), n))
+        below *= n
+    return tuple(found[::-1])

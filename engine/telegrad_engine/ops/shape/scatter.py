@@ -1,0 +1,564 @@
+"""Gathering and scattering along a dimension, and writing parts of a tensor out of place."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ...dtypes import element, from_numpy, int32, int64
+from ...errors import DTypeMismatch, IndexOutOfBounds, IndexOutOfRange, InvalidOperation, ShapeMismatch
+from ...schema.op import composite, op
+from ...schema.parameters import Array, Bool, Int, Ints, Number, Operand, OptionalInt
+from ...shapes import Spec, size_at, wrap_dim
+from ..node_names import by_operand
+from .joining import select
+from .views import as_strided
+
+
+def any_outside(xp: Any, index: Any, least: int, size: int) -> bool:
+    """Whether an index is less than ``least``, or not less than ``size``."""
+    return bool(index.size) and xp.holds((index.min() < least) | (index.max() >= size), False)
+
+
+def check_within(xp: Any, index: Any, size: int, axis: int) -> None:
+    """Raise unless every index is from 0 up to, but without, ``size``."""
+    if any_outside(xp, index, 0, size):
+        wrong = int(index.max()) if int(index.max()) >= size else int(index.min())
+        raise IndexOutOfBounds(f"index {wrong} is out of bounds for dimension {axis} with size {size}")
+
+
+def check_along(xp: Any, input: Any, index: Any, *, dim: int, **_: Any) -> None:
+    """Raise unless every index is within ``input`` along ``dim``."""
+    axis = dim % max(len(input.shape), 1)
+    check_within(xp, index, input.shape[axis] if input.shape else 1, axis)
+
+
+def places(xp: Any, index: Any, axis: int) -> tuple[Any, ...]:
+    """The index arrays that name where each element of ``index`` goes."""
+    grids = []
+    for d, n in enumerate(index.shape):
+        shape = [1] * index.ndim
+        shape[d] = n
+        grids.append(index if d == axis else xp.reshape(xp.arange(n), tuple(shape)))
+    return tuple(grids)
+
+
+def source(src: Any, index: Any) -> Any:
+    """The part of a source that an index, maybe smaller, takes."""
+    return src[tuple(slice(0, n) for n in index.shape)]
+
+
+def padded_to(F: Any, grad: Any, shape: tuple[int, ...]) -> Any:
+    """Zeros for the elements of a source larger than its index."""
+    if tuple(grad.shape) == shape:
+        return grad
+    if 0 in grad.shape:  # of an index without elements, whose dimensions need not be the source's
+        return F.new_zeros(grad, shape)
+    return F.getitem_scatter(grad, shape, tuple(("slice", 0, n, 1) for n in grad.shape))
+
+
+# Gathering along a dimension, and scattering -------------------------------------------------------------
+
+
+def _check_index(name: str, what: str, shape: Any, index: Any) -> None:
+    if math.prod(index.shape) and index.dtype != int64.numpy and index.dtype != int32.numpy:
+        raise DTypeMismatch(f"{name}(): Expected dtype int32/int64 for index")
+    if math.prod(index.shape) and len(index.shape) != len(shape) and (shape or len(index.shape) > 1):
+        raise ShapeMismatch(f"Index tensor must have the same number of dimensions as {what} tensor")
+
+
+def _gather_rule(input: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> Spec:
+    if sparse_grad:
+        raise InvalidOperation("gather: sparse gradients are not supported; leave sparse_grad=False")
+    axis = wrap_dim(dim, len(input.shape))
+    _check_index("gather", "input", input.shape, index)
+    for d, (n, size) in enumerate(zip(index.shape, input.shape, strict=False)):
+        if d != axis and n > size:
+            raise ShapeMismatch(
+                f"Size does not match at dimension {d} expected index {list(index.shape)} to be no larger "
+                "than "
+                f"self {list(input.shape)} apart from dimension {axis}"
+            )
+    return Spec(index.shape, input.dtype)
+
+
+def _corner(xp: Any, array: Any, shape: Any, axis: int) -> Any:
+    """The part of ``array`` that a smaller index reaches in the other dimensions."""
+    return array[tuple(slice(None) if d == axis else slice(0, n) for d, n in enumerate(shape))]
+
+
+@op(
+    _gather_rule,
+)
+def gather(xp: Any, input: Array, dim: Int, index: Array, *, sparse_grad: Bool = False) -> Any:
+    """Along ``dim``, the elements that ``index`` names."""
+    axis = dim % max(input.ndim, 1)
+    check_along(xp, input, index, dim=dim)
+    if not input.ndim:
+        return xp.broadcast_to(input, index.shape)
+    if not index.size:
+        return xp.zeros(index.shape, input.dtype)
+    return xp.take_along_axis(_corner(xp, input, index.shape, axis), index, axis=axis)
+
+
+gather.checks("index")(check_along)
+gather.derivative(
+    input=lambda F, grad, input_shape, dim, index: F.scatter_add(F.new_zeros(grad, input_shape), dim, index, grad)
+)
+
+
+def _scatter_rule(input: Any, dim: int, index: Any, src: Any) -> Spec:
+    axis = wrap_dim(dim, len(input.shape))
+    _check_index("scatter", "self", input.shape, index)
+    if hasattr(src, "dtype") and src.dtype != input.dtype:
+        raise DTypeMismatch("scatter(): Expected self.dtype to be equal to src.dtype")
+    if not math.prod(index.shape):
+        return Spec(input.shape, input.dtype)
+    limit = getattr(src, "shape", index.shape) or (1,)
+    if len(limit) != max(len(index.shape), 1):
+        raise ShapeMismatch("Index tensor must have the same number of dimensions as src tensor")
+    outside = any(d != axis and n > m for d, (n, m) in enumerate(zip(index.shape, input.shape, strict=False)))
+    if outside or any(n > m for n, m in zip(index.shape, limit, strict=False)):
+        text = f"Expected index {list(index.shape)} to be no larger than self {list(input.shape)} apart from "
+        text += f"dimension {axis}"
+        if hasattr(src, "shape"):
+            text += f" and to be no larger size than src {list(src.shape)}"
+        raise ShapeMismatch(text)
+    return Spec(input.shape, input.dtype)
+
+
+def _as_vectors(xp: Any, input: Any, *others: Any) -> tuple[Any, ...]:
+    """The arrays; as vectors where ``input`` has no dimensions, or where one of the others has none."""
+    if input.ndim and all(x.ndim for x in others):
+        return input, *others
+    return tuple(xp.reshape(x, (-1,)) for x in (input, *others))
+
+
+@op(_scatter_rule, inplace=True)
+def scatter(xp: Any, input: Array, dim: Int, index: Array, src: Array) -> Any:
+    """``input`` with ``src`` written along ``dim`` where ``index`` says."""
+    axis = dim % max(input.ndim, 1)
+    check_along(xp, input, index, dim=dim)
+    if not index.size:
+        return xp.copy(input)
+    flat, index, src = _as_vectors(xp, input, index, src)
+    return xp.reshape(xp.index_set(flat, places(xp, index, axis), source(src, index)), input.shape)
+
+
+scatter.checks("index")(lambda xp, input, index, src, **attrs: check_along(xp, input, index, **attrs))
+scatter.derivative(
+    input=lambda F, grad, dim, index: F.scatter_value(grad, dim, index, 0.0),
+    src=lambda F, grad, dim, index, src_shape: padded_to(F, F.gather(grad, dim, index), src_shape),
+)
+
+
+@op(
+    lambda input, dim, index, value: _scatter_rule(input, dim, index, value),
+    key="scatter.value",
+    node="ScatterBackward1",
+    inplace=True,
+)
+def scatter_value(xp: Any, input: Array, dim: Int, index: Array, value: Number) -> Any:
+    """``input`` with a number written along ``dim`` where ``index`` says."""
+    axis = dim % max(input.ndim, 1)
+    check_along(xp, input, index, dim=dim)
+    if not index.size:
+        return xp.copy(input)
+    flat, index = _as_vectors(xp, input, index)
+    value = element(value, input.dtype)
+    return xp.reshape(xp.index_set(flat, places(xp, index, axis), value), input.shape)
+
+
+scatter_value.checks("index")(check_along)
+scatter_value.derivative(input=lambda F, grad, dim, index: F.scatter_value(grad, dim, index, 0.0))
+
+
+@op(_scatter_rule, inplace=True, scratch=1.25)
+def scatter_add(xp: Any, input: Array, dim: Int, index: Array, src: Array) -> Any:
+    """``input`` with ``src`` added along ``dim`` where ``index`` says; repeated indices add up."""
+    axis = dim % max(input.ndim, 1)
+    check_along(xp, input, index, dim=dim)
+    if not index.size:
+        return xp.copy(input)
+    flat, index, src = _as_vectors(xp, input, index, src)
+    return xp.reshape(xp.index_add(flat, places(xp, index, axis), source(src, index)), input.shape)
+
+
+scatter_add.checks("index")(lambda xp, input, index, src, **attrs: check_along(xp, input, index, **attrs))
+scatter_add.derivative(
+    input=lambda F, grad: grad,
+    src=lambda F, grad, dim, index, src_shape: padded_to(F, F.gather(grad, dim, index), src_shape),
+)
+
+
+# Ops that place elements along a dimension ---------------------------------------------------------------
+
+
+def _kind(x: Any) -> str:
+    return from_numpy(x.dtype).kernel_name
+
+
+def _check_bounds(
+    xp: Any, index: Any, size: int, dim: int, error: type[Exception], name: str = "", least: int = 0
+) -> None:
+    """Raise unless every index is from ``least`` up to, but without, ``size``."""
+    if any_outside(xp, index, least, size):
+        wrong = int(index.max()) if int(index.max()) >= size else int(index.min())
+        raise error(f"{name}index {wrong} is out of bounds for dimension {dim} with size {size}")
+
+
+def _extent(input: Any, dim: int) -> tuple[int, int]:
+    """The size of ``input``, as a vector if it has no dimensions, along ``dim``, and that dimension from the first."""
+    shape = input.shape or (1,)
+    return shape[dim], dim % len(shape)
+
+
+def _along(xp: Any, input: Any, dim: int, index: Any) -> tuple[Any, Any]:
+    """``input`` with at least one dimension, and the place of ``index``, a vector or scalar, along ``dim``."""
+    whole = input if input.ndim else xp.reshape(input, (1,))
+    return whole, (slice(None),) * (dim % whole.ndim) + (xp.reshape(index, (-1,)),)
+
+
+def _length(index: Any) -> int:
+    return index.shape[0] if index.shape else 1
+
+
+def _picked(F: Any, grad: Any, dim: int, index: Any, shape: Any) -> Any:
+    """The slices of ``grad`` along ``dim`` at ``index``, in the shape of the source that they were placed from."""
+    return F.reshape(F.index_select(grad, dim, F.reshape(index, (-1,))), shape)
+
+
+# Along a dimension ---------------------------------------------------------------------------------------
+
+
+def _index_add_rule(input: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Spec:
+    axis = wrap_dim(dim, len(input.shape))
+    if len(index.shape) > 1:
+        raise IndexOutOfRange(
+            f"index_add_(): Index is supposed to be a vector, but got dim: {len(index.shape)} with type: "
+            f"{_kind(index)} and size: {list(index.shape)}"
+        )
+    if index.dtype not in (int64.numpy, int32.numpy):
+        raise DTypeMismatch(f"index_add_(): Expected dtype int32/int64 for index but got: {_kind(index)}")
+    if source.dtype != input.dtype:
+        raise DTypeMismatch(
+            f"index_add_(): self ({_kind(input)}) and source ({_kind(source)}) must have the same scalar type"
+        )
+    if axis and axis >= len(source.shape):
+        raise ShapeMismatch(
+            f"index_add_(): Indexing dim {axis} is out of bounds of the source tensor with dim {len(source.shape)}"
+        )
+    if _length(index) != (source.shape[axis] if source.shape else 1):
+        raise ShapeMismatch(
+            f"index_add_(): Number of indices ({_length(index)}) should be equal to source.size(dim): "
+            f"({size_at(source.shape, axis)}), for dim: {axis}"
+        )
+    left, right = list(input.shape), list(source.shape)
+    if len(left) == len(right):
+        del left[axis : axis + 1], right[axis : axis + 1]
+    if left != right:
+        raise ShapeMismatch(
+            "source tensor shape must match self tensor shape, excluding the specified dimension. Got self.shape = "
+            f"{list(input.shape)} source.shape = {list(source.shape)}"
+        )
+    return Spec(input.shape, input.dtype)
+
+
+@op(_index_add_rule, inplace=True, scratch=2.0)
+def index_add(xp: Any, input: Array, dim: Int, index: Array, source: Array, *, alpha: Number = 1) -> Any:
+    """``input`` with ``alpha`` times the slices of ``source`` added along ``dim`` at ``index``."""
+    whole, place = _along(xp, input, dim, index)
+    _check_added(xp, input, index, source, dim=dim)
+    added = source if source.ndim else xp.reshape(source, (1,))
+    if alpha != 1:
+        added = (added * alpha).astype(input.dtype)
+    return xp.reshape(xp.index_add(whole, place, added), input.shape)
+
+
+@index_add.checks("index")
+def _check_added(xp: Any, input: Any, index: Any, _source: Any, *, dim: int, **_: Any) -> None:
+    size, axis = _extent(input, dim)
+    if len(input.shape) < 2 and any_outside(xp, index, 0, size):
+        raise IndexOutOfRange("index out of range in self")
+    _check_bounds(xp, index, size, axis, IndexOutOfBounds)
+
+
+index_add.derivative(
+    input=lambda F, grad: grad,
+    source=lambda F, grad, source_shape, dim, index, alpha: _picked(F, grad, dim, index, source_shape) * alpha,
+)
+
+
+def _index_copy_rule(input: Any, dim: int, index: Any, source: Any) -> Spec:
+    axis = wrap_dim(dim, len(input.shape))
+    if len(index.shape) > 1:
+        raise IndexOutOfRange(f"index_copy_(): Index should have dimension 1 or 0 (got {len(index.shape)})")
+    n = _length(index)
+    if not source.shape and n != 1:
+        raise IndexOutOfRange(f"index_copy_(): When source is scalar, index should have one element (got {n})")
+    if input.shape and source.shape and len(input.shape) != len(source.shape):
+        raise IndexOutOfRange(
+            "index_copy_(): When source and destination are not scalars, their dimensionality must match. Source "
+            f"dimensionality ({len(source.shape)}), destination dimensionality ({len(input.shape)})"
+        )
+    if index.dtype != int64.numpy:
+        raise DTypeMismatch(f"index_copy_(): Expected a long tensor for index, but got {_kind(index)}")
+    if source.dtype != input.dtype:
+        raise DTypeMismatch(
+            f"index_copy_(): self and source expected to have the same dtype, but got (self) {_kind(input)} and "
+            f"(source) {_kind(source)}"
+        )
+    slices = [tuple(x.shape[:axis]) + tuple(x.shape[axis + 1 :]) for x in (input, source)]
+    if slices[0] != slices[1]:
+        raise ShapeMismatch(
+            "index_copy_(): Source/destination tensor must have same slice shapes. Destination slice shape: "
+            f"{' '.join(map(str, slices[0]))} at dimension {axis} and source slice shape: "
+            f"{' '.join(map(str, slices[1]))} at dimension {axis}."
+        )
+    if source.shape and n != source.shape[axis]:
+        raise IndexOutOfRange(
+            f"index_copy_(): Number of indices ({n}) should be equal to source.size(dim) ({source.shape[axis]})"
+        )
+    return Spec(input.shape, input.dtype)
+
+
+@op(
+    _index_copy_rule,
+    inplace=True,
+)
+def index_copy(xp: Any, input: Array, dim: Int, index: Array, source: Array) -> Any:
+    """``input`` with the slices of ``source`` written along ``dim`` at ``index``."""
+    whole, place = _along(xp, input, dim, index)
+    _check_copied(xp, input, index, source, dim=dim)
+    return xp.reshape(xp.index_set(whole, place, source), input.shape)
+
+
+@index_copy.checks("index")
+def _check_copied(xp: Any, input: Any, index: Any, _source: Any, *, dim: int) -> None:
+    size, axis = _extent(input, dim)
+    _check_bounds(xp, index, size, axis, IndexOutOfRange, "index_copy_(): ")
+
+
+index_copy.derivative(
+    input=lambda F, grad, dim, index: F.index_fill(grad, dim, index, 0),
+    source=lambda F, grad, source_shape, dim, index: _picked(F, grad, dim, index, source_shape),
+)
+
+
+def _index_fill_rule(input: Any, dim: int, index: Any, value: Any) -> Spec:
+    if index.dtype != int64.numpy:
+        raise IndexOutOfRange("index_fill_(): Expected dtype int64 for index.")
+    wrap_dim(dim, len(input.shape))
+    if len(index.shape) > 1:
+        raise InvalidOperation("Index has to be a vector/scalar")
+    if hasattr(value, "shape") and value.shape:
+        raise InvalidOperation(
+            "index_fill_ only supports a 0-dimensional value tensor, but got tensor with "
+            f"{len(value.shape)} dimension(s)."
+        )
+    return Spec(input.shape, input.dtype)
+
+
+@op(_index_fill_rule, inplace=True, node=by_operand("IndexFill", at=2, tensor=1, number=0))
+def index_fill(xp: Any, input: Array, dim: Int, index: Array, value: Operand) -> Any:
+    """``input`` with ``value`` in the slices along ``dim`` at ``index``."""
+    whole, place = _along(xp, input, dim, index)
+    _check_filled(xp, input, index, value, dim=dim)
+    if not hasattr(value, "dtype"):
+        value = element(value, input.dtype)
+    return xp.reshape(xp.index_set(whole, place, value), input.shape)
+
+
+@index_fill.checks("index")
+def _check_filled(xp: Any, input: Any, index: Any, _value: Any, *, dim: int) -> None:
+    size, axis = _extent(input, dim)
+    _check_bounds(xp, index, size, axis, IndexOutOfRange, least=-size)
+
+
+def _index_filled(F: Any, grad: Any, dim: int, index: Any) -> Any:
+    return F.sum(grad - F.index_fill(grad, dim, index, 0))
+
+
+index_fill.derivative(
+    input=lambda F, grad, dim, index: F.index_fill(grad, dim, index, 0),
+    value=_index_filled,
+)
+
+
+# Parts of a tensor written out of place, and flat positions: ``slice_scatter``, ``select_sc ---------------
+
+
+def _bounds(size: int, start: int | None, end: int | None, step: int) -> slice:
+    """The slice, its bounds within the dimension. Raises RuntimeError for a step that is not positive."""
+    if step <= 0:
+        raise InvalidOperation("slice step must be positive")
+    first, last, _ = slice(start, end, step).indices(size)
+    return slice(first, max(first, last), step)
+
+
+def _check_part(src: Any, part: tuple[int, ...]) -> None:
+    if tuple(src.shape) != part:
+        raise ShapeMismatch(
+            f"expected src to have a size equal to the slice of self. src size = {list(src.shape)}, "
+            f"slice size = {list(part)}"
+        )
+
+
+def _slice_scatter_rule(
+    input: Any, src: Any, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Spec:
+    if not input.shape:
+        raise IndexOutOfRange("slice() cannot be applied to a 0-dim tensor.")
+    axis = wrap_dim(dim, len(input.shape))
+    where = _bounds(input.shape[axis], start, end, step)
+    length = len(range(where.start, where.stop, where.step))
+    _check_part(src, (*input.shape[:axis], length, *input.shape[axis + 1 :]))
+    return Spec(input.shape, input.dtype)
+
+
+@op(
+    _slice_scatter_rule,
+)
+def slice_scatter(
+    xp: Any,
+    input: Array,
+    src: Array,
+    dim: Int = 0,
+    start: OptionalInt = None,
+    end: OptionalInt = None,
+    step: Int = 1,
+) -> Any:
+    """``input`` with ``src`` in place of the slice ``start:end:step`` of dimension ``dim``."""
+    axis = dim % input.ndim
+    where = _bounds(input.shape[axis], start, end, step)
+    return xp.index_set(input, (slice(None),) * axis + (where,), src.astype(input.dtype))
+
+
+def _cut(F: Any, grad: Any, dim: int, start: Any, end: Any, step: int) -> Any:
+    axis = dim % len(grad.shape)
+    return F.getitem(grad, (*[("slice", None, None, None)] * axis, ("slice", start, end, step)))
+
+
+slice_scatter.derivative(
+    input=lambda F, grad, src_shape, dim, start, end, step: F.slice_scatter(
+        grad, F.new_zeros(grad, src_shape), dim, start, end, step
+    ),
+    src=lambda F, grad, dim, start, end, step: _cut(F, grad, dim, start, end, step),
+)
+
+
+@composite()
+def select_scatter(F: Any, input: Array, src: Array, dim: Int, index: Int) -> Any:
+    """``input`` with ``src`` in place of the slice at ``index`` of dimension ``dim``."""
+    _check_part(src, select.rule(input, dim=dim, index=index).shape)
+    axis = wrap_dim(dim, len(input.shape))
+    place = index % input.shape[axis]
+    return F.slice_scatter(input, F.unsqueeze(src, axis), axis, place, place + 1)
+
+
+def _as_strided_scatter_rule(input: Any, src: Any, size: Any, stride: Any, storage_offset: int | None = None) -> Spec:
+
+    _check_part(src, as_strided.rule(input, size=size, stride=stride, storage_offset=storage_offset).shape)
+    return Spec(input.shape, input.dtype)
+
+
+@op(
+    _as_strided_scatter_rule,
+)
+def as_strided_scatter(
+    xp: Any, input: Array, src: Array, size: Ints, stride: Ints, storage_offset: OptionalInt = None
+) -> Any:
+    """``input`` with ``src`` in place of what ``as_strided`` shows of it."""
+    flat = xp.reshape(input, (-1,))
+    places = xp.as_strided(xp.arange(flat.shape[0]), size, stride, storage_offset or 0)
+    return xp.reshape(xp.index_set(flat, places, src.astype(input.dtype)), input.shape)
+
+
+as_strided_scatter.derivative(
+    input=lambda F, grad, src_shape, size, stride, storage_offset: F.as_strided_scatter(
+        F.contiguous(grad), F.new_zeros(grad, src_shape), size, stride, storage_offset
+    ),
+    src=lambda F, grad, size, stride, storage_offset: F.as_strided(F.contiguous(grad), size, stride, storage_offset),
+)
+
+# Flat positions ------------------------------------------------------------------------------------------
+
+
+def _put_rule(input: Any, index: Any, source: Any, accumulate: bool = False) -> Spec:
+    if index.dtype != int64.numpy:
+        raise DTypeMismatch(f"put_(): Expected a long tensor for index, but got {from_numpy(index.dtype).kernel_name}")
+    if source.dtype != input.dtype:
+        own, other = from_numpy(input.dtype).kernel_name, from_numpy(source.dtype).kernel_name
+        raise DTypeMismatch(
+            f"put_(): self and source expected to have the same dtype, but got self.dtype = {own} and source.dtype = "
+            f"{other}"
+        )
+    counts = [math.prod(x.shape) for x in (source, index)]
+    if counts[0] != counts[1]:
+        raise IndexOutOfRange(
+            "put_(): Expected source and index to have the same number of elements, but got source.numel() = "
+            f"{counts[0]}, index.numel() = {counts[1]}"
+        )
+    if not math.prod(input.shape) and counts[1]:
+        raise IndexOutOfRange("put_(): tried to put into an empty tensor")
+    return Spec(input.shape, input.dtype)
+
+
+@op(
+    _put_rule,
+    inplace=True,
+)
+def put(xp: Any, input: Array, index: Array, source: Array, accumulate: Bool = False) -> Any:
+    """``input`` with the elements of ``source`` at the flat positions ``index``; with ``accumulate`` they add up."""
+    flat, places = xp.reshape(input, (-1,)), xp.reshape(index, (-1,))
+    size = flat.shape[0]
+    if any_outside(xp, places, -size, size):
+        wrong = next(int(i) for i in places.tolist() if not -size <= i < size)
+        raise IndexOutOfRange(f"out of range: tried to access index {wrong} on a tensor of {size} elements.")
+    places = xp.where(places < 0, places + size, places)
+    write = xp.index_add if accumulate else xp.index_set
+    return xp.reshape(write(flat, places, xp.reshape(source, (-1,))), input.shape)
+
+
+put.derivative(
+    input=lambda F, grad, index, source_shape, accumulate: (
+        grad if accumulate else F.put(grad, index, F.new_zeros(grad, source_shape))
+    ),
+    source=lambda F, grad, index, source_shape: F.reshape(F.take(grad, index), source_shape),
+)
+
+# Diagonals written in place ------------------------------------------------------------------------------
+
+
+def _fill_diagonal_rule(input: Any, fill_value: Any, wrap: bool = False) -> Spec:
+    if len(input.shape) < 2:
+        raise ShapeMismatch("dimensions must larger than 1")
+    if len(input.shape) > 2 and len(set(input.shape)) > 1:
+        raise ShapeMismatch("all dimensions of input must be of equal length")
+    return Spec(input.shape, input.dtype)
+
+
+def _on_diagonal(shape: tuple[int, ...], wrap: bool) -> slice:
+    """Where the diagonal is among the elements in their order; one that wraps goes on below a square."""
+    if not math.prod(shape):
+        return slice(0)
+    step = 1 + sum(math.prod(shape[axis:]) for axis in range(1, len(shape)))
+    end = math.prod(shape) if wrap else min(shape[0], shape[1]) * step if len(shape) == 2 else math.prod(shape)
+    return slice(0, end, step)
+
+
+# One that wraps is tested elsewhere: in place, torch counts it as two changes.
+@op(
+    _fill_diagonal_rule,
+    inplace=True,
+    internal=True,
+    method=True,
+)
+def fill_diagonal(xp: Any, input: Array, fill_value: Number, wrap: Bool = False) -> Any:
+    """One number on the diagonal; ``fill_diagonal_`` writes it."""
+    flat = xp.reshape(input, (-1,))
+    value = element(fill_value, input.dtype)
+    return xp.reshape(xp.index_set(flat, _on_diagonal(input.shape, wrap), value), input.shape)
+
+
+fill_diagonal.derivative(input=lambda F, grad, wrap: F.fill_diagonal(grad, 0, wrap))

@@ -1,0 +1,489 @@
+"""Views of a tensor: reshaped, transposed, expanded, strided and diagonal ones, and writing through them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from ...errors import InvalidArgument, InvalidOperation, ShapeMismatch
+from ...schema.derivative_plan import Rule
+from ...schema.op import CATALOGUE, Op, composite, op
+from ...schema.parameters import Array, Int, Ints, Items, OptionalDType, OptionalInt, OptionalInts
+from ...shapes import Spec, check_keeps_shape, check_strided, expanded_shape, infer_reshape, wrap_dim, wrap_dims
+
+
+def _reshape_rule(input: Any, shape: Any) -> Spec:
+    return Spec(infer_reshape(input.shape, shape), input.dtype)
+
+
+def _copied(input: Any, shape: Any) -> int:
+    """The bytes of a copy, where the layout may not allow a view."""
+    flags = getattr(input, "flags", None)
+    return 0 if flags is None or flags.c_contiguous else int(input.nbytes)
+
+
+@op(_reshape_rule, view=True, may_copy=True, node="ViewBackward0", scratch=_copied)
+def reshape(xp: Any, input: Array, shape: Ints) -> Any:
+    """The same elements in another shape; one size may be -1. A view where the layout allows."""
+    return xp.reshape(input, shape)
+
+
+@op(_reshape_rule, view=True)
+def view(xp: Any, input: Array, shape: Ints) -> Any:
+    """The same memory in another shape; one size may be -1."""
+    try:
+        return xp.reshape_view(input, infer_reshape(input.shape, shape))
+    except AttributeError:
+        raise InvalidOperation(
+            "view size is not compatible with input tensor's size and stride (at least one dimension "
+            "spans across "
+            "two contiguous subspaces). Use .reshape(...) instead."
+        ) from None
+
+
+for _reshaping in (reshape, view):
+    _reshaping.derivative(input=lambda F, grad, input_shape: F.reshape(grad, input_shape))
+
+
+@composite(
+    may_alias=True,
+)
+def flatten(F: Any, input: Array, start_dim: Int = 0, end_dim: Int = -1) -> Any:
+    """The dimensions from ``start_dim`` to ``end_dim`` as one."""
+    shape = tuple(input.shape)
+    first, last = wrap_dim(start_dim, len(shape)), wrap_dim(end_dim, len(shape))
+    if first > last:
+        raise InvalidOperation("flatten() has invalid args: start_dim cannot come after end_dim")
+    if not shape:
+        return F.reshape(input, (1,))
+    return F.reshape(input, (*shape[:first], math.prod(shape[first : last + 1]), *shape[last + 1 :]))
+
+
+def _squeeze_node(node: Any) -> str:
+    dim = node.attrs.get("dim")
+    return f"SqueezeBackward{0 if dim is None else 1 if len(dim) == 1 else 2}"
+
+
+def _squeeze_rule(input: Any, dim: Any = None) -> Spec:
+    if dim == ():
+        return Spec(input.shape, input.dtype)
+    dims = wrap_dims(dim, len(input.shape)) if dim is not None else tuple(range(len(input.shape)))
+    return Spec(tuple(n for i, n in enumerate(input.shape) if i not in dims or n != 1), input.dtype)
+
+
+@op(
+    _squeeze_rule,
+    view=True,
+    inplace=True,
+    node=_squeeze_node,
+)
+def squeeze(xp: Any, input: Array, dim: OptionalInts = None) -> Any:
+    """Without the dimensions of size 1, or without those of ``dim`` that have size 1."""
+    return xp.reshape(input, _squeeze_rule(input, dim).shape)
+
+
+squeeze.derivative(input=lambda F, grad, input_shape: F.reshape(grad, input_shape))
+
+
+def _unsqueeze_rule(input: Any, dim: int) -> Spec:
+    axis = wrap_dim(dim, len(input.shape) + 1)
+    return Spec((*input.shape[:axis], 1, *input.shape[axis:]), input.dtype)
+
+
+@op(
+    _unsqueeze_rule,
+    view=True,
+    inplace=True,
+)
+def unsqueeze(xp: Any, input: Array, dim: Int) -> Any:
+    """With a dimension of size 1 at ``dim``."""
+    return xp.expand_dims(input, dim)
+
+
+unsqueeze.derivative(input=lambda F, grad, input_shape: F.reshape(grad, input_shape))
+
+
+# Permuting -----------------------------------------------------------------------------------------------
+
+
+def _permute_rule(input: Any, dims: Any) -> Spec:
+    ndim = len(input.shape)
+    if len(dims) != ndim:
+        raise ShapeMismatch(
+            "permute(sparse_coo): number of dimensions in the tensor input does not match the length of "
+            "the desired "
+            f"ordering of dimensions i.e. input.dim() = {ndim} is not equal to len(dims) = {len(dims)}"
+        )
+    order: list[int] = []
+    for dim in dims:
+        axis = wrap_dim(dim, ndim)
+        if axis in order:
+            raise ShapeMismatch("permute(): duplicate dims are not allowed.")
+        order.append(axis)
+    return Spec(tuple(input.shape[d] for d in order), input.dtype)
+
+
+@op(
+    _permute_rule,
+    view=True,
+)
+def permute(xp: Any, input: Array, dims: Ints) -> Any:
+    """The dimensions in another order."""
+    return xp.transpose(input, dims)
+
+
+def _inverse(dims: tuple[int, ...]) -> tuple[int, ...]:
+    order = [d % len(dims) for d in dims]
+    return tuple(order.index(i) for i in range(len(dims)))
+
+
+permute.derivative(input=lambda F, grad, dims: F.permute(grad, _inverse(dims)))
+
+
+def _transpose_rule(input: Any, dim0: int, dim1: int) -> Spec:
+    ndim = len(input.shape)
+    a, b = wrap_dim(dim0, ndim), wrap_dim(dim1, ndim)
+    shape = list(input.shape)
+    if shape:
+        shape[a], shape[b] = shape[b], shape[a]
+    return Spec(tuple(shape), input.dtype)
+
+
+@op(_transpose_rule, view=True, inplace=True, aliases=("swapaxes", "swapdims"))
+def transpose(xp: Any, input: Array, dim0: Int, dim1: Int) -> Any:
+    """Two dimensions swapped."""
+    return xp.swapaxes(input, dim0, dim1) if input.ndim else input.view()
+
+
+transpose.derivative(input=lambda F, grad, dim0, dim1: F.transpose(grad, dim0, dim1))
+
+
+def _t_rule(input: Any) -> Spec:
+    if len(input.shape) > 2:
+        raise ShapeMismatch(f"t() expects a tensor with <= 2 dimensions, but self is {len(input.shape)}D")
+    return Spec(input.shape[::-1], input.dtype)
+
+
+@op(_t_rule, view=True, inplace=True)
+def t(xp: Any, input: Array) -> Any:
+    """A matrix transposed."""
+    return xp.transpose(input)
+
+
+t.derivative(input=lambda F, grad: F.t(grad))
+
+
+# Repeating -----------------------------------------------------------------------------------------------
+
+
+def _expand_rule(input: Any, size: Any) -> Spec:
+    shape = expanded_shape(input.shape, input.dtype, size)
+    return Spec(shape, input.dtype)
+
+
+@op(_expand_rule, view=True)
+def expand(xp: Any, input: Array, size: Ints) -> Any:
+    """Dimensions of size 1 repeated without copying; -1 keeps a size."""
+    return xp.broadcast_to(input, expanded_shape(input.shape, input.dtype, size))
+
+
+@op(_expand_rule, view=True, node="ExpandBackward0")
+def broadcast_to(xp: Any, input: Array, size: Ints) -> Any:
+    """Broadcast to a shape, without copying."""
+    return xp.broadcast_to(input, expanded_shape(input.shape, input.dtype, size))
+
+
+def sum_to(F: Any, grad: Any, shape: tuple[int, ...]) -> Any:
+    """Sum over the dimensions that broadcasting added or stretched."""
+    lead = len(grad.shape) - len(shape)
+    dims = tuple(range(lead)) + tuple(i + lead for i, n in enumerate(shape) if n == 1 and grad.shape[i + lead] != 1)
+    return F.reshape(F.sum(grad, dims, True), shape) if dims else grad
+
+
+for _expansion in (expand, broadcast_to):
+    _expansion.derivative(input=lambda F, grad, input_shape: sum_to(F, grad, input_shape))
+
+
+# Reordering ----------------------------------------------------------------------------------------------
+
+
+def _flip_rule(input: Any, dims: Any) -> Spec:
+    if dims:
+        wrap_dims(dims, len(input.shape), in_turn=True)
+    return Spec(input.shape, input.dtype)
+
+
+@op(_flip_rule, scratch=0.0)
+def flip(xp: Any, input: Array, dims: Ints) -> Any:
+    """The order along ``dims`` reversed."""
+    return xp.flip(input, dims if input.ndim else ()).copy()
+
+
+flip.derivative(input=lambda F, grad, dims: F.flip(grad, dims))
+
+
+def _tri_rule(name: str) -> Rule:
+    def rule(input: Any, diagonal: int = 0) -> Spec:
+        if len(input.shape) < 2:
+            raise ShapeMismatch(f"{name}: input tensor must have at least 2 dimensions")
+        return Spec(input.shape, input.dtype)
+
+    return rule
+
+
+@op(_tri_rule("tril"), inplace=True)
+def tril(xp: Any, input: Array, diagonal: Int = 0) -> Any:
+    """The lower triangle of each matrix, the rest zeros."""
+    return xp.tril(input, _reach(input, diagonal))
+
+
+@op(_tri_rule("triu"), inplace=True)
+def triu(xp: Any, input: Array, diagonal: Int = 0) -> Any:
+    """The upper triangle of each matrix, the rest zeros."""
+    return xp.triu(input, _reach(input, diagonal))
+
+
+def _reach(input: Any, diagonal: int) -> int:
+    """The diagonal, or the first one outside of the matrix: a number beyond might not fit an int64."""
+    rows, columns = input.shape[-2:]
+    return int(min(max(diagonal, -rows), columns))
+
+
+tril.derivative(input=lambda F, grad, diagonal: F.tril(grad, diagonal))
+triu.derivative(input=lambda F, grad, diagonal: F.triu(grad, diagonal))
+
+
+# Strided views: a tensor's memory read with given sizes and strides --------------------------------------
+
+
+def _as_strided_rule(input: Any, size: Any, stride: Any, storage_offset: int | None = None) -> Spec:
+    check_strided(input.shape, input.dtype.itemsize, size, stride, storage_offset or 0)
+    return Spec(tuple(size), input.dtype)
+
+
+@op(
+    _as_strided_rule,
+    view=True,
+    inplace=True,
+)
+def as_strided(xp: Any, input: Array, size: Ints, stride: Ints, storage_offset: OptionalInt = None) -> Any:
+    """A view with these sizes and strides, in elements, from ``storage_offset``; elements may be seen repeatedly.
+
+    The memory is that of ``input``'s own elements in row-major order: one that is not contiguous is refused, and
+    what lies beside a view is out of bounds.
+    """
+    if not xp.is_contiguous(input):
+        raise InvalidOperation("as_strided needs a contiguous tensor here; call .contiguous() first")
+    return xp.as_strided(input, size, stride, storage_offset or 0)
+
+
+def _as_strided_grad(F: Any, grad: Any, input_shape: Any, size: Any, stride: Any, storage_offset: int | None) -> Any:
+    """What is seen several times adds up."""
+    places = F.as_strided(F.arange(math.prod(input_shape)), size, stride, storage_offset)
+    flat = F.new_zeros(grad, (math.prod(input_shape),))
+    return F.reshape(F.index_add(flat, 0, F.reshape(places, (-1,)), F.reshape(grad, (-1,))), input_shape)
+
+
+as_strided.derivative(input=_as_strided_grad)
+
+
+def _unstrided_rule(input: Any, shape: Any, stride: Any, storage_offset: int | None = None) -> Spec:
+    if any(n < 0 for n in shape):
+        raise ShapeMismatch(f"a shape has no negative sizes, but this one is {list(shape)}")
+    check_strided(shape, input.dtype.itemsize, input.shape, stride, storage_offset or 0)
+    return Spec(tuple(shape), input.dtype)
+
+
+@op(_unstrided_rule, private=True, method=False)
+def unstrided(xp: Any, input: Array, shape: Ints, stride: Ints, storage_offset: OptionalInt = None) -> Any:
+    """A tensor of ``shape`` of which ``input`` is what ``as_strided`` shows; zero where it shows nothing."""
+    room = math.prod(shape)
+    places = xp.as_strided(xp.arange(room), input.shape, stride, storage_offset or 0).reshape(-1)
+    return xp.index_set(xp.zeros((room,), input.dtype), places, input.reshape(-1)).reshape(shape)
+
+
+unstrided.derivative(
+    input=lambda F, grad, input_shape, stride, storage_offset: F.as_strided(
+        F.contiguous(grad), input_shape, stride, storage_offset
+    )
+)
+
+
+def _room(size: tuple[int, ...], stride: tuple[int, ...]) -> int:
+    """How many elements of memory a tensor of these sizes and strides takes."""
+    if len(size) != len(stride):
+        raise ShapeMismatch(
+            f"dimensionality of sizes ({len(size)}) must match dimensionality of strides ({len(stride)})"
+        )
+    if any(n < 0 for n in (*size, *stride)):
+        raise ShapeMismatch(f"Storage size calculation overflowed with sizes={list(size)} and strides={list(stride)}")
+    return 0 if 0 in size else 1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+
+
+@composite(factory=True)
+def empty_strided(F: Any, size: Ints, stride: Ints, *, dtype: OptionalDType = None) -> Any:
+    """A tensor of these sizes and strides whose values mean nothing; here, zeros."""
+    return F.as_strided(F.empty((_room(size, stride),), dtype=dtype), size, stride)
+
+
+@composite(factory=True)
+def empty_permuted(F: Any, size: Ints, physical_layout: Ints, *, dtype: OptionalDType = None) -> Any:
+    """A tensor whose dimensions lie in memory in the order ``physical_layout``; its values mean nothing."""
+    if len(size) != len(physical_layout):
+        raise ShapeMismatch(
+            "Number of dimensions in size does not match the length of the physical_layout; i.e. len(size) = "
+            f"{len(size)} is not equal to len(physical_layout) = {len(physical_layout)}"
+        )
+    for d in physical_layout:
+        if not 0 <= d < len(size):
+            raise ShapeMismatch(
+                "Dimension out of range (expected to be between 0 and "
+                f"{len(size) - 1}, but got {d} at index {physical_layout.index(d)}).  NB: negative dims not currently "
+                "supported; file an issue if you want it."
+            )
+    if len(set(physical_layout)) != len(physical_layout):
+        raise ShapeMismatch("Duplicate dim not allowed")
+    made = F.empty(tuple([size[d] for d in physical_layout]), dtype=dtype)
+    return F.permute(made, tuple([physical_layout.index(d) for d in range(len(size))]))
+
+
+# Diagonals of matrices: read, written, and made into matrices --------------------------------------------
+
+
+def _diagonal_rule(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Spec:
+    ndim = len(input.shape)
+    first, second = wrap_dim(dim1, ndim), wrap_dim(dim2, ndim)
+    if first == second:
+        raise InvalidOperation(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
+    rows, columns = input.shape[first], input.shape[second]
+    n = max(min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns), 0)
+    return Spec((*(m for i, m in enumerate(input.shape) if i not in (first, second)), n), input.dtype)
+
+
+@op(
+    _diagonal_rule,
+    view=True,
+)
+def diagonal(xp: Any, input: Array, offset: Int = 0, dim1: Int = 0, dim2: Int = 1) -> Any:
+    """The diagonal of the matrices in ``dim1`` and ``dim2``, ``offset`` above the main one, as last dimension."""
+    n = _diagonal_rule(input, offset, dim1, dim2).shape[-1]
+    down, right = (max(-offset, 0), max(offset, 0)) if n else (0, 0)
+    matrices = xp.moveaxis(input, (dim1, dim2), (-2, -1))
+    # Unlike NumPy's diagonal, einsum's can be written to.
+    return xp.einsum("...ii->...i", matrices[..., down : down + n, right : right + n])
+
+
+diagonal.derivative(
+    input=lambda F, grad, input_shape, offset, dim1, dim2: F.diagonal_scatter(
+        F.new_zeros(grad, input_shape), grad, offset, dim1, dim2
+    )
+)
+
+
+@composite(
+    may_alias=True,
+    key="diagonal",
+    namespace="torch.linalg",
+)
+def linalg_diagonal(F: Any, A: Array, *, offset: Int = 0, dim1: Int = -2, dim2: Int = -1) -> Any:
+    """The diagonal of each matrix, as last dimension."""
+    return F.diagonal(A, offset, dim1, dim2)
+
+
+def _diagonal_scatter_rule(input: Any, src: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Spec:
+    part = _diagonal_rule(input, offset, dim1, dim2).shape
+    if tuple(src.shape) != part:
+        raise ShapeMismatch(
+            f"expected src to have a size equal to the slice of self. src size = {list(src.shape)}, "
+            f"slice size = {list(part)}"
+        )
+    return Spec(input.shape, input.dtype)
+
+
+@op(_diagonal_scatter_rule, scratch=1.25)
+def diagonal_scatter(xp: Any, input: Array, src: Array, offset: Int = 0, dim1: Int = 0, dim2: Int = 1) -> Any:
+    """``input`` with ``src`` in place of the diagonal of its matrices."""
+    places = diagonal.raw(xp, xp.reshape(xp.arange(input.size), input.shape), offset, dim1, dim2)
+    return xp.reshape(xp.index_set(xp.reshape(input, (-1,)), places, src), input.shape)
+
+
+diagonal_scatter.derivative(
+    input=lambda F, grad, src_shape, offset, dim1, dim2: F.diagonal_scatter(
+        grad, F.new_zeros(grad, src_shape), offset, dim1, dim2
+    ),
+    src=lambda F, grad, offset, dim1, dim2: F.diagonal(grad, offset, dim1, dim2),
+)
+
+
+@composite()
+def diag_embed(F: Any, input: Array, offset: Int = 0, dim1: Int = -2, dim2: Int = -1) -> Any:
+    """Matrices in ``dim1`` and ``dim2`` with the last dimension on a diagonal, the rest zeros."""
+    ndim = len(input.shape) + 1
+    first, second = wrap_dim(dim1, ndim), wrap_dim(dim2, ndim)
+    if first == second:
+        raise InvalidOperation(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
+    *shape, n = input.shape
+    for axis in sorted((first, second)):
+        shape.insert(axis, n + abs(offset))
+    return F.diagonal_scatter(F.new_zeros(input, tuple(shape)), input, offset, first, second)
+
+
+@composite()
+def diag(F: Any, input: Array, diagonal: Int = 0) -> Any:
+    """A matrix with this vector on a diagonal, or a copy of a diagonal of this matrix."""
+    ndim = len(input.shape)
+    if ndim not in (1, 2):
+        raise ShapeMismatch(f"diag(): Supports 1D or 2D tensors. Got {ndim}D")
+    return F.diag_embed(input, diagonal) if ndim == 1 else F.clone(F.diagonal(input, diagonal))
+
+
+# Writing through views: what a base's history is after a view of it was changed in place -----------------
+
+
+def _steps(chain: Any) -> Iterator[tuple[Op, Any, int]]:
+    """The steps of a chain of views, for an array of any layout: where a view had no need of a copy, it may."""
+    for step, attrs, index in chain:
+        yield CATALOGUE.get("reshape") if step.key == "view" else step, attrs, index
+
+
+def _part(result: Any, index: int) -> Any:
+    return result[index] if isinstance(result, (list, tuple)) else result
+
+
+def _follow(F: Any, x: Any, chain: Any) -> Any:
+    """The part of ``x`` that a chain of view ops leads to."""
+    for step, attrs, index in _steps(chain):
+        x = _part(getattr(F, step.key.replace(".", "_"))(x, **attrs), index)
+    return x
+
+
+def _view_scatter_rule(input: Any, src: Any, chain: Any) -> Spec:
+    if not all(isinstance(link, tuple) and len(link) == 3 and isinstance(link[0], Op) for link in chain):
+        raise InvalidArgument("view_scatter(): argument 'chain' must be a chain of views")
+    part = Spec(input.shape, input.dtype)
+    for step, attrs, index in _steps(chain):
+        part = _part(step.rule(part, **attrs), index)
+    check_keeps_shape(part.shape, src.shape)
+    return Spec(input.shape, input.dtype)
+
+
+@op(_view_scatter_rule, method=False, private=True, scratch=2.0)
+def view_scatter(xp: Any, input: Array, src: Array, chain: Items) -> Any:
+    """``input`` with the part that ``chain`` of views leads to replaced by ``src``."""
+    size = math.prod(input.shape)
+    # What a base that became a part of itself (as_strided_) no longer shows is written to a spare place, 0.
+    spare = int(any(step.key == "unstrided" for step, _, _ in chain))
+    places = xp.arange(spare, size + spare).reshape(input.shape)
+    for step, attrs, index in _steps(chain):
+        places = _part(step.kernel(xp, places, **attrs), index)
+    flat = xp.reshape(input, (-1,))
+    if spare:
+        flat = xp.concatenate([xp.zeros((1,), input.dtype), flat])
+    return xp.reshape(xp.index_set(flat, places, src)[spare:], input.shape)
+
+
+view_scatter.derivative(
+    input=lambda F, grad, src_shape, chain: F.view_scatter(grad, F.new_zeros(grad, src_shape), chain),
+    src=lambda F, grad, chain: _follow(F, grad, chain),
+)
