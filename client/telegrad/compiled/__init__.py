@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..nn.module import Module
+from ..nn.modules.module import Module
 from .function import CompiledFunction
 from .module import OptimizedModule
 

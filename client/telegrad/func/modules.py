@@ -7,8 +7,8 @@ from typing import Any
 
 from telegrad_engine.errors import InvalidOperation, InvalidValue
 
-from ..nn.batch_norm import _Norm
-from ..nn.module import Module
+from ..nn.modules.batchnorm import _Norm
+from ..nn.modules.module import Module
 from ..nn.utils.stateless import call_with
 from ..tensor.handle import Tensor, functions
 

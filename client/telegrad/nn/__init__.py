@@ -1,16 +1,18 @@
 """Neural network modules, as ``torch.nn``: the parameters live in the session, the modules here.
 
-A family of modules is a file; ``module.py`` is what all derive from.
+The modules are in :mod:`telegrad.nn.modules`, their functions in :mod:`telegrad.nn.functional`.
 """
 
 from __future__ import annotations
 
 from ..exclusions import attribute_of
 from . import attention, functional, init, utils
-from .activation import (
+from .loss_functions import LinearCrossEntropyOptions
+from .modules.activation import (
     CELU,
     ELU,
     GELU,
+    GLU,
     SELU,
     Hardshrink,
     Hardsigmoid,
@@ -18,6 +20,7 @@ from .activation import (
     Hardtanh,
     LeakyReLU,
     LogSigmoid,
+    LogSoftmax,
     Mish,
     PReLU,
     ReLU,
@@ -25,6 +28,9 @@ from .activation import (
     RReLU,
     Sigmoid,
     SiLU,
+    Softmax,
+    Softmax2d,
+    Softmin,
     Softplus,
     Softshrink,
     Softsign,
@@ -32,21 +38,12 @@ from .activation import (
     Tanhshrink,
     Threshold,
 )
-from .adaptive_pooling import (
-    AdaptiveAvgPool1d,
-    AdaptiveAvgPool2d,
-    AdaptiveAvgPool3d,
-    AdaptiveMaxPool1d,
-    AdaptiveMaxPool2d,
-    AdaptiveMaxPool3d,
-)
-from .adaptive_softmax import AdaptiveLogSoftmaxWithLoss
-from .batch_norm import BatchNorm1d, BatchNorm2d, BatchNorm3d, InstanceNorm1d, InstanceNorm2d, InstanceNorm3d
-from .containers import Container, ModuleDict, ModuleList, Sequential
-from .conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
-from .dropout import AlphaDropout, Dropout, Dropout1d, Dropout2d, Dropout3d, FeatureAlphaDropout
-from .embedding import Embedding, EmbeddingBag
-from .lazy import (
+from .modules.adaptive import AdaptiveLogSoftmaxWithLoss
+from .modules.batchnorm import BatchNorm1d, BatchNorm2d, BatchNorm3d, InstanceNorm1d, InstanceNorm2d, InstanceNorm3d
+from .modules.container import Container, ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
+from .modules.conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
+from .modules.dropout import AlphaDropout, Dropout, Dropout1d, Dropout2d, Dropout3d, FeatureAlphaDropout
+from .modules.lazy import (
     LazyBatchNorm1d,
     LazyBatchNorm2d,
     LazyBatchNorm3d,
@@ -61,36 +58,38 @@ from .lazy import (
     LazyInstanceNorm3d,
     LazyLinear,
 )
-from .linear import Bilinear, Linear
-from .loss import GaussianNLLLoss, HuberLoss, L1Loss, MSELoss, PoissonNLLLoss, SmoothL1Loss
-from .loss_classes import (
+from .modules.linear import Bilinear, Linear
+from .modules.loss import (
     BCELoss,
     BCEWithLogitsLoss,
+    CosineEmbeddingLoss,
+    CosineSimilarity,
     CrossEntropyLoss,
     CTCLoss,
+    GaussianNLLLoss,
+    HingeEmbeddingLoss,
+    HuberLoss,
     KLDivLoss,
+    L1Loss,
     LinearCrossEntropyLoss,
+    MarginRankingLoss,
+    MSELoss,
     MultiLabelMarginLoss,
     MultiLabelSoftMarginLoss,
     MultiMarginLoss,
     NLLLoss,
     NLLLoss2d,
-    SoftMarginLoss,
-)
-from .loss_distances import (
-    CosineEmbeddingLoss,
-    CosineSimilarity,
-    HingeEmbeddingLoss,
-    MarginRankingLoss,
     PairwiseDistance,
+    PoissonNLLLoss,
+    SmoothL1Loss,
+    SoftMarginLoss,
     TripletMarginLoss,
     TripletMarginWithDistanceLoss,
 )
-from .loss_functions import LinearCrossEntropyOptions
-from .module import Module
-from .multihead_attention import MultiheadAttention
-from .normalization import CrossMapLRN2d, GroupNorm, LayerNorm, LocalResponseNorm, RMSNorm
-from .padding import (
+from .modules.module import Module
+from .modules.multihead_attention import MultiheadAttention
+from .modules.normalization import CrossMapLRN2d, GroupNorm, LayerNorm, LocalResponseNorm, RMSNorm
+from .modules.padding import (
     CircularPad1d,
     CircularPad2d,
     CircularPad3d,
@@ -107,9 +106,13 @@ from .padding import (
     ZeroPad2d,
     ZeroPad3d,
 )
-from .parameter import Buffer, Parameter, UninitializedBuffer, UninitializedParameter
-from .parameter_containers import ParameterDict, ParameterList
-from .pooling import (
+from .modules.pooling import (
+    AdaptiveAvgPool1d,
+    AdaptiveAvgPool2d,
+    AdaptiveAvgPool3d,
+    AdaptiveMaxPool1d,
+    AdaptiveMaxPool2d,
+    AdaptiveMaxPool3d,
     AvgPool1d,
     AvgPool2d,
     AvgPool3d,
@@ -125,7 +128,7 @@ from .pooling import (
     MaxUnpool2d,
     MaxUnpool3d,
 )
-from .rearranging import (
+from .modules.rearranging import (
     ChannelShuffle,
     Flatten,
     Fold,
@@ -138,16 +141,16 @@ from .rearranging import (
     UpsamplingBilinear2d,
     UpsamplingNearest2d,
 )
-from .recurrent import GRU, LSTM, RNN, RNNBase
-from .recurrent_cells import GRUCell, LSTMCell, RNNCell, RNNCellBase
-from .softmax import GLU, LogSoftmax, Softmax, Softmax2d, Softmin
-from .transformer import (
+from .modules.rnn import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNBase, RNNCell, RNNCellBase
+from .modules.sparse import Embedding, EmbeddingBag
+from .modules.transformer import (
     Transformer,
     TransformerDecoder,
     TransformerDecoderLayer,
     TransformerEncoder,
     TransformerEncoderLayer,
 )
+from .parameter import Buffer, Parameter, UninitializedBuffer, UninitializedParameter
 
 __getattr__ = attribute_of("nn")
 

@@ -10,7 +10,7 @@ from telegrad_engine.dtypes import int64
 from telegrad_engine.errors import InvalidOperation, InvalidValue
 
 from ..tensor.handle import Tensor, functions
-from .module import expanded
+from .modules.module import expanded
 
 
 def fractional_max_pool2d(

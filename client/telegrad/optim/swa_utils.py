@@ -13,8 +13,8 @@ from typing import Any
 from telegrad_engine.context import no_grad
 from telegrad_engine.errors import InvalidChoice, InvalidValue
 
-from ..nn.batch_norm import BatchNorm
-from ..nn.module import Module
+from ..nn.modules.batchnorm import BatchNorm
+from ..nn.modules.module import Module
 from ..tensor.handle import Tensor, functions
 from .lr_scheduler.base import LRScheduler, one_per_group
 from .optimizer import Optimizer

@@ -171,7 +171,7 @@ class Op(Signature):
         positions = tuple([i for i, p in enumerate(self.tensor_params) if p.name in names])
 
         def declare(check: Rule) -> Rule:
-            self.value_check, self.checked = with_defaults(check, self), positions
+            self.value_check, self.checked = with_defaults(check, self, leading=1), positions
             return check
 
         return declare
@@ -228,12 +228,14 @@ def _by_position(function: Callable[..., Any], op: Op, random: bool, leading: in
     return call
 
 
-def with_defaults(function: Callable[..., Any], op: Op) -> Callable[..., Any]:
+def with_defaults(function: Callable[..., Any], op: Op, leading: int = 0) -> Callable[..., Any]:
     """``function``, called with the attributes that it names; those that are not given have the op's defaults.
+
+    ``leading`` arguments come before the inputs.
 
     A function that takes ``**attrs`` gets what is given.
     """
-    placed = _by_position(function, op, False, leading=0)
+    placed = _by_position(function, op, False, leading)
     parameters = inspect.signature(function).parameters
     if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values()):
         return placed

@@ -9,7 +9,7 @@ from typing import Any
 from telegrad_engine.errors import InvalidChoice, InvalidOperation
 
 from ...tensor.handle import Tensor, functions
-from ..module import Module
+from ..modules.module import Module
 from ..parameter import Parameter
 
 Pair = tuple[Parameter, Parameter]

@@ -10,7 +10,7 @@ from telegrad_engine.errors import InvalidOperation, InvalidValue
 
 from ...tensor.handle import Tensor, functions
 from .. import functional as F
-from ..module import Module
+from ..modules.module import Module
 from ..parameter import Parameter
 from .parametrizations import norm_except, output_dim
 

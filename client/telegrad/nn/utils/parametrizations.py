@@ -10,8 +10,8 @@ from telegrad_engine.errors import IndexOutOfRange, InvalidValue, NotSupported
 
 from ...tensor.handle import Tensor, functions
 from .. import functional as F
-from ..conv import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
-from ..module import Module
+from ..modules.conv import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
+from ..modules.module import Module
 from .parametrize import register_parametrization
 
 

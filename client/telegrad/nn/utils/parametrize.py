@@ -11,8 +11,8 @@ from telegrad_engine.context import no_grad
 from telegrad_engine.errors import InvalidOperation, InvalidValue
 
 from ...tensor.handle import Tensor
-from ..containers import ModuleDict, ModuleList
-from ..module import Module
+from ..modules.container import ModuleDict, ModuleList
+from ..modules.module import Module
 from ..parameter import Parameter
 
 _cache_enabled = 0

@@ -14,7 +14,7 @@ from typing import Any
 from telegrad_engine.errors import IndexOutOfRange, InvalidChoice, InvalidValue
 
 from ...tensor.handle import Tensor, functions
-from ..module import Module
+from ..modules.module import Module
 from .convert_parameters import parameters_to_vector
 
 

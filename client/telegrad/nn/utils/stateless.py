@@ -10,7 +10,7 @@ from typing import Any
 from telegrad_engine.errors import InvalidOperation, InvalidValue
 
 from ...tensor.handle import Tensor
-from ..module import Module
+from ..modules.module import Module
 
 __all__ = ["functional_call"]
 Place = tuple[dict[str, Any], str]

@@ -13,11 +13,11 @@ from typing import Any, ClassVar
 from telegrad_engine.errors import InvalidValue
 from telegrad_engine.shapes import torch_size
 
-from ..tensor.handle import Tensor, functions
-from . import functional as F
-from . import init
+from ...tensor.handle import Tensor, functions
+from .. import functional as F
+from .. import init
+from ..parameter import Parameter
 from .module import Module, expanded
-from .parameter import Parameter
 
 _PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
 _PADDINGS = {"same", "valid"}

@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 
 from telegrad_engine.errors import InvalidOperation
 
-from ..tensor.handle import Tensor, functions
-from . import functional as F
-from . import init
-from .containers import ModuleList
+from ...tensor.handle import Tensor, functions
+from .. import functional as F
+from .. import init
+from .container import ModuleList
 from .dropout import Dropout
 from .linear import Linear
 from .module import Module

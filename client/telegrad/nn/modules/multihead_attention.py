@@ -6,12 +6,12 @@ from typing import Any
 
 from telegrad_engine.errors import InvalidChoice, InvalidValue
 
-from ..tensor.handle import Tensor, functions
-from . import init
-from .attention_forward import multi_head_attention_forward
+from ...tensor.handle import Tensor, functions
+from .. import init
+from ..attention_forward import multi_head_attention_forward
+from ..parameter import Parameter
 from .linear import Linear
 from .module import Module
-from .parameter import Parameter
 
 
 class NonDynamicallyQuantizableLinear(Linear):

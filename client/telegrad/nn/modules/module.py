@@ -10,10 +10,10 @@ from telegrad_engine.errors import InvalidArgument, InvalidValue
 from telegrad_engine.schema.signature import given
 from telegrad_engine.tensor.attributes import dtype_of_type
 
-from ..tensor.devices import check_device, device
-from ..tensor.handle import Tensor, functions
+from ...tensor.devices import check_device, device
+from ...tensor.handle import Tensor, functions
+from ..parameter import Buffer, Parameter, type_name, zero_grads
 from .hooks import Called
-from .parameter import Buffer, Parameter, type_name, zero_grads
 from .state_dict import Saved
 
 

@@ -11,9 +11,9 @@ from telegrad_engine.errors import InvalidChoice, InvalidOperation
 from telegrad_engine.graph.hooks import Handle, Hooks
 from telegrad_engine.shapes import torch_size
 
-from ..tensor.handle import Tensor
-from ..tensor.interop import in_session_of, is_array
-from .parameter import Parameter, is_lazy
+from ...tensor.handle import Tensor
+from ...tensor.interop import in_session_of, is_array
+from ..parameter import Parameter, is_lazy
 
 EXTRA = "_extra_state"
 """Under which name what ``get_extra_state`` gives is saved."""

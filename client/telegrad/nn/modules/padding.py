@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from ..tensor.handle import Tensor
-from . import functional as F
+from ...tensor.handle import Tensor
+from .. import functional as F
 from .module import Module, expanded
 
 

@@ -7,11 +7,11 @@ from typing import Any, Self
 from telegrad_engine.context import no_grad
 from telegrad_engine.errors import InvalidChoice
 
-from ..tensor.handle import Tensor, functions
-from . import functional as F
-from . import init
+from ...tensor.handle import Tensor, functions
+from .. import functional as F
+from .. import init
+from ..parameter import Parameter
 from .module import Module
-from .parameter import Parameter
 
 
 class Embedding(Module):

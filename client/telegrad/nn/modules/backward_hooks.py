@@ -14,8 +14,8 @@ from telegrad_engine.context import state
 from telegrad_engine.errors import InvalidOperation
 from telegrad_engine.graph.hooks import check_replacement
 
-from ..autograd.function import Function
-from ..tensor.handle import Tensor
+from ...autograd.function import Function
+from ...tensor.handle import Tensor
 
 Grads = tuple[Any, ...]
 NO_INPUT = (

@@ -7,11 +7,11 @@ from typing import Any
 
 from telegrad_engine.errors import InvalidValue
 
-from ..tensor.handle import Tensor, functions
-from . import functional as F
-from . import init
+from ...tensor.handle import Tensor, functions
+from .. import functional as F
+from .. import init
+from ..parameter import Parameter
 from .module import Module, options
-from .parameter import Parameter
 
 
 class Linear(Module):

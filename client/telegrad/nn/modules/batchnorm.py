@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 from telegrad_engine.context import no_grad
 from telegrad_engine.errors import InvalidValue
 
-from ..tensor.handle import Tensor, functions
-from . import functional as F
+from ...tensor.handle import Tensor, functions
+from .. import functional as F
 from .module import options
 from .normalization import _Affine
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from telegrad_engine.errors import InvalidValue
 
-from ..tensor.handle import Tensor
-from . import functional as F
+from ...tensor.handle import Tensor
+from .. import functional as F
 from .module import Module, options
 from .pooling import Sizes
 

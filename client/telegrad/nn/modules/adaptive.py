@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 from telegrad_engine.errors import InvalidOperation, InvalidValue
 from telegrad_engine.shapes import torch_size
 
-from ..tensor.handle import Tensor, functions
-from . import functional as F
-from .containers import ModuleList, Sequential
+from ...tensor.handle import Tensor, functions
+from .. import functional as F
+from .container import ModuleList, Sequential
 from .linear import Linear
 from .module import Module
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from telegrad_engine.errors import InvalidValue
 
-from ..tensor.handle import Tensor
-from . import functional as F
+from ...tensor.handle import Tensor
+from .. import functional as F
 from .module import Module
 
 

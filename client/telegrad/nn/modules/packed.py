@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from telegrad_engine.ops.nn.recurrent import Direction, gru_direction, in_one_dtype, lstm_direction, rnn_direction
 
-from ..tensor.handle import Tensor, functions
-from .utils.rnn import PackedSequence, known_sizes
+from ...tensor.handle import Tensor, functions
+from ..utils.rnn import PackedSequence, known_sizes
 
 Run = Callable[[Tensor, Sequence[Tensor], Direction, bool], Any]
 KINDS: dict[str, Callable[[Any], Run]] = {

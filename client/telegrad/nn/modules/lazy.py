@@ -11,12 +11,12 @@ from telegrad_engine.context import no_grad
 from telegrad_engine.errors import InvalidChoice, InvalidOperation, InvalidValue
 from telegrad_engine.shapes import torch_size
 
-from ..tensor.handle import Tensor
-from .batch_norm import BatchNorm1d, BatchNorm2d, BatchNorm3d, InstanceNorm1d, InstanceNorm2d, InstanceNorm3d
+from ...tensor.handle import Tensor
+from ..parameter import UninitializedBuffer, UninitializedParameter, is_lazy
+from .batchnorm import BatchNorm1d, BatchNorm2d, BatchNorm3d, InstanceNorm1d, InstanceNorm2d, InstanceNorm3d
 from .conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from .linear import Linear
 from .module import Module
-from .parameter import UninitializedBuffer, UninitializedParameter, is_lazy
 
 P = ParamSpec("P")
 

@@ -1,0 +1,483 @@
+"""Losses, and the base classes that they share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from telegrad_engine.errors import InvalidOperation, InvalidValue
+
+from ...tensor.handle import Tensor
+from .. import functional as F
+from ..loss_functions import LinearCrossEntropyOptions
+from .linear import Linear
+from .module import Module
+
+
+class Loss(Module):
+    """``reduction`` is what becomes of the elements' losses: their "mean", their "sum", or "none" to keep them.
+
+    ``size_average`` and ``reduce`` are torch's two older arguments for that; they win if given.
+    """
+
+    def __init__(self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean") -> None:
+        super().__init__()
+        if reduce is False:
+            reduction = "none"
+        elif size_average is not None or reduce is not None:
+            reduction = "sum" if size_average is False else "mean"
+        self.reduction = reduction
+
+
+class WeightedLoss(Loss):
+    """With weights in the buffer ``weight``."""
+
+    weight: Tensor | None
+
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(size_average, reduce, reduction)
+        self.register_buffer("weight", weight)
+
+
+class MSELoss(Loss):
+    """The squared differences of two tensors of one shape."""
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """The loss."""
+        return F.mse_loss(input, target, reduction=self.reduction)
+
+
+class L1Loss(Loss):
+    """The absolute differences of two tensors of one shape."""
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """The loss."""
+        return F.l1_loss(input, target, reduction=self.reduction)
+
+
+class SmoothL1Loss(Loss):
+    """The absolute differences, squared and over ``2 beta`` where they are less than ``beta``."""
+
+    def __init__(
+        self,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+        beta: float = 1.0,
+    ) -> None:
+        super().__init__(size_average, reduce, reduction)
+        self.beta = beta
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """The loss."""
+        return F.smooth_l1_loss(input, target, reduction=self.reduction, beta=self.beta)
+
+
+class HuberLoss(Loss):
+    """Half the squared differences, going on as a straight line beyond ``delta`` (Huber 1964)."""
+
+    def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
+        super().__init__(reduction=reduction)
+        self.delta = delta
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """The loss."""
+        return F.huber_loss(input, target, reduction=self.reduction, delta=self.delta)
+
+
+class GaussianNLLLoss(Loss):
+    """The negative log likelihood of targets under normal distributions of mean ``input`` and variance ``var``.
+
+    Variances are at least ``eps``; ``full`` adds the constant term.
+    """
+
+    def __init__(self, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean") -> None:
+        super().__init__(reduction=reduction)
+        self.full, self.eps = full, eps
+
+    def forward(self, input: Tensor, target: Tensor, var: Tensor | float) -> Tensor:
+        """The loss."""
+        return F.gaussian_nll_loss(input, target, var, full=self.full, eps=self.eps, reduction=self.reduction)
+
+
+class PoissonNLLLoss(Loss):
+    """The negative log likelihood of counts under Poisson distributions of rate ``exp(input)``, or ``input`` itself.
+
+    The latter without ``log_input``, with ``eps`` added before the logarithm; ``full`` adds Stirling's term.
+    """
+
+    def __init__(
+        self,
+        log_input: bool = True,
+        full: bool = False,
+        size_average: bool | None = None,
+        eps: float = 1e-8,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(size_average, reduce, reduction)
+        self.log_input, self.full, self.eps = log_input, full, eps
+
+    def forward(self, log_input: Tensor, target: Tensor) -> Tensor:
+        """The loss."""
+        kind = (self.log_input, self.full)
+        return F.poisson_nll_loss(log_input, target, *kind, eps=self.eps, reduction=self.reduction)
+
+
+class CosineSimilarity(Module):
+    """The cosine of the angle between two tensors along ``dim``; lengths are at least ``eps``."""
+
+    def __init__(self, dim: int = 1, eps: float = 1e-8) -> None:
+        super().__init__()
+        self.dim, self.eps = dim, eps
+
+    def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
+        """The cosines."""
+        return F.cosine_similarity(x1, x2, self.dim, self.eps)
+
+
+class PairwiseDistance(Module):
+    """The ``p``-norm of the differences along the last dimension, to which ``eps`` is added."""
+
+    def __init__(self, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> None:
+        super().__init__()
+        self.norm, self.eps, self.keepdim = p, eps, keepdim
+
+    def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
+        """The distances."""
+        return F.pairwise_distance(x1, x2, self.norm, self.eps, self.keepdim)
+
+
+class _MarginLoss(Loss):
+    def __init__(
+        self,
+        margin: float = 0.0,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(size_average, reduce, reduction)
+        self.margin = margin
+
+
+class CosineEmbeddingLoss(_MarginLoss):
+    """One less the cosine of two vectors where the target is 1; where it is -1, the cosine beyond ``margin``."""
+
+    def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
+        """The loss."""
+        return F.cosine_embedding_loss(input1, input2, target, self.margin, reduction=self.reduction)
+
+
+class MarginRankingLoss(_MarginLoss):
+    """``max(0, -target * (input1 - input2) + margin)``, with targets 1 and -1."""
+
+    def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
+        """The loss."""
+        return F.margin_ranking_loss(input1, input2, target, self.margin, reduction=self.reduction)
+
+
+class HingeEmbeddingLoss(_MarginLoss):
+    """The input where the target is 1; where it is -1, by how much the input falls short of ``margin``."""
+
+    def __init__(
+        self,
+        margin: float = 1.0,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(margin, size_average, reduce, reduction)
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """The loss."""
+        return F.hinge_embedding_loss(input, target, self.margin, reduction=self.reduction)
+
+
+class TripletMarginLoss(Loss):
+    """By how much a positive example is not ``margin`` nearer to the anchor than a negative one is.
+
+    Distances are ``p``-norms of differences to which ``eps`` is added; with ``swap`` the negative's is measured from
+    the anchor or the positive, whichever is nearer. Raises ValueError for a margin that is not positive.
+    """
+
+    def __init__(
+        self,
+        margin: float = 1.0,
+        p: float = 2.0,
+        eps: float = 1e-6,
+        swap: bool = False,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(size_average, reduce, reduction)
+        if margin <= 0:
+            raise InvalidValue(f"TripletMarginLoss: expected margin to be greater than 0, got {margin} instead")
+        self.margin, self.p, self.eps, self.swap = margin, p, eps, swap
+
+    def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
+        """The loss."""
+        distance = (self.margin, self.p, self.eps, self.swap)
+        return F.triplet_margin_loss(anchor, positive, negative, *distance, reduction=self.reduction)
+
+
+class TripletMarginWithDistanceLoss(Module):
+    """As ``TripletMarginLoss``, with any function of two tensors as the distance: ``PairwiseDistance`` by default."""
+
+    def __init__(
+        self,
+        *,
+        distance_function: Callable[[Tensor, Tensor], Tensor] | None = None,
+        margin: float = 1.0,
+        swap: bool = False,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__()
+        if margin <= 0:
+            raise InvalidValue(
+                f"TripletMarginWithDistanceLoss: expected margin to be greater than 0, got {margin} instead"
+            )
+        self.distance_function = PairwiseDistance() if distance_function is None else distance_function
+        self.margin, self.swap, self.reduction = margin, swap, reduction
+
+    def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
+        """The loss."""
+        kind: Any = {"margin": self.margin, "swap": self.swap, "reduction": self.reduction}
+        loss: Tensor = F.triplet_margin_with_distance_loss(
+            anchor, positive, negative, distance_function=self.distance_function, **kind
+        )
+        return loss
+
+
+class CrossEntropyLoss(WeightedLoss):
+    """The cross entropy of logits (N, C, …) and class indices (N, …), or class probabilities (N, C, …).
+
+    ``weight`` (C) scales the classes; targets of ``ignore_index`` do not count; ``label_smoothing`` mixes
+    the target with the uniform distribution.
+    """
+
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        size_average: bool | None = None,
+        ignore_index: int = -100,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+        label_smoothing: float = 0.0,
+    ) -> None:
+        super().__init__(weight, size_average, reduce, reduction)
+        self.ignore_index, self.label_smoothing = ignore_index, label_smoothing
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """The loss."""
+        return F.cross_entropy(
+            input,
+            target,
+            self.weight,
+            ignore_index=self.ignore_index,
+            reduction=self.reduction,
+            label_smoothing=self.label_smoothing,
+        )
+
+
+class NLLLoss(WeightedLoss):
+    """The negative of the target class's log probability: input (N, C, …), target (N, …), ``weight`` (C)."""
+
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        size_average: bool | None = None,
+        ignore_index: int = -100,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(weight, size_average, reduce, reduction)
+        self.ignore_index = ignore_index
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """The loss."""
+        options: dict[str, Any] = {"ignore_index": self.ignore_index, "reduction": self.reduction}
+        return F.nll_loss(input, target, self.weight, **options)
+
+
+class BCELoss(WeightedLoss):
+    """The binary cross entropy of probabilities and targets of one shape; ``weight`` scales the elements."""
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """The loss."""
+        return F.binary_cross_entropy(input, target, self.weight, reduction=self.reduction)
+
+
+class BCEWithLogitsLoss(WeightedLoss):
+    """The binary cross entropy of logits and targets; ``pos_weight`` scales what a target of 1 costs."""
+
+    pos_weight: Tensor | None
+
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+        pos_weight: Tensor | None = None,
+    ) -> None:
+        super().__init__(weight, size_average, reduce, reduction)
+        self.register_buffer("pos_weight", pos_weight)
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """The loss."""
+        options: dict[str, Any] = {"reduction": self.reduction, "pos_weight": self.pos_weight}
+        return F.binary_cross_entropy_with_logits(input, target, self.weight, **options)
+
+
+class KLDivLoss(Loss):
+    """``target * (log(target) - input)``, of log probabilities and probabilities; a reduction may be "batchmean".
+
+    With ``log_target`` the targets are log probabilities too.
+    """
+
+    def __init__(
+        self,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+        log_target: bool = False,
+    ) -> None:
+        super().__init__(size_average, reduce, reduction)
+        self.log_target = log_target
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """The loss."""
+        return F.kl_div(input, target, reduction=self.reduction, log_target=self.log_target)
+
+
+class CTCLoss(Loss):
+    """What all alignments of a target to a sequence of log probabilities (T, N, C) cost (Graves et al. 2006).
+
+    ``blank`` is the class that stands for no label; ``zero_infinity`` counts targets that do not fit as 0.
+    """
+
+    def __init__(self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False) -> None:
+        super().__init__(reduction=reduction)
+        self.blank, self.zero_infinity = blank, zero_infinity
+
+    def forward(self, log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any) -> Tensor:
+        """The loss."""
+        lengths = (input_lengths, target_lengths)
+        return F.ctc_loss(log_probs, targets, *lengths, self.blank, self.reduction, self.zero_infinity)
+
+
+class MultiMarginLoss(WeightedLoss):
+    """By how much other classes' scores (N, C) come within ``margin`` of the target class's, to the power ``p``."""
+
+    def __init__(
+        self,
+        p: int = 1,
+        margin: float = 1.0,
+        weight: Tensor | None = None,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(weight, size_average, reduce, reduction)
+        if p not in (1, 2):
+            raise InvalidValue("only p == 1 and p == 2 supported")
+        if weight is not None and weight.dim() != 1:
+            raise InvalidValue(f"MultiMarginLoss: expected weight to be None or 1D tensor, got {weight.dim()}D instead")
+        self.p, self.margin = p, margin
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """The loss."""
+        return F.multi_margin_loss(input, target, self.p, self.margin, self.weight, reduction=self.reduction)
+
+
+class MultiLabelMarginLoss(Loss):
+    """By how much other classes' scores (N, C) come within 1 of those that a row of ``target`` lists before a -1."""
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """The loss."""
+        return F.multilabel_margin_loss(input, target, reduction=self.reduction)
+
+
+class SoftMarginLoss(Loss):
+    """``log(1 + exp(-target * input))``, with targets 1 and -1."""
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """The loss."""
+        return F.soft_margin_loss(input, target, reduction=self.reduction)
+
+
+class MultiLabelSoftMarginLoss(WeightedLoss):
+    """The binary cross entropy of logits (N, C) and targets, its mean over the classes weighted by ``weight`` (C)."""
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """The loss."""
+        return F.multilabel_soft_margin_loss(input, target, self.weight, reduction=self.reduction)
+
+
+class NLLLoss2d(NLLLoss):
+    """``NLLLoss``, under an old name."""
+
+
+class LinearCrossEntropyLoss(WeightedLoss):
+    """A linear layer and the cross entropy of what it gives: input (N, in_features), target (N, *out_features).
+
+    ``options`` say how torch divides the work. Raises RuntimeError for weights and smoothing out of range.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        num_classes: int,
+        *,
+        out_features: tuple[int, ...] = (),
+        bias: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+        reduction: str = "mean",
+        weight: Tensor | None = None,
+        ignore_index: int | None = None,
+        label_smoothing: float = 0.0,
+        options: LinearCrossEntropyOptions | None = None,
+    ) -> None:
+        if weight is not None and tuple(weight.shape) != (num_classes,):
+            raise InvalidOperation(f"expected weight shape to be {(num_classes,)}, got {tuple(weight.shape)}")
+        if not 0 <= label_smoothing <= 1:
+            raise InvalidOperation(f"expected label_smoothing to be in range [0, 1], got {label_smoothing}")
+        super().__init__(weight, reduction=reduction)
+        self.num_classes, self.out_features = num_classes, out_features
+        self.ignore_index, self.label_smoothing, self.options = ignore_index, label_smoothing, options
+        width = math.prod(out_features, start=num_classes)
+        self.linear = Linear(in_features, width, bias=bias, device=device, dtype=dtype)
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """The loss."""
+        shape = (self.num_classes, *self.out_features)
+        bias = None if self.linear.bias is None else self.linear.bias.reshape(shape)
+        loss: Tensor = F.linear_cross_entropy(
+            input,
+            self.linear.weight.reshape(*shape, self.linear.in_features),
+            target,
+            linear_bias=bias,
+            weight=self.weight,
+            reduction=self.reduction,
+            ignore_index=self.ignore_index,
+            label_smoothing=self.label_smoothing,
+            options=self.options,
+        )
+        return loss
+
+    def extra_repr(self) -> str:
+        """The sizes and the options."""
+        return (
+            f"in_features={self.linear.in_features}, num_classes={self.num_classes}, "
+            f"out_features={self.out_features}, bias={self.linear.bias is not None}, reduction={self.reduction}, "
+            f"ignore_index={self.ignore_index}, label_smoothing={self.label_smoothing}, options={self.options}"
+        )
