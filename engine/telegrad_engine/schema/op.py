@@ -10,6 +10,7 @@ or another output, an attribute, or ``<input>_shape``; only those are saved.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import itertools
 from collections import namedtuple
@@ -86,10 +87,10 @@ class Op(Signature):
         self.doc = inspect.getdoc(kernel) or ""
         self.raw = kernel
         self.kernel = _by_position(kernel, self, random)
-        self.rule = with_defaults(rule, self)
+        self.rule = _filled(rule, self)
         self.outputs = tuple(outputs)
         self.hidden = tuple(hidden)
-        self.hidden_rule = None if hidden_rule is None else with_defaults(hidden_rule, self)
+        self.hidden_rule = None if hidden_rule is None else _filled(hidden_rule, self)
         self.node = node
         self.namespace = namespace
         self.functional = namespace == "torch.nn.functional" if functional is None else functional
@@ -119,7 +120,7 @@ class Op(Signature):
         """The floating outputs that have no derivative, by position."""
         self.nondifferentiable_inputs = nondifferentiable_inputs and with_defaults(nondifferentiable_inputs, self)
         """A function of the attributes that names the inputs whose gradient is None, as in torch."""
-        self.scratch = with_defaults(scratch, self) if callable(scratch) else scratch
+        self.scratch = _filled(scratch, self) if callable(scratch) else scratch
         """What the kernel allocates beside its results: a multiple of inputs and results, or
         ``scratch(*inputs, **attrs)`` in bytes, for inputs that have a shape and a dtype."""
         self.blocked = blocked
@@ -171,7 +172,7 @@ class Op(Signature):
         positions = tuple([i for i, p in enumerate(self.tensor_params) if p.name in names])
 
         def declare(check: Rule) -> Rule:
-            self.value_check, self.checked = with_defaults(check, self, leading=1), positions
+            self.value_check, self.checked = with_defaults(check, self), positions
             return check
 
         return declare
@@ -222,30 +223,33 @@ def _by_position(function: Callable[..., Any], op: Op, random: bool, leading: in
     names = [p.name for p in op.tensor_params]
     lead = leading + random
 
+    @functools.wraps(function)
     def call(*args: Any, **attrs: Any) -> Any:
         return function(*args[:lead], **dict(zip(names, args[lead:], strict=True)), **attrs)
 
     return call
 
 
-def with_defaults(function: Callable[..., Any], op: Op, leading: int = 0) -> Callable[..., Any]:
-    """``function``, called with the attributes that it names; those that are not given have the op's defaults.
+def _filled(function: Callable[..., Any], op: Op) -> Callable[..., Any]:
+    """``function`` taking its tensors by position, and the attributes that it names."""
+    return with_defaults(_by_position(function, op, False, leading=0), op)
 
-    ``leading`` arguments come before the inputs.
+
+def with_defaults(function: Callable[..., Any], op: Op) -> Callable[..., Any]:
+    """``function``, called with the attributes that it names; those that are not given have the op's defaults.
 
     A function that takes ``**attrs`` gets what is given.
     """
-    placed = _by_position(function, op, False, leading)
     parameters = inspect.signature(function).parameters
     if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values()):
-        return placed
+        return function
     named = [p.name for p in op.attr_params if p.name in parameters]
     defaults = op.defaults
 
     def call(*inputs: Any, **attrs: Any) -> Any:
-        return placed(*inputs, **{name: attrs[name] if name in attrs else defaults[name] for name in named})
+        return function(*inputs, **{name: attrs[name] if name in attrs else defaults[name] for name in named})
 
-    return call if named else lambda *inputs, **attrs: placed(*inputs)
+    return call if named else lambda *inputs, **attrs: function(*inputs)
 
 
 class Catalogue:
