@@ -2,30 +2,82 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
+from pydantic import Field
+
+from telegrad_engine.program import json_codec
+from telegrad_engine.session.session import Session
+from telegrad_engine.visualization import drawing
 
 from ..http.media import JSON, speaks
 from ..routing.dependencies import Accepted, CurrentSession
 from ..routing.route import Route
-from . import service
-from .schemas import Graph
+from ..routing.schemas import Answer, DType, TensorId
 
 router = APIRouter(prefix="/v1/sessions/{session}", tags=["graph"], route_class=Route)
+DOT = "text/vnd.graphviz"
+MERMAID = "text/vnd.mermaid"
+FORMATS = {"json": JSON, "dot": DOT, "mermaid": MERMAID}
 TEXTS: dict[int | str, Any] = {
     200: {
         "description": "The graph.",
         "content": {
-            service.DOT: {"schema": {"type": "string"}},
-            service.MERMAID: {"schema": {"type": "string"}},
+            DOT: {"schema": {"type": "string"}},
+            MERMAID: {"schema": {"type": "string"}},
         },
     }
 }
 
 
+class GraphNode(Answer):
+    """An operation, or a tensor that no operation made."""
+
+    id: str = Field(description="Names the node, in this response only.", examples=["n0"])
+    kind: Literal["op", "leaf", "tensor"] = Field(description="`tensor` is a root that requires no grad.")
+    op: str | None = Field(description="The op's key, as in `GET /v1/ops/{op}`; null for a tensor.", examples=["mul"])
+    grad_fn: str = Field(examples=["MulBackward0"])
+    shape: list[int] = Field(examples=[[2]])
+    dtype: DType = Field(examples=["float32"])
+    tensors: list[TensorId] = Field(description="The ids of the tensors that it is, or made.", examples=[["y"]])
+
+
+class GraphEdge(Answer):
+    """A value that flows from `source` to `target`."""
+
+    source: str = Field(examples=["n1"])
+    target: str = Field(examples=["n0"])
+    output: int = Field(description="The index among the outputs of `source`.", examples=[0])
+    input: int = Field(description="The index among the inputs of `target`.", examples=[0])
+    shape: list[int] = Field(examples=[[2]])
+    dtype: DType = Field(examples=["float32"])
+
+
+class Graph(Answer):
+    """Operations, newest first, then leaves; and the values between them."""
+
+    nodes: list[GraphNode]
+    edges: list[GraphEdge]
+    omitted: int = Field(description="The number of older operations that are not part of the drawing.", examples=[0])
+
+
+def drawn(session: Session, roots: Sequence[str], media_type: str) -> bytes:
+    """The history of the roots, or of all tensors that have one."""
+    tensors = [session.get(name) for name in roots]
+    if not roots:
+        tensors = [tensor for tensor in session.tensors.values() if tensor.grad_fn is not None]
+    found = drawing.draw(tensors, session.tensors)
+    if media_type == DOT:
+        return drawing.to_dot(found).encode()
+    if media_type == MERMAID:
+        return drawing.to_mermaid(found).encode()
+    return json_codec.dumps(drawing.to_json(found))
+
+
 @router.get("/graph", operation_id="get_graph", summary="Draw the graph", response_model=Graph, responses=TEXTS)
-@speaks(writes=(JSON, service.DOT, service.MERMAID))
+@speaks(writes=(JSON, DOT, MERMAID))
 async def get_graph(
     handle: CurrentSession,
     accept: Accepted,
@@ -36,5 +88,5 @@ async def get_graph(
     ] = None,
 ) -> Response:
     """The operations that made tensors. Without `root`, the history of all tensors of the session."""
-    media_type = accept if format is None else service.FORMATS[format]
-    return Response(await handle.call(service.drawn, root or [], media_type), media_type=media_type)
+    media_type = accept if format is None else FORMATS[format]
+    return Response(await handle.call(drawn, root or [], media_type), media_type=media_type)

@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from fastapi import APIRouter
+from pydantic import Field
 
 from telegrad_engine.errors import ServerBusy
 
 from .. import __version__
 from ..routing.dependencies import Host, ServerSettings
 from ..routing.route import Route
-from .schemas import Health, Readiness
+from ..routing.schemas import Answer
 
 router = APIRouter(tags=["health"], route_class=Route)
+
+
+class Health(Answer):
+    """The server answers."""
+
+    status: Literal["ok"]
+    version: str = Field(description="The server's version.", examples=["0.1.0"])
+
+
+class Readiness(Answer):
+    """The server accepts work."""
+
+    status: Literal["ready"]
+    sessions: int = Field(description="The number of sessions.", examples=[1])
+    max_sessions: int = Field(description="The most sessions that it holds.", examples=[256])
 
 
 @router.get("/healthz", operation_id="get_health", summary="Is the server alive?")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Path, Response
+from pydantic import Field
 
 from telegrad_engine.errors import UnknownOp
 from telegrad_engine.program import VERBS
@@ -15,9 +16,31 @@ from ..hosting import work
 from ..http.media import JSON
 from ..routing.dependencies import CurrentSession, ServerSettings, WithData
 from ..routing.route import Route
-from .schemas import EXAMPLES, OpArguments, OpResult
+from ..routing.schemas import INPUTS, Answer, Attrs, Input, Request, Tensor, TensorId
 
 router = APIRouter(prefix="/v1/sessions/{session}/ops", tags=["ops"], route_class=Route)
+
+
+class OpArguments(Request):
+    """The op's inputs and attributes, and ids for its outputs."""
+
+    inputs: list[Input] = Field(default=[], description=INPUTS)
+    attrs: Attrs = Field(default={})
+    outputs: list[TensorId] | None = Field(
+        default=None, description="Ids for the outputs; the server chooses them if this is absent."
+    )
+
+
+class OpResult(Answer):
+    """The op's outputs; for an in-place op, the tensor that it changed."""
+
+    outputs: list[Tensor] = Field(description="In the op's order.")
+
+
+EXAMPLES: dict[str, Any] = {
+    "mul": {"summary": "Multiply two tensors", "value": {"inputs": ["x", "w"], "outputs": ["y"]}},
+    "max": {"summary": "An overload, by its attributes", "value": {"inputs": ["x"], "attrs": {"dim": 1}}},
+}
 
 
 @router.post("/{op}", operation_id="run_op", summary="Run one op", response_model=OpResult)

@@ -2,17 +2,71 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
+from pydantic import Field
+
+from telegrad_engine.profiler import to_data
+from telegrad_engine.program import json_codec
+from telegrad_engine.session.session import Session
 
 from ..http.media import JSON
 from ..routing.dependencies import CurrentSession
 from ..routing.route import Route
-from . import service
-from .schemas import Profile
+from ..routing.schemas import Answer
+
+Category = Literal["op", "backward", "range", "verb"]
 
 router = APIRouter(prefix="/v1/sessions/{session}", tags=["profile"], route_class=Route)
+
+
+class RangeTotals(Answer):
+    """The sums over all ranges of one name. A range is an op, a derivative, a verb or a client's label."""
+
+    name: str = Field(examples=["aten::mul", "MulBackward0"])
+    category: Category
+    input_shapes: str = Field(
+        description="The shapes as text, if they are recorded; each combination has totals of its own.", examples=[""]
+    )
+    count: int = Field(description="The number of ranges.", examples=[100])
+    total_ns: int = Field(
+        description="Nanoseconds; a range inside another range of its name counts twice.", examples=[250_000]
+    )
+    self_ns: int = Field(description="Nanoseconds without the ranges inside.", examples=[250_000])
+    bytes: int = Field(description="Allocated bytes, if memory is recorded.", examples=[0])
+    self_bytes: int = Field(description="Allocated bytes without the ranges inside.", examples=[0])
+
+
+class ProfiledRange(Answer):
+    """One range."""
+
+    id: int = Field(description="Ranges are numbered in the order of their starts.", examples=[1])
+    name: str = Field(examples=["aten::mul"])
+    category: Category
+    input_shapes: list[Any] = Field(description="Empty if shapes are not recorded.", examples=[[]])
+    parent: int | None = Field(description="The id of the range around it; null if there is none.", examples=[None])
+    thread: int = Field(examples=[1])
+    start_ns: int = Field(description="Nanoseconds since the start of the profile.", examples=[1_000])
+    end_ns: int = Field(description="Nanoseconds since the start of the profile.", examples=[3_500])
+    inner_ns: int = Field(description="Nanoseconds of the ranges inside.", examples=[0])
+    bytes: int = Field(description="Allocated bytes, if memory is recorded.", examples=[0])
+    inner_bytes: int = Field(description="Allocated bytes of the ranges inside.", examples=[0])
+
+
+class Profile(Answer):
+    """How a session spent its time while it was profiled."""
+
+    record_shapes: bool = Field(description="Whether shapes are recorded.", examples=[False])
+    profile_memory: bool = Field(description="Whether allocated memory is recorded.", examples=[False])
+    totals: list[RangeTotals]
+    events: list[ProfiledRange] = Field(description="The ranges that ended first; empty unless `events` is true.")
+    events_dropped: int = Field(description="The number of ranges that are part of the totals only.", examples=[0])
+
+
+def read(session: Session, events: bool) -> bytes:
+    """What the session's profile has recorded, with its single ranges if asked for."""
+    return json_codec.dumps(to_data(session.last_profile(), events))
 
 
 @router.get("/profile", operation_id="get_profile", summary="Read a profile", response_model=Profile)
@@ -24,4 +78,4 @@ async def get_profile(
 
     The instructions `start_profile` and `stop_profile` begin and end it; `begin_range` and `end_range` label parts.
     """
-    return Response(await handle.call(service.read, events), media_type=JSON)
+    return Response(await handle.call(read, events), media_type=JSON)
