@@ -16,7 +16,7 @@ from fastapi import FastAPI
 from .http.access_log import AccessLog
 from .http.connections import ConnectionLimits, LimitedServerState
 from .http.http_protocol import HttpProtocol
-from .process.tuning import tune
+from .process import tune
 from .settings import Settings
 from .streaming.websocket import StreamProtocol
 

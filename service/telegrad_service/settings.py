@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from .process.control_groups import default_process_bytes, usable_cores
+from .process import default_process_bytes, usable_cores
 
 KIB, MIB = 2**10, 2**20
 

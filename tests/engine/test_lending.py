@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from telegrad_engine.program import Instruction, safetensors, wire
-from telegrad_engine.program.result import Answer
-from telegrad_engine.program.zero_copy_response import LEAST, Lent, whole
+from telegrad_engine.program.result import LEAST, Answer, Lent, whole
 from telegrad_engine.session.session import Session
 
 

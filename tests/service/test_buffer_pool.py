@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import telegrad as tg
-from telegrad_service.process.tuning import LARGEST_KEPT
+from telegrad_service.process import LARGEST_KEPT
 from telegrad_service.streaming.frame_assembler import BufferPool
 
 from .conftest import running

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from telegrad_service.process.control_groups import cpu_quota, memory_bytes, memory_limit, usable_cores
+from telegrad_service.process import cpu_quota, memory_bytes, memory_limit, usable_cores
 
 V2, V1 = "0::/app/server\n", "5:memory:/x\n4:cpu,cpuacct:/docker/abc\n0::/\n"
 
@@ -78,7 +78,7 @@ def test_the_memory_of_a_control_group(tmp_path: Path, groups: str | None, files
 
 @pytest.mark.parametrize(("cores", "threads", "blas"), [(1, 4, 1), (2, 4, 1), (8, 8, 7), (64, 64, 63)])
 def test_defaults_follow_the_quota(cores: int, threads: int, blas: int) -> None:
-    from telegrad_service.process.tuning import default_blas_threads
+    from telegrad_service.process import default_blas_threads
     from telegrad_service.settings import default_threads
 
     assert (default_threads(cores), default_blas_threads(cores)) == (threads, blas)

@@ -131,6 +131,6 @@ def test_recorded_answers_are_on_the_account_until_they_are_seen() -> None:
 
 
 def test_a_server_leaves_memory_to_the_machine() -> None:
-    from telegrad_service.process.control_groups import memory_bytes
+    from telegrad_service.process import memory_bytes
 
     assert 0 < Settings().max_process_bytes < memory_bytes()

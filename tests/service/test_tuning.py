@@ -10,7 +10,7 @@ import pytest
 ASKING = """
 from threadpoolctl import threadpool_info
 from telegrad_engine.arrays import NUMPY, blocked_matmul
-from telegrad_service.process.tuning import tune
+from telegrad_service.process import tune
 tune({threads})
 kernels = [library.get("architecture") in blocked_matmul.KERNELS for library in threadpool_info()]
 print(NUMPY.dot is blocked_matmul.dot, any(kernels))

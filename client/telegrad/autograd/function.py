@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from telegrad_engine.autograd.custom_function import Function as EngineFunction
-from telegrad_engine.autograd.custom_function import FunctionCtx, once
+from telegrad_engine.autograd.custom_function import FunctionCtx, define
 from telegrad_engine.autograd.custom_function.outputs import Outputs
 from telegrad_engine.autograd.suspension import ClientNode
 
@@ -105,7 +105,7 @@ class Function(EngineFunction):
         return enter(ctx, args, separate)
 
 
-class Error(once.Error, Function):
+class Error(define.Error, Function):
     """A node for gradients that cannot be differentiated again."""
 
 
@@ -114,7 +114,7 @@ Error._backward_cls.__name__ = "Error"  # torch's name for this node
 
 def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
     """Decorate a backward that is not recorded; differentiating what it returned raises InvalidOperation."""
-    return once.once_differentiable(backward, Error)
+    return define.once_differentiable(backward, Error)
 
 
 __all__ = ["Function", "FunctionCtx", "once_differentiable", "register_function"]

@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..nn.modules.module import Module
-from .function import CompiledFunction
-from .module import OptimizedModule
+from .function import CompiledFunction, OptimizedModule
 
 
 def compile(

@@ -13,6 +13,7 @@ from telegrad_engine.context import state
 from telegrad_engine.errors import InvalidOperation
 from telegrad_engine.graph.node import next_sequence
 
+from ..nn.modules.module import Module
 from ..session.generators import default_generator
 from ..session.sessions import current, is_debugging
 from ..tape.recorder import Recorder
@@ -190,3 +191,29 @@ def _check_leaks(recorded: TraceRecorder, results: list[Tensor]) -> None:
     # Some names were inputs out without a handle, such as those of gradients that there are not.
     if left and any(issubclass(type(x), Tensor) and getattr(x, "_id", None) in left for x in gc.get_objects()):
         raise Unrepeatable("it keeps a tensor that it makes")
+
+
+class OptimizedModule(Module):
+    """A Module that calls another, ``_orig_mod``, compiled; else its attributes are that one's, as in torch."""
+
+    def __init__(self, module: Module, fullgraph: bool = False) -> None:
+        super().__init__()
+        self._orig_mod = module
+        self.training = module.training
+        self._call = CompiledFunction(module.__call__, fullgraph)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the module, hooks and all."""
+        return self._call(*args, **kwargs)
+
+    def explain(self) -> str:
+        """What is compiled and what is not, and why, a line each."""
+        return self._call.explain()
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name == "_orig_mod":
+                raise
+            return getattr(self._orig_mod, name)

@@ -45,8 +45,7 @@ from ..tape.shortcut import check_values
 from ..tape.transform_stack import active, concerned, tangent_of
 from ..transport.transports import Transport
 from .devices import check_device, device, require_cuda
-from .elementwise_python import ElementwisePython
-from .foreign import host_array
+from .host_values import ElementwisePython, host_array
 from .nodes import shown
 from .notebook import show_values, tensor_html
 

@@ -11,8 +11,8 @@ from telegrad_engine.errors import InvalidArgument, InvalidValue
 
 from ..session.sessions import current
 from .devices import check_device
-from .foreign import host_array
 from .handle import Tensor, upload
+from .host_values import host_array
 
 
 def from_torch(tensor: Any) -> Tensor:

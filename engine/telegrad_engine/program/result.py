@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from threading import Lock
 from typing import Any, NamedTuple
 
 from ..context import state
 from ..errors import TooLarge
 from ..tensor.eager import Tensor
+from . import safetensors
 from .instructions import Instruction
+from .safetensors import Container
 
 
 class Value(NamedTuple):
@@ -67,3 +70,47 @@ def last_change(program: Sequence[Instruction]) -> int:
     while index and program[index - 1].op in ("fetch", "free"):
         index -= 1
     return index
+
+
+LEAST = 2**20
+"""Bytes of the shortest container that is lent."""
+
+
+class Lent:
+    """A container in pieces, some of which are the memory of a session's tensors. Safe to use from two threads.
+
+    The session calls :meth:`settle` before it changes anything.
+    """
+
+    def __init__(self, pieces: Sequence[Container]) -> None:
+        self._pieces = pieces
+        self._size = sum(map(len, pieces))
+        self._lock = Lock()
+
+    def __len__(self) -> int:
+        return self._size
+
+    def read(self, start: int, most: int) -> bytes:
+        """A copy of at most so many bytes from ``start`` on; of none at the end alone."""
+        with self._lock:
+            for piece in self._pieces:
+                if start < len(piece):
+                    return bytes(memoryview(piece)[start : start + most])
+                start -= len(piece)
+        return b""
+
+    def settle(self) -> None:
+        """Copy what is lent, once."""
+        with self._lock:
+            if len(self._pieces) > 1:
+                self._pieces = [safetensors.joined(self._pieces)]
+
+    def whole(self) -> Container:
+        """All of it, in one."""
+        self.settle()
+        return self._pieces[0]
+
+
+def whole(answer: Container | Lent) -> Container:
+    """An answer in one, whichever it is."""
+    return answer.whole() if isinstance(answer, Lent) else answer

@@ -13,10 +13,9 @@ from . import json_codec, safetensors
 from .instructions import Instruction, parse_program
 from .message import NO_LABELS, Message, parse_message
 from .program_cache import MEMORY, Memory
-from .result import Answer, Value
+from .result import LEAST, Answer, Lent, Value
 from .template import TAKES_DATA
 from .uploads import keep_apart
-from .zero_copy_response import LEAST, Lent
 
 JSON = "application/json"
 SAFETENSORS = safetensors.MEDIA_TYPE

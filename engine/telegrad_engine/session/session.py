@@ -33,9 +33,8 @@ from ..program.overloads import find_op
 from ..program.procedures import Procedures
 from ..program.program_cache import MEMORY, Bound, Memory
 from ..program.registered_functions import SHARED, Library, SessionLibrary
-from ..program.result import Answer, Value, fetch, last_change
+from ..program.result import Answer, Lent, Value, fetch, last_change
 from ..program.verbs import VERBS, Verb
-from ..program.zero_copy_response import Lent
 from ..tensor.eager import Tensor, apply
 from .checkpoint_sections import Sections
 from .environment import Environment

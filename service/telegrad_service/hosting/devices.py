@@ -7,7 +7,7 @@ from typing import NamedTuple
 from telegrad_engine.arrays import installed
 from telegrad_engine.errors import InvalidOperation, InvalidValue
 
-from ..process.control_groups import usable_cores
+from ..process import usable_cores
 from ..settings import Settings
 
 

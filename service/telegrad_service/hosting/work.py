@@ -13,8 +13,7 @@ from telegrad_engine.errors import InternalError, ProgramNotRun, SequenceConflic
 from telegrad_engine.program import Instruction, compression, json_codec, safetensors, wire
 from telegrad_engine.program.compression import Body
 from telegrad_engine.program.overloads import find_op
-from telegrad_engine.program.result import Answer, Value
-from telegrad_engine.program.zero_copy_response import Lent
+from telegrad_engine.program.result import Answer, Lent, Value
 from telegrad_engine.session.session import NotAtOnce, Session
 
 from .. import problems

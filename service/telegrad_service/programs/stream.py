@@ -22,7 +22,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 from telegrad_engine.cancellation import CancellationToken
 from telegrad_engine.errors import ServerBusy, TelegradError, TooLarge
 from telegrad_engine.program import compression, wire
-from telegrad_engine.program.zero_copy_response import Lent, whole
+from telegrad_engine.program.result import Lent, whole
 from telegrad_engine.session.memory_accounting import Accounts
 from telegrad_engine.session.session import NotAtOnce
 

@@ -12,7 +12,7 @@ import select
 from collections.abc import Callable
 from time import perf_counter
 
-from ..process.control_groups import usable_cores
+from ..process import usable_cores
 
 POLL_S = 1e-3
 """Seconds to poll at most. Nothing else happens on the event loop meanwhile."""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from xxhash import xxh3_128
 
-from ..process.tuning import KEPT_BYTES, LARGEST_KEPT
+from ..process import KEPT_BYTES, LARGEST_KEPT
 
 STEP = 2**13
 """Words to which lengths are rounded up, so that messages that differ only in their headers share memory."""

@@ -22,7 +22,7 @@ from websockets.frames import CloseCode, Frame
 from websockets.protocol import State
 
 from telegrad_engine.errors import ServerBusy
-from telegrad_engine.program.zero_copy_response import Lent
+from telegrad_engine.program.result import Lent
 
 from ..http.connections import ConnectionLimits, extended, peer_of
 from ..http.limits import FREE, BodyReservation

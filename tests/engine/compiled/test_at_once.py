@@ -13,7 +13,7 @@ import telegrad as tg
 from telegrad_engine.compile import COMPILED, Compiler
 from telegrad_engine.compile.tier import Tier
 from telegrad_engine.program import Instruction, safetensors, wire
-from telegrad_engine.program.zero_copy_response import Lent
+from telegrad_engine.program.result import Lent
 
 from .remembering import ALWAYS, Remembering, connect, numbers
 

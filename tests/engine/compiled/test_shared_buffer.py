@@ -14,7 +14,7 @@ import telegrad as tg
 from telegrad_engine.compile import COMPILED, Compiler
 from telegrad_engine.compile.shared_buffer import aligned_copy, is_exclusive, shared_buffer_of
 from telegrad_engine.program import Instruction, safetensors, wire
-from telegrad_engine.program.zero_copy_response import Lent
+from telegrad_engine.program.result import Lent
 
 from .remembering import Remembering, array, connect, numbers, runs_compiled
 from .verification import VerifyingCompiler

@@ -6,7 +6,6 @@ stored for backward (:mod:`.ctx`).
 """
 
 from .ctx import FunctionCtx
-from .define import Function
-from .once import once_differentiable
+from .define import Function, once_differentiable
 
 __all__ = ["Function", "FunctionCtx", "once_differentiable"]

@@ -9,10 +9,9 @@ functions by name (:mod:`.library`), those too that the operator installed
 from . import control as _control
 from . import steps as _steps
 from .budget import Budget
-from .foreign import Foreign, from_entry
 from .function import Applicable, FunctionProgram
 from .installed import Installed
-from .library import SHARED, Library, SessionLibrary, installed_library
+from .library import SHARED, Foreign, Library, SessionLibrary, from_entry, installed_library
 from .steps import WRITES_TO_INPUT
 from .verify import verify
 

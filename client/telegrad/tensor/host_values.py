@@ -1,11 +1,22 @@
-"""Methods that apply a Python function to each element: the values are fetched, and the results uploaded."""
+"""Values as arrays of this process, and methods that apply a Python function to each element."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, Self
 
+import ml_dtypes
 import numpy as np
+
+
+def host_array(tensor: Any) -> Any:
+    """The values of a tensor, ours or another library's, as a NumPy array; NumPy's own lack bfloat16."""
+    host = tensor.detach().cpu()
+    if str(tensor.dtype) == "torch.bfloat16" and not hasattr(tensor, "_recorder"):
+        # As bits: of a dtype of the same library, which is had from a tensor.
+        bits = host.view(host.new_empty(0).short().dtype)
+        return bits.numpy().view(ml_dtypes.bfloat16)
+    return host.numpy()
 
 
 class ElementwisePython:

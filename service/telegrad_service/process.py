@@ -1,4 +1,4 @@
-"""The limits that Linux's control groups set to this process, in a container or outside: CPU time and memory.
+"""Cores and memory of this process: what Linux's control groups allow, and how memory and BLAS are tuned to it.
 
 In version 2 a group has the files ``cpu.max`` and ``memory.max``; in version 1 each controller has a hierarchy of its
 own. The strictest limit of the process's group and of those above it holds. Inside a container the group's own path may
@@ -7,10 +7,17 @@ not be visible; its mount point is the container's group then.
 
 from __future__ import annotations
 
+import ctypes
 import math
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+
+from threadpoolctl import threadpool_info, threadpool_limits
+
+from telegrad_engine.arrays import NUMPY
+from telegrad_engine.arrays.blocked_matmul import KERNELS
 
 SESSIONS_SHARE = 0.8
 """The share of the memory that sessions may use by default."""
@@ -97,3 +104,41 @@ def _read(file: Path) -> str:
         return file.read_text(encoding="ascii").strip()
     except (OSError, ValueError):
         return ""
+
+
+# Memory and BLAS ------------------------------------------------------------------------------------------
+
+MIB = 2**20
+# From glibc's malloc.h.
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+KEPT_BYTES = 256 * MIB
+LARGEST_KEPT = 32 * MIB
+
+
+def tune(blas_threads: int) -> None:
+    """Keep freed memory for the next program, and bound BLAS and XLA to so many threads (0: all cores but one).
+
+    Otherwise glibc returns the freed arrays of every program to the operating system in threads other than the main
+    one, and BLAS leaves no core for the event loop. docs/explanation/tuning.md has the measurements.
+    """
+    keep_freed_memory()
+    threads = blas_threads or default_blas_threads(usable_cores())
+    threadpool_limits(threads, user_api="blas")
+    if threads == 1 and any(library.get("architecture") in KERNELS for library in threadpool_info()):
+        NUMPY.multiply_in_pieces()
+    os.environ.setdefault("PJRT_NPROC", str(threads))  # XLA asks for it where JAX begins
+
+
+def default_blas_threads(cores: int) -> int:
+    """All cores but one, which is left for the event loop and for a client on this machine."""
+    return max(1, cores - 1)
+
+
+def keep_freed_memory() -> None:
+    """Have glibc keep up to 256 MiB an arena, and arrays of up to 32 MiB in arenas; elsewhere nothing."""
+    if not sys.platform.startswith("linux"):
+        return
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(M_TRIM_THRESHOLD, KEPT_BYTES)
+        mallopt(M_MMAP_THRESHOLD, LARGEST_KEPT)

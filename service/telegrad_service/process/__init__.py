@@ -1,1 +1,0 @@
-"""This process and its machine: cores, memory, and settings that small programs feel most."""
