@@ -225,7 +225,7 @@ EXCLUSIONS = (
         "telegrad.utils.checkpoint.checkpoint",
         {
             "utils.checkpoint": "CheckpointFunction DefaultDeviceType GraphExecGroup SAC_IGNORED_OPS "
-            "check_backward_validity detach_variable get_device_states set_device_states",
+            "check_backward_validity detach_variable get_device_states set_checkpoint_debug_enabled set_device_states",
         },
     ),
     Exclusion(
@@ -251,7 +251,7 @@ EXCLUSIONS = (
         {
             "": "ctypes functional functools glob importlib inspect legacy_contiguous_format math os platform sys "
             "textwrap threading torch types warnings",
-            "nn": "grad modules",
+            "nn": "grad",
             "nn.functional": "DType Optional dataclasses grad importlib math np torch",
         },
     ),

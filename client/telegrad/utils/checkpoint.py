@@ -16,7 +16,6 @@ from telegrad_engine.autograd.checkpoint import (
     Call,
     Checkpointing,
     noop_context_fn,
-    set_checkpoint_debug_enabled,
     set_checkpoint_early_stop,
 )
 from telegrad_engine.context import no_grad, observed_by
@@ -120,6 +119,5 @@ __all__ = [
     "checkpoint_sequential",
     "create_selective_checkpoint_contexts",
     "noop_context_fn",
-    "set_checkpoint_debug_enabled",
     "set_checkpoint_early_stop",
 ]

@@ -258,12 +258,15 @@ class Catalogue:
     def __init__(self) -> None:
         self.ops: dict[str, Op] = {}
         self.overloads: dict[str, list[Op]] = {}
+        self._identifiers: dict[str, Op] = {}
+        """By key, as Python identifiers: ``max_dim`` for ``max.dim``."""
 
     def add(self, op: Op) -> Op:
         """Enter an op; its key must be new."""
         if op.key in self.ops:
             raise ValueError(f"op {op.key} is declared twice")
         self.ops[op.key] = op
+        self._identifiers[op.key.replace(".", "_")] = op
         if op.private:
             return op
         for name in (op.name, *op.aliases):
@@ -274,6 +277,10 @@ class Catalogue:
 
     def __iter__(self) -> Iterator[Op]:
         return iter(self.ops.values())
+
+    def identified(self, identifier: str) -> Op | None:
+        """The op whose key is this identifier, with ``_`` in place of ``.``; None if there is none."""
+        return self._identifiers.get(identifier)
 
     def get(self, key: str) -> Op:
         """The op of this key, or UnknownOp with the nearest names."""

@@ -135,7 +135,7 @@ class Sections:
         if len(self._open) == MAX_OPEN:
             raise InvalidOperation(f"at most {MAX_OPEN} checkpoints can be open inside each other")
         section = Section(self, inputs, selective)
-        frame = Frame(section.run, tuple(inputs), {}, around=nullcontext(), log=None, **options)
+        frame = Frame(section.run, tuple(inputs), {}, around=nullcontext(), **options)
         self._open.append(Open(check_id(name), section, frame))
         vars(self._owner())["_execute"] = self._execute
 

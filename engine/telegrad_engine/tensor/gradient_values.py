@@ -33,9 +33,7 @@ class RawFunctions:
         self.xp = xp
 
     def __getattr__(self, name: str) -> Any:
-        op = CATALOGUE.ops.get(name) or next(
-            (o for o in CATALOGUE if o.key.replace(".", "_") == name or name in o.aliases), None
-        )
+        op = CATALOGUE.identified(name)
         if op is None:
             raise AttributeError(name)
         function = _bare(op, self)

@@ -88,7 +88,7 @@ def resolver(name: str) -> Resolve | None:
 def _overloads(name: str) -> list[Op] | None:
     overloads = CATALOGUE.overloads.get(name)
     if overloads is None:
-        op = CATALOGUE.ops.get(name.replace("_", ".", 1)) or _by_underscored(name)
+        op = CATALOGUE.identified(name)
         return None if op is None else [op]
     return overloads
 
@@ -138,10 +138,6 @@ def _factory(function: Callable[..., Any]) -> Callable[..., Any]:
         return result.requires_grad_() if requires_grad else result
 
     return make
-
-
-def _by_underscored(name: str) -> Op | None:
-    return next((op for op in CATALOGUE if op.key.replace(".", "_") == name), None)
 
 
 def _direct(op: Op, apply: Apply) -> Callable[..., Any]:

@@ -8,7 +8,6 @@ its instructions (:mod:`telegrad_engine.session.checkpoint_sections`), and both 
 """
 
 from .call import Call, Checkpointing, checkpoint, checkpoint_sequential, noop_context_fn, set_checkpoint_early_stop
-from .debug import set_checkpoint_debug_enabled
 from .reentrant import WHOLE_ONLY
 
 __all__ = [
@@ -18,6 +17,5 @@ __all__ = [
     "checkpoint",
     "checkpoint_sequential",
     "noop_context_fn",
-    "set_checkpoint_debug_enabled",
     "set_checkpoint_early_stop",
 ]

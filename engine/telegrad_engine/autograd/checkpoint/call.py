@@ -8,8 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 from ...context import state
-from ...errors import InvalidValue
-from .debug import Log, is_debugged
+from ...errors import InvalidValue, NotSupported
 from .frame import Frame
 from .reentrant import checkpoint_reentrant
 
@@ -36,7 +35,6 @@ class Call(NamedTuple):
     """Whether it has the random numbers of the first run."""
     compare: bool
     early_stop: bool
-    log: Log | None
 
 
 class Checkpointing:
@@ -64,8 +62,7 @@ class Checkpointing:
         Backward runs it again, with the random numbers it had (unless ``preserve_rng_state=False``), in the contexts
         that ``context_fn`` gives for the two runs, and stops once it has what is needed, if ``early_stop``. Raises
         CheckpointError in backward if it saves other tensors than before: ``determinism_check`` "default" compares
-        their shapes and dtypes, "none" only their number. With ``debug`` that error tells the operations of both runs
-        and where in the code they were.
+        their shapes and dtypes, "none" only their number. Raises NotSupported with ``debug``.
         With ``use_reentrant`` backward must be called without ``inputs``, and keyword arguments are not passed on.
         """
         if use_reentrant is None:
@@ -83,17 +80,18 @@ class Checkpointing:
             return self._reentrant(function, preserve, args)
         if debug and context_fn is not noop_context_fn:
             raise InvalidValue("debug=True is incompatible with non-default context_fn")
+        if debug:
+            raise NotSupported("checkpoint(debug=True) is not supported: log what the function computes instead")
         if determinism_check not in DETERMINISM_CHECKS:
             raise InvalidValue(f"determinism_check should be one of {DETERMINISM_CHECKS}, but got {determinism_check}")
         around, around_again = context_fn()
-        log = Log() if is_debugged(debug) else None
         if not state.grad_enabled:
             with around:
                 return function(*args, **kwargs)
         stop = _early_stop[-1] if _early_stop else early_stop
         with around:
             return self._recomputed(
-                Call(function, args, kwargs, around_again, preserve, determinism_check == "default", stop, log)
+                Call(function, args, kwargs, around_again, preserve, determinism_check == "default", stop)
             )
 
     def checkpoint_sequential(
@@ -131,7 +129,6 @@ def _recomputed(call: Call) -> Any:
         call.preserve,
         call.compare,
         call.early_stop,
-        call.log,
     )
     return frame.run(call.function, call.args, call.kwargs)
 

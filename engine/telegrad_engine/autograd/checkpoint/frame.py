@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from ...context import enable_grad, generator, state
 from ...errors import CheckpointError
 from ...graph.node import modified
 from ...graph.saved_tensor_hooks import Packed, saved_tensors_hooks
-from .debug import Log
 
 
 class RandomState:
@@ -80,7 +79,6 @@ class Frame:
         preserve: bool,
         compare: bool,
         early_stop: bool,
-        log: Log | None,
     ) -> None:
         self.function = function
         self.args = [Kept(a) for a in args]
@@ -89,7 +87,6 @@ class Frame:
         self.random = RandomState(preserve)
         self.compare = compare
         self.early_stop = early_stop
-        self.log = log
         self.metadata: list[dict[str, Any]] = []
         """Of each tensor that forward would have saved, by its number."""
         self.recomputed: dict[int, Any] = {}
@@ -97,7 +94,7 @@ class Frame:
 
     def run(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """The first run: each saved tensor becomes its number."""
-        with self.numbering(), self._logged(0):
+        with self.numbering():
             return function(*args, **kwargs)
 
     def numbering(self) -> AbstractContextManager[None]:
@@ -111,12 +108,8 @@ class Frame:
     def _recall(self, number: int) -> Any:
         """The saved tensor of this number, for which the function is run again if need be."""
         if number not in self.recomputed:
-            with nullcontext() if self.log is None else self.log.explaining():
-                self._recompute()
+            self._recompute()
         return self.recomputed.pop(number)
-
-    def _logged(self, run: int) -> AbstractContextManager[Any]:
-        return nullcontext() if self.log is None else self.log.of(run)
 
     def _recompute(self) -> None:
         args = [a.restore() for a in self.args]
@@ -125,7 +118,7 @@ class Frame:
         again = _Again(self)
         hooks = saved_tensors_hooks(again.collect, lambda tensor: tensor)
         try:
-            with enable_grad(), self.random.restored(), self.around, self._logged(1), hooks:
+            with enable_grad(), self.random.restored(), self.around, hooks:
                 self.function(*args, **kwargs)
         except _Done as done:
             if done.args[0] is not again:
@@ -162,11 +155,7 @@ class _Again:
             raise CheckpointError(
                 "torch.utils.checkpoint: A different number of tensors was saved during the original forward and "
                 f"recomputation.\nNumber of tensors saved during forward: {len(before)}\n"
-                f"Number of tensors saved during recomputation: {self.count}.\n\n"
-                "Tip: To see a more detailed error message, either pass `debug=True` to\n"
-                "`torch.utils.checkpoint.checkpoint(...)` or wrap the code block\n"
-                "with `with torch.utils.checkpoint.set_checkpoint_debug_enabled(True):` to\n"
-                "enable checkpoint‑debug mode globally."  # noqa: RUF001 - as torch has it
+                f"Number of tensors saved during recomputation: {self.count}."
             )
         if not self.frame.compare:
             return
