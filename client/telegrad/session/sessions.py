@@ -21,8 +21,8 @@ from telegrad_engine.program.compression import ENCODING
 from telegrad_engine.tensor.attributes import dtype_of_type
 
 from ..tape.recorder import Recorder
-from ..transport.connection import Verify
-from ..transport.transports import HTTPTransport, LocalTransport, Transport
+from ..transport.base import Transport, Verify
+from ..transport.local import LocalTransport
 
 LOCKED_S = 1.0
 """Seconds that the end of the process waits for a thread that uses a session."""
@@ -209,6 +209,8 @@ def transport_to(
     if address.startswith("local:"):
         return LocalTransport(**settings)
     if address.startswith(("http://", "https://")):
+        from ..transport.http import HTTPTransport  # httpx takes a fifth of the time to import Telegrad
+
         ways: dict[str, Any] = {"stream": stream, "compress": compress, "verify": verify}
         return HTTPTransport(address, compile=compile or None, **ways, **settings)
     raise InvalidValue(f"cannot connect to {address!r}: an address starts with http://, https:// or local://")

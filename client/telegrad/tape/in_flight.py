@@ -12,7 +12,7 @@ from telegrad_engine.program import Instruction
 from telegrad_engine.program.result import Answer
 
 from ..call_site import Line
-from ..transport.transports import Transport
+from ..transport.base import Transport
 from .segment import Segment, Written
 
 

@@ -26,7 +26,7 @@ from telegrad_engine.program.message import Outgoing
 from telegrad_engine.program.result import Answer, Value
 
 from ..call_site import Line, users_line
-from ..transport.transports import Transport
+from ..transport.base import Transport
 from .effects import Affecting, Effect
 from .flush_policy import FlushPolicy, is_full
 from .in_flight import InFlight, Recording, joined

@@ -43,7 +43,7 @@ from ..tape.recorder import Recorder
 from ..tape.shadow import RecordedGraphValues, ShadowValues
 from ..tape.shortcut import check_values
 from ..tape.transform_stack import active, concerned, tangent_of
-from ..transport.transports import Transport
+from ..transport.base import Transport
 from .devices import check_device, device, require_cuda
 from .host_values import ElementwisePython, host_array
 from .nodes import shown

@@ -27,6 +27,7 @@ from telegrad_engine import errors
 from telegrad_engine.errors import ConnectionFailed, InvalidArgument, InvalidValue
 
 from . import progress
+from .base import Verify
 
 PREFIX = "urn:telegrad:problem:"
 
@@ -46,9 +47,6 @@ def problem_to_error(url: str, status: int, body: bytes | memoryview) -> errors.
         return not_telegrad(url, f"its answer {status} is not a problem document")
     context = {k: v for k, v in problem.items() if k not in ("title", "status", "instance", "sequence")}
     return errors.from_slug(slug, detail, context)
-
-
-Verify = ssl.SSLContext | str | os.PathLike[str] | bool
 
 
 def ssl_context(verify: Verify = True) -> ssl.SSLContext:

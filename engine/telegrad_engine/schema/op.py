@@ -24,7 +24,7 @@ from ..errors import InvalidArgument, UnknownOp
 from ..lru import LRU
 from ..shapes import Spec
 from .derivative_plan import Plan, Rule, make_plan
-from .signature import Signature, given, read_params
+from .signature import Signature, given, parameter_names, read_params
 
 PLANS = 256
 """How many plans an op keeps: those used last. A list of tensors has one for each set of them that requires grad."""
@@ -240,8 +240,8 @@ def with_defaults(function: Callable[..., Any], op: Op) -> Callable[..., Any]:
 
     A function that takes ``**attrs`` gets what is given.
     """
-    parameters = inspect.signature(function).parameters
-    if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values()):
+    parameters = parameter_names(function)
+    if parameters and parameters[-1].startswith("**"):
         return function
     named = [p.name for p in op.attr_params if p.name in parameters]
     defaults = op.defaults

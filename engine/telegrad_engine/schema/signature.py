@@ -232,19 +232,31 @@ def given(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
 
 def read_params(kernel: Callable[..., Any], skip: int) -> tuple[Param, ...]:
     """The parameters that a kernel or a verb's handler declares, without the first ``skip``."""
-    signature = inspect.signature(kernel, eval_str=True)
+    function: Any = inspect.unwrap(kernel)
+    names, positional = parameter_names(function), function.__code__.co_argcount
+    defaults = dict(zip(reversed(names[:positional]), reversed(function.__defaults__ or ()), strict=False))
+    defaults |= function.__kwdefaults__ or {}
     params = []
-    for parameter in list(signature.parameters.values())[skip:]:
-        annotation = parameter.annotation
+    for index, name in enumerate(names[skip:], skip):
+        annotation = function.__annotations__.get(name)
+        if isinstance(annotation, str):
+            annotation = function.__globals__.get(annotation) or eval(annotation, function.__globals__)
         kinds = [a for a in get_args(annotation) if isinstance(a, Kind)] if get_origin(annotation) else []
         if not kinds:
-            raise TypeError(f"{kernel.__name__}: parameter {parameter.name!r} has no kind")
-        params.append(
-            Param(
-                parameter.name,
-                kinds[0],
-                parameter.default,
-                parameter.kind is inspect.Parameter.KEYWORD_ONLY,
-            )
-        )
+            raise TypeError(f"{kernel.__name__}: parameter {name!r} has no kind")
+        params.append(Param(name, kinds[0], defaults.get(name, REQUIRED), index >= positional))
     return tuple(params)
+
+
+def parameter_names(function: Callable[..., Any]) -> tuple[str, ...]:
+    """The names of a function's parameters, ``**`` before one that takes any keywords.
+
+    For a plain function it is ten times as fast as ``inspect.signature``, which took a tenth of the time of an import.
+    """
+    plain: Any = inspect.unwrap(function)
+    if not inspect.isfunction(plain):
+        parameters = inspect.signature(function).parameters.values()
+        return tuple(["**" * (p.kind is inspect.Parameter.VAR_KEYWORD) + p.name for p in parameters])
+    code = plain.__code__
+    names: tuple[str, ...] = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    return (*names, "**") if code.co_flags & inspect.CO_VARKEYWORDS else names

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from importlib.metadata import entry_points
 from typing import Any
 
 from ...autograd.custom_function import Function
@@ -64,6 +63,8 @@ class Installed:
 
 def points() -> Iterator[tuple[str, Any]]:
     """What is installed here: names and what they point to, by name."""
+    from importlib.metadata import entry_points  # takes as long to import as a tenth of the engine
+
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
         yield point.name, point.load()
 

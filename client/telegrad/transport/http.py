@@ -1,4 +1,4 @@
-"""Transports of programs to a session: over HTTP, or in this process."""
+"""Sessions on a server: programs travel over a stream or by requests, all else over HTTP."""
 
 from __future__ import annotations
 
@@ -8,30 +8,28 @@ import secrets
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
-from itertools import count
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import httpx
 
 from telegrad_engine import __version__, errors
-from telegrad_engine.compile import PLANNED, Compiler
 from telegrad_engine.dtypes import DType, parse
 from telegrad_engine.program import compression
-from telegrad_engine.program.json_codec import MAX_DEPTH
-from telegrad_engine.program.message import Call, Message, Outgoing
-from telegrad_engine.program.program_cache import Bound
+from telegrad_engine.program.message import Outgoing
 from telegrad_engine.program.registered_functions import Applicable, from_entry
 from telegrad_engine.program.result import Answer
 from telegrad_engine.program.wire import SAFETENSORS, decode_answer
-from telegrad_engine.session.session import Session
 
 from . import progress
-from .connection import CONNECT_S, Verify, connect, failure, not_telegrad, problem_to_error, proxy_of, ssl_context
+from .base import ID_PREFIX, Verify
+from .connection import CONNECT_S, connect, failure, not_telegrad, problem_to_error, proxy_of, ssl_context
 from .http_fallback import HttpFallback
 from .stream import Stream
 from .websocket import Refused
 
+LEAVE_S = 5.0
+"""Seconds that the server gets to answer a client that leaves."""
 PER_TTL = 4
 """Heartbeats in the time that the server waits for one, so that a few may be lost."""
 
@@ -58,148 +56,6 @@ def _beat(client: httpx.Client, path: str, period_s: float, stopped: threading.E
                 return  # the session has ended; whoever uses it next is told
         except (httpx.HTTPError, RuntimeError):  # the server is out of reach for now, or the client is closed
             pass
-
-
-ID_PREFIX = "t"
-LEAVE_S = 5.0
-"""Seconds that the server gets to answer a client that leaves."""
-
-
-class Transport(Protocol):
-    """A session somewhere that runs programs."""
-
-    url: str
-    session_id: str
-    """The session's id on its server; in this process, a name for people."""
-    id_prefix: str
-    """What the ids of this client's tensors begin with: a prefix of its own in a session that others made."""
-    device: str
-    """Where the session's tensors live."""
-    dtype: DType
-    """The session's default floating dtype."""
-    remote: bool
-    """Whether programs run elsewhere, so that it pays to send them before anybody waits for their answers."""
-    room: int
-    """How many programs may be sent before the first of their answers is received."""
-
-    def pack(self, message: Outgoing) -> Any:
-        """A message as :meth:`send` takes it."""
-        ...
-
-    def send(self, packed: Any) -> None:
-        """Have a program run, without waiting for it if it runs elsewhere."""
-        ...
-
-    @property
-    def answered(self) -> bool:
-        """Whether :meth:`receive` would not wait."""
-        ...
-
-    def receive(self) -> Answer:
-        """What the first unanswered program brings back. Raises the session's TelegradError: then those sent before
-        that was known do not run."""
-        ...
-
-    def forget(self) -> None:
-        """Nobody will receive what is unanswered."""
-        ...
-
-    def function(self, name: str) -> Applicable:
-        """A registered function. Raises UnknownFunction."""
-        ...
-
-    def profile(self) -> dict[str, Any]:
-        """The session's last profile, as data."""
-        ...
-
-    def compiled(self) -> list[dict[str, Any]]:
-        """How the session's programs ran that recur: those that are compiled, and why the others are not."""
-        ...
-
-    def another(self) -> Transport:
-        """A new session of the same options, in the same place."""
-        ...
-
-    def abandon(self) -> None:
-        """In a forked child: let go of what the parent process goes on using, without a word to the server."""
-        ...
-
-    def close(self) -> None:
-        """End the session. If it goes on without this client, free the client's tensors."""
-        ...
-
-
-PLANNER = Compiler(tier=PLANNED)
-"""Plans the programs that recur of all sessions in this process."""
-
-
-class LocalTransport:
-    """A session in this process."""
-
-    url = "local://"
-    id_prefix = ID_PREFIX
-    remote = False
-    room = 1
-    _numbers = count(1)
-
-    def __init__(self, **options: Any) -> None:
-        self.session_id = f"local-{next(self._numbers)}"
-        self._options = options
-        self.session = Session(compiler=PLANNER, **options)
-        self.device, self.dtype = self.session.device, self.session.environment.dtype
-
-    def pack(self, message: Outgoing) -> Outgoing:
-        """The message itself: it does not travel."""
-        return message
-
-    def send(self, packed: Outgoing) -> None:
-        """Keep the message for when its answer is asked for."""
-        self._message = packed
-
-    answered = True
-
-    def receive(self) -> Answer:
-        """Run the calls."""
-        message = self._message
-        return Message([*map(self._bound, message.calls)], message.free).run(self.session)
-
-    def _bound(self, call: Call) -> Bound:
-        """The program on the tensors that it names."""
-        memory, template = self.session.memory, call.template
-        try:
-            found = memory.find(template.digest)
-        except errors.UnknownProgram:
-            found = memory.read(template.text, template.digest, MAX_DEPTH)
-        return found.with_ending(call.ending).with_ids(call.ids, call.arrays, call.operands)
-
-    def forget(self) -> None:
-        """Nothing: what is not received has not run."""
-
-    def function(self, name: str) -> Applicable:
-        """A registered function."""
-        return self.session.functions.find(name)
-
-    def profile(self) -> dict[str, Any]:
-        """The session's last profile."""
-        from telegrad_engine.profiler import to_data
-
-        return to_data(self.session.last_profile(), events=True)
-
-    def compiled(self) -> list[dict[str, Any]]:
-        """How the programs that recur ran, in the order in which they first did."""
-        return [report._asdict() for report in PLANNER.reports(self.session)]
-
-    def another(self) -> LocalTransport:
-        """A new session of the same options in this process."""
-        return LocalTransport(**self._options)
-
-    def abandon(self) -> None:
-        """Nothing: a forked child has a copy of the session."""
-
-    def close(self) -> None:
-        """Drop the session's tensors."""
-        self.session.suspensions.waiting.clear()
-        self.session.tensors.clear()
 
 
 class Labelled(NamedTuple):

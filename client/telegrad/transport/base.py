@@ -1,0 +1,81 @@
+"""What carries programs to a session, and brings back their answers."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from typing import Any, Protocol
+
+from telegrad_engine.dtypes import DType
+from telegrad_engine.program.message import Outgoing
+from telegrad_engine.program.registered_functions import Applicable
+from telegrad_engine.program.result import Answer
+
+Verify = ssl.SSLContext | str | os.PathLike[str] | bool
+"""How a server's certificate is verified: with a context, the certificates in a file, the system's, or not at all."""
+ID_PREFIX = "t"
+"""What the ids of tensors begin with."""
+
+
+class Transport(Protocol):
+    """A session somewhere that runs programs."""
+
+    url: str
+    session_id: str
+    """The session's id on its server; in this process, a name for people."""
+    id_prefix: str
+    """What the ids of this client's tensors begin with: a prefix of its own in a session that others made."""
+    device: str
+    """Where the session's tensors live."""
+    dtype: DType
+    """The session's default floating dtype."""
+    remote: bool
+    """Whether programs run elsewhere, so that it pays to send them before anybody waits for their answers."""
+    room: int
+    """How many programs may be sent before the first of their answers is received."""
+
+    def pack(self, message: Outgoing) -> Any:
+        """A message as :meth:`send` takes it."""
+        ...
+
+    def send(self, packed: Any) -> None:
+        """Have a program run, without waiting for it if it runs elsewhere."""
+        ...
+
+    @property
+    def answered(self) -> bool:
+        """Whether :meth:`receive` would not wait."""
+        ...
+
+    def receive(self) -> Answer:
+        """What the first unanswered program brings back. Raises the session's TelegradError: then those sent before
+        that was known do not run."""
+        ...
+
+    def forget(self) -> None:
+        """Nobody will receive what is unanswered."""
+        ...
+
+    def function(self, name: str) -> Applicable:
+        """A registered function. Raises UnknownFunction."""
+        ...
+
+    def profile(self) -> dict[str, Any]:
+        """The session's last profile, as data."""
+        ...
+
+    def compiled(self) -> list[dict[str, Any]]:
+        """How the session's programs ran that recur: those that are compiled, and why the others are not."""
+        ...
+
+    def another(self) -> Transport:
+        """A new session of the same options, in the same place."""
+        ...
+
+    def abandon(self) -> None:
+        """In a forked child: let go of what the parent process goes on using, without a word to the server."""
+        ...
+
+    def close(self) -> None:
+        """End the session. If it goes on without this client, free the client's tensors."""
+        ...

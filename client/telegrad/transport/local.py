@@ -1,0 +1,89 @@
+"""Sessions in this process: ``local://``."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any
+
+from telegrad_engine import errors
+from telegrad_engine.compile import PLANNED, Compiler
+from telegrad_engine.program.json_codec import MAX_DEPTH
+from telegrad_engine.program.message import Call, Message, Outgoing
+from telegrad_engine.program.program_cache import Bound
+from telegrad_engine.program.registered_functions import Applicable
+from telegrad_engine.program.result import Answer
+from telegrad_engine.session.session import Session
+
+from .base import ID_PREFIX
+
+PLANNER = Compiler(tier=PLANNED)
+"""Plans the programs that recur of all sessions in this process."""
+
+
+class LocalTransport:
+    """A session in this process."""
+
+    url = "local://"
+    id_prefix = ID_PREFIX
+    remote = False
+    room = 1
+    _numbers = count(1)
+
+    def __init__(self, **options: Any) -> None:
+        self.session_id = f"local-{next(self._numbers)}"
+        self._options = options
+        self.session = Session(compiler=PLANNER, **options)
+        self.device, self.dtype = self.session.device, self.session.environment.dtype
+
+    def pack(self, message: Outgoing) -> Outgoing:
+        """The message itself: it does not travel."""
+        return message
+
+    def send(self, packed: Outgoing) -> None:
+        """Keep the message for when its answer is asked for."""
+        self._message = packed
+
+    answered = True
+
+    def receive(self) -> Answer:
+        """Run the calls."""
+        message = self._message
+        return Message([*map(self._bound, message.calls)], message.free).run(self.session)
+
+    def _bound(self, call: Call) -> Bound:
+        """The program on the tensors that it names."""
+        memory, template = self.session.memory, call.template
+        try:
+            found = memory.find(template.digest)
+        except errors.UnknownProgram:
+            found = memory.read(template.text, template.digest, MAX_DEPTH)
+        return found.with_ending(call.ending).with_ids(call.ids, call.arrays, call.operands)
+
+    def forget(self) -> None:
+        """Nothing: what is not received has not run."""
+
+    def function(self, name: str) -> Applicable:
+        """A registered function."""
+        return self.session.functions.find(name)
+
+    def profile(self) -> dict[str, Any]:
+        """The session's last profile."""
+        from telegrad_engine.profiler import to_data
+
+        return to_data(self.session.last_profile(), events=True)
+
+    def compiled(self) -> list[dict[str, Any]]:
+        """How the programs that recur ran, in the order in which they first did."""
+        return [report._asdict() for report in PLANNER.reports(self.session)]
+
+    def another(self) -> LocalTransport:
+        """A new session of the same options in this process."""
+        return LocalTransport(**self._options)
+
+    def abandon(self) -> None:
+        """Nothing: a forked child has a copy of the session."""
+
+    def close(self) -> None:
+        """Drop the session's tensors."""
+        self.session.suspensions.waiting.clear()
+        self.session.tensors.clear()
