@@ -72,10 +72,10 @@ class Observer:
         if self.outer is not None:
             self.outer.unpacked(node, values)
 
-    def unpacked_output(self, node: Any, slot: int, output: Any) -> None:
+    def unpacked_output(self, node: Any, output_nr: int, output: Any) -> None:
         """An output of its own that a custom Function saved was unpacked."""
         if self.outer is not None:
-            self.outer.unpacked_output(node, slot, output)
+            self.outer.unpacked_output(node, output_nr, output)
 
     def verb(self, run: Run, verb: Any, instruction: Any, inputs: Any) -> Any:
         """An instruction of a program that is not an op, such as an upload, ``backward`` or ``sgd``."""

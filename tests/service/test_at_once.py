@@ -83,14 +83,14 @@ def test_what_a_thread_leaves_is_its_own_to_finish() -> None:
         loop = asyncio.get_running_loop()
 
         def run(session: Session) -> None:
-            session.leave(lambda: by.append(threading.current_thread()))
+            session.defer(lambda: by.append(threading.current_thread()))
             loop.call_soon_threadsafe(left.set)
             free.wait(30)
-            session.finish()
+            session.flush()
 
         running = asyncio.ensure_future(handle.call(run))
         await left.wait()
-        handle.finish()
+        handle.flush()
         behind = asyncio.ensure_future(handle.call(thread))
         await asyncio.sleep(0)
         assert not by
@@ -109,11 +109,11 @@ def test_an_error_after_an_answer_is_told_to_the_next_program_of_that_session() 
             raise RuntimeError("broken on purpose")
 
         def answer(session: Session, within: float) -> str:
-            session.leave(fail)
+            session.defer(fail)
             return "answered"
 
         assert handle.run_at_once(answer) == "answered"
-        handle.finish()
+        handle.flush()
         for _ in range(2):
             with pytest.raises(InternalError, match="cannot be used any more"):
                 await handle.call(work.run, [Instruction("zeros", [], ["x"], {"size": [2]})])

@@ -35,7 +35,7 @@ def attributes(anomaly: AnomalyMode) -> dict[str, Any]:
 def explained(recorder: Recorder, roots: Sequence[Tensor]) -> Iterator[None]:
     """Wait for the pass that is recorded within, and say of a node that failed where it comes from."""
     nodes = list(walk(*[root.grad_fn for root in roots if root.grad_fn is not None]))
-    leaves = {leaf for node in nodes for leaf in node.next if leaf is not None and leaf.is_leaf_target}
+    leaves = {leaf for node in nodes for leaf in node.next_edges if leaf is not None and leaf.is_leaf_target}
     without = [leaf for leaf in leaves if isinstance(leaf, Tensor) and not leaf._has_grad]
     try:
         yield

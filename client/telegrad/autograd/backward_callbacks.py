@@ -49,7 +49,7 @@ def check_partial(recorder: Recorder, roots: Sequence[Tensor], inputs: Tensor | 
     ends = {place(t)[0] for t in ([inputs] if isinstance(inputs, Tensor) else inputs)}
     for root in roots:
         for node in walk(root.grad_fn) if root.grad_fn is not None else ():
-            if node in recorder.whole and any(not ends.isdisjoint(reached.next) for reached in walk(node)):
+            if node in recorder.whole and any(not ends.isdisjoint(reached.next_edges) for reached in walk(node)):
                 raise InvalidOperation(WHOLE_ONLY)
 
 
@@ -132,7 +132,7 @@ class _Dialogue:
 
     def meet(self, stop: Stop) -> None:
         """Have the user's code compute what the shadow, and the session with it, stopped for."""
-        self.values.settle()
+        self.values.commit()
         if self.begin is not None or self.reply is not None:
             self._go_on()
         pending = self.pending

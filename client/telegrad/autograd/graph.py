@@ -194,7 +194,7 @@ def _reached(targets: Sequence[Any]) -> set[int]:
     found = {id(target) for target in targets}
     for node in walk(*[target for target in targets if not target.is_leaf_target]):
         found.add(id(node))
-        found.update(id(target) for target in node.next if target is not None)
+        found.update(id(target) for target in node.next_edges if target is not None)
     return found
 
 

@@ -64,7 +64,7 @@ class Outputs:
         return any(
             leaf is not None and leaf.is_leaf_target and id(leaf) not in own
             for node in walk(*nodes)
-            for leaf in node.next
+            for leaf in node.next_edges
         )
 
     def outward(self, value: Any) -> Any:

@@ -31,7 +31,7 @@ class Output(NamedTuple):
     data: Any
     requires_grad: bool
     node: int | None
-    slot: int
+    output_nr: int
     place: int | None
     """The tensor whose version it shares: one that was given, or, further up, an earlier result."""
     version: int
@@ -85,7 +85,7 @@ class CacheEntry:
         for place, (tensor, before) in enumerate(zip(tensors, trace.before, strict=True)):
             if (tensor._node, tensor._output_nr, tensor._requires_grad) != (
                 before.node,
-                before.slot,
+                before.output_nr,
                 before.requires_grad,
             ):
                 raise Unrepeatable("it changes the history of a tensor from outside")
@@ -135,7 +135,7 @@ class CacheEntry:
         before = trace.before
         cells = [*[b.cell for b in before], *[r._version_counter for r in results]]
         places = {
-            (id(t if b.node is None else b.node), b.slot): place
+            (id(t if b.node is None else b.node), b.output_nr): place
             for place, (t, b) in reversed(list(enumerate(zip(trace.inputs.tensors, before, strict=True))))
         }
         condenser = Condenser(results, places, cells, trace.start)
@@ -261,7 +261,7 @@ class CacheEntry:
             )
             for result, output in zip(results, self._outputs, strict=True):
                 if output.node is not None:
-                    result._node, result._output_nr = nodes[output.node], output.slot
+                    result._node, result._output_nr = nodes[output.node], output.output_nr
         for place, has_grad, known, made in self._grads:
             tensor = tensors[place]
             tensor._has_grad = has_grad

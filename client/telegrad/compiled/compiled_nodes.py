@@ -53,7 +53,7 @@ class Edge(NamedTuple):
 
     tensor: int | None
     node: int | None
-    slot: int
+    output_nr: int
     result: int | None = None
     """A leaf among the results."""
 
@@ -95,7 +95,7 @@ class Condenser:
         self, results: Sequence[Tensor], places: Mapping[tuple[int, int], int], cells: Sequence[list[int]], start: int
     ) -> None:
         self._places = places
-        """Of the tensors that were given, by node (or leaf) and slot before the call."""
+        """Of the tensors that were given, by node (or leaf) and output_nr before the call."""
         self._cells = {id(cell): place for place, cell in reversed(list(enumerate(cells)))}
         """Of those and of the results."""
         self._start = start
@@ -123,9 +123,9 @@ class Condenser:
         for node in reached:
             if node.hooks is not None:
                 raise Unrepeatable("it keeps the gradient of something in between, or hooks into it")
-            for target, slot in zip(node.next, node.slots or (0,) * len(node.next), strict=True):
+            for target, output_nr in zip(node.next_edges, node.output_nrs or (0,) * len(node.next_edges), strict=True):
                 if target is not None and (target.is_leaf_target or not self._passes(target)):
-                    edge = self._edge(target, slot)
+                    edge = self._edge(target, output_nr)
                     if edge is not None:
                         edges[edge] = None
             for position, cell, version in node.versions:
@@ -149,7 +149,7 @@ class Condenser:
         while due:
             node = due.pop()
             yield node
-            for target in node.next:
+            for target in node.next_edges:
                 if target is not None and not target.is_leaf_target and self._passes(target) and id(target) not in seen:
                     seen.add(id(target))
                     due.append(target)
@@ -157,12 +157,12 @@ class Condenser:
     def _passes(self, node: Any) -> bool:
         return self._is_inside(node) and id(node) not in self._index
 
-    def _edge(self, target: Any, slot: int) -> Edge | None:
+    def _edge(self, target: Any, output_nr: int) -> Edge | None:
         if id(target) in self._index:
-            return Edge(None, self._index[id(target)], slot)
-        place = self._places.get((id(target), slot))
+            return Edge(None, self._index[id(target)], output_nr)
+        place = self._places.get((id(target), output_nr))
         if place is not None:
-            return Edge(place, None, slot)
+            return Edge(place, None, output_nr)
         if target.is_leaf_target and id(target) in self._leaves:
             return Edge(None, None, 0, self._leaves[id(target)])
         if target.is_leaf_target and isinstance(target, Tensor) and target._id.startswith("t"):
@@ -182,16 +182,16 @@ def instantiate(
         node = CompiledMultiOutputNode() if template.many else CompiledNode()
         node.op = OP
         targets: list[Any] = []
-        slots: list[int] = []
+        output_nrs: list[int] = []
         for edge in template.edges:
             if edge.node is not None:
                 targets.append(nodes[edge.node])
-                slots.append(edge.slot)
+                output_nrs.append(edge.output_nr)
             else:
                 tensor = results[edge.result] if edge.result is not None else tensors[edge.tensor or 0]
                 targets.append(tensor if tensor._node is None else tensor._node)
-                slots.append(tensor._output_nr)
-        node.next, node.slots = tuple(targets), tuple(slots)
+                output_nrs.append(tensor._output_nr)
+        node.next_edges, node.output_nrs = tuple(targets), tuple(output_nrs)
         sources = [_source(version.place, template.edges) for version in template.versions]
         node.plan = _plan(len(targets), tuple(sources), template.holds_tensors)
         node.sequence = next_sequence()

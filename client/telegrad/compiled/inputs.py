@@ -33,7 +33,7 @@ class Before(NamedTuple):
     cell: list[int]
     version: int
     node: Any
-    slot: int
+    output_nr: int
     data: Any
     requires_grad: bool
     has_grad: bool

@@ -226,7 +226,7 @@ def _depends(raw: Tensor, arguments: Arguments) -> bool:
         return False
     places = {id(own.grad_fn or own) for own in arguments.raws}
     nodes = list(walk(raw.grad_fn))
-    return any(id(n) in places or any(id(t) in places for t in n.next) for n in nodes)
+    return any(id(n) in places or any(id(t) in places for t in n.next_edges) for n in nodes)
 
 
 def _check_duals(primals: Sequence[Any], tangents: Sequence[Any]) -> None:

@@ -25,7 +25,7 @@ Key = tuple[Any, ...]
 Edge = tuple[int, int] | None
 """Where an edge leads: to an earlier node and which of its outputs, or to the place of a given tensor (~ its
 position, and nothing)."""
-VARY = frozenset({"next", "sequence", "slots", "versions"})
+VARY = frozenset({"next_edges", "output_nrs", "sequence", "versions"})
 """What of a node is another's each time."""
 PLAIN = (None, None, None, None)
 """Without autocast, hooks on what is saved, anomaly mode, and an observer of this thread."""
@@ -144,22 +144,22 @@ def _pattern(given: Sequence[Any], results: Sequence[Any], start: int) -> Patter
         (id(each._node), each._output_nr): (~i, 0) for i, each in enumerate(given) if each._node is not None
     }
     for index, node in enumerate(nodes):
-        places |= {(id(node), slot): (index, slot) for slot in range(node.width)}
+        places |= {(id(node), output_nr): (index, output_nr) for output_nr in range(node.width)}
     cells = {id(each._version_counter): i for i, each in enumerate(given)}
     drawn: list[Drawn] = []
     for node in nodes:
-        targets = [*zip(node.next, node.slots or (0,) * len(node.next), strict=True)]
+        targets = [*zip(node.next_edges, node.output_nrs or (0,) * len(node.next_edges), strict=True)]
         if (
             not node.plain
             or node.evaluate is not None
-            or any(t is not None and (id(t), slot) not in places for t, slot in targets)
+            or any(t is not None and (id(t), output_nr) not in places for t, output_nr in targets)
         ):
             return None
         drawn.append(
             Drawn(
                 type(node),
                 {name: value for name, value in vars(node).items() if name not in VARY},
-                [None if target is None else places[id(target), slot] for target, slot in targets],
+                [None if target is None else places[id(target), output_nr] for target, output_nr in targets],
                 [(position, cells.get(id(cell), cell)) for position, cell, _ in node.versions],
             )
         )
@@ -176,16 +176,16 @@ def _draw(pattern: Pattern, given: Sequence[Any], seen: Sequence[int], ages: Ite
     def target(edge: Edge) -> tuple[Any, int]:
         if edge is None:
             return None, 0
-        place, slot = edge
-        return (nodes[place], slot) if place >= 0 else (given[~place]._node, given[~place]._output_nr)
+        place, output_nr = edge
+        return (nodes[place], output_nr) if place >= 0 else (given[~place]._node, given[~place]._output_nr)
 
     for kind, facts, edges, versions in pattern.nodes:
         node: Any = _new(kind)
         vars(node).update(facts)
         node.sequence = next(ages)
-        node.next, slots = zip(*map(target, edges), strict=True)
-        if any(slots):
-            node.slots = slots
+        node.next_edges, output_nrs = zip(*map(target, edges), strict=True)
+        if any(output_nrs):
+            node.output_nrs = output_nrs
         if versions:
             node.versions = tuple(
                 [(i, given[c]._version_counter, seen[c]) if type(c) is int else (i, c, c[0]) for i, c in versions]

@@ -38,9 +38,9 @@ class ShadowValues(Values):
 
     def __exit__(self, *exc: object) -> None:
         if exc[0] is None:
-            self.settle()
+            self.commit()
 
-    def settle(self) -> None:
+    def commit(self) -> None:
         """Note what happened so far: where the user's code runs next, it has happened in the session."""
         for tensor in self.received:
             tensor._receive_grad()
@@ -52,7 +52,7 @@ class ShadowValues(Values):
         """What the pass starts with: the root's own shape and dtype."""
         return tensor._data
 
-    def add(self, a: Any, b: Any, owned: bool) -> Any:
+    def add(self, a: Any, b: Any, may_mutate: bool) -> Any:
         return a
 
     def unbroadcast(self, grad: Any, shape: tuple[int, ...], dtype: Any) -> Any:
@@ -76,7 +76,7 @@ class ShadowValues(Values):
     def from_tensor(self, tensor: Any) -> Any:
         return tensor._data
 
-    def accumulate(self, tensor: Any, grad: Any, private: bool) -> None:
+    def accumulate(self, tensor: Any, grad: Any, may_mutate: bool) -> None:
         """Note that the tensor has a gradient now."""
         if isinstance(tensor, Meta):
             define.Error.backward(None)  # the only leaves without a session stand behind such a function's gradients
@@ -93,10 +93,10 @@ class RecordedGraphValues(GraphValues):
 
     def __exit__(self, *exc: object) -> None:
         if exc[0] is None:
-            self.settle()
+            self.commit()
         super().__exit__(*exc)
 
-    def settle(self) -> None:
+    def commit(self) -> None:
         """Note what happened so far."""
         for tensor, grad in self.received:
             if tensor._has_grad:
@@ -123,7 +123,7 @@ class RecordedGraphValues(GraphValues):
                 self.accumulate(tensor, grad, False)
         return grad
 
-    def accumulate(self, tensor: Any, grad: Any, private: bool) -> None:
+    def accumulate(self, tensor: Any, grad: Any, may_mutate: bool) -> None:
         """Note that the tensor has a new gradient: the sum of the present one and this."""
         if tensor._requires_grad:
             self.received.append((tensor, grad))

@@ -46,8 +46,8 @@ def _shown_class(kind: Any) -> Any:
             """The nodes that gradients flow on to, each with the output that it is, as in torch."""
             tensor, path = self._found[0](), self._found[1]
             return tuple(
-                (_following(node, tensor, (*path, edge)), slot)
-                for edge, (node, slot) in enumerate(super().next_functions)
+                (_following(node, tensor, (*path, edge)), output_nr)
+                for edge, (node, output_nr) in enumerate(super().next_functions)
             )
 
         def register_prehook(self, fn: Callable[[Any], Any]) -> Handle:

@@ -93,7 +93,7 @@ class Compiler:
             if answer is None and entry.is_due and self._make_executable(program, inputs, entry):
                 answer = self._attempt(program, inputs, entry)
             if answer is not None:
-                session.finish()
+                session.flush()
                 session.check_intact()
                 return answer
         except Untraceable as why:
@@ -156,7 +156,7 @@ class Compiler:
         """Run the first executable whose guards hold; None if there is none.
 
         Raises Untraceable, with nothing done, if it fails or needs more memory than the session has left. What is left
-        to do once the answer was sent, ``session.finish`` does.
+        to do once the answer was sent, ``session.flush`` does.
         """
         if entry.is_set_aside:
             return None
@@ -202,7 +202,7 @@ class Compiler:
             self._ledger.note(session, program, self._tier.word, None)
             entry.time(session.last_s, self._choose and self._worker is None)  # the compiler's thread slows all down
 
-        session.leave(finish)
+        session.defer(finish)
         return change.answer
 
     # Making executables ------------------------------------------------------------------
@@ -256,7 +256,7 @@ class Compiler:
             self._evict()
         return True
 
-    def settle(self) -> None:
+    def join(self) -> None:
         """Wait until nothing is being compiled."""
         worker = self._worker
         if worker is not None:

@@ -82,7 +82,7 @@ class Place(NamedTuple):
 
     requires_grad: bool
     node: Edge | None
-    slot: int
+    output_nr: int
 
 
 class Made(NamedTuple):
@@ -231,7 +231,7 @@ class Change:
             if tensor._requires_grad is not place.requires_grad:
                 tensor._requires_grad = place.requires_grad
             if node is not None:
-                tensor._node, tensor._output_nr = node, place.slot
+                tensor._node, tensor._output_nr = node, place.output_nr
         for number in effects.freed_nodes:
             node = self._inputs.nodes[number]
             node.saved, node.versions = FREED, ()

@@ -22,7 +22,7 @@ LEAF, MADE, TAKEN, FREED_EDGE = "leaf", "made", "taken", "freed"
 """Where an edge leads: to a tensor, to a node that the program makes, or to one that was there before. No pass follows
 the edges of a freed node."""
 Edge = tuple[str, int]
-FIXED = ("op", "plan", "shape", "dtype", "width", "specs", "slots")
+FIXED = ("op", "plan", "shape", "dtype", "width", "specs", "output_nrs")
 """The attributes that are the same in all nodes of one signature."""
 
 
@@ -97,7 +97,7 @@ class NodeSignature(NamedTuple):
     saved: Any
     versions: tuple[tuple[int, int], ...]
     """For each tensor that was saved its position, and which of the tensors has its version; negative where none."""
-    next: tuple[Edge | None, ...]
+    next_edges: tuple[Edge | None, ...]
 
 
 class GraphSignature(NamedTuple):
@@ -136,12 +136,12 @@ class GraphReader:
             raise Untraceable("what it takes stands in for another tensor")
         nodes = _reached([node for _, node, _ in roots])
         order = {id(node): number for number, node in enumerate(nodes)}
-        targets = [tuple([self._target(target, order, node) for target in node.next]) for node in nodes]
+        targets = [tuple([self._target(target, order, node) for target in node.next_edges]) for node in nodes]
         self._data = {id(x._data): i for i, x in enumerate(self._tensors)}
         self._cells = {id(x._version_counter): i for i, x in enumerate(self._tensors)}
         self._owners = {id(self._owner(x._data)): i for i, x in enumerate(self._tensors)}
         kinds = tuple(map(self._node, nodes, targets))
-        places = tuple([(i, order[id(node)], slot) for i, node, slot in roots])
+        places = tuple([(i, order[id(node)], output_nr) for i, node, output_nr in roots])
         specs = [(x.shape, x.dtype, x.strides, of) for x, of in zip(self._arrays, self._array_owners, strict=True)]
         return InputGraph(GraphSignature(kinds, places, tuple(specs)), nodes, self._arrays, self._floats)
 
@@ -156,7 +156,7 @@ class GraphReader:
         if not isinstance(node, Node) or not node.plain or node.hooks is not None or node.evaluate is not None:
             raise Untraceable("the history behind what it takes has hooks, or a user's function")
         shape, dtype, width, specs = [getattr(node, name, None) for name in FIXED[2:6]]
-        fixed = (node.op, _Identity(node.plan), shape, dtype, width, specs and tuple(specs), node.slots)
+        fixed = (node.op, _Identity(node.plan), shape, dtype, width, specs and tuple(specs), node.output_nrs)
         attrs = template(node.attrs, self._at)
         if node.saved is FREED:
             return NodeSignature(node.many, fixed, attrs, None, (), targets)
@@ -207,7 +207,7 @@ def _reached(roots: Sequence[Any]) -> list[Any]:
     order = list({id(root): root for root in roots}.values())
     seen = set(map(id, order))
     for node in order:
-        for target in () if node.saved is FREED else node.next:
+        for target in () if node.saved is FREED else node.next_edges:
             if target is not None and not target.is_leaf_target and id(target) not in seen:
                 seen.add(id(target))
                 order.append(target)
@@ -235,11 +235,11 @@ def rebuild(graph: GraphSignature, tensors: Sequence[Any], arrays: Sequence[Any]
         found = [(at, tensors[i]._version_counter if i >= 0 else cells.setdefault(i, [0])) for at, i in each.versions]
         node.versions = tuple([(at, cell, cell[0]) for at, cell in found])
         ends = {LEAF: tensors, TAKEN: nodes, FREED_EDGE: _FREED_NODE}
-        node.next = tuple([e and ends[e[0]][e[1]] for e in each.next])
+        node.next_edges = tuple([e and ends[e[0]][e[1]] for e in each.next_edges])
         node.sequence = next_sequence()
         nodes.append(node)
-    for tensor, number, slot in graph.roots:
-        tensors[tensor]._node, tensors[tensor]._output_nr = nodes[number], slot
+    for tensor, number, output_nr in graph.roots:
+        tensors[tensor]._node, tensors[tensor]._output_nr = nodes[number], output_nr
         tensors[tensor]._requires_grad = True
     return nodes
 
@@ -254,7 +254,7 @@ class NodeData(NamedTuple):
     attributes: Any
     """The attributes of all its instances, or the template of these if it ``varies``."""
     varies: bool
-    next: tuple[Edge | None, ...]
+    next_edges: tuple[Edge | None, ...]
     saved: Any
     """The template of its saved tensors; None for a freed node."""
     versions: tuple[tuple[int, int, int], ...]
@@ -268,7 +268,7 @@ class GraphData:
         self.nodes = nodes
         self.is_freed = all(node.saved is None for node in nodes)
         """Whether every node of it is freed."""
-        self.ends = {e for node in nodes for e in node.next if e is not None and e[0] is not MADE}
+        self.ends = {e for node in nodes for e in node.next_edges if e is not None and e[0] is not MADE}
         """Its edges to leaves, and to nodes that were there before."""
 
 
@@ -295,7 +295,7 @@ def make_nodes(graph: GraphData, context: GraphContext) -> Callable[[int], Any]:
         if data.saved is not None:
             node.saved = fill_template(data.saved, context.values)
             node.versions = tuple([(at, cells[c], cells[c][0] + version) for at, c, version in data.versions])
-        node.next = tuple([e and edge_target(e, nodes.__getitem__, context) for e in data.next])
+        node.next_edges = tuple([e and edge_target(e, nodes.__getitem__, context) for e in data.next_edges])
         node.sequence = next_sequence()
         nodes.append(node)
     return nodes.__getitem__
@@ -330,7 +330,7 @@ class FreedGraph:
             node = object.__new__(_FreedMultiOutputNode if data.many else _FreedNode)
             vars(node).update(fill_template(data.attributes, self._numbers) if data.varies else data.attributes)
             node.sequence = self._sequence + number
-            node._graph, node._edges = self, data.next
+            node._graph, node._edges = self, data.next_edges
             self._nodes[number] = ref(node)
         return node
 
@@ -346,7 +346,7 @@ class _FreedNode(Node):
     _edges: Sequence[Edge | None]
 
     @cached_property
-    def next(self) -> tuple[Any, ...]:  # type: ignore[override]
+    def next_edges(self) -> tuple[Any, ...]:  # type: ignore[override]
         return self._graph.before(self._edges)
 
 

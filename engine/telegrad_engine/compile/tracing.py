@@ -121,7 +121,7 @@ class Trace(Session):
         if signature.graph is not None:
             own = [*arrays[len(signature.inputs) :]], numbers[len(signature.operands) :]
             self.nodes = rebuild(signature.graph, self.taken, *own)
-            self.places = {tensor: (node, slot) for tensor, node, slot in signature.graph.roots}
+            self.places = {tensor: (node, output_nr) for tensor, node, output_nr in signature.graph.roots}
 
     def _taken(self, array: Any, spec: TensorSpec) -> Any:
         tensor: Any = self._device.Tensor(array)
@@ -404,8 +404,8 @@ class EffectsReader:
         tensor, spec = self._trace.taken[number], self._trace.specs[number]
         if self._memories.get(id(tensor._memory)) != number or self._cells.get(id(tensor._version_counter)) != number:
             raise Untraceable("a tensor that it takes shows other memory afterwards")
-        node, slot = self._trace.places.get(number, (None, 0))
-        before = Place(spec.requires_grad, None if node is None else (TAKEN, node), slot)
+        node, output_nr = self._trace.places.get(number, (None, 0))
+        before = Place(spec.requires_grad, None if node is None else (TAKEN, node), output_nr)
         return place != before or tensor._base is not None
 
     def _place(self, tensor: Any) -> Place:
@@ -418,7 +418,9 @@ class EffectsReader:
         """The graph behind the tensors that it leaves."""
         nodes = self._made_nodes()
         self._nodes.update({id(node): (MADE, number) for number, node in enumerate(nodes)})
-        for leaf in [target for node in nodes for target in node.next if target is not None and target.is_leaf_target]:
+        for leaf in [
+            target for node in nodes for target in node.next_edges if target is not None and target.is_leaf_target
+        ]:
             self._check(leaf)
             self._place_of(leaf)
         self._reachable = {(id(x._version_counter), id(x._memory.array)): x._memory for x in self._tensors}
@@ -429,7 +431,7 @@ class EffectsReader:
         found = {id(x._node): x._node for x in self._tensors if x._node is not None and id(x._node) not in self._nodes}
         order = list(found.values())
         for node in order:
-            for target in node.next:
+            for target in node.next_edges:
                 if (
                     target is not None
                     and not target.is_leaf_target
@@ -448,7 +450,7 @@ class EffectsReader:
         apart = ("next", "sequence") if is_freed else ("next", "sequence", "saved", "versions")
         attributes, varies = self._varying({name: value for name, value in vars(node).items() if name not in apart})
         saved, versions = (None, ()) if is_freed else self._saved(node)
-        edges = tuple([self._edge(target) for target in node.next])
+        edges = tuple([self._edge(target) for target in node.next_edges])
         return NodeData(node.many, attributes, varies, edges, saved, versions)
 
     def _saved(self, node: Any) -> tuple[Any, tuple[tuple[int, int, int], ...]]:

@@ -101,7 +101,7 @@ class DeviceValues(ArrayValues):
         data = tensor._data
         return self._backend.ones(data.shape, data.dtype) if gradient is None else gradient._data
 
-    def add(self, a: Any, b: Any, owned: bool) -> Any:
+    def add(self, a: Any, b: Any, may_mutate: bool) -> Any:
         """The sum, in memory of its own."""
         return a + b
 
@@ -121,7 +121,7 @@ class DeviceValues(ArrayValues):
         """The tensor that a Function's backward is given where no gradient arrived."""
         return self.cls(self._backend.zeros(shape, dtype))
 
-    def gather(self, tensor: Any, grad: Any, private: bool) -> None:
+    def accumulate_into(self, tensor: Any, grad: Any, may_mutate: bool) -> None:
         """Add a gradient to ``tensor.grad``, in place if there is one."""
         present = tensor._grad
         if present is None:

@@ -62,9 +62,9 @@ class AbstractPass(_Pass):
     def _evaluate(self, node: Node, grad: Any) -> None:
         for edge, spec in self.derive(node).items():
             if spec is None:
-                self._done(node.next[edge])
+                self._done(node.next_edges[edge])
             else:
-                self.send(node.next[edge], node.slots[edge] if node.slots else 0, spec, False)
+                self.send(node.next_edges[edge], node.output_nrs[edge] if node.output_nrs else 0, spec, False)
 
     def derive(self, node: Node) -> dict[int, Any]:
         """The shape and dtype that belong at each edge, None where none is wanted; frees what the real pass would."""
@@ -73,7 +73,7 @@ class AbstractPass(_Pass):
         for _, cell, version in node.versions:
             if cell[0] != version:
                 raise modified_since(node)
-        targets, slots, needed = node.next, node.slots, self.needed
+        targets, output_nrs, needed = node.next_edges, node.output_nrs, self.needed
         none = node.op.edges_without_gradient(node.attrs)
         found: dict[int, Any] = {}
         for edge in [edge for step in node.plan.steps for edge in step.edges]:
@@ -81,9 +81,9 @@ class AbstractPass(_Pass):
             if target is None or edge in none or (needed is not None and target not in needed):
                 found[edge] = None
                 continue
-            slot = slots[edge] if slots else 0
+            output_nr = output_nrs[edge] if output_nrs else 0
             spec = target._data if target.is_leaf_target else target
-            found[edge] = spec if not slot else Spec(*target.specs[slot])
+            found[edge] = spec if not output_nr else Spec(*target.specs[output_nr])
         if node.plan.holds_tensors and not self.keep_graph:
             free(node)
         return found

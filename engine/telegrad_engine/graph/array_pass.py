@@ -28,9 +28,9 @@ class ArrayPass(_Pass):
         """Run the pass; what it captures is for ``_Pass``."""
         if self.wanted is not None or type(self) is not ArrayPass:
             return super().run()
-        for target, slot, grad in self.roots:
-            self.send(target, slot, grad, private=False)
-        pending, owned, keep = self.pending, self.owned, self.keep_graph
+        for target, output_nr, grad in self.roots:
+            self.send(target, output_nr, grad, may_mutate=False)
+        pending, may_mutate, keep = self.pending, self.may_mutate, self.keep_graph
         F, take, token, memory = self.values.F, pending.pop, running.token, state.memory
         for node in self.order:
             if token is not None:
@@ -52,7 +52,7 @@ class ArrayPass(_Pass):
                 for _, cell, version in node.versions:
                     if cell[0] != version:
                         raise modified_since(node)
-            targets = node.next
+            targets = node.next_edges
             for edge, rule, arguments in plan.direct:
                 if not arguments:
                     result = rule(F, grad)
@@ -70,16 +70,16 @@ class ArrayPass(_Pass):
                 ):
                     pending[target] = result
                 elif type(target) is MultiOutputNode:
-                    slot = node.slots[edge] if node.slots else 0
+                    output_nr = node.output_nrs[edge] if node.output_nrs else 0
                     grads = pending.get(target)
                     if grads is None:
                         grads = pending[target] = [None] * target.width
-                    if grads[slot] is None and (result.shape, result.dtype) == target.specs[slot]:
-                        grads[slot] = result
+                    if grads[output_nr] is None and (result.shape, result.dtype) == target.specs[output_nr]:
+                        grads[output_nr] = result
                     else:
-                        self.send(target, slot, result, result is not grad)
+                        self.send(target, output_nr, result, result is not grad)
                 elif (
-                    target in owned
+                    target in may_mutate
                     and type(present := pending.get(target)) is ndarray
                     and present.base is None
                     and result.shape == present.shape
@@ -88,7 +88,7 @@ class ArrayPass(_Pass):
                     if type(target) is not Node:
                         self._done(target)
                 else:
-                    self.send(target, node.slots[edge] if node.slots else 0, result, result is not grad)
+                    self.send(target, node.output_nrs[edge] if node.output_nrs else 0, result, result is not grad)
             if holds and not keep:
                 node.saved = FREED
                 node.versions = ()

@@ -24,7 +24,7 @@ from .hooks import run_stored
 from .node import FREED, FREED_TEXT, Node, free, modified_since
 
 Target = Any
-"""Where a gradient goes: a Node (with a slot) or a leaf tensor."""
+"""Where a gradient goes: a Node (with a output_nr) or a leaf tensor."""
 
 BACKWARD = 1
 """What the derivatives of a node take, as a multiple of the gradient and what the node saved."""
@@ -47,7 +47,7 @@ class Values:
         """The kind of pass to run."""
         return _Pass
 
-    def add(self, a: Any, b: Any, owned: bool) -> Any:
+    def add(self, a: Any, b: Any, may_mutate: bool) -> Any:
         """The sum of two gradients, in ``a``'s memory if the pass owns it."""
         raise NotImplementedError
 
@@ -67,19 +67,19 @@ class Values:
         """Holds while hooks are called: what they compute is recorded only under ``create_graph``."""
         return nullcontext() if self.recording else no_grad()
 
-    def accumulate(self, tensor: Any, grad: Any, private: bool) -> None:
+    def accumulate(self, tensor: Any, grad: Any, may_mutate: bool) -> None:
         """Accumulate a gradient into a leaf, unless the leaf stopped requiring grad; then call its hooks.
 
-        With ``private`` nobody else has the gradient.
+        With ``may_mutate`` nobody else has the gradient.
         """
         if tensor._requires_grad:
-            self.gather(tensor, grad, private)
+            self.accumulate_into(tensor, grad, may_mutate)
         hooks = tensor._hooks
         if hooks is not None and hooks.stored is not None:
             with self.calling():
                 run_stored(tensor, hooks.stored)
 
-    def gather(self, tensor: Any, grad: Any, private: bool) -> None:
+    def accumulate_into(self, tensor: Any, grad: Any, may_mutate: bool) -> None:
         """Add a gradient to ``tensor.grad``."""
         raise NotImplementedError
 
@@ -113,9 +113,9 @@ def run(
     wanted: Sequence[tuple[Target, int]] | None,
     accumulate: Callable[[Any, Any, bool], None],
 ) -> dict[tuple[Target, int], Any]:
-    """Push gradients from ``roots`` (target, slot, gradient) through the graph.
+    """Push gradients from ``roots`` (target, output_nr, gradient) through the graph.
 
-    With ``wanted`` None every leaf's gradient goes to ``accumulate(leaf, gradient, private)`` as soon as
+    With ``wanted`` None every leaf's gradient goes to ``accumulate(leaf, gradient, may_mutate)`` as soon as
     it is complete. Otherwise only the paths to the wanted places run, and their gradients are returned.
     Saved tensors are freed on the way unless ``keep_graph``.
     """
@@ -140,7 +140,7 @@ class _Pass:
         self.keep_graph = keep_graph
         self.accumulate = accumulate
         self.pending: dict[Any, Any] = {}
-        self.owned: set[Any] = set()
+        self.may_mutate: set[Any] = set()
         self.captured: dict[tuple[Target, int], Any] = {}
         self.waiting: dict[Any, int] = {}
         self.roots = roots
@@ -160,7 +160,7 @@ class _Pass:
                 seen.add(target)
                 order.append(target)
         for node in order:
-            for target in node.next:
+            for target in node.next_edges:
                 if target is None:
                     continue
                 if target.is_leaf_target:
@@ -177,13 +177,13 @@ class _Pass:
         needed: set[Any] = {target for target, _ in self.wanted}
         ends = {target for target, _ in self.wanted}
         for node in reversed(self.order):
-            if any(target in needed for target in node.next if target is not None) or node in ends:
+            if any(target in needed for target in node.next_edges if target is not None) or node in ends:
                 needed.add(node)
         return needed
 
     def run(self) -> dict[tuple[Target, int], Any]:
-        for target, slot, grad in self.roots:
-            self.send(target, slot, grad, private=False)
+        for target, output_nr, grad in self.roots:
+            self.send(target, output_nr, grad, may_mutate=False)
         for node in self.order:
             check_cancelled()
             self.visit(node, self.pending.pop(node, None))
@@ -201,7 +201,7 @@ class _Pass:
         if self.wanted is not None:
             self._capture(node, grad)
         self._evaluate(node, grad)
-        self.owned.discard(node)
+        self.may_mutate.discard(node)
 
     def finish(self) -> None:
         """Complete the leaves some of whose edges brought no gradient."""
@@ -232,14 +232,14 @@ class _Pass:
 
     def _send_results(self, node: Node, grad: Any, saved: Sequence[Any]) -> None:
         """Run the node's rules and pass on what they give."""
-        F, needed, targets, slots = self.values.F, self.needed, node.next, node.slots
+        F, needed, targets, output_nrs = self.values.F, self.needed, node.next_edges, node.output_nrs
         for edges, rule, arguments, many in node.plan.steps:
             if many:
                 if needed is None or any(targets[e] in needed for e in edges):
                     results = rule(F, grad, *[saved[i] for i in arguments])
                     for edge, result in zip(edges, results, strict=True):
                         if targets[edge] is not None:
-                            self.send(targets[edge], slots[edge] if slots else 0, result, False)
+                            self.send(targets[edge], output_nrs[edge] if output_nrs else 0, result, False)
                 continue
             edge = edges[0]
             target = targets[edge]
@@ -247,16 +247,16 @@ class _Pass:
                 self._done(target)
                 continue
             result = rule(F, grad, *[saved[i] for i in arguments])
-            self.send(target, slots[edge] if slots else 0, result, result is not grad)
+            self.send(target, output_nrs[edge] if output_nrs else 0, result, result is not grad)
 
-    def send(self, target: Target, slot: int, grad: Any, private: bool) -> None:
-        """Add a gradient to what ``target`` waits for. ``private``: the rule made it and gave it to nobody else."""
+    def send(self, target: Target, output_nr: int, grad: Any, may_mutate: bool) -> None:
+        """Add a gradient to what ``target`` waits for. ``may_mutate``: the rule made it and gave it to nobody else."""
         if grad is None:
             self._done(target)
             return
         values = self.values
         spec = target._data if target.is_leaf_target else target
-        shape, dtype = (spec.shape, spec.dtype) if not slot else target.specs[slot]
+        shape, dtype = (spec.shape, spec.dtype) if not output_nr else target.specs[output_nr]
         data = grad if values.raw else values.data(grad)
         if data.shape != shape or data.dtype is not dtype:
             grad = values.unbroadcast(grad, shape, dtype)
@@ -265,16 +265,16 @@ class _Pass:
         pending = self.pending
         if not target.is_leaf_target and target.many:
             grads = pending.setdefault(target, [None] * target.width)
-            grads[slot] = grad if grads[slot] is None else values.add(grads[slot], grad, False)
+            grads[output_nr] = grad if grads[output_nr] is None else values.add(grads[output_nr], grad, False)
             return
         present = pending.get(target)
         if present is None:
             pending[target] = grad
-            if private and target.is_leaf_target:
-                self.owned.add(target)
+            if may_mutate and target.is_leaf_target:
+                self.may_mutate.add(target)
         else:
-            pending[target] = values.add(present, grad, target in self.owned)
-            self.owned.add(target)
+            pending[target] = values.add(present, grad, target in self.may_mutate)
+            self.may_mutate.add(target)
         if target.is_leaf_target:
             self._done(target)
 
@@ -288,43 +288,43 @@ class _Pass:
 
     def _complete(self, target: Target) -> None:
         grad = self.pending.pop(target)
-        private = target in self.owned
+        may_mutate = target in self.may_mutate
         hooks = target._hooks
         if hooks is not None:
             grad = self.values.run_hooks(hooks, grad)
-            private = False
+            may_mutate = False
         if self.wanted is not None:
             if (target, 0) in self.wanted:
                 self.captured[target, 0] = grad
         elif hooks is not None and hooks.around is not None:
             node_evaluation.accumulate(self, target, grad)
         else:
-            self.accumulate(target, grad, private)
+            self.accumulate(target, grad, may_mutate)
 
     def _skip(self, node: Node) -> None:
         """Pass by a node that no gradient arrived at, or from which nothing wanted is reached."""
         if node.evaluate is not None:
             self._evaluate(node, [None] * node.width)  # a user's backward runs even so, as in torch
             return
-        for target in node.next:
+        for target in node.next_edges:
             self._done(target)
 
     def _capture(self, node: Node, grad: Any) -> None:
         assert self.wanted is not None
-        for slot in range(node.width):
-            found = grad[slot] if node.many else grad
-            if found is not None and (node, slot) in self.wanted:
-                self.captured[node, slot] = found
+        for output_nr in range(node.width):
+            found = grad[output_nr] if node.many else grad
+            if found is not None and (node, output_nr) in self.wanted:
+                self.captured[node, output_nr] = found
 
     def _evaluate_hooked(self, node: Node, grad: Any) -> None:
         """What ``run`` does at a node, where hooks wait."""
         hooks, needed = node.hooks, self.needed
         # As in torch, hooks change the captured gradient only where the pass goes no further.
-        goes_on = needed is None or any(target in needed for target in node.next)
+        goes_on = needed is None or any(target in needed for target in node.next_edges)
         if self.wanted is not None and goes_on:
             self._capture(node, grad)
         if node.many:
-            grad = [self.values.run_hooks(hooks.get(slot), g) for slot, g in enumerate(grad)]
+            grad = [self.values.run_hooks(hooks.get(output_nr), g) for output_nr, g in enumerate(grad)]
         else:
             grad = self.values.run_hooks(hooks.get(0), grad)
         if self.wanted is not None and not goes_on:
@@ -333,7 +333,7 @@ class _Pass:
             node_evaluation.evaluate(self, node, grad)
         else:
             self._evaluate(node, grad)
-        self.owned.discard(node)
+        self.may_mutate.discard(node)
 
     def explaining(self, node: Node) -> AbstractContextManager[None]:
         """A context for evaluating ``node`` outside of this pass."""

@@ -67,17 +67,17 @@ def store(values: Any, inputs: Sequence[Any], wanted: Sequence[Place], captured:
     for tensor, target in zip(inputs, wanted, strict=True):
         if target not in captured:
             continue
-        node, slot = target
+        node, output_nr = target
         if tensor._node is None:
             values.accumulate(tensor, captured.pop(target), False)
         elif node.hooks is not None and node.hooks.surround and not _leads_to(node, wanted):
-            node_evaluation.end(values, node, slot, captured[target])
+            node_evaluation.end(values, node, output_nr, captured[target])
 
 
 def _leads_to(node: Any, places: Sequence[Place]) -> bool:
     """Whether a pass for the gradients at these places goes on beyond ``node``."""
     ends = {target for target, _ in places}
-    return any(target in ends for reached in walk(node) for target in reached.next)
+    return any(target in ends for reached in walk(node) for target in reached.next_edges)
 
 
 def grad(

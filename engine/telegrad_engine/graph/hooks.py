@@ -125,9 +125,9 @@ def add_retain(tensor: Any) -> None:
     hooks_of(tensor).retain = weakref.ref(tensor)
 
 
-def move_retain(tensor: Any, node: Any, slot: int) -> None:
+def move_retain(tensor: Any, node: Any, output_nr: int) -> None:
     """Let ``tensor``, which an in-place change gave a new node, retain its gradient there and no more at the old."""
-    hooks = node.hooks.get(slot) if node.hooks else None
+    hooks = node.hooks.get(output_nr) if node.hooks else None
     if hooks is not None and hooks.retain is not None and hooks.retain() is tensor:
         hooks.retain = None
         add_retain(tensor)

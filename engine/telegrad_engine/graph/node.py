@@ -64,7 +64,7 @@ class Node:
     # Class-level defaults keep the common node small: an instance sets only what differs.
     is_leaf_target = False
     hooks: Any = None
-    slots: tuple[int, ...] | None = None
+    output_nrs: tuple[int, ...] | None = None
     """Which output each edge leads to, where one of them is not the first."""
     width = 1
     """Number of outputs."""
@@ -81,7 +81,7 @@ class Node:
     """Values that the derivative asked for, in the plan's order; FREED once they are gone."""
     versions: tuple[tuple[int, list[int], int], ...] = ()
     """For each saved tensor: its position, its version counter and the version that was saved."""
-    next: tuple[Any, ...]
+    next_edges: tuple[Any, ...]
     sequence: int
     shape: tuple[int, ...]
     dtype: Any
@@ -91,7 +91,7 @@ class Node:
     @property
     def next_functions(self) -> tuple[tuple[Any, int], ...]:
         """The nodes that gradients flow on to, each with the output that it is, as in torch."""
-        return following(self.next, self.slots)
+        return following(self.next_edges, self.output_nrs)
 
     def name(self) -> str:
         """The name torch gives this kind of node, as in ``grad_fn=<AddBackward0>``."""
@@ -153,11 +153,11 @@ class AccumulateGrad:
         return id(self.variable)
 
 
-def following(targets: tuple[Any, ...], slots: tuple[int, ...] | None) -> tuple[tuple[Any, int], ...]:
+def following(targets: tuple[Any, ...], output_nrs: tuple[int, ...] | None) -> tuple[tuple[Any, int], ...]:
     """Where edges lead, as torch's ``next_functions`` shows it."""
     return tuple(
-        (AccumulateGrad(target) if target is not None and target.is_leaf_target else target, slot)
-        for target, slot in zip(targets, slots or (0,) * len(targets), strict=True)
+        (AccumulateGrad(target) if target is not None and target.is_leaf_target else target, output_nr)
+        for target, output_nr in zip(targets, output_nrs or (0,) * len(targets), strict=True)
     )
 
 
@@ -182,7 +182,7 @@ def record(
         return  # a conversion to integers ends the graph
     needs: list[bool] = []
     targets: list[Any] = []
-    slots: list[int] | None = None
+    output_nrs: list[int] | None = None
     for x in _flatten(inputs) if op.has_lists else inputs:
         need = getattr(x, "_requires_grad", False)
         needs.append(need)
@@ -190,8 +190,8 @@ def record(
             place = x._node
             targets.append(x if place is None else place)
             if x._output_nr:
-                slots = slots or [0] * sum(len(v) if isinstance(v, tuple) else 1 for v in inputs)
-                slots[len(targets) - 1] = x._output_nr
+                output_nrs = output_nrs or [0] * sum(len(v) if isinstance(v, tuple) else 1 for v in inputs)
+                output_nrs[len(targets) - 1] = x._output_nr
         else:
             targets.append(None)
     key = _grouped(needs, inputs) if op.has_lists else tuple(needs)
@@ -203,9 +203,9 @@ def record(
     node.sequence = next_sequence()
     node.shape = first.shape
     node.dtype = first.dtype
-    node.next = tuple(targets)
-    if slots is not None:
-        node.slots = tuple(slots)
+    node.next_edges = tuple(targets)
+    if output_nrs is not None:
+        node.output_nrs = tuple(output_nrs)
     if plan.saves:
         _save(node, inputs, outputs, hidden)
     if not many:
@@ -217,9 +217,9 @@ def record(
         return
     node.width = len(outputs)
     node.specs = [(o._data.shape, o._data.dtype) for o in outputs]
-    for slot, output in enumerate(outputs):
-        if output._data.dtype in FLOATING and slot not in op.constants:
-            output._node, output._output_nr = node, slot
+    for output_nr, output in enumerate(outputs):
+        if output._data.dtype in FLOATING and output_nr not in op.constants:
+            output._node, output._output_nr = node, output_nr
             output._requires_grad = True
     if observers:
         announce(node, inputs, outputs)
@@ -288,7 +288,7 @@ def count_saved(memory: Grantor, outputs: Iterable[Any], begun: int) -> None:
         if node in seen or node.is_leaf_target or node.sequence < begun:
             continue
         seen.add(node)
-        waiting.extend([target for target in node.next if target is not None])
+        waiting.extend([target for target in node.next_edges if target is not None])
         for value in node.saved:
             if type(value) is ndarray:
                 memory.count(value)
@@ -299,7 +299,7 @@ def walk(*roots: Node) -> Iterator[Node]:
     seen = set(roots)
     order = list(seen)
     for node in order:
-        for target in node.next:
+        for target in node.next_edges:
             if target is not None and not target.is_leaf_target and target not in seen:
                 seen.add(target)
                 order.append(target)
@@ -319,14 +319,14 @@ def modified_since(node: Node) -> VersionConflict:
     source, key = node.plan.saves[position]
     data = node.saved[position]
     data = data[0] if isinstance(data, list) else data
-    origin = node if source == "output" else node.next[key] if key < len(node.next) else None
+    origin = node if source == "output" else node.next_edges[key] if key < len(node.next_edges) else None
     return modified(data, origin, 0, cell[0], version)
 
 
-def modified(data: Any, origin: Any, slot: int, version: int, expected: int) -> VersionConflict:
-    """The error for a saved tensor, output ``slot`` of ``origin``, that was modified; torch raises it on unpacking."""
+def modified(data: Any, origin: Any, output_nr: int, version: int, expected: int) -> VersionConflict:
+    """The error for a modified saved tensor, output ``output_nr`` of ``origin``; torch raises it on unpacking."""
     what = f"torch.{from_numpy(data.dtype).kernel_name}Tensor {list(data.shape)}"
-    which = "" if origin is None or origin.is_leaf_target else f", which is output {slot} of {kind(origin)},"
+    which = "" if origin is None or origin.is_leaf_target else f", which is output {output_nr} of {kind(origin)},"
     return VersionConflict(
         "one of the variables needed for gradient computation has been modified by an inplace operation: "
         f"[{what}]{which} is at version {version}; expected version {expected} instead. Hint: "

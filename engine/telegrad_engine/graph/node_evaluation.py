@@ -24,7 +24,7 @@ class Pass(Protocol):
     keep_graph: bool
     accumulate: Callable[[Any, Any, bool], None]
 
-    def send(self, target: Any, slot: int, grad: Any, private: bool) -> None:
+    def send(self, target: Any, output_nr: int, grad: Any, may_mutate: bool) -> None:
         """Add a gradient to what ``target`` waits for."""
 
     def inspect(self, node: Node, results: Sequence[Any]) -> None:
@@ -36,14 +36,14 @@ class Pass(Protocol):
 def evaluate(run: Pass, node: Node, grad: Any) -> None:
     """Evaluate ``node`` for the gradient of its output, or the gradients of its outputs, and send on the results."""
     hooks: NodeHooks = node.hooks or NodeHooks()
-    if not any(wants(run, target) for target in node.next):
+    if not any(wants(run, target) for target in node.next_edges):
         run._skip(node)  # the pass ends here
         return
     grads: Grads = tuple(grad) if node.many else (grad,)
     if hooks.before is not None:
         grads = _hooked(run, lambda given: run_before(hooks, given), grads)
     reached = any(g is not None for g in grads) or node.evaluate is not None
-    found = results(run, node, grads) if reached else (None,) * len(node.next)
+    found = results(run, node, grads) if reached else (None,) * len(node.next_edges)
     run.inspect(node, found)
     if hooks.after is not None:
         given = _shown(run, grads)
@@ -53,7 +53,7 @@ def evaluate(run: Pass, node: Node, grad: Any) -> None:
 
 def send_on(run: Pass, node: Node, found: Sequence[Any]) -> None:
     """Send on what the derivatives of ``node`` gave, by edge."""
-    for edge, target in enumerate(node.next):
+    for edge, target in enumerate(node.next_edges):
         if target is not None:
             run.send(target, _output_nr(node, edge), found[edge], False)
 
@@ -72,12 +72,12 @@ def accumulate(run: Pass, leaf: Any, grad: Any) -> None:
         _hooked(run, lambda results: run_after(hooks, results, given), ())
 
 
-def end(values: Any, node: Node, slot: int, grad: Any) -> None:
+def end(values: Any, node: Node, output_nr: int, grad: Any) -> None:
     """Run the hooks of a node at which ``backward(inputs=…)`` ends: as in torch, though nothing is wanted of it."""
     given = [None] * node.width
     with values.calling():
-        given[slot] = values.to_tensor(grad)
-        run_after(node.hooks, (None,) * len(node.next), run_before(node.hooks, tuple(given)))
+        given[output_nr] = values.to_tensor(grad)
+        run_after(node.hooks, (None,) * len(node.next_edges), run_before(node.hooks, tuple(given)))
 
 
 def wants(run: Pass, target: Any) -> bool:
@@ -86,7 +86,7 @@ def wants(run: Pass, target: Any) -> bool:
 
 
 def _output_nr(node: Node, edge: int) -> int:
-    return node.slots[edge] if node.slots else 0
+    return node.output_nrs[edge] if node.output_nrs else 0
 
 
 def _hooked(run: Pass, call: Callable[[Grads], Grads], grads: Grads) -> Grads:
@@ -117,7 +117,7 @@ def fitted(run: Pass, node: Node, found: Sequence[Any]) -> Grads:
 
 
 def _fitted(run: Pass, node: Node, edge: int, grad: Any) -> Any:
-    if grad is None or node.next[edge] is None:
+    if grad is None or node.next_edges[edge] is None:
         return None
     shape, dtype = spec_at(node, edge)
     data = run.values.data(grad)
@@ -126,11 +126,11 @@ def _fitted(run: Pass, node: Node, edge: int, grad: Any) -> Any:
 
 def spec_at(node: Node, edge: int) -> tuple[Any, Any]:
     """The shape and dtype of the gradient that belongs at an edge."""
-    target, slot = node.next[edge], _output_nr(node, edge)
+    target, output_nr = node.next_edges[edge], _output_nr(node, edge)
     if target is None:
         return (), None
     spec = target._data if target.is_leaf_target else target
-    return (spec.shape, spec.dtype) if not slot else target.specs[slot]
+    return (spec.shape, spec.dtype) if not output_nr else target.specs[output_nr]
 
 
 def _derivatives(run: Pass, node: Node, grads: Grads) -> list[Any]:
@@ -140,12 +140,12 @@ def _derivatives(run: Pass, node: Node, grads: Grads) -> list[Any]:
     if any(cell[0] != version for _, cell, version in node.versions):
         raise modified_since(node)
     saved = saved_values(run.values, node)
-    found: list[Any] = [None] * len(node.next)
+    found: list[Any] = [None] * len(node.next_edges)
     for edges, rule, arguments, many in node.plan.steps:
-        if any(wants(run, node.next[edge]) for edge in edges):
+        if any(wants(run, node.next_edges[edge]) for edge in edges):
             result = rule(run.values.F, grads if node.many else grads[0], *[saved[i] for i in arguments])
             for edge, grad in zip(edges, result if many else (result,), strict=True):
-                found[edge] = grad if wants(run, node.next[edge]) else None
+                found[edge] = grad if wants(run, node.next_edges[edge]) else None
     if node.plan.holds_tensors and not run.keep_graph:
         free(node)
     return found
@@ -175,7 +175,7 @@ class Collector:
         self.values, self.needed, self.keep_graph = run.values, run.needed, run.keep_graph
         self.results: list[Any] = []
 
-    def send(self, target: Any, slot: int, grad: Any, private: bool) -> None:
+    def send(self, target: Any, output_nr: int, grad: Any, may_mutate: bool) -> None:
         """Keep the gradient of the next edge."""
         self.results.append(grad)
 

@@ -70,10 +70,10 @@ class Timing(Observer):
 
 
 def _accumulate(accumulate: Function, recorder: Recorder) -> Function:
-    def timed(tensor: Any, grad: Any, private: bool) -> None:
+    def timed(tensor: Any, grad: Any, may_mutate: bool) -> None:
         before = tensor._grad
         with recorder.range("torch::autograd::AccumulateGrad", "backward", [tensor]):
-            accumulate(tensor, grad, private)
+            accumulate(tensor, grad, may_mutate)
             if tensor._grad is not before:
                 recorder.allocated([tensor._grad._data], [grad])
 
@@ -101,8 +101,8 @@ def _timed_class(kind: Callable[..., Any]) -> Any:
         def Pass(self) -> Any:
             return _timed_pass(super().Pass)
 
-        def add(self, a: Any, b: Any, owned: bool) -> Any:
-            total = super().add(a, b, owned)
+        def add(self, a: Any, b: Any, may_mutate: bool) -> Any:
+            total = super().add(a, b, may_mutate)
             self.recorder.allocated([total], [a, b])
             return total
 

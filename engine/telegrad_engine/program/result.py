@@ -79,7 +79,7 @@ LEAST = 2**20
 class Lent:
     """A container in pieces, some of which are the memory of a session's tensors. Safe to use from two threads.
 
-    The session calls :meth:`settle` before it changes anything.
+    The session calls :meth:`materialize` before it changes anything.
     """
 
     def __init__(self, pieces: Sequence[Container]) -> None:
@@ -99,7 +99,7 @@ class Lent:
                 start -= len(piece)
         return b""
 
-    def settle(self) -> None:
+    def materialize(self) -> None:
         """Copy what is lent, once."""
         with self._lock:
             if len(self._pieces) > 1:
@@ -107,7 +107,7 @@ class Lent:
 
     def whole(self) -> Container:
         """All of it, in one."""
-        self.settle()
+        self.materialize()
         return self._pieces[0]
 
 

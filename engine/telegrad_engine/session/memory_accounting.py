@@ -153,10 +153,10 @@ class Accounts:
             elif isinstance(x, Tensor):
                 self.count(x._data)
 
-    def hold(self, nbytes: int) -> None:
-        """Count bytes that are no tensor's, until they are let go."""
+    def count_bytes(self, nbytes: int) -> None:
+        """Count bytes that are no tensor's, until :meth:`uncount_bytes`."""
         self.used_bytes += nbytes
 
-    def let_go(self, nbytes: int) -> None:
-        """Count them no more."""
+    def uncount_bytes(self, nbytes: int) -> None:
+        """Take back what :meth:`count_bytes` counted."""
         self.used_bytes -= nbytes

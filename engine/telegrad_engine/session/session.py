@@ -134,10 +134,10 @@ class Session:
         ``max_program_s``, Cancelled if this thread's cancellation token is cancelled, and InternalError as
         :meth:`check_intact`.
         """
-        self.finish()
+        self.flush()
         self.check_intact()
         for answer in [*self.lent]:  # whoever still has one is to have what was
-            answer.settle()
+            answer.materialize()
         self.lent.clear()
         outer = token = running.token
         if self.max_program_s < math.inf:
@@ -175,13 +175,13 @@ class Session:
         The answer is there first: before anything else is done with the session, :meth:`finish` brings it to where the
         program leaves it. Raises NotAtOnce, with nothing done, if it is not, and InternalError as :meth:`check_intact`.
         """
-        self.finish()
+        self.flush()
         self.check_intact()
         if self.lent or self.compiler is None or not isinstance(program, Bound):
             raise NotAtOnce
         return self.compiler.run_at_once(self, program, within)
 
-    def leave(self, rest: Callable[[], None]) -> None:
+    def defer(self, rest: Callable[[], None]) -> None:
         """Note what is left to do of the program that runs; nothing of it can fail for want of memory."""
         self._rest = rest
 
@@ -197,9 +197,9 @@ class Session:
 
         self._rest = free
         if rest is None:
-            self.finish()
+            self.flush()
 
-    def finish(self) -> None:
+    def flush(self) -> None:
         """Do what is left to do of the last program, if anything is.
 
         Never raises: the program may have been answered. An error is logged, and later programs get it from

@@ -178,7 +178,7 @@ class Suspensions:
 
     def cancel(self, session: Any, call: str) -> None:
         """Give up a pass that waits: what it has accumulated stays, the rest is dropped."""
-        session.accounts.let_go(self.find(call).nbytes)
+        session.accounts.uncount_bytes(self.find(call).nbytes)
         del self.waiting[call]
 
     def cancel_all(self, session: Any) -> None:
@@ -217,7 +217,7 @@ class Suspensions:
             "gradients": [None if tensor is None else session.keep(tensor) for tensor in given],
             "outputs": out,
         }
-        session.accounts.hold(nbytes)
+        session.accounts.count_bytes(nbytes)
         self.waiting[call] = Waiting(run, derivation, stop, given, pending, nbytes, state.anomaly)
         return Suspended(pending)
 
@@ -263,16 +263,16 @@ def _node_at(tensor: Any, path: Sequence[int]) -> Any:
         raise GradRequired("cannot register a hook on a tensor that doesn't require gradient")
     found = place(tensor)[0]
     for edge in path:
-        if found.is_leaf_target or not 0 <= edge < len(found.next) or found.next[edge] is None:
+        if found.is_leaf_target or not 0 <= edge < len(found.next_edges) or found.next_edges[edge] is None:
             raise InvalidValue(f"no node is at the end of the path {list(path)!r:.60}")
-        found = found.next[edge]
+        found = found.next_edges[edge]
     return found
 
 
-def _picked(results: Sequence[Any], slots: Sequence[int], what: str) -> tuple[Any, ...]:
-    if not all(0 <= slot < len(results) and is_tensor(results[slot]) for slot in slots):
+def _picked(results: Sequence[Any], output_nrs: Sequence[int], what: str) -> tuple[Any, ...]:
+    if not all(0 <= output_nr < len(results) and is_tensor(results[output_nr]) for output_nr in output_nrs):
         raise InvalidValue(f"{what} has positions of tensors among the results")
-    return tuple([results[slot] for slot in slots])
+    return tuple([results[output_nr] for output_nr in output_nrs])
 
 
 def _sizes(gradients: Any) -> Iterator[int]:

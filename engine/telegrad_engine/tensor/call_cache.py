@@ -229,17 +229,19 @@ def entering(call: Call, announced: bool = True) -> Enter | None:
         if alone is not None:
             x = inputs[alone]
             target = x if x._node is None else x._node
-            node.next = before + (target,) + behind  # noqa: RUF005  # quicker than to unpack them
+            node.next_edges = before + (target,) + behind  # noqa: RUF005  # quicker than to unpack them
             if x._output_nr:
-                node.slots = (*[0 for _ in before], x._output_nr, *[0 for _ in behind])
+                node.output_nrs = (*[0 for _ in before], x._output_nr, *[0 for _ in behind])
         else:
             targets = [None] * len(inputs)
             for i in edges:
                 x = inputs[i]
                 targets[i] = x if x._node is None else x._node
                 if x._output_nr:
-                    node.slots = tuple([x._output_nr if need else 0 for x, need in zip(inputs, needs, strict=True)])
-            node.next = tuple(targets)
+                    node.output_nrs = tuple(
+                        [x._output_nr if need else 0 for x, need in zip(inputs, needs, strict=True)]
+                    )
+            node.next_edges = tuple(targets)
         if saves:
             _save(node, saves, inputs, outputs, hidden)
         if many:

@@ -82,9 +82,9 @@ def _unary(op: Op, cls: type[Any], otherwise: Callable[..., Any]) -> Callable[..
         node.sequence = next_sequence()
         node.shape = x.shape
         node.dtype = dtype
-        node.next = (input if place is None else place,)
+        node.next_edges = (input if place is None else place,)
         if input._output_nr:
-            node.slots = (input._output_nr,)
+            node.output_nrs = (input._output_nr,)
         if takes == _OUTPUT:
             node.saved = (tensor._data,)
             node.versions = ((0, cell, 0),)
@@ -150,12 +150,12 @@ def _binary(op: Op, cls: type[Any], otherwise: Callable[..., Any]) -> Callable[.
         node.sequence = next_sequence()
         node.shape = shape
         node.dtype = dtype
-        node.next = (
+        node.next_edges = (
             (input if input._node is None else input._node) if first else None,
             (other if other._node is None else other._node) if second else None,
         )
         if input._output_nr or (second and other._output_nr):
-            node.slots = (input._output_nr, other._output_nr if second else 0)
+            node.output_nrs = (input._output_nr, other._output_nr if second else 0)
         if takes == _OTHER and not number:
             cell = other._version_counter
             node.saved = (y,)

@@ -93,9 +93,9 @@ class ArrayValues(Values):
             return np.ones(tensor._data.shape, tensor._data.dtype)
         return gradient._data
 
-    def add(self, a: Any, b: Any, owned: bool) -> Any:
+    def add(self, a: Any, b: Any, may_mutate: bool) -> Any:
         # A view may show memory that another gradient has too.
-        if owned and type(a) is ndarray and a.base is None:
+        if may_mutate and type(a) is ndarray and a.base is None:
             return np.add(a, b, out=a)
         return a + b
 
@@ -126,7 +126,7 @@ class ArrayValues(Values):
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
         return self.cls(np.zeros(shape, dtype))
 
-    def gather(self, tensor: Any, grad: Any, private: bool) -> None:
+    def accumulate_into(self, tensor: Any, grad: Any, may_mutate: bool) -> None:
         """Add a gradient to ``tensor.grad``, in place if there is one, without a copy if nobody else holds it.
 
         In place even if the present one has a history: nothing is recorded here, and torch does so too.
@@ -136,7 +136,7 @@ class ArrayValues(Values):
             np.add(present._data, grad, out=present._data, casting="unsafe")
             present._version_counter[0] += 1
         else:
-            steal = private and type(grad) is ndarray and grad.flags.owndata and grad.flags.c_contiguous
+            steal = may_mutate and type(grad) is ndarray and grad.flags.owndata and grad.flags.c_contiguous
             tensor._grad = self.cls(grad if steal else np.array(grad, order="C"))
             if grad.nbytes > COUNTED and state.memory is not None:
                 state.memory.count(tensor._grad._data)
@@ -172,7 +172,7 @@ class GraphValues(Values):
     def data(self, grad: Any) -> Any:
         return grad._data
 
-    def add(self, a: Any, b: Any, owned: bool) -> Any:
+    def add(self, a: Any, b: Any, may_mutate: bool) -> Any:
         return a + b
 
     def unbroadcast(self, grad: Any, shape: tuple[int, ...], dtype: Any) -> Any:
@@ -204,15 +204,15 @@ class GraphValues(Values):
     def _input(self, data: Any, cell: Any, node: Node, edge: int) -> Any:
         if not hasattr(data, "shape"):
             return data
-        return self._restore(data, cell, node.next[edge], node.slots[edge] if node.slots else 0)
+        return self._restore(data, cell, node.next_edges[edge], node.output_nrs[edge] if node.output_nrs else 0)
 
-    def _restore(self, data: Any, cell: list[int], place: Any, slot: int) -> Any:
+    def _restore(self, data: Any, cell: list[int], place: Any, output_nr: int) -> Any:
         tensor = _new(self.cls)
         tensor._data, tensor._version_counter = data, cell
         if type(data) is ndarray and not data.flags.c_contiguous:
             tensor._lie_as(data)
         if place is not None and data.dtype in FLOATING:
-            tensor._node, tensor._output_nr, tensor._requires_grad = place, slot, True
+            tensor._node, tensor._output_nr, tensor._requires_grad = place, output_nr, True
         return tensor
 
     def run_hooks(self, hooks: Any, grad: Any) -> Any:
@@ -225,7 +225,7 @@ class GraphValues(Values):
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
         return self.F.zeros(shape, dtype=dtype)
 
-    def gather(self, tensor: Any, grad: Any, private: bool) -> None:
+    def accumulate_into(self, tensor: Any, grad: Any, may_mutate: bool) -> None:
         """Add a gradient to ``tensor.grad`` out of place: the sum has a history."""
         tensor._grad = grad if tensor._grad is None else tensor._grad + grad
 
@@ -233,9 +233,9 @@ class GraphValues(Values):
 def _edge_of_input(node: Node) -> list[int]:
     """The edge at which each tensor parameter starts; lists of tensors take several."""
     if not node.op.has_lists:
-        return list(range(len(node.next)))
+        return list(range(len(node.next_edges)))
     starts, position = [], 0
-    lists = len(node.next) - (len(node.op.tensor_params) - 1)
+    lists = len(node.next_edges) - (len(node.op.tensor_params) - 1)
     for param in node.op.tensor_params:
         starts.append(position)
         position += lists if param.is_list else 1

@@ -19,21 +19,21 @@ from .gradient_values import GraphValues
 
 
 class Edge(NamedTuple):
-    """Where a gradient goes: from ``input`` of ``node`` to output ``slot`` of ``target``, a Node or a leaf."""
+    """Where a gradient goes: from ``input`` of ``node`` to output ``output_nr`` of ``target``, a Node or a leaf."""
 
     node: Node
     input: int
     target: Any
-    slot: int
+    output_nr: int
 
 
 def edges(root: Node) -> Iterator[Edge]:
     """All edges that gradients take from ``root`` on, those of newer nodes first."""
     for node in walk(root):
-        slots = node.slots or (0,) * len(node.next)
-        for index, (target, slot) in enumerate(zip(node.next, slots, strict=True)):
+        output_nrs = node.output_nrs or (0,) * len(node.next_edges)
+        for index, (target, output_nr) in enumerate(zip(node.next_edges, output_nrs, strict=True)):
             if target is not None:
-                yield Edge(node, index, target, slot)
+                yield Edge(node, index, target, output_nr)
 
 
 def leaves(root: Node) -> list[Any]:

@@ -66,22 +66,22 @@ def draw(roots: Sequence[Any], names: Mapping[str, Any], limit: int | None = MAX
         spec = _output(node, 0)
         vertices.append(Vertex(ids[node], "op", node.op.key, node.name(), *spec, called.get(node, [])))
     for node in drawn:
-        slots = node.slots or (0,) * len(node.next)
-        for index, (target, slot) in enumerate(zip(node.next, slots, strict=True)):
+        output_nrs = node.output_nrs or (0,) * len(node.next_edges)
+        for index, (target, output_nr) in enumerate(zip(node.next_edges, output_nrs, strict=True)):
             if target is None or not (target in ids or target.is_leaf_target):
                 continue
             if target not in ids:
                 vertices.append(_leaf(ids, target, called))
-            edges.append(Edge(ids[target], ids[node], slot, index, *_output(target, slot)))
+            edges.append(Edge(ids[target], ids[node], output_nr, index, *_output(target, output_nr)))
     vertices.extend(_leaf(ids, root, called) for root in roots if root.grad_fn is None and root not in ids)
     return Drawing(vertices, edges, len(nodes) - len(drawn))
 
 
-def _output(place: Any, slot: int) -> tuple[list[int], str]:
+def _output(place: Any, output_nr: int) -> tuple[list[int], str]:
     """The shape and dtype of a node's output, or of a leaf."""
     if place.is_leaf_target:
         return list(place._data.shape), from_numpy(place._data.dtype).name
-    shape, dtype = place.specs[slot] if slot else (place.shape, place.dtype)
+    shape, dtype = place.specs[output_nr] if output_nr else (place.shape, place.dtype)
     return list(shape), "" if dtype is None else from_numpy(dtype).name
 
 

@@ -141,7 +141,7 @@ class SessionHandle(ABC):
         raise NotAtOnce
 
     @abstractmethod
-    def finish(self) -> None:
+    def flush(self) -> None:
         """Do what the last program that ran at once has left to do: before anything else is done with the session.
 
         Never raises: where that fails, later programs get InternalError.
@@ -215,7 +215,7 @@ class _Local(SessionHandle):
 
     async def call(self, function: Callable[Concatenate[Session, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         self._activity.note(self.number)
-        self.finish()
+        self.flush()
         try:
             if kwargs:
                 return await self._actor.call(lambda: function(self._session, *args, **kwargs), token=TOKEN.get())
@@ -227,9 +227,9 @@ class _Local(SessionHandle):
     def alone(self) -> bool:
         return self._activity.alone
 
-    def finish(self) -> None:
+    def flush(self) -> None:
         if not self._actor.busy:  # a thread finishes what it runs by itself
-            self._session.finish()
+            self._session.flush()
 
     def run_at_once(self, function: Callable[..., T], *args: Any) -> T:
         self._activity.note(self.number)

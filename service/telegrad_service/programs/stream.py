@@ -184,7 +184,7 @@ class Stream:
     async def _read(self) -> None:
         """Have the session run what comes."""
         if self._answer_with is not None and not self._compressed:
-            self._answer_with(self._prompt, self._handle.finish, lambda: self._handle.alone)
+            self._answer_with(self._prompt, self._handle.flush, lambda: self._handle.alone)
         while self._ending is None:
             await self._patiently(self._room.acquire())
             message = await self._patiently(self._receive())
@@ -200,7 +200,7 @@ class Stream:
             ran = self._ran_at_once(body)
             self._under_way.put_nowait(ran or await self._run(body, message.get(DIGEST)))
             if ran is not None:
-                asyncio.get_running_loop().call_soon(self._handle.finish)  # behind the answer
+                asyncio.get_running_loop().call_soon(self._handle.flush)  # behind the answer
 
     def _prompt(self, body: memoryview) -> Message | None:
         """The answer to a program that keeps nobody waiting and has none before it; None, with nothing done, else.

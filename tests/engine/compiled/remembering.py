@@ -44,7 +44,7 @@ class Remembering(Session):
             return super().run(call)
         finally:
             if self.compiler is not None:
-                self.compiler.settle()
+                self.compiler.join()
 
     @property
     def reports(self) -> list[Any]:

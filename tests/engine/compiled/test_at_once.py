@@ -45,7 +45,7 @@ def test_what_is_an_executable_runs_at_once_and_comes_to_the_same(session: Remem
 
 def test_reports_count_each_run_once(session: Remembering) -> None:
     train(session, [FOR_EVER] * 20)
-    session.finish()
+    session.flush()
     report = max(session.reports, key=lambda r: r.runs)
     assert report.reason is None
     assert report.runs_as_one >= session.at_once

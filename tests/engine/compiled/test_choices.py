@@ -244,7 +244,7 @@ def test_nothing_is_timed_beside_the_compiler(monkeypatch: pytest.MonkeyPatch) -
 
     waiting: list[bool] = []
     session = connect(Compiler(tier=COMPILED._replace(make=make), after=2))
-    monkeypatch.setattr(session.compiler, "settle", lambda: None)
+    monkeypatch.setattr(session.compiler, "join", lambda: None)
     x = numbers(tg, (4,), 0)
 
     def run(times: int) -> Any:

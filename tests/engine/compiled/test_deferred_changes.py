@@ -61,7 +61,7 @@ def test_a_change_that_cannot_be_prepared_is_made_by_running_the_program_again(
     with monkeypatch.context() as patch:
         patch.setattr(MemorySpace, "fresh", fail)
         losses.append(training.step())
-        session.finish()
+        session.flush()
     assert failures and "it runs again" in caplog.text
     losses += [training.step() for _ in range(3)]
     assert (losses, training.state()) == expected
@@ -102,6 +102,6 @@ def test_memory_that_is_not_counted_does_not_stop_a_session(
     with monkeypatch.context() as patch:
         patch.setattr(session.accounts, "count", fail)
         training.step()
-        session.finish()
+        session.flush()
     assert "was not counted" in caplog.text
     assert np.isfinite(training.step())

@@ -44,7 +44,7 @@ class VerifyingCompiler(Compiler):
         if answer is None or twin is None:
             return answer
         answer = deepcopy(answer)  # as it is before the session changes
-        inputs.session.finish()
+        inputs.session.flush()
         try:
             difference = twin.difference(inputs.session, answer)
         except TelegradError as error:  # which the SDK would take for the program's

@@ -27,39 +27,39 @@ def is_tensor(value: Any) -> bool:
 class Saved:
     """A tensor that a Function saved, at the version it had then."""
 
-    __slots__ = ("slot", "tensor", "version")
+    __slots__ = ("output_nr", "tensor", "version")
 
     def __init__(self, tensor: Any, node: Node) -> None:
-        self.slot = tensor._output_nr if tensor._node is node else None
+        self.output_nr = tensor._output_nr if tensor._node is node else None
         """Which output of the node itself it is, if one; then only the value is kept, for an output holds its node."""
-        self.tensor = tensor if self.slot is None else tensor._apart()
+        self.tensor = tensor if self.output_nr is None else tensor._apart()
         self.version = tensor._version_counter[0]
 
     def unpack(self, node: Node | None) -> Any:
         """The tensor at its place in the graph, or the error for one that was modified since."""
         tensor = self.tensor
         if tensor._version_counter[0] != self.version:
-            origin = tensor._node if self.slot is None else node
+            origin = tensor._node if self.output_nr is None else node
             raise modified(tensor._data, origin, tensor._output_nr, tensor._version_counter[0], self.version)
-        if self.slot is None or node is None:
+        if self.output_nr is None or node is None:
             return tensor
         output = tensor._apart()
-        output._node, output._output_nr, output._requires_grad = node, self.slot, True
+        output._node, output._output_nr, output._requires_grad = node, self.output_nr, True
         if state.observer is not None:
-            state.observer.unpacked_output(node, self.slot, output)
+            state.observer.unpacked_output(node, self.output_nr, output)
         return output
 
 
 class PackedSaved:
     """A tensor that a Function saved within ``saved_tensors_hooks``: what they keep of it, and where it belongs."""
 
-    __slots__ = ("cls", "packed", "place", "requires_grad", "slot")
+    __slots__ = ("cls", "output_nr", "packed", "place", "requires_grad")
 
     def __init__(self, tensor: Any, node: Node, hooks: tuple[Pack, Pack]) -> None:
         self.cls = type(tensor)
         self.packed = Packed(tensor, *hooks)
         self.requires_grad = tensor._requires_grad
-        self.slot = tensor._output_nr
+        self.output_nr = tensor._output_nr
         self.place = tensor if tensor._node is None and tensor._requires_grad else tensor._node
         if tensor._node is node:
             self.place = None  # the node holds this, and may not be held in turn
@@ -71,7 +71,7 @@ class PackedSaved:
         tensor._lie_as(tensor._strided())
         if self.requires_grad:
             place = node if self.place is None else self.place
-            tensor._node, tensor._output_nr, tensor._requires_grad = place, self.slot, True
+            tensor._node, tensor._output_nr, tensor._requires_grad = place, self.output_nr, True
         return tensor
 
 
@@ -111,7 +111,7 @@ class FunctionCtx:
         specs: list[Spec | None] = []
         needs: list[bool] = []
         places: list[Any] = []
-        slots: list[int] = []
+        output_nrs: list[int] = []
         for x in args:
             if not is_tensor(x):
                 specs.append(None)
@@ -121,10 +121,10 @@ class FunctionCtx:
             specs.append(Spec(x._data.shape, x._data.dtype))
             needs.append(needed)
             places.append(None if not x._requires_grad else x if x._node is None else x._node)
-            slots.append(x._output_nr if needed else 0)
+            output_nrs.append(x._output_nr if needed else 0)
         self._specs = tuple(specs)
         """Of each argument of forward that is a tensor; the edges, below, are those of the tensors alone."""
-        self._next, self._slots = tuple(places), tuple(slots)
+        self._next_edges, self._output_nrs = tuple(places), tuple(output_nrs)
         self.needs_input_grad = tuple(needs)
         """For each argument of forward, whether its gradient is asked for."""
 
@@ -169,7 +169,7 @@ class FunctionCtx:
     @property
     def next_functions(self) -> tuple[tuple[Any, int], ...]:
         """The nodes that gradients flow on to, one per tensor among forward's arguments."""
-        return following(self._next, self._slots)
+        return following(self._next_edges, self._output_nrs)
 
     @classmethod
     def _of(cls, function: Any) -> type[FunctionCtx]:

@@ -33,9 +33,9 @@ class FunctionNode(MultiOutputNode):
         self.ctx = ctx
         self.op = ctx._op  # type: ignore[assignment]
         self.attrs = NO_ATTRS
-        self.plan = _plan(len(ctx._next))
+        self.plan = _plan(len(ctx._next_edges))
         self.sequence = next_sequence()
-        self.next, self.slots = ctx._next, ctx._slots
+        self.next_edges, self.output_nrs = ctx._next_edges, ctx._output_nrs
         self.width = len(outputs)
         self.specs = [(o._data.shape, o._data.dtype) if is_tensor(o) else None for o in outputs]
         self.shape, self.dtype = next((spec for spec in self.specs if spec is not None), ((), None))
@@ -68,16 +68,16 @@ class FunctionNode(MultiOutputNode):
     def _wanted(self, run: _Pass) -> list[bool] | None:
         """Whether the gradient at each edge is needed; None, and the node is passed by, if none is."""
         needed = run.needed
-        wanted = [target is not None and (needed is None or target in needed) for target in self.next]
+        wanted = [target is not None and (needed is None or target in needed) for target in self.next_edges]
         if any(wanted):
             return wanted
-        for target in self.next:
+        for target in self.next_edges:
             run._done(target)
         return None
 
     def _pass_on(self, run: _Pass, wanted: Sequence[bool], results: Sequence[Any]) -> None:
         """Send on what the user's backward gave, a tensor or None for each edge."""
-        for edge, target in enumerate(self.next):
+        for edge, target in enumerate(self.next_edges):
             if wanted[edge]:
                 grad = results[edge]
                 run.send(target, self._output_nr(edge), None if grad is None else run.values.from_tensor(grad), False)
@@ -87,7 +87,7 @@ class FunctionNode(MultiOutputNode):
             self.ctx._free()
 
     def _output_nr(self, edge: int) -> int:
-        return self.slots[edge] if self.slots else 0
+        return self.output_nrs[edge] if self.output_nrs else 0
 
     def _given(self, values: Any, grads: Sequence[Any]) -> list[Any]:
         """The gradients of the outputs as the user's backward takes them."""
@@ -128,7 +128,7 @@ class FunctionNode(MultiOutputNode):
         """Whether the gradient can be summed to the shape of the tensor that it belongs to."""
         if grad is not None and not is_tensor(grad):
             raise InvalidOperation(f"expected Variable or None (got {type(grad).__name__})")
-        target = self.next[edge]
+        target = self.next_edges[edge]
         if grad is None or target is None:
             return
         shape = target._data.shape if target.is_leaf_target else target.shape

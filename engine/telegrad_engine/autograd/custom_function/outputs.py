@@ -60,7 +60,9 @@ class Outputs:
     def enter(self) -> None:
         """Enter the call into the graph, if it is recorded; ``outputs`` are the results as the caller gets them."""
         self._note_dirty()
-        self.outputs = tuple([self._output(r, slot) if is_tensor(r) else r for slot, r in enumerate(self.results)])
+        self.outputs = tuple(
+            [self._output(r, output_nr) if is_tensor(r) else r for output_nr, r in enumerate(self.results)]
+        )
 
     def save(self) -> None:
         """Save what forward asked for, as any operation does: in the caller's grad mode."""
@@ -97,23 +99,23 @@ class Outputs:
     def _differentiable(self, tensor: Any) -> bool:
         return self.recording and id(tensor) not in self.constant and tensor._data.dtype in FLOATING
 
-    def _output(self, tensor: Any, slot: int) -> Any:
+    def _output(self, tensor: Any, output_nr: int) -> Any:
         is_input, is_dirty = id(tensor) in self.inputs, id(tensor) in self.dirty
         if not self._differentiable(tensor):
             return self._outside(tensor, is_input, is_dirty)
         if is_dirty:
-            self._replace_history(tensor, slot)
+            self._replace_history(tensor, output_nr)
             return tensor
         if is_input:
             tensor = _view_as_self(tensor)
-        self._place(tensor, slot)
+        self._place(tensor, output_nr)
         if tensor._base is not None:
             several = sum(self._differentiable(t) for t in self.tensors) > 1
             tensor._sealed = ONE_OF_SEVERAL if several else IN_FUNCTION
         return tensor
 
-    def _place(self, tensor: Any, slot: int) -> None:
-        tensor._node, tensor._output_nr, tensor._requires_grad = self.node, slot, True
+    def _place(self, tensor: Any, output_nr: int) -> None:
+        tensor._node, tensor._output_nr, tensor._requires_grad = self.node, output_nr, True
 
     def _outside(self, tensor: Any, is_input: bool, is_dirty: bool) -> Any:
         """A result that has no gradient: an input's own object is never changed, but a new one stands for it."""
@@ -125,7 +127,7 @@ class Outputs:
             tensor._sealed = IN_FUNCTION
         return tensor
 
-    def _replace_history(self, tensor: Any, slot: int) -> None:
+    def _replace_history(self, tensor: Any, output_nr: int) -> None:
         """Give an input that forward modified in place its new history, and the base of a view with it."""
         base = tensor._base
         if base is not None and len(self.tensors) > 1:
@@ -142,7 +144,7 @@ class Outputs:
         if tensor._requires_grad and tensor._node is None:
             raise InplaceOnLeaf("a leaf Variable that requires grad has been used in an in-place operation.")
         old, base_old = tensor._alias(), None if base is None else base._alias()
-        self._place(tensor, slot)
+        self._place(tensor, output_nr)
         tensor._rewrite_history(old, base_old)
 
 

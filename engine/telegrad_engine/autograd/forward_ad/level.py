@@ -108,11 +108,13 @@ class Level:
     def remember_outputs(self, node: Node | None, tangents: Sequence[Any]) -> None:
         """Keep the tangents of a Function's outputs, which it may have saved."""
         if node is not None:
-            self._saved[node] = {slot: tangent for slot, tangent in enumerate(tangents) if tangent is not None}
+            self._saved[node] = {
+                output_nr: tangent for output_nr, tangent in enumerate(tangents) if tangent is not None
+            }
 
-    def restore_output(self, node: Node | None, slot: int, output: Any) -> None:
+    def restore_output(self, node: Node | None, output_nr: int, output: Any) -> None:
         """Give an output that a Function saved, as it comes back, its tangent."""
-        tangent = None if node is None else self._saved.get(node, {}).get(slot)
+        tangent = None if node is None else self._saved.get(node, {}).get(output_nr)
         if tangent is not None:
             self.give(output, tangent)
 

@@ -58,11 +58,11 @@ class ForwardMode(Observer):
             self._level.restore(node, values)
         super().unpacked(node, values)
 
-    def unpacked_output(self, node: Node, slot: int, output: Any) -> None:
+    def unpacked_output(self, node: Node, output_nr: int, output: Any) -> None:
         """Give an output that a custom Function saved its tangent."""
         if self._level.enabled:
-            self._level.restore_output(node, slot, output)
-        super().unpacked_output(node, slot, output)
+            self._level.restore_output(node, output_nr, output)
+        super().unpacked_output(node, output_nr, output)
 
 
 class DualValues(GraphValues):
@@ -71,7 +71,7 @@ class DualValues(GraphValues):
     def __init__(self, like: Any) -> None:
         super().__init__(like._graph_class, recording=False)
 
-    def accumulate(self, tensor: Any, grad: Any, private: bool) -> None:
+    def accumulate(self, tensor: Any, grad: Any, may_mutate: bool) -> None:
         """Add a gradient to ``tensor.grad`` as a pass over arrays does."""
         values: Values = tensor._array_values()
         values.accumulate(tensor, grad._data, False)

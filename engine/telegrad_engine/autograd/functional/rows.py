@@ -83,12 +83,12 @@ class BatchedPass(_Pass):
         if any(cell[0] != version for _, cell, version in node.versions):
             raise modified_since(node)
         for step in node.plan.steps:
-            edges = [e for e in step.edges if self._is_wanted(node.next[e])]
+            edges = [e for e in step.edges if self._is_wanted(node.next_edges[e])]
             if edges:
                 results = self._derivative(node, step, grad)
                 for edge in edges:
                     result = results[step.edges.index(edge)]
-                    self.send(node.next[edge], node.slots[edge] if node.slots else 0, result, False)
+                    self.send(node.next_edges[edge], node.output_nrs[edge] if node.output_nrs else 0, result, False)
         if node.plan.holds_tensors and not self.keep_graph:
             free(node)
 
@@ -102,7 +102,7 @@ class BatchedPass(_Pass):
             node.evaluate(collector, _row(grad, row))
             found.append(collector.results)
         for edge, results in enumerate(zip(*found, strict=True)):
-            self.send(node.next[edge], node.slots[edge] if node.slots else 0, _stacked(results), False)
+            self.send(node.next_edges[edge], node.output_nrs[edge] if node.output_nrs else 0, _stacked(results), False)
 
     def _is_wanted(self, target: Any) -> bool:
         return target is not None and (self.needed is None or target in self.needed)

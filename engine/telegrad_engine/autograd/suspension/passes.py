@@ -91,8 +91,8 @@ def _replacing(grads: list[Any], values: Any) -> Then:
     """Puts what hooks made of gradients in their place."""
 
     def replace(results: Sequence[Any]) -> None:
-        for slot in range(min(len(grads), len(results))):
-            grads[slot] = None if results[slot] is None else values.from_tensor(results[slot])
+        for output_nr in range(min(len(grads), len(results))):
+            grads[output_nr] = None if results[output_nr] is None else values.from_tensor(results[output_nr])
 
     return replace
 
@@ -119,8 +119,8 @@ def suspendable(kind: Any) -> Any:
         def begin(self) -> Stop | None:
             self.due: deque[Stop | Callable[[], None]] = deque()
             self.left: Iterator[Node] | None = iter(self.order)
-            for target, slot, grad in self.roots:
-                self.send(target, slot, grad, private=False)
+            for target, output_nr, grad in self.roots:
+                self.send(target, output_nr, grad, may_mutate=False)
             return self.advance()
 
         def advance(self) -> Stop | None:
@@ -146,29 +146,31 @@ def suspendable(kind: Any) -> Any:
                 super()._evaluate(node, grad)
 
         def _evaluate_hooked(self, node: Node, grad: Any) -> None:
-            stops = [(slot, hook) for slot, own in sorted(node.hooks.items()) if (hook := awaited(own)) is not None]
+            stops = [
+                (output_nr, hook) for output_nr, own in sorted(node.hooks.items()) if (hook := awaited(own)) is not None
+            ]
             if not stops and awaited_around(node.hooks) == (None, None):
                 super()._evaluate_hooked(node, grad)
                 return
-            goes_on = self.needed is None or any(target in self.needed for target in node.next)
+            goes_on = self.needed is None or any(target in self.needed for target in node.next_edges)
             if self.wanted is not None and goes_on:
                 self._capture(node, grad)
             grads = list(grad) if node.many else [grad]
-            for slot, hook in stops:
-                self._wait(hook, grads, slot, _specs(node)[slot])
+            for output_nr, hook in stops:
+                self._wait(hook, grads, output_nr, _specs(node)[output_nr])
             self.due.append(partial(self._after_hooks, node, grads, goes_on))
 
-        def _wait(self, hook: ClientHook, grads: list[Any], slot: int, spec: Any) -> None:
+        def _wait(self, hook: ClientHook, grads: list[Any], output_nr: int, spec: Any) -> None:
             """Stop for a tensor's hooks; what they make of its gradient takes its place in ``grads``."""
 
             def replace(results: Sequence[Any]) -> None:
-                grads[slot] = None if results[0] is None else self.values.from_tensor(results[0])
+                grads[output_nr] = None if results[0] is None else self.values.from_tensor(results[0])
 
-            self.due.append(Stop(hook, hook.kind, [grads[slot]], [spec], replace))
+            self.due.append(Stop(hook, hook.kind, [grads[output_nr]], [spec], replace))
 
         def _after_hooks(self, node: Node, grads: list[Any], goes_on: bool) -> None:
-            for slot, own in node.hooks.items():
-                grads[slot] = self.values.run_hooks(_retaining(own), grads[slot])
+            for output_nr, own in node.hooks.items():
+                grads[output_nr] = self.values.run_hooks(_retaining(own), grads[output_nr])
             grad = grads if node.many else grads[0]
             if self.wanted is not None and not goes_on:
                 self._capture(node, grad)
@@ -179,12 +181,12 @@ def suspendable(kind: Any) -> Any:
                 node_evaluation.evaluate(self, node, grad)
             else:
                 self._evaluate(node, grad)
-            self.owned.discard(node)
+            self.may_mutate.discard(node)
 
         # A node's own hooks: before its derivatives, and after ------------------------------
 
         def _surround(self, node: Node, grads: list[Any]) -> None:
-            if not any(node_evaluation.wants(self, target) for target in node.next):
+            if not any(node_evaluation.wants(self, target) for target in node.next_edges):
                 self._skip(node)
                 return
             before, _ = awaited_around(node.hooks)
@@ -193,7 +195,7 @@ def suspendable(kind: Any) -> Any:
             self.due.append(partial(self._differentiate, node, grads))
 
         def _differentiate(self, node: Node, grads: list[Any]) -> None:
-            self.owned.discard(node)
+            self.may_mutate.discard(node)
             if not isinstance(node, ClientNode):
                 with self.explaining(node):
                     self._after_derivatives(node, grads, self._derivatives(node, grads))
@@ -208,7 +210,7 @@ def suspendable(kind: Any) -> Any:
         def _derivatives(self, node: Node, grads: list[Any]) -> list[Any]:
             if isinstance(self, AbstractPass):
                 given = self.derive(node)
-                return [given.get(edge) for edge in range(len(node.next))]
+                return [given.get(edge) for edge in range(len(node.next_edges))]
             return list(node_evaluation.results(self, node, tuple(grads)))
 
         def _after_derivatives(self, node: Node, grads: list[Any], results: Sequence[Any]) -> None:
@@ -216,7 +218,7 @@ def suspendable(kind: Any) -> Any:
             self.inspect(node, passed)
             _, after = awaited_around(node.hooks)
             if after is not None:
-                specs = [node_evaluation.spec_at(node, edge) for edge in range(len(node.next))] + _specs(node)
+                specs = [node_evaluation.spec_at(node, edge) for edge in range(len(node.next_edges))] + _specs(node)
                 then = _replacing(passed, self.values)
                 self.due.append(Stop(after, after.kind, [*passed, *grads], specs, then, len(passed)))
             self.due.append(lambda: node_evaluation.send_on(self, node, passed))
@@ -232,7 +234,7 @@ def suspendable(kind: Any) -> Any:
                 super()._complete(target)
                 return
             grads = [self.pending.pop(target)]
-            self.owned.discard(target)
+            self.may_mutate.discard(target)
             if hook is not None:
                 self._wait(hook, grads, 0, _spec(target))
             self.due.append(partial(self._keep, target, grads, after))

@@ -274,7 +274,7 @@ def _check_bias_dtype(input: Any, weight: Any, bias: Any) -> None:
 def _linear_node(node: Any) -> str:
     if len(node.shape) != 2:
         return "ViewBackward0"
-    return "MmBackward0" if node.next[2] is None else "AddmmBackward0"
+    return "MmBackward0" if node.next_edges[2] is None else "AddmmBackward0"
 
 
 @op(

@@ -202,7 +202,7 @@ def _check_clamp(input: Any, min: Any = None, max: Any = None) -> None:
 
 @elementwise(
     aliases=("clip",),
-    node=lambda node: f"ClampBackward{1 if node.next[1] is node.next[2] is None else 0}",
+    node=lambda node: f"ClampBackward{1 if node.next_edges[1] is node.next_edges[2] is None else 0}",
     guard=_check_clamp,
 )
 def clamp(xp: Any, input: Array, min: Operand = None, max: Operand = None) -> Any:

@@ -58,7 +58,7 @@ def _origins(tensor: Any, begun: int) -> set[int]:
         if place.is_leaf_target or place.sequence < begun:
             found.add(id(place))
         else:
-            waiting.extend(place.next)
+            waiting.extend(place.next_edges)
     return found
 
 

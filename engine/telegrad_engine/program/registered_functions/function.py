@@ -152,8 +152,10 @@ class FunctionProgram:
             return
         kept = [name is not None for name in self.backward.outputs]
         if not all(kept):
-            node.next = tuple([target if keep else None for target, keep in zip(node.next, kept, strict=True)])
-        node.plan = _plan(len(node.next))._replace(holds_tensors=bool(self.saves))
+            node.next_edges = tuple(
+                [target if keep else None for target, keep in zip(node.next_edges, kept, strict=True)]
+            )
+        node.plan = _plan(len(node.next_edges))._replace(holds_tensors=bool(self.saves))
 
     def encode(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
         """Checked parameters as JSON data."""
