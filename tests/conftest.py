@@ -1,9 +1,15 @@
-"""A session here and one on a server: what is said of the SDK is said of both."""
+"""How much is tested, and the sessions that tests use: what is said of the SDK is said of one here and one on a server.
+
+``make test`` runs a selection in a few minutes: of each test at most ``SETS`` sets of its parameters, those that are
+spread evenly, and no test marked ``full``. ``make test-all`` runs everything, and so does a run that names files.
+A test marked ``every`` keeps all its sets.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
+from collections import defaultdict
 from collections.abc import Iterator
 
 import pytest
@@ -12,11 +18,51 @@ from hypothesis import settings
 import telegrad as tg
 from telegrad_service.launch import running_server
 
+SETS = 2
+"""How many sets of parameters a test keeps in ``make test``."""
+
 # No deadline: on a busy machine the first example of a test, which imports and compiles, is slow.
 # Continuous integration must give the same answer twice; elsewhere every run looks somewhere new.
 settings.register_profile("here", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "here")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Read ``--all``."""
+    parser.addoption("--all", action="store_true", dest="everything", help="all tests, with all sets of parameters")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Take a run that names files or tests for one that wants all of them."""
+    if not hasattr(config, "workerinput") and config.args_source is config.ArgsSource.ARGS:
+        config.option.everything = True
+
+
+@pytest.hookimpl(tryfirst=True)  # what is not run needs no other hook's attention
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the selection."""
+    if config.option.everything:
+        return
+    sets: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        sets[item.nodeid.partition("[")[0]].append(item)
+    kept: list[pytest.Item] = []
+    for same in sets.values():
+        if same[0].get_closest_marker("full"):
+            continue
+        step = 1 if same[0].get_closest_marker("every") else max(1, len(same) / SETS)
+        kept += [same[int(i * step)] for i in range(int(len(same) / step))]
+    config.hook.pytest_deselected(items=list(set(items).difference(kept)))
+    items[:] = kept
+
+
+@pytest.fixture
+def everything(request: pytest.FixtureRequest) -> bool:
+    """Whether this run wants all that a test can check."""
+    wanted: bool = request.config.option.everything
+    return wanted
+
 
 # A process in the background may have these ignored, and so would every process that a test starts.
 for number, handler in ((signal.SIGINT, signal.default_int_handler), (getattr(signal, "SIGHUP", None), signal.SIG_DFL)):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from telegrad_engine import __version__ as __version__  # the three distributions have one version
+
 from .exclusions import attribute_of
 
-__version__ = "0.1.0"
 cuda: str | None = None
 hip: str | None = None
 xpu: str | None = None

@@ -1,3 +1,3 @@
 """The Telegrad server: sessions of dynamic computation graphs over REST."""
 
-__version__ = "0.1.0"
+from telegrad_engine import __version__ as __version__

@@ -179,7 +179,7 @@ def test_stages_are_built_on_pinned_versions() -> None:
     assert re.fullmatch(r"PYTHON_IMAGE=python:\d+\.\d+-slim-\w+", image)
     pip = re.search(r"^PIP_VERSION := (\S+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
     installs = [arguments for _, arguments in instructions() if "pip" in arguments and " install" in arguments]
-    assert len(installs) == 3
+    assert len(installs) == 4
     for command in installs:
         if "/opt/telegrad/bin/python install" in command:
             assert "--constraint constraints.txt" in command and "--build-constraint constraints.txt" in command

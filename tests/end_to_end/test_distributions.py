@@ -1,0 +1,91 @@
+"""What is published: the three wheels, installed in an environment that knows nothing of this folder."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+import zipfile
+from email.message import Message
+from email.parser import Parser
+from pathlib import Path
+
+import pytest
+
+from telegrad_engine import __version__
+
+pytestmark = pytest.mark.full  # a minute of building and installing, from a package index
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = {"telegrad-engine": "engine", "telegrad": "client", "telegrad-service": "service"}
+TRAINS = """
+import telegrad as tg
+from telegrad_service.launch import running_server
+
+with running_server() as url, tg.connect(url):
+    x = tg.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    tg.linalg.norm(x * x).backward()
+    print(tg.__version__, x.grad.shape, tg.__file__)
+"""
+
+
+def run(*command: str | Path, folder: Path) -> str:
+    """What a command prints; it sees neither this checkout nor settings of Telegrad's."""
+    hidden = {"PYTHONPATH", "VIRTUAL_ENV"}
+    kept = {name: value for name, value in os.environ.items() if name not in hidden and name[:9] != "TELEGRAD_"}
+    environment = kept | {"PIP_CONSTRAINT": str(ROOT / "constraints.txt")}
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600, check=False
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with a source distribution and a wheel of each, the wheel made from the former."""
+    folder = tmp_path_factory.mktemp("dist")
+    for name in FOLDERS.values():
+        run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT / name, folder=folder)
+    return folder
+
+
+def metadata(wheel: Path) -> Message:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        return Parser().parsestr(archive.read(name).decode())
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_a_wheel_says_what_it_is(dist: Path, name: str) -> None:
+    (wheel,) = dist.glob(f"{name.replace('-', '_')}-*.whl")
+    said = metadata(wheel)
+    assert said["Version"] == __version__ and said["License-Expression"] == "Apache-2.0" and said["Author"]
+    assert said.get_payload().startswith(f"# {name}\n")
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+    assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
+    assert any(name.endswith("/py.typed") for name in names)
+    assert not any(name.startswith("tests/") for name in names)
+
+
+def test_the_wheels_work_without_the_checkout(dist: Path, tmp_path: Path) -> None:
+    run(sys.executable, "-m", "venv", "--without-pip", tmp_path / "clean", folder=tmp_path)
+    python = tmp_path / "clean" / "bin" / "python"
+    pip = [sys.executable, "-m", "pip", "--python", python]
+    run(*pip, "install", "--no-compile", "--find-links", dist, "telegrad", "telegrad-service", folder=tmp_path)
+    version, *shape, file = run(python, "-c", TRAINS, folder=tmp_path).split()
+    assert version == __version__ and " ".join(shape) == "telegrad.Size([3])" and file.startswith(str(tmp_path))
+    telegrad = tmp_path / "clean" / "bin" / "telegrad"
+    assert run(telegrad, "--version", folder=tmp_path).split() == ["telegrad", __version__]
+
+
+@pytest.mark.parametrize("folder", FOLDERS.values())
+def test_the_distributions_take_each_other_at_this_version(folder: str) -> None:
+    project = tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"]
+    lines = project["dependencies"] + sum(project.get("optional-dependencies", {}).values(), [])
+    minor = ".".join(__version__.split(".")[:2])
+    ours = [line for line in lines if line.startswith("telegrad")]
+    assert ours or folder == "engine"
+    assert all(line.endswith(f"~={minor}.0") for line in ours)
