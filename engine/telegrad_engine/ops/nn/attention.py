@@ -45,9 +45,7 @@ def _check_attention(query: Any, key: Any, value: Any, attn_mask: Any, dropout_p
         raise InvalidOperation(f"dropout probability has to be between 0 and 1, but got {dropout_p:g}")
 
 
-@composite(
-    namespace="torch.nn.functional",
-)
+@composite(namespace="torch.nn.functional")
 def scaled_dot_product_attention(
     F: Any,
     query: Array,
@@ -189,15 +187,7 @@ def _weights(xp: Any, query: Any, key: Any, scale: float, start: int | None, mas
 
 @attend.joint_derivative
 def _attend_grads(
-    F: Any,
-    grad: Any,
-    needs: Any,
-    query: Any,
-    key: Any,
-    value: Any,
-    scale: float,
-    is_causal: bool,
-    weights: Any,
+    F: Any, grad: Any, needs: Any, query: Any, key: Any, value: Any, scale: float, is_causal: bool, weights: Any
 ) -> Any:
     if F.xp is not None:
         return _attend_fused(F.xp, widened(grad), widened(query), widened(key), widened(value), scale, weights)
@@ -287,15 +277,7 @@ def _query_blocks(query: Any, key: Any, mask: Any, is_causal: bool) -> Iterator[
 
 @attend_in_blocks.joint_derivative
 def _attend_in_blocks_grads(
-    F: Any,
-    grad: Any,
-    needs: Any,
-    query: Any,
-    key: Any,
-    value: Any,
-    attn_mask: Any,
-    scale: float,
-    is_causal: bool,
+    F: Any, grad: Any, needs: Any, query: Any, key: Any, value: Any, attn_mask: Any, scale: float, is_causal: bool
 ) -> Any:
     if F.xp is None:
         scores = F.matmul(query * scale, F.transpose(key, -2, -1))

@@ -168,9 +168,7 @@ def _take_up(kept: Any, batch: Any, momentum: float) -> None:
         kept.mul_(1 - momentum).add_(batch.to(kept.dtype), alpha=momentum)
 
 
-@composite(
-    namespace="torch.nn.functional",
-)
+@composite(namespace="torch.nn.functional")
 def batch_norm(
     F: Any,
     input: Array,
@@ -218,9 +216,7 @@ def _normalized(
 # Each sample ---------------------------------------------------------------------------------------------
 
 
-@composite(
-    namespace="torch.nn.functional",
-)
+@composite(namespace="torch.nn.functional")
 def instance_norm(
     F: Any,
     input: Array,

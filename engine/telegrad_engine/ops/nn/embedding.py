@@ -82,9 +82,7 @@ def shorten(F: Any, input: Any, weight: Any, max_norm: float, norm_type: float) 
         weight.detach().index_copy_(0, rows, shorter)
 
 
-@composite(
-    namespace="torch.nn.functional",
-)
+@composite(namespace="torch.nn.functional")
 def embedding(
     F: Any,
     input: Array,
@@ -222,9 +220,7 @@ def _check_numbers(xp: Any, numbers: Any, _offsets: Any = None, *, rows: int = 0
         raise IndexOutOfBounds(f"embedding_bag: Expected idx >= 0 && idx < num_embeddings but found idx to be {wrong}")
 
 
-@composite(
-    namespace="torch.nn.functional",
-)
+@composite(namespace="torch.nn.functional")
 def embedding_bag(
     F: Any,
     input: Array,

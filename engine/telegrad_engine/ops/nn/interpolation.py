@@ -444,9 +444,7 @@ def _resized(
     return input
 
 
-@composite(
-    namespace="torch.nn.functional",
-)
+@composite(namespace="torch.nn.functional")
 def interpolate(
     F: Any,
     input: Array,
@@ -463,10 +461,7 @@ def interpolate(
     return _resized(F, input, size, scale_factor, mode, align_corners, recompute_scale_factor)
 
 
-@composite(
-    key="interpolate.factors",
-    namespace="torch.nn.functional",
-)
+@composite(key="interpolate.factors", namespace="torch.nn.functional")
 def interpolate_factors(
     F: Any,
     input: Array,

@@ -162,15 +162,7 @@ def layer_norm(
 
 @layer_norm.joint_derivative
 def _layer_grads(
-    F: Any,
-    grad: Any,
-    needs: Any,
-    input: Any,
-    weight: Any,
-    normalized_shape: Any,
-    eps: float,
-    mean: Any,
-    scale: Any,
+    F: Any, grad: Any, needs: Any, input: Any, weight: Any, normalized_shape: Any, eps: float, mean: Any, scale: Any
 ) -> Any:
     if F.xp is not None:
         return _layer_grads_fused(F.xp, grad, needs, input, weight, normalized_shape, mean, scale)
@@ -217,11 +209,7 @@ def _smallest(dtype: Any, eps: float | None) -> float:
     return eps if eps is not None else 2.0**-52 if dtype in (float64, float64.numpy) else 2.0**-23
 
 
-@op(
-    _rms_rule,
-    namespace="torch.nn.functional",
-    node="MulBackward0",
-)
+@op(_rms_rule, namespace="torch.nn.functional", node="MulBackward0")
 def rms_norm(xp: Any, input: Array, normalized_shape: Ints, weight: Array = None, eps: OptionalNumber = None) -> Any:
     """The input over its root mean square over the last dimensions, then scaled (Zhang and Sennrich 2019)."""
     wide = widened(xp, input)
@@ -243,9 +231,7 @@ def _rms_grads(F: Any, grad: Any, needs: Any, input: Any, weight: Any, normalize
     )
 
 
-@composite(
-    namespace="torch.nn.functional",
-)
+@composite(namespace="torch.nn.functional")
 def normalize(F: Any, input: Array, p: Number = 2.0, dim: IntOrInts = 1, eps: Number = 1e-12) -> Any:
     """The input over its ``p``-norm along ``dim``, which counts as ``eps`` at least."""
     dims = (dim,) if isinstance(dim, int) else dim

@@ -101,9 +101,7 @@ def _edges(F: Any, x: Any, mode: str, dim: int, before: int, after: int) -> Any:
     return F.cat([parts[0], kept, parts[1]], dim)
 
 
-@composite(
-    namespace="torch.nn.functional",
-)
+@composite(namespace="torch.nn.functional")
 def pad(F: Any, input: Array, pad: Ints, mode: Str = "constant", value: OptionalNumber = None) -> Any:
     """Elements added around the last dimensions: a value, or with ``mode`` the tensor's own."""
     shape = tuple(input.shape)
@@ -146,10 +144,7 @@ def _unfold_rule(input: Any, dimension: int, size: int, step: int) -> Spec:
     return Spec((*shape[:axis], n, *shape[axis + 1 :], size) if input.shape else (size,), input.dtype)
 
 
-@op(
-    _unfold_rule,
-    view=True,
-)
+@op(_unfold_rule, view=True)
 def unfold(xp: Any, input: Array, dimension: Int, size: Int, step: Int) -> Any:
     """The windows of ``size`` elements along ``dimension``, ``step`` apart, in a new last dimension."""
     if not input.ndim:
@@ -249,11 +244,7 @@ def _folding_unfold_rule(input: Any, kernel_size: Any, dilation: Any = 1, paddin
     return Spec((*shape[:-3], columns, math.prod(counts)), input.dtype)
 
 
-@op(
-    _folding_unfold_rule,
-    namespace="torch.nn.functional",
-    node="Im2ColBackward0",
-)
+@op(_folding_unfold_rule, namespace="torch.nn.functional", node="Im2ColBackward0")
 def functional_unfold(
     xp: Any,
     input: Array,
