@@ -9,7 +9,7 @@ from typing import Any
 
 import ml_dtypes
 
-from ...dtypes import bool_, uint8, widened
+from ...dtypes import bool_, is_floating, uint8, widened
 from ...errors import InvalidOperation, InvalidValue, ShapeMismatch
 from ...schema.op import Op, composite, elementwise, op
 from ...schema.parameters import Array, Int, Number, OptionalDType, Str
@@ -48,8 +48,8 @@ relu_backward.derivative(
 def _softmax_rule(name: str, input: Any, dim: int, dtype: Any) -> Spec:
     axis = wrap_dim(dim, len(input.shape))
     result = Spec(input.shape, input.dtype if dtype is None else dtype.numpy)
-    if 0 not in input.shape:
-        check_floats(f"{name}_{'lastdim_' if axis >= len(input.shape) - 1 else ''}kernel_impl", result)
+    if not is_floating(result.dtype) and 0 not in input.shape:
+        raise no_kernel(f"{name}_{'lastdim_' if axis >= len(input.shape) - 1 else ''}kernel_impl", result)
     return result
 
 
@@ -298,8 +298,6 @@ def logsigmoid(xp: Any, input: Array) -> Any:
 
 logsigmoid.derivative(input=lambda F, grad, input: grad * F.sigmoid(-input))
 
-# Others --------------------------------------------------------------------------------------------------
-
 
 def _check_gelu(input: Any, approximate: str) -> None:
     if approximate not in ("none", "tanh"):
@@ -320,7 +318,10 @@ def gelu(xp: Any, input: Array, *, approximate: Str = "none") -> Any:
 
 def _gelu_grad(F: Any, grad: Any, input: Any, approximate: str) -> Any:
     if approximate == "none" and F.xp is not None and input.ndim:
-        return _gelu_grad_fused(F.xp, grad, widened(input))
+        # With few temporaries; ``grad`` may have more dimensions, of gradients in batches.
+        xp, input = F.xp, widened(input)
+        density = xp.affine(xp.exp(xp.affine(input * input, -0.5)), 0.5 * TANH_SCALE)
+        return xp.affine(density, input, xp.normal_cdf(input)) * grad
     squared = input * input
     if approximate == "tanh":
         gate = F.tanh(TANH_SCALE * input * (1 + CUBIC * squared))
@@ -328,12 +329,6 @@ def _gelu_grad(F: Any, grad: Any, input: Any, approximate: str) -> Any:
         return grad * 0.5 * (1 + gate + input * slope)
     density = F.exp(squared * -0.5) * (0.5 * TANH_SCALE)
     return grad * (0.5 * (1 + F.erf(input * HALF_ROOT)) + input * density)
-
-
-def _gelu_grad_fused(xp: Any, grad: Any, input: Any) -> Any:
-    """The same with few temporaries; ``grad`` may have dimensions more, of gradients in batches."""
-    density = xp.affine(xp.exp(xp.affine(input * input, -0.5)), 0.5 * TANH_SCALE)
-    return xp.affine(density, input, xp.normal_cdf(input)) * grad
 
 
 gelu.derivative(input=_gelu_grad)

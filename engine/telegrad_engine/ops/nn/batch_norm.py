@@ -16,6 +16,7 @@ from .normalization import (
     but_channels,
     by_channel,
     check_mixed,
+    moments_of,
     per_channel,
     scaled,
     scaled_shifted,
@@ -74,7 +75,7 @@ def _batch_rule(input: Any, running_mean: Any, running_var: Any, weight: Any, bi
     node="NativeBatchNormBackward0",
     outputs=("result", "batch_mean", "batch_var"),
     hidden=("mean", "scale"),
-    hidden_rule=lambda input, *_: [Spec((input.shape[1], 1), input.dtype)] * 2,
+    hidden_rule=lambda input, *_: moments_of(input, input.shape[1]),
     scratch=2.0,
 )
 def batch_norm_with_moments(
@@ -106,39 +107,32 @@ def _batch_grads(
     F: Any, grads: Any, needs: Any, input: Any, weight: Any, training: bool, eps: float, mean: Any, scale: Any
 ) -> Any:
     """Of the result alone: what goes into the running statistics has no gradient."""
-    grad = grads[0]
-    if F.xp is not None:
-        by_input, by_weight, by_bias = _batch_grads_fused(F.xp, grad, needs, input, weight, training, mean, scale)
+    grad, by_input = grads[0], None
+    if F.xp is None:
+        ndim = len(input.shape)
+        dims = but_channels(ndim)
+        if training:
+            standard, scale = standardise(F, input, dims, eps)
+        else:
+            scale = per_channel(F, scale, ndim)
+            standard = (input - per_channel(F, mean, ndim)) * scale
+        if needs[0]:
+            inner = scaled(grad, per_channel(F, weight, ndim))
+            by_input = through(F, inner, standard, scale, dims) if training else inner * scale
+        by_weight = F.sum(grad * standard, dims) if needs[3] else None
+        by_bias = F.sum(grad, dims) if needs[4] else None
         return by_input, None, None, by_weight, by_bias
-    ndim = len(input.shape)
-    dims = but_channels(ndim)
-    if training:
-        standard, scale = standardise(F, input, dims, eps)
-    else:
-        scale = per_channel(F, scale, ndim)
-        standard = (input - per_channel(F, mean, ndim)) * scale
-    inner = scaled(grad, per_channel(F, weight, ndim))
-    by_input = None
-    if needs[0]:
-        by_input = through(F, inner, standard, scale, dims) if training else inner * scale
-    by_weight = F.sum(grad * standard, dims) if needs[3] else None
-    return by_input, None, None, by_weight, F.sum(grad, dims) if needs[4] else None
-
-
-def _batch_grads_fused(
-    xp: Any, grad: Any, needs: Any, input: Any, weight: Any, training: bool, mean: Any, scale: Any
-) -> Any:
-    shape = by_channel(input)
+    xp, shape = F.xp, by_channel(input)
     channels = xp.reshape(widened(grad), shape)
     standard = xp.affine(widened(xp.reshape(input, shape)) - mean, scale)
     by_weight = xp.einsum("oci,oci->c", channels, standard) if needs[3] else None
     by_bias = xp.einsum("oci->c", channels) if needs[4] else None
-    if not needs[0]:
-        return None, by_weight, by_bias
-    # The weight is one number for each group, so it may as well scale the result.
-    factor = scale if weight is None else scale * weight[:, None]
-    by_input = standardised_grad(xp, channels, standard, factor) if training else channels * factor
-    return xp.reshape(by_input, input.shape), by_weight, by_bias
+    if needs[0]:
+        # The weight is one number for each group, so it may as well scale the result.
+        factor = scale if weight is None else scale * weight[:, None]
+        by_input = standardised_grad(xp, channels, standard, factor) if training else channels * factor
+        by_input = xp.reshape(by_input, input.shape)
+    return by_input, None, None, by_weight, by_bias
 
 
 @composite(namespace="torch.nn.functional")
@@ -184,9 +178,6 @@ def _normalized(
                 with no_grad():
                     kept.mul_(1 - momentum).add_(moment.to(kept.dtype), alpha=momentum)
     return result
-
-
-# Each sample ---------------------------------------------------------------------------------------------
 
 
 @composite(namespace="torch.nn.functional")

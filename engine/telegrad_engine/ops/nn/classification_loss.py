@@ -197,12 +197,10 @@ def cross_entropy(
 ) -> Any:
     """The cross entropy of logits (N, C, …) and class indices (N, …), or class probabilities (N, C, …)."""
     if not input.shape:
-        wrap_dim(1, 0)
+        wrap_dim(1, 0)  # raises: the classes are in dimension 1
     check_reduction(reduction)
     if not 0.0 <= label_smoothing <= 1.0:
         raise InvalidOperation(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing:g}")
-    if not input.shape:
-        raise ShapeMismatch("Expected input to have at least 1 dimension")
     axis = _class_dim(len(input.shape))
     if tuple(input.shape) == tuple(target.shape):
         if not target.is_floating_point():

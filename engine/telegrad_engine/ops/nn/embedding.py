@@ -67,16 +67,6 @@ def _rows_grad(F: Any, grad: Any, input: Any, weight_shape: Any, padding_idx: in
 embedded.derivative(weight=_rows_grad)
 
 
-def _row_number(weight: Any, padding_idx: int | None) -> int:
-    """The padding's row counted from the first; -1 for none."""
-    if padding_idx is None:
-        return -1
-    count = size_at(weight.shape, 0)
-    if not -count <= padding_idx < count:
-        raise InvalidChoice("Padding_idx must be within num_embeddings")
-    return padding_idx % max(count, 1)
-
-
 def shorten(F: Any, input: Any, weight: Any, max_norm: float, norm_type: float) -> None:
     """Scale the rows that are looked up down to ``max_norm``, in place."""
     with no_grad():
@@ -103,14 +93,19 @@ def embedding(
     The row ``padding_idx`` gets no gradient; rows longer than ``max_norm`` are first scaled down to it, in place;
     ``scale_grad_by_freq`` divides a row's gradient by how often it was looked up.
     """
-    row = _row_number(weight, padding_idx)
+    padding = -1
+    if padding_idx is not None:
+        count = size_at(weight.shape, 0)
+        if not -count <= padding_idx < count:
+            raise InvalidChoice("Padding_idx must be within num_embeddings")
+        padding = padding_idx % count
     if len(weight.shape) != 2:
         raise ShapeMismatch("'weight' must be 2-D")
     if sparse:
         raise InvalidOperation("embedding: sparse gradients are not supported; leave sparse=False")
     if max_norm is not None and math.prod(input.shape):
         shorten(F, input, weight, max_norm, norm_type)
-    return F.embedded(input, weight, row, scale_grad_by_freq)
+    return F.embedded(input, weight, padding, scale_grad_by_freq)
 
 
 # Bags of embeddings --------------------------------------------------------------------------------------

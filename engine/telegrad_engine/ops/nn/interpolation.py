@@ -62,9 +62,6 @@ def _check_grid(input: Any, grid: Any, mode: str, padding_mode: str) -> None:
     check_dtype(grid, input.dtype)
 
 
-# Places --------------------------------------------------------------------------------------------------
-
-
 def _indices(place: Any, n: int, align_corners: bool) -> Any:
     """Places from -1 to 1 as indices of elements, whose centres or outer edges are the extremes."""
     return (place + 1) / 2 * (n - 1) if align_corners else ((place + 1) * n - 1) / 2
@@ -91,68 +88,6 @@ def _reflected(F: Any, at: Any, n: int, align_corners: bool) -> Any:
     return F.where(F.remainder(turns, 2) == 0, rest, span - rest) + low
 
 
-class _Elements:
-    """The elements of each plane of a batch (N, C, …) one after the other, and a zero for what lies beyond."""
-
-    def __init__(self, F: Any, input: Any) -> None:
-        self.F = F
-        self.planes, self.sizes = tuple(input.shape[:2]), tuple(input.shape[2:])
-        self.count = math.prod(self.sizes) + 1
-        flat = F.constant_pad_nd(F.reshape(input, (*self.planes, self.count - 1)), (0, 1))
-        self.flat = F.reshape(flat, (math.prod(flat.shape),))
-
-    def weighed(self, taps: list[list[tuple[Any, Any]]]) -> Any:
-        """The sums (N, C, …) of elements at whole-numbered indices (N, …) times weights.
-
-        ``taps`` has these pairs for each dimension; each combination of them is an element, its weight their product.
-        All elements are looked up at once.
-        """
-        F = self.F
-        lines = [[self._line(index, n) for index, _ in taps[d]] for d, n in enumerate(self.sizes)]
-        places, weights = [], []
-        for corner in itertools.product(*(range(len(each)) for each in taps)):
-            flat, inside = lines[0][corner[0]]
-            for d, tap in enumerate(corner[1:], 1):
-                place, within = lines[d][tap]
-                flat, inside = flat * self.sizes[d] + place, F.logical_and(inside, within)
-            places.append(F.where(inside, flat, self.count - 1))
-            weights.append(math.prod(taps[d][tap][1] for d, tap in enumerate(corner)))
-        return self._sums(F.stack(places, 1), F.stack(weights, 1))
-
-    def _line(self, index: Any, n: int) -> tuple[Any, Any]:
-        """An index along one dimension, brought inside, and where it was inside."""
-        F = self.F
-        return F.to(F.clamp(index, 0, n - 1), dtype=int64), F.logical_and(index >= 0, index < n)
-
-    def _sums(self, places: Any, weights: Any) -> Any:
-        F, (n, channels) = self.F, self.planes
-        _, taps, *shape = places.shape
-        spots = (n, 1, taps, math.prod(shape))
-        starts = F.reshape(F.arange(n * channels) * self.count, (n, channels, 1, 1))
-        every = F.reshape(places, spots) + starts
-        found = F.index_select(self.flat, 0, F.reshape(every, (math.prod(every.shape),)))
-        parts = F.reshape(found, tuple(every.shape)) * F.reshape(weights, spots)
-        return F.reshape(F.sum(parts, (2,)), (n, channels, *shape))
-
-
-# Between elements ----------------------------------------------------------------------------------------
-
-
-def _sample_nearest(F: Any, elements: _Elements, at: list[Any]) -> Any:
-    # A weight that is always 1: so the grid has a gradient, of zeros, as in torch.
-    ones = [F.clamp(F.round(place), 1, 1) for place in at]
-    return elements.weighed([[(F.round(place.detach()), one)] for place, one in zip(at, ones, strict=True)])
-
-
-def _sample_linear(F: Any, elements: _Elements, at: list[Any]) -> Any:
-    taps = []
-    for place in at:
-        low = F.floor(place.detach())
-        share = place - low
-        taps.append([(low, 1 - share), (low + 1, share)])
-    return elements.weighed(taps)
-
-
 def cubic_weights(share: Any) -> list[Any]:
     """The weights of the four nearest elements, ``share`` past the second (Keys 1981, with a = -0.75 as in torch)."""
     a = -0.75
@@ -166,14 +101,51 @@ def cubic_weights(share: Any) -> list[Any]:
     return [far(share + 1), near(share), near(1 - share), far(2 - share)]
 
 
-def _sample_cubic(F: Any, elements: _Elements, at: list[Any], padding_mode: str, align_corners: bool) -> Any:
-    taps = []
-    for place, n in zip(at, elements.sizes, strict=True):
-        low = F.floor(place.detach())
-        # Not the place between but each of the sixteen elements is brought inside.
+def _taps(F: Any, at: Any, n: int, mode: str, padding_mode: str, align_corners: bool) -> list[tuple[Any, Any]]:
+    """The elements that a sample at the indices ``at`` is made of, along one dimension: their indices and weights."""
+    if mode == "bicubic":
+        low = F.floor(at.detach())
+        # Not the place between but each of the elements is brought inside.
         near = [_brought_inside(F, low + step, n, padding_mode, align_corners) for step in (-1, 0, 1, 2)]
-        taps.append(list(zip(near, cubic_weights(place - low), strict=True)))
-    return elements.weighed(taps)
+        return list(zip(near, cubic_weights(at - low), strict=True))
+    at = _brought_inside(F, at, n, padding_mode, align_corners)
+    if mode == "nearest":
+        # A weight that is always 1: so the grid has a gradient, of zeros, as in torch.
+        return [(F.round(at.detach()), F.clamp(F.round(at), 1, 1))]
+    low = F.floor(at.detach())
+    share = at - low
+    return [(low, 1 - share), (low + 1, share)]
+
+
+def _weighted_sums(F: Any, input: Any, taps: list[list[tuple[Any, Any]]]) -> Any:
+    """The weighted sums (N, C, …) of elements of images (N, C, …), which are 0 outside; all are looked up at once.
+
+    ``taps`` has indices (N, …) and weights for each dimension: each combination of them is an element, and its weight
+    their product.
+    """
+    n, channels, *sizes = input.shape
+    count = math.prod(sizes) + 1  # the last one is the 0 that stands for those outside
+    lines = [
+        [
+            (F.to(F.clamp(index, 0, size - 1), dtype=int64), F.logical_and(index >= 0, index < size), weight)
+            for index, weight in pairs
+        ]
+        for pairs, size in zip(taps, sizes, strict=True)
+    ]
+    places, weights = [], []
+    for (place, inside, weight), *others in itertools.product(*lines):
+        for size, (index, within, factor) in zip(sizes[1:], others, strict=True):
+            place, inside, weight = place * size + index, F.logical_and(inside, within), weight * factor
+        places.append(F.where(inside, place, count - 1))
+        weights.append(weight)
+    shape = places[0].shape[1:]
+    spots = (n, 1, len(places), math.prod(shape))
+    starts = F.reshape(F.arange(n * channels) * count, (n, channels, 1, 1))
+    every = F.reshape(F.stack(places, 1), spots) + starts
+    padded = F.constant_pad_nd(F.reshape(input, (n * channels, count - 1)), (0, 1))
+    found = F.index_select(F.reshape(padded, (n * channels * count,)), 0, F.reshape(every, (math.prod(every.shape),)))
+    parts = F.reshape(found, tuple(every.shape)) * F.reshape(F.stack(weights, 1), spots)
+    return F.reshape(F.sum(parts, (2,)), (n, channels, *shape))
 
 
 @composite(namespace="torch.nn.functional")
@@ -187,14 +159,11 @@ def grid_sample(
 ) -> Any:
     """Images (N, C, H, W) at the places (x, y), from -1 to 1, of a grid (N, H', W', 2); or volumes at (x, y, z)."""
     _check_grid(input, grid, mode, padding_mode)
-    corners = bool(align_corners)
-    elements = _Elements(F, input)
-    sizes = elements.sizes
-    at = [_indices(F.select(grid, -1, len(sizes) - 1 - d), n, corners) for d, n in enumerate(sizes)]
-    if mode == "bicubic":
-        return _sample_cubic(F, elements, at, padding_mode, corners)
-    at = [_brought_inside(F, place, n, padding_mode, corners) for place, n in zip(at, sizes, strict=True)]
-    return _sample_nearest(F, elements, at) if mode == "nearest" else _sample_linear(F, elements, at)
+    taps, corners = [], bool(align_corners)
+    for axis, n in enumerate(reversed(input.shape[2:])):  # a grid names the last dimension first
+        at = _indices(F.select(grid, -1, axis), n, corners)
+        taps.append(_taps(F, at, n, mode, padding_mode, corners))
+    return _weighted_sums(F, input, taps[::-1])
 
 
 def _mode_names(mode: int, padding: int) -> tuple[str, str]:

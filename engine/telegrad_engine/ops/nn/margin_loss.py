@@ -19,9 +19,6 @@ def pairwise_distance(F: Any, x1: Array, x2: Array, p: Number = 2.0, eps: Number
     return F.norm(x1 - x2 + eps, p, (-1,), keepdim)
 
 
-# Two sides -----------------------------------------------------------------------------------------------
-
-
 @composite(namespace="torch.nn.functional")
 def hinge_embedding_loss(
     F: Any, input: Array, target: Array, margin: Number = 1.0, *, reduction: Reduction = "mean"
@@ -55,9 +52,6 @@ def soft_margin_loss(F: Any, input: Array, target: Array, *, reduction: Reductio
         raise DTypeMismatch(f"result type Float can't be cast to the desired output type {kernel_name(input)}")
     check_keeps_shape(input.shape, target.shape)
     return reduce_loss(F, F.to(-F.logsigmoid(target * input), dtype=input.dtype), reduction)
-
-
-# Several labels ------------------------------------------------------------------------------------------
 
 
 @composite(namespace="torch.nn.functional")
@@ -114,17 +108,6 @@ def multi_margin_loss(
     return reduce_loss(F, losses if target.dim() else F.squeeze(losses, 0), reduction)
 
 
-def _check_labels(input: Any, target: Any) -> None:
-    shape = list(input.shape)
-    if len(shape) > 2 or not all(shape[-1:]):
-        raise ShapeMismatch(f"Expected non-empty vector or matrix with optional 0-dim batch size, but got: {shape}")
-    if list(target.shape) != shape:
-        raise ShapeMismatch(f"inconsistent target size: {list(target.shape)} for input of size: {shape}")
-    if not input.is_floating_point():
-        raise no_kernel("multilabel_margin_loss_forward_out_frame", input)
-    check_dtype(target, int64)
-
-
 def _listed_rule(target: Any) -> Spec:
     check_dtype(target, int64.numpy)
     return Spec(target.shape, int64.numpy)
@@ -145,7 +128,14 @@ def multilabel_margin_loss(F: Any, input: Array, target: Array, *, reduction: Re
     A row of ``target`` lists classes; what follows a -1 does not count.
     """
     check_reduction(reduction)
-    _check_labels(input, target)
+    shape = list(input.shape)
+    if len(shape) > 2 or not all(shape[-1:]):
+        raise ShapeMismatch(f"Expected non-empty vector or matrix with optional 0-dim batch size, but got: {shape}")
+    if list(target.shape) != shape:
+        raise ShapeMismatch(f"inconsistent target size: {list(target.shape)} for input of size: {shape}")
+    if not input.is_floating_point():
+        raise no_kernel("multilabel_margin_loss_forward_out_frame", input)
+    check_dtype(target, int64)
     rows, labels = (F.reshape(x, (-1, x.shape[-1] if x.dim() else 1)) for x in (input, target))
     counts = F.to(F.listed(labels, rows.shape[1]), dtype=input.dtype)
     places = F.clamp(labels, min=0)
@@ -154,9 +144,6 @@ def multilabel_margin_loss(F: Any, input: Array, target: Array, *, reduction: Re
     counted = F.unsqueeze(counts, 2) * F.unsqueeze(others, 1)
     losses = F.sum(lacking * counted, (1, 2)) / rows.shape[1]
     return reduce_loss(F, losses if input.dim() == 2 else F.squeeze(losses, 0), reduction)
-
-
-# Triplets ------------------------------------------------------------------------------------------------
 
 
 @composite(namespace="torch.nn.functional")

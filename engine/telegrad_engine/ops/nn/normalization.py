@@ -28,6 +28,11 @@ def standardised(xp: Any, x: Any, eps: float) -> tuple[Any, Any, Any]:
     return xp.affine(centred, scale), mean, scale
 
 
+def moments_of(input: Any, groups: int) -> list[Spec]:
+    """The specs of the mean and the factor that a normalization keeps for each of its groups."""
+    return [Spec((groups, 1), input.dtype)] * 2
+
+
 def standardised_grad(xp: Any, grad: Any, standard: Any, scale: Any) -> Any:
     """``through`` for (outer, group, inner), fused; ``standard`` is overwritten."""
     count = max(grad.shape[0] * grad.shape[2], 1)
@@ -64,10 +69,9 @@ def check_mixed(input: Any, *parameters: Any) -> None:
     if not given:
         return
     if given[0] == input.dtype:
-        for parameter in (
-            parameters if is_floating(input.dtype) else ()
-        ):  # integers have no kernel, whatever else is wrong
-            check_dtype(parameter, input.dtype)
+        if is_floating(input.dtype):  # integers have no kernel, whatever else is wrong
+            for parameter in parameters:
+                check_dtype(parameter, input.dtype)
     elif any(dtype != float32.numpy for dtype in given):
         raise DTypeMismatch("mixed dtype (CPU): expect parameter to have scalar type of Float")
     elif input.dtype not in LOW:
@@ -118,16 +122,12 @@ def _rows(x: Any, normalized_shape: Any) -> tuple[int, int]:
     return math.prod(x.shape[: len(x.shape) - len(normalized_shape)]), math.prod(normalized_shape)
 
 
-def _moments_of_rows(input: Any, normalized_shape: Any, weight: Any, bias: Any) -> list[Spec]:
-    return [Spec((_rows(input, normalized_shape)[0], 1), input.dtype)] * 2
-
-
 @op(
     _layer_rule,
     namespace="torch.nn.functional",
     node="NativeLayerNormBackward0",
     hidden=("mean", "scale"),
-    hidden_rule=_moments_of_rows,
+    hidden_rule=lambda input, normalized_shape, weight, bias: moments_of(input, _rows(input, normalized_shape)[0]),
 )
 def layer_norm(
     xp: Any, input: Array, normalized_shape: Ints, weight: Array = None, bias: Array = None, eps: Number = 1e-5
@@ -146,21 +146,15 @@ def layer_norm(
 def _layer_grads(
     F: Any, grad: Any, needs: Any, input: Any, weight: Any, normalized_shape: Any, eps: float, mean: Any, scale: Any
 ) -> Any:
-    if F.xp is not None:
-        return _layer_grads_fused(F.xp, grad, needs, input, weight, normalized_shape, mean, scale)
-    lead, dims = _split(len(input.shape), normalized_shape)
-    standard, scale = standardise(F, input, dims, eps)
-    return (
-        through(F, scaled(grad, weight), standard, scale, dims) if needs[0] else None,
-        _over(F, grad * standard, lead) if needs[1] else None,
-        _over(F, grad, lead) if needs[2] else None,
-    )
-
-
-def _layer_grads_fused(
-    xp: Any, grad: Any, needs: Any, input: Any, weight: Any, normalized_shape: Any, mean: Any, scale: Any
-) -> Any:
-    shape = _rows(input, normalized_shape)
+    if F.xp is None:
+        lead, dims = _split(len(input.shape), normalized_shape)
+        standard, scale = standardise(F, input, dims, eps)
+        return (
+            through(F, scaled(grad, weight), standard, scale, dims) if needs[0] else None,
+            _over(F, grad * standard, lead) if needs[1] else None,
+            _over(F, grad, lead) if needs[2] else None,
+        )
+    xp, shape = F.xp, _rows(input, normalized_shape)
     rows = xp.reshape(widened(grad), shape)
     centred = xp.reshape(widened(input), shape) - mean
     products = rows * centred
@@ -194,8 +188,7 @@ def _smallest(dtype: Any, eps: float | None) -> float:
 @op(_rms_rule, namespace="torch.nn.functional", node="MulBackward0")
 def rms_norm(xp: Any, input: Array, normalized_shape: Ints, weight: Array = None, eps: OptionalNumber = None) -> Any:
     """The input over its root mean square over the last dimensions, then scaled (Zhang and Sennrich 2019)."""
-    wide = widened(input)
-    rows = xp.reshape(wide, _rows(input, normalized_shape))
+    rows = xp.reshape(widened(input), _rows(input, normalized_shape))
     squares = xp.einsum("gi,gi->g", rows, rows)[:, None] / max(rows.shape[1], 1)
     standard = rows / xp.sqrt(squares + _smallest(input.dtype, eps))
     return scaled_shifted(xp, xp.reshape(standard, input.shape), weight, None)
@@ -220,7 +213,7 @@ def normalize(F: Any, input: Array, p: Number = 2.0, dim: IntOrInts = 1, eps: Nu
     return input / F.clamp(F.linalg_vector_norm(input, p, dims, True), min=eps)
 
 
-# Normalisation of channels (dim 1) in groups, and what normalisations of channels share ------------------
+# Groups of channels, which are in dim 1 ------------------------------------------------------------------
 
 
 def per_channel(F: Any, parameter: Any, ndim: int) -> Any:
@@ -270,16 +263,12 @@ def _group_rule(input: Any, num_groups: int, weight: Any, bias: Any) -> Spec:
     return Spec(shape, input.dtype)
 
 
-def _moments_of_groups(input: Any, num_groups: int, weight: Any, bias: Any) -> list[Spec]:
-    return [Spec((input.shape[0] * num_groups, 1), input.dtype)] * 2
-
-
 @op(
     _group_rule,
     namespace="torch.nn.functional",
     node="NativeGroupNormBackward0",
     hidden=("mean", "scale"),
-    hidden_rule=_moments_of_groups,
+    hidden_rule=lambda input, num_groups, weight, bias: moments_of(input, input.shape[0] * num_groups),
 )
 def group_norm(
     xp: Any, input: Array, num_groups: Int, weight: Array = None, bias: Array = None, eps: Number = 1e-5
@@ -295,21 +284,16 @@ def _group_grads(
     F: Any, grad: Any, needs: Any, input: Any, weight: Any, num_groups: int, eps: float, mean: Any, scale: Any
 ) -> Any:
     groups = _grouped(input.shape, num_groups)
-    if F.xp is not None:
-        return _group_grads_fused(F.xp, grad, needs, input, weight, groups, mean, scale)
-    shape, ndim = tuple(input.shape), len(input.shape)
-    standard, scale = standardise(F, F.reshape(input, groups), (2,), eps)
-    inner = F.reshape(scaled(grad, per_channel(F, weight, ndim)), groups)
-    return (
-        F.reshape(through(F, inner, standard, scale, (2,)), shape) if needs[0] else None,
-        F.sum(grad * F.reshape(standard, shape), but_channels(ndim)) if needs[1] else None,
-        F.sum(grad, but_channels(ndim)) if needs[2] else None,
-    )
-
-
-def _group_grads_fused(
-    xp: Any, grad: Any, needs: Any, input: Any, weight: Any, groups: Any, mean: Any, scale: Any
-) -> Any:
+    if F.xp is None:
+        shape, ndim = tuple(input.shape), len(input.shape)
+        standard, scale = standardise(F, F.reshape(input, groups), (2,), eps)
+        inner = F.reshape(scaled(grad, per_channel(F, weight, ndim)), groups)
+        return (
+            F.reshape(through(F, inner, standard, scale, (2,)), shape) if needs[0] else None,
+            F.sum(grad * F.reshape(standard, shape), but_channels(ndim)) if needs[1] else None,
+            F.sum(grad, but_channels(ndim)) if needs[2] else None,
+        )
+    xp = F.xp
     channels = xp.reshape(widened(grad), by_channel(input))
     # Cheaper to compute again than to keep.
     standard = xp.affine(widened(xp.reshape(input, groups)) - mean, scale)

@@ -127,9 +127,6 @@ def pad(F: Any, input: Array, pad: Ints, mode: Str = "constant", value: Optional
     return input
 
 
-# Windows -------------------------------------------------------------------------------------------------
-
-
 def _unfold_rule(input: Any, dimension: int, size: int, step: int) -> Spec:
     axis = wrap_dim(dimension, len(input.shape))
     shape = tuple(input.shape) or (1,)
@@ -182,17 +179,13 @@ class Blocks(NamedTuple):
         each = zip(sizes, *self, strict=True)
         return tuple((n + 2 * pad - gap * (k - 1) - 1) // step + 1 for n, k, gap, pad, step in each)
 
-    def padded(self, sizes: Any) -> Shape:
-        """The sizes of the image with its padding."""
-        return tuple(n + 2 * pad for n, pad in zip(sizes, self.padding, strict=True))
-
     def described(self, *names: str) -> str:
         """The named settings, as PyTorch's texts have them."""
         return ", ".join(f"{name}={getattr(self, name)}" for name in names)
 
 
 def _pair(name: str, value: Any) -> Shape:
-    values = (value,) * 2 if isinstance(value, int) else tuple(value)
+    values = (value,) if isinstance(value, int) else tuple(value)
     if len(values) == 1:
         values *= 2
     if len(values) != 2:
@@ -215,11 +208,6 @@ def _read(kernel_size: Any, dilation: Any, padding: Any, stride: Any) -> Blocks:
     return blocks
 
 
-def _refuse_integers(kernel: str, input: Any) -> None:
-    if input.dtype.kind != "b":
-        check_floats(kernel, input)
-
-
 def _columns_rule(input: Any, kernel_size: Any, dilation: Any, padding: Any, stride: Any) -> Spec:
     blocks, shape = _read(kernel_size, dilation, padding, stride), list(input.shape)
     if len(shape) < 3:
@@ -236,7 +224,8 @@ def _columns_rule(input: Any, kernel_size: Any, dilation: Any, padding: Any, str
             f"{blocks.described('kernel_size', 'dilation', 'padding')}, calculated shape of the array of sliding "
             f"blocks as ({counts[0]}, {counts[1]}), but its components must be at least one."
         )
-    _refuse_integers("im2col_out_cpu", input)
+    if input.dtype.kind != "b":
+        check_floats("im2col_out_cpu", input)
     columns = shape[-3] * math.prod(blocks.kernel_size)
     return Spec((*shape[:-3], columns, math.prod(counts)), input.dtype)
 
@@ -287,7 +276,8 @@ def _fold_rule(input: Any, output_size: Any, kernel_size: Any, dilation: Any, pa
             f"Given output_size={sizes}, {settings}, expected size of input's dimension 2 to match the calculated "
             f"number of sliding blocks {high} * {wide} = {high * wide}, but got input.size(2)={shape[-1]}."
         )
-    _refuse_integers("col2im_out_cpu", input)
+    if input.dtype.kind != "b":
+        check_floats("col2im_out_cpu", input)
     return Spec((*shape[:-2], shape[-2] // window, *sizes), input.dtype)
 
 
@@ -306,7 +296,8 @@ def fold(
     result = _fold_rule(input, sizes, *blocks)
     images = math.prod(result.shape[:-3])
     windows = xp.reshape(input, (images, result.shape[-3], *blocks.kernel_size, *blocks.counts(sizes)))
-    whole = xp.fold(windows, blocks.padded(sizes), blocks.stride, blocks.dilation)
+    padded = tuple(n + 2 * p for n, p in zip(sizes, blocks.padding, strict=True))
+    whole = xp.fold(windows, padded, blocks.stride, blocks.dilation)
     inner = tuple(slice(p, p + n) for p, n in zip(blocks.padding, sizes, strict=True))
     return xp.reshape(whole[(slice(None), slice(None), *inner)], result.shape)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ...dtypes import bool_, is_floating, widened
@@ -97,6 +98,9 @@ squared_errors.derivative(
 )
 
 
+_pair_op = partial(op, common=common_dtype, blocked=True)
+
+
 def _pair_spec(kernel: str, input: Any, target: Any, reduction: str, refusal: str | None) -> Spec:
     """The spec of a loss of pairs, in their common dtype. Raises ``refusal`` after what is wrong with shapes."""
     shape = broadcast_shapes(input.shape, target.shape)
@@ -113,14 +117,7 @@ def _smooth_rule(input: Any, target: Any, reduction: str, beta: float) -> Spec:
     return _pair_spec("smooth_l1_cpu", input, target, reduction, refusal)
 
 
-@op(
-    _smooth_rule,
-    namespace="torch.nn.functional",
-    node="SmoothL1LossBackward0",
-    common=common_dtype,
-    scratch=3.0,
-    blocked=True,
-)
+@_pair_op(_smooth_rule, namespace="torch.nn.functional", node="SmoothL1LossBackward0", scratch=3.0)
 def smooth_l1_loss(xp: Any, input: Array, target: Array, *, reduction: Reduction = "mean", beta: Number = 1.0) -> Any:
     """Half the squared differences over ``beta`` where they are below ``beta``, else the absolute ones less a half."""
 
@@ -157,15 +154,7 @@ def _check_cast(result: Any, out: Any) -> None:
         )
 
 
-@op(
-    _huber_rule,
-    internal=True,
-    method=False,
-    node="HuberLossBackward0",
-    common=common_dtype,
-    scratch=2.0,
-    blocked=True,
-)
+@_pair_op(_huber_rule, internal=True, method=False, node="HuberLossBackward0", scratch=2.0)
 def huber_losses(xp: Any, input: Array, target: Array, *, reduction: Reduction = "mean", delta: Number = 1.0) -> Any:
     """Half the squared differences up to ``delta``, from there on linear (Huber 1964)."""
 
