@@ -56,9 +56,7 @@ def _softmax_rule(name: str, input: Any, dim: int, dtype: Any) -> Spec:
 @op(partial(_softmax_rule, "softmax"), functional=True)
 def softmax(xp: Any, input: Array, dim: Int, dtype: OptionalDType = None) -> Any:
     """``exp(input)`` scaled to sum to 1 along ``dim``."""
-    if dtype is not None:
-        input = input.astype(dtype.numpy)
-    input = widened(input)
+    input = widened(input if dtype is None else input.astype(dtype.numpy))
     return xp.softmax(input, dim) if input.ndim else 1 + (input - input)  # what is not finite gives NaN
 
 
@@ -84,9 +82,7 @@ softmax.derivative(input=_softmax_grad)
 @op(partial(_softmax_rule, "log_softmax"), functional=True)
 def log_softmax(xp: Any, input: Array, dim: Int, dtype: OptionalDType = None) -> Any:
     """The logarithm of the softmax along ``dim``, without overflow."""
-    if dtype is not None:
-        input = input.astype(dtype.numpy)
-    input = widened(input)
+    input = widened(input if dtype is None else input.astype(dtype.numpy))
     return xp.log_softmax(input, dim) if input.ndim else input - input
 
 

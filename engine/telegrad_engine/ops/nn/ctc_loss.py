@@ -15,11 +15,11 @@ from .checks import no_kernel
 from .classification_loss import check_reduction, reduce_loss
 
 
-def _named(text: str) -> str:
+def _while_checking(text: str) -> str:
     return f"{text} (while checking arguments for ctc_loss_allocate_outputs)"
 
 
-def _check_shapes(log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, blank: int) -> None:
+def _loss_rule(log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, blank: int) -> Spec:
     shape, ndim, dims = log_probs.shape, len(log_probs.shape), len(targets.shape)
     named_lengths = (("input_lengths", input_lengths), ("target_lengths", target_lengths))
     for name, lengths in named_lengths:
@@ -32,7 +32,7 @@ def _check_shapes(log_probs: Any, targets: Any, input_lengths: Any, target_lengt
     wrap_dim(1, ndim)
     if ndim != 3:
         text = f"Expected 3-dimensional tensor, but got {ndim}-dimensional tensor for argument #1 'log_probs'"
-        raise ShapeMismatch(_named(text))
+        raise ShapeMismatch(_while_checking(text))
     if not 0 <= blank < shape[2]:
         raise InvalidOperation("blank must be in label range")
     for name, lengths in named_lengths:
@@ -40,24 +40,25 @@ def _check_shapes(log_probs: Any, targets: Any, input_lengths: Any, target_lengt
             raise ShapeMismatch(f"{name} must be of size batch_size")
     if dims not in (1, 2):
         text = f"Expected 1 to 2 dimensions, but got {dims}-dimensional tensor for argument #2 'targets'"
-        raise ShapeMismatch(_named(text))
+        raise ShapeMismatch(_while_checking(text))
     if dims == 2 and targets.shape[0] != shape[1]:
         raise _wrong_size(0, str(shape[1]), targets)
+    return Spec((shape[1],), log_probs.dtype)
 
 
 def _wrong_size(dim: int, wanted: str, targets: Any) -> ShapeMismatch:
     found = f"got size {targets.shape[dim]} for argument #2 'targets'"
-    return ShapeMismatch(_named(f"Expected tensor to have size {wanted} at dimension {dim}, but {found}"))
+    return ShapeMismatch(_while_checking(f"Expected tensor to have size {wanted} at dimension {dim}, but {found}"))
 
 
 def _check_lengths(log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any) -> None:
     for name, lengths in (("input_lengths", input_lengths), ("target_lengths", target_lengths)):
         if (least := int(lengths.min())) < 0:
-            raise InvalidOperation(_named(f"Expected {name} to have value at least 0, but got value {least}"))
+            raise InvalidOperation(_while_checking(f"Expected {name} to have value at least 0, but got value {least}"))
     longest, steps = int(input_lengths.max()), log_probs.shape[0]
     if longest > steps:
         text = f"Expected input_lengths to have value at most {steps}, but got value {longest}"
-        raise InvalidOperation(_named(text))
+        raise InvalidOperation(_while_checking(text))
     total, most = int(target_lengths.sum()), int(target_lengths.max())
     if targets.ndim == 1 and targets.shape[0] != total:
         raise _wrong_size(0, str(total), targets)
@@ -121,11 +122,6 @@ def _total(xp: Any, logs: Any, axis: int) -> Any:
     most = xp.max(logs, axis=axis, keepdims=True)
     safe = xp.where(xp.isinf(most), 0.0, most)
     return xp.squeeze(xp.log(xp.sum(xp.exp(logs - safe), axis=axis, keepdims=True)) + safe, axis=axis)
-
-
-def _loss_rule(log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, blank: int) -> Spec:
-    _check_shapes(log_probs, targets, input_lengths, target_lengths, blank)
-    return Spec((log_probs.shape[1],), log_probs.dtype)
 
 
 def _scratch(log_probs: Any, targets: Any, *_lengths: Any) -> int:

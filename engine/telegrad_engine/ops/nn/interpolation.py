@@ -341,35 +341,24 @@ def _resize_nearest(F: Any, input: Any, axis: int, count: int, scale: float, off
     return F.index_select(input, axis, F.to(index, dtype=int64))
 
 
-def _places(F: Any, input: Any, axis: int, count: int, scale: float, align_corners: bool) -> Any:
-    """Where in the input each element of the output lies along ``axis``."""
-    order = F.arange(count, dtype=input.dtype)
-    if align_corners:
-        return order * ((input.shape[axis] - 1) / (count - 1) if count > 1 else 0.0)
-    return (order + 0.5) * scale - 0.5
-
-
-def _weighed(F: Any, input: Any, axis: int, low: Any, weights: list[Any], first: int) -> Any:
-    """The sums of neighbours along ``axis``, from ``first`` past ``low`` on; the outermost elements are repeated."""
+def _resize_between(F: Any, input: Any, axis: int, count: int, scale: float, mode: str, align_corners: bool) -> Any:
+    """``count`` weighted sums of neighbours along ``axis``; beyond the outermost elements these are repeated."""
     last, trailing = input.shape[axis] - 1, (1,) * (len(input.shape) - 1 - axis)
+    at = F.arange(count, dtype=input.dtype)
+    at = at * (last / (count - 1) if count > 1 else 0.0) if align_corners else (at + 0.5) * scale - 0.5
+    if mode == "bicubic":
+        low = F.floor(at)
+        first, weights = -1, cubic_weights(at - low)
+    else:
+        at = F.clamp(at, min=0)
+        low = F.clamp(F.floor(at), max=last)
+        first, weights = 0, [1 - (at - low), at - low]
     result = None
     for step, weight in enumerate(weights, first):
         index = F.to(F.clamp(low + step, 0, last), dtype=int64)
         part = F.index_select(input, axis, index) * F.reshape(weight, (-1, *trailing))
         result = part if result is None else result + part
     return result
-
-
-def _resize_linear(F: Any, input: Any, axis: int, count: int, scale: float, align_corners: bool) -> Any:
-    at = F.clamp(_places(F, input, axis, count, scale, align_corners), min=0)
-    low = F.clamp(F.floor(at), max=input.shape[axis] - 1)
-    return _weighed(F, input, axis, low, [1 - (at - low), at - low], 0)
-
-
-def _resize_cubic(F: Any, input: Any, axis: int, count: int, scale: float, align_corners: bool) -> Any:
-    at = _places(F, input, axis, count, scale, align_corners)
-    low = F.floor(at)
-    return _weighed(F, input, axis, low, cubic_weights(at - low), -1)
 
 
 @composite(namespace="torch.nn.functional")
@@ -401,8 +390,7 @@ def interpolate(
         if mode.startswith("nearest"):
             input = _resize_nearest(F, input, axis, count, scale, 0.5 if mode == "nearest-exact" else 0.0)
         else:
-            along = _resize_cubic if mode == "bicubic" else _resize_linear
-            input = along(F, input, axis, count, scale, bool(align_corners))
+            input = _resize_between(F, input, axis, count, scale, mode, bool(align_corners))
     return input
 
 
