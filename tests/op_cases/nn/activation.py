@@ -37,7 +37,7 @@ CASES: Cases = {
         case(T(2, 3), T(1, 3)),
     ],
     "hardtanh": [*unary(), EDGES, case(T(2, 3), -0.5, 1.5), case(T(2, 3), 1.0, -1.0)],
-    "relu6": [*unary(-8, 8), EDGES],
+    "relu6": [*unary(-8, 8), EDGES, case(T(2, 3, high=9, dtype="uint8"))],
     "hardsigmoid": CONSTANTS,
     "hardswish": [*unary(-5, 5), EDGES],
     "elu": [*SMOOTH, case(T(2, 3), 0.7)],

@@ -57,6 +57,7 @@ CASES: Cases = {
         case(T(2, 3, 5), scale_factor=1.7, mode="nearest-exact"),
         case(T(2, 3, 4, 5), (3, 2), mode="area"),
         case(T(2, 3, 5), 3, mode="area"),
+        case(T(1, 2, 6, 4, 5), (2, 3, 2), mode="area"),
         case(T(2, 3, 4), 3, mode="bicubic"),
         case(T(2, 3, 4), 3, mode="foo"),
         case(T(2, 3, 4), 3, recompute_scale_factor=True),

@@ -9,21 +9,22 @@ from typing import Any
 
 import ml_dtypes
 
-from ...dtypes import bool_, from_numpy, is_floating, uint8, widened
-from ...errors import InvalidOperation, InvalidValue, NotImplementedForDType, ShapeMismatch
+from ...dtypes import bool_, is_floating, uint8, widened
+from ...errors import InvalidOperation, InvalidValue, ShapeMismatch
 from ...schema.op import Op, composite, elementwise, op
 from ...schema.parameters import Array, Int, Number, OptionalDType, Str
 from ...shapes import Spec, wrap_dim
 from ..guards import no_bools
 from ..linalg.matmul import as_rows
+from .checks import check_floats, kernel_name, no_kernel
 
 
-def _no_bool(input: Any) -> None:
+def _refuse_bools(input: Any) -> None:
     if input.dtype == bool_.numpy:
         raise InvalidOperation("Boolean inputs not supported for relu")
 
 
-@elementwise(functional=True, takes_inplace=True, guard=_no_bool, scratch=0.0)
+@elementwise(functional=True, takes_inplace=True, guard=_refuse_bools, scratch=0.0)
 def relu(xp: Any, input: Array) -> Any:
     """The input where positive, else 0; its slope at 0 is 0."""
     return xp.maximum(input, xp.zero(input))
@@ -44,23 +45,18 @@ relu_backward.derivative(
 )
 
 
-def _softmax_rule(name: str, input: Any, dim: int, dtype: Any = None) -> Spec:
-    wrap_dim(dim, len(input.shape))
-    result = input.dtype if dtype is None else dtype.numpy
-    if not is_floating(result) and 0 not in input.shape:
-        last = dim % max(len(input.shape), 1) == max(len(input.shape), 1) - 1
-        raise NotImplementedForDType(
-            f"\"{name}_{'lastdim_' if last else ''}kernel_impl\" not implemented for '{from_numpy(result).kernel_name}'"
-        )
-    return Spec(input.shape, result)
+def _softmax_rule(name: str, input: Any, dim: int, dtype: Any) -> Spec:
+    axis = wrap_dim(dim, len(input.shape))
+    result = Spec(input.shape, input.dtype if dtype is None else dtype.numpy)
+    if not is_floating(result.dtype) and 0 not in input.shape:
+        raise no_kernel(f"{name}_{'lastdim_' if axis >= len(input.shape) - 1 else ''}kernel_impl", result)
+    return result
 
 
 @op(partial(_softmax_rule, "softmax"), functional=True)
 def softmax(xp: Any, input: Array, dim: Int, dtype: OptionalDType = None) -> Any:
     """``exp(input)`` scaled to sum to 1 along ``dim``."""
-    if dtype is not None:
-        input = input.astype(dtype.numpy)
-    input = widened(input)
+    input = widened(input if dtype is None else input.astype(dtype.numpy))
     return xp.softmax(input, dim) if input.ndim else 1 + (input - input)  # what is not finite gives NaN
 
 
@@ -86,9 +82,7 @@ softmax.derivative(input=_softmax_grad)
 @op(partial(_softmax_rule, "log_softmax"), functional=True)
 def log_softmax(xp: Any, input: Array, dim: Int, dtype: OptionalDType = None) -> Any:
     """The logarithm of the softmax along ``dim``, without overflow."""
-    if dtype is not None:
-        input = input.astype(dtype.numpy)
-    input = widened(input)
+    input = widened(input if dtype is None else input.astype(dtype.numpy))
     return xp.log_softmax(input, dim) if input.ndim else input - input
 
 
@@ -101,37 +95,29 @@ def _log_softmax_grad(F: Any, grad: Any, result: Any, dim: int) -> Any:
 log_softmax.derivative(input=_log_softmax_grad)
 
 
-# Activations beyond relu and the softmaxes. Formulas: those of torch.nn.functional's docume ---------------
+def _activation(
+    guard: str | Callable[..., None], in_torch: bool = False, **options: Any
+) -> Callable[[Callable[..., Any]], Op]:
+    """Declare an activation of torch.nn.functional, or with ``in_torch`` of torch too.
 
-
-def floats_only(kernel: str, check: Callable[..., None] | None = None) -> Callable[..., None]:
-    """A guard against integers, for which torch has no such kernel, and against what ``check`` refuses."""
-
-    def guard(input: Any, **attrs: Any) -> None:
-        if check is not None:
-            check(input, **attrs)
-        if not is_floating(input.dtype):
-            raise NotImplementedForDType(f"\"{kernel}\" not implemented for '{from_numpy(input.dtype).kernel_name}'")
-
-    return guard
-
-
-def _activation(guard: Callable[..., None], **options: Any) -> Callable[[Callable[..., Any]], Op]:
-    return elementwise(guard=guard, namespace="torch.nn.functional", inplace=False, **options)
+    ``guard`` checks input and attributes; a string is the name of torch's kernel, which takes floats alone.
+    """
+    if isinstance(guard, str):
+        guard = partial(check_floats, guard)
+    place: dict[str, Any] = {"functional": True, "method": False} if in_torch else {"namespace": "torch.nn.functional"}
+    return elementwise(guard=guard, inplace=False, **{**place, **options})
 
 
 # Piecewise linear ----------------------------------------------------------------------------------------
 
 
-@_activation(floats_only("leaky_relu_cpu"), takes_inplace=True)
+@_activation("leaky_relu_cpu", takes_inplace=True)
 def leaky_relu(xp: Any, input: Array, negative_slope: Number = 0.01) -> Any:
     """The input where positive, else scaled by ``negative_slope``, which is its slope at 0 too."""
     return xp.where(input > 0, input, input * negative_slope)
 
 
-leaky_relu.derivative(
-    input=lambda F, grad, input, negative_slope: F.where(input > 0, grad, grad * negative_slope),
-)
+leaky_relu.derivative(input=lambda F, grad, input, negative_slope: F.where(input > 0, grad, grad * negative_slope))
 
 
 def _channelwise(F: Any, weight: Any, ndim: int) -> Any:
@@ -140,7 +126,7 @@ def _channelwise(F: Any, weight: Any, ndim: int) -> Any:
 
 def _prelu_rule(input: Any, weight: Any) -> Spec:
     if input.dtype != weight.dtype:
-        kinds = " and ".join(from_numpy(x.dtype).kernel_name for x in (input, weight))
+        kinds = f"{kernel_name(input)} and {kernel_name(weight)}"
         raise InvalidOperation(f"prelu: Type promoting not supported. Got {kinds}")
     count = math.prod(weight.shape)
     if count != 1:
@@ -152,15 +138,11 @@ def _prelu_rule(input: Any, weight: Any) -> Spec:
             raise ShapeMismatch(f"Mismatch of parameter numbers and input channel size. {found}")
     if len(weight.shape) > 1:
         raise ShapeMismatch(f"prelu: Expected `weight` to be a scalar or 1D tensor, but got: ndim = {weight.ndim}")
-    floats_only("prelu_cpu")(input)
+    check_floats("prelu_cpu", input)
     return Spec(input.shape, input.dtype)
 
 
-@op(
-    _prelu_rule,
-    functional=True,
-    node="PreluKernelBackward0",
-)
+@op(_prelu_rule, functional=True, node="PreluKernelBackward0")
 def prelu(xp: Any, input: Array, weight: Array) -> Any:
     """The input where positive, else scaled by ``weight``: one number, or one for each channel (dim 1)."""
     return xp.where(input > 0, input, input * _channelwise(xp, weight, input.ndim))
@@ -179,7 +161,7 @@ prelu.derivative(
 )
 
 
-def _check_limits(input: Any, min_val: float = -1.0, max_val: float = 1.0) -> None:
+def _check_limits(input: Any, min_val: float, max_val: float) -> None:
     if min_val > max_val:
         raise InvalidValue("min_val cannot be greater than max_val")
     if input.dtype == bool_.numpy:
@@ -188,21 +170,18 @@ def _check_limits(input: Any, min_val: float = -1.0, max_val: float = 1.0) -> No
         raise InvalidOperation("cannot do hardtanh on an unsigned type with negative limits")
 
 
-@_activation(
-    _check_limits,
-    takes_inplace=True,
-)
+@_activation(_check_limits, takes_inplace=True)
 def hardtanh(xp: Any, input: Array, min_val: Number = -1.0, max_val: Number = 1.0) -> Any:
     """``input`` kept between ``min_val`` and ``max_val``; the slope on the boundary is 0."""
     return xp.clip(input, min_val, max_val)
 
 
 hardtanh.derivative(
-    input=lambda F, grad, input, min_val, max_val: grad * F.logical_and(input > min_val, input < max_val),
+    input=lambda F, grad, input, min_val, max_val: grad * F.logical_and(input > min_val, input < max_val)
 )
 
 
-@_activation(_check_limits, takes_inplace=True, node="HardtanhBackward0")
+@_activation(lambda input: _check_limits(input, 0, 6), takes_inplace=True, node="HardtanhBackward0")
 def relu6(xp: Any, input: Array) -> Any:
     """``input`` kept between 0 and 6; the slope on the boundary is 0."""
     return xp.clip(input, 0, 6)
@@ -211,26 +190,24 @@ def relu6(xp: Any, input: Array) -> Any:
 relu6.derivative(input=lambda F, grad, input: grad * F.logical_and(input > 0, input < 6))
 
 
-# Constant: torch has no second derivative of hardsigmoid, and its first is that of float32 for float64 too.
-
-
-@_activation(floats_only("hardsigmoid_cpu"), takes_inplace=True)
+@_activation("hardsigmoid_cpu", takes_inplace=True)
 def hardsigmoid(xp: Any, input: Array) -> Any:
     """``relu6(input + 3) / 6``."""
     return xp.clip(input + 3, 0, 6) / 6
 
 
+# Constant: torch has no second derivative of hardsigmoid, and its first is that of float32 for float64 too.
 hardsigmoid.derivative(input=lambda F, grad, input: grad * F.logical_and(input > -3, input < 3) / 6)
 
 
-@_activation(floats_only("hardswish_cpu"), takes_inplace=True)
+@_activation("hardswish_cpu", takes_inplace=True)
 def hardswish(xp: Any, input: Array) -> Any:
     """``input * relu6(input + 3) / 6``; its slope is 0 at -3 and 1 at 3."""
     return input * xp.clip(input + 3, 0, 6) / 6
 
 
 hardswish.derivative(
-    input=lambda F, grad, input: grad * F.where(input >= 3, 1.0, F.where(input > -3, input / 3 + 0.5, 0.0)),
+    input=lambda F, grad, input: grad * F.where(input >= 3, 1.0, F.where(input > -3, input / 3 + 0.5, 0.0))
 )
 
 # Exponential ---------------------------------------------------------------------------------------------
@@ -247,7 +224,7 @@ def _elu_grad(F: Any, grad: Any, input: Any, alpha: float, scale: float) -> Any:
     return F.where(input > 0, grad * scale, grad * F.exp(below) * (alpha * scale))
 
 
-@_activation(floats_only("elu_cpu"), takes_inplace=True, scratch=1.25)
+@_activation("elu_cpu", takes_inplace=True, scratch=1.25)
 def elu(xp: Any, input: Array, alpha: Number = 1.0) -> Any:
     """The input where positive, else ``alpha * (exp(input) - 1)``."""
     return _elu(xp, input, alpha, 1.0)
@@ -256,15 +233,7 @@ def elu(xp: Any, input: Array, alpha: Number = 1.0) -> Any:
 elu.derivative(input=lambda F, grad, input, alpha: _elu_grad(F, grad, input, alpha, 1.0))
 
 
-@elementwise(
-    guard=floats_only("elu_cpu"),
-    functional=True,
-    method=False,
-    inplace=False,
-    takes_inplace=True,
-    node="EluBackward0",
-    scratch=1.25,
-)
+@_activation("elu_cpu", in_torch=True, takes_inplace=True, node="EluBackward0", scratch=1.25)
 def selu(xp: Any, input: Array) -> Any:
     """elu, scaled so that layers keep mean 0 and variance 1 (Klambauer et al. 2017)."""
     return _elu(xp, input, SELU_ALPHA, SELU_SCALE)
@@ -273,7 +242,7 @@ def selu(xp: Any, input: Array) -> Any:
 selu.derivative(input=lambda F, grad, input: _elu_grad(F, grad, input, SELU_ALPHA, SELU_SCALE))
 
 
-@_activation(floats_only("silu_cpu"), takes_inplace=True)
+@_activation("silu_cpu", takes_inplace=True)
 def silu(xp: Any, input: Array) -> Any:
     """``input * sigmoid(input)``, also called swish."""
     return input / (1 + xp.exp(-input))
@@ -287,7 +256,7 @@ def _silu_grad(F: Any, grad: Any, input: Any) -> Any:
 silu.derivative(input=_silu_grad)
 
 
-@_activation(floats_only("softplus_cpu"), scratch=1.25)
+@_activation("softplus_cpu", scratch=1.25)
 def softplus(xp: Any, input: Array, beta: Number = 1, threshold: Number = 20) -> Any:
     """``log(1 + exp(beta * input)) / beta``; the input itself where ``beta * input`` is above ``threshold``."""
     scaled = input * beta
@@ -303,7 +272,7 @@ def _softplus_grad(F: Any, grad: Any, input: Any, beta: float, threshold: float)
 softplus.derivative(input=_softplus_grad)
 
 
-@_activation(floats_only("mish_cpu"), takes_inplace=True)
+@_activation("mish_cpu", takes_inplace=True)
 def mish(xp: Any, input: Array) -> Any:
     """``input * tanh(softplus(input))``."""
     return input * xp.tanh(xp.log1p(xp.exp(input)))
@@ -317,7 +286,7 @@ def _mish_grad(F: Any, grad: Any, input: Any) -> Any:
 mish.derivative(input=_mish_grad)
 
 
-@_activation(floats_only("log_sigmoid_cpu"), node="LogSigmoidBackward0", scratch=1.25)
+@_activation("log_sigmoid_cpu", node="LogSigmoidBackward0", scratch=1.25)
 def logsigmoid(xp: Any, input: Array) -> Any:
     """The logarithm of the sigmoid, without overflow."""
     return xp.minimum(input, 0) - xp.log1p(xp.exp(-xp.absolute(input)))
@@ -325,20 +294,17 @@ def logsigmoid(xp: Any, input: Array) -> Any:
 
 logsigmoid.derivative(input=lambda F, grad, input: grad * F.sigmoid(-input))
 
-# Others --------------------------------------------------------------------------------------------------
 
-
-def _check_approximation(input: Any, *, approximate: str = "none") -> None:
+def _check_gelu(input: Any, approximate: str) -> None:
     if approximate not in ("none", "tanh"):
         raise InvalidOperation("approximate argument must be either none or tanh.")
+    check_floats("GeluKernelImpl", input)
 
 
 HALF_ROOT, TANH_SCALE, CUBIC = math.sqrt(0.5), math.sqrt(2 / math.pi), 0.044715
 
 
-@_activation(
-    floats_only("GeluKernelImpl", _check_approximation),
-)
+@_activation(_check_gelu)
 def gelu(xp: Any, input: Array, *, approximate: Str = "none") -> Any:
     """``input`` times the normal distribution's probability below it, or ``"tanh"``'s approximation of that."""
     if approximate == "tanh":
@@ -348,7 +314,10 @@ def gelu(xp: Any, input: Array, *, approximate: Str = "none") -> Any:
 
 def _gelu_grad(F: Any, grad: Any, input: Any, approximate: str) -> Any:
     if approximate == "none" and F.xp is not None and input.ndim:
-        return _gelu_grad_fused(F.xp, grad, widened(input))
+        # With few temporaries; ``grad`` may have more dimensions, of gradients in batches.
+        xp, input = F.xp, widened(input)
+        density = xp.affine(xp.exp(xp.affine(input * input, -0.5)), 0.5 * TANH_SCALE)
+        return xp.affine(density, input, xp.normal_cdf(input)) * grad
     squared = input * input
     if approximate == "tanh":
         gate = F.tanh(TANH_SCALE * input * (1 + CUBIC * squared))
@@ -358,29 +327,16 @@ def _gelu_grad(F: Any, grad: Any, input: Any, approximate: str) -> Any:
     return grad * (0.5 * (1 + F.erf(input * HALF_ROOT)) + input * density)
 
 
-def _gelu_grad_fused(xp: Any, grad: Any, input: Any) -> Any:
-    """The same with few temporaries; ``grad`` may have dimensions more, of gradients in batches."""
-    density = xp.affine(xp.exp(xp.affine(input * input, -0.5)), 0.5 * TANH_SCALE)
-    return xp.affine(density, input, xp.normal_cdf(input)) * grad
-
-
 gelu.derivative(input=_gelu_grad)
 
 
-@composite(
-    namespace="torch.nn.functional",
-)
+@composite(namespace="torch.nn.functional")
 def softmin(F: Any, input: Array, dim: Int, *, dtype: OptionalDType = None) -> Any:
     """The softmax of ``-input`` along ``dim``."""
     return F.softmax(-input, dim, dtype=dtype)
 
 
-# Activations that gate, bound or cut off: beside those of activation.py. Formulas: torch.nn ---------------
-
-
-@composite(
-    namespace="torch.nn.functional",
-)
+@composite(namespace="torch.nn.functional")
 def glu(F: Any, input: Array, dim: Int = -1) -> Any:
     """The first half along ``dim`` times the sigmoid of the second (Dauphin et al. 2017)."""
     if not input.shape:
@@ -390,7 +346,7 @@ def glu(F: Any, input: Array, dim: Int = -1) -> Any:
     if size % 2:
         raise ShapeMismatch(f"Halving dimension must be even, but dimension {axis} is size {size}")
     if not input.is_floating_point():
-        raise NotImplementedForDType(f"\"glu_cpu\" not implemented for '{input.dtype.kernel_name}'")
+        raise no_kernel("glu_cpu", input)
     return F.narrow(input, axis, 0, size // 2) * F.sigmoid(F.narrow(input, axis, size // 2, size // 2))
 
 
@@ -406,18 +362,13 @@ def tanhshrink(F: Any, input: Array) -> Any:
     return input - F.tanh(input)
 
 
-def _check_alpha(input: Any, alpha: float = 1.0) -> None:
+def _check_celu(input: Any, alpha: float) -> None:
     if alpha == 0:
         raise InvalidOperation("ZeroDivisionError: alpha cannot be 0 for CELU")
+    check_floats("elu_cpu", input)
 
 
-@elementwise(
-    guard=floats_only("elu_cpu", _check_alpha),
-    functional=True,
-    method=False,
-    inplace=False,
-    takes_inplace=True,
-)
+@_activation(_check_celu, in_torch=True, takes_inplace=True)
 def celu(xp: Any, input: Array, alpha: Number = 1.0) -> Any:
     """The input where positive, else ``alpha * (exp(input / alpha) - 1)`` (Barron 2017)."""
     return xp.where(input > 0, input, alpha * xp.expm1(xp.where(input > 0, 0, input) / alpha))
@@ -429,43 +380,37 @@ celu.derivative(
 )
 
 
-@elementwise(
-    guard=floats_only("hardshrink_cpu"),
-    functional=True,
-    inplace=False,
-)
+@_activation("hardshrink_cpu", in_torch=True, method=True)
 def hardshrink(xp: Any, input: Array, lambd: Number = 0.5) -> Any:
     """0 where the input is from ``-lambd`` to ``lambd``, else the input."""
     return xp.where(xp.logical_and(input >= -lambd, input <= lambd), 0, input)
 
 
-hardshrink.derivative(
-    input=lambda F, grad, input, lambd: F.where(F.logical_and(input >= -lambd, input <= lambd), 0.0, grad)
-)
+def _shrink_grad(F: Any, grad: Any, input: Any, lambd: float) -> Any:
+    return F.where(F.logical_and(input >= -lambd, input <= lambd), 0.0, grad)
 
 
-def _check_lambd(input: Any, lambd: float = 0.5) -> None:
-    if not is_floating(input.dtype):
-        kind = from_numpy(input.dtype).kernel_name
-        raise NotImplementedForDType(f"\"softshrink_check\" not implemented for '{kind}'")
+hardshrink.derivative(input=_shrink_grad)
+
+
+def _check_softshrink(input: Any, lambd: float) -> None:
+    check_floats("softshrink_check", input)
     most = float(ml_dtypes.finfo(input.dtype).max)  # type: ignore[no-untyped-call]
     if not 0 <= lambd <= most:
-        kind = from_numpy(input.dtype).kernel_name
+        kind = kernel_name(input)
         raise InvalidOperation(f"lambda must be in range [0, {most:g}] for input dtype {kind}, but found {lambd:g}")
 
 
-@elementwise(guard=_check_lambd, namespace="torch.nn.functional", inplace=False, scratch=2.0)
+@_activation(_check_softshrink, scratch=2.0)
 def softshrink(xp: Any, input: Array, lambd: Number = 0.5) -> Any:
     """The input brought nearer to 0 by ``lambd``."""
     return xp.where(input > lambd, input - lambd, xp.where(input < -lambd, input + lambd, input * 0))
 
 
-softshrink.derivative(
-    input=lambda F, grad, input, lambd: F.where(F.logical_and(input >= -lambd, input <= lambd), 0.0, grad)
-)
+softshrink.derivative(input=_shrink_grad)
 
 
-@elementwise(functional=True, method=False, inplace=False, takes_inplace=True, guard=no_bools("threshold_cpu"))
+@_activation(no_bools("threshold_cpu"), in_torch=True, takes_inplace=True)
 def threshold(xp: Any, input: Array, threshold: Number, value: Number) -> Any:
     """The input where it is above ``threshold``, else ``value``."""
     return xp.where(input <= threshold, xp.asarray(value).astype(input.dtype), input)

@@ -45,9 +45,7 @@ def _check_attention(query: Any, key: Any, value: Any, attn_mask: Any, dropout_p
         raise InvalidOperation(f"dropout probability has to be between 0 and 1, but got {dropout_p:g}")
 
 
-@composite(
-    namespace="torch.nn.functional",
-)
+@composite(namespace="torch.nn.functional")
 def scaled_dot_product_attention(
     F: Any,
     query: Array,
@@ -74,18 +72,8 @@ def scaled_dot_product_attention(
             return F.attend(query, key, value, factor, is_causal)
         if large and (attn_mask is None or _is_constant_mask(query, key, attn_mask)):
             return F.attend_in_blocks(query, key, value, factor, is_causal, attn_mask)
-    scores = F.matmul(query * factor, F.transpose(key, -2, -1))
-    if attn_mask is not None:
-        check_keeps_shape(scores.shape, attn_mask.shape)
-        weights = _masked_softmax(F, scores, attn_mask)
-    else:
-        weights = F.softmax(_seen(F, scores) if is_causal else scores, -1)
+    weights = _recorded_weights(F, query, key, factor, is_causal, attn_mask)
     return F.matmul(F.dropout(weights, dropout_p), value)
-
-
-def _seen(F: Any, scores: Any) -> Any:
-    """The scores with minus infinity where a key comes after the query."""
-    return F.where(F.tril(F.ones(tuple(scores.shape[-2:]), dtype="bool")), scores, -math.inf)
 
 
 def _each_head(F: Any, x: Any, heads: int) -> Any:
@@ -96,7 +84,15 @@ def _each_head(F: Any, x: Any, heads: int) -> Any:
     return F.repeat_interleave(x, heads // max(own, 1), -3)
 
 
-def _masked_softmax(F: Any, scores: Any, mask: Any) -> Any:
+def _recorded_weights(F: Any, query: Any, key: Any, scale: float, is_causal: bool, mask: Any) -> Any:
+    """The softmax of the masked scores, differentiably; 0 for a query that may see nothing."""
+    scores = F.matmul(query * scale, F.transpose(key, -2, -1))
+    if mask is not None:
+        check_keeps_shape(scores.shape, mask.shape)
+    if is_causal:
+        scores = F.where(F.tril(F.ones(tuple(scores.shape[-2:]), dtype="bool")), scores, -math.inf)
+    if mask is None:
+        return F.softmax(scores, -1)
     scores = F.where(mask, scores, -math.inf) if mask.dtype.name == "bool" else scores + mask
     # Where nothing is seen, the softmax would be 0 / 0, in the derivative too.
     unseen = F.eq(F.amax(scores, (-1,), True), -math.inf)
@@ -134,7 +130,7 @@ def _is_constant_mask(query: Any, key: Any, mask: Any) -> bool:
     return not getattr(mask, "requires_grad", False) and mask.dtype.name in ("bool", query.dtype.name)
 
 
-def _attend_rule(query: Any, key: Any, value: Any, scale: float, is_causal: bool) -> Spec:
+def _attend_rule(query: Any, key: Any, value: Any) -> Spec:
     if min(len(x.shape) for x in (query, key, value)) < 2 or not _is_regular(query, key, value):
         shapes = ", ".join(str(list(x.shape)) for x in (query, key, value))
         raise ShapeMismatch(
@@ -145,14 +141,9 @@ def _attend_rule(query: Any, key: Any, value: Any, scale: float, is_causal: bool
     return Spec((*query.shape[:-1], value.shape[-1]), query.dtype)
 
 
-def _weights_rule(query: Any, key: Any, value: Any, scale: float, is_causal: bool) -> list[Spec]:
-    return [Spec((*query.shape[:-1], key.shape[-2]), query.dtype)]
-
-
 def _attend_node(node: Any) -> str:
-    return {2: "MmBackward0", 4: "ScaledDotProductFlashAttentionForCpuBackward0"}.get(
-        len(node.shape), "UnsafeViewBackward0"
-    )
+    names = {2: "MmBackward0", 4: "ScaledDotProductFlashAttentionForCpuBackward0"}
+    return names.get(len(node.shape), "UnsafeViewBackward0")
 
 
 @op(
@@ -161,10 +152,8 @@ def _attend_node(node: Any) -> str:
     method=False,
     node=_attend_node,
     hidden=("weights",),
-    hidden_rule=_weights_rule,
-    scratch=lambda query, key, value, scale, is_causal: (
-        5 * _scores_bytes(query, key) + 4 * elements(query, key, value) * 4
-    ),
+    hidden_rule=lambda query, key, value: [Spec((*query.shape[:-1], key.shape[-2]), query.dtype)],
+    scratch=lambda query, key, value: 5 * _scores_bytes(query, key) + 4 * elements(query, key, value) * 4,
 )
 def attend(xp: Any, query: Array, key: Array, value: Array, scale: Number, is_causal: Bool) -> Any:
     """``softmax(scale * query @ key.mT) @ value``, all of one batch shape; each query sees the keys up to its own."""
@@ -189,27 +178,18 @@ def _weights(xp: Any, query: Any, key: Any, scale: float, start: int | None, mas
 
 @attend.joint_derivative
 def _attend_grads(
-    F: Any,
-    grad: Any,
-    needs: Any,
-    query: Any,
-    key: Any,
-    value: Any,
-    scale: float,
-    is_causal: bool,
-    weights: Any,
+    F: Any, grad: Any, needs: Any, query: Any, key: Any, value: Any, scale: float, is_causal: bool, weights: Any
 ) -> Any:
     if F.xp is not None:
         return _attend_fused(F.xp, widened(grad), widened(query), widened(key), widened(value), scale, weights)
-    scores = F.matmul(query * scale, F.transpose(key, -2, -1))
-    weights = F.softmax(_seen(F, scores) if is_causal else scores, -1)
-    return _recorded_grads(F, grad, needs, query, key, value, scale, weights)
+    return _recorded_grads(F, grad, needs, query, key, value, scale, is_causal, None)
 
 
 def _recorded_grads(
-    F: Any, grad: Any, needs: Any, query: Any, key: Any, value: Any, scale: float, weights: Any
+    F: Any, grad: Any, needs: Any, query: Any, key: Any, value: Any, scale: float, is_causal: bool, mask: Any
 ) -> tuple[Any, Any, Any]:
     """The gradients as tensors that have a history."""
+    weights = _recorded_weights(F, query, key, scale, is_causal, mask)
     by_weight = F.matmul(grad, F.transpose(value, -2, -1))
     slopes = weights * (by_weight - F.sum(by_weight * weights, (-1,), True)) * scale
     return (
@@ -232,8 +212,8 @@ def _attend_fused(xp: Any, grad: Any, query: Any, key: Any, value: Any, scale: f
 # In blocks, of large ones --------------------------------------------------------------------------------
 
 
-def _blocks_rule(query: Any, key: Any, value: Any, scale: float, is_causal: bool, attn_mask: Any = None) -> Spec:
-    spec = _attend_rule(query, key, value, scale, is_causal)
+def _blocks_rule(query: Any, key: Any, value: Any, attn_mask: Any) -> Spec:
+    spec = _attend_rule(query, key, value)
     if attn_mask is not None:
         check_keeps_shape((*query.shape[:-1], key.shape[-2]), attn_mask.shape)
         if attn_mask.dtype not in (bool_.numpy, query.dtype):
@@ -247,11 +227,15 @@ def _block_bytes(query: Any, key: Any) -> int:
     return min(_scores_bytes(query, key), max(BLOCK, row))
 
 
-def _blocks_scratch(query: Any, key: Any, value: Any, scale: float, is_causal: bool, attn_mask: Any = None) -> int:
-    return 6 * _block_bytes(query, key) + 4 * elements(query, key, value) * _itemsize(query)
-
-
-@op(_blocks_rule, internal=True, method=False, node=_attend_node, scratch=_blocks_scratch)
+@op(
+    _blocks_rule,
+    internal=True,
+    method=False,
+    node=_attend_node,
+    scratch=lambda query, key, value, attn_mask: (
+        6 * _block_bytes(query, key) + 4 * elements(query, key, value) * _itemsize(query)
+    ),
+)
 def attend_in_blocks(
     xp: Any, query: Array, key: Array, value: Array, scale: Number, is_causal: Bool, attn_mask: Array = None
 ) -> Any:
@@ -287,21 +271,10 @@ def _query_blocks(query: Any, key: Any, mask: Any, is_causal: bool) -> Iterator[
 
 @attend_in_blocks.joint_derivative
 def _attend_in_blocks_grads(
-    F: Any,
-    grad: Any,
-    needs: Any,
-    query: Any,
-    key: Any,
-    value: Any,
-    attn_mask: Any,
-    scale: float,
-    is_causal: bool,
+    F: Any, grad: Any, needs: Any, query: Any, key: Any, value: Any, attn_mask: Any, scale: float, is_causal: bool
 ) -> Any:
     if F.xp is None:
-        scores = F.matmul(query * scale, F.transpose(key, -2, -1))
-        scores = _seen(F, scores) if is_causal else scores
-        weights = F.softmax(scores, -1) if attn_mask is None else _masked_softmax(F, scores, attn_mask)
-        return (*_recorded_grads(F, grad, needs, query, key, value, scale, weights), None)
+        return (*_recorded_grads(F, grad, needs, query, key, value, scale, is_causal, attn_mask), None)
     xp = F.xp
 
     def grads(grad: Any, query: Any, key: Any, value: Any, mask: Any = None) -> tuple[Any, Any, Any]:

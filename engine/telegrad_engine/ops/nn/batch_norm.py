@@ -6,23 +6,24 @@ import math
 from typing import Any
 
 from ...context import no_grad, state
+from ...dtypes import widened
 from ...errors import GradRequired, InvalidOperation, InvalidValue, ShapeMismatch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Number
 from ...shapes import Spec, size_at, torch_size, wrap_dim
+from .checks import check_floats
 from .normalization import (
-    affine,
     but_channels,
     by_channel,
-    check_floats,
     check_mixed,
+    moments_of,
     per_channel,
+    scaled,
     scaled_shifted,
     standardise,
     standardised,
     standardised_grad,
     through,
-    widened,
 )
 
 
@@ -61,22 +62,10 @@ def _check_batch(input: Any, running_mean: Any, running_var: Any, weight: Any, b
     check_mixed(input, weight, bias, running_mean, running_var)
 
 
-def _batch_rule(
-    input: Any,
-    running_mean: Any = None,
-    running_var: Any = None,
-    weight: Any = None,
-    bias: Any = None,
-    training: bool = False,
-    eps: float = 1e-5,
-) -> list[Spec]:
+def _batch_rule(input: Any, running_mean: Any, running_var: Any, weight: Any, bias: Any, training: bool) -> list[Spec]:
     _check_batch(input, running_mean, running_var, weight, bias, training)
     kept = input if running_mean is None else running_mean
     return [Spec(tuple(input.shape), input.dtype), *[Spec((input.shape[1],), kept.dtype)] * 2]
-
-
-def _moments_of_channels(input: Any, *_: Any, **__: Any) -> list[Spec]:
-    return [Spec((input.shape[1], 1), input.dtype)] * 2
 
 
 @op(
@@ -86,7 +75,7 @@ def _moments_of_channels(input: Any, *_: Any, **__: Any) -> list[Spec]:
     node="NativeBatchNormBackward0",
     outputs=("result", "batch_mean", "batch_var"),
     hidden=("mean", "scale"),
-    hidden_rule=_moments_of_channels,
+    hidden_rule=lambda input, *_: moments_of(input, input.shape[1]),
     scratch=2.0,
 )
 def batch_norm_with_moments(
@@ -106,8 +95,8 @@ def batch_norm_with_moments(
         count = channels.shape[0] * channels.shape[2]
         batch = mean[:, 0], (1 / (scale * scale) - eps)[:, 0] * (count / max(count - 1, 1))
     else:
-        mean, scale = widened(xp, running_mean)[:, None], 1 / xp.sqrt(widened(xp, running_var)[:, None] + eps)
-        standard = xp.affine(widened(xp, channels) - mean, scale)
+        mean, scale = widened(running_mean)[:, None], 1 / xp.sqrt(widened(running_var)[:, None] + eps)
+        standard = xp.affine(widened(channels) - mean, scale)
         batch = running_mean, running_var
     parameters = [None if p is None else xp.reshape(p, (-1, 1)) for p in (weight, bias)]
     return xp.reshape(scaled_shifted(xp, standard, *parameters), input.shape), *batch, mean, scale
@@ -118,59 +107,35 @@ def _batch_grads(
     F: Any, grads: Any, needs: Any, input: Any, weight: Any, training: bool, eps: float, mean: Any, scale: Any
 ) -> Any:
     """Of the result alone: what goes into the running statistics has no gradient."""
-    grad = grads[0]
-    if F.xp is not None:
-        by_input, by_weight, by_bias = _batch_grads_fused(F.xp, grad, needs, input, weight, training, mean, scale)
+    grad, by_input = grads[0], None
+    if F.xp is None:
+        ndim = len(input.shape)
+        dims = but_channels(ndim)
+        if training:
+            standard, scale = standardise(F, input, dims, eps)
+        else:
+            scale = per_channel(F, scale, ndim)
+            standard = (input - per_channel(F, mean, ndim)) * scale
+        if needs[0]:
+            inner = scaled(grad, per_channel(F, weight, ndim))
+            by_input = through(F, inner, standard, scale, dims) if training else inner * scale
+        by_weight = F.sum(grad * standard, dims) if needs[3] else None
+        by_bias = F.sum(grad, dims) if needs[4] else None
         return by_input, None, None, by_weight, by_bias
-    ndim = len(input.shape)
-    dims = but_channels(ndim)
-    if training:
-        standard, scale = standardise(F, input, dims, eps)
-    else:
-        scale = per_channel(F, scale, ndim)
-        standard = (input - per_channel(F, mean, ndim)) * scale
-    inner = affine(grad, per_channel(F, weight, ndim), None)
-    by_input = None
-    if needs[0]:
-        by_input = through(F, inner, standard, scale, dims) if training else inner * scale
-    by_weight = F.sum(grad * standard, dims) if needs[3] else None
-    return by_input, None, None, by_weight, F.sum(grad, dims) if needs[4] else None
-
-
-def _batch_grads_fused(
-    xp: Any, grad: Any, needs: Any, input: Any, weight: Any, training: bool, mean: Any, scale: Any
-) -> Any:
-    shape = by_channel(input)
-    channels = xp.reshape(widened(xp, grad), shape)
-    standard = xp.affine(widened(xp, xp.reshape(input, shape)) - mean, scale)
+    xp, shape = F.xp, by_channel(input)
+    channels = xp.reshape(widened(grad), shape)
+    standard = xp.affine(widened(xp.reshape(input, shape)) - mean, scale)
     by_weight = xp.einsum("oci,oci->c", channels, standard) if needs[3] else None
     by_bias = xp.einsum("oci->c", channels) if needs[4] else None
-    if not needs[0]:
-        return None, by_weight, by_bias
-    # The weight is one number for each group, so it may as well scale the result.
-    factor = scale if weight is None else scale * weight[:, None]
-    by_input = standardised_grad(xp, channels, standard, factor) if training else channels * factor
-    return xp.reshape(by_input, input.shape), by_weight, by_bias
+    if needs[0]:
+        # The weight is one number for each group, so it may as well scale the result.
+        factor = scale if weight is None else scale * weight[:, None]
+        by_input = standardised_grad(xp, channels, standard, factor) if training else channels * factor
+        by_input = xp.reshape(by_input, input.shape)
+    return by_input, None, None, by_weight, by_bias
 
 
-def _check_constant(running_mean: Any, running_var: Any) -> None:
-    for name, kept in (("running_mean", running_mean), ("running_var", running_var)):
-        if kept is not None and kept.requires_grad and state.grad_enabled:
-            raise GradRequired(
-                f"The function 'native_batch_norm' is not differentiable with respect to argument '{name}'. "
-                "This input cannot have requires_grad True."
-            )
-
-
-def _take_up(kept: Any, batch: Any, momentum: float) -> None:
-    """Move running statistics towards those of the batch, in place."""
-    with no_grad():
-        kept.mul_(1 - momentum).add_(batch.to(kept.dtype), alpha=momentum)
-
-
-@composite(
-    namespace="torch.nn.functional",
-)
+@composite(namespace="torch.nn.functional")
 def batch_norm(
     F: Any,
     input: Array,
@@ -190,37 +155,32 @@ def batch_norm(
         raise InvalidValue(f"batch_norm eps must be positive during training, but got {eps}")
     if eps < 0:
         raise InvalidValue(f"batch_norm eps must be non-negative, but got {eps}")
-    return _normalized(F, input, running_mean, running_var, weight, bias, training, momentum, eps)
+    return _normalized(F, input, (running_mean, running_var), weight, bias, training, momentum, eps)
 
 
 def _normalized(
-    F: Any,
-    input: Any,
-    running_mean: Any,
-    running_var: Any,
-    weight: Any,
-    bias: Any,
-    training: bool,
-    momentum: float,
-    eps: float,
+    F: Any, input: Any, running: tuple[Any, Any], weight: Any, bias: Any, training: bool, momentum: float, eps: float
 ) -> Any:
-    _check_constant(running_mean, running_var)
+    """``batch_norm`` with the statistics ``running`` (mean, variance)."""
+    for name, kept in zip(("running_mean", "running_var"), running, strict=True):
+        if kept is not None and kept.requires_grad and state.grad_enabled:
+            raise GradRequired(
+                f"The function 'native_batch_norm' is not differentiable with respect to argument '{name}'. "
+                "This input cannot have requires_grad True."
+            )
     if not math.prod(input.shape):
         _check_values(input, training)
         return _of_nothing(F, input, weight, bias)
-    result, mean, var = F.batch_norm_with_moments(input, running_mean, running_var, weight, bias, training, eps)
-    if training and running_mean is not None:
-        _take_up(running_mean, mean, momentum)
-        _take_up(running_var, var, momentum)
+    result, *moments = F.batch_norm_with_moments(input, *running, weight, bias, training, eps)
+    if training:
+        for kept, moment in zip(running, moments, strict=True):
+            if kept is not None:
+                with no_grad():
+                    kept.mul_(1 - momentum).add_(moment.to(kept.dtype), alpha=momentum)
     return result
 
 
-# Each sample ---------------------------------------------------------------------------------------------
-
-
-@composite(
-    namespace="torch.nn.functional",
-)
+@composite(namespace="torch.nn.functional")
 def instance_norm(
     F: Any,
     input: Array,
@@ -247,7 +207,7 @@ def instance_norm(
 
     samples = F.reshape(input, (1, n * channels, *shape[2:]))
     kept = (each(running_mean), each(running_var))
-    result = _normalized(F, samples, *kept, each(weight), each(bias), use_input_stats, momentum, eps)
+    result = _normalized(F, samples, kept, each(weight), each(bias), use_input_stats, momentum, eps)
     if use_input_stats:
         for running, moved in zip((running_mean, running_var), kept, strict=True):
             if running is not None:

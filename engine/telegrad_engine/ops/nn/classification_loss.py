@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...dtypes import from_numpy, int64, is_floating, uint8
+from ...dtypes import int64, is_floating, uint8
 from ...errors import (
     DTypeMismatch,
     IndexOutOfRange,
@@ -21,6 +21,7 @@ from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Number, Operand, Reduction
 from ...shapes import Spec, reduced_shape, wrap_dim
 from ..shape.scatter import any_outside
+from .checks import check_dtype, kernel_name
 
 REDUCTIONS = ("none", "mean", "sum")
 
@@ -56,16 +57,14 @@ def _class_dim(ndim: int) -> int:
     return 0 if ndim == 1 else 1
 
 
-def _nll_rule(
-    input: Any, target: Any, weight: Any = None, *, ignore_index: int = -100, reduction: str = "mean"
-) -> Spec:
+def _nll_rule(input: Any, target: Any, weight: Any, reduction: str) -> Spec:
     check_reduction(reduction)
     if not input.shape:
         raise InvalidValue("Expected 1 or more dimensions (got 0)")
     if not is_floating(input.dtype):
         raise NotImplementedForDType("\"nll_loss_out_frame\" not implemented for 'Long'")
     if target.dtype not in (int64.numpy, uint8.numpy):
-        raise InvalidOperation(f"expected target dtype to be Long or Byte, but got {_kernel_name(target)}")
+        raise InvalidOperation(f"expected target dtype to be Long or Byte, but got {kernel_name(target)}")
     if len(input.shape) > 1 and target.shape[:1] != input.shape[:1]:
         found = target.shape[0] if target.shape else 1
         raise InvalidValue(f"Expected input batch_size ({input.shape[0]}) to match target batch_size ({found}).")
@@ -73,24 +72,21 @@ def _nll_rule(
         raise InvalidOperation("0D or 1D target tensor expected, multi-target not supported")
     if len(input.shape) == 1 and len(target.shape) == 1 and target.shape != (1,):
         raise InvalidValue(f"For 1D input, 1D target must have size 1, but got target size: {target.shape[0]}")
-    expected = reduced_shape(input.shape, (_class_dim(len(input.shape)),), False)
+    axis = _class_dim(len(input.shape))
+    expected = reduced_shape(input.shape, (axis,), False)
     if target.shape != expected:
         raise ShapeMismatch(f"Expected target size {list(expected)}, got {list(target.shape)}")
-    classes = input.shape[_class_dim(len(input.shape))]
-    if weight is not None and weight.shape != (classes,):
-        raise InvalidOperation(
-            f"weight tensor should be defined either for all {classes} classes or no classes but got "
-            "weight tensor "
-            f"of shape: {list(weight.shape)}"
-        )
-    if weight is not None and weight.dtype != input.dtype:
-        raise DTypeMismatch(f"expected scalar type {_kernel_name(input)} but found {_kernel_name(weight)}")
+    _check_class_weight(weight, input.shape[axis])
+    check_dtype(weight, input.dtype)
     return Spec(expected if reduction == "none" else (), input.dtype)
 
 
-def _kernel_name(x: Any) -> str:
-
-    return from_numpy(x.dtype).kernel_name
+def _check_class_weight(weight: Any, classes: int, function: str = "") -> None:
+    if weight is not None and tuple(weight.shape) != (classes,):
+        raise InvalidOperation(
+            f"{function}weight tensor should be defined either for all {classes} classes or no classes but got weight "
+            f"tensor of shape: {list(weight.shape)}"
+        )
 
 
 def _kept_targets(xp: Any, input: Any, target: Any, ignore_index: int) -> tuple[Any, Any]:
@@ -102,13 +98,6 @@ def _kept_targets(xp: Any, input: Any, target: Any, ignore_index: int) -> tuple[
         wrong = next(int(i) for i in safe.reshape(-1).tolist() if not 0 <= i < classes)
         raise IndexOutOfRange(f"Target {wrong} is out of bounds.")
     return kept, safe
-
-
-def _weights(xp: Any, input: Any, target: Any, weight: Any, ignore_index: int) -> tuple[Any, Any]:
-    """Targets safe to index with, and each one's weight, 0 where ignored."""
-    kept, safe = _kept_targets(xp, input, target, ignore_index)
-    scale = kept.astype(input.dtype)
-    return safe, scale if weight is None else scale * weight[safe]
 
 
 _UNSIGNED = {np.dtype(f"{sign}int{bits}"): np.dtype(f"uint{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)}
@@ -137,11 +126,12 @@ def _at_class(xp: Any, safe: Any, ndim: int) -> tuple[Any, ...]:
     return (places[0], safe, *places[1:])
 
 
-def _nll_hidden(input: Any, target: Any, weight: Any = None, **_: Any) -> tuple[Spec, Spec]:
-    return Spec(target.shape, int64.numpy), Spec(target.shape, input.dtype)
-
-
-@op(_nll_rule, namespace="torch.nn.functional", hidden=("safe", "scale"), hidden_rule=_nll_hidden)
+@op(
+    _nll_rule,
+    namespace="torch.nn.functional",
+    hidden=("safe", "scale"),
+    hidden_rule=lambda input, target, weight: (Spec(target.shape, int64.numpy), Spec(target.shape, input.dtype)),
+)
 def nll_loss(
     xp: Any,
     input: Array,
@@ -156,7 +146,10 @@ def nll_loss(
         total = -input[_at_class(xp, target, input.ndim)].sum()
         count = target.size if reduction == "mean" else 1
         return total / count, target, xp.full(target.shape, 1 / count, input.dtype)
-    safe, scale = _weights(xp, input, target, weight, ignore_index)
+    kept, safe = _kept_targets(xp, input, target, ignore_index)
+    scale = kept.astype(input.dtype)
+    if weight is not None:
+        scale = scale * weight[safe]
     losses = input[_at_class(xp, safe, input.ndim)] * -scale
     if reduction == "none":
         return losses, safe, scale
@@ -183,9 +176,7 @@ def _nll_grad(F: Any, grad: Any, input_shape: Any, safe: Any, scale: Any) -> Any
 
 
 @nll_loss.checks("target")
-def _check_targets(
-    xp: Any, input: Any, target: Any, _weight: Any = None, *, ignore_index: int = -100, **_: Any
-) -> None:
+def _check_targets(xp: Any, input: Any, target: Any, _weight: Any, ignore_index: int) -> None:
     if not _is_plain(xp, target, input, ignore_index):
         _kept_targets(xp, input, target, ignore_index)
 
@@ -193,9 +184,7 @@ def _check_targets(
 nll_loss.derivative(input=_nll_grad)
 
 
-@composite(
-    namespace="torch.nn.functional",
-)
+@composite(namespace="torch.nn.functional")
 def cross_entropy(
     F: Any,
     input: Array,
@@ -208,12 +197,10 @@ def cross_entropy(
 ) -> Any:
     """The cross entropy of logits (N, C, …) and class indices (N, …), or class probabilities (N, C, …)."""
     if not input.shape:
-        wrap_dim(1, 0)
+        wrap_dim(1, 0)  # raises: the classes are in dimension 1
     check_reduction(reduction)
     if not 0.0 <= label_smoothing <= 1.0:
         raise InvalidOperation(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing:g}")
-    if not input.shape:
-        raise ShapeMismatch("Expected input to have at least 1 dimension")
     axis = _class_dim(len(input.shape))
     if tuple(input.shape) == tuple(target.shape):
         if not target.is_floating_point():
@@ -224,8 +211,7 @@ def cross_entropy(
             raise InvalidOperation("ignore_index is not supported for floating point target")
         return _soft_cross_entropy(F, input, target, weight, reduction, label_smoothing, axis)
     logs = F.log_softmax(input, axis)
-    options = {"ignore_index": ignore_index, "reduction": reduction}
-    hard = F.nll_loss(logs, target, weight, **options)
+    hard = F.nll_loss(logs, target, weight, ignore_index=ignore_index, reduction=reduction)
     if not label_smoothing:
         return hard
     smooth = _smooth_loss(F, logs, target, weight, ignore_index, reduction, axis)
@@ -236,20 +222,14 @@ def _soft_cross_entropy(
     F: Any, input: Any, target: Any, weight: Any, reduction: str, smoothing: float, axis: int
 ) -> Any:
     classes = input.shape[axis]
-    if weight is not None and tuple(weight.shape) != (classes,):
-        raise InvalidOperation(
-            f"cross_entropy: weight tensor should be defined either for all {classes} classes or no classes but got "
-            f"weight tensor of shape: {list(weight.shape)}"
-        )
+    _check_class_weight(weight, classes, "cross_entropy: ")
     if smoothing:
         target = target * (1 - smoothing) + smoothing / max(classes, 1)
     losses = F.log_softmax(input, axis) * target
     if weight is not None:
         losses = losses * _along(F, weight, axis, len(input.shape))
-    if reduction == "none":
-        return -F.sum(losses, (axis,))
-    if reduction == "sum":
-        return -F.sum(losses)
+    if reduction != "mean":
+        return -F.sum(losses, (axis,) if reduction == "none" else None)
     # No rows, or no classes: 0 / 0 as in torch.
     rows = math.prod(n for d, n in enumerate(input.shape) if d != axis) if classes else 0
     return -F.sum(losses) / rows
@@ -264,25 +244,19 @@ def _smooth_loss(F: Any, logs: Any, target: Any, weight: Any, ignore_index: int,
     weighted = logs if weight is None else logs * _along(F, weight, axis, len(logs.shape))
     ignored = F.eq(target, ignore_index)
     losses = F.masked_fill(-F.sum(weighted, (axis,)), ignored, 0.0)
-    if reduction == "none":
-        return losses
-    if reduction == "sum":
-        return F.sum(losses)
+    if reduction != "mean":
+        return reduce_loss(F, losses, reduction)
     if weight is None:
         return F.sum(losses) / F.sum(F.logical_not(ignored))
-    safe = F.masked_fill(target, ignored, 0)
-    scale = F.masked_fill(
-        F.reshape(F.index_select(weight, 0, F.reshape(safe, (-1,))), tuple(target.shape)), ignored, 0.0
-    )
-    return F.sum(losses) / F.sum(scale)
+    safe = F.reshape(F.masked_fill(target, ignored, 0), (-1,))
+    scale = F.reshape(F.index_select(weight, 0, safe), tuple(target.shape))
+    return F.sum(losses) / F.sum(F.masked_fill(scale, ignored, 0.0))
 
 
-# Negative log-likelihoods of counts and of numbers with a variance. Formulas: torch.nn.func ---------------
+# Negative log-likelihoods of counts and of numbers with a variance ---------------------------------------
 
 
-@composite(
-    namespace="torch.nn.functional",
-)
+@composite(namespace="torch.nn.functional")
 def poisson_nll_loss(
     F: Any,
     input: Array,
@@ -313,15 +287,7 @@ def checked_variance(xp: Any, var: Array) -> Any:
 checked_variance.derivative(var=lambda F, grad: grad)
 
 
-def _is_shared(sizes: tuple[int, ...], shape: tuple[int, ...]) -> bool:
-    """Whether a variance is one along a single dimension and there is one for each place in the others."""
-    differing = [n for n, m in zip(sizes, shape, strict=False) if n != m]
-    return len(sizes) == len(shape) and differing == [1]
-
-
-@composite(
-    namespace="torch.nn.functional",
-)
+@composite(namespace="torch.nn.functional")
 def gaussian_nll_loss(
     F: Any,
     input: Array,
@@ -340,11 +306,11 @@ def gaussian_nll_loss(
             raise InvalidValue("var has negative entry/entries")
         var = F.ones_like(input) * var
     shape = tuple(input.shape)
-    if tuple(var.shape) != shape:
-        if tuple(var.shape) == shape[:-1]:
-            var = F.unsqueeze(var, -1)
-        elif not _is_shared(tuple(var.shape), shape):
-            raise InvalidValue("var is of incorrect size")
+    if tuple(var.shape) == shape[:-1] != shape:
+        var = F.unsqueeze(var, -1)
+    # Of one dimension at most there may be one variance for all places along it.
+    if len(var.shape) != len(shape) or [n for n, m in zip(var.shape, shape, strict=True) if n != m] not in ([], [1]):
+        raise InvalidValue("var is of incorrect size")
     if not var.is_floating_point():
         raise DTypeMismatch(f"result type Float can't be cast to the desired output type {var.dtype.c_name}")
     # The bound changes the value and not the gradient, as in torch.

@@ -6,71 +6,64 @@ import math
 from typing import Any
 
 from ...cancellation import check_cancelled
-from ...dtypes import float32, float64, from_numpy, int64
-from ...errors import InvalidOperation, NotImplementedForDType, ShapeMismatch
+from ...dtypes import float32, float64, int64
+from ...errors import InvalidOperation, ShapeMismatch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Ints, Reduction
 from ...shapes import Spec, wrap_dim
-from .classification_loss import check_reduction
-
-CHECKING = "(while checking arguments for ctc_loss_allocate_outputs)"
-
-# Checks --------------------------------------------------------------------------------------------------
+from .checks import no_kernel
+from .classification_loss import check_reduction, reduce_loss
 
 
-def _check_shapes(log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, blank: int) -> None:
-    shape = log_probs.shape
-    for name, lengths in (("input_lengths", input_lengths), ("target_lengths", target_lengths)):
+def _while_checking(text: str) -> str:
+    return f"{text} (while checking arguments for ctc_loss_allocate_outputs)"
+
+
+def _loss_rule(log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, blank: int) -> Spec:
+    shape, ndim, dims = log_probs.shape, len(log_probs.shape), len(targets.shape)
+    named_lengths = (("input_lengths", input_lengths), ("target_lengths", target_lengths))
+    for name, lengths in named_lengths:
         if lengths.dtype.kind not in "iu":
             raise InvalidOperation(f"{name} must be integral")
     if 0 in shape:
         raise InvalidOperation("log_probs tensor must not be empty")
     if log_probs.dtype not in (float32.numpy, float64.numpy):
-        kind = from_numpy(log_probs.dtype).kernel_name
-        raise NotImplementedForDType(f"\"ctc_loss_cpu\" not implemented for '{kind}'")
-    wrap_dim(1, len(shape))
-    if len(shape) != 3:
-        raise ShapeMismatch(
-            f"Expected 3-dimensional tensor, but got {len(shape)}-dimensional tensor for argument #1 'log_probs' "
-            f"{CHECKING}"
-        )
+        raise no_kernel("ctc_loss_cpu", log_probs)
+    wrap_dim(1, ndim)
+    if ndim != 3:
+        text = f"Expected 3-dimensional tensor, but got {ndim}-dimensional tensor for argument #1 'log_probs'"
+        raise ShapeMismatch(_while_checking(text))
     if not 0 <= blank < shape[2]:
         raise InvalidOperation("blank must be in label range")
-    for name, lengths in (("input_lengths", input_lengths), ("target_lengths", target_lengths)):
+    for name, lengths in named_lengths:
         if lengths.shape != (shape[1],):
             raise ShapeMismatch(f"{name} must be of size batch_size")
-    if len(targets.shape) not in (1, 2):
-        raise ShapeMismatch(
-            f"Expected 1 to 2 dimensions, but got {len(targets.shape)}-dimensional tensor for argument #2 'targets' "
-            f"{CHECKING}"
-        )
-    if len(targets.shape) == 2 and targets.shape[0] != shape[1]:
-        _wrong_size(0, str(shape[1]), targets.shape[0])
+    if dims not in (1, 2):
+        text = f"Expected 1 to 2 dimensions, but got {dims}-dimensional tensor for argument #2 'targets'"
+        raise ShapeMismatch(_while_checking(text))
+    if dims == 2 and targets.shape[0] != shape[1]:
+        raise _wrong_size(0, str(shape[1]), targets)
+    return Spec((shape[1],), log_probs.dtype)
 
 
-def _wrong_size(dim: int, wanted: str, found: int) -> None:
-    raise ShapeMismatch(
-        f"Expected tensor to have size {wanted} at dimension {dim}, but got size {found} for argument #2 'targets' "
-        f"{CHECKING}"
-    )
+def _wrong_size(dim: int, wanted: str, targets: Any) -> ShapeMismatch:
+    found = f"got size {targets.shape[dim]} for argument #2 'targets'"
+    return ShapeMismatch(_while_checking(f"Expected tensor to have size {wanted} at dimension {dim}, but {found}"))
 
 
 def _check_lengths(log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any) -> None:
     for name, lengths in (("input_lengths", input_lengths), ("target_lengths", target_lengths)):
-        if int(lengths.min()) < 0:
-            raise InvalidOperation(
-                f"Expected {name} to have value at least 0, but got value {int(lengths.min())} {CHECKING}"
-            )
+        if (least := int(lengths.min())) < 0:
+            raise InvalidOperation(_while_checking(f"Expected {name} to have value at least 0, but got value {least}"))
     longest, steps = int(input_lengths.max()), log_probs.shape[0]
     if longest > steps:
-        raise InvalidOperation(
-            f"Expected input_lengths to have value at most {steps}, but got value {longest} {CHECKING}"
-        )
+        text = f"Expected input_lengths to have value at most {steps}, but got value {longest}"
+        raise InvalidOperation(_while_checking(text))
     total, most = int(target_lengths.sum()), int(target_lengths.max())
     if targets.ndim == 1 and targets.shape[0] != total:
-        _wrong_size(0, str(total), targets.shape[0])
+        raise _wrong_size(0, str(total), targets)
     if targets.ndim == 2 and targets.shape[1] < most:
-        _wrong_size(1, f"at least {most}", targets.shape[1])
+        raise _wrong_size(1, f"at least {most}", targets)
 
 
 # The lattice ---------------------------------------------------------------------------------------------
@@ -131,14 +124,7 @@ def _total(xp: Any, logs: Any, axis: int) -> Any:
     return xp.squeeze(xp.log(xp.sum(xp.exp(logs - safe), axis=axis, keepdims=True)) + safe, axis=axis)
 
 
-def _loss_rule(
-    log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, blank: int, zero_infinity: bool
-) -> Spec:
-    _check_shapes(log_probs, targets, input_lengths, target_lengths, blank)
-    return Spec((log_probs.shape[1],), log_probs.dtype)
-
-
-def _scratch(log_probs: Any, targets: Any, *lengths: Any, **attrs: Any) -> int:
+def _scratch(log_probs: Any, targets: Any, *_lengths: Any) -> int:
     """The bytes of alpha, of its steps and of what they are made of, for the longest target that there may be."""
     lattice = math.prod(log_probs.shape[:2]) * (2 * targets.shape[-1] + 1)
     return int(48 * lattice + 4 * log_probs.nbytes)
@@ -167,15 +153,11 @@ def ctc_losses(
     return xp.where(xp.isinf(losses), 0.0, losses) if zero_infinity else losses
 
 
-def _backward_rule(grad: Any, log_probs: Any, *args: Any, **attrs: Any) -> Spec:
-    return Spec(log_probs.shape, log_probs.dtype)
-
-
 @op(
-    _backward_rule,
+    lambda grad, log_probs, *_: Spec(log_probs.shape, log_probs.dtype),
     private=True,
     method=False,
-    scratch=lambda grad, *inputs, **attrs: 2 * _scratch(*inputs, **attrs),
+    scratch=lambda grad, *inputs: 2 * _scratch(*inputs),
 )
 def ctc_losses_backward(
     xp: Any,
@@ -228,8 +210,6 @@ ctc_losses.derivative(
     )
 )
 
-# The loss ------------------------------------------------------------------------------------------------
-
 
 @composite(namespace="torch.nn.functional")
 def ctc_loss(
@@ -248,18 +228,17 @@ def ctc_loss(
     ``log_probs`` may be (T, C) for one.
     """
     check_reduction(reduction)
-    if len(log_probs.shape) == 2:
-        parts = (F.unsqueeze(log_probs, 1), targets, F.reshape(input_lengths, (1,)), F.reshape(target_lengths, (1,)))
-        losses = F.ctc_losses(*parts, blank, zero_infinity)
-        return F.squeeze(losses, 0) if reduction == "none" else _reduced(F, losses, parts[3], reduction)
+    single = len(log_probs.shape) == 2
+    if single:
+        log_probs = F.unsqueeze(log_probs, 1)
+        input_lengths, target_lengths = F.reshape(input_lengths, (1,)), F.reshape(target_lengths, (1,))
     losses = F.ctc_losses(log_probs, targets, input_lengths, target_lengths, blank, zero_infinity)
-    return _reduced(F, losses, target_lengths, reduction)
+    if reduction == "mean":
+        losses = losses / F.to(F.clamp(target_lengths, min=1), dtype=losses.dtype)
+    return F.squeeze(losses, 0) if single and reduction == "none" else reduce_loss(F, losses, reduction)
 
 
-@composite(
-    key="ctc_loss.lengths",
-    namespace="torch.nn.functional",
-)
+@composite(key="ctc_loss.lengths", namespace="torch.nn.functional")
 def ctc_loss_lengths(
     F: Any,
     log_probs: Array,
@@ -279,11 +258,3 @@ def ctc_loss_lengths(
 def as_lengths(xp: Any, lengths: Ints) -> Any:
     """Lengths as an int64 tensor."""
     return xp.asarray(lengths, dtype=int64.numpy)
-
-
-def _reduced(F: Any, losses: Any, target_lengths: Any, reduction: str) -> Any:
-    if reduction == "none":
-        return losses
-    if reduction == "sum":
-        return F.sum(losses)
-    return F.mean(losses / F.to(F.clamp(target_lengths, min=1), dtype=losses.dtype))

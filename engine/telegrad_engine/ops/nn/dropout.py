@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ...dtypes import bool_, from_numpy, is_floating
-from ...errors import DTypeMismatch, InvalidOperation, InvalidValue, NotImplementedForDType
+from ...dtypes import bool_
+from ...errors import DTypeMismatch, InvalidOperation, InvalidValue
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Number, OptionalBool
 from ...shapes import Spec
 from .activation import SELU_ALPHA, SELU_SCALE
+from .checks import check_floats, kernel_name
 
 
 def _check_chance(p: float) -> None:
@@ -20,22 +21,25 @@ def _check_chance(p: float) -> None:
         raise InvalidValue(f"dropout probability has to be between 0 and 1, but got {p}")
 
 
-def _by_channel(F: Any, input: Any, p: float, training: bool, batched: bool) -> Any:
-    """Dropout with one draw a channel; without a batch dimension, channels come first."""
+def _dropped(F: Any, input: Any, p: float, training: bool, lead: int, alpha: bool = False) -> Any:
+    """Dropout, or alpha dropout, with one draw for each place in the first ``lead`` dimensions."""
     if not training or p == 0 or 0 in input.shape:
         return input
     if p == 1:
         return input * 0
-    lead = 2 if batched else 1
-    shape = (*input.shape[:lead], *(1,) * (input.dim() - lead))
-    return input * F.drop(F.new_ones(input, shape), p)
+    if alpha and input.dim() < lead:
+        raise InvalidOperation("Feature dropout requires at least 2 dimensions in the input")
+    drawn = F.drop(F.new_ones(input, (*input.shape[:lead], *(1,) * (input.dim() - lead))), p)
+    if not alpha:
+        return input * drawn
+    # What is dropped becomes selu's lower limit; then mean and variance are restored.
+    least = -SELU_ALPHA * SELU_SCALE
+    scale = 1 / math.sqrt((1 - p) * (1 + p * least * least))
+    kept = drawn * (1 - p)
+    return (input * kept + least * (1 - kept)) * scale - scale * p * least
 
 
-@composite(
-    may_alias=True,
-    namespace="torch.nn.functional",
-    takes_inplace=True,
-)
+@composite(may_alias=True, namespace="torch.nn.functional", takes_inplace=True)
 def dropout1d(F: Any, input: Array, p: Number = 0.5, training: Bool = True) -> Any:
     """Whole channels of (N, C, L) or (C, L) zeroed with probability ``p``, the rest scaled by 1 / (1 - p)."""
     _check_chance(p)
@@ -45,79 +49,48 @@ def dropout1d(F: Any, input: Array, p: Number = 0.5, training: Bool = True) -> A
             "provide channel-wise dropout on inputs with 1 spatial dimension, a channel dimension, and an optional "
             "batch dimension (i.e. 2D or 3D inputs)."
         )
-    return _by_channel(F, input, p, training, input.dim() == 3)
+    return _dropped(F, input, p, training, input.dim() - 1)
 
 
 @composite(may_alias=True, namespace="torch.nn.functional", takes_inplace=True)
 def dropout2d(F: Any, input: Array, p: Number = 0.5, training: Bool = True) -> Any:
     """Whole channels of (N, C, …) zeroed with probability ``p``, the rest scaled by 1 / (1 - p)."""
     _check_chance(p)
-    return _by_channel(F, input, p, training, True)
+    return _dropped(F, input, p, training, 2)
 
 
 @composite(may_alias=True, namespace="torch.nn.functional", takes_inplace=True)
 def dropout3d(F: Any, input: Array, p: Number = 0.5, training: Bool = True) -> Any:
     """Whole channels of (N, C, D, H, W) or (C, D, H, W) zeroed with probability ``p``, the rest scaled."""
     _check_chance(p)
-    return _by_channel(F, input, p, training, input.dim() == 5)
+    return _dropped(F, input, p, training, 2 if input.dim() == 5 else 1)
 
 
-@composite(
-    may_alias=True,
-    functional=True,
-    method=False,
-    takes_inplace=True,
-)
+@composite(may_alias=True, functional=True, method=False, takes_inplace=True)
 def alpha_dropout(F: Any, input: Array, p: Number = 0.5, training: Bool = False) -> Any:
     """Elements set, with probability ``p``, to what selu tends to below, and all brought back to mean 0, variance 1.
 
     Klambauer et al. 2017.
     """
     _check_chance(p)
-    if not training or p == 0 or 0 in input.shape:
-        return input
-    if p == 1:
-        return input * 0
-    return _set_low(input, F.drop(F.ones_like(input), p), p)
+    return _dropped(F, input, p, training, input.dim(), alpha=True)
 
 
-def _set_low(input: Any, drawn: Any, p: float) -> Any:
-    """Selu's lower limit where ``drawn`` is 0, and mean and variance restored."""
-    least = -SELU_ALPHA * SELU_SCALE
-    scale = 1 / math.sqrt((1 - p) * (1 + p * least * least))
-    kept = drawn * (1 - p)
-    return (input * kept + least * (1 - kept)) * scale - scale * p * least
-
-
-@composite(
-    may_alias=True,
-    namespace="torch.nn.functional",
-    takes_inplace=True,
-)
+@composite(may_alias=True, namespace="torch.nn.functional", takes_inplace=True)
 def feature_alpha_dropout(F: Any, input: Array, p: Number = 0.5, training: Bool = False) -> Any:
     """As ``alpha_dropout``, for whole channels of (N, C, …)."""
     _check_chance(p)
-    if not training or p == 0 or 0 in input.shape:
-        return input
-    if p == 1:
-        return input * 0
-    if input.dim() < 2:
-        raise InvalidOperation("Feature dropout requires at least 2 dimensions in the input")
-    channels = (*input.shape[:2], *(1,) * (input.dim() - 2))
-    return _set_low(input, F.drop(F.new_ones(input, channels), p), p)
+    return _dropped(F, input, p, training, 2, alpha=True)
 
 
-@composite(
-    may_alias=True,
-    method=False,
-)
+@composite(may_alias=True, method=False)
 def feature_dropout(F: Any, input: Array, p: Number, train: Bool) -> Any:
     """Whole channels of (N, C, …) zeroed with probability ``p``, the rest scaled by 1 / (1 - p)."""
     if not 0 <= p <= 1:
         raise InvalidOperation(f"dropout probability has to be between 0 and 1, but got {p}")
     if train and p and input.numel() and input.dim() < 2:
         raise InvalidOperation("Feature dropout requires at least 2 dimensions in the input")
-    return _by_channel(F, input, p, train, True)
+    return _dropped(F, input, p, train, 2)
 
 
 @composite(method=False, lists_outputs=True)
@@ -126,8 +99,7 @@ def native_dropout(F: Any, input: Array, p: Number, train: OptionalBool) -> Any:
     if train is False:
         return F.clone(input), F.ones_like(input, dtype=bool_)
     if not input.dtype.is_floating_point:
-        kind = input.dtype.kernel_name
-        raise DTypeMismatch(f"result type Float can't be cast to the desired output type {kind}")
+        raise DTypeMismatch(f"result type Float can't be cast to the desired output type {kernel_name(input)}")
     if not 0 <= p <= 1:
         raise InvalidOperation(f"bernoulli_ expects p to be in [0, 1], but got p={1 - p:g}")
     if not p:
@@ -141,13 +113,15 @@ def native_dropout(F: Any, input: Array, p: Number, train: OptionalBool) -> Any:
 # Activations that draw: numbers come from the session's generator ----------------------------------------
 
 
-def _slopes_rule(input: Any, lower: float, upper: float) -> Spec:
-    for what, bound in (("lower", lower), ("upper", upper)):
+def _check_bounds(lower: float, upper: float) -> None:
+    for which, bound in (("lower", lower), ("upper", upper)):
         if not math.isfinite(bound):
-            raise InvalidOperation(f"rrelu: {what} bound must be finite, got {bound:g}")
-    if not is_floating(input.dtype):
-        kind = from_numpy(input.dtype).kernel_name
-        raise NotImplementedForDType(f"\"rrelu_with_noise_out_cpu\" not implemented for '{kind}'")
+            raise InvalidOperation(f"rrelu: {which} bound must be finite, got {bound}")
+
+
+def _slopes_rule(input: Any, lower: float, upper: float) -> Spec:
+    _check_bounds(lower, upper)
+    check_floats("rrelu_with_noise_out_cpu", input)
     return Spec(input.shape, input.dtype)
 
 
@@ -157,7 +131,7 @@ def _slopes_rule(input: Any, lower: float, upper: float) -> Spec:
     internal=True,
     method=False,
     hidden=("slopes",),
-    hidden_rule=lambda input, lower, upper: (Spec(input.shape, input.dtype),),
+    hidden_rule=lambda input: (Spec(input.shape, input.dtype),),
     node="RreluWithNoiseBackward0",
     scratch=2.0,
 )
@@ -171,26 +145,19 @@ def leaky_drawn(xp: Any, rng: Any, input: Array, lower: Number, upper: Number) -
 leaky_drawn.derivative(input=lambda F, grad, slopes: grad * slopes)
 
 
-@composite(
-    namespace="torch.nn.functional",
-    takes_inplace=True,
-)
+@composite(namespace="torch.nn.functional", takes_inplace=True)
 def rrelu(F: Any, input: Array, lower: Number = 1 / 8, upper: Number = 1 / 3, training: Bool = False) -> Any:
     """``leaky_relu`` with a slope drawn for each element while training, and the mean slope otherwise.
 
     Xu et al. 2015.
     """
-    for which, bound in (("lower", lower), ("upper", upper)):
-        if not math.isfinite(bound):
-            raise InvalidOperation(f"rrelu: {which} bound must be finite, got {bound}")
+    _check_bounds(lower, upper)
     if lower > upper:
         raise InvalidOperation("Lower bound should be less than or equal to the upper bound")
     return F.leaky_drawn(input, lower, upper) if training else F.leaky_relu(input, (lower + upper) / 2)
 
 
-@composite(
-    namespace="torch.nn.functional",
-)
+@composite(namespace="torch.nn.functional")
 def gumbel_softmax(
     F: Any, logits: Array, tau: Number = 1, hard: Bool = False, eps: Number = 1e-10, dim: Int = -1
 ) -> Any:

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from ...context import no_grad
-from ...dtypes import from_numpy, int32, int64
+from ...dtypes import int32, int64
 from ...errors import (
     DTypeMismatch,
     IndexOutOfBounds,
@@ -21,14 +21,19 @@ from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Number, OptionalInt, OptionalNumber, Str
 from ...shapes import Spec, size_at, torch_size
 from ..shape.scatter import any_outside
+from .checks import kernel_name
 
 
-def _rows_rule(input: Any, weight: Any, padding_idx: int, scale_grad_by_freq: bool) -> Spec:
+def _wrong_type(function: str, argument: str, types: str, x: Any) -> DTypeMismatch:
+    return DTypeMismatch(
+        f"Expected tensor for argument #1 '{argument}' to have one of the following scalar types: {types}; but got "
+        f"torch.{kernel_name(x)}Tensor instead (while checking arguments for {function})"
+    )
+
+
+def _rows_rule(input: Any, weight: Any) -> Spec:
     if input.dtype not in (int64.numpy, int32.numpy):
-        raise DTypeMismatch(
-            "Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but got "
-            f"torch.{from_numpy(input.dtype).kernel_name}Tensor instead (while checking arguments for embedding)"
-        )
+        raise _wrong_type("embedding", "indices", "Long, Int", input)
     if len(weight.shape) != 2:
         raise ShapeMismatch("'weight' must be 2-D")
     return Spec((*input.shape, weight.shape[1]), weight.dtype)
@@ -42,14 +47,14 @@ def embedded(xp: Any, input: Array, weight: Array, padding_idx: Int, scale_grad_
 
 
 @embedded.checks("input")
-def _check_rows(xp: Any, input: Any, weight: Any, **_: Any) -> None:
+def _check_rows(xp: Any, input: Any, weight: Any) -> None:
     if any_outside(xp, input, 0, weight.shape[0]):
         raise IndexOutOfRange("index out of range in self")
 
 
 def _rows_grad(F: Any, grad: Any, input: Any, weight_shape: Any, padding_idx: int, scale_grad_by_freq: bool) -> Any:
-    places = F.reshape(input, (-1,)) if input.shape else F.reshape(input, (1,))
-    rows = F.reshape(grad, (math.prod(input.shape), weight_shape[1]))
+    places = F.reshape(input, (math.prod(input.shape),))
+    rows = F.reshape(grad, (places.shape[0], weight_shape[1]))
     if padding_idx >= 0:
         rows = F.where(F.unsqueeze(F.eq(places, padding_idx), -1), 0.0, rows)
     if scale_grad_by_freq:
@@ -62,16 +67,6 @@ def _rows_grad(F: Any, grad: Any, input: Any, weight_shape: Any, padding_idx: in
 embedded.derivative(weight=_rows_grad)
 
 
-def _row_number(weight: Any, padding_idx: int | None) -> int:
-    """The padding's row counted from the first; -1 for none."""
-    if padding_idx is None:
-        return -1
-    count = size_at(weight.shape, 0)
-    if not -count <= padding_idx < count:
-        raise InvalidChoice("Padding_idx must be within num_embeddings")
-    return padding_idx % max(count, 1)
-
-
 def shorten(F: Any, input: Any, weight: Any, max_norm: float, norm_type: float) -> None:
     """Scale the rows that are looked up down to ``max_norm``, in place."""
     with no_grad():
@@ -82,9 +77,7 @@ def shorten(F: Any, input: Any, weight: Any, max_norm: float, norm_type: float) 
         weight.detach().index_copy_(0, rows, shorter)
 
 
-@composite(
-    namespace="torch.nn.functional",
-)
+@composite(namespace="torch.nn.functional")
 def embedding(
     F: Any,
     input: Array,
@@ -100,22 +93,25 @@ def embedding(
     The row ``padding_idx`` gets no gradient; rows longer than ``max_norm`` are first scaled down to it, in place;
     ``scale_grad_by_freq`` divides a row's gradient by how often it was looked up.
     """
-    row = _row_number(weight, padding_idx)
+    padding = -1
+    if padding_idx is not None:
+        count = size_at(weight.shape, 0)
+        if not -count <= padding_idx < count:
+            raise InvalidChoice("Padding_idx must be within num_embeddings")
+        padding = padding_idx % count
     if len(weight.shape) != 2:
         raise ShapeMismatch("'weight' must be 2-D")
     if sparse:
         raise InvalidOperation("embedding: sparse gradients are not supported; leave sparse=False")
     if max_norm is not None and math.prod(input.shape):
         shorten(F, input, weight, max_norm, norm_type)
-    return F.embedded(input, weight, row, scale_grad_by_freq)
+    return F.embedded(input, weight, padding, scale_grad_by_freq)
 
 
-# Rows looked up by number and brought together bag by bag ------------------------------------------------
-
-MODES = ("sum", "mean", "max")
+# Bags of embeddings --------------------------------------------------------------------------------------
 
 
-def _check(
+def _check_bags(
     input: Any, weight: Any, offsets: Any, mode: str, scale_grad_by_freq: bool, sparse: bool, weights: Any
 ) -> None:
     if weights is not None and tuple(weights.shape) != tuple(input.shape):
@@ -136,7 +132,7 @@ def _check(
         raise InvalidValue("offsets has to be a 1D Tensor")
     if input.dim() not in (1, 2):
         raise InvalidValue(f"input has to be 1D or 2D Tensor, but got Tensor of dimension {input.dim()}")
-    if mode not in MODES:
+    if mode not in ("sum", "mean", "max"):
         raise InvalidValue("mode has to be one of sum, mean or max")
     if mode == "max" and scale_grad_by_freq:
         raise InvalidValue("max mode does not support scaling the gradient by the frequency")
@@ -151,37 +147,18 @@ def _check(
         )
     for indices in (input, offsets):
         if indices is not None and indices.dtype not in (int64, int32):
-            raise DTypeMismatch(
-                "Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but "
-                f"got torch.{indices.dtype.kernel_name}Tensor instead (while checking arguments for "
-                "embedding_bag)"
-            )
+            raise _wrong_type("embedding_bag", "indices", "Long, Int", indices)
     if not weight.is_floating_point():
-        raise DTypeMismatch(
-            "Expected tensor for argument #1 'weight' to have one of the following scalar types: Half, BFloat16, Float"
-            f", Double; but got torch.{weight.dtype.kernel_name}Tensor instead (while checking arguments for "
-            "embedding_bag)"
-        )
+        raise _wrong_type("embedding_bag", "weight", "Half, BFloat16, Float, Double", weight)
     if weights is not None and weights.dtype != weight.dtype:
-        kinds = [f"torch.{x.dtype.kernel_name}Tensor" for x in (weight, weights)]
         raise DTypeMismatch(
             "Expected tensor for argument #1 'weight' to have the same type as tensor for argument #1 "
-            f"'per_sample_weights'; but type {kinds[0]} does not equal {kinds[1]} (while checking arguments for "
-            "embedding_bag)"
+            f"'per_sample_weights'; but type torch.{kernel_name(weight)}Tensor does not equal "
+            f"torch.{kernel_name(weights)}Tensor (while checking arguments for embedding_bag)"
         )
 
 
-def _embedding_bag_row_number(weight: Any, padding_idx: int | None) -> int | None:
-    """The padding's row counted from the first."""
-    count: int = weight.shape[0]
-    if padding_idx is not None and not -count <= padding_idx < count:
-        raise IndexOutOfBounds(
-            f"padding_idx must be within the number of embeddings, {-count} through {count - 1}, but got {padding_idx}"
-        )
-    return None if padding_idx is None else padding_idx % count
-
-
-def _places_rule(numbers: Any, offsets: Any = None, bags: int = 0, rows: int = 0) -> Spec:
+def _places_rule(numbers: Any, offsets: Any) -> Spec:
     whole = int64.numpy, int32.numpy
     if not numbers.shape or numbers.dtype not in whole:
         raise ShapeMismatch("bag_places(): numbers must be vectors of int64 or int32")
@@ -198,7 +175,7 @@ def bag_places(xp: Any, numbers: Array, offsets: Array = None, bags: Int = 0, ro
     that end beyond the numbers; their order is not looked at.
     """
     count = numbers.shape[-1]
-    _check_numbers(xp, numbers, rows=rows)
+    _check_numbers(xp, numbers, offsets, rows)
     order = xp.arange(count)
     if offsets is None:
         return xp.broadcast_to(order // max(count // max(bags, 1), 1), numbers.shape)
@@ -216,15 +193,13 @@ def bag_places(xp: Any, numbers: Array, offsets: Array = None, bags: Int = 0, ro
 
 
 @bag_places.checks("numbers")
-def _check_numbers(xp: Any, numbers: Any, _offsets: Any = None, *, rows: int = 0, **_: Any) -> None:
+def _check_numbers(xp: Any, numbers: Any, _offsets: Any, rows: int) -> None:
     if numbers.size and not 0 <= int(numbers.min()) <= int(numbers.max()) < rows:
         wrong = int(numbers.max()) if int(numbers.max()) >= rows else int(numbers.min())
         raise IndexOutOfBounds(f"embedding_bag: Expected idx >= 0 && idx < num_embeddings but found idx to be {wrong}")
 
 
-@composite(
-    namespace="torch.nn.functional",
-)
+@composite(namespace="torch.nn.functional")
 def embedding_bag(
     F: Any,
     input: Array,
@@ -244,24 +219,28 @@ def embedding_bag(
     A bag is a row of ``input`` (B, n), or what lies from one of ``offsets`` to the next in ``input`` (n). Rows of
     ``padding_idx`` do not count; ``per_sample_weights`` multiply the rows of sums.
     """
-    _check(input, weight, offsets, mode, scale_grad_by_freq, sparse, per_sample_weights)
+    _check_bags(input, weight, offsets, mode, scale_grad_by_freq, sparse, per_sample_weights)
     if offsets is None and not input.shape[1] and input.shape[0]:
         raise InvalidOperation("step must be nonzero")  # torch's, from the range of places where bags begin
-    padding = _embedding_bag_row_number(weight, padding_idx)
+    count = weight.shape[0]
+    if padding_idx is not None and not -count <= padding_idx < count:
+        raise IndexOutOfBounds(
+            f"padding_idx must be within the number of embeddings, {-count} through {count - 1}, but got {padding_idx}"
+        )
+    padding = None if padding_idx is None else padding_idx % count
     bags = input.shape[0] if offsets is None else offsets.shape[0] - include_last_offset
     numbers = F.to(F.reshape(input, (math.prod(input.shape),)), dtype=int64)
-    places = F.bag_places(numbers, offsets, bags, weight.shape[0])
+    places = F.bag_places(numbers, offsets, bags, count)
     if max_norm is not None and math.prod(input.shape):
         shorten(F, numbers, weight, max_norm, norm_type)
     rows = F.embedding(numbers, weight, padding, scale_grad_by_freq=scale_grad_by_freq)
-    return _together(F, rows, numbers, places, bags, mode, per_sample_weights, padding)
-
-
-def _together(
-    F: Any, rows: Any, numbers: Any, places: Any, bags: int, mode: str, weights: Any, padding: int | None
-) -> Any:
-    zeros = F.new_zeros(rows, (bags, rows.shape[1]))
     counted = None if padding is None else F.unsqueeze(F.ne(numbers, padding), -1)
+    return _reduce_bags(F, rows, places, bags, mode, per_sample_weights, counted)
+
+
+def _reduce_bags(F: Any, rows: Any, places: Any, bags: int, mode: str, weights: Any, counted: Any) -> Any:
+    """The rows of each bag as one; ``counted`` says which rows are no padding, None that all are none."""
+    zeros = F.new_zeros(rows, (bags, rows.shape[1]))
     if mode == "max":
         if counted is not None:
             rows = F.where(counted, rows, -math.inf)
@@ -276,6 +255,7 @@ def _together(
     if mode == "sum":
         return sums
     ones = F.new_zeros(rows.detach(), (rows.shape[0], 1)) + 1
-    ones = ones if counted is None else F.where(counted, ones, 0.0)
+    if counted is not None:
+        ones = F.where(counted, ones, 0.0)
     counts = F.index_add(F.new_zeros(ones, (bags, 1)), 0, places, ones)
     return sums / F.clamp(counts, min=1)

@@ -7,14 +7,7 @@ import math
 from typing import Any
 
 from ...dtypes import float32, from_numpy, int64, is_floating
-from ...errors import (
-    DTypeMismatch,
-    InvalidArgument,
-    InvalidOperation,
-    InvalidValue,
-    NotImplementedForDType,
-    ShapeMismatch,
-)
+from ...errors import InvalidArgument, InvalidOperation, InvalidValue, NotImplementedForDType, ShapeMismatch
 from ...schema.op import composite, op
 from ...schema.parameters import (
     Array,
@@ -29,14 +22,18 @@ from ...schema.parameters import (
     Str,
 )
 from ...shapes import Spec, size_at, torch_size
+from .checks import check_dtype, no_kernel
+
+SAMPLING_MODES = ("bilinear", "nearest", "bicubic")
+PADDING_MODES = ("zeros", "border", "reflection")
 
 
 def _check_grid(input: Any, grid: Any, mode: str, padding_mode: str) -> None:
-    if mode not in ("bilinear", "nearest", "bicubic"):
+    if mode not in SAMPLING_MODES:
         raise InvalidValue(
             f"nn.functional.grid_sample(): expected mode to be 'bilinear', 'nearest' or 'bicubic', but got: '{mode}'"
         )
-    if padding_mode not in ("zeros", "border", "reflection"):
+    if padding_mode not in PADDING_MODES:
         raise InvalidValue(
             "nn.functional.grid_sample(): expected padding_mode to be 'zeros', 'border', or 'reflection', but got: "
             f"'{padding_mode}'"
@@ -46,16 +43,13 @@ def _check_grid(input: Any, grid: Any, mode: str, padding_mode: str) -> None:
     if size_at(tuple(shape), 0) != size_at(tuple(places), 0):
         raise ShapeMismatch(f"grid_sampler(): expected grid and input to have same batch size, but got {both}")
     if not places or places[-1] != len(shape) - 2:
+        expected = f"expected grid to have size {len(shape) - 2} in last dimension"
+        raise ShapeMismatch(f"grid_sampler(): {expected}, but got grid with sizes {places}")
+    if 0 in shape[2:]:
         raise ShapeMismatch(
-            f"grid_sampler(): expected grid to have size {len(shape) - 2} in last dimension, but got grid with "
-            f"sizes {places}"
+            "grid_sampler(): expected input to have non-empty spatial dimensions, but input has sizes "
+            f"{shape} with dimension {shape.index(0, 2)} being empty"
         )
-    for axis, n in enumerate(shape[2:], 2):
-        if not n:
-            raise ShapeMismatch(
-                "grid_sampler(): expected input to have non-empty spatial dimensions, but input has sizes "
-                f"{shape} with dimension {axis} being empty"
-            )
     if len(shape) not in (4, 5) or len(places) != len(shape):
         raise ShapeMismatch(
             f"grid_sampler(): expected 4D or 5D input and grid with same number of dimensions, but got {both}"
@@ -64,12 +58,8 @@ def _check_grid(input: Any, grid: Any, mode: str, padding_mode: str) -> None:
         raise InvalidOperation("grid_sampler(): bicubic interpolation only supports 4D input")
     if not input.is_floating_point():
         kernel = "grid_sampler_2d_cpu_kernel_impl" if len(shape) == 4 else "grid_sampler3d_cpu"
-        raise NotImplementedForDType(f"\"{kernel}\" not implemented for '{input.dtype.kernel_name}'")
-    if grid.dtype != input.dtype:
-        raise DTypeMismatch(f"expected scalar type {input.dtype.kernel_name} but found {grid.dtype.kernel_name}")
-
-
-# Places --------------------------------------------------------------------------------------------------
+        raise no_kernel(kernel, input)
+    check_dtype(grid, input.dtype)
 
 
 def _indices(place: Any, n: int, align_corners: bool) -> Any:
@@ -98,68 +88,6 @@ def _reflected(F: Any, at: Any, n: int, align_corners: bool) -> Any:
     return F.where(F.remainder(turns, 2) == 0, rest, span - rest) + low
 
 
-class _Elements:
-    """The elements of each plane of a batch (N, C, …) one after the other, and a zero for what lies beyond."""
-
-    def __init__(self, F: Any, input: Any) -> None:
-        self.F = F
-        self.planes, self.sizes = tuple(input.shape[:2]), tuple(input.shape[2:])
-        self.count = math.prod(self.sizes) + 1
-        flat = F.constant_pad_nd(F.reshape(input, (*self.planes, self.count - 1)), (0, 1))
-        self.flat = F.reshape(flat, (math.prod(flat.shape),))
-
-    def weighed(self, taps: list[list[tuple[Any, Any]]]) -> Any:
-        """The sums (N, C, …) of elements at whole-numbered indices (N, …) times weights.
-
-        ``taps`` has these pairs for each dimension; each combination of them is an element, its weight their product.
-        All elements are looked up at once.
-        """
-        F = self.F
-        lines = [[self._line(index, n) for index, _ in taps[d]] for d, n in enumerate(self.sizes)]
-        places, weights = [], []
-        for corner in itertools.product(*(range(len(each)) for each in taps)):
-            flat, inside = lines[0][corner[0]]
-            for d, tap in enumerate(corner[1:], 1):
-                place, within = lines[d][tap]
-                flat, inside = flat * self.sizes[d] + place, F.logical_and(inside, within)
-            places.append(F.where(inside, flat, self.count - 1))
-            weights.append(math.prod(taps[d][tap][1] for d, tap in enumerate(corner)))
-        return self._sums(F.stack(places, 1), F.stack(weights, 1))
-
-    def _line(self, index: Any, n: int) -> tuple[Any, Any]:
-        """An index along one dimension, brought inside, and where it was inside."""
-        F = self.F
-        return F.to(F.clamp(index, 0, n - 1), dtype=int64), F.logical_and(index >= 0, index < n)
-
-    def _sums(self, places: Any, weights: Any) -> Any:
-        F, (n, channels) = self.F, self.planes
-        _, taps, *shape = places.shape
-        spots = (n, 1, taps, math.prod(shape))
-        starts = F.reshape(F.arange(n * channels) * self.count, (n, channels, 1, 1))
-        every = F.reshape(places, spots) + starts
-        found = F.index_select(self.flat, 0, F.reshape(every, (math.prod(every.shape),)))
-        parts = F.reshape(found, tuple(every.shape)) * F.reshape(weights, spots)
-        return F.reshape(F.sum(parts, (2,)), (n, channels, *shape))
-
-
-# Between elements ----------------------------------------------------------------------------------------
-
-
-def _nearest(F: Any, elements: _Elements, at: list[Any]) -> Any:
-    # A weight that is always 1: so the grid has a gradient, of zeros, as in torch.
-    ones = [F.clamp(F.round(place), 1, 1) for place in at]
-    return elements.weighed([[(F.round(place.detach()), one)] for place, one in zip(at, ones, strict=True)])
-
-
-def _linear(F: Any, elements: _Elements, at: list[Any]) -> Any:
-    taps = []
-    for place in at:
-        low = F.floor(place.detach())
-        share = place - low
-        taps.append([(low, 1 - share), (low + 1, share)])
-    return elements.weighed(taps)
-
-
 def cubic_weights(share: Any) -> list[Any]:
     """The weights of the four nearest elements, ``share`` past the second (Keys 1981, with a = -0.75 as in torch)."""
     a = -0.75
@@ -173,14 +101,51 @@ def cubic_weights(share: Any) -> list[Any]:
     return [far(share + 1), near(share), near(1 - share), far(2 - share)]
 
 
-def _cubic(F: Any, elements: _Elements, at: list[Any], padding_mode: str, align_corners: bool) -> Any:
-    taps = []
-    for place, n in zip(at, elements.sizes, strict=True):
-        low = F.floor(place.detach())
-        # Not the place between but each of the sixteen elements is brought inside.
+def _taps(F: Any, at: Any, n: int, mode: str, padding_mode: str, align_corners: bool) -> list[tuple[Any, Any]]:
+    """The elements that a sample at the indices ``at`` is made of, along one dimension: their indices and weights."""
+    if mode == "bicubic":
+        low = F.floor(at.detach())
+        # Not the place between but each of the elements is brought inside.
         near = [_brought_inside(F, low + step, n, padding_mode, align_corners) for step in (-1, 0, 1, 2)]
-        taps.append(list(zip(near, cubic_weights(place - low), strict=True)))
-    return elements.weighed(taps)
+        return list(zip(near, cubic_weights(at - low), strict=True))
+    at = _brought_inside(F, at, n, padding_mode, align_corners)
+    if mode == "nearest":
+        # A weight that is always 1: so the grid has a gradient, of zeros, as in torch.
+        return [(F.round(at.detach()), F.clamp(F.round(at), 1, 1))]
+    low = F.floor(at.detach())
+    share = at - low
+    return [(low, 1 - share), (low + 1, share)]
+
+
+def _weighted_sums(F: Any, input: Any, taps: list[list[tuple[Any, Any]]]) -> Any:
+    """The weighted sums (N, C, …) of elements of images (N, C, …), which are 0 outside; all are looked up at once.
+
+    ``taps`` has indices (N, …) and weights for each dimension: each combination of them is an element, and its weight
+    their product.
+    """
+    n, channels, *sizes = input.shape
+    count = math.prod(sizes) + 1  # the last one is the 0 that stands for those outside
+    lines = [
+        [
+            (F.to(F.clamp(index, 0, size - 1), dtype=int64), F.logical_and(index >= 0, index < size), weight)
+            for index, weight in pairs
+        ]
+        for pairs, size in zip(taps, sizes, strict=True)
+    ]
+    places, weights = [], []
+    for (place, inside, weight), *others in itertools.product(*lines):
+        for size, (index, within, factor) in zip(sizes[1:], others, strict=True):
+            place, inside, weight = place * size + index, F.logical_and(inside, within), weight * factor
+        places.append(F.where(inside, place, count - 1))
+        weights.append(weight)
+    shape = places[0].shape[1:]
+    spots = (n, 1, len(places), math.prod(shape))
+    starts = F.reshape(F.arange(n * channels) * count, (n, channels, 1, 1))
+    every = F.reshape(F.stack(places, 1), spots) + starts
+    padded = F.constant_pad_nd(F.reshape(input, (n * channels, count - 1)), (0, 1))
+    found = F.index_select(F.reshape(padded, (n * channels * count,)), 0, F.reshape(every, (math.prod(every.shape),)))
+    parts = F.reshape(found, tuple(every.shape)) * F.reshape(F.stack(weights, 1), spots)
+    return F.reshape(F.sum(parts, (2,)), (n, channels, *shape))
 
 
 @composite(namespace="torch.nn.functional")
@@ -194,25 +159,18 @@ def grid_sample(
 ) -> Any:
     """Images (N, C, H, W) at the places (x, y), from -1 to 1, of a grid (N, H', W', 2); or volumes at (x, y, z)."""
     _check_grid(input, grid, mode, padding_mode)
-    corners = bool(align_corners)
-    elements = _Elements(F, input)
-    sizes = elements.sizes
-    at = [_indices(F.select(grid, -1, len(sizes) - 1 - d), n, corners) for d, n in enumerate(sizes)]
-    if mode == "bicubic":
-        return _cubic(F, elements, at, padding_mode, corners)
-    at = [_brought_inside(F, place, n, padding_mode, corners) for place, n in zip(at, sizes, strict=True)]
-    return _nearest(F, elements, at) if mode == "nearest" else _linear(F, elements, at)
+    taps, corners = [], bool(align_corners)
+    for axis, n in enumerate(reversed(input.shape[2:])):  # a grid names the last dimension first
+        at = _indices(F.select(grid, -1, axis), n, corners)
+        taps.append(_taps(F, at, n, mode, padding_mode, corners))
+    return _weighted_sums(F, input, taps[::-1])
 
 
-MODES = ("bilinear", "nearest", "bicubic")
-PADDINGS = ("zeros", "border", "reflection")
-
-
-def _words(mode: int, padding: int) -> tuple[str, str]:
-    """The words for the numbers of modes. Raises RuntimeError for other numbers, for which torch reads anywhere."""
-    if mode not in range(len(MODES)) or padding not in range(len(PADDINGS)):
+def _mode_names(mode: int, padding: int) -> tuple[str, str]:
+    """The modes that have these numbers. Raises for other numbers, which make torch read memory that is not its own."""
+    if mode not in range(len(SAMPLING_MODES)) or padding not in range(len(PADDING_MODES)):
         raise InvalidOperation(f"grid_sampler(): there is no interpolation mode {mode} with padding mode {padding}")
-    return MODES[mode], PADDINGS[padding]
+    return SAMPLING_MODES[mode], PADDING_MODES[padding]
 
 
 @composite(method=False, aliases=("grid_sampler_2d",))
@@ -220,7 +178,7 @@ def grid_sampler(
     F: Any, input: Array, grid: Array, interpolation_mode: Int, padding_mode: Int, align_corners: Bool
 ) -> Any:
     """``nn.functional.grid_sample``, with its modes as numbers."""
-    return F.grid_sample(input, grid, *_words(interpolation_mode, padding_mode), align_corners)
+    return F.grid_sample(input, grid, *_mode_names(interpolation_mode, padding_mode), align_corners)
 
 
 @composite(method=False)
@@ -228,13 +186,13 @@ def grid_sampler_3d(
     F: Any, input: Array, grid: Array, interpolation_mode: Int, padding_mode: Int, align_corners: Bool
 ) -> Any:
     """``nn.functional.grid_sample`` of volumes, with its modes as numbers."""
-    return F.grid_sample(input, grid, *_words(interpolation_mode, padding_mode), align_corners)
+    return F.grid_sample(input, grid, *_mode_names(interpolation_mode, padding_mode), align_corners)
 
 
-# The places that affine maps send a grid to: what ``grid_sample`` takes ----------------------------------
+# Grids of affine maps ------------------------------------------------------------------------------------
 
 
-def _grid_rule(theta: Any, size: Any, align_corners: bool | None = None) -> Spec:
+def _grid_rule(theta: Any, size: Any) -> Spec:
     if not is_floating(theta.dtype):
         raise InvalidValue(f"Expected theta to have floating point type, but got {from_numpy(theta.dtype)!r}")
     ndim, shape = len(size) - 2, list(theta.shape)
@@ -282,7 +240,7 @@ def _base(xp: Any, sizes: Any, aligned: bool, dtype: Any) -> Any:
     namespace="torch.nn.functional",
     node="AffineGridGeneratorBackward0",
     hidden=("base",),
-    hidden_rule=lambda theta, size, align_corners=None: (Spec((math.prod(size[2:]), len(size) - 1), theta.dtype),),
+    hidden_rule=lambda theta, size: (Spec((math.prod(size[2:]), len(size) - 1), theta.dtype),),
     scratch=2.0,
 )
 def affine_grid(xp: Any, theta: Array, size: Ints, align_corners: OptionalBool = None) -> Any:
@@ -303,11 +261,11 @@ def _grid_grad(F: Any, grad: Any, theta_shape: Any, base: Any) -> Any:
 affine_grid.derivative(theta=_grid_grad)
 
 
-# Signals, images and volumes resized ---------------------------------------------------------------------
+# Resizing ------------------------------------------------------------------------------------------------
 
 DIMENSIONS = {"linear": 3, "bilinear": 4, "bicubic": 4, "trilinear": 5}
 ALIGNING = "linear | bilinear | bicubic | trilinear"
-RESAMPLING_MODES = ("nearest", *DIMENSIONS, "area", "nearest-exact")
+RESIZE_MODES = ("nearest", *DIMENSIONS, "area", "nearest-exact")
 ALL_MODES = f"nearest | {ALIGNING} | lanczos | area | nearest-exact"
 
 
@@ -357,12 +315,7 @@ def _output_sizes(sizes: list[int], size: Any, scale_factor: Any) -> tuple[int, 
 def _check_resize(input: Any, mode: str, out: tuple[int, ...]) -> None:
     shape = list(input.shape)
     ndim = len(shape)
-    if ndim not in (3, 4, 5) or mode not in RESAMPLING_MODES:
-        raise NotImplementedForDType(
-            f"Input Error: Only 3D, 4D and 5D input Tensors supported (got {ndim}D) for the modes: "
-            f"{ALL_MODES} (got {mode})"
-        )
-    if mode == "bicubic" and ndim != 4:
+    if ndim not in (3, 4, 5) or mode not in RESIZE_MODES or (mode == "bicubic" and ndim != 4):
         raise NotImplementedForDType(
             f"Input Error: Only 3D, 4D and 5D input Tensors supported (got {ndim}D) for the modes: {ALL_MODES} "
             f"(got {mode})"
@@ -370,10 +323,8 @@ def _check_resize(input: Any, mode: str, out: tuple[int, ...]) -> None:
     if ndim != DIMENSIONS.get(mode, ndim):
         raise NotImplementedForDType(f"Got {ndim}D input, but {mode} mode needs {DIMENSIONS[mode]}D input")
     if min(*shape[2:], *out) <= 0:
-        names = {3: ("W",), 4: ("H", "W"), 5: ("D", "H", "W")}[ndim]
-        before, after = (
-            ", ".join(f"{name}: {n}" for name, n in zip(names, sizes, strict=True)) for sizes in (shape[2:], out)
-        )
+        names = "DHW"[5 - ndim :]
+        before, after = (", ".join(map("{}: {}".format, names, sizes)) for sizes in (shape[2:], out))
         raise InvalidOperation(
             f"Input and output sizes should be greater than 0, but got input ({before}) output ({after})"
         )
@@ -381,26 +332,27 @@ def _check_resize(input: Any, mode: str, out: tuple[int, ...]) -> None:
         raise ShapeMismatch(f"Non-empty {ndim}D data tensor expected but got a tensor with sizes {shape}")
     if not input.is_floating_point() and not (mode.startswith("nearest") and input.dtype.name == "uint8"):
         kernel = "compute_indices_weights_cubic" if mode == "bicubic" else f"upsample_{mode}{ndim - 2}d"
-        raise NotImplementedForDType(f"\"{kernel}\" not implemented for '{input.dtype.kernel_name}'")
+        raise no_kernel(kernel, input)
 
 
-def _resampling_nearest(F: Any, input: Any, axis: int, count: int, scale: float, offset: float) -> Any:
+def _resize_nearest(F: Any, input: Any, axis: int, count: int, scale: float, offset: float) -> Any:
     # float32 whatever the input's dtype, as in torch: it decides ties.
     index = F.clamp(F.floor((F.arange(count, dtype=float32) + offset) * scale), max=input.shape[axis] - 1)
     return F.index_select(input, axis, F.to(index, dtype=int64))
 
 
-def _places(F: Any, input: Any, axis: int, count: int, scale: float, align_corners: bool) -> Any:
-    """Where in the input each element of the output lies along ``axis``."""
-    order = F.arange(count, dtype=input.dtype)
-    if align_corners:
-        return order * ((input.shape[axis] - 1) / (count - 1) if count > 1 else 0.0)
-    return (order + 0.5) * scale - 0.5
-
-
-def _weighed(F: Any, input: Any, axis: int, low: Any, weights: list[Any], first: int) -> Any:
-    """The sums of neighbours along ``axis``, from ``first`` past ``low`` on; the outermost elements are repeated."""
+def _resize_between(F: Any, input: Any, axis: int, count: int, scale: float, mode: str, align_corners: bool) -> Any:
+    """``count`` weighted sums of neighbours along ``axis``; beyond the outermost elements these are repeated."""
     last, trailing = input.shape[axis] - 1, (1,) * (len(input.shape) - 1 - axis)
+    at = F.arange(count, dtype=input.dtype)
+    at = at * (last / (count - 1) if count > 1 else 0.0) if align_corners else (at + 0.5) * scale - 0.5
+    if mode == "bicubic":
+        low = F.floor(at)
+        first, weights = -1, cubic_weights(at - low)
+    else:
+        at = F.clamp(at, min=0)
+        low = F.clamp(F.floor(at), max=last)
+        first, weights = 0, [1 - (at - low), at - low]
     result = None
     for step, weight in enumerate(weights, first):
         index = F.to(F.clamp(low + step, 0, last), dtype=int64)
@@ -409,44 +361,7 @@ def _weighed(F: Any, input: Any, axis: int, low: Any, weights: list[Any], first:
     return result
 
 
-def _resampling_linear(F: Any, input: Any, axis: int, count: int, scale: float, align_corners: bool) -> Any:
-    at = F.clamp(_places(F, input, axis, count, scale, align_corners), min=0)
-    low = F.clamp(F.floor(at), max=input.shape[axis] - 1)
-    return _weighed(F, input, axis, low, [1 - (at - low), at - low], 0)
-
-
-def _resampling_cubic(F: Any, input: Any, axis: int, count: int, scale: float, align_corners: bool) -> Any:
-    at = _places(F, input, axis, count, scale, align_corners)
-    low = F.floor(at)
-    return _weighed(F, input, axis, low, cubic_weights(at - low), -1)
-
-
-def _resized(
-    F: Any, input: Any, size: Any, scale_factor: Any, mode: str, align_corners: bool | None, recompute: bool | None
-) -> Any:
-    if mode not in DIMENSIONS and align_corners is not None:
-        raise InvalidValue(f"align_corners option can only be set with the interpolating modes: {ALIGNING}")
-    sizes = list(input.shape[2:])
-    out = _output_sizes(sizes, size, scale_factor)
-    if recompute and size is not None:
-        raise InvalidValue("recompute_scale_factor is not meaningful with an explicit size.")
-    if mode == "area" and len(sizes) in (1, 2):
-        return F.adaptive_avg_pool1d(input, out) if len(sizes) == 1 else F.adaptive_avg_pool2d(input, out)
-    _check_resize(input, mode, out)
-    for axis, count in enumerate(out, 2):
-        given = scale_factor is not None and not recompute
-        scale = 1 / _per_dim(sizes, scale_factor)[axis - 2] if given else input.shape[axis] / count
-        if mode.startswith("nearest"):
-            input = _resampling_nearest(F, input, axis, count, scale, 0.5 if mode == "nearest-exact" else 0.0)
-        else:
-            along = _resampling_cubic if mode == "bicubic" else _resampling_linear
-            input = along(F, input, axis, count, scale, bool(align_corners))
-    return input
-
-
-@composite(
-    namespace="torch.nn.functional",
-)
+@composite(namespace="torch.nn.functional")
 def interpolate(
     F: Any,
     input: Array,
@@ -460,13 +375,26 @@ def interpolate(
 
     ``mode`` is "nearest", "nearest-exact", "linear", "bilinear", "bicubic", "trilinear" or "area".
     """
-    return _resized(F, input, size, scale_factor, mode, align_corners, recompute_scale_factor)
+    if mode not in DIMENSIONS and align_corners is not None:
+        raise InvalidValue(f"align_corners option can only be set with the interpolating modes: {ALIGNING}")
+    sizes = list(input.shape[2:])
+    out = _output_sizes(sizes, size, scale_factor)
+    if recompute_scale_factor and size is not None:
+        raise InvalidValue("recompute_scale_factor is not meaningful with an explicit size.")
+    if mode == "area" and len(sizes) in (1, 2, 3):
+        return getattr(F, f"adaptive_avg_pool{len(sizes)}d")(input, out)
+    _check_resize(input, mode, out)
+    for axis, count in enumerate(out, 2):
+        given = scale_factor is not None and not recompute_scale_factor
+        scale = 1 / _per_dim(sizes, scale_factor)[axis - 2] if given else input.shape[axis] / count
+        if mode.startswith("nearest"):
+            input = _resize_nearest(F, input, axis, count, scale, 0.5 if mode == "nearest-exact" else 0.0)
+        else:
+            input = _resize_between(F, input, axis, count, scale, mode, bool(align_corners))
+    return input
 
 
-@composite(
-    key="interpolate.factors",
-    namespace="torch.nn.functional",
-)
+@composite(key="interpolate.factors", namespace="torch.nn.functional")
 def interpolate_factors(
     F: Any,
     input: Array,
@@ -477,4 +405,4 @@ def interpolate_factors(
     recompute_scale_factor: OptionalBool = None,
 ) -> Any:
     """The same by a factor for each dimension."""
-    return _resized(F, input, size, scale_factor, mode, align_corners, recompute_scale_factor)
+    return interpolate.raw(F, input, size, scale_factor, mode, align_corners, recompute_scale_factor)

@@ -4,29 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...dtypes import from_numpy, int64
-from ...errors import DTypeMismatch, InvalidOperation, InvalidValue, NotImplementedForDType, ShapeMismatch
+from ...dtypes import int64
+from ...errors import DTypeMismatch, InvalidOperation, InvalidValue, ShapeMismatch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Number, Reduction
 from ...shapes import Spec, check_keeps_shape, size_at, torch_size
+from .checks import check_dtype, kernel_name, no_kernel
 from .classification_loss import check_reduction, reduce_loss
 
 
-@composite(
-    functional=True,
-    method=False,
-)
+@composite(functional=True, method=False)
 def pairwise_distance(F: Any, x1: Array, x2: Array, p: Number = 2.0, eps: Number = 1e-6, keepdim: Bool = False) -> Any:
     """The ``p``-norm of ``x1 - x2 + eps`` along the last dimension."""
     return F.norm(x1 - x2 + eps, p, (-1,), keepdim)
 
 
-# Two sides -----------------------------------------------------------------------------------------------
-
-
-@composite(
-    namespace="torch.nn.functional",
-)
+@composite(namespace="torch.nn.functional")
 def hinge_embedding_loss(
     F: Any, input: Array, target: Array, margin: Number = 1.0, *, reduction: Reduction = "mean"
 ) -> Any:
@@ -36,9 +29,7 @@ def hinge_embedding_loss(
     return reduce_loss(F, F.where(target == -1, 0, input) + F.where(target == 1, 0, lacking), reduction)
 
 
-@composite(
-    namespace="torch.nn.functional",
-)
+@composite(namespace="torch.nn.functional")
 def margin_ranking_loss(
     F: Any, input1: Array, input2: Array, target: Array, margin: Number = 0, *, reduction: Reduction = "mean"
 ) -> Any:
@@ -53,25 +44,17 @@ def margin_ranking_loss(
     return reduce_loss(F, F.clamp(-target * (input1 - input2) + margin, min=0), reduction)
 
 
-@composite(
-    namespace="torch.nn.functional",
-)
+@composite(namespace="torch.nn.functional")
 def soft_margin_loss(F: Any, input: Array, target: Array, *, reduction: Reduction = "mean") -> Any:
     """``log(1 + exp(-target * input))``."""
     check_reduction(reduction)
     if not input.is_floating_point():
-        kind = input.dtype.kernel_name
-        raise DTypeMismatch(f"result type Float can't be cast to the desired output type {kind}")
+        raise DTypeMismatch(f"result type Float can't be cast to the desired output type {kernel_name(input)}")
     check_keeps_shape(input.shape, target.shape)
     return reduce_loss(F, F.to(-F.logsigmoid(target * input), dtype=input.dtype), reduction)
 
 
-# Several labels ------------------------------------------------------------------------------------------
-
-
-@composite(
-    namespace="torch.nn.functional",
-)
+@composite(namespace="torch.nn.functional")
 def multilabel_soft_margin_loss(
     F: Any, input: Array, target: Array, weight: Array = None, *, reduction: Reduction = "mean"
 ) -> Any:
@@ -93,19 +76,15 @@ def _check_classes(input: Any, target: Any, p: int, weight: Any) -> None:
             f"size). Expected target size [{rows}], but got {list(target.shape)}. Input has shape {list(input.shape)}."
         )
     if not input.is_floating_point():
-        kind = input.dtype.kernel_name
-        raise NotImplementedForDType(f"\"multi_margin_loss_cpu_kernel\" not implemented for '{kind}'")
+        raise no_kernel("multi_margin_loss_cpu_kernel", input)
     classes = input.shape[-1] if input.dim() else 1
     if weight is not None and weight.numel() != classes:
         raise ShapeMismatch(f"inconsistent weight size, expected {classes} but got {list(weight.shape)}")
-    for x, expected in ((target, int64), (weight, input.dtype)):
-        if x is not None and x.dtype is not expected:
-            raise DTypeMismatch(f"expected scalar type {expected.kernel_name} but found {x.dtype.kernel_name}")
+    check_dtype(target, int64)
+    check_dtype(weight, input.dtype)
 
 
-@composite(
-    namespace="torch.nn.functional",
-)
+@composite(namespace="torch.nn.functional")
 def multi_margin_loss(
     F: Any,
     input: Array,
@@ -129,22 +108,8 @@ def multi_margin_loss(
     return reduce_loss(F, losses if target.dim() else F.squeeze(losses, 0), reduction)
 
 
-def _check_labels(input: Any, target: Any) -> None:
-    shape = list(input.shape)
-    if len(shape) > 2 or not all(shape[-1:]):
-        raise ShapeMismatch(f"Expected non-empty vector or matrix with optional 0-dim batch size, but got: {shape}")
-    if list(target.shape) != shape:
-        raise ShapeMismatch(f"inconsistent target size: {list(target.shape)} for input of size: {shape}")
-    if not input.is_floating_point():
-        kind = input.dtype.kernel_name
-        raise NotImplementedForDType(f"\"multilabel_margin_loss_forward_out_frame\" not implemented for '{kind}'")
-    if target.dtype.name != "int64":
-        raise DTypeMismatch(f"expected scalar type Long but found {target.dtype.kernel_name}")
-
-
-def _listed_rule(target: Any, classes: int) -> Spec:
-    if target.dtype != int64.numpy:
-        raise DTypeMismatch(f"expected scalar type Long but found {from_numpy(target.dtype).kernel_name}")
+def _listed_rule(target: Any) -> Spec:
+    check_dtype(target, int64.numpy)
     return Spec(target.shape, int64.numpy)
 
 
@@ -156,16 +121,21 @@ def listed(xp: Any, target: Array, classes: Int) -> Any:
     return xp.cumprod((target >= 0).astype(int64.numpy), axis=-1)
 
 
-@composite(
-    namespace="torch.nn.functional",
-)
+@composite(namespace="torch.nn.functional")
 def multilabel_margin_loss(F: Any, input: Array, target: Array, *, reduction: Reduction = "mean") -> Any:
     """What each class that is no target comes nearer than 1 to each that is, over all classes.
 
     A row of ``target`` lists classes; what follows a -1 does not count.
     """
     check_reduction(reduction)
-    _check_labels(input, target)
+    shape = list(input.shape)
+    if len(shape) > 2 or not all(shape[-1:]):
+        raise ShapeMismatch(f"Expected non-empty vector or matrix with optional 0-dim batch size, but got: {shape}")
+    if list(target.shape) != shape:
+        raise ShapeMismatch(f"inconsistent target size: {list(target.shape)} for input of size: {shape}")
+    if not input.is_floating_point():
+        raise no_kernel("multilabel_margin_loss_forward_out_frame", input)
+    check_dtype(target, int64)
     rows, labels = (F.reshape(x, (-1, x.shape[-1] if x.dim() else 1)) for x in (input, target))
     counts = F.to(F.listed(labels, rows.shape[1]), dtype=input.dtype)
     places = F.clamp(labels, min=0)
@@ -176,12 +146,7 @@ def multilabel_margin_loss(F: Any, input: Array, target: Array, *, reduction: Re
     return reduce_loss(F, losses if input.dim() == 2 else F.squeeze(losses, 0), reduction)
 
 
-# Triplets ------------------------------------------------------------------------------------------------
-
-
-@composite(
-    namespace="torch.nn.functional",
-)
+@composite(namespace="torch.nn.functional")
 def triplet_margin_loss(
     F: Any,
     anchor: Array,

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ...dtypes import LOW, float32, float64, from_numpy, is_floating
-from ...errors import DTypeMismatch, InvalidOperation, InvalidValue, NotImplementedForDType, ShapeMismatch
+from ...dtypes import LOW, float32, float64, is_floating, widened
+from ...errors import DTypeMismatch, InvalidOperation, InvalidValue, ShapeMismatch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Int, IntOrInts, Ints, Number, OptionalNumber
 from ...shapes import Spec
+from .checks import check_dtype, check_floats
 
 Dims = tuple[int, ...]
 
@@ -19,7 +20,7 @@ def standardised(xp: Any, x: Any, eps: float) -> tuple[Any, Any, Any]:
 
     Half precision is computed in float32.
     """
-    x = widened(xp, x)
+    x = widened(x)
     count = max(x.shape[0] * x.shape[2], 1)
     mean = xp.einsum("ogi->g", x)[:, None] / count
     centred = x - mean
@@ -27,14 +28,9 @@ def standardised(xp: Any, x: Any, eps: float) -> tuple[Any, Any, Any]:
     return xp.affine(centred, scale), mean, scale
 
 
-def restandardised(xp: Any, x: Any, mean: Any, scale: Any) -> Any:
-    """What ``standardised`` gave, from what it left for the derivative: cheaper to compute again than to keep."""
-    return xp.affine(widened(xp, x) - mean, scale)
-
-
-def widened(xp: Any, x: Any) -> Any:
-    """Half precision as float32, in which torch computes."""
-    return x if x.dtype.itemsize > 2 else x.astype(xp.float32)
+def moments_of(input: Any, groups: int) -> list[Spec]:
+    """The specs of the mean and the factor that a normalization keeps for each of its groups."""
+    return [Spec((groups, 1), input.dtype)] * 2
 
 
 def standardised_grad(xp: Any, grad: Any, standard: Any, scale: Any) -> Any:
@@ -45,14 +41,13 @@ def standardised_grad(xp: Any, grad: Any, standard: Any, scale: Any) -> Any:
     return xp.affine(xp.affine(standard, -along, grad), scale, -level * scale)
 
 
-def affine(x: Any, weight: Any, bias: Any) -> Any:
-    """Scaled and shifted, by what there is of the two."""
-    scaled = x if weight is None else x * weight
-    return scaled if bias is None else scaled + bias
+def scaled(x: Any, weight: Any) -> Any:
+    """``x`` times ``weight``, if there is one."""
+    return x if weight is None else x * weight
 
 
 def scaled_shifted(xp: Any, own: Any, weight: Any, bias: Any) -> Any:
-    """``affine`` of an array that may be overwritten."""
+    """``own``, which may be overwritten, times ``weight`` plus ``bias``, if there are any."""
     return own if weight is None and bias is None else xp.affine(own, 1 if weight is None else weight, bias)
 
 
@@ -68,26 +63,18 @@ def through(F: Any, grad: Any, standard: Any, scale: Any, dims: Dims) -> Any:
     return scale * (grad - F.mean(grad, dims, True) - standard * F.mean(grad * standard, dims, True))
 
 
-def check_floats(kernel: str, input: Any) -> None:
-    """Raise for integers, for which torch has no such kernel."""
-    if not is_floating(input.dtype):
-        raise NotImplementedForDType(f"\"{kernel}\" not implemented for '{from_numpy(input.dtype).kernel_name}'")
-
-
 def check_mixed(input: Any, *parameters: Any) -> None:
     """Parameters have the input's dtype; those of a half-precision input may be in float32."""
     given = [parameter.dtype for parameter in parameters if parameter is not None]
-    if not given or all(dtype == input.dtype for dtype in given):
+    if not given:
         return
     if given[0] == input.dtype:
-        if not is_floating(input.dtype):
-            return  # it has no kernel, whatever else is wrong
-        other = next(dtype for dtype in given if dtype != input.dtype)
-        kinds = [from_numpy(dtype).kernel_name for dtype in (input.dtype, other)]
-        raise DTypeMismatch("expected scalar type {} but found {}".format(*kinds))
-    if any(dtype != float32.numpy for dtype in given):
+        if is_floating(input.dtype):  # integers have no kernel, whatever else is wrong
+            for parameter in parameters:
+                check_dtype(parameter, input.dtype)
+    elif any(dtype != float32.numpy for dtype in given):
         raise DTypeMismatch("mixed dtype (CPU): expect parameter to have scalar type of Float")
-    if input.dtype not in LOW:
+    elif input.dtype not in LOW:
         raise DTypeMismatch("mixed dtype (CPU): all inputs must share same datatype.")
 
 
@@ -123,7 +110,7 @@ def _over(F: Any, x: Any, dims: Dims) -> Any:
     return F.sum(x, dims) if dims else x
 
 
-def _layer_rule(input: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Spec:
+def _layer_rule(input: Any, normalized_shape: Any, weight: Any, bias: Any) -> Spec:
     _check_normalized(input, normalized_shape, "*, ", weight=weight, bias=bias)
     check_mixed(input, weight, bias)
     check_floats("LayerNormKernelImpl", input)
@@ -135,23 +122,18 @@ def _rows(x: Any, normalized_shape: Any) -> tuple[int, int]:
     return math.prod(x.shape[: len(x.shape) - len(normalized_shape)]), math.prod(normalized_shape)
 
 
-def _moments_of_rows(input: Any, normalized_shape: Any, *_: Any, **__: Any) -> list[Spec]:
-    rows = math.prod(input.shape[: len(input.shape) - len(normalized_shape)])
-    return [Spec((rows, 1), input.dtype)] * 2
-
-
 @op(
     _layer_rule,
     namespace="torch.nn.functional",
     node="NativeLayerNormBackward0",
     hidden=("mean", "scale"),
-    hidden_rule=_moments_of_rows,
+    hidden_rule=lambda input, normalized_shape, weight, bias: moments_of(input, _rows(input, normalized_shape)[0]),
 )
 def layer_norm(
     xp: Any, input: Array, normalized_shape: Ints, weight: Array = None, bias: Array = None, eps: Number = 1e-5
 ) -> Any:
     """The input brought to mean 0 and variance 1 over its last dimensions, then scaled and shifted."""
-    rows = xp.reshape(widened(xp, input), _rows(input, normalized_shape))
+    rows = xp.reshape(widened(input), _rows(input, normalized_shape))
     inverse = 1 / max(rows.shape[1], 1)
     mean = xp.row_sums(rows)[:, None] * inverse
     centred = rows - mean
@@ -162,33 +144,19 @@ def layer_norm(
 
 @layer_norm.joint_derivative
 def _layer_grads(
-    F: Any,
-    grad: Any,
-    needs: Any,
-    input: Any,
-    weight: Any,
-    normalized_shape: Any,
-    eps: float,
-    mean: Any,
-    scale: Any,
+    F: Any, grad: Any, needs: Any, input: Any, weight: Any, normalized_shape: Any, eps: float, mean: Any, scale: Any
 ) -> Any:
-    if F.xp is not None:
-        return _layer_grads_fused(F.xp, grad, needs, input, weight, normalized_shape, mean, scale)
-    lead, dims = _split(len(input.shape), normalized_shape)
-    standard, scale = standardise(F, input, dims, eps)
-    return (
-        through(F, affine(grad, weight, None), standard, scale, dims) if needs[0] else None,
-        _over(F, grad * standard, lead) if needs[1] else None,
-        _over(F, grad, lead) if needs[2] else None,
-    )
-
-
-def _layer_grads_fused(
-    xp: Any, grad: Any, needs: Any, input: Any, weight: Any, normalized_shape: Any, mean: Any, scale: Any
-) -> Any:
-    shape = _rows(input, normalized_shape)
-    rows = xp.reshape(widened(xp, grad), shape)
-    centred = xp.reshape(widened(xp, input), shape) - mean
+    if F.xp is None:
+        lead, dims = _split(len(input.shape), normalized_shape)
+        standard, scale = standardise(F, input, dims, eps)
+        return (
+            through(F, scaled(grad, weight), standard, scale, dims) if needs[0] else None,
+            _over(F, grad * standard, lead) if needs[1] else None,
+            _over(F, grad, lead) if needs[2] else None,
+        )
+    xp, shape = F.xp, _rows(input, normalized_shape)
+    rows = xp.reshape(widened(grad), shape)
+    centred = xp.reshape(widened(input), shape) - mean
     products = rows * centred
     by_weight = xp.reshape(xp.dot(scale[:, 0], products), normalized_shape) if needs[1] else None
     by_bias = xp.reshape(xp.column_sums(rows), normalized_shape) if needs[2] else None
@@ -198,7 +166,7 @@ def _layer_grads_fused(
     if weight is None:
         inner, level, along = rows, xp.row_sums(rows), xp.row_sums(products)
     else:
-        gains = xp.reshape(widened(xp, weight), (-1,))
+        gains = xp.reshape(widened(weight), (-1,))
         inner, level, along = rows * gains, xp.dot(rows, gains), xp.dot(products, gains)
     # The gradient without its parts along 1 and along the result, as ``through`` has it.
     rest = xp.affine(centred, along[:, None] * scale * scale * -inverse, inner)
@@ -206,7 +174,7 @@ def _layer_grads_fused(
     return xp.reshape(by_input, input.shape), by_weight, by_bias
 
 
-def _rms_rule(input: Any, normalized_shape: Any, weight: Any = None, eps: Any = None) -> Spec:
+def _rms_rule(input: Any, normalized_shape: Any, weight: Any) -> Spec:
     _check_normalized(input, normalized_shape, "*", counted=True, weight=weight)
     check_floats("rms_norm", input)
     return Spec(input.shape, input.dtype)
@@ -217,15 +185,10 @@ def _smallest(dtype: Any, eps: float | None) -> float:
     return eps if eps is not None else 2.0**-52 if dtype in (float64, float64.numpy) else 2.0**-23
 
 
-@op(
-    _rms_rule,
-    namespace="torch.nn.functional",
-    node="MulBackward0",
-)
+@op(_rms_rule, namespace="torch.nn.functional", node="MulBackward0")
 def rms_norm(xp: Any, input: Array, normalized_shape: Ints, weight: Array = None, eps: OptionalNumber = None) -> Any:
     """The input over its root mean square over the last dimensions, then scaled (Zhang and Sennrich 2019)."""
-    wide = widened(xp, input)
-    rows = xp.reshape(wide, _rows(input, normalized_shape))
+    rows = xp.reshape(widened(input), _rows(input, normalized_shape))
     squares = xp.einsum("gi,gi->g", rows, rows)[:, None] / max(rows.shape[1], 1)
     standard = rows / xp.sqrt(squares + _smallest(input.dtype, eps))
     return scaled_shifted(xp, xp.reshape(standard, input.shape), weight, None)
@@ -236,23 +199,21 @@ def _rms_grads(F: Any, grad: Any, needs: Any, input: Any, weight: Any, normalize
     lead, dims = _split(len(input.shape), normalized_shape)
     scale = F.rsqrt(F.mean(input * input, dims, True) + _smallest(input.dtype, eps))
     standard = input * scale
-    inner = affine(grad, weight, None)
+    inner = scaled(grad, weight)
     return (
         scale * (inner - standard * F.mean(inner * standard, dims, True)) if needs[0] else None,
         _over(F, grad * standard, lead) if needs[1] else None,
     )
 
 
-@composite(
-    namespace="torch.nn.functional",
-)
+@composite(namespace="torch.nn.functional")
 def normalize(F: Any, input: Array, p: Number = 2.0, dim: IntOrInts = 1, eps: Number = 1e-12) -> Any:
     """The input over its ``p``-norm along ``dim``, which counts as ``eps`` at least."""
     dims = (dim,) if isinstance(dim, int) else dim
     return input / F.clamp(F.linalg_vector_norm(input, p, dims, True), min=eps)
 
 
-# Normalisation of channels (dim 1) in groups, and what normalisations of channels share ------------------
+# Groups of channels, which are in dim 1 ------------------------------------------------------------------
 
 
 def per_channel(F: Any, parameter: Any, ndim: int) -> Any:
@@ -275,7 +236,7 @@ def by_channel(x: Any) -> tuple[int, int, int]:
     return x.shape[0], x.shape[1], math.prod(x.shape[2:])
 
 
-def _group_rule(input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Spec:
+def _group_rule(input: Any, num_groups: int, weight: Any, bias: Any) -> Spec:
     shape = tuple(input.shape)
     if len(shape) < 2:
         raise InvalidOperation(f"Expected at least 2 dimensions for input tensor but received {len(shape)}")
@@ -302,16 +263,12 @@ def _group_rule(input: Any, num_groups: int, weight: Any = None, bias: Any = Non
     return Spec(shape, input.dtype)
 
 
-def _moments_of_groups(input: Any, num_groups: int, *_: Any, **__: Any) -> list[Spec]:
-    return [Spec((input.shape[0] * num_groups, 1), input.dtype)] * 2
-
-
 @op(
     _group_rule,
     namespace="torch.nn.functional",
     node="NativeGroupNormBackward0",
     hidden=("mean", "scale"),
-    hidden_rule=_moments_of_groups,
+    hidden_rule=lambda input, num_groups, weight, bias: moments_of(input, input.shape[0] * num_groups),
 )
 def group_norm(
     xp: Any, input: Array, num_groups: Int, weight: Array = None, bias: Array = None, eps: Number = 1e-5
@@ -327,23 +284,19 @@ def _group_grads(
     F: Any, grad: Any, needs: Any, input: Any, weight: Any, num_groups: int, eps: float, mean: Any, scale: Any
 ) -> Any:
     groups = _grouped(input.shape, num_groups)
-    if F.xp is not None:
-        return _group_grads_fused(F.xp, grad, needs, input, weight, groups, mean, scale)
-    shape, ndim = tuple(input.shape), len(input.shape)
-    standard, scale = standardise(F, F.reshape(input, groups), (2,), eps)
-    inner = F.reshape(affine(grad, per_channel(F, weight, ndim), None), groups)
-    return (
-        F.reshape(through(F, inner, standard, scale, (2,)), shape) if needs[0] else None,
-        F.sum(grad * F.reshape(standard, shape), but_channels(ndim)) if needs[1] else None,
-        F.sum(grad, but_channels(ndim)) if needs[2] else None,
-    )
-
-
-def _group_grads_fused(
-    xp: Any, grad: Any, needs: Any, input: Any, weight: Any, groups: Any, mean: Any, scale: Any
-) -> Any:
-    channels = xp.reshape(widened(xp, grad), by_channel(input))
-    standard = restandardised(xp, xp.reshape(input, groups), mean, scale)
+    if F.xp is None:
+        shape, ndim = tuple(input.shape), len(input.shape)
+        standard, scale = standardise(F, F.reshape(input, groups), (2,), eps)
+        inner = F.reshape(scaled(grad, per_channel(F, weight, ndim)), groups)
+        return (
+            F.reshape(through(F, inner, standard, scale, (2,)), shape) if needs[0] else None,
+            F.sum(grad * F.reshape(standard, shape), but_channels(ndim)) if needs[1] else None,
+            F.sum(grad, but_channels(ndim)) if needs[2] else None,
+        )
+    xp = F.xp
+    channels = xp.reshape(widened(grad), by_channel(input))
+    # Cheaper to compute again than to keep.
+    standard = xp.affine(widened(xp.reshape(input, groups)) - mean, scale)
     by_weight = xp.einsum("oci,oci->c", channels, xp.reshape(standard, channels.shape)) if needs[1] else None
     by_bias = xp.einsum("oci->c", channels) if needs[2] else None
     if not needs[0]:

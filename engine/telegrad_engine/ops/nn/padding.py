@@ -7,11 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...dtypes import bool_, from_numpy, is_floating
-from ...errors import IndexOutOfRange, InvalidOperation, NotImplementedForDType, ShapeMismatch
+from ...dtypes import bool_
+from ...errors import InvalidOperation, NotImplementedForDType, ShapeMismatch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Int, IntOrInts, Ints, Number, OptionalNumber, Str
 from ...shapes import Shape, Spec, wrap_dim
+from .checks import check_floats, no_kernel
 
 
 def _by_dim(shape: Any, pad: Any) -> list[tuple[int, int]]:
@@ -20,7 +21,7 @@ def _by_dim(shape: Any, pad: Any) -> list[tuple[int, int]]:
     return [(0, 0)] * (len(shape) - len(pairs)) + pairs[::-1]
 
 
-def _pad_rule(input: Any, pad: Any, value: float = 0) -> Spec:
+def _pad_rule(input: Any, pad: Any) -> Spec:
     ndim = len(input.shape)
     if len(pad) % 2:
         raise InvalidOperation("Length of pad must be even but instead it equals " + str(len(pad)))
@@ -90,20 +91,16 @@ def _edges(F: Any, x: Any, mode: str, dim: int, before: int, after: int) -> Any:
     left, right = max(before, 0), max(after, 0)
     kept = F.narrow(x, dim, max(-before, 0), n + min(before, 0) + min(after, 0))
     if mode == "circular":
-        starts = (kept.shape[dim] - left, 0)
-        parts = [F.narrow(kept, dim, start, size) for start, size in zip(starts, (left, right), strict=True)]
+        parts = [F.narrow(kept, dim, kept.shape[dim] - left, left), F.narrow(kept, dim, 0, right)]
     elif mode == "reflect":
-        starts = (1, n - 1 - right)
-        parts = [F.flip(F.narrow(x, dim, s, size), (dim,)) for s, size in zip(starts, (left, right), strict=True)]
+        parts = [F.flip(F.narrow(x, dim, *span), (dim,)) for span in ((1, left), (n - 1 - right, right))]
     else:
         sizes = [tuple(size if d == dim else m for d, m in enumerate(x.shape)) for size in (left, right)]
-        parts = [F.expand(F.narrow(x, dim, s, 1), size) for s, size in zip((0, n - 1), sizes, strict=True)]
+        parts = [F.expand(F.narrow(x, dim, 0, 1), sizes[0]), F.expand(F.narrow(x, dim, n - 1, 1), sizes[1])]
     return F.cat([parts[0], kept, parts[1]], dim)
 
 
-@composite(
-    namespace="torch.nn.functional",
-)
+@composite(namespace="torch.nn.functional")
 def pad(F: Any, input: Array, pad: Ints, mode: Str = "constant", value: OptionalNumber = None) -> Any:
     """Elements added around the last dimensions: a value, or with ``mode`` the tensor's own."""
     shape = tuple(input.shape)
@@ -123,14 +120,11 @@ def pad(F: Any, input: Array, pad: Ints, mode: Str = "constant", value: Optional
     _check_edges(mode, shape, pad)
     if mode != "circular" and input.dtype is bool_:
         kernel = {"reflect": "reflection", "replicate": "replication"}[mode]
-        raise NotImplementedForDType(f"\"{kernel}_pad{len(pad) // 2}d\" not implemented for 'Bool'")
+        raise no_kernel(f"{kernel}_pad{len(pad) // 2}d", input)
     for d, (before, after) in enumerate(_by_dim(shape, pad)):
         if before or after:
             input = _edges(F, input, mode, d, before, after)
     return input
-
-
-# Windows -------------------------------------------------------------------------------------------------
 
 
 def _unfold_rule(input: Any, dimension: int, size: int, step: int) -> Spec:
@@ -146,10 +140,7 @@ def _unfold_rule(input: Any, dimension: int, size: int, step: int) -> Spec:
     return Spec((*shape[:axis], n, *shape[axis + 1 :], size) if input.shape else (size,), input.dtype)
 
 
-@op(
-    _unfold_rule,
-    view=True,
-)
+@op(_unfold_rule, view=True)
 def unfold(xp: Any, input: Array, dimension: Int, size: Int, step: Int) -> Any:
     """The windows of ``size`` elements along ``dimension``, ``step`` apart, in a new last dimension."""
     if not input.ndim:
@@ -172,7 +163,7 @@ def _unfold_grad(F: Any, grad: Any, input_shape: Any, dimension: int, size: int,
 unfold.derivative(input=_unfold_grad)
 
 
-# Images as columns, one a sliding window, and back: what torch.nn.functional calls unfold a ---------------
+# Images as columns, one for each sliding window, and back ------------------------------------------------
 
 
 class Blocks(NamedTuple):
@@ -188,17 +179,13 @@ class Blocks(NamedTuple):
         each = zip(sizes, *self, strict=True)
         return tuple((n + 2 * pad - gap * (k - 1) - 1) // step + 1 for n, k, gap, pad, step in each)
 
-    def padded(self, sizes: Any) -> Shape:
-        """The sizes of the image with its padding."""
-        return tuple(n + 2 * pad for n, pad in zip(sizes, self.padding, strict=True))
-
     def described(self, *names: str) -> str:
         """The named settings, as PyTorch's texts have them."""
         return ", ".join(f"{name}={getattr(self, name)}" for name in names)
 
 
 def _pair(name: str, value: Any) -> Shape:
-    values = (value,) * 2 if isinstance(value, int) else tuple(value)
+    values = (value,) if isinstance(value, int) else tuple(value)
     if len(values) == 1:
         values *= 2
     if len(values) != 2:
@@ -221,16 +208,10 @@ def _read(kernel_size: Any, dilation: Any, padding: Any, stride: Any) -> Blocks:
     return blocks
 
 
-# To columns ----------------------------------------------------------------------------------------------
-
-
-def _folding_unfold_rule(input: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Spec:
+def _columns_rule(input: Any, kernel_size: Any, dilation: Any, padding: Any, stride: Any) -> Spec:
     blocks, shape = _read(kernel_size, dilation, padding, stride), list(input.shape)
     if len(shape) < 3:
-        low, high = -max(len(shape), 1), max(len(shape), 1) - 1
-        raise IndexOutOfRange(
-            f"Dimension out of range (expected to be in range of [{low}, {high}], but got {high + 1})"
-        )
+        wrap_dim(max(len(shape), 1), len(shape))  # raises: torch looks for a dimension more
     if len(shape) > 4 or 0 in shape[-3:]:
         raise ShapeMismatch(
             "Expected 3D or 4D (batch mode) tensor with possibly 0 batch size and other non-zero dimensions for input, "
@@ -243,17 +224,13 @@ def _folding_unfold_rule(input: Any, kernel_size: Any, dilation: Any = 1, paddin
             f"{blocks.described('kernel_size', 'dilation', 'padding')}, calculated shape of the array of sliding "
             f"blocks as ({counts[0]}, {counts[1]}), but its components must be at least one."
         )
-    if not is_floating(input.dtype) and input.dtype.kind != "b":
-        raise NotImplementedForDType(f"\"im2col_out_cpu\" not implemented for '{from_numpy(input.dtype).kernel_name}'")
+    if input.dtype.kind != "b":
+        check_floats("im2col_out_cpu", input)
     columns = shape[-3] * math.prod(blocks.kernel_size)
     return Spec((*shape[:-3], columns, math.prod(counts)), input.dtype)
 
 
-@op(
-    _folding_unfold_rule,
-    namespace="torch.nn.functional",
-    node="Im2ColBackward0",
-)
+@op(_columns_rule, namespace="torch.nn.functional", node="Im2ColBackward0")
 def functional_unfold(
     xp: Any,
     input: Array,
@@ -268,7 +245,7 @@ def functional_unfold(
     windows = xp.strided_windows(whole, blocks.kernel_size, blocks.stride, blocks.dilation)
     lead = tuple(range(windows.ndim - 4))
     order = (*lead, *(len(lead) + i for i in (2, 3, 0, 1)))
-    return xp.reshape(xp.transpose(windows, order), _folding_unfold_rule(input, *blocks).shape)
+    return xp.reshape(xp.transpose(windows, order), _columns_rule(input, *blocks).shape)
 
 
 functional_unfold.derivative(
@@ -278,12 +255,7 @@ functional_unfold.derivative(
 )
 
 
-# And back ------------------------------------------------------------------------------------------------
-
-
-def _fold_rule(
-    input: Any, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
-) -> Spec:
+def _fold_rule(input: Any, output_size: Any, kernel_size: Any, dilation: Any, padding: Any, stride: Any) -> Spec:
     sizes, shape = _pair("output_size", output_size), list(input.shape)
     blocks = _read(kernel_size, dilation, padding, stride)
     if len(shape) not in (2, 3) or 0 in shape[-2:]:
@@ -304,8 +276,8 @@ def _fold_rule(
             f"Given output_size={sizes}, {settings}, expected size of input's dimension 2 to match the calculated "
             f"number of sliding blocks {high} * {wide} = {high * wide}, but got input.size(2)={shape[-1]}."
         )
-    if not is_floating(input.dtype) and input.dtype.kind != "b":
-        raise NotImplementedForDType(f"\"col2im_out_cpu\" not implemented for '{from_numpy(input.dtype).kernel_name}'")
+    if input.dtype.kind != "b":
+        check_floats("col2im_out_cpu", input)
     return Spec((*shape[:-2], shape[-2] // window, *sizes), input.dtype)
 
 
@@ -324,7 +296,8 @@ def fold(
     result = _fold_rule(input, sizes, *blocks)
     images = math.prod(result.shape[:-3])
     windows = xp.reshape(input, (images, result.shape[-3], *blocks.kernel_size, *blocks.counts(sizes)))
-    whole = xp.fold(windows, blocks.padded(sizes), blocks.stride, blocks.dilation)
+    padded = tuple(n + 2 * p for n, p in zip(sizes, blocks.padding, strict=True))
+    whole = xp.fold(windows, padded, blocks.stride, blocks.dilation)
     inner = tuple(slice(p, p + n) for p, n in zip(blocks.padding, sizes, strict=True))
     return xp.reshape(whole[(slice(None), slice(None), *inner)], result.shape)
 

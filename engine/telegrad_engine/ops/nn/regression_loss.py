@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from ...dtypes import bool_, from_numpy, is_floating, widened
-from ...errors import DTypeMismatch, InvalidOperation, InvalidValue, NotImplementedForDType, ShapeMismatch
+from ...dtypes import bool_, is_floating, widened
+from ...errors import DTypeMismatch, InvalidOperation, InvalidValue, ShapeMismatch
 from ...schema.memory_admission import BLOCK
 from ...schema.op import common_dtype, composite, op
 from ...schema.parameters import Array, Bool, Int, Number, Reduction
 from ...shapes import Spec, broadcast_axes, broadcast_shapes, check_keeps_shape, torch_size
 from ..blocked_loops import reduce_in_blocks
 from ..math.arithmetic import BOOL_SUBTRACTED
+from .checks import check_floats, kernel_name, no_kernel
 from .classification_loss import check_reduction, check_weighted, reduce_loss, weighted
 
 
-def reduce_losses(xp: Any, losses: Any, reduction: str) -> Any:
-    """The array of losses as it is, its mean or its sum."""
+def _reduce_array(xp: Any, losses: Any, reduction: str) -> Any:
     if reduction == "none":
         return losses
     return xp.sum(losses) / losses.size if reduction == "mean" else xp.sum(losses)
@@ -32,7 +33,7 @@ def _reduce_pairs(xp: Any, losses: Callable[[Any, Any], Any], input: Any, target
     return total / math.prod(broadcast_shapes(input.shape, target.shape)) if reduction == "mean" else total
 
 
-def share(grad: Any, losses_shape: Any, reduction: str) -> Any:
+def _share(grad: Any, losses_shape: Any, reduction: str) -> Any:
     """The gradient that each loss gets of the reduced loss's."""
     return grad / max(math.prod(losses_shape), 1) if reduction == "mean" else grad
 
@@ -44,13 +45,11 @@ def l1_loss(F: Any, input: Array, target: Array, *, reduction: Reduction = "mean
     return reduce_loss(F, losses, reduction) if weight is None else weighted(F, losses, input, weight, reduction)
 
 
-@composite(
-    namespace="torch.nn.functional",
-)
+@composite(namespace="torch.nn.functional")
 def mse_loss(F: Any, input: Array, target: Array, *, reduction: Reduction = "mean", weight: Array = None) -> Any:
     """The squared differences: their mean, weighted if there is a ``weight``, or as ``reduction`` says."""
     if weight is None and not input.is_floating_point() and not target.is_floating_point():
-        raise NotImplementedForDType(f"\"mse_cpu\" not implemented for '{input.dtype.kernel_name}'")
+        raise no_kernel("mse_cpu", input)
     if weight is None and reduction in ("mean", "sum") and input.dtype is target.dtype and _is_large(input, target):
         return F.squared_errors(input, target, reduction=reduction)
     losses = F.square(input - target)
@@ -62,7 +61,7 @@ def _is_large(input: Any, target: Any) -> bool:
     return math.prod(broadcast_shapes(input.shape, target.shape)) * int(input.dtype.itemsize) > BLOCK
 
 
-def _squared_errors_rule(input: Any, target: Any, *, reduction: str = "mean") -> Spec:
+def _squared_errors_rule(input: Any, target: Any, reduction: str) -> Spec:
     broadcast_shapes(input.shape, target.shape)
     if reduction not in ("mean", "sum"):
         raise InvalidValue(f"{reduction} is not a valid value for reduction")
@@ -71,14 +70,7 @@ def _squared_errors_rule(input: Any, target: Any, *, reduction: str = "mean") ->
     return Spec((), input.dtype)
 
 
-@op(
-    _squared_errors_rule,
-    internal=True,
-    method=False,
-    node="MseLossBackward0",
-    scratch=2.0,
-    blocked=True,
-)
+@op(_squared_errors_rule, internal=True, method=False, node="MseLossBackward0", scratch=2.0, blocked=True)
 def squared_errors(xp: Any, input: Array, target: Array, *, reduction: Reduction = "mean") -> Any:
     """The mean or the sum of the squared differences of large tensors, in blocks."""
 
@@ -92,7 +84,7 @@ def squared_errors(xp: Any, input: Array, target: Array, *, reduction: Reduction
 def _squared_errors_grad(F: Any, grad: Any, input: Any, target: Any, reduction: str) -> Any:
     """Twice the differences; for an input that was broadcast they are summed in blocks."""
     shape = broadcast_shapes(input.shape, target.shape)
-    factor = share(2 * grad, shape, reduction)
+    factor = _share(2 * grad, shape, reduction)
     if F.xp is None or shape == input.shape:
         return (input - target) * factor
     axis = broadcast_axes(input.shape, shape)
@@ -106,37 +98,26 @@ squared_errors.derivative(
 )
 
 
-def _pair_rule(kernel: str, check: Callable[[float], None], promotes: bool) -> Callable[..., Spec]:
-    def rule(input: Any, target: Any, *, reduction: str = "mean", **limit: float) -> Spec:
-        shape = broadcast_shapes(input.shape, target.shape)
-        check_reduction(reduction)
-        check(*limit.values())
-        common = common_dtype((input, target))
-        if not is_floating(common):
-            raise NotImplementedForDType(f"\"{kernel}\" not implemented for '{from_numpy(common).kernel_name}'")
-        if not promotes and not is_floating(input.dtype):
-            raise DTypeMismatch(
-                f"result type {from_numpy(common).kernel_name} can't be cast to the desired output type "
-                f"{from_numpy(input.dtype).kernel_name}"
-            )
-        return Spec(shape if reduction == "none" else (), common if promotes else input.dtype)
-
-    return rule
+_pair_op = partial(op, common=common_dtype, blocked=True)
 
 
-def _check_beta(beta: float = 1.0) -> None:
-    if not beta >= 0:
-        raise InvalidOperation("smooth_l1_loss does not support negative values for beta.")
+def _pair_spec(kernel: str, input: Any, target: Any, reduction: str, refusal: str | None) -> Spec:
+    """The spec of a loss of pairs, in their common dtype. Raises ``refusal`` after what is wrong with shapes."""
+    shape = broadcast_shapes(input.shape, target.shape)
+    check_reduction(reduction)
+    if refusal:
+        raise InvalidOperation(refusal)
+    spec = Spec(shape if reduction == "none" else (), common_dtype((input, target)))
+    check_floats(kernel, spec)
+    return spec
 
 
-@op(
-    _pair_rule("smooth_l1_cpu", _check_beta, promotes=True),
-    namespace="torch.nn.functional",
-    node="SmoothL1LossBackward0",
-    common=common_dtype,
-    scratch=3.0,
-    blocked=True,
-)
+def _smooth_rule(input: Any, target: Any, reduction: str, beta: float) -> Spec:
+    refusal = None if beta >= 0 else "smooth_l1_loss does not support negative values for beta."
+    return _pair_spec("smooth_l1_cpu", input, target, reduction, refusal)
+
+
+@_pair_op(_smooth_rule, namespace="torch.nn.functional", node="SmoothL1LossBackward0", scratch=3.0)
 def smooth_l1_loss(xp: Any, input: Array, target: Array, *, reduction: Reduction = "mean", beta: Number = 1.0) -> Any:
     """Half the squared differences over ``beta`` where they are below ``beta``, else the absolute ones less a half."""
 
@@ -150,7 +131,7 @@ def smooth_l1_loss(xp: Any, input: Array, target: Array, *, reduction: Reduction
 def _smooth_grad(F: Any, grad: Any, input: Any, target: Any, reduction: str, beta: float) -> Any:
     gaps = input - target
     slopes = F.where(F.abs(gaps) < beta, gaps / beta, F.sign(gaps)) if beta else F.sign(gaps)
-    return share(grad, gaps.shape, reduction) * slopes
+    return _share(grad, gaps.shape, reduction) * slopes
 
 
 smooth_l1_loss.derivative(
@@ -159,20 +140,21 @@ smooth_l1_loss.derivative(
 )
 
 
-def _check_delta(delta: float = 1.0) -> None:
-    if not delta > 0:
-        raise InvalidOperation("huber_loss does not support non-positive values for delta.")
+def _huber_rule(input: Any, target: Any, reduction: str, delta: float) -> Spec:
+    refusal = None if delta > 0 else "huber_loss does not support non-positive values for delta."
+    spec = _pair_spec("huber_cpu", input, target, reduction, refusal)
+    _check_cast(spec, input)
+    return Spec(spec.shape, input.dtype)
 
 
-@op(
-    _pair_rule("huber_cpu", _check_delta, promotes=False),
-    internal=True,
-    method=False,
-    node="HuberLossBackward0",
-    common=common_dtype,
-    scratch=2.0,
-    blocked=True,
-)
+def _check_cast(result: Any, out: Any) -> None:
+    if not is_floating(out.dtype):
+        raise DTypeMismatch(
+            f"result type {kernel_name(result)} can't be cast to the desired output type {kernel_name(out)}"
+        )
+
+
+@_pair_op(_huber_rule, internal=True, method=False, node="HuberLossBackward0", scratch=2.0)
 def huber_losses(xp: Any, input: Array, target: Array, *, reduction: Reduction = "mean", delta: Number = 1.0) -> Any:
     """Half the squared differences up to ``delta``, from there on linear (Huber 1964)."""
 
@@ -186,7 +168,7 @@ def huber_losses(xp: Any, input: Array, target: Array, *, reduction: Reduction =
 def _huber_grad(F: Any, grad: Any, input: Any, target: Any, reduction: str, delta: float) -> Any:
     gaps = input - target
     slopes = F.where(F.abs(gaps) < delta, gaps, F.sign(gaps) * delta)
-    return share(grad, gaps.shape, reduction) * slopes
+    return _share(grad, gaps.shape, reduction) * slopes
 
 
 huber_losses.derivative(
@@ -195,9 +177,7 @@ huber_losses.derivative(
 )
 
 
-@composite(
-    namespace="torch.nn.functional",
-)
+@composite(namespace="torch.nn.functional")
 def huber_loss(
     F: Any, input: Array, target: Array, reduction: Reduction = "mean", delta: Number = 1.0, weight: Array = None
 ) -> Any:
@@ -209,17 +189,10 @@ def huber_loss(
     return reduce_loss(F, losses * weight, reduction)
 
 
-# Losses between predictions and targets that are probabilities, and the cosine of an angle ---------------
+# Targets that are probabilities --------------------------------------------------------------------------
 
 
-def _kind(x: Any) -> str:
-    return from_numpy(x.dtype).kernel_name
-
-
-# Binary --------------------------------------------------------------------------------------------------
-
-
-def _binary_rule(input: Any, target: Any, weight: Any = None, *, reduction: str = "mean") -> Spec:
+def _binary_rule(input: Any, target: Any, weight: Any, reduction: str) -> Spec:
     check_reduction(reduction)
     if input.shape != target.shape:
         raise InvalidValue(
@@ -229,9 +202,8 @@ def _binary_rule(input: Any, target: Any, weight: Any = None, *, reduction: str 
     if weight is not None:
         broadcast_shapes(input.shape, weight.shape)
     if input.dtype != target.dtype:
-        raise DTypeMismatch(f"Found dtype {_kind(target)} but expected {_kind(input)}")
-    if not is_floating(input.dtype):
-        raise NotImplementedForDType(f"\"binary_cross_entropy\" not implemented for '{_kind(input)}'")
+        raise DTypeMismatch(f"Found dtype {kernel_name(target)} but expected {kernel_name(input)}")
+    check_floats("binary_cross_entropy", input)
     if weight is not None:
         check_keeps_shape(input.shape, weight.shape)
     return Spec(input.shape if reduction == "none" else (), input.dtype)
@@ -246,11 +218,11 @@ def binary_cross_entropy(
         if not xp.holds(xp.all(xp.logical_and(values >= 0, values <= 1)), True):
             raise InvalidOperation(f"all elements of {name} should be between 0 and 1")
     losses = (target - 1) * xp.maximum(xp.log1p(-input), -100) - target * xp.maximum(xp.log(input), -100)
-    return reduce_losses(xp, losses if weight is None else losses * weight, reduction)
+    return _reduce_array(xp, losses if weight is None else losses * weight, reduction)
 
 
 def _weighted(grad: Any, shape: Any, weight: Any, reduction: str) -> Any:
-    grad = share(grad, shape, reduction)
+    grad = _share(grad, shape, reduction)
     return grad if weight is None else grad * weight
 
 
@@ -265,18 +237,14 @@ binary_cross_entropy.derivative(
 )
 
 
-def _logits_rule(
-    input: Any, target: Any, weight: Any = None, *, reduction: str = "mean", pos_weight: Any = None
-) -> Spec:
+def _logits_rule(input: Any, target: Any, weight: Any, reduction: str, pos_weight: Any) -> Spec:
     check_reduction(reduction)
     if input.shape != target.shape:
         raise InvalidValue(
             f"Target size ({torch_size(target.shape)}) must be the same as input size ({torch_size(input.shape)})"
         )
-    if not is_floating(input.dtype):
-        raise NotImplementedForDType(f"\"log_sigmoid_cpu\" not implemented for '{_kind(input)}'")
-    if not is_floating(target.dtype):
-        raise DTypeMismatch(f"result type {_kind(input)} can't be cast to the desired output type {_kind(target)}")
+    check_floats("log_sigmoid_cpu", input)
+    _check_cast(input, target)
     if pos_weight is not None:
         if pos_weight.dtype == bool_.numpy:
             raise DTypeMismatch(BOOL_SUBTRACTED)
@@ -301,7 +269,7 @@ def binary_cross_entropy_with_logits(
     logs = xp.minimum(input, 0) - xp.log1p(xp.exp(-xp.absolute(input)))
     scaled = logs if pos_weight is None else logs * (1 + (pos_weight - 1) * target)
     losses = (1 - target) * input - scaled
-    return reduce_losses(xp, losses if weight is None else losses * weight, reduction)
+    return _reduce_array(xp, losses if weight is None else losses * weight, reduction)
 
 
 def _logits_grad(F: Any, grad: Any, input: Any, target: Any, weight: Any, pos_weight: Any, reduction: str) -> Any:
@@ -317,12 +285,10 @@ def _logits_target_grad(F: Any, grad: Any, input: Any, weight: Any, pos_weight: 
 
 binary_cross_entropy_with_logits.derivative(input=_logits_grad, target=_logits_target_grad)
 
-# Divergence and angle ------------------------------------------------------------------------------------
+# Divergences and angles ----------------------------------------------------------------------------------
 
 
-@composite(
-    namespace="torch.nn.functional",
-)
+@composite(namespace="torch.nn.functional")
 def kl_div(F: Any, input: Array, target: Array, *, reduction: Reduction = "mean", log_target: Bool = False) -> Any:
     """The divergence of ``exp(input)`` from ``target`` (its logarithm if ``log_target``), elementwise; then reduced."""
     if reduction != "batchmean":
@@ -335,9 +301,7 @@ def kl_div(F: Any, input: Array, target: Array, *, reduction: Reduction = "mean"
     return F.sum(losses) / input.shape[0] if input.shape else F.sum(losses)
 
 
-@composite(
-    namespace="torch.nn.functional",
-)
+@composite(namespace="torch.nn.functional")
 def cosine_similarity(F: Any, x1: Array, x2: Array, dim: Int = 1, eps: Number = 1e-8) -> Any:
     """The cosine of the angle between vectors along ``dim``; lengths count as ``eps`` at least."""
     if not x1.is_floating_point() and not x2.is_floating_point():
@@ -352,9 +316,7 @@ def _unit(F: Any, x: Any, dim: int, eps: float) -> Any:
     return x / F.sqrt(F.clamp(F.sum(x * x, (dim,), True), min=eps * eps))
 
 
-@composite(
-    namespace="torch.nn.functional",
-)
+@composite(namespace="torch.nn.functional")
 def cosine_embedding_loss(
     F: Any, input1: Array, input2: Array, target: Array, margin: Number = 0, *, reduction: Reduction = "mean"
 ) -> Any:
