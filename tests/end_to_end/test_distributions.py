@@ -9,6 +9,7 @@ import tomllib
 import zipfile
 from email.message import Message
 from email.parser import Parser
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -84,7 +85,7 @@ def test_the_wheels_work_without_the_checkout(dist: Path, tmp_path: Path) -> Non
 @pytest.mark.parametrize("folder", FOLDERS.values())
 def test_the_distributions_take_each_other_at_this_version(folder: str) -> None:
     project = tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"]
-    lines = project["dependencies"] + sum(project.get("optional-dependencies", {}).values(), [])
+    lines = list(chain(project["dependencies"], *project.get("optional-dependencies", {}).values()))
     minor = ".".join(__version__.split(".")[:2])
     ours = [line for line in lines if line.startswith("telegrad")]
     assert ours or folder == "engine"

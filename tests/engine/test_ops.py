@@ -1,7 +1,7 @@
 """Every op of the catalogue against torch: values, dtypes, errors, first and second derivatives.
 
-One test an op, with a subtest for each comparison: a check below, of one of its cases in ``tests/op_cases``, in a dtype.
-``make test`` compares in the dtypes and orders of ``MAIN``; ``make test-all``, or this file when it is named, in all:
+One test an op. It runs the checks below for each of the op's cases in ``tests/op_cases`` and for several dtypes, and says
+of each that fails which it was. ``make test`` leaves some dtypes out; a run that names this file does not:
 ``make test ARGS="tests/engine/test_ops.py -k conv2d"``.
 """
 
@@ -126,7 +126,9 @@ def derivative(op: Op, case: Case, dtype: str, order: int) -> None:
         theirs, their_seeds = first(both.theirs, both.their_call.inputs, torch.tensor, torch.autograd.grad)
     except RuntimeError as error:
         if "invalid gradient" in str(error):
-            raise NothingToCompare("torch takes a source larger than its index, and then fails to differentiate")
+            raise NothingToCompare(
+                "torch takes a source larger than its index, and then fails to differentiate"
+            ) from error
         with pytest.raises(RuntimeError, match=re.escape(str(error))):
             first(both.ours, both.our_call.inputs, tg.tensor, autograd.grad)
         return
@@ -156,7 +158,7 @@ def assert_second_derivatives_agree(theirs: tuple[list[Any], list[Any]], ours: t
     except RuntimeError as error:
         if not re.fullmatch(r"(the )?derivative for .* is not implemented\.?", str(error)):
             raise
-        raise NothingToCompare("torch has no second derivative here")
+        raise NothingToCompare("torch has no second derivative here") from error
     found = second(*ours, tg.tensor, autograd.grad)
     for mine, other, input in zip(found, expected, theirs[1], strict=True):
         # An absent gradient is a zero one; torch's own rules are not consistent about which they give.
@@ -272,9 +274,13 @@ def in_place(op: Op, case: Case, dtype: str) -> None:
             expected = torch.autograd.grad(theirs, their_inputs, torch.tensor(weight), allow_unused=True)
         except RuntimeError as error:
             if "invalid gradient" in str(error):
-                raise NothingToCompare("torch takes a source larger than its index, and then fails to differentiate")
+                raise NothingToCompare(
+                    "torch takes a source larger than its index, and then fails to differentiate"
+                ) from error
             if "inplace version" in str(error):
-                raise NothingToCompare("torch differentiates this only out of place; ours is the same in place")
+                raise NothingToCompare(
+                    "torch differentiates this only out of place; ours is the same in place"
+                ) from error
             with pytest.raises(RuntimeError, match=re.escape(str(error).replace("_ is not", " is not"))):
                 autograd.grad(ours, our_inputs, tg.tensor(weight), allow_unused=True)
             return
@@ -295,8 +301,8 @@ APART_ON_JAX = {("lp_pool1d", 2, derivative): MASKED, ("nanmean", 7, derivative)
 def comparisons(op: Op, everything: bool) -> Iterator[tuple[int, Callable[..., None], dict[str, Any]]]:
     """The checks that concern an op: number of the case, check, and its dtype and order.
 
-    In ``MAIN``, what is the same kernel once more is left out: the in-place form and the rule in two dtypes of three, and
-    derivatives in float32.
+    Without ``everything``, what is the same kernel once more is left out: the in-place form and the rule in two
+    dtypes of three, and derivatives in float32.
     """
     for number, case in enumerate(cases_of(op)):
         if op.truth:
@@ -330,7 +336,7 @@ def concerns_device(op: Op, number: int, check: Callable[..., None], options: di
         return number == 0 if op.composite or options["order"] == 2 else True
     if check is in_place:
         return number == 0
-    return check is truth or check is forward and (number < 2 or not op.composite)
+    return check is truth or (check is forward and (number < 2 or not op.composite))
 
 
 @pytest.mark.every
