@@ -169,10 +169,7 @@ def _arange_rule(start: Any, end: Any = None, step: Any = 1, *, dtype: Any = Non
     return sized("arange", (math.ceil((stop - begin) / by),), from_numpy(_arange_dtype(bounds, dtype)))
 
 
-@op(
-    _arange_rule,
-    factory=True,
-)
+@op(_arange_rule, factory=True)
 def arange(xp: Any, start: Number, end: OptionalNumber = None, step: Number = 1, *, dtype: OptionalDType = None) -> Any:
     """Numbers from ``start`` (0 if alone) up to but without ``end``, ``step`` apart."""
     begin, stop, by = _arange_bounds(start, end, step)
@@ -217,9 +214,7 @@ def clone(xp: Any, input: Array) -> Any:
 clone.derivative(input=lambda F, grad: grad)
 
 
-@composite(
-    key="clone.memory_format",
-)
+@composite(key="clone.memory_format")
 def clone_formatted(F: Any, input: Array, *, memory_format: OptionalMemoryFormat = None) -> Any:
     """A copy that gradients flow through, with the dimensions in the order of a memory format."""
     if memory_format not in ORDERS:
@@ -243,10 +238,7 @@ def cast(xp: Any, input: Array, dtype: DTypeArg) -> Any:
 cast.derivative(input=lambda F, grad, input_dtype: F.cast(grad, input_dtype))
 
 
-@composite(
-    may_alias=True,
-    key="to",
-)
+@composite(may_alias=True, key="to")
 def to(
     F: Any,
     input: Array,
@@ -413,11 +405,7 @@ def hann_window(xp: Any, window_length: Int, periodic: Bool = True, *, dtype: Op
     return _window(xp, window_length, periodic, dtype, _cosines(xp, 0.5, -0.5))
 
 
-@op(
-    _window_rule("hamming_window"),
-    factory=True,
-    scratch=SCRATCH,
-)
+@op(_window_rule("hamming_window"), factory=True, scratch=SCRATCH)
 def hamming_window(
     xp: Any,
     window_length: Int,
@@ -459,10 +447,7 @@ def range_(xp: Any, start: Number, end: Number = 0, step: Number = 1, *, dtype: 
     return (start + step * xp.arange(n)).astype(default_float() if dtype is None else dtype.numpy)
 
 
-@op(
-    lambda s, *, dtype=None: sized("scalar_tensor", (), dtype),
-    factory=True,
-)
+@op(lambda s, *, dtype=None: sized("scalar_tensor", (), dtype), factory=True)
 def scalar_tensor(xp: Any, s: Number, *, dtype: OptionalDType = None) -> Any:
     """A number as a tensor without dimensions, of the default dtype."""
     return xp.asarray(s).astype(default_float() if dtype is None else dtype.numpy)

@@ -198,10 +198,7 @@ index_put.derivative(
 )
 
 
-@composite(
-    key="index_put.masks",
-    inplace=True,
-)
+@composite(key="index_put.masks", inplace=True)
 def index_put_masks(F: Any, input: Array, indices: Indices, values: Operand, accumulate: Bool = False) -> Any:
     """``index_put`` where masks stand for the places of their true elements."""
     found: list[Any] = []
@@ -287,10 +284,7 @@ def nonzero(xp: Any, input: Array) -> Any:
     return xp.argwhere(input)
 
 
-@composite(
-    key="nonzero.as_tuple",
-    lists_outputs=True,
-)
+@composite(key="nonzero.as_tuple", lists_outputs=True)
 def nonzero_as_tuple(F: Any, input: Array, *, as_tuple: Bool) -> Any:
     """The indices of the elements that are not zero, a vector a dimension."""
     places = F.nonzero(input if input.ndim or not as_tuple else F.reshape(input, (1,)))
@@ -313,9 +307,7 @@ def _masked_select_rule(input: Any, mask: Any) -> Spec:
     return Spec((int(mask.sum()) * (math.prod(shape) // max(mask.size, 1)),), input.dtype)
 
 
-@op(
-    _masked_select_rule,
-)
+@op(_masked_select_rule)
 def masked_select(xp: Any, input: Array, mask: Array) -> Any:
     """The elements where the mask is true, as a vector."""
     shape = broadcast_shapes(mask.shape, input.shape)
@@ -340,10 +332,7 @@ def _masked_scatter_rule(input: Any, mask: Any, source: Any) -> Spec:
     return Spec(shape, input.dtype)
 
 
-@op(
-    _masked_scatter_rule,
-    inplace=True,
-)
+@op(_masked_scatter_rule, inplace=True)
 def masked_scatter(xp: Any, input: Array, mask: Array, source: Array) -> Any:
     """``input`` with the first elements of ``source``, in order, where the mask is true."""
     shape = broadcast_shapes(mask.shape, input.shape)
@@ -409,9 +398,7 @@ def _check(input: Any, axis: int, index: Any, source: Any, reduce: str) -> None:
         )
 
 
-@composite(
-    inplace=True,
-)
+@composite(inplace=True)
 def index_reduce(
     F: Any, input: Array, dim: Int, index: Array, source: Array, reduce: Str, *, include_self: Bool = True
 ) -> Any:
@@ -445,9 +432,7 @@ def _take_rule(input: Any, index: Any) -> Spec:
     return Spec(index.shape, input.dtype)
 
 
-@op(
-    _take_rule,
-)
+@op(_take_rule)
 def take(xp: Any, input: Array, index: Array) -> Any:
     """The elements at ``index``, as if ``input`` were a vector."""
     _check_taken(xp, input, index)

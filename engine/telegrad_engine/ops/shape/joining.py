@@ -190,12 +190,7 @@ def _split_node(node: Any) -> str:
     return "SplitBackward0" if isinstance(node.attrs["split_size"], int) else "SplitWithSizesBackward0"
 
 
-@op(
-    _split_rule,
-    view=True,
-    node=_split_node,
-    lists_outputs=True,
-)
+@op(_split_rule, view=True, node=_split_node, lists_outputs=True)
 def split(xp: Any, input: Array, split_size: IntOrInts, dim: Int = 0) -> Any:
     """Parts of ``split_size`` along ``dim``, the last maybe smaller; or parts of the given sizes."""
     axis = dim % input.ndim
@@ -230,12 +225,7 @@ def _chunk_node(node: Any) -> str:
     return "SplitBackward0" if part[node.attrs.get("dim", 0)] else "SplitWithSizesBackward0"
 
 
-@op(
-    _chunk_rule,
-    view=True,
-    node=_chunk_node,
-    lists_outputs=True,
-)
+@op(_chunk_rule, view=True, node=_chunk_node, lists_outputs=True)
 def chunk(xp: Any, input: Array, chunks: Int, dim: Int = 0) -> Any:
     """At most ``chunks`` equal parts along ``dim``."""
     axis = dim % input.ndim
@@ -292,11 +282,7 @@ def _narrow_rule(input: Any, dim: int, start: int, length: int) -> Spec:
     return Spec((*input.shape[:axis], length, *input.shape[axis + 1 :]), input.dtype)
 
 
-@op(
-    _narrow_rule,
-    view=True,
-    node="SliceBackward0",
-)
+@op(_narrow_rule, view=True, node="SliceBackward0")
 def narrow(xp: Any, input: Array, dim: Int, start: Int, length: Int) -> Any:
     """``length`` elements along ``dim`` from ``start``."""
     axis = dim % input.ndim
@@ -346,10 +332,7 @@ select.derivative(input=_select_grad)
 # Taking apart at given places, by torch's names for it; and other names for reshaping and f ---------------
 
 
-@composite(
-    may_alias=True,
-    lists_outputs=True,
-)
+@composite(may_alias=True, lists_outputs=True)
 def tensor_split(F: Any, input: Array, indices_or_sections: IntOrInts, dim: Int = 0) -> Any:
     """So many parts along ``dim``, the first ones maybe larger by one; or the parts between indices."""
     if not input.ndim:
@@ -367,11 +350,7 @@ def tensor_split(F: Any, input: Array, indices_or_sections: IntOrInts, dim: Int 
     return tuple([F.narrow(input, dim, start, max(end - start, 0)) for start, end in itertools.pairwise(bounds)])
 
 
-@composite(
-    key="tensor_split.tensor",
-    may_alias=True,
-    lists_outputs=True,
-)
+@composite(key="tensor_split.tensor", may_alias=True, lists_outputs=True)
 def tensor_split_tensor(F: Any, input: Array, tensor_indices_or_sections: Array, dim: Int = 0) -> Any:
     """``tensor_split`` by a tensor of int64: a number of parts, or the indices between them."""
     given = tensor_indices_or_sections
@@ -403,10 +382,7 @@ def _split(F: Any, name: str, input: Any, indices_or_sections: Any, dim: int, le
     return F.tensor_split(input, indices_or_sections, dim)
 
 
-@composite(
-    may_alias=True,
-    lists_outputs=True,
-)
+@composite(may_alias=True, lists_outputs=True)
 def hsplit(F: Any, input: Array, indices_or_sections: IntOrInts) -> Any:
     """``tensor_split`` into equal parts side by side: along dimension 1, or 0 of a vector."""
     return _split(F, "hsplit", input, indices_or_sections, min(input.ndim - 1, 1) if input.ndim else 0, 1)
@@ -484,9 +460,7 @@ atleast_3d = _at_least(3, _three, "The tensor with at least three dimensions: (n
 # Blocks --------------------------------------------------------------------------------------------------
 
 
-@composite(
-    method=False,
-)
+@composite(method=False)
 def block_diag(F: Any, tensors: ManyArrays = ()) -> Any:
     """A matrix with the tensors, as matrices, one after the other down its diagonal and zeros beside them."""
     for i, x in enumerate(tensors):
@@ -509,10 +483,7 @@ def block_diag(F: Any, tensors: ManyArrays = ()) -> Any:
 # Places --------------------------------------------------------------------------------------------------
 
 
-@composite(
-    method=False,
-    lists_outputs=True,
-)
+@composite(method=False, lists_outputs=True)
 def unravel_index(F: Any, indices: Array, shape: Ints) -> Any:
     """Numbers of elements, counted row by row, as an index for each dimension of ``shape``."""
     if indices.is_floating_point() or indices.dtype.name == "bool":

@@ -10,9 +10,7 @@ from ...schema.parameters import Array, Arrays, Bool, Int, IntOrInts, Ints, Many
 from ...shapes import Spec, broadcast_shapes, infer_reshape, wrap_dim
 
 
-@composite(
-    may_alias=True,
-)
+@composite(may_alias=True)
 def unflatten(F: Any, input: Array, dim: Int, sizes: Ints) -> Any:
     """Dimension ``dim`` as several of ``sizes``, one of which may be -1."""
     if not sizes:
@@ -37,10 +35,7 @@ def _several(value: Any) -> tuple[int, ...]:
     return (value,) if isinstance(value, int) else value
 
 
-@composite(
-    may_alias=True,
-    aliases=("moveaxis",),
-)
+@composite(may_alias=True, aliases=("moveaxis",))
 def movedim(F: Any, input: Array, source: IntOrInts, destination: IntOrInts) -> Any:
     """The dimensions in ``source`` moved to ``destination``, the others kept in order."""
     ndim = len(input.shape)
@@ -83,9 +78,7 @@ def rot90(F: Any, input: Array, k: Int = 1, dims: Ints = (0, 1)) -> Any:
 # Repeating -----------------------------------------------------------------------------------------------
 
 
-@composite(
-    may_alias=True,
-)
+@composite(may_alias=True)
 def expand_as(F: Any, input: Array, other: Array) -> Any:
     """Dimensions of size 1 repeated, without copying, to the shape of ``other``."""
     return F.expand(input, tuple(other.shape))
@@ -201,22 +194,14 @@ def column_stack(F: Any, tensors: Arrays) -> Any:
 # Together ------------------------------------------------------------------------------------------------
 
 
-@composite(
-    may_alias=True,
-    method=False,
-    lists_outputs=True,
-)
+@composite(may_alias=True, method=False, lists_outputs=True)
 def broadcast_tensors(F: Any, tensors: ManyArrays) -> Any:
     """Each of the tensors in the shape that all of them broadcast to, without copying."""
     shape = broadcast_shapes(*[tuple(x.shape) for x in tensors])
     return tuple(x if tuple(x.shape) == shape else F.expand(x, shape) for x in tensors)
 
 
-@composite(
-    may_alias=True,
-    method=False,
-    lists_outputs=True,
-)
+@composite(may_alias=True, method=False, lists_outputs=True)
 def meshgrid(F: Any, tensors: ManyArrays = (), *, indexing: OptionalStr = None) -> Any:
     """Grids of coordinates from vectors; with ``indexing="xy"`` the first two dimensions are swapped."""
     _check_stack("meshgrid", tensors)
@@ -309,10 +294,7 @@ def split_copy(F: Any, input: Array, split_size: Int, dim: Int = 0) -> Any:
     return _copies(F, F.split(input, split_size, dim))
 
 
-@composite(
-    may_alias=True,
-    lists_outputs=True,
-)
+@composite(may_alias=True, lists_outputs=True)
 def split_with_sizes(F: Any, input: Array, split_sizes: Ints, dim: Int = 0) -> Any:
     """Views of parts of these sizes."""
     return _split(F, input, split_sizes, dim)
@@ -427,10 +409,7 @@ def _check_image(name: str, input: Any, what: str, factor: int) -> None:
         raise InvalidOperation(f"{name} expects a positive {what}, but got {factor}")
 
 
-@composite(
-    functional=True,
-    method=False,
-)
+@composite(functional=True, method=False)
 def pixel_shuffle(F: Any, input: Array, upscale_factor: Int) -> Any:
     """Channels (…, C r², H, W) laid out as pixels (…, C, H r, W r) (Shi et al. 2016)."""
     r = upscale_factor
@@ -449,10 +428,7 @@ def pixel_shuffle(F: Any, input: Array, upscale_factor: Int) -> Any:
     return F.reshape(mixed, (*lead, channels // (r * r), height * r, width * r))
 
 
-@composite(
-    functional=True,
-    method=False,
-)
+@composite(functional=True, method=False)
 def pixel_unshuffle(F: Any, input: Array, downscale_factor: Int) -> Any:
     """Pixels (…, C, H r, W r) laid out as channels (…, C r², H, W): ``pixel_shuffle`` undone."""
     r = downscale_factor
@@ -470,10 +446,7 @@ def pixel_unshuffle(F: Any, input: Array, downscale_factor: Int) -> Any:
     return F.reshape(mixed, (*lead, channels * r * r, height // r, width // r))
 
 
-@composite(
-    functional=True,
-    method=False,
-)
+@composite(functional=True, method=False)
 def channel_shuffle(F: Any, input: Array, groups: Int) -> Any:
     """Channels (N, C, …) with those of all groups taken in turn (Zhang et al. 2017)."""
     shape = tuple(input.shape)

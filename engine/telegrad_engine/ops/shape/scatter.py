@@ -87,9 +87,7 @@ def _corner(xp: Any, array: Any, shape: Any, axis: int) -> Any:
     return array[tuple(slice(None) if d == axis else slice(0, n) for d, n in enumerate(shape))]
 
 
-@op(
-    _gather_rule,
-)
+@op(_gather_rule)
 def gather(xp: Any, input: Array, dim: Int, index: Array, *, sparse_grad: Bool = False) -> Any:
     """Along ``dim``, the elements that ``index`` names."""
     axis = dim % max(input.ndim, 1)
@@ -322,10 +320,7 @@ def _index_copy_rule(input: Any, dim: int, index: Any, source: Any) -> Spec:
     return Spec(input.shape, input.dtype)
 
 
-@op(
-    _index_copy_rule,
-    inplace=True,
-)
+@op(_index_copy_rule, inplace=True)
 def index_copy(xp: Any, input: Array, dim: Int, index: Array, source: Array) -> Any:
     """``input`` with the slices of ``source`` written along ``dim`` at ``index``."""
     whole, place = _along(xp, input, dim, index)
@@ -416,9 +411,7 @@ def _slice_scatter_rule(
     return Spec(input.shape, input.dtype)
 
 
-@op(
-    _slice_scatter_rule,
-)
+@op(_slice_scatter_rule)
 def slice_scatter(
     xp: Any,
     input: Array,
@@ -462,9 +455,7 @@ def _as_strided_scatter_rule(input: Any, src: Any, size: Any, stride: Any, stora
     return Spec(input.shape, input.dtype)
 
 
-@op(
-    _as_strided_scatter_rule,
-)
+@op(_as_strided_scatter_rule)
 def as_strided_scatter(
     xp: Any, input: Array, src: Array, size: Ints, stride: Ints, storage_offset: OptionalInt = None
 ) -> Any:
@@ -504,10 +495,7 @@ def _put_rule(input: Any, index: Any, source: Any, accumulate: bool = False) -> 
     return Spec(input.shape, input.dtype)
 
 
-@op(
-    _put_rule,
-    inplace=True,
-)
+@op(_put_rule, inplace=True)
 def put(xp: Any, input: Array, index: Array, source: Array, accumulate: Bool = False) -> Any:
     """``input`` with the elements of ``source`` at the flat positions ``index``; with ``accumulate`` they add up."""
     flat, places = xp.reshape(input, (-1,)), xp.reshape(index, (-1,))
@@ -548,12 +536,7 @@ def _on_diagonal(shape: tuple[int, ...], wrap: bool) -> slice:
 
 
 # One that wraps is tested elsewhere: in place, torch counts it as two changes.
-@op(
-    _fill_diagonal_rule,
-    inplace=True,
-    internal=True,
-    method=True,
-)
+@op(_fill_diagonal_rule, inplace=True, internal=True, method=True)
 def fill_diagonal(xp: Any, input: Array, fill_value: Number, wrap: Bool = False) -> Any:
     """One number on the diagonal; ``fill_diagonal_`` writes it."""
     flat = xp.reshape(input, (-1,))
