@@ -267,8 +267,7 @@ def masked_fill(xp: Any, input: Array, mask: Array, value: Operand) -> Any:
 
 
 masked_fill.derivative(
-    input=lambda F, grad, mask: F.where(mask, 0.0, grad),
-    value=lambda F, grad, mask: F.sum(F.where(mask, grad, 0.0)),
+    input=lambda F, grad, mask: F.where(mask, 0.0, grad), value=lambda F, grad, mask: F.sum(F.where(mask, grad, 0.0))
 )
 
 
@@ -355,10 +354,7 @@ def _masked_source_grad(F: Any, grad: Any, mask: Any, source_shape: Any) -> Any:
     return F.reshape(F.index_put(zeros, [places], taken, True), source_shape)
 
 
-masked_scatter.derivative(
-    input=lambda F, grad, mask: F.masked_fill(grad, mask, 0),
-    source=_masked_source_grad,
-)
+masked_scatter.derivative(input=lambda F, grad, mask: F.masked_fill(grad, mask, 0), source=_masked_source_grad)
 
 
 # Reducing slices into the places that an index names -----------------------------------------------------

@@ -374,10 +374,7 @@ def _index_filled(F: Any, grad: Any, dim: int, index: Any) -> Any:
     return F.sum(grad - F.index_fill(grad, dim, index, 0))
 
 
-index_fill.derivative(
-    input=lambda F, grad, dim, index: F.index_fill(grad, dim, index, 0),
-    value=_index_filled,
-)
+index_fill.derivative(input=lambda F, grad, dim, index: F.index_fill(grad, dim, index, 0), value=_index_filled)
 
 
 # Parts of a tensor written out of place, and flat positions: ``slice_scatter``, ``select_sc ---------------
@@ -413,13 +410,7 @@ def _slice_scatter_rule(
 
 @op(_slice_scatter_rule)
 def slice_scatter(
-    xp: Any,
-    input: Array,
-    src: Array,
-    dim: Int = 0,
-    start: OptionalInt = None,
-    end: OptionalInt = None,
-    step: Int = 1,
+    xp: Any, input: Array, src: Array, dim: Int = 0, start: OptionalInt = None, end: OptionalInt = None, step: Int = 1
 ) -> Any:
     """``input`` with ``src`` in place of the slice ``start:end:step`` of dimension ``dim``."""
     axis = dim % input.ndim
