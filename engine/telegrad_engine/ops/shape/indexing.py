@@ -267,7 +267,8 @@ def masked_fill(xp: Any, input: Array, mask: Array, value: Operand) -> Any:
 
 
 masked_fill.derivative(
-    input=lambda F, grad, mask: F.where(mask, 0.0, grad), value=lambda F, grad, mask: F.sum(F.where(mask, grad, 0.0))
+    input=lambda F, grad, mask: F.where(mask, 0.0, grad),
+    value=lambda F, grad, mask: F.sum(F.where(mask, grad, 0.0)),
 )
 
 
