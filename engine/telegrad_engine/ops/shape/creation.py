@@ -28,7 +28,7 @@ from ...schema.parameters import (
     OptionalMemoryFormat,
     OptionalNumber,
 )
-from ...shapes import Spec, check_keeps_shape
+from ...shapes import Spec, check_keeps_shape, check_nonnegative
 from ..node_names import by_operand
 
 
@@ -41,17 +41,13 @@ def _numpy(dtype: Any, like: Any = None) -> Any:
 
 def sized(name: str, size: Any, dtype: Any) -> Spec:
     """The spec of a new tensor; sizes are checked before anything is allocated."""
-    for n in size:
-        if n < 0:
-            raise ShapeMismatch(
-                "zeros: Dimension size must be non-negative."
-                if name == "zeros"
-                else f"Trying to create tensor with negative dimension {n}: {list(size)}"
-            )
+    if name == "zeros" and any(n < 0 for n in size):
+        raise ShapeMismatch("zeros: Dimension size must be non-negative.")
+    shape = check_nonnegative(size, name)
     wanted = _numpy(dtype)
     if wanted == bool_.numpy and name in ("arange", "linspace", "logspace"):
         raise NotImplementedForDType(f"\"{name}_cpu\" not implemented for 'Bool'")
-    return Spec(tuple(size), wanted)
+    return Spec(shape, wanted)
 
 
 @op(lambda size, dtype: sized("zeros", size, dtype), factory=True, scratch=0.0)
@@ -73,22 +69,20 @@ def empty(xp: Any, size: Ints, *, dtype: OptionalDType = None) -> Any:
     return xp.zeros(size, _numpy(dtype))
 
 
+def _filled(xp: Any, size: Any, fill_value: Any, dtype: Any) -> Any:
+    return xp.full(size, element(fill_value, dtype), dtype)
+
+
 def _full_dtype(fill_value: Any, dtype: Any) -> Any:
-    if dtype is not None:
-        return dtype
-    if isinstance(fill_value, (bool, int)):
+    if dtype is None and isinstance(fill_value, int):
         return bool_ if isinstance(fill_value, bool) else int64
-    return from_numpy(default_float())
+    return dtype
 
 
 @op(lambda size, fill_value, dtype: sized("full", size, _full_dtype(fill_value, dtype)), factory=True, scratch=0.0)
 def full(xp: Any, size: Ints, fill_value: Number, *, dtype: OptionalDType = None) -> Any:
     """A tensor filled with one number."""
-    return _filled(xp, size, fill_value, _full_dtype(fill_value, dtype).numpy)
-
-
-def _filled(xp: Any, size: Any, fill_value: Any, dtype: Any) -> Any:
-    return xp.full(size, element(fill_value, dtype), dtype)
+    return _filled(xp, size, fill_value, _numpy(_full_dtype(fill_value, dtype)))
 
 
 # In the likeness of another -----------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -22,10 +23,7 @@ from ...shapes import Spec, check_size, wrap_dim
 
 
 def _joined_dtype(tensors: Any) -> Any:
-    dtype = tensors[0].dtype
-    for x in tensors[1:]:
-        dtype = promote_types(dtype, x.dtype)
-    return dtype
+    return functools.reduce(promote_types, [x.dtype for x in tensors])
 
 
 def _join(join: Any, tensors: Any, dim: int) -> Any:

@@ -249,8 +249,6 @@ def expand_copy(F: Any, input: Array, size: Ints, *, implicit: Bool = False) -> 
 
 
 permute_copy = _copy_of(permute, "A copy with its dimensions in another order.")
-
-
 select_copy = _copy_of(select, "A copy of the slice at ``index``.")
 
 
@@ -278,10 +276,7 @@ def split_with_sizes(F: Any, input: Array, split_sizes: Ints, dim: Int = 0) -> A
     return F.split(input, split_sizes, dim)
 
 
-@composite(method=False, lists_outputs=True)
-def split_with_sizes_copy(F: Any, input: Array, split_sizes: Ints, dim: Int = 0) -> Any:
-    """Copies of parts of these sizes."""
-    return _copies(F, F.split(input, split_sizes, dim))
+split_with_sizes_copy = _copy_of(split_with_sizes, "Copies of parts of these sizes.")
 
 
 @composite(method=False)

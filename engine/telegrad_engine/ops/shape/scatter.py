@@ -27,21 +27,14 @@ def outlier(index: Any, size: int) -> int:
 
 
 def check_along(
-    xp: Any,
-    input: Any,
-    index: Any,
-    *_sources: Any,
-    dim: int,
-    error: type[Exception] = IndexOutOfBounds,
-    prefix: str = "",
-    negative: bool = False,
+    xp: Any, input: Any, index: Any, *_sources: Any, dim: int, error: Any = IndexOutOfBounds, negative: bool = False
 ) -> None:
     """Raise unless every index is within ``input`` along ``dim``; if ``negative``, those below 0 count from the end."""
     shape = input.shape or (1,)
     size = shape[dim]
     if any_outside(xp, index, -size if negative else 0, size):
         wrong = outlier(index, size)
-        raise error(f"{prefix}index {wrong} is out of bounds for dimension {dim % len(shape)} with size {size}")
+        raise error(f"index {wrong} is out of bounds for dimension {dim % len(shape)} with size {size}")
 
 
 def kernel_name(x: Any) -> str:
@@ -318,7 +311,7 @@ def index_copy(xp: Any, input: Array, dim: Int, index: Array, source: Array) -> 
 
 @index_copy.checks("index")
 def _check_copied(xp: Any, input: Any, index: Any, _source: Any, *, dim: int) -> None:
-    check_along(xp, input, index, dim=dim, error=IndexOutOfRange, prefix="index_copy_(): ")
+    check_along(xp, input, index, dim=dim, error=lambda text: IndexOutOfRange(f"index_copy_(): {text}"))
 
 
 index_copy.derivative(

@@ -27,7 +27,7 @@ def _reshape_rule(input: Any, shape: Any) -> Spec:
     return Spec(infer_reshape(input.shape, shape), input.dtype)
 
 
-def _copied(input: Any, shape: Any) -> int:
+def _copied(input: Any) -> int:
     """The bytes of a copy, where the layout may not allow a view."""
     flags = getattr(input, "flags", None)
     return 0 if flags is None or flags.c_contiguous else int(input.nbytes)
