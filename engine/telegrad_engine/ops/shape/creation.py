@@ -195,7 +195,7 @@ def eye(xp: Any, n: Int, m: OptionalInt = None, *, dtype: OptionalDType = None) 
 # Copies and conversions -----------------------------------------------------------------------------------
 
 
-def _same(input: Any, *_others: Any) -> Spec:
+def _same(input: Any) -> Spec:
     return Spec(input.shape, input.dtype)
 
 
@@ -228,7 +228,7 @@ def cast(xp: Any, input: Array, dtype: DTypeArg) -> Any:
 cast.derivative(input=lambda F, grad, input_dtype: F.cast(grad, input_dtype))
 
 
-@composite(may_alias=True, key="to")
+@composite(may_alias=True)
 def to(
     F: Any,
     input: Array,

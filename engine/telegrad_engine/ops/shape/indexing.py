@@ -354,10 +354,6 @@ def index_reduce(
     F: Any, input: Array, dim: Int, index: Array, source: Array, reduce: Str, *, include_self: Bool = True
 ) -> Any:
     """``input`` with the slices of ``source`` reduced into it along ``dim`` at ``index``."""
-    if not input.ndim and not source.ndim:
-        wrap_dim(dim, 0)
-        rows = F.reshape(source, (1,))
-        return F.reshape(F.index_reduce(F.reshape(input, (1,)), 0, index, rows, reduce, include_self=include_self), ())
     axis = wrap_dim(dim, len(input.shape))
     if reduce not in ("prod", "mean", "amax", "amin"):
         raise InvalidOperation(
@@ -440,13 +436,13 @@ def _scatter_reduce_rule(input: Any, dim: int, index: Any, src: Any, reduce: str
 
 def _start(xp: Any, reduce: str, dtype: Any) -> Any:
     """What reducing nothing gives."""
-    if reduce in ("amax", "amin"):
-        if dtype.kind == "b":
-            return reduce == "amin"
-        if dtype.kind in "iu":
-            return xp.iinfo(dtype).min if reduce == "amax" else xp.iinfo(dtype).max
-        return -xp.inf if reduce == "amax" else xp.inf
-    return 1 if reduce == "prod" else 0
+    if reduce not in ("amax", "amin"):
+        return int(reduce == "prod")
+    if dtype.kind == "b":
+        return reduce == "amin"
+    limits = xp.iinfo(dtype) if dtype.kind in "iu" else None
+    least, greatest = (limits.min, limits.max) if limits else (-xp.inf, xp.inf)
+    return least if reduce == "amax" else greatest
 
 
 @op(_scatter_reduce_rule, inplace=True, scratch=3.0)
