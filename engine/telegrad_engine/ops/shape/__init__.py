@@ -2,11 +2,4 @@
 
 from . import creation, indexing, joining, rearrangement, scatter, views
 
-__all__ = [
-    "creation",
-    "indexing",
-    "joining",
-    "rearrangement",
-    "scatter",
-    "views",
-]
+__all__ = ["creation", "indexing", "joining", "rearrangement", "scatter", "views"]

@@ -28,159 +28,145 @@ from ...schema.parameters import (
     OptionalMemoryFormat,
     OptionalNumber,
 )
-from ...shapes import Spec, broadcast_shapes
+from ...shapes import Spec, check_keeps_shape, check_nonnegative
 from ..node_names import by_operand
+
+
+def _numpy(dtype: Any, like: Any = None) -> Any:
+    """NumPy's ``dtype``; where none is given, that of the tensor ``like``, or the default floating one."""
+    if dtype is not None:
+        return dtype.numpy
+    return default_float() if like is None else like.dtype
 
 
 def sized(name: str, size: Any, dtype: Any) -> Spec:
     """The spec of a new tensor; sizes are checked before anything is allocated."""
-    for n in size:
-        if n < 0:
-            raise ShapeMismatch(
-                "zeros: Dimension size must be non-negative."
-                if name == "zeros"
-                else f"Trying to create tensor with negative dimension {n}: {list(size)}"
-            )
-    wanted = default_float() if dtype is None else dtype.numpy
+    if name == "zeros" and any(n < 0 for n in size):
+        raise ShapeMismatch("zeros: Dimension size must be non-negative.")
+    shape = check_nonnegative(size, name)
+    wanted = _numpy(dtype)
     if wanted == bool_.numpy and name in ("arange", "linspace", "logspace"):
         raise NotImplementedForDType(f"\"{name}_cpu\" not implemented for 'Bool'")
-    return Spec(tuple(size), wanted)
+    return Spec(shape, wanted)
 
 
-@op(lambda size, *, dtype=None: sized("zeros", size, dtype), factory=True, scratch=0.0)
+@op(lambda size, dtype: sized("zeros", size, dtype), factory=True, scratch=0.0)
 def zeros(xp: Any, size: Ints, *, dtype: OptionalDType = None) -> Any:
     """A tensor of zeros."""
-    return xp.zeros(size, default_float() if dtype is None else dtype.numpy)
+    return xp.zeros(size, _numpy(dtype))
 
 
-@op(lambda size, *, dtype=None: sized("ones", size, dtype), factory=True, scratch=0.0)
+@op(lambda size, dtype: sized("ones", size, dtype), factory=True, scratch=0.0)
 def ones(xp: Any, size: Ints, *, dtype: OptionalDType = None) -> Any:
     """A tensor of ones."""
-    return xp.ones(size, default_float() if dtype is None else dtype.numpy)
+    return xp.ones(size, _numpy(dtype))
 
 
-@op(lambda size, *, dtype=None: sized("empty", size, dtype), factory=True, scratch=0.0)
+@op(lambda size, dtype: sized("empty", size, dtype), factory=True, scratch=0.0)
 def empty(xp: Any, size: Ints, *, dtype: OptionalDType = None) -> Any:
     """A tensor whose values mean nothing; on a shared server they are zeros."""
     # Uninitialised memory could hold another session's values.
-    return xp.zeros(size, default_float() if dtype is None else dtype.numpy)
-
-
-def _full_dtype(fill_value: Any, dtype: Any) -> Any:
-    if dtype is not None:
-        return dtype
-    if isinstance(fill_value, (bool, int)):
-        return bool_ if isinstance(fill_value, bool) else int64
-    return from_numpy(default_float())
-
-
-@op(
-    lambda size, fill_value, *, dtype=None: sized("full", size, _full_dtype(fill_value, dtype)),
-    factory=True,
-    scratch=0.0,
-)
-def full(xp: Any, size: Ints, fill_value: Number, *, dtype: OptionalDType = None) -> Any:
-    """A tensor filled with one number."""
-    return _filled(xp, size, fill_value, _full_dtype(fill_value, dtype).numpy)
+    return xp.zeros(size, _numpy(dtype))
 
 
 def _filled(xp: Any, size: Any, fill_value: Any, dtype: Any) -> Any:
     return xp.full(size, element(fill_value, dtype), dtype)
 
 
+def _full_dtype(fill_value: Any, dtype: Any) -> Any:
+    if dtype is None and isinstance(fill_value, int):
+        return bool_ if isinstance(fill_value, bool) else int64
+    return dtype
+
+
+@op(lambda size, fill_value, dtype: sized("full", size, _full_dtype(fill_value, dtype)), factory=True, scratch=0.0)
+def full(xp: Any, size: Ints, fill_value: Number, *, dtype: OptionalDType = None) -> Any:
+    """A tensor filled with one number."""
+    return _filled(xp, size, fill_value, _numpy(_full_dtype(fill_value, dtype)))
+
+
 # In the likeness of another -----------------------------------------------------------------------------
 
 
-def _like(input: Any, *, dtype: Any = None) -> Spec:
-    return Spec(input.shape, input.dtype if dtype is None else dtype.numpy)
+def _like(input: Any, dtype: Any) -> Spec:
+    return Spec(input.shape, _numpy(dtype, input))
 
 
 @op(_like, method=False, factory=True, scratch=0.0)
 def zeros_like(xp: Any, input: Array, *, dtype: OptionalDType = None) -> Any:
     """Zeros of the same shape and dtype."""
-    return xp.zeros(input.shape, input.dtype if dtype is None else dtype.numpy)
+    return xp.zeros(input.shape, _numpy(dtype, input))
 
 
 @op(_like, method=False, factory=True, scratch=0.0)
 def ones_like(xp: Any, input: Array, *, dtype: OptionalDType = None) -> Any:
     """Ones of the same shape and dtype."""
-    return xp.ones(input.shape, input.dtype if dtype is None else dtype.numpy)
+    return xp.ones(input.shape, _numpy(dtype, input))
 
 
 @op(_like, method=False, factory=True)
 def empty_like(xp: Any, input: Array, *, dtype: OptionalDType = None) -> Any:
     """A tensor of the same shape and dtype whose values mean nothing; here, zeros."""
-    return xp.zeros(input.shape, input.dtype if dtype is None else dtype.numpy)
+    return xp.zeros(input.shape, _numpy(dtype, input))
 
 
-@op(lambda input, fill_value, *, dtype=None: _like(input, dtype=dtype), method=False, factory=True, scratch=0.0)
+@op(_like, method=False, factory=True, scratch=0.0)
 def full_like(xp: Any, input: Array, fill_value: Number, *, dtype: OptionalDType = None) -> Any:
     """The same shape and dtype, filled with one number."""
-    return _filled(xp, input.shape, fill_value, input.dtype if dtype is None else dtype.numpy)
+    return _filled(xp, input.shape, fill_value, _numpy(dtype, input))
 
 
-def _new(name: str) -> Any:
-    def rule(input: Any, size: Any, fill_value: Any = 0, *, dtype: Any = None) -> Spec:
-        return sized(name, size, from_numpy(input.dtype) if dtype is None else dtype)
-
-    return rule
+def _new_rule(input: Any, size: Any, dtype: Any) -> Spec:
+    return sized("new", size, from_numpy(_numpy(dtype, input)))
 
 
-@op(_new("new_zeros"), factory=True, scratch=0.0)
+@op(_new_rule, factory=True, scratch=0.0)
 def new_zeros(xp: Any, input: Array, size: Ints, *, dtype: OptionalDType = None) -> Any:
     """Zeros of another shape in the same dtype."""
-    return xp.zeros(size, input.dtype if dtype is None else dtype.numpy)
+    return xp.zeros(size, _numpy(dtype, input))
 
 
-@op(_new("new_ones"), factory=True, scratch=0.0)
+@op(_new_rule, factory=True, scratch=0.0)
 def new_ones(xp: Any, input: Array, size: Ints, *, dtype: OptionalDType = None) -> Any:
     """Ones of another shape in the same dtype."""
-    return xp.ones(size, input.dtype if dtype is None else dtype.numpy)
+    return xp.ones(size, _numpy(dtype, input))
 
 
-@op(_new("new_full"), factory=True, scratch=0.0)
+@op(_new_rule, factory=True, scratch=0.0)
 def new_full(xp: Any, input: Array, size: Ints, fill_value: Number, *, dtype: OptionalDType = None) -> Any:
     """Another shape in the same dtype, filled with one number."""
-    return _filled(xp, size, fill_value, input.dtype if dtype is None else dtype.numpy)
+    return _filled(xp, size, fill_value, _numpy(dtype, input))
 
 
 # Sequences ------------------------------------------------------------------------------------------------
 
 
-def _arange_bounds(start: Any, end: Any, step: Any) -> tuple[Any, Any, Any]:
-    return (0, start, step) if end is None else (start, end, step)
+def _arange_plan(start: Any, end: Any, step: Any, dtype: Any) -> tuple[Any, Any, Any, Any]:
+    """The bounds and step of ``arange``, whose lone bound is the end, and its dtype: whole if all of them are."""
+    bounds = (0, start, step) if end is None else (start, end, step)
+    whole = dtype is None and all(isinstance(n, int) for n in bounds)
+    return (*bounds, int64.numpy if whole else _numpy(dtype))
 
 
-def _arange_dtype(bounds: tuple[Any, ...], dtype: Any) -> Any:
-    if dtype is not None:
-        return dtype.numpy
-    return int64.numpy if all(isinstance(b, int) for b in bounds) else default_float()
-
-
-def _arange_rule(start: Any, end: Any = None, step: Any = 1, *, dtype: Any = None) -> Spec:
-    bounds = _arange_bounds(start, end, step)
-    begin, stop, by = bounds
+def _arange_rule(start: Any, end: Any, step: Any, dtype: Any) -> Spec:
+    begin, stop, by, wanted = _arange_plan(start, end, step, dtype)
     if not (by > 0 or by < 0):
         raise InvalidOperation("step must be nonzero")
     if not (math.isfinite(begin) and math.isfinite(stop)):
         raise InvalidOperation(f"unsupported range: {begin:g} -> {stop:g}")
     if (stop - begin) * by < 0:
         raise InvalidOperation("upper bound and lower bound inconsistent with step sign")
-    return sized("arange", (math.ceil((stop - begin) / by),), from_numpy(_arange_dtype(bounds, dtype)))
+    return sized("arange", (math.ceil((stop - begin) / by),), from_numpy(wanted))
 
 
-@op(
-    _arange_rule,
-    factory=True,
-)
+@op(_arange_rule, factory=True)
 def arange(xp: Any, start: Number, end: OptionalNumber = None, step: Number = 1, *, dtype: OptionalDType = None) -> Any:
     """Numbers from ``start`` (0 if alone) up to but without ``end``, ``step`` apart."""
-    begin, stop, by = _arange_bounds(start, end, step)
-    n = math.ceil((stop - begin) / by)
-    return (begin + by * xp.arange(n)).astype(_arange_dtype((begin, stop, by), dtype))
+    begin, stop, by, wanted = _arange_plan(start, end, step, dtype)
+    return (begin + by * xp.arange(math.ceil((stop - begin) / by))).astype(wanted)
 
 
-def _linspace_rule(start: Any, end: Any, steps: int, *, dtype: Any = None) -> Spec:
+def _linspace_rule(steps: int, dtype: Any) -> Spec:
     if steps < 0:
         raise InvalidOperation("number of steps must be non-negative")
     return sized("linspace", (steps,), dtype)
@@ -189,26 +175,31 @@ def _linspace_rule(start: Any, end: Any, steps: int, *, dtype: Any = None) -> Sp
 @op(_linspace_rule, factory=True, scratch=3.0)
 def linspace(xp: Any, start: Number, end: Number, steps: Int, *, dtype: OptionalDType = None) -> Any:
     """``steps`` numbers from ``start`` to ``end``, both included, evenly apart."""
-    return xp.linspace(start, end, steps).astype(default_float() if dtype is None else dtype.numpy)
+    return xp.linspace(start, end, steps).astype(_numpy(dtype))
 
 
-def _eye_rule(n: int, m: Any = None, *, dtype: Any = None) -> Spec:
-    for value, name in ((n, "n"), (0 if m is None else m, "m")):
+def _eye_rule(n: int, m: int | None, dtype: Any) -> Spec:
+    columns = n if m is None else m
+    for value, name in ((n, "n"), (columns, "m")):
         if value < 0:
             raise InvalidOperation(f"{name} must be greater or equal to 0, got {value}")
-    return sized("eye", (n, n if m is None else m), dtype)
+    return sized("eye", (n, columns), dtype)
 
 
 @op(_eye_rule, factory=True)
 def eye(xp: Any, n: Int, m: OptionalInt = None, *, dtype: OptionalDType = None) -> Any:
     """The identity matrix."""
-    return xp.eye(n, m, dtype=default_float() if dtype is None else dtype.numpy)
+    return xp.eye(n, m, dtype=_numpy(dtype))
 
 
 # Copies and conversions -----------------------------------------------------------------------------------
 
 
-@op(lambda input: Spec(input.shape, input.dtype), scratch=0.0)
+def _same(input: Any) -> Spec:
+    return Spec(input.shape, input.dtype)
+
+
+@op(_same, scratch=0.0)
 def clone(xp: Any, input: Array) -> Any:
     """A copy that gradients flow through."""
     return xp.array(input)
@@ -217,9 +208,7 @@ def clone(xp: Any, input: Array) -> Any:
 clone.derivative(input=lambda F, grad: grad)
 
 
-@composite(
-    key="clone.memory_format",
-)
+@composite(key="clone.memory_format")
 def clone_formatted(F: Any, input: Array, *, memory_format: OptionalMemoryFormat = None) -> Any:
     """A copy that gradients flow through, with the dimensions in the order of a memory format."""
     if memory_format not in ORDERS:
@@ -230,11 +219,7 @@ def clone_formatted(F: Any, input: Array, *, memory_format: OptionalMemoryFormat
     return F.permute(F.clone(F.permute(input, order)), tuple(sorted(range(len(order)), key=order.__getitem__)))
 
 
-def _to_rule(input: Any, dtype: Any) -> Spec:
-    return Spec(input.shape, dtype.numpy)
-
-
-@op(_to_rule, internal=True, method=False, node="ToCopyBackward0", scratch=0.0)
+@op(_like, internal=True, method=False, node="ToCopyBackward0", scratch=0.0)
 def cast(xp: Any, input: Array, dtype: DTypeArg) -> Any:
     """The values in another dtype."""
     return input.astype(dtype.numpy)
@@ -243,10 +228,7 @@ def cast(xp: Any, input: Array, dtype: DTypeArg) -> Any:
 cast.derivative(input=lambda F, grad, input_dtype: F.cast(grad, input_dtype))
 
 
-@composite(
-    may_alias=True,
-    key="to",
-)
+@composite(may_alias=True)
 def to(
     F: Any,
     input: Array,
@@ -318,11 +300,8 @@ def contiguous(F: Any, input: Array, *, memory_format: OptionalMemoryFormat = No
 
 
 def _copy_rule(input: Any, src: Any) -> Spec:
-    if hasattr(src, "shape") and broadcast_shapes(input.shape, src.shape) != tuple(input.shape):
-        raise ShapeMismatch(
-            f"output with shape {list(input.shape)} doesn't match the broadcast shape "
-            f"{list(broadcast_shapes(input.shape, src.shape))}"
-        )
+    if hasattr(src, "shape"):
+        check_keeps_shape(input.shape, src.shape)
     return Spec(input.shape, input.dtype)
 
 
@@ -332,15 +311,15 @@ def copy(xp: Any, input: Array, src: Operand) -> Any:
     return xp.broadcast_to(xp.asarray(src), input.shape).astype(input.dtype)
 
 
+copy.derivative(input=lambda F, grad: F.zeros_like(grad), src=lambda F, grad: grad)
+
+
 def _fill_rule(input: Any, value: Any) -> Spec:
     if hasattr(value, "shape") and value.shape:
         raise InvalidOperation(
             f"fill_ only supports 0-dimension value tensor but got tensor with {len(value.shape)} dimensions."
         )
     return Spec(input.shape, input.dtype)
-
-
-copy.derivative(input=lambda F, grad: F.zeros_like(grad), src=lambda F, grad: grad)
 
 
 @op(_fill_rule, inplace=True, internal=True, node=by_operand("Fill", tensor=1, number=0), scratch=0.0)
@@ -352,7 +331,7 @@ def fill(xp: Any, input: Array, value: Operand) -> Any:
 fill.derivative(input=lambda F, grad: F.zeros_like(grad), value=lambda F, grad: F.sum(grad))
 
 
-@op(lambda input: Spec(input.shape, input.dtype), inplace=True, internal=True, scratch=0.0)
+@op(_same, inplace=True, internal=True, scratch=0.0)
 def zero(xp: Any, input: Array) -> Any:
     """Zeros; ``zero_`` writes them."""
     return xp.zeros(input.shape, input.dtype)
@@ -361,15 +340,15 @@ def zero(xp: Any, input: Array) -> Any:
 zero.derivative(input=lambda F, grad: F.zeros_like(grad))
 
 
-# Windows for spectra: ``hann_window`` and its kin; ``range``, and a number as a tensor -------------------
+# Windows for spectra ------------------------------------------------------------------------------------
 
 SCRATCH = 8.0
 """Windows are computed in float64, in four arrays at a time."""
 
 
 def _window_rule(name: str) -> Rule:
-    def rule(window_length: int, *_: Any, dtype: Any = None, **__: Any) -> Spec:
-        wanted = from_numpy(default_float()) if dtype is None else dtype
+    def rule(window_length: int, dtype: Any) -> Spec:
+        wanted = from_numpy(_numpy(dtype))
         if not wanted.is_floating_point:
             raise InvalidOperation(
                 f"{name} expects floating point dtypes, got: TensorOptions(dtype={wanted.c_name}, device=cpu, "
@@ -385,10 +364,9 @@ def _window_rule(name: str) -> Rule:
 
 def _window(xp: Any, length: int, periodic: bool, dtype: Any, shape: Callable[[Any], Any]) -> Any:
     """``shape`` of the places from 0 to 1; a periodic window is a longer symmetric one without its last element."""
-    wanted = default_float() if dtype is None else dtype.numpy
     if length < 2:
-        return xp.ones((length,), wanted)
-    return shape(xp.arange(length) / (length if periodic else length - 1)).astype(wanted)
+        return xp.ones((length,), _numpy(dtype))
+    return shape(xp.arange(length) / (length if periodic else length - 1)).astype(_numpy(dtype))
 
 
 def _cosines(xp: Any, *weights: float) -> Callable[[Any], Any]:
@@ -413,11 +391,7 @@ def hann_window(xp: Any, window_length: Int, periodic: Bool = True, *, dtype: Op
     return _window(xp, window_length, periodic, dtype, _cosines(xp, 0.5, -0.5))
 
 
-@op(
-    _window_rule("hamming_window"),
-    factory=True,
-    scratch=SCRATCH,
-)
+@op(_window_rule("hamming_window"), factory=True, scratch=SCRATCH)
 def hamming_window(
     xp: Any,
     window_length: Int,
@@ -439,30 +413,25 @@ def kaiser_window(
     if window_length < 2:
         return _window(xp, window_length, periodic, dtype, lambda at: at)
     length = window_length + 1 if periodic else window_length
-    wanted = default_float() if dtype is None else dtype.numpy
-    return xp.kaiser(length, beta)[:window_length].astype(wanted)
+    return xp.kaiser(length, beta)[:window_length].astype(_numpy(dtype))
 
 
 # Numbers -------------------------------------------------------------------------------------------------
 
 
-def _range_rule(start: Any, end: Any = 0, step: Any = 1, *, dtype: Any = None) -> Spec:
-    wanted = from_numpy(default_float()) if dtype is None else dtype
-    _arange_rule(start, end, step, dtype=wanted)
-    return sized("arange", (math.floor((end - start) / step) + 1,), wanted)
+def _range_rule(start: Any, end: Any, step: Any, dtype: Any) -> Spec:
+    _arange_rule(start, end, step, from_numpy(_numpy(dtype)))
+    return sized("arange", (math.floor((end - start) / step) + 1,), dtype)
 
 
 @op(_range_rule, factory=True)
 def range_(xp: Any, start: Number, end: Number = 0, step: Number = 1, *, dtype: OptionalDType = None) -> Any:
     """Numbers from ``start`` to ``end``, both included, ``step`` apart; ``arange`` is like Python's own range."""
     n = math.floor((end - start) / step) + 1
-    return (start + step * xp.arange(n)).astype(default_float() if dtype is None else dtype.numpy)
+    return (start + step * xp.arange(n)).astype(_numpy(dtype))
 
 
-@op(
-    lambda s, *, dtype=None: sized("scalar_tensor", (), dtype),
-    factory=True,
-)
+@op(lambda dtype: sized("scalar_tensor", (), dtype), factory=True)
 def scalar_tensor(xp: Any, s: Number, *, dtype: OptionalDType = None) -> Any:
     """A number as a tensor without dimensions, of the default dtype."""
-    return xp.asarray(s).astype(default_float() if dtype is None else dtype.numpy)
+    return xp.asarray(s).astype(_numpy(dtype))

@@ -5,13 +5,24 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ...dtypes import bool_, can_cast, element, from_numpy, int32, int64
+from ...dtypes import bool_, element, from_numpy, int32, int64
 from ...errors import DataDependentShape, DTypeMismatch, IndexOutOfRange, InvalidOperation, ShapeMismatch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Index, Indices, Int, Items, Operand, OptionalInt, Places, Str
 from ...shapes import Spec, broadcast_shapes, check_keeps_shape, expands_to, size_at, wrap_dim
 from ..node_names import by_operand
-from .scatter import any_outside, check_along, padded_to, places, scatter, source
+from .scatter import (
+    any_outside,
+    check_added,
+    check_along,
+    check_scalar_value,
+    kernel_name,
+    outlier,
+    padded_to,
+    places,
+    scatter_rule,
+    source,
+)
 
 WHOLE = ("slice", None, None, None)
 
@@ -97,13 +108,6 @@ getitem_scatter.derivative(input=lambda F, grad, index: F.getitem(grad, index))
 # Index tensors -------------------------------------------------------------------------------------------
 
 
-def _check_bounds(xp: Any, index: Any, size: int, dim: int, kind: type[Exception]) -> None:
-    """Raise unless every index is within ``size``; negative ones count from the end."""
-    if any_outside(xp, index, -size, size):
-        wrong = int(index.max()) if int(index.max()) >= size else int(index.min())
-        raise kind(f"index {wrong} is out of bounds for dimension {dim} with size {size}")
-
-
 def _index_rule(input: Any, indices: Any) -> Spec:
     ndim = len(input.shape)
     if len(indices) > ndim:
@@ -129,20 +133,17 @@ def _index_rule(input: Any, indices: Any) -> Spec:
     return Spec((*rest[:place], *block, *rest[place:]), input.dtype)
 
 
-def _full_index(xp: Any, input: Any, indices: Any) -> tuple[Any, ...]:
-    _check_places(xp, input, indices)
+def _checked_index(xp: Any, input: Any, indices: Any) -> tuple[Any, ...]:
+    """The index tensors as an index; raises unless all are in range."""
+    for dim, x in enumerate(indices):
+        if x is not None:
+            check_along(xp, input, x, dim=dim, error=IndexOutOfRange, negative=True)
     return tuple(slice(None) if x is None else x for x in indices)
 
 
-def _check_places(xp: Any, input: Any, indices: Any, *_values: Any, **_: Any) -> None:
-    for dim, x in enumerate(indices):
-        if x is not None:
-            _check_bounds(xp, x, input.shape[dim], dim, IndexOutOfRange)
-
-
-def _check_read(xp: Any, input: Any, indices: Any, *_values: Any, **_: Any) -> None:
+def _check_read(xp: Any, input: Any, indices: Any, *_values: Any) -> None:
     if 0 not in _index_rule(input, indices).shape:
-        _check_places(xp, input, indices)
+        _checked_index(xp, input, indices)
 
 
 @op(_index_rule, method=False, internal=True)
@@ -151,7 +152,7 @@ def index(xp: Any, input: Array, indices: Indices) -> Any:
     shape = _index_rule(input, indices).shape
     if 0 in shape:  # nothing is read, so an index that points outside does no harm
         return xp.zeros(shape, input.dtype)
-    return input[_full_index(xp, input, indices)]
+    return input[_checked_index(xp, input, indices)]
 
 
 index.checks("indices")(_check_read)
@@ -160,20 +161,18 @@ index.derivative(
 )
 
 
-def _index_put_rule(input: Any, indices: Any, values: Any, accumulate: bool = False) -> Spec:
+def _index_put_rule(input: Any, indices: Any, values: Any) -> Spec:
     target = _index_rule(input, indices).shape
     if hasattr(values, "shape"):
         if values.dtype != input.dtype:
             raise IndexOutOfRange(
                 "Index put requires the source and destination dtypes match, got "
-                f"{from_numpy(input.dtype).kernel_name} for the destination and "
-                f"{from_numpy(values.dtype).kernel_name} for the source."
+                f"{kernel_name(input)} for the destination and {kernel_name(values)} for the source."
             )
         if not expands_to(values.shape, target):
             raise ShapeMismatch(
-                f"shape mismatch: value tensor of shape {list(values.shape)} cannot be broadcast to "
-                "indexing result "
-                f"of shape {list(target)}"
+                f"shape mismatch: value tensor of shape {list(values.shape)} cannot be broadcast to indexing result of "
+                f"shape {list(target)}"
             )
     return Spec(input.shape, input.dtype)
 
@@ -183,7 +182,7 @@ def index_put(xp: Any, input: Array, indices: Places, values: Operand, accumulat
     """``input`` with ``values`` put, or added if ``accumulate``, at index tensors."""
     if 0 in _index_rule(input, indices).shape:
         return xp.array(input)
-    place = _full_index(xp, input, indices)
+    place = _checked_index(xp, input, indices)
     if not hasattr(values, "dtype"):
         values = element(values, input.dtype)
     return xp.index_add(input, place, values) if accumulate else xp.index_set(input, place, values)
@@ -198,10 +197,7 @@ index_put.derivative(
 )
 
 
-@composite(
-    key="index_put.masks",
-    inplace=True,
-)
+@composite(key="index_put.masks", inplace=True)
 def index_put_masks(F: Any, input: Array, indices: Indices, values: Operand, accumulate: Bool = False) -> Any:
     """``index_put`` where masks stand for the places of their true elements."""
     found: list[Any] = []
@@ -253,13 +249,7 @@ def _masked_fill_rule(input: Any, mask: Any, value: Any) -> Spec:
     if mask.dtype != bool_.numpy:
         name = from_numpy(mask.dtype).c_name
         raise DTypeMismatch(f"masked_fill_ only supports boolean masks, but got mask with dtype {name}")
-    if hasattr(value, "shape") and value.shape:
-        raise InvalidOperation(
-            "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with "
-            f"{len(value.shape)} dimension(s)."
-        )
-    if isinstance(value, float) and not can_cast(from_numpy(input.dtype).numpy, input.dtype):
-        raise DTypeMismatch("value cannot be converted to the input's dtype")
+    check_scalar_value("masked_fill_", value)
     return Spec(broadcast_shapes(mask.shape, input.shape), input.dtype)
 
 
@@ -287,21 +277,12 @@ def nonzero(xp: Any, input: Array) -> Any:
     return xp.argwhere(input)
 
 
-@composite(
-    key="nonzero.as_tuple",
-    lists_outputs=True,
-)
+@composite(key="nonzero.as_tuple", lists_outputs=True)
 def nonzero_as_tuple(F: Any, input: Array, *, as_tuple: Bool) -> Any:
     """The indices of the elements that are not zero, a vector a dimension."""
-    places = F.nonzero(input if input.ndim or not as_tuple else F.reshape(input, (1,)))
-    return F.unbind(places, 1) if as_tuple else places
-
-
-# Ops that pick or place elements under a mask ------------------------------------------------------------
-
-
-def _kind(x: Any) -> str:
-    return from_numpy(x.dtype).kernel_name
+    if not as_tuple:
+        return F.nonzero(input)
+    return F.unbind(F.nonzero(input if input.ndim else F.reshape(input, (1,))), 1)
 
 
 def _masked_select_rule(input: Any, mask: Any) -> Spec:
@@ -313,9 +294,7 @@ def _masked_select_rule(input: Any, mask: Any) -> Spec:
     return Spec((int(mask.sum()) * (math.prod(shape) // max(mask.size, 1)),), input.dtype)
 
 
-@op(
-    _masked_select_rule,
-)
+@op(_masked_select_rule)
 def masked_select(xp: Any, input: Array, mask: Array) -> Any:
     """The elements where the mask is true, as a vector."""
     shape = broadcast_shapes(mask.shape, input.shape)
@@ -333,17 +312,15 @@ def _masked_scatter_rule(input: Any, mask: Any, source: Any) -> Spec:
     shape = broadcast_shapes(mask.shape, input.shape)
     if source.dtype != input.dtype:
         raise DTypeMismatch(
-            f"masked_scatter: expected self and source to have same dtypes but got{_kind(input)} and {_kind(source)}"
+            f"masked_scatter: expected self and source to have same dtypes but got{kernel_name(input)} and "
+            f"{kernel_name(source)}"
         )
     if mask.dtype != bool_.numpy:
-        raise DTypeMismatch(f"masked_scatter_ only supports boolean masks, but got mask with dtype {_kind(mask)}")
+        raise DTypeMismatch(f"masked_scatter_ only supports boolean masks, but got mask with dtype {kernel_name(mask)}")
     return Spec(shape, input.dtype)
 
 
-@op(
-    _masked_scatter_rule,
-    inplace=True,
-)
+@op(_masked_scatter_rule, inplace=True)
 def masked_scatter(xp: Any, input: Array, mask: Array, source: Array) -> Any:
     """``input`` with the first elements of ``source``, in order, where the mask is true."""
     shape = broadcast_shapes(mask.shape, input.shape)
@@ -366,88 +343,41 @@ def _masked_source_grad(F: Any, grad: Any, mask: Any, source_shape: Any) -> Any:
     return F.reshape(F.index_put(zeros, [places], taken, True), source_shape)
 
 
-masked_scatter.derivative(
-    input=lambda F, grad, mask: F.masked_fill(grad, mask, 0),
-    source=_masked_source_grad,
-)
+masked_scatter.derivative(input=lambda F, grad, mask: F.masked_fill(grad, mask, 0), source=_masked_source_grad)
 
 
 # Reducing slices into the places that an index names -----------------------------------------------------
 
-REDUCTIONS = ("prod", "mean", "amax", "amin")
 
-
-def _check(input: Any, axis: int, index: Any, source: Any, reduce: str) -> None:
-    name = "index_reduce_()"
-    if reduce not in REDUCTIONS:
-        raise InvalidOperation(
-            f"index_reduce(): Expected reduce to be one of prod, mean, amax or amin but got {reduce}."
-        )
-    if index.dim() > 1:
-        raise IndexOutOfRange(
-            f"{name}: Index is supposed to be a vector, but got dim: {index.dim()} with type: "
-            f"{index.dtype.kernel_name} and size: {list(index.shape)}"
-        )
-    if index.dtype not in (int64, int32):
-        raise DTypeMismatch(f"{name}: Expected dtype int32/int64 for index but got: {index.dtype.kernel_name}")
-    if source.dtype != input.dtype:
-        raise DTypeMismatch(
-            f"{name}: self ({input.dtype.kernel_name}) and source ({source.dtype.kernel_name}) must have the same "
-            "scalar type"
-        )
-    if index.numel() != size_at(source.shape, axis):
-        raise ShapeMismatch(
-            f"{name}: Number of indices ({index.numel()}) should be equal to source.size(dim): "
-            f"({source.shape[axis]}), for dim: {axis}"
-        )
-    if any(n != m for d, (n, m) in enumerate(zip(input.shape, source.shape, strict=False)) if d != axis) or (
-        input.ndim != source.ndim
-    ):
-        raise ShapeMismatch(
-            "source tensor shape must match self tensor shape, excluding the specified dimension. Got self.shape = "
-            f"{list(input.shape)} source.shape = {list(source.shape)}"
-        )
-
-
-@composite(
-    inplace=True,
-)
+@composite(inplace=True)
 def index_reduce(
     F: Any, input: Array, dim: Int, index: Array, source: Array, reduce: Str, *, include_self: Bool = True
 ) -> Any:
     """``input`` with the slices of ``source`` reduced into it along ``dim`` at ``index``."""
-    if not input.ndim and not source.ndim:
-        wrap_dim(dim, 0)
-        rows = F.reshape(source, (1,))
-        return F.reshape(F.index_reduce(F.reshape(input, (1,)), 0, index, rows, reduce, include_self=include_self), ())
     axis = wrap_dim(dim, len(input.shape))
-    _check(input, axis, index, source, reduce)
+    if reduce not in ("prod", "mean", "amax", "amin"):
+        raise InvalidOperation(
+            f"index_reduce(): Expected reduce to be one of prod, mean, amax or amin but got {reduce}."
+        )
+    own, positions, added = [Spec(tuple(x.shape), x.dtype.numpy) for x in (input, index, source)]
+    check_added("index_reduce_()", own, axis, positions, added)
     along = F.reshape(index, tuple(-1 if d == axis else 1 for d in range(len(source.shape))))
     places = F.expand(along, tuple(source.shape))
     return F.scatter_reduce(input, dim, places, source, reduce, include_self=include_self)
 
 
-# Ops that pick by flat index, repeat, reduce into places, and count --------------------------------------
-
-
-def _picking_kind(x: Any) -> str:
-    return from_numpy(x.dtype).kernel_name
-
-
-# By index ------------------------------------------------------------------------------------------------
+# Picking elements ---------------------------------------------------------------------------------------
 
 
 def _take_rule(input: Any, index: Any) -> Spec:
     if index.dtype != int64.numpy:
-        raise DTypeMismatch(f"take(): Expected a long tensor for index, but got {_picking_kind(index)}")
+        raise DTypeMismatch(f"take(): Expected a long tensor for index, but got {kernel_name(index)}")
     if 0 in input.shape and 0 not in index.shape:
         raise IndexOutOfRange("take(): tried to take from an empty tensor")
     return Spec(index.shape, input.dtype)
 
 
-@op(
-    _take_rule,
-)
+@op(_take_rule)
 def take(xp: Any, input: Array, index: Array) -> Any:
     """The elements at ``index``, as if ``input`` were a vector."""
     _check_taken(xp, input, index)
@@ -458,8 +388,9 @@ def take(xp: Any, input: Array, index: Array) -> Any:
 def _check_taken(xp: Any, input: Any, index: Any) -> None:
     size = math.prod(input.shape)
     if any_outside(xp, index, -size, size):
-        wrong = int(index.max()) if int(index.max()) >= size else int(index.min())
-        raise IndexOutOfRange(f"out of range: tried to access index {wrong} on a tensor of {size} elements.")
+        raise IndexOutOfRange(
+            f"out of range: tried to access index {outlier(index, size)} on a tensor of {size} elements."
+        )
 
 
 take.derivative(
@@ -474,7 +405,7 @@ def take_along_dim(F: Any, input: Array, indices: Array, dim: OptionalInt = None
     """Along ``dim``, the elements that ``indices`` names, both broadcast in the other dimensions."""
     data: Any = getattr(indices, "_data", indices)
     if data.dtype != int64.numpy:
-        raise DTypeMismatch(f"torch.take_along_dim(): dtype of indices should be Long but got {_picking_kind(data)}")
+        raise DTypeMismatch(f"torch.take_along_dim(): dtype of indices should be Long but got {kernel_name(data)}")
     if dim is None:
         return F.gather(F.reshape(input, (-1,)), 0, F.reshape(indices, (-1,)))
     ndim = len(input.shape)
@@ -497,22 +428,21 @@ def take_along_dim(F: Any, input: Array, indices: Array, dim: OptionalInt = None
 REDUCERS = {"sum": "add", "mean": "add", "prod": "multiply", "amax": "maximum", "amin": "minimum"}
 
 
-def _scatter_reduce_rule(input: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: Any = True) -> Spec:
+def _scatter_reduce_rule(input: Any, dim: int, index: Any, src: Any, reduce: str) -> Spec:
     if reduce not in REDUCERS:
         raise InvalidOperation(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}")
-    spec: Spec = scatter.rule(input, index, src, dim=dim)
-    return spec
+    return scatter_rule(input, dim, index, src)
 
 
 def _start(xp: Any, reduce: str, dtype: Any) -> Any:
     """What reducing nothing gives."""
-    if reduce in ("amax", "amin"):
-        if dtype.kind == "b":
-            return reduce == "amin"
-        if dtype.kind in "iu":
-            return xp.iinfo(dtype).min if reduce == "amax" else xp.iinfo(dtype).max
-        return -xp.inf if reduce == "amax" else xp.inf
-    return 1 if reduce == "prod" else 0
+    if reduce not in ("amax", "amin"):
+        return int(reduce == "prod")
+    if dtype.kind == "b":
+        return reduce == "amin"
+    limits = xp.iinfo(dtype) if dtype.kind in "iu" else None
+    least, greatest = (limits.min, limits.max) if limits else (-xp.inf, xp.inf)
+    return least if reduce == "amax" else greatest
 
 
 @op(_scatter_reduce_rule, inplace=True, scratch=3.0)
@@ -529,12 +459,11 @@ def scatter_reduce(
     result = xp.index_combine(first, at, source(src, index), REDUCERS[reduce])
     if reduce != "mean":
         return result
-    counts = xp.index_add(xp.full(input.shape, int(include_self)), at, 1)
-    counts = xp.maximum(counts, 1)
+    counts = xp.maximum(xp.index_add(xp.full(input.shape, int(include_self)), at, 1), 1)
     return result // counts if input.dtype.kind in "iu" else (result / counts).astype(input.dtype)
 
 
-scatter_reduce.checks("index")(lambda xp, input, index, src, **attrs: check_along(xp, input, index, **attrs))
+scatter_reduce.checks("index")(check_along)
 
 
 @scatter_reduce.joint_derivative

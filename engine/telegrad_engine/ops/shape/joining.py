@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...dtypes import from_numpy, int64, promote_types
@@ -22,10 +23,7 @@ from ...shapes import Spec, check_size, wrap_dim
 
 
 def _joined_dtype(tensors: Any) -> Any:
-    dtype = tensors[0].dtype
-    for x in tensors[1:]:
-        dtype = promote_types(dtype, x.dtype)
-    return dtype
+    return functools.reduce(promote_types, [x.dtype for x in tensors])
 
 
 def _join(join: Any, tensors: Any, dim: int) -> Any:
@@ -41,7 +39,7 @@ def _is_skipped(shape: Any) -> bool:
     return tuple(shape) == (0,)
 
 
-def _cat_rule(tensors: Any, dim: int = 0) -> Spec:
+def _cat_rule(tensors: Any, dim: int) -> Spec:
     if not tensors:
         raise InvalidValue("torch.cat(): expected a non-empty list of Tensors")
     for i, x in enumerate(tensors):
@@ -60,9 +58,8 @@ def _cat_rule(tensors: Any, dim: int = 0) -> Spec:
         for d, (a, b) in enumerate(zip(first, x.shape, strict=True)):
             if d != axis and a != b:
                 raise ShapeMismatch(
-                    f"Sizes of tensors must match except in dimension {axis}. Expected size {a} but got "
-                    f"size {b} "
-                    f"for tensor number {i} in the list."
+                    f"Sizes of tensors must match except in dimension {axis}. Expected size {a} but got size {b} for "
+                    f"tensor number {i} in the list."
                 )
         total += x.shape[axis]
     return Spec((*first[:axis], total, *first[axis + 1 :]), _joined_dtype(tensors))
@@ -71,7 +68,7 @@ def _cat_rule(tensors: Any, dim: int = 0) -> Spec:
 @op(_cat_rule, method=False, aliases=("concat", "concatenate"), scratch=0.0)
 def cat(xp: Any, tensors: Arrays, dim: Int = 0) -> Any:
     """The tensors joined along ``dim``."""
-    given = [x for x in tensors if x.shape != (0,)]
+    given = [x for x in tensors if not _is_skipped(x.shape)]
     if len(given) == len(tensors):
         return _join(xp.concatenate, tensors, dim)
     dtype = _joined_dtype(tensors)
@@ -83,17 +80,16 @@ def _cat_grad(F: Any, grad: Any, tensors_shape: Any, dim: int) -> list[Any]:
     for shape in tensors_shape:
         if _is_skipped(shape):
             parts.append(F.new_zeros(grad, (0,)))
-            continue
-        size = shape[dim]
-        parts.append(F.narrow(grad, dim, start, size))
-        start += size
+        else:
+            parts.append(F.narrow(grad, dim, start, shape[dim]))
+            start += shape[dim]
     return parts
 
 
 cat.derivative(tensors=_cat_grad)
 
 
-def _stack_rule(tensors: Any, dim: int = 0) -> Spec:
+def _stack_rule(tensors: Any, dim: int) -> Spec:
     if not tensors:
         raise InvalidOperation("stack expects a non-empty TensorList")
     first = tensors[0].shape
@@ -118,8 +114,8 @@ stack.derivative(
 )
 
 
-def _split_sizes(shape: Any, split_size: Any, axis: int) -> list[int]:
-    size = shape[axis]
+def _split_sizes(shape: Any, split_size: Any, dim: int) -> list[int]:
+    size = shape[dim]
     if not isinstance(split_size, int):
         if any(n < 0 for n in split_size):
             raise ShapeMismatch(
@@ -128,9 +124,8 @@ def _split_sizes(shape: Any, split_size: Any, axis: int) -> list[int]:
             )
         if sum(split_size) != size:
             raise ShapeMismatch(
-                f"split_with_sizes expects split_sizes to sum exactly to {size} (input tensor's size at "
-                "dimension "
-                f"{axis}), but got split_sizes={list(split_size)}"
+                f"split_with_sizes expects split_sizes to sum exactly to {size} (input tensor's size at dimension "
+                f"{dim}), but got split_sizes={list(split_size)}"
             )
         return list(split_size)
     if split_size == 0:
@@ -141,82 +136,71 @@ def _split_sizes(shape: Any, split_size: Any, axis: int) -> list[int]:
     return [split_size] * full + ([rest] if rest or not full else [])
 
 
-def _check_split(split_size: Any) -> None:
-    if isinstance(split_size, int) and split_size < 0:
-        raise ShapeMismatch(f"split expects split_size be non-negative, but got split_size={split_size}")
-
-
 def _part_specs(input: Any, sizes: list[int], axis: int) -> list[Any]:
     """What parts of these sizes along ``axis`` are; parts of one size share a Spec."""
     shape, last = input.shape, -1
     specs: list[Any] = []
     spec: Any = None
-    for n in sizes:
+    for n in sizes:  # only compared, not looked up in a table: in a planned program they may differ
         if n != last:
             spec, last = Spec((*shape[:axis], n, *shape[axis + 1 :]), input.dtype), n
         specs.append(spec)
     return specs
 
 
-def _parts(input: Any, sizes: list[int], axis: int) -> list[Any]:
-    """Views of parts of these sizes along ``axis``."""
-    before, start, parts = (slice(None),) * axis, 0, []
+def _parts(input: Any, sizes: list[int], dim: int) -> list[Any]:
+    """Views of parts of these sizes along ``dim``."""
+    before, start, parts = (slice(None),) * (dim % input.ndim), 0, []
     for n in sizes:
         parts.append(input[(*before, slice(start, start + n))])
         start += n
     return parts
 
 
-def _joined(F: Any, grads: Any, input_shape: Any, sizes: list[int], axis: int) -> Any:
+def _joined(F: Any, grads: Any, input_shape: Any, sizes: Sequence[int], dim: int) -> Any:
     """The gradients of the parts side by side, zeros where none arrived."""
-    missing = [i for i, grad in enumerate(grads) if grad is None]
-    if missing:
-        present = next(grad for grad in grads if grad is not None)
-        grads = list(grads)
-        for i in missing:
-            grads[i] = F.new_zeros(present, (*input_shape[:axis], sizes[i], *input_shape[axis + 1 :]))
-    return F.cat(grads, axis)
+    axis = dim % len(input_shape)
+    present = next(grad for grad in grads if grad is not None)
+
+    def zeros(n: int) -> Any:
+        return F.new_zeros(present, (*input_shape[:axis], n, *input_shape[axis + 1 :]))
+
+    return F.cat([zeros(n) if grad is None else grad for n, grad in zip(sizes, grads, strict=True)], axis)
 
 
-def _split_rule(input: Any, split_size: Any, dim: int = 0) -> list[Any]:
+def _split_rule(input: Any, split_size: Any, dim: int) -> list[Any]:
     if not input.shape:
         raise ShapeMismatch("split expects at least a 1-dimensional tensor")
-    _check_split(split_size)
+    if isinstance(split_size, int) and split_size < 0:
+        raise ShapeMismatch(f"split expects split_size be non-negative, but got split_size={split_size}")
     axis = wrap_dim(dim, len(input.shape))
-    return _part_specs(input, _split_sizes(input.shape, split_size, axis), axis)
+    return _part_specs(input, _split_sizes(input.shape, split_size, dim), axis)
 
 
 def _split_node(node: Any) -> str:
     return "SplitBackward0" if isinstance(node.attrs["split_size"], int) else "SplitWithSizesBackward0"
 
 
-@op(
-    _split_rule,
-    view=True,
-    node=_split_node,
-    lists_outputs=True,
-)
+@op(_split_rule, view=True, node=_split_node, lists_outputs=True)
 def split(xp: Any, input: Array, split_size: IntOrInts, dim: Int = 0) -> Any:
     """Parts of ``split_size`` along ``dim``, the last maybe smaller; or parts of the given sizes."""
-    axis = dim % input.ndim
-    return _parts(input, _split_sizes(input.shape, split_size, axis), axis)
+    return _parts(input, _split_sizes(input.shape, split_size, dim), dim)
 
 
-def _split_grad(F: Any, grads: Any, input_shape: Any, split_size: Any, dim: int) -> Any:
-    axis = dim % len(input_shape)
-    return _joined(F, grads, input_shape, _split_sizes(input_shape, split_size, axis), axis)
+split.derivative(
+    input=lambda F, grads, input_shape, split_size, dim: _joined(
+        F, grads, input_shape, _split_sizes(input_shape, split_size, dim), dim
+    )
+)
 
 
-split.derivative(input=_split_grad)
+def _chunk_sizes(shape: Any, chunks: int, dim: int) -> list[int]:
+    """Equal sizes but for the last; a dimension without elements has as many parts as asked for."""
+    size = shape[dim]
+    return _split_sizes(shape, -(-size // chunks), dim) if size else [0] * chunks
 
 
-def _chunk_sizes(shape: Any, chunks: int, axis: int) -> list[int]:
-    """As even as they can be but for the last; of nothing there are as many as asked for."""
-    size = shape[axis]
-    return _split_sizes(shape, -(-size // chunks), axis) if size else [0] * chunks
-
-
-def _chunk_rule(input: Any, chunks: int, dim: int = 0) -> list[Any]:
+def _chunk_rule(input: Any, chunks: int, dim: int) -> list[Any]:
     if not input.shape:
         raise ShapeMismatch("chunk expects at least a 1-dimensional tensor")
     if chunks <= 0:
@@ -230,32 +214,24 @@ def _chunk_node(node: Any) -> str:
     return "SplitBackward0" if part[node.attrs.get("dim", 0)] else "SplitWithSizesBackward0"
 
 
-@op(
-    _chunk_rule,
-    view=True,
-    node=_chunk_node,
-    lists_outputs=True,
-)
+@op(_chunk_rule, view=True, node=_chunk_node, lists_outputs=True)
 def chunk(xp: Any, input: Array, chunks: Int, dim: Int = 0) -> Any:
     """At most ``chunks`` equal parts along ``dim``."""
-    axis = dim % input.ndim
-    return _parts(input, _chunk_sizes(input.shape, chunks, axis), axis)
+    return _parts(input, _chunk_sizes(input.shape, chunks, dim), dim)
 
 
-def _chunk_grad(F: Any, grads: Any, input_shape: Any, chunks: int, dim: int) -> Any:
-    axis = dim % len(input_shape)
-    return _joined(F, grads, input_shape, _chunk_sizes(input_shape, chunks, axis), axis)
+chunk.derivative(
+    input=lambda F, grads, input_shape, chunks, dim: _joined(
+        F, grads, input_shape, _chunk_sizes(input_shape, chunks, dim), dim
+    )
+)
 
 
-chunk.derivative(input=_chunk_grad)
-
-
-def _unbind_rule(input: Any, dim: int = 0) -> list[Spec]:
+def _unbind_rule(input: Any, dim: int) -> list[Spec]:
     if not input.shape:
         raise IndexOutOfRange("Dimension specified as 0 but tensor has no dimensions")
     axis = wrap_dim(dim, len(input.shape))
-    shape = input.shape[:axis] + input.shape[axis + 1 :]
-    return [Spec(shape, input.dtype) for _ in range(input.shape[axis])]
+    return [Spec(input.shape[:axis] + input.shape[axis + 1 :], input.dtype)] * input.shape[axis]
 
 
 @op(_unbind_rule, view=True, lists_outputs=True)
@@ -274,7 +250,7 @@ def _unbind_grad(F: Any, grads: Any, input_shape: Any, dim: int) -> Any:
 unbind.derivative(input=_unbind_grad)
 
 
-# Parts ---------------------------------------------------------------------------------------------------
+# One part -----------------------------------------------------------------------------------------------
 
 
 def _narrow_rule(input: Any, dim: int, start: int, length: int) -> Spec:
@@ -292,11 +268,7 @@ def _narrow_rule(input: Any, dim: int, start: int, length: int) -> Spec:
     return Spec((*input.shape[:axis], length, *input.shape[axis + 1 :]), input.dtype)
 
 
-@op(
-    _narrow_rule,
-    view=True,
-    node="SliceBackward0",
-)
+@op(_narrow_rule, view=True, node="SliceBackward0")
 def narrow(xp: Any, input: Array, dim: Int, start: Int, length: Int) -> Any:
     """``length`` elements along ``dim`` from ``start``."""
     axis = dim % input.ndim
@@ -305,13 +277,9 @@ def narrow(xp: Any, input: Array, dim: Int, start: Int, length: Int) -> Any:
 
 
 def _narrow_grad(F: Any, grad: Any, input_shape: Any, dim: int, start: int, length: int) -> Any:
-    axis = dim % len(input_shape)
-    begin = start % input_shape[axis] if start < 0 else start
-
-    def zeros(n: int) -> Any:
-        return F.new_zeros(grad, (*input_shape[:axis], n, *input_shape[axis + 1 :]))
-
-    return F.cat([zeros(begin), grad, zeros(input_shape[axis] - begin - length)], axis)
+    size = input_shape[dim]
+    begin = start % size if start < 0 else start
+    return _joined(F, (None, grad, None), input_shape, (begin, length, size - begin - length), dim)
 
 
 narrow.derivative(input=_narrow_grad)
@@ -343,13 +311,10 @@ def _select_grad(F: Any, grad: Any, input_shape: Any, dim: int, index: int) -> A
 select.derivative(input=_select_grad)
 
 
-# Taking apart at given places, by torch's names for it; and other names for reshaping and f ---------------
+# Parts between given places, and the order reversed -----------------------------------------------------
 
 
-@composite(
-    may_alias=True,
-    lists_outputs=True,
-)
+@composite(may_alias=True, lists_outputs=True)
 def tensor_split(F: Any, input: Array, indices_or_sections: IntOrInts, dim: Int = 0) -> Any:
     """So many parts along ``dim``, the first ones maybe larger by one; or the parts between indices."""
     if not input.ndim:
@@ -367,11 +332,7 @@ def tensor_split(F: Any, input: Array, indices_or_sections: IntOrInts, dim: Int 
     return tuple([F.narrow(input, dim, start, max(end - start, 0)) for start, end in itertools.pairwise(bounds)])
 
 
-@composite(
-    key="tensor_split.tensor",
-    may_alias=True,
-    lists_outputs=True,
-)
+@composite(key="tensor_split.tensor", may_alias=True, lists_outputs=True)
 def tensor_split_tensor(F: Any, input: Array, tensor_indices_or_sections: Array, dim: Int = 0) -> Any:
     """``tensor_split`` by a tensor of int64: a number of parts, or the indices between them."""
     given = tensor_indices_or_sections
@@ -389,7 +350,8 @@ def tensor_split_tensor(F: Any, input: Array, tensor_indices_or_sections: Array,
     return F.tensor_split(input, given.tolist(), dim)
 
 
-def _split(F: Any, name: str, input: Any, indices_or_sections: Any, dim: int, least: int) -> Any:
+def _divide(F: Any, name: str, input: Any, indices_or_sections: Any, dim: int, least: int) -> Any:
+    """``tensor_split``; a number of parts must divide the dimension."""
     if input.ndim < least:
         raise ShapeMismatch(
             f"torch.{name} requires a tensor with at least {least} dimension, "
@@ -403,25 +365,22 @@ def _split(F: Any, name: str, input: Any, indices_or_sections: Any, dim: int, le
     return F.tensor_split(input, indices_or_sections, dim)
 
 
-@composite(
-    may_alias=True,
-    lists_outputs=True,
-)
+@composite(may_alias=True, lists_outputs=True)
 def hsplit(F: Any, input: Array, indices_or_sections: IntOrInts) -> Any:
     """``tensor_split`` into equal parts side by side: along dimension 1, or 0 of a vector."""
-    return _split(F, "hsplit", input, indices_or_sections, min(input.ndim - 1, 1) if input.ndim else 0, 1)
+    return _divide(F, "hsplit", input, indices_or_sections, min(input.ndim - 1, 1) if input.ndim else 0, 1)
 
 
 @composite(may_alias=True, lists_outputs=True)
 def vsplit(F: Any, input: Array, indices_or_sections: IntOrInts) -> Any:
     """``tensor_split`` into equal parts one above the other: along dimension 0."""
-    return _split(F, "vsplit", input, indices_or_sections, 0, 2)
+    return _divide(F, "vsplit", input, indices_or_sections, 0, 2)
 
 
 @composite(may_alias=True, lists_outputs=True)
 def dsplit(F: Any, input: Array, indices_or_sections: IntOrInts) -> Any:
     """``tensor_split`` into equal parts one behind the other: along dimension 2."""
-    return _split(F, "dsplit", input, indices_or_sections, 2, 3)
+    return _divide(F, "dsplit", input, indices_or_sections, 2, 3)
 
 
 @composite()
@@ -446,47 +405,43 @@ def ravel(F: Any, input: Array) -> Any:
     return F.reshape(input, (-1,))
 
 
-# Tensors brought to as many dimensions as are wanted, laid out in blocks, and places found  ---------------
+# At least so many dimensions ----------------------------------------------------------------------------
 
 
-def _one(F: Any, x: Any) -> Any:
-    return x if x.dim() else F.reshape(x, (1,))
-
-
-def _two(F: Any, x: Any) -> Any:
-    return x if x.dim() > 1 else F.unsqueeze(_one(F, x), 0)
-
-
-def _three(F: Any, x: Any) -> Any:
-    return x if x.dim() > 2 else F.unsqueeze(_two(F, x), -1)
-
-
-def _at_least(least: int, widen: Callable[[Any, Any], Any], doc: str) -> tuple[Op, Op]:
-    """Both forms of one function: of a tensor, and of several, which gives a tuple."""
-
-    def single(F: Any, input: Array) -> Any:
-        return widen(F, input)
+def _at_least(kernel: Callable[..., Any]) -> Op:
+    """Declare a function of one tensor, and its form for several, which gives a tuple."""
 
     def each(F: Any, tensors: ManyArrays) -> Any:
-        return tuple(widen(F, x) for x in tensors)
+        return tuple(kernel(F, x) for x in tensors)
 
-    single.__name__ = each.__name__ = f"atleast_{least}d"
-    single.__doc__, each.__doc__ = doc, f"Each of the tensors as ``atleast_{least}d`` gives it."
-    alone = composite(method=False, may_alias=True)(single)
-    key = f"{each.__name__}.tensors"
-    return alone, composite(method=False, may_alias=True, key=key, lists_outputs=True)(each)
+    each.__doc__ = f"Each of the tensors as ``{kernel.__name__}`` gives it."
+    alone = composite(method=False, may_alias=True)(kernel)
+    composite(method=False, may_alias=True, key=f"{kernel.__name__}.tensors", lists_outputs=True)(each)
+    return alone
 
 
-atleast_1d = _at_least(1, _one, "The tensor; a 0-dim one as (1,).")
-atleast_2d = _at_least(2, _two, "The tensor with at least two dimensions: (n) becomes (1, n).")
-atleast_3d = _at_least(3, _three, "The tensor with at least three dimensions: (n) becomes (1, n, 1), (m, n) (m, n, 1).")
+@_at_least
+def atleast_1d(F: Any, input: Array) -> Any:
+    """The tensor; a 0-dim one as (1,)."""
+    return input if input.ndim else F.reshape(input, (1,))
+
+
+@_at_least
+def atleast_2d(F: Any, input: Array) -> Any:
+    """The tensor with at least two dimensions: (n) becomes (1, n)."""
+    return input if input.ndim > 1 else F.unsqueeze(atleast_1d.raw(F, input), 0)
+
+
+@_at_least
+def atleast_3d(F: Any, input: Array) -> Any:
+    """The tensor with at least three dimensions: (n) becomes (1, n, 1), (m, n) (m, n, 1)."""
+    return input if input.ndim > 2 else F.unsqueeze(atleast_2d.raw(F, input), -1)
+
 
 # Blocks --------------------------------------------------------------------------------------------------
 
 
-@composite(
-    method=False,
-)
+@composite(method=False)
 def block_diag(F: Any, tensors: ManyArrays = ()) -> Any:
     """A matrix with the tensors, as matrices, one after the other down its diagonal and zeros beside them."""
     for i, x in enumerate(tensors):
@@ -497,11 +452,11 @@ def block_diag(F: Any, tensors: ManyArrays = ()) -> Any:
     if not tensors:
         return F.zeros((1, 0))
     dtype = from_numpy(common_dtype(tuple([x._data for x in tensors])))  # before all are matrices
-    blocks = [F.to(_two(F, x), dtype=dtype) for x in tensors]
-    width = sum(x.shape[1] for x in blocks)
-    rows, before = [], 0
+    blocks = [F.to(atleast_2d.raw(F, x), dtype=dtype) for x in tensors]
+    rows, before, after = [], 0, sum(x.shape[1] for x in blocks)
     for x in blocks:
-        rows.append(F.constant_pad_nd(x, (before, width - before - x.shape[1])))
+        after -= x.shape[1]
+        rows.append(F.constant_pad_nd(x, (before, after)))
         before += x.shape[1]
     return F.cat(rows, 0)
 
@@ -509,10 +464,7 @@ def block_diag(F: Any, tensors: ManyArrays = ()) -> Any:
 # Places --------------------------------------------------------------------------------------------------
 
 
-@composite(
-    method=False,
-    lists_outputs=True,
-)
+@composite(method=False, lists_outputs=True)
 def unravel_index(F: Any, indices: Array, shape: Ints) -> Any:
     """Numbers of elements, counted row by row, as an index for each dimension of ``shape``."""
     if indices.is_floating_point() or indices.dtype.name == "bool":

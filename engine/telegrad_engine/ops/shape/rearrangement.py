@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from ...errors import IndexOutOfRange, InvalidOperation, InvalidValue, ShapeMismatch
-from ...schema.op import composite, op
+from ...schema.op import Op, composite, op
 from ...schema.parameters import Array, Arrays, Bool, Int, IntOrInts, Ints, ManyArrays, OptionalInt, OptionalStr, Shifts
-from ...shapes import Spec, broadcast_shapes, infer_reshape, wrap_dim
+from ...shapes import Spec, broadcast_shapes, check_nonnegative, infer_reshape, size_at, wrap_dim
+from .joining import atleast_1d, atleast_2d, atleast_3d, select, unbind
+from .scatter import sliced
+from .views import as_strided, diagonal, permute, t, transpose, unsqueeze
 
 
-@composite(
-    may_alias=True,
-)
+@composite(may_alias=True)
 def unflatten(F: Any, input: Array, dim: Int, sizes: Ints) -> Any:
     """Dimension ``dim`` as several of ``sizes``, one of which may be -1."""
     if not sizes:
@@ -37,10 +39,7 @@ def _several(value: Any) -> tuple[int, ...]:
     return (value,) if isinstance(value, int) else value
 
 
-@composite(
-    may_alias=True,
-    aliases=("moveaxis",),
-)
+@composite(may_alias=True, aliases=("moveaxis",))
 def movedim(F: Any, input: Array, source: IntOrInts, destination: IntOrInts) -> Any:
     """The dimensions in ``source`` moved to ``destination``, the others kept in order."""
     ndim = len(input.shape)
@@ -83,9 +82,7 @@ def rot90(F: Any, input: Array, k: Int = 1, dims: Ints = (0, 1)) -> Any:
 # Repeating -----------------------------------------------------------------------------------------------
 
 
-@composite(
-    may_alias=True,
-)
+@composite(may_alias=True)
 def expand_as(F: Any, input: Array, other: Array) -> Any:
     """Dimensions of size 1 repeated, without copying, to the shape of ``other``."""
     return F.expand(input, tuple(other.shape))
@@ -97,19 +94,15 @@ def _repeat_rule(input: Any, repeats: Any) -> Spec:
         raise ShapeMismatch(
             "Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor"
         )
-    shape = tuple(n * r for n, r in zip((1,) * lead + tuple(input.shape), repeats, strict=True))
-    negative = next((n for n in shape if n < 0), None)
-    if negative is not None:
-        raise ShapeMismatch(f"Trying to create tensor with negative dimension {negative}: {list(shape)}")
-    return Spec(shape, input.dtype)
+    shape = [n * r for n, r in zip((1,) * lead + tuple(input.shape), repeats, strict=True)]
+    return Spec(check_nonnegative(shape, "repeat"), input.dtype)
 
 
 @op(_repeat_rule)
 def repeat(xp: Any, input: Array, repeats: Ints) -> Any:
     """Copies of the tensor side by side: ``repeats`` along each dimension, new ones in front."""
     if 0 in input.shape:  # NumPy takes no number of copies of nothing that an array could not have
-        shape = _repeat_rule(input, repeats).shape
-        return xp.zeros(shape, input.dtype)
+        return xp.zeros(_repeat_rule(input, repeats).shape, input.dtype)
     return xp.tile(input, repeats)
 
 
@@ -133,16 +126,14 @@ def tile(F: Any, input: Array, dims: Ints) -> Any:
 # Rolling -------------------------------------------------------------------------------------------------
 
 
-def _roll_rule(input: Any, shifts: Any, dims: Any = ()) -> Spec:
+def _roll_rule(input: Any, shifts: Any, dims: Any) -> Spec:
     by, axes = _several(shifts), _several(dims)
     if not by:
         raise InvalidOperation("`shifts` required")
     if len(by) != len(axes) and (axes or len(by) > 1):
         raise InvalidOperation(f"shifts and dimensions must align. shifts: {len(by)}, dims:{len(axes)}")
     for d in axes:
-        if not input.shape:
-            raise IndexOutOfRange(f"Dimension specified as {d} but tensor has no dimensions")
-        wrap_dim(d, len(input.shape))
+        size_at(input.shape, d)
     return Spec(input.shape, input.dtype)
 
 
@@ -168,7 +159,7 @@ def _check_stack(name: str, tensors: Any) -> None:
 def hstack(F: Any, tensors: Arrays) -> Any:
     """The tensors joined column after column: along dimension 1, or 0 where they have one dimension."""
     _check_stack("hstack", tensors)
-    rows = [x if x.shape else F.reshape(x, (1,)) for x in tensors]
+    rows = [atleast_1d.raw(F, x) for x in tensors]
     return F.cat(rows, 0 if len(rows[0].shape) == 1 else 1)
 
 
@@ -176,47 +167,34 @@ def hstack(F: Any, tensors: Arrays) -> Any:
 def vstack(F: Any, tensors: Arrays) -> Any:
     """The tensors joined row after row, along dimension 0; what has one dimension is a row."""
     _check_stack("vstack", tensors)
-    return F.cat([x if len(x.shape) > 1 else F.reshape(x, (1, *(x.shape or (1,)))) for x in tensors])
+    return F.cat([atleast_2d.raw(F, x) for x in tensors])
 
 
 @composite(method=False)
 def dstack(F: Any, tensors: Arrays) -> Any:
     """The tensors joined along dimension 2; a matrix gets one, and a vector is a row."""
     _check_stack("dstack", tensors)
-    lead = {0: (1,), 1: (1,), 2: ()}
-    ends = {0: (1, 1), 1: (1,), 2: (1,)}
-    deep = [
-        x if len(x.shape) > 2 else F.reshape(x, (*lead[len(x.shape)], *x.shape, *ends[len(x.shape)])) for x in tensors
-    ]
-    return F.cat(deep, 2)
+    return F.cat([atleast_3d.raw(F, x) for x in tensors], 2)
 
 
 @composite(method=False)
 def column_stack(F: Any, tensors: Arrays) -> Any:
     """The tensors joined along dimension 1; what has at most one dimension is a column."""
     _check_stack("column_stack", tensors)
-    return F.hstack([x if len(x.shape) > 1 else F.reshape(x, (*x.shape, *(1,) * (2 - len(x.shape)))) for x in tensors])
+    return F.hstack([x if len(x.shape) > 1 else F.reshape(x, (-1, 1)) for x in tensors])
 
 
 # Together ------------------------------------------------------------------------------------------------
 
 
-@composite(
-    may_alias=True,
-    method=False,
-    lists_outputs=True,
-)
+@composite(may_alias=True, method=False, lists_outputs=True)
 def broadcast_tensors(F: Any, tensors: ManyArrays) -> Any:
     """Each of the tensors in the shape that all of them broadcast to, without copying."""
     shape = broadcast_shapes(*[tuple(x.shape) for x in tensors])
     return tuple(x if tuple(x.shape) == shape else F.expand(x, shape) for x in tensors)
 
 
-@composite(
-    may_alias=True,
-    method=False,
-    lists_outputs=True,
-)
+@composite(may_alias=True, method=False, lists_outputs=True)
 def meshgrid(F: Any, tensors: ManyArrays = (), *, indexing: OptionalStr = None) -> Any:
     """Grids of coordinates from vectors; with ``indexing="xy"`` the first two dimensions are swapped."""
     _check_stack("meshgrid", tensors)
@@ -235,23 +213,23 @@ def meshgrid(F: Any, tensors: ManyArrays = (), *, indexing: OptionalStr = None) 
     return tuple(grids)
 
 
-# Views as new tensors: the ``_copy`` forms of view ops, and the ``unsafe`` ones, which auto ---------------
+# Copies in place of views: the ``_copy`` forms, and the ``unsafe`` ones ----------------------------------
 
 
 def _copies(F: Any, parts: Any) -> tuple[Any, ...]:
     return tuple([F.clone(part) for part in parts])
 
 
-def _split(F: Any, input: Any, sizes: tuple[int, ...], dim: int) -> Any:
-    """``F.split``; the text about sizes that do not fit names the dimension as it was given."""
-    if input.shape and min(sizes, default=0) >= 0:
-        size = input.shape[wrap_dim(dim, len(input.shape))]
-        if sum(sizes) != size:
-            raise ShapeMismatch(
-                f"split_with_sizes expects split_sizes to sum exactly to {size} (input tensor's size at dimension "
-                f"{dim}), but got split_sizes={list(sizes)}"
-            )
-    return F.split(input, sizes, dim)
+def _copy_of(view: Op, doc: str) -> Op:
+    """Declare the ``_copy`` form of a view op, which has the same parameters."""
+
+    @functools.wraps(view.raw)
+    def copy(F: Any, *args: Any, **attrs: Any) -> Any:
+        shown = getattr(F, view.name)(*args, **attrs)
+        return _copies(F, shown) if view.lists_outputs else F.clone(shown)
+
+    copy.__doc__ = doc
+    return composite(key=f"{view.name}_copy", method=False, lists_outputs=view.lists_outputs)(copy)
 
 
 @composite(method=False)
@@ -260,16 +238,8 @@ def alias_copy(F: Any, input: Array) -> Any:
     return F.clone(input)
 
 
-@composite(method=False)
-def as_strided_copy(F: Any, input: Array, size: Ints, stride: Ints, storage_offset: OptionalInt = None) -> Any:
-    """A copy of what ``as_strided`` shows."""
-    return F.clone(F.as_strided(input, size, stride, storage_offset))
-
-
-@composite(method=False)
-def diagonal_copy(F: Any, input: Array, offset: Int = 0, dim1: Int = 0, dim2: Int = 1) -> Any:
-    """A copy of a diagonal."""
-    return F.clone(F.diagonal(input, offset, dim1, dim2))
+as_strided_copy = _copy_of(as_strided, "A copy of what ``as_strided`` shows.")
+diagonal_copy = _copy_of(diagonal, "A copy of a diagonal.")
 
 
 @composite(method=False)
@@ -278,16 +248,8 @@ def expand_copy(F: Any, input: Array, size: Ints, *, implicit: Bool = False) -> 
     return F.clone(F.expand(input, size))
 
 
-@composite(method=False)
-def permute_copy(F: Any, input: Array, dims: Ints) -> Any:
-    """A copy with its dimensions in another order."""
-    return F.clone(F.permute(input, dims))
-
-
-@composite(method=False)
-def select_copy(F: Any, input: Array, dim: Int, index: Int) -> Any:
-    """A copy of the slice at ``index``."""
-    return F.clone(F.select(input, dim, index))
+permute_copy = _copy_of(permute, "A copy with its dimensions in another order.")
+select_copy = _copy_of(select, "A copy of the slice at ``index``.")
 
 
 @composite(method=False)
@@ -299,8 +261,7 @@ def slice_copy(
         raise IndexOutOfRange("slice() cannot be applied to a 0-dim tensor.")
     if step <= 0:
         raise InvalidOperation("slice step must be positive")
-    before = [("slice", None, None, None)] * wrap_dim(dim, len(input.shape))
-    return F.clone(F.getitem(input, (*before, ("slice", start, end, step))))
+    return F.clone(sliced(F, input, dim, start, end, step))
 
 
 @composite(method=False, lists_outputs=True)
@@ -309,19 +270,13 @@ def split_copy(F: Any, input: Array, split_size: Int, dim: Int = 0) -> Any:
     return _copies(F, F.split(input, split_size, dim))
 
 
-@composite(
-    may_alias=True,
-    lists_outputs=True,
-)
+@composite(may_alias=True, lists_outputs=True)
 def split_with_sizes(F: Any, input: Array, split_sizes: Ints, dim: Int = 0) -> Any:
     """Views of parts of these sizes."""
-    return _split(F, input, split_sizes, dim)
+    return F.split(input, split_sizes, dim)
 
 
-@composite(method=False, lists_outputs=True)
-def split_with_sizes_copy(F: Any, input: Array, split_sizes: Ints, dim: Int = 0) -> Any:
-    """Copies of parts of these sizes."""
-    return _copies(F, _split(F, input, split_sizes, dim))
+split_with_sizes_copy = _copy_of(split_with_sizes, "Copies of parts of these sizes.")
 
 
 @composite(method=False)
@@ -330,22 +285,9 @@ def squeeze_copy(F: Any, input: Array, dim: IntOrInts = None) -> Any:
     return F.clone(F.squeeze(input) if dim is None else F.squeeze(input, dim))
 
 
-@composite(method=False)
-def t_copy(F: Any, input: Array) -> Any:
-    """A copy of the transpose."""
-    return F.clone(F.t(input))
-
-
-@composite(method=False)
-def transpose_copy(F: Any, input: Array, dim0: Int, dim1: Int) -> Any:
-    """A copy with two dimensions swapped."""
-    return F.clone(F.transpose(input, dim0, dim1))
-
-
-@composite(method=False, lists_outputs=True)
-def unbind_copy(F: Any, input: Array, dim: Int = 0) -> Any:
-    """Copies of the slices along ``dim``."""
-    return _copies(F, F.unbind(input, dim))
+t_copy = _copy_of(t, "A copy of the transpose.")
+transpose_copy = _copy_of(transpose, "A copy with two dimensions swapped.")
+unbind_copy = _copy_of(unbind, "Copies of the slices along ``dim``.")
 
 
 @composite(method=False)
@@ -354,10 +296,7 @@ def unfold_copy(F: Any, input: Array, dimension: Int, size: Int, step: Int) -> A
     return F.clone(F.unfold(input, dimension, size, step))
 
 
-@composite(method=False)
-def unsqueeze_copy(F: Any, input: Array, dim: Int) -> Any:
-    """A copy with one more dimension, of size 1."""
-    return F.clone(F.unsqueeze(input, dim))
+unsqueeze_copy = _copy_of(unsqueeze, "A copy with one more dimension, of size 1.")
 
 
 @composite(method=False)
@@ -391,7 +330,7 @@ def unsafe_split(F: Any, input: Array, split_size: Int, dim: Int = 0) -> Any:
 @composite(may_alias=True, lists_outputs=True)
 def unsafe_split_with_sizes(F: Any, input: Array, split_sizes: Ints, dim: Int = 0) -> Any:
     """Parts of these sizes that may be changed in place, since autograd takes them for copies."""
-    return _copies(F, _split(F, input, split_sizes, dim))
+    return _copies(F, F.split(input, split_sizes, dim))
 
 
 @composite(may_alias=True, lists_outputs=True)
@@ -427,10 +366,7 @@ def _check_image(name: str, input: Any, what: str, factor: int) -> None:
         raise InvalidOperation(f"{name} expects a positive {what}, but got {factor}")
 
 
-@composite(
-    functional=True,
-    method=False,
-)
+@composite(functional=True, method=False)
 def pixel_shuffle(F: Any, input: Array, upscale_factor: Int) -> Any:
     """Channels (…, C r², H, W) laid out as pixels (…, C, H r, W r) (Shi et al. 2016)."""
     r = upscale_factor
@@ -449,10 +385,7 @@ def pixel_shuffle(F: Any, input: Array, upscale_factor: Int) -> Any:
     return F.reshape(mixed, (*lead, channels // (r * r), height * r, width * r))
 
 
-@composite(
-    functional=True,
-    method=False,
-)
+@composite(functional=True, method=False)
 def pixel_unshuffle(F: Any, input: Array, downscale_factor: Int) -> Any:
     """Pixels (…, C, H r, W r) laid out as channels (…, C r², H, W): ``pixel_shuffle`` undone."""
     r = downscale_factor
@@ -470,10 +403,7 @@ def pixel_unshuffle(F: Any, input: Array, downscale_factor: Int) -> Any:
     return F.reshape(mixed, (*lead, channels * r * r, height // r, width // r))
 
 
-@composite(
-    functional=True,
-    method=False,
-)
+@composite(functional=True, method=False)
 def channel_shuffle(F: Any, input: Array, groups: Int) -> Any:
     """Channels (N, C, …) with those of all groups taken in turn (Zhang et al. 2017)."""
     shape = tuple(input.shape)

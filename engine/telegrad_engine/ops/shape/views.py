@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 from ...errors import InvalidArgument, InvalidOperation, ShapeMismatch
 from ...schema.derivative_plan import Rule
-from ...schema.op import CATALOGUE, Op, composite, op
+from ...schema.op import Op, composite, op
 from ...schema.parameters import Array, Int, Ints, Items, OptionalDType, OptionalInt, OptionalInts
-from ...shapes import Spec, check_keeps_shape, check_strided, expanded_shape, infer_reshape, wrap_dim, wrap_dims
+from ...shapes import (
+    Spec,
+    broadcast_axes,
+    check_keeps_shape,
+    check_strided,
+    expanded_shape,
+    infer_reshape,
+    strided_extent,
+    wrap_dim,
+    wrap_dims,
+)
 
 
 def _reshape_rule(input: Any, shape: Any) -> Spec:
     return Spec(infer_reshape(input.shape, shape), input.dtype)
 
 
-def _copied(input: Any, shape: Any) -> int:
+def _copied(input: Any) -> int:
     """The bytes of a copy, where the layout may not allow a view."""
     flags = getattr(input, "flags", None)
     return 0 if flags is None or flags.c_contiguous else int(input.nbytes)
@@ -36,19 +46,12 @@ def view(xp: Any, input: Array, shape: Ints) -> Any:
         return xp.reshape_view(input, infer_reshape(input.shape, shape))
     except AttributeError:
         raise InvalidOperation(
-            "view size is not compatible with input tensor's size and stride (at least one dimension "
-            "spans across "
-            "two contiguous subspaces). Use .reshape(...) instead."
+            "view size is not compatible with input tensor's size and stride (at least one dimension spans across two "
+            "contiguous subspaces). Use .reshape(...) instead."
         ) from None
 
 
-for _reshaping in (reshape, view):
-    _reshaping.derivative(input=lambda F, grad, input_shape: F.reshape(grad, input_shape))
-
-
-@composite(
-    may_alias=True,
-)
+@composite(may_alias=True)
 def flatten(F: Any, input: Array, start_dim: Int = 0, end_dim: Int = -1) -> Any:
     """The dimensions from ``start_dim`` to ``end_dim`` as one."""
     shape = tuple(input.shape)
@@ -65,25 +68,15 @@ def _squeeze_node(node: Any) -> str:
     return f"SqueezeBackward{0 if dim is None else 1 if len(dim) == 1 else 2}"
 
 
-def _squeeze_rule(input: Any, dim: Any = None) -> Spec:
-    if dim == ():
-        return Spec(input.shape, input.dtype)
-    dims = wrap_dims(dim, len(input.shape)) if dim is not None else tuple(range(len(input.shape)))
+def _squeeze_rule(input: Any, dim: Any) -> Spec:
+    dims = () if dim == () else wrap_dims(dim, len(input.shape))
     return Spec(tuple(n for i, n in enumerate(input.shape) if i not in dims or n != 1), input.dtype)
 
 
-@op(
-    _squeeze_rule,
-    view=True,
-    inplace=True,
-    node=_squeeze_node,
-)
+@op(_squeeze_rule, view=True, inplace=True, node=_squeeze_node)
 def squeeze(xp: Any, input: Array, dim: OptionalInts = None) -> Any:
     """Without the dimensions of size 1, or without those of ``dim`` that have size 1."""
     return xp.reshape(input, _squeeze_rule(input, dim).shape)
-
-
-squeeze.derivative(input=lambda F, grad, input_shape: F.reshape(grad, input_shape))
 
 
 def _unsqueeze_rule(input: Any, dim: int) -> Spec:
@@ -91,17 +84,14 @@ def _unsqueeze_rule(input: Any, dim: int) -> Spec:
     return Spec((*input.shape[:axis], 1, *input.shape[axis:]), input.dtype)
 
 
-@op(
-    _unsqueeze_rule,
-    view=True,
-    inplace=True,
-)
+@op(_unsqueeze_rule, view=True, inplace=True)
 def unsqueeze(xp: Any, input: Array, dim: Int) -> Any:
     """With a dimension of size 1 at ``dim``."""
     return xp.expand_dims(input, dim)
 
 
-unsqueeze.derivative(input=lambda F, grad, input_shape: F.reshape(grad, input_shape))
+for _reshaping in (reshape, view, squeeze, unsqueeze):
+    _reshaping.derivative(input=lambda F, grad, input_shape: F.reshape(grad, input_shape))
 
 
 # Permuting -----------------------------------------------------------------------------------------------
@@ -111,8 +101,7 @@ def _permute_rule(input: Any, dims: Any) -> Spec:
     ndim = len(input.shape)
     if len(dims) != ndim:
         raise ShapeMismatch(
-            "permute(sparse_coo): number of dimensions in the tensor input does not match the length of "
-            "the desired "
+            "permute(sparse_coo): number of dimensions in the tensor input does not match the length of the desired "
             f"ordering of dimensions i.e. input.dim() = {ndim} is not equal to len(dims) = {len(dims)}"
         )
     order: list[int] = []
@@ -124,27 +113,23 @@ def _permute_rule(input: Any, dims: Any) -> Spec:
     return Spec(tuple(input.shape[d] for d in order), input.dtype)
 
 
-@op(
-    _permute_rule,
-    view=True,
-)
+@op(_permute_rule, view=True)
 def permute(xp: Any, input: Array, dims: Ints) -> Any:
     """The dimensions in another order."""
     return xp.transpose(input, dims)
 
 
-def _inverse(dims: tuple[int, ...]) -> tuple[int, ...]:
+def _permute_grad(F: Any, grad: Any, dims: tuple[int, ...]) -> Any:
     order = [d % len(dims) for d in dims]
-    return tuple(order.index(i) for i in range(len(dims)))
+    return F.permute(grad, tuple(order.index(i) for i in range(len(dims))))
 
 
-permute.derivative(input=lambda F, grad, dims: F.permute(grad, _inverse(dims)))
+permute.derivative(input=_permute_grad)
 
 
 def _transpose_rule(input: Any, dim0: int, dim1: int) -> Spec:
-    ndim = len(input.shape)
-    a, b = wrap_dim(dim0, ndim), wrap_dim(dim1, ndim)
     shape = list(input.shape)
+    a, b = wrap_dim(dim0, len(shape)), wrap_dim(dim1, len(shape))
     if shape:
         shape[a], shape[b] = shape[b], shape[a]
     return Spec(tuple(shape), input.dtype)
@@ -178,8 +163,7 @@ t.derivative(input=lambda F, grad: F.t(grad))
 
 
 def _expand_rule(input: Any, size: Any) -> Spec:
-    shape = expanded_shape(input.shape, input.dtype, size)
-    return Spec(shape, input.dtype)
+    return Spec(expanded_shape(input.shape, input.dtype, size), input.dtype)
 
 
 @op(_expand_rule, view=True)
@@ -194,15 +178,13 @@ def broadcast_to(xp: Any, input: Array, size: Ints) -> Any:
     return xp.broadcast_to(input, expanded_shape(input.shape, input.dtype, size))
 
 
-def sum_to(F: Any, grad: Any, shape: tuple[int, ...]) -> Any:
-    """Sum over the dimensions that broadcasting added or stretched."""
-    lead = len(grad.shape) - len(shape)
-    dims = tuple(range(lead)) + tuple(i + lead for i, n in enumerate(shape) if n == 1 and grad.shape[i + lead] != 1)
-    return F.reshape(F.sum(grad, dims, True), shape) if dims else grad
+def _expand_grad(F: Any, grad: Any, input_shape: tuple[int, ...]) -> Any:
+    dims = broadcast_axes(input_shape, grad.shape)
+    return F.reshape(F.sum(grad, dims, True), input_shape) if dims else grad
 
 
-for _expansion in (expand, broadcast_to):
-    _expansion.derivative(input=lambda F, grad, input_shape: sum_to(F, grad, input_shape))
+expand.derivative(input=_expand_grad)
+broadcast_to.derivative(input=_expand_grad)
 
 
 # Reordering ----------------------------------------------------------------------------------------------
@@ -224,7 +206,7 @@ flip.derivative(input=lambda F, grad, dims: F.flip(grad, dims))
 
 
 def _tri_rule(name: str) -> Rule:
-    def rule(input: Any, diagonal: int = 0) -> Spec:
+    def rule(input: Any) -> Spec:
         if len(input.shape) < 2:
             raise ShapeMismatch(f"{name}: input tensor must have at least 2 dimensions")
         return Spec(input.shape, input.dtype)
@@ -254,19 +236,15 @@ tril.derivative(input=lambda F, grad, diagonal: F.tril(grad, diagonal))
 triu.derivative(input=lambda F, grad, diagonal: F.triu(grad, diagonal))
 
 
-# Strided views: a tensor's memory read with given sizes and strides --------------------------------------
+# Strided views: memory read with given sizes and strides -------------------------------------------------
 
 
-def _as_strided_rule(input: Any, size: Any, stride: Any, storage_offset: int | None = None) -> Spec:
+def _as_strided_rule(input: Any, size: Any, stride: Any, storage_offset: int | None) -> Spec:
     check_strided(input.shape, input.dtype.itemsize, size, stride, storage_offset or 0)
     return Spec(tuple(size), input.dtype)
 
 
-@op(
-    _as_strided_rule,
-    view=True,
-    inplace=True,
-)
+@op(_as_strided_rule, view=True, inplace=True)
 def as_strided(xp: Any, input: Array, size: Ints, stride: Ints, storage_offset: OptionalInt = None) -> Any:
     """A view with these sizes and strides, in elements, from ``storage_offset``; elements may be seen repeatedly.
 
@@ -288,7 +266,7 @@ def _as_strided_grad(F: Any, grad: Any, input_shape: Any, size: Any, stride: Any
 as_strided.derivative(input=_as_strided_grad)
 
 
-def _unstrided_rule(input: Any, shape: Any, stride: Any, storage_offset: int | None = None) -> Spec:
+def _unstrided_rule(input: Any, shape: Any, stride: Any, storage_offset: int | None) -> Spec:
     if any(n < 0 for n in shape):
         raise ShapeMismatch(f"a shape has no negative sizes, but this one is {list(shape)}")
     check_strided(shape, input.dtype.itemsize, input.shape, stride, storage_offset or 0)
@@ -299,8 +277,8 @@ def _unstrided_rule(input: Any, shape: Any, stride: Any, storage_offset: int | N
 def unstrided(xp: Any, input: Array, shape: Ints, stride: Ints, storage_offset: OptionalInt = None) -> Any:
     """A tensor of ``shape`` of which ``input`` is what ``as_strided`` shows; zero where it shows nothing."""
     room = math.prod(shape)
-    places = xp.as_strided(xp.arange(room), input.shape, stride, storage_offset or 0).reshape(-1)
-    return xp.index_set(xp.zeros((room,), input.dtype), places, input.reshape(-1)).reshape(shape)
+    places = xp.as_strided(xp.arange(room), input.shape, stride, storage_offset or 0)
+    return xp.reshape(xp.index_set(xp.zeros((room,), input.dtype), places, input), shape)
 
 
 unstrided.derivative(
@@ -310,21 +288,16 @@ unstrided.derivative(
 )
 
 
-def _room(size: tuple[int, ...], stride: tuple[int, ...]) -> int:
-    """How many elements of memory a tensor of these sizes and strides takes."""
+@composite(factory=True)
+def empty_strided(F: Any, size: Ints, stride: Ints, *, dtype: OptionalDType = None) -> Any:
+    """A tensor of these sizes and strides whose values mean nothing; here, zeros."""
     if len(size) != len(stride):
         raise ShapeMismatch(
             f"dimensionality of sizes ({len(size)}) must match dimensionality of strides ({len(stride)})"
         )
     if any(n < 0 for n in (*size, *stride)):
         raise ShapeMismatch(f"Storage size calculation overflowed with sizes={list(size)} and strides={list(stride)}")
-    return 0 if 0 in size else 1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
-
-
-@composite(factory=True)
-def empty_strided(F: Any, size: Ints, stride: Ints, *, dtype: OptionalDType = None) -> Any:
-    """A tensor of these sizes and strides whose values mean nothing; here, zeros."""
-    return F.as_strided(F.empty((_room(size, stride),), dtype=dtype), size, stride)
+    return F.as_strided(F.empty((strided_extent(size, stride, 0),), dtype=dtype), size, stride)
 
 
 @composite(factory=True)
@@ -351,20 +324,21 @@ def empty_permuted(F: Any, size: Ints, physical_layout: Ints, *, dtype: Optional
 # Diagonals of matrices: read, written, and made into matrices --------------------------------------------
 
 
-def _diagonal_rule(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Spec:
-    ndim = len(input.shape)
+def _matrix_dims(ndim: int, dim1: int, dim2: int) -> tuple[int, int]:
     first, second = wrap_dim(dim1, ndim), wrap_dim(dim2, ndim)
     if first == second:
         raise InvalidOperation(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
+    return first, second
+
+
+def _diagonal_rule(input: Any, offset: int, dim1: int, dim2: int) -> Spec:
+    first, second = _matrix_dims(len(input.shape), dim1, dim2)
     rows, columns = input.shape[first], input.shape[second]
     n = max(min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns), 0)
     return Spec((*(m for i, m in enumerate(input.shape) if i not in (first, second)), n), input.dtype)
 
 
-@op(
-    _diagonal_rule,
-    view=True,
-)
+@op(_diagonal_rule, view=True)
 def diagonal(xp: Any, input: Array, offset: Int = 0, dim1: Int = 0, dim2: Int = 1) -> Any:
     """The diagonal of the matrices in ``dim1`` and ``dim2``, ``offset`` above the main one, as last dimension."""
     n = _diagonal_rule(input, offset, dim1, dim2).shape[-1]
@@ -381,23 +355,28 @@ diagonal.derivative(
 )
 
 
-@composite(
-    may_alias=True,
-    key="diagonal",
-    namespace="torch.linalg",
-)
+@composite(may_alias=True, key="diagonal", namespace="torch.linalg")
 def linalg_diagonal(F: Any, A: Array, *, offset: Int = 0, dim1: Int = -2, dim2: Int = -1) -> Any:
     """The diagonal of each matrix, as last dimension."""
     return F.diagonal(A, offset, dim1, dim2)
 
 
-def _diagonal_scatter_rule(input: Any, src: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Spec:
-    part = _diagonal_rule(input, offset, dim1, dim2).shape
+def write_flat(xp: Any, input: Any, places: Any, values: Any) -> Any:
+    """``input`` with ``values`` at ``places``, which index its elements in row-major order."""
+    return xp.reshape(xp.index_set(xp.reshape(input, (-1,)), places, values), input.shape)
+
+
+def check_part(src: Any, part: tuple[int, ...]) -> None:
+    """Refuse a ``src`` that has not the shape of the part that it is to replace."""
     if tuple(src.shape) != part:
         raise ShapeMismatch(
             f"expected src to have a size equal to the slice of self. src size = {list(src.shape)}, "
             f"slice size = {list(part)}"
         )
+
+
+def _diagonal_scatter_rule(input: Any, src: Any, offset: int, dim1: int, dim2: int) -> Spec:
+    check_part(src, _diagonal_rule(input, offset, dim1, dim2).shape)
     return Spec(input.shape, input.dtype)
 
 
@@ -405,7 +384,7 @@ def _diagonal_scatter_rule(input: Any, src: Any, offset: int = 0, dim1: int = 0,
 def diagonal_scatter(xp: Any, input: Array, src: Array, offset: Int = 0, dim1: Int = 0, dim2: Int = 1) -> Any:
     """``input`` with ``src`` in place of the diagonal of its matrices."""
     places = diagonal.raw(xp, xp.reshape(xp.arange(input.size), input.shape), offset, dim1, dim2)
-    return xp.reshape(xp.index_set(xp.reshape(input, (-1,)), places, src), input.shape)
+    return write_flat(xp, input, places, src)
 
 
 diagonal_scatter.derivative(
@@ -419,10 +398,7 @@ diagonal_scatter.derivative(
 @composite()
 def diag_embed(F: Any, input: Array, offset: Int = 0, dim1: Int = -2, dim2: Int = -1) -> Any:
     """Matrices in ``dim1`` and ``dim2`` with the last dimension on a diagonal, the rest zeros."""
-    ndim = len(input.shape) + 1
-    first, second = wrap_dim(dim1, ndim), wrap_dim(dim2, ndim)
-    if first == second:
-        raise InvalidOperation(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
+    first, second = _matrix_dims(len(input.shape) + 1, dim1, dim2)
     *shape, n = input.shape
     for axis in sorted((first, second)):
         shape.insert(axis, n + abs(offset))
@@ -441,42 +417,32 @@ def diag(F: Any, input: Array, diagonal: Int = 0) -> Any:
 # Writing through views: what a base's history is after a view of it was changed in place -----------------
 
 
-def _steps(chain: Any) -> Iterator[tuple[Op, Any, int]]:
-    """The steps of a chain of views, for an array of any layout: where a view had no need of a copy, it may."""
+def _follow(x: Any, chain: Any, apply: Callable[[Op, Any, Any], Any]) -> Any:
+    """The part of ``x`` that a chain of views leads to; ``apply(op, x, attrs)`` runs one of them.
+
+    ``reshape`` takes the place of ``view``: the layout of ``x`` may allow no view where that of the base did.
+    """
     for step, attrs, index in chain:
-        yield CATALOGUE.get("reshape") if step.key == "view" else step, attrs, index
-
-
-def _part(result: Any, index: int) -> Any:
-    return result[index] if isinstance(result, (list, tuple)) else result
-
-
-def _follow(F: Any, x: Any, chain: Any) -> Any:
-    """The part of ``x`` that a chain of view ops leads to."""
-    for step, attrs, index in _steps(chain):
-        x = _part(getattr(F, step.key.replace(".", "_"))(x, **attrs), index)
+        result = apply(reshape if step.key == "view" else step, x, attrs)
+        x = result[index] if isinstance(result, (list, tuple)) else result
     return x
 
 
 def _view_scatter_rule(input: Any, src: Any, chain: Any) -> Spec:
     if not all(isinstance(link, tuple) and len(link) == 3 and isinstance(link[0], Op) for link in chain):
         raise InvalidArgument("view_scatter(): argument 'chain' must be a chain of views")
-    part = Spec(input.shape, input.dtype)
-    for step, attrs, index in _steps(chain):
-        part = _part(step.rule(part, **attrs), index)
-    check_keeps_shape(part.shape, src.shape)
-    return Spec(input.shape, input.dtype)
+    whole = Spec(input.shape, input.dtype)
+    check_keeps_shape(_follow(whole, chain, lambda op, x, attrs: op.rule(x, **attrs)).shape, src.shape)
+    return whole
 
 
 @op(_view_scatter_rule, method=False, private=True, scratch=2.0)
 def view_scatter(xp: Any, input: Array, src: Array, chain: Items) -> Any:
     """``input`` with the part that ``chain`` of views leads to replaced by ``src``."""
-    size = math.prod(input.shape)
     # What a base that became a part of itself (as_strided_) no longer shows is written to a spare place, 0.
     spare = int(any(step.key == "unstrided" for step, _, _ in chain))
-    places = xp.arange(spare, size + spare).reshape(input.shape)
-    for step, attrs, index in _steps(chain):
-        places = _part(step.kernel(xp, places, **attrs), index)
+    whole = xp.arange(spare, math.prod(input.shape) + spare).reshape(input.shape)
+    places = _follow(whole, chain, lambda op, x, attrs: op.kernel(xp, x, **attrs))
     flat = xp.reshape(input, (-1,))
     if spare:
         flat = xp.concatenate([xp.zeros((1,), input.dtype), flat])
@@ -485,5 +451,7 @@ def view_scatter(xp: Any, input: Array, src: Array, chain: Items) -> Any:
 
 view_scatter.derivative(
     input=lambda F, grad, src_shape, chain: F.view_scatter(grad, F.new_zeros(grad, src_shape), chain),
-    src=lambda F, grad, chain: _follow(F, grad, chain),
+    src=lambda F, grad, chain: _follow(
+        grad, chain, lambda op, x, attrs: getattr(F, op.key.replace(".", "_"))(x, **attrs)
+    ),
 )
