@@ -1,7 +1,7 @@
 """Every op of the catalogue against torch: values, dtypes, errors, first and second derivatives.
 
-One test an op. It runs the checks below for each of the op's cases in ``tests/op_cases`` and for several dtypes, and says
-of each that fails which it was. ``make test`` leaves some dtypes out; a run that names this file does not:
+One test an op. It runs the checks below for each of the op's cases in ``tests/op_cases`` and for several dtypes, and
+says of each that fails which it was. ``make test`` leaves some dtypes out; a run that names this file does not:
 ``make test ARGS="tests/engine/test_ops.py -k conv2d"``.
 """
 
