@@ -24,6 +24,7 @@ def _is_bool(value: Any) -> bool:
 
 
 def _scaled(xp: Any, other: Any, alpha: float) -> Any:
+    """``other * alpha``."""
     if getattr(other, "dtype", None) not in LOW:
         return other * (element(alpha, other.dtype) if hasattr(other, "dtype") else alpha)
     return widened(other) * widened(xp.asarray(alpha, other.dtype))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ...dtypes import bool_, int64, widened
@@ -16,7 +16,7 @@ from .reduction import accumulated, accumulated_dtype, running_rule
 from .sorting import route, values_and_indices
 
 
-@op(running_rule("cumprod_out_cpu"), inplace=True)
+@op(partial(running_rule, "cumprod_out_cpu"), inplace=True)
 def cumprod(xp: Any, input: Array, dim: Int, *, dtype: OptionalDType = None) -> Any:
     """The running product along ``dim``."""
     wide = accumulated(input, dtype)
@@ -88,14 +88,11 @@ prod_dim.derivative(input=_prod_grad)
 # Extremes ------------------------------------------------------------------------------------------------
 
 
-def _running_rule(name: str) -> Callable[..., list[Spec]]:
-    def rule(input: Any, dim: int) -> list[Spec]:
-        if not input.shape and dim not in (0, -1):
-            raise IndexOutOfRange(f"{name}(): Expected reduction dim -1 or 0 for scalar but got {dim}")
-        wrap_dim(dim, len(input.shape))
-        return values_and_indices(input, input.shape)
-
-    return rule
+def _running_rule(name: str, input: Any, dim: int) -> list[Spec]:
+    if not input.shape and dim not in (0, -1):
+        raise IndexOutOfRange(f"{name}(): Expected reduction dim -1 or 0 for scalar but got {dim}")
+    wrap_dim(dim, len(input.shape))
+    return values_and_indices(input, input.shape)
 
 
 def _running(xp: Any, extreme: str, input: Any, dim: int) -> Any:
@@ -108,13 +105,13 @@ def _running(xp: Any, extreme: str, input: Any, dim: int) -> Any:
     return values, xp.running("maximum", newest, dim)
 
 
-@op(_running_rule("cummax"), outputs=("values", "indices"))
+@op(partial(_running_rule, "cummax"), outputs=("values", "indices"))
 def cummax(xp: Any, input: Array, dim: Int) -> Any:
     """The running maximum along ``dim`` and its indices, the last of equals; the gradient goes to the index."""
     return _running(xp, "maximum", input, dim)
 
 
-@op(_running_rule("cummin"), outputs=("values", "indices"))
+@op(partial(_running_rule, "cummin"), outputs=("values", "indices"))
 def cummin(xp: Any, input: Array, dim: Int) -> Any:
     """The running minimum along ``dim`` and its indices, the last of equals; the gradient goes to the index."""
     return _running(xp, "minimum", input, dim)

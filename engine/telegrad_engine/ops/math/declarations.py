@@ -44,7 +44,7 @@ def binary(name: str, doc: str, *, calls: str = "", operands: tuple[Any, Any] = 
 
 
 def zero_gradient(F: Any, grad: Any) -> Any:
-    """The derivative of what is constant almost everywhere."""
+    """The derivative of a function that is constant almost everywhere."""
     return F.zeros_like(grad)
 
 
@@ -85,6 +85,6 @@ def same_floating(kernel: str) -> Callable[[Any], Spec]:
 
 
 def check_has_values(name: str, input: Any) -> None:
-    """Raise DataDependentShape for a Spec in place of an array: the shape of the op's result depends on values."""
+    """Raise DataDependentShape for a Spec: the shape of this op's result depends on the input's values."""
     if isinstance(input, Spec):
         raise DataDependentShape(f"the shape of {name}'s result depends on the input's values")

@@ -182,7 +182,7 @@ binary("minimum", "The smaller of two; where they are equal each gets half the g
 
 
 def _inverse(name: str, doc: str, derivative: Rule) -> None:
-    """Declare an inverse function; torch calls it ``asin`` or ``arcsin``, NumPy ``arcsin``."""
+    """Declare an inverse function: ``asin``, which torch also calls ``arcsin`` and NumPy only that."""
     arc_name = f"arc{name[1:]}"
     float_unary(name, doc, calls=arc_name, aliases=(arc_name,)).derivative(input=derivative)
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ...dtypes import LOW, bool_, float32, from_numpy, int64, is_floating, widened
-from ...errors import DTypeMismatch, NotImplementedForDType
+from ...errors import DTypeMismatch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Ints, OptionalBool, OptionalDType, OptionalInts, OptionalNumber
 from ...shapes import Spec, reduced_shape, wrap_dim, wrap_dims
 from ..blocked_loops import reduce_in_blocks
+from .declarations import no_kernel
 
 
 def reduced(input: Any, dim: Any, keepdim: bool, dtype: Any = None) -> Spec:
@@ -26,20 +28,16 @@ def accumulated_dtype(input: Any, dtype: Any) -> Any:
 
 
 def accumulated(input: Any, dtype: Any) -> Any:
-    """The array to sum or multiply, in that dtype; one of LOW as float32."""
+    """``input`` in the dtype that sums and products are computed in; float16 and bfloat16 become float32."""
     return widened(input.astype(accumulated_dtype(input, dtype)))
 
 
-def running_rule(kernel: str) -> Callable[..., Spec]:
-    """The rule of a running sum or product, whose kernel of this name in torch does not compute in bools."""
-
-    def rule(input: Any, dim: int, dtype: Any) -> Spec:
-        if dtype is bool_:
-            raise NotImplementedForDType(f"\"{kernel}\" not implemented for 'Bool'")
-        wrap_dim(dim, len(input.shape))
-        return Spec(input.shape, accumulated_dtype(input, dtype))
-
-    return rule
+def running_rule(kernel: str, input: Any, dim: int, dtype: Any) -> Spec:
+    """The spec of a running sum or product, whose kernel of this name in torch does not compute in bools."""
+    if dtype is bool_:
+        raise no_kernel(kernel, bool_.numpy)
+    wrap_dim(dim, len(input.shape))
+    return Spec(input.shape, accumulated_dtype(input, dtype))
 
 
 def sum_rule(input: Any, dim: Any, keepdim: bool, dtype: Any) -> Spec:
@@ -150,7 +148,7 @@ prod.derivative(
 )
 
 
-@op(running_rule("cumsum_out_cpu"), inplace=True)
+@op(partial(running_rule, "cumsum_out_cpu"), inplace=True)
 def cumsum(xp: Any, input: Array, dim: Int, *, dtype: OptionalDType = None) -> Any:
     """The running sum along ``dim``."""
     wide = accumulated(input, dtype)

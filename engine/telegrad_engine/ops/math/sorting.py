@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ...dtypes import bool_, float32, from_numpy, int64, is_floating, widened
@@ -48,7 +48,7 @@ def _take(xp: Any, input: Any, indices: Any, dim: int) -> Any:
 
 
 def values_and_indices(input: Any, shape: Any) -> list[Spec]:
-    """The specs of elements of ``input``, and of where they were."""
+    """The specs of an op that returns elements of ``input`` and their indices, in ``shape``."""
     return [Spec(shape, input.dtype), Spec(shape, int64.numpy)]
 
 
@@ -116,24 +116,20 @@ def _check_reduced(name: str, input: Any, axis: int) -> None:
         raise IndexOutOfRange(f"{name}(): Expected reduction dim {axis} to have non-zero size.")
 
 
-def pick_rule(name: str, kernel: str | None = None) -> Callable[..., list[Spec]]:
-    """The rule of an op that chooses one element along ``dim``; ``kernel`` is torch's, if it does not take bools."""
-
-    def rule(input: Any, dim: int, keepdim: bool) -> list[Spec]:
-        axis = wrap_dim(dim, len(input.shape))
-        _check_reduced(name, input, axis)
-        if kernel and input.dtype == bool_.numpy:
-            raise no_kernel(kernel, input.dtype)
-        return values_and_indices(input, reduced_shape(input.shape, (axis,), keepdim))
-
-    return rule
+def pick_rule(name: str, kernel: str | None, input: Any, dim: int, keepdim: bool) -> list[Spec]:
+    """The specs of one element along ``dim`` and its index; ``kernel`` is torch's, if it does not take bools."""
+    axis = wrap_dim(dim, len(input.shape))
+    _check_reduced(name, input, axis)
+    if kernel and input.dtype == bool_.numpy:
+        raise no_kernel(kernel, input.dtype)
+    return values_and_indices(input, reduced_shape(input.shape, (axis,), keepdim))
 
 
 def _kthvalue_rule(input: Any, k: int, dim: int, keepdim: bool) -> list[Spec]:
     axis = wrap_dim(dim, len(input.shape))
     if input.shape[axis : axis + 1] != (0,) and not 1 <= k <= (input.shape[axis] if input.shape else 1):
         raise IndexOutOfBounds(f"kthvalue(): selected number k out of range for dimension {axis}")
-    return pick_rule("kthvalue", "kthvalue_cpu")(input, dim, keepdim)
+    return pick_rule("kthvalue", "kthvalue_cpu", input, dim, keepdim)
 
 
 def pick(xp: Any, input: Any, order: Any, place: Any, dim: int, keepdim: bool) -> Any:
@@ -144,7 +140,7 @@ def pick(xp: Any, input: Any, order: Any, place: Any, dim: int, keepdim: bool) -
 
 
 def _take_one(xp: Any, input: Any, indices: Any, dim: int, keepdim: bool) -> Any:
-    """The elements at ``indices``, which have size 1 along ``dim``, and these."""
+    """The elements at ``indices``, which have size 1 along ``dim``, and the indices."""
     values = xp.take_along_axis(input, indices, axis=dim)
     return (values, indices) if keepdim else (xp.squeeze(values, dim), xp.squeeze(indices, dim))
 
@@ -182,7 +178,7 @@ median.derivative(input=_median_grad)
 
 
 @op(
-    pick_rule("median", "median_out"),
+    partial(pick_rule, "median", "median_out"),
     key="median.dim",
     outputs=("values", "indices"),
     node="MedianBackward1",
@@ -198,7 +194,7 @@ def median_dim(xp: Any, input: Array, dim: Int, keepdim: Bool = False) -> Any:
     return pick(xp, input, order, xp.where(nans > 0, n - nans, (n - 1) // 2), dim, keepdim)
 
 
-@op(pick_rule("mode"), outputs=("values", "indices"), scratch=10.0)
+@op(partial(pick_rule, "mode", None), outputs=("values", "indices"), scratch=10.0)
 def mode(xp: Any, input: Array, dim: Int = -1, keepdim: Bool = False) -> Any:
     """The most frequent element along ``dim``, the smallest of several, and the last index where it is."""
     order = sort_order(xp, input, dim)
@@ -241,37 +237,33 @@ def _check_nonempty(name: str, input: Any) -> None:
         )
 
 
-def _whole_rule(name: str) -> Callable[..., Spec]:
-    """The rule of an op that chooses one of all elements."""
-
-    def rule(input: Any) -> Spec:
-        _check_nonempty(name, input)
-        return Spec((), input.dtype)
-
-    return rule
+def _whole_rule(name: str, input: Any) -> Spec:
+    """The spec of one of all elements."""
+    _check_nonempty(name, input)
+    return Spec((), input.dtype)
 
 
-@op(_whole_rule("max"), node="MaxBackward1")
+@op(partial(_whole_rule, "max"), node="MaxBackward1")
 def max_(xp: Any, input: Array) -> Any:
     """The largest element; ties share the gradient evenly."""
     return xp.max(input)
 
 
-@op(_whole_rule("min"), node="MinBackward1")
+@op(partial(_whole_rule, "min"), node="MinBackward1")
 def min_(xp: Any, input: Array) -> Any:
     """The smallest element; ties share the gradient evenly."""
     return xp.min(input)
 
 
 def _evenly(F: Any, grad: Any, hits: Any, dim: Any) -> Any:
-    """The gradient in equal shares to the elements that hit, along ``dim`` or of all."""
+    """The gradient, shared evenly by the elements where ``hits`` is True, along ``dim`` or among all."""
     shares = F.sum(hits, dim, True, dtype=float32) if dim is not None else F.sum(hits, dtype=float32)
     dtype = grad._data.dtype if hasattr(grad, "_data") else grad.dtype
     return grad * hits / F.to(shares, dtype=from_numpy(dtype))
 
 
-for _whole in (max_, min_):
-    _whole.derivative(input=lambda F, grad, input, result: _evenly(F, grad, F.eq(input, result), None))
+for _of_all in (max_, min_):
+    _of_all.derivative(input=lambda F, grad, input, result: _evenly(F, grad, F.eq(input, result), None))
 
 
 def _by_argument(xp: Any, find: Any, input: Any, dim: int, keepdim: bool) -> Any:
@@ -281,13 +273,13 @@ def _by_argument(xp: Any, find: Any, input: Any, dim: int, keepdim: bool) -> Any
     return _take_one(xp, input, find(input, axis=dim, keepdims=True), dim, keepdim)
 
 
-@op(pick_rule("max"), key="max.dim", outputs=("values", "indices"), scratch=1.25)
+@op(partial(pick_rule, "max", None), key="max.dim", outputs=("values", "indices"), scratch=1.25)
 def max_dim(xp: Any, input: Array, dim: Int, keepdim: Bool = False) -> Any:
     """The largest elements along ``dim`` and their indices; the gradient goes to the index."""
     return _by_argument(xp, xp.argmax, input, dim, keepdim)
 
 
-@op(pick_rule("min"), key="min.dim", outputs=("values", "indices"), scratch=1.25)
+@op(partial(pick_rule, "min", None), key="min.dim", outputs=("values", "indices"), scratch=1.25)
 def min_dim(xp: Any, input: Array, dim: Int, keepdim: Bool = False) -> Any:
     """The smallest elements along ``dim`` and their indices; the gradient goes to the index."""
     return _by_argument(xp, xp.argmin, input, dim, keepdim)
@@ -309,24 +301,21 @@ def min_other(F: Any, input: Array, other: Array) -> Any:
     return F.minimum(input, other)
 
 
-def _extreme_rule(name: str) -> Callable[..., Spec]:
-    def rule(input: Any, dim: Any, keepdim: bool) -> Spec:
-        if not dim:
-            _check_nonempty(name, input)
-        for axis in [wrap_dim(d, len(input.shape)) for d in dim or ()]:
-            _check_reduced(name, input, axis)
-        return reduced(input, dim, keepdim)
-
-    return rule
+def _extreme_rule(name: str, input: Any, dim: Any, keepdim: bool) -> Spec:
+    if not dim:
+        _check_nonempty(name, input)
+    for axis in [wrap_dim(d, len(input.shape)) for d in dim or ()]:
+        _check_reduced(name, input, axis)
+    return reduced(input, dim, keepdim)
 
 
-@op(_extreme_rule("amax"), scratch=0.0)
+@op(partial(_extreme_rule, "amax"), scratch=0.0)
 def amax(xp: Any, input: Array, dim: OptionalInts = None, keepdim: Bool = False) -> Any:
     """The largest elements over ``dim``; ties share the gradient evenly."""
     return xp.max(input, axis=axes(dim, input.ndim), keepdims=keepdim)
 
 
-@op(_extreme_rule("amin"), scratch=0.0)
+@op(partial(_extreme_rule, "amin"), scratch=0.0)
 def amin(xp: Any, input: Array, dim: OptionalInts = None, keepdim: Bool = False) -> Any:
     """The smallest elements over ``dim``; ties share the gradient evenly."""
     return xp.min(input, axis=axes(dim, input.ndim), keepdims=keepdim)
@@ -342,26 +331,23 @@ amax.derivative(input=_amax_grad)
 amin.derivative(input=_amax_grad)
 
 
-def _arg_rule(name: str) -> Callable[..., Spec]:
-    def rule(input: Any, dim: Any, keepdim: bool) -> Spec:
-        if input.dtype == bool_.numpy:
-            raise InvalidOperation(f"{name}(): does not support bool input")
-        if dim is not None:
-            return pick_rule(name)(input, dim, keepdim)[1]
-        if math.prod(input.shape) == 0:
-            raise IndexOutOfRange(f"{name}(): Expected reduction dim to be specified for input.numel() == 0.")
-        return Spec((1,) * len(input.shape) if keepdim else (), int64.numpy)
-
-    return rule
+def _arg_rule(name: str, input: Any, dim: int | None, keepdim: bool) -> Spec:
+    if input.dtype == bool_.numpy:
+        raise InvalidOperation(f"{name}(): does not support bool input")
+    if dim is not None:
+        return pick_rule(name, None, input, dim, keepdim)[1]
+    if math.prod(input.shape) == 0:
+        raise IndexOutOfRange(f"{name}(): Expected reduction dim to be specified for input.numel() == 0.")
+    return Spec((1,) * len(input.shape) if keepdim else (), int64.numpy)
 
 
-@op(_arg_rule("argmax"), scratch=1.25)
+@op(partial(_arg_rule, "argmax"), scratch=1.25)
 def argmax(xp: Any, input: Array, dim: OptionalInt = None, keepdim: Bool = False) -> Any:
     """The index of the largest element, of the flattened input unless ``dim`` is given."""
     return xp.argmax(input, axis=dim if input.ndim else None, keepdims=keepdim)
 
 
-@op(_arg_rule("argmin"), scratch=1.25)
+@op(partial(_arg_rule, "argmin"), scratch=1.25)
 def argmin(xp: Any, input: Array, dim: OptionalInt = None, keepdim: Bool = False) -> Any:
     """The index of the smallest element, of the flattened input unless ``dim`` is given."""
     return xp.argmin(input, axis=dim if input.ndim else None, keepdims=keepdim)

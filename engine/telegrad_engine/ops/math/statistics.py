@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ...dtypes import FLOATING, bool_, float32, float64, from_numpy, int64
@@ -219,7 +220,7 @@ def nanmedian(F: Any, input: Array) -> Any:
 
 
 @op(
-    pick_rule("median", "median_out"),
+    partial(pick_rule, "median", "median_out"),
     key="nanmedian.dim",
     outputs=("values", "indices"),
     node="NanmedianBackward1",

@@ -1,9 +1,10 @@
-"""Tensors of a pattern, and samples of distributions with tensors as parameters."""
+"""Logarithmic ranges, indices of triangles and combinations, one-hot tensors, and samples of distributions."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -39,18 +40,15 @@ def _clipped_sum(end: int, most: int) -> int:
     return end * (end - 1) // 2 if end <= most else most * (most - 1) // 2 + (end - most) * most
 
 
-def _triangle_rule(name: str, lower: bool) -> Callable[..., Spec]:
-    def rule(row: int, col: int, offset: int, dtype: Any) -> Spec:
-        for size, which in ((row, "row"), (col, "col")):
-            if size < 0:
-                raise InvalidOperation(f"{which} must be non-negative, got{size}")
-        if dtype is not None and dtype not in (int32, int64):
-            raise no_kernel(name, dtype.numpy)
-        first = offset + lower
-        below = _clipped_sum(first + row, col) - _clipped_sum(first, col)
-        return sized(name, (2, below if lower else row * col - below), int64 if dtype is None else dtype)
-
-    return rule
+def _triangle_rule(name: str, lower: bool, row: int, col: int, offset: int, dtype: Any) -> Spec:
+    for size, which in ((row, "row"), (col, "col")):
+        if size < 0:
+            raise InvalidOperation(f"{which} must be non-negative, got{size}")
+    if dtype is not None and dtype not in (int32, int64):
+        raise no_kernel(name, dtype.numpy)
+    first = offset + lower
+    below = _clipped_sum(first + row, col) - _clipped_sum(first, col)
+    return sized(name, (2, below if lower else row * col - below), int64 if dtype is None else dtype)
 
 
 BLOCK = 2**20
@@ -83,7 +81,7 @@ def _block_ends(ends: Any) -> Iterator[int]:
         first, before = last, int(ends[last - 1])
 
 
-@op(_triangle_rule("tril_indices", True), factory=True)
+@op(partial(_triangle_rule, "tril_indices", True), factory=True)
 def tril_indices(xp: Any, row: Int, col: Int, offset: Int = 0, *, dtype: OptionalDType = None) -> Any:
     """The rows and columns of the elements of a lower triangle: (2, n)."""
     offset = min(max(offset, -row), col)  # beyond, an offset changes nothing, and might not fit an int64
@@ -92,7 +90,7 @@ def tril_indices(xp: Any, row: Int, col: Int, offset: Int = 0, *, dtype: Optiona
     return xp.asarray(_runs(rows, np.zeros_like(rows), counts, int64.numpy if dtype is None else dtype.numpy))
 
 
-@op(_triangle_rule("triu_indices", False), factory=True)
+@op(partial(_triangle_rule, "triu_indices", False), factory=True)
 def triu_indices(xp: Any, row: Int, col: Int, offset: Int = 0, *, dtype: OptionalDType = None) -> Any:
     """The rows and columns of the elements of an upper triangle: (2, n)."""
     offset = min(max(offset, -row), col)

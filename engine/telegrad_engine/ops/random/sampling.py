@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,13 +19,10 @@ from ..math.declarations import no_kernel, same_floating, zero_gradient
 from ..shape.creation import sized
 
 
-def _size_rule(name: str, kernel: str) -> Callable[..., Spec]:
-    def rule(size: Any, dtype: Any) -> Spec:
-        if dtype is not None and not dtype.is_floating_point:
-            raise no_kernel(kernel, dtype.numpy)
-        return sized(name, size, dtype)
-
-    return rule
+def _size_rule(name: str, kernel: str, size: Any, dtype: Any) -> Spec:
+    if dtype is not None and not dtype.is_floating_point:
+        raise no_kernel(kernel, dtype.numpy)
+    return sized(name, size, dtype)
 
 
 def uniform_numbers(xp: Any, rng: Any, size: Any, dtype: Any) -> Any:
@@ -35,13 +33,13 @@ def uniform_numbers(xp: Any, rng: Any, size: Any, dtype: Any) -> Any:
     return xp.asarray(rng.integers(0, steps, size) / steps).astype(dtype)
 
 
-@op(_size_rule("rand", "check_uniform_bounds"), random=True, factory=True, scratch=4.0)
+@op(partial(_size_rule, "rand", "check_uniform_bounds"), random=True, factory=True, scratch=4.0)
 def rand(xp: Any, rng: Any, size: Ints, *, dtype: OptionalDType = None) -> Any:
     """Uniform numbers from [0, 1)."""
     return uniform_numbers(xp, rng, size, default_float() if dtype is None else dtype.numpy)
 
 
-@op(_size_rule("randn", "normal_kernel_cpu"), random=True, factory=True, scratch=4.0)
+@op(partial(_size_rule, "randn", "normal_kernel_cpu"), random=True, factory=True, scratch=4.0)
 def randn(xp: Any, rng: Any, size: Ints, *, dtype: OptionalDType = None) -> Any:
     """Normal numbers of mean 0 and deviation 1."""
     return xp.asarray(rng.standard_normal(size)).astype(default_float() if dtype is None else dtype.numpy)
@@ -79,11 +77,7 @@ def randint(xp: Any, rng: Any, low: Int, high: Int, size: Ints, *, dtype: Option
     return xp.asarray(rng.integers(low, high, size)).astype(int64.numpy if dtype is None else dtype.numpy)
 
 
-def _randint_high_rule(high: int, size: Any, dtype: Any) -> Spec:
-    return _randint_rule(0, high, size, dtype)
-
-
-@op(_randint_high_rule, key="randint.high", random=True, factory=True, scratch=4.0)
+@op(partial(_randint_rule, 0), key="randint.high", random=True, factory=True, scratch=4.0)
 def randint_high(xp: Any, rng: Any, high: Int, size: Ints, *, dtype: OptionalDType = None) -> Any:
     """Whole numbers from 0 up to but without ``high``."""
     return randint.raw(xp, rng, 0, high, size, dtype=dtype)
@@ -99,11 +93,7 @@ def randint_like_low(xp: Any, rng: Any, input: Array, low: Int, high: Int, *, dt
     return xp.asarray(rng.integers(low, high, input.shape)).astype(input.dtype if dtype is None else dtype.numpy)
 
 
-def _randint_like_high_rule(input: Any, high: int, dtype: Any) -> Spec:
-    return _randint_like_rule(input, 0, high, dtype)
-
-
-@op(_randint_like_high_rule, random=True, method=False, factory=True)
+@op(lambda input, high, dtype: _randint_like_rule(input, 0, high, dtype), random=True, method=False, factory=True)
 def randint_like(xp: Any, rng: Any, input: Array, high: Int, *, dtype: OptionalDType = None) -> Any:
     """Whole numbers from 0 up to but without ``high``, in the shape of another tensor."""
     return randint_like_low.raw(xp, rng, input, 0, high, dtype=dtype)
