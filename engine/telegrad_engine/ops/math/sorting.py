@@ -335,7 +335,9 @@ def _arg_rule(name: str, input: Any, dim: int | None, keepdim: bool) -> Spec:
     if input.dtype == bool_.numpy:
         raise InvalidOperation(f"{name}(): does not support bool input")
     if dim is not None:
-        return pick_rule(name, None, input, dim, keepdim)[1]
+        axis = wrap_dim(dim, len(input.shape))
+        _check_reduced(name, input, axis)
+        return Spec(reduced_shape(input.shape, (axis,), keepdim), int64.numpy)
     if math.prod(input.shape) == 0:
         raise IndexOutOfRange(f"{name}(): Expected reduction dim to be specified for input.numel() == 0.")
     return Spec((1,) * len(input.shape) if keepdim else (), int64.numpy)
