@@ -6,12 +6,13 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from ...dtypes import FLOATING, LOW, bool_, element, float64, from_numpy, is_floating, widened
-from ...errors import DTypeMismatch, InvalidOperation, NotImplementedForDType
+from ...dtypes import FLOATING, LOW, bool_, element, float64, from_numpy, widened
+from ...errors import DTypeMismatch, InvalidOperation
 from ...schema.op import common_dtype, composite, elementwise
 from ...schema.parameters import Array, NoneOnly, Number, Operand, Str
 from ..guards import divisible, is_whole, no_bools, refuse_zero
 from ..node_names import by_operand, by_operands
+from .declarations import binary, no_kernel, not_implemented_derivative, unary, zero_gradient
 from .elementary import rounded_bound
 
 
@@ -23,12 +24,13 @@ def _is_bool(value: Any) -> bool:
 
 
 def _scaled(xp: Any, other: Any, alpha: float) -> Any:
+    """``other * alpha``."""
     if getattr(other, "dtype", None) not in LOW:
         return other * (element(alpha, other.dtype) if hasattr(other, "dtype") else alpha)
     return widened(other) * widened(xp.asarray(alpha, other.dtype))
 
 
-def _check_alpha(input: Any, other: Any, *, alpha: Any = 1) -> None:
+def _check_alpha(input: Any, other: Any, alpha: Any) -> None:
     if alpha.__class__ is int:
         if alpha != 1:
             element(alpha, common_dtype((input, other)))
@@ -46,7 +48,7 @@ BOOL_SUBTRACTED = (
 )
 
 
-def _check_difference(input: Any, other: Any, *, alpha: Any = 1) -> None:
+def _check_difference(input: Any, other: Any, alpha: Any) -> None:
     if _is_bool(input) and _is_bool(other):
         raise DTypeMismatch(
             "Subtraction, the `-` operator, with two bool tensors is not supported. "
@@ -54,7 +56,7 @@ def _check_difference(input: Any, other: Any, *, alpha: Any = 1) -> None:
         )
     if _is_bool(input) or _is_bool(other):
         raise DTypeMismatch(BOOL_SUBTRACTED)
-    _check_alpha(input, other, alpha=alpha)
+    _check_alpha(input, other, alpha)
 
 
 @elementwise(guard=_check_alpha, widens=False)
@@ -87,13 +89,7 @@ def rsub(F: Any, input: Array, other: Operand, *, alpha: Number = 1) -> Any:
     return F.sub(other, input, alpha=alpha)
 
 
-@elementwise(aliases=("multiply",))
-def mul(xp: Any, input: Operand, other: Operand) -> Any:
-    """``input * other``."""
-    return xp.multiply(input, other)
-
-
-mul.derivative(
+binary("mul", "``input * other``.", calls="multiply", operands=(Operand, Operand), aliases=("multiply",)).derivative(
     input=lambda F, grad, other: grad * other,
     other=lambda F, grad, input: grad * input,
 )
@@ -116,12 +112,14 @@ def _divide_down(xp: Any, input: Any, other: Any) -> Any:
     return xp.floor_divide(input, other)
 
 
-@elementwise(
-    key="div.mode",
-    aliases=("divide",),
-    node="DivBackward2",
-    guard=lambda *_, rounding_mode: _check_rounding(rounding_mode),
-)
+def _check_rounding(input: Any, other: Any, rounding_mode: str) -> None:
+    if rounding_mode not in ("floor", "trunc"):
+        raise InvalidOperation(
+            f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{rounding_mode}'"
+        )
+
+
+@elementwise(key="div.mode", aliases=("divide",), node="DivBackward2", guard=_check_rounding)
 def div_mode(xp: Any, input: Operand, other: Operand, *, rounding_mode: Str) -> Any:
     """``input / other`` rounded: "floor" down, "trunc" towards zero."""
     if rounding_mode == "floor":
@@ -133,12 +131,7 @@ def div_mode(xp: Any, input: Operand, other: Operand, *, rounding_mode: Str) -> 
     return xp.trunc(xp.true_divide(input, other))
 
 
-div_mode.derivative(input=lambda F, grad: F.zeros_like(grad), other=lambda F, grad: F.zeros_like(grad))
-
-
-def _check_rounding(mode: str) -> None:
-    if mode not in ("floor", "trunc"):
-        raise InvalidOperation(f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{mode}'")
+div_mode.derivative(input=zero_gradient, other=zero_gradient)
 
 
 @elementwise(node="torch::autograd::NotImplemented", guard=divisible("div_floor_cpu"))
@@ -147,11 +140,8 @@ def floor_divide(xp: Any, input: Operand, other: Operand) -> Any:
     return _divide_down(xp, input, other)
 
 
-def _no_floor_divide_derivative(F: Any, grad: Any) -> Any:
-    raise InvalidOperation("derivative for aten::floor_divide is not implemented")
-
-
-floor_divide.derivative(input=_no_floor_divide_derivative, other=_no_floor_divide_derivative)
+_no_derivative = not_implemented_derivative("floor_divide")
+floor_divide.derivative(input=_no_derivative, other=_no_derivative)
 
 
 @elementwise(node=by_operand("Remainder", tensor=1, number=0), guard=divisible("remainder_cpu"), widens=False)
@@ -170,40 +160,31 @@ remainder.derivative(
 def _no_bool_negation(input: Any) -> None:
     if input.dtype == bool_.numpy:
         raise DTypeMismatch(
-            "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert a "
-            "mask, "
+            "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert a mask, "
             "use the `~` or `logical_not()` operator instead."
         )
 
 
-@elementwise(aliases=("negative",), guard=_no_bool_negation)
-def neg(xp: Any, input: Array) -> Any:
-    """``-input``."""
-    return xp.negative(input)
-
-
-neg.derivative(input=lambda F, grad: -grad)
-
-
-def _no_bool_positive(input: Any) -> None:
-    if input.dtype == bool_.numpy:
-        raise InvalidOperation("The `+` operator, on a bool tensor is not supported.")
+unary("neg", "``-input``.", calls="negative", aliases=("negative",), guard=_no_bool_negation).derivative(
+    input=lambda F, grad: -grad
+)
 
 
 @composite(may_alias=True)
 def positive(F: Any, input: Array) -> Any:
     """``input`` itself."""
-    _no_bool_positive(input._data)
+    if input.dtype is bool_:
+        raise InvalidOperation("The `+` operator, on a bool tensor is not supported.")
     return input
 
 
-@elementwise(aliases=("absolute",), guard=no_bools("abs_cpu"))
-def abs_(xp: Any, input: Array) -> Any:
-    """The absolute value; its slope at 0 is 0."""
-    return xp.absolute(input)
-
-
-abs_.derivative(input=lambda F, grad, input: grad * F.sign(input))
+unary(
+    "abs",
+    "The absolute value; its slope at 0 is 0.",
+    calls="absolute",
+    aliases=("absolute",),
+    guard=no_bools("abs_cpu"),
+).derivative(input=lambda F, grad, input: grad * F.sign(input))
 
 
 @elementwise()
@@ -214,7 +195,7 @@ def sign(xp: Any, input: Array) -> Any:
     return xp.where(input != input, 0, xp.sign(input)).astype(input.dtype)
 
 
-sign.derivative(input=lambda F, grad: F.zeros_like(grad))
+sign.derivative(input=zero_gradient)
 
 
 def _check_powers(input: Any, exponent: Any) -> None:
@@ -271,13 +252,13 @@ def float_power(F: Any, input: Operand, exponent: Operand) -> Any:
 # Ops on whole numbers: shifted bits, and common divisors and multiples -----------------------------------
 
 
-def _whole_numbers(kernel: str) -> Any:
-    """A check that raises unless an op computes in whole numbers, which bools alone are not."""
+def _whole_numbers(kernel: str) -> Callable[..., None]:
+    """A guard that raises unless an op computes in whole numbers, which bools alone are not."""
 
     def guard(*inputs: Any) -> None:
         dtype = common_dtype(inputs)
-        if is_floating(dtype) or dtype == bool_.numpy:
-            raise NotImplementedForDType(f"\"{kernel}_cpu\" not implemented for '{from_numpy(dtype).kernel_name}'")
+        if dtype in FLOATING or dtype == bool_.numpy:
+            raise no_kernel(f"{kernel}_cpu", dtype)
 
     return guard
 
@@ -294,7 +275,7 @@ def _shift(xp: Any, shift: Any, input: Any, other: Any, rest: Any) -> Any:
 @elementwise(guard=_whole_numbers("lshift"), keeps_dtype=False)
 def bitwise_left_shift(xp: Any, input: Operand, other: Operand) -> Any:
     """The bits of ``input`` moved up by ``other`` places; 0 if that is no number of places that there are."""
-    return _shift(xp, xp.left_shift, input, other, lambda x: xp.zeros_like(x))
+    return _shift(xp, xp.left_shift, input, other, xp.zeros_like)
 
 
 @elementwise(guard=_whole_numbers("rshift"), keeps_dtype=False)
@@ -303,16 +284,11 @@ def bitwise_right_shift(xp: Any, input: Operand, other: Operand) -> Any:
     return _shift(xp, xp.right_shift, input, other, lambda x: xp.where(x < 0, -1, 0))
 
 
-@elementwise(guard=_whole_numbers("gcd"), keeps_dtype=False)
-def gcd(xp: Any, input: Array, other: Array) -> Any:
-    """The greatest common divisor, which is not negative."""
-    return xp.gcd(input, other)
-
-
-@elementwise(guard=_whole_numbers("lcm"), keeps_dtype=False)
-def lcm(xp: Any, input: Array, other: Array) -> Any:
-    """The least common multiple, which is not negative."""
-    return xp.lcm(input, other)
+for _name, _doc in (
+    ("gcd", "The greatest common divisor, which is not negative."),
+    ("lcm", "The least common multiple, which is not negative."),
+):
+    binary(_name, _doc, guard=_whole_numbers(_name), keeps_dtype=False)
 
 
 # Blending and bounding: several tensors, element by element, into one ------------------------------------
@@ -345,56 +321,36 @@ clamp_max.derivative(
 )
 
 
-@elementwise(inplace=False)
-def fmax(xp: Any, input: Array, other: Array) -> Any:
-    """The larger of two, or the one that is not NaN; where they are equal ``input`` gets all the gradient."""
-    return xp.fmax(input, other)
-
-
-@elementwise(inplace=False)
-def fmin(xp: Any, input: Array, other: Array) -> Any:
-    """The smaller of two, or the one that is not NaN; where they are equal ``input`` gets all the gradient."""
-    return xp.fmin(input, other)
-
-
-fmax.derivative(
+binary(
+    "fmax",
+    "The larger of two, or the one that is not NaN; where they are equal ``input`` gets all the gradient.",
+    inplace=False,
+).derivative(
     input=lambda F, grad, input, other: F.where(F.logical_or(input >= other, F.isnan(other)), grad, 0.0),
     other=lambda F, grad, input, other: F.where(F.logical_or(input >= other, F.isnan(other)), 0.0, grad),
 )
-fmin.derivative(
+binary(
+    "fmin",
+    "The smaller of two, or the one that is not NaN; where they are equal ``input`` gets all the gradient.",
+    inplace=False,
+).derivative(
     input=lambda F, grad, input, other: F.where(F.logical_or(input <= other, F.isnan(other)), grad, 0.0),
     other=lambda F, grad, input, other: F.where(F.logical_or(input <= other, F.isnan(other)), 0.0, grad),
 )
 
 # Blends --------------------------------------------------------------------------------------------------
 
-C_NAMES = {
-    "bool": "bool",
-    "uint8": "unsigned char",
-    "int8": "signed char",
-    "int16": "short int",
-    "int32": "int",
-    "int64": "long int",
-    "float16": "c10::Half",
-    "bfloat16": "c10::BFloat16",
-    "float32": "float",
-    "float64": "double",
-}
-"""Dtypes as torch's text for lerp names them."""
-
 
 def _check_lerp(input: Any, end: Any, weight: Any) -> None:
-    own = from_numpy(input.dtype)
     weighted = hasattr(weight, "dtype")
     # A weight without dimensions is like a number, and may have any dtype.
     for name, other in (("end", end), ("weight", weight)) if weighted and weight.shape else (("end", end),):
-        found = from_numpy(other.dtype)
-        if found is not own:
-            raise DTypeMismatch(f"expected dtype {C_NAMES[own.name]} for `{name}` but got dtype {C_NAMES[found.name]}")
+        if other.dtype != input.dtype:
+            own, found = from_numpy(input.dtype), from_numpy(other.dtype)
+            raise DTypeMismatch(f"expected dtype {own.c_name} for `{name}` but got dtype {found.c_name}")
     dtype = common_dtype((input, end, weight)) if weighted else input.dtype
     if dtype not in FLOATING:
-        kernel = "lerp_kernel_tensor" if weighted else "lerp_kernel_scalar"
-        raise NotImplementedForDType(f"\"{kernel}\" not implemented for '{from_numpy(dtype).kernel_name}'")
+        raise no_kernel("lerp_kernel_tensor" if weighted else "lerp_kernel_scalar", dtype)
 
 
 @elementwise(node=by_operand("Lerp", at=2, tensor=1, number=0), guard=_check_lerp, scratch=1.25)
@@ -413,15 +369,10 @@ lerp.derivative(
 )
 
 
-def _scale(dtype: Any, value: Any) -> Any:
-    """A factor as torch takes it: for whole numbers without its fraction."""
-    return value if dtype in FLOATING else element(value, dtype)
-
-
 @elementwise(guard=no_bools("addcmul_cpu_out"))
 def addcmul(xp: Any, input: Array, tensor1: Array, tensor2: Array, *, value: Number = 1) -> Any:
     """``input + value * tensor1 * tensor2``."""
-    return input + _scale(input.dtype, value) * tensor1 * tensor2
+    return input + element(value, input.dtype) * tensor1 * tensor2
 
 
 addcmul.derivative(
@@ -431,7 +382,7 @@ addcmul.derivative(
 )
 
 
-def _no_whole_division(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> None:
+def _no_whole_division(input: Any, tensor1: Any, tensor2: Any) -> None:
     if tensor1.dtype not in FLOATING and tensor2.dtype not in FLOATING:
         raise InvalidOperation(
             "Integer division with addcdiv is no longer supported, and in a future  release addcdiv will perform a "

@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from ...dtypes import bool_, from_numpy, int64, is_floating, widened
-from ...errors import IndexOutOfRange, InvalidOperation, NotImplementedForDType, ShapeMismatch
+from ...dtypes import bool_, int64, widened
+from ...errors import IndexOutOfRange, InvalidOperation, ShapeMismatch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Arrays, Bool, Int, Number, NumberOrNumbers, OptionalDType, OptionalInts
 from ...shapes import Spec, reduced_shape, size_at, wrap_dim
-from .reduction import accumulated_dtype, check_counted
-from .sorting import route
+from .declarations import same_floating
+from .reduction import accumulated, accumulated_dtype, running_rule
+from .sorting import route, values_and_indices
 
 
-def _cumprod_rule(input: Any, dim: int, *, dtype: Any = None) -> Spec:
-    check_counted("cumprod_out_cpu", dtype)
-    wrap_dim(dim, len(input.shape))
-    return Spec(input.shape, accumulated_dtype(input, dtype))
-
-
-@op(
-    _cumprod_rule,
-    inplace=True,
-)
+@op(partial(running_rule, "cumprod_out_cpu"), inplace=True)
 def cumprod(xp: Any, input: Array, dim: Int, *, dtype: OptionalDType = None) -> Any:
     """The running product along ``dim``."""
-    wide = widened(input.astype(accumulated_dtype(input, dtype)))
+    wide = accumulated(input, dtype)
     return xp.cumprod(wide, axis=dim) if input.ndim else wide
 
 
@@ -65,7 +57,7 @@ def _cumprod_grad(F: Any, grad: Any, input: Any, result: Any, dim: int) -> Any:
 cumprod.derivative(input=_cumprod_grad)
 
 
-def _prod_rule(input: Any, dim: int, keepdim: bool = False, *, dtype: Any = None) -> Spec:
+def _prod_rule(input: Any, dim: int, keepdim: bool, dtype: Any) -> Spec:
     axis = wrap_dim(dim, len(input.shape))
     return Spec(reduced_shape(input.shape, (axis,), keepdim), accumulated_dtype(input, dtype))
 
@@ -73,7 +65,7 @@ def _prod_rule(input: Any, dim: int, keepdim: bool = False, *, dtype: Any = None
 @op(_prod_rule, key="prod.dim", node="ProdBackward1", scratch=1.25)
 def prod_dim(xp: Any, input: Array, dim: Int, keepdim: Bool = False, *, dtype: OptionalDType = None) -> Any:
     """The product along ``dim``."""
-    wide = widened(input.astype(accumulated_dtype(input, dtype)))
+    wide = accumulated(input, dtype)
     return xp.prod(wide, axis=dim, keepdims=keepdim) if input.ndim else wide
 
 
@@ -96,14 +88,11 @@ prod_dim.derivative(input=_prod_grad)
 # Extremes ------------------------------------------------------------------------------------------------
 
 
-def _running_rule(name: str) -> Callable[..., list[Spec]]:
-    def rule(input: Any, dim: int) -> list[Spec]:
-        if not input.shape and dim not in (0, -1):
-            raise IndexOutOfRange(f"{name}(): Expected reduction dim -1 or 0 for scalar but got {dim}")
-        wrap_dim(dim, len(input.shape))
-        return [Spec(input.shape, input.dtype), Spec(input.shape, int64.numpy)]
-
-    return rule
+def _running_rule(name: str, input: Any, dim: int) -> list[Spec]:
+    if not input.shape and dim not in (0, -1):
+        raise IndexOutOfRange(f"{name}(): Expected reduction dim -1 or 0 for scalar but got {dim}")
+    wrap_dim(dim, len(input.shape))
+    return values_and_indices(input, input.shape)
 
 
 def _running(xp: Any, extreme: str, input: Any, dim: int) -> Any:
@@ -116,13 +105,13 @@ def _running(xp: Any, extreme: str, input: Any, dim: int) -> Any:
     return values, xp.running("maximum", newest, dim)
 
 
-@op(_running_rule("cummax"), outputs=("values", "indices"))
+@op(partial(_running_rule, "cummax"), outputs=("values", "indices"))
 def cummax(xp: Any, input: Array, dim: Int) -> Any:
     """The running maximum along ``dim`` and its indices, the last of equals; the gradient goes to the index."""
     return _running(xp, "maximum", input, dim)
 
 
-@op(_running_rule("cummin"), outputs=("values", "indices"))
+@op(partial(_running_rule, "cummin"), outputs=("values", "indices"))
 def cummin(xp: Any, input: Array, dim: Int) -> Any:
     """The running minimum along ``dim`` and its indices, the last of equals; the gradient goes to the index."""
     return _running(xp, "minimum", input, dim)
@@ -137,15 +126,10 @@ for _indexed in (cummax, cummin):
 
 def _logcumsumexp_rule(input: Any, dim: int) -> Spec:
     wrap_dim(dim, len(input.shape))
-    if not is_floating(input.dtype):
-        kind = from_numpy(input.dtype).kernel_name
-        raise NotImplementedForDType(f"\"logcumsumexp_out_cpu\" not implemented for '{kind}'")
-    return Spec(input.shape, input.dtype)
+    return same_floating("logcumsumexp_out_cpu")(input)
 
 
-@op(
-    _logcumsumexp_rule,
-)
+@op(_logcumsumexp_rule)
 def logcumsumexp(xp: Any, input: Array, dim: Int) -> Any:
     """The logarithm of the running sum of exponentials along ``dim``, without overflow."""
     return xp.running("logaddexp", widened(input), dim) if input.ndim else input
@@ -219,11 +203,21 @@ def trapezoid(F: Any, y: Array, x: Array, *, dim: Int = -1) -> Any:
     return F.sum(_areas(F, y, _widths(F, y, x, axis), axis), axis)
 
 
-@composite(
-    key="gradient.tensorarray",
-    method=False,
-    lists_outputs=True,
-)
+def _gradient_axes(input: Any, dim: Any, edge_order: int) -> list[int]:
+    """The dimensions that ``gradient`` takes slopes along."""
+    if edge_order not in (1, 2):
+        raise InvalidOperation("torch.gradient only supports edge_order=1 and edge_order=2.")
+    return [wrap_dim(d, input.ndim) for d in (range(input.ndim) if dim is None else dim)]
+
+
+def _gradients(slopes: Any, F: Any, input: Any, axes: list[int], spacings: Any, edge_order: int) -> tuple[Any, ...]:
+    """``slopes`` along each of the dimensions, with the spacing of each."""
+    if any(size_at(input.shape, axis) <= edge_order for axis in axes):
+        raise InvalidOperation("torch.gradient expected each dimension size to be at least edge_order+1")
+    return tuple([slopes(F, input, axis, spacing, edge_order) for axis, spacing in zip(axes, spacings, strict=True)])
+
+
+@composite(key="gradient.tensorarray", method=False, lists_outputs=True)
 def gradient_tensorarray(
     F: Any, input: Array, *, spacing: Arrays, dim: OptionalInts = None, edge_order: Int = 1
 ) -> Any:
@@ -231,14 +225,12 @@ def gradient_tensorarray(
 
     ``spacing`` is a list of 1-D tensors. Formulas and errors are those of spacings that are numbers.
     """
-    if edge_order not in (1, 2):
-        raise InvalidOperation("torch.gradient only supports edge_order=1 and edge_order=2.")
+    axes = _gradient_axes(input, dim, edge_order)
     if dim is None and len(spacing) != input.ndim:
         raise InvalidOperation(
             "torch.gradient expected spacing to be unspecified, a scalar, or a list of length equal to 'self.dim() = "
             f"{input.ndim}', since dim argument was not given, but got a list of length {len(spacing)}"
         )
-    axes = [wrap_dim(d, input.ndim) for d in (range(input.ndim) if dim is None else dim)]
     if len(spacing) != len(axes):
         raise InvalidOperation(
             "torch.gradient expected spacing to be unspecified, a scalar or it's spacing and dim arguments to have the "
@@ -251,9 +243,7 @@ def gradient_tensorarray(
                 "torch.gradient expected each element of spacing to have one dimension, but got an element with "
                 f"{coordinates.ndim} dimensions!"
             )
-    if any(size_at(input.shape, axis) <= edge_order for axis in axes):
-        raise InvalidOperation("torch.gradient expected each dimension size to be at least edge_order+1")
-    return tuple([_slopes_at(F, input, axis, x, edge_order) for axis, x in zip(axes, spacing, strict=True)])
+    return _gradients(_slopes_at, F, input, axes, spacing, edge_order)
 
 
 def _slopes_at(F: Any, x: Any, axis: int, coordinates: Any, edge_order: int) -> Any:
@@ -284,10 +274,7 @@ def _slopes_at(F: Any, x: Any, axis: int, coordinates: Any, edge_order: int) -> 
     return F.cat([first, middle, last], axis)
 
 
-@composite(
-    method=False,
-    lists_outputs=True,
-)
+@composite(method=False, lists_outputs=True)
 def gradient(
     F: Any, input: Array, *, spacing: NumberOrNumbers = None, dim: OptionalInts = None, edge_order: Int = 1
 ) -> Any:
@@ -296,18 +283,14 @@ def gradient(
     Edges of order 2 take three elements. Formulas: Fornberg, "Generation of finite difference formulas on arbitrarily
     spaced grids" (1988).
     """
-    if edge_order not in (1, 2):
-        raise InvalidOperation("torch.gradient only supports edge_order=1 and edge_order=2.")
-    axes = [wrap_dim(d, input.ndim) for d in (range(input.ndim) if dim is None else dim)]
+    axes = _gradient_axes(input, dim, edge_order)
     widths = spacing if isinstance(spacing, tuple) else (1 if spacing is None else spacing,) * len(axes)
     if len(widths) != len(axes):
         raise InvalidOperation(
             f"torch.gradient expected spacing to be unspecified, a scalar or a list of length {len(axes)}, but got a "
             f"list of length {len(widths)}"
         )
-    if any(size_at(input.shape, axis) <= edge_order for axis in axes):
-        raise InvalidOperation("torch.gradient expected each dimension size to be at least edge_order+1")
-    return tuple([_slopes(F, input, axis, width, edge_order) for axis, width in zip(axes, widths, strict=True)])
+    return _gradients(_slopes, F, input, axes, widths, edge_order)
 
 
 def _slopes(F: Any, x: Any, axis: int, width: float, edge_order: int) -> Any:

@@ -5,56 +5,23 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ...dtypes import FLOATING, from_numpy
-from ...errors import InvalidOperation, NotImplementedForDType
-from ...schema.op import common_dtype, elementwise
+from ...dtypes import FLOATING
+from ...errors import InvalidOperation
+from ...schema.derivative_plan import Rule
+from ...schema.op import elementwise
 from ...schema.parameters import Array, Int, Operand
 from ..guards import no_bools
+from .declarations import binary, float_unary, floating, no_kernel, unary, zero_gradient
 
-
-@elementwise(floats=True)
-def exp(xp: Any, input: Array) -> Any:
-    """e to the power of ``input``."""
-    return xp.exp(input)
-
-
-exp.derivative(input=lambda F, grad, result: grad * result)
-
-
-@elementwise(floats=True)
-def expm1(xp: Any, input: Array) -> Any:
-    """``exp(input) - 1``, accurate near 0."""
-    return xp.expm1(input)
-
-
-expm1.derivative(input=lambda F, grad, result: grad * (result + 1))
-
-
-@elementwise(floats=True)
-def log(xp: Any, input: Array) -> Any:
-    """The natural logarithm."""
-    return xp.log(input)
-
-
-log.derivative(input=lambda F, grad, input: grad / input)
-
-
-@elementwise(floats=True, node="Log1PBackward0")
-def log1p(xp: Any, input: Array) -> Any:
-    """``log(1 + input)``, accurate near 0."""
-    return xp.log1p(input)
-
-
-log1p.derivative(input=lambda F, grad, input: grad / (input + 1))
-
-
-@elementwise(floats=True)
-def sqrt(xp: Any, input: Array) -> Any:
-    """The square root."""
-    return xp.sqrt(input)
-
-
-sqrt.derivative(input=lambda F, grad, result: grad / (2 * result))
+float_unary("exp", "e to the power of ``input``.").derivative(input=lambda F, grad, result: grad * result)
+float_unary("expm1", "``exp(input) - 1``, accurate near 0.").derivative(
+    input=lambda F, grad, result: grad * (result + 1)
+)
+float_unary("log", "The natural logarithm.").derivative(input=lambda F, grad, input: grad / input)
+float_unary("log1p", "``log(1 + input)``, accurate near 0.", node="Log1PBackward0").derivative(
+    input=lambda F, grad, input: grad / (input + 1)
+)
+float_unary("sqrt", "The square root.").derivative(input=lambda F, grad, result: grad / (2 * result))
 
 
 @elementwise(floats=True)
@@ -87,31 +54,11 @@ reciprocal.derivative(input=lambda F, grad, result: -grad * (result * result))
 # Trigonometric and hyperbolic ----------------------------------------------------------------------------
 
 
-@elementwise(floats=True)
-def sin(xp: Any, input: Array) -> Any:
-    """The sine, of radians."""
-    return xp.sin(input)
-
-
-sin.derivative(input=lambda F, grad, input: grad * F.cos(input))
-
-
-@elementwise(floats=True)
-def cos(xp: Any, input: Array) -> Any:
-    """The cosine, of radians."""
-    return xp.cos(input)
-
-
-cos.derivative(input=lambda F, grad, input: -grad * F.sin(input))
-
-
-@elementwise(floats=True, functional=True)
-def tanh(xp: Any, input: Array) -> Any:
-    """The hyperbolic tangent."""
-    return xp.tanh(input)
-
-
-tanh.derivative(input=lambda F, grad, result: F.tanh_backward(grad, result))
+float_unary("sin", "The sine, of radians.").derivative(input=lambda F, grad, input: grad * F.cos(input))
+float_unary("cos", "The cosine, of radians.").derivative(input=lambda F, grad, input: -grad * F.sin(input))
+float_unary("tanh", "The hyperbolic tangent.", functional=True).derivative(
+    input=lambda F, grad, result: F.tanh_backward(grad, result)
+)
 
 
 @elementwise(private=True, inplace=False)
@@ -126,13 +73,9 @@ tanh_backward.derivative(
 )
 
 
-@elementwise(floats=True, functional=True)
-def sigmoid(xp: Any, input: Array) -> Any:
-    """``1 / (1 + exp(-input))``."""
-    return xp.sigmoid(input)
-
-
-sigmoid.derivative(input=lambda F, grad, result: F.sigmoid_backward(grad, result))
+float_unary("sigmoid", "``1 / (1 + exp(-input))``.", functional=True).derivative(
+    input=lambda F, grad, result: F.sigmoid_backward(grad, result)
+)
 
 
 @elementwise(private=True, inplace=False)
@@ -150,22 +93,13 @@ sigmoid_backward.derivative(
 # Rounding and limits -------------------------------------------------------------------------------------
 
 
-@elementwise(guard=no_bools("floor_vml_cpu"))
-def floor(xp: Any, input: Array) -> Any:
-    """The largest whole number not above."""
-    return xp.floor(input)
-
-
-@elementwise(guard=no_bools("ceil_vml_cpu"))
-def ceil(xp: Any, input: Array) -> Any:
-    """The smallest whole number not below."""
-    return xp.ceil(input)
-
-
-@elementwise(guard=no_bools("trunc_vml_cpu"), aliases=("fix",))
-def trunc(xp: Any, input: Array) -> Any:
-    """The whole number next towards zero."""
-    return xp.trunc(input)
+for _name, _doc, _aliases in (
+    ("floor", "The largest whole number not above.", ()),
+    ("ceil", "The smallest whole number not below.", ()),
+    ("trunc", "The whole number next towards zero.", ("fix",)),
+):
+    _guard = no_bools(f"{_name}_vml_cpu")
+    unary(_name, _doc, guard=_guard, aliases=_aliases).derivative(input=zero_gradient)
 
 
 @elementwise(guard=no_bools("round_vml_cpu"))
@@ -174,28 +108,23 @@ def round_(xp: Any, input: Array) -> Any:
     return xp.rint(input) if input.dtype in FLOATING else xp.array(input)
 
 
-def _check_decimals(input: Any, *, decimals: int) -> None:
+def _check_decimals(input: Any, decimals: int) -> None:
     if input.dtype not in FLOATING:
-        kernel = "round_cpu" if decimals else "round_vml_cpu"
-        raise NotImplementedForDType(f"\"{kernel}\" not implemented for '{from_numpy(input.dtype).kernel_name}'")
+        raise no_kernel("round_cpu" if decimals else "round_vml_cpu", input.dtype)
 
 
-@elementwise(
-    key="round.decimals",
-    node="RoundBackward1",
-    guard=_check_decimals,
-)
+@elementwise(key="round.decimals", node="RoundBackward1", guard=_check_decimals)
 def round_decimals(xp: Any, input: Array, *, decimals: Int) -> Any:
     """The nearest number with so many decimals, or, below 0, with so many zeros before the point."""
     scale = 10.0 ** abs(decimals) if abs(decimals) < 309 else math.inf
     return xp.rint(input * scale) / scale if decimals >= 0 else xp.rint(input / scale) * scale
 
 
-for _flat in (floor, ceil, trunc, round_, round_decimals):
-    _flat.derivative(input=lambda F, grad: F.zeros_like(grad))
+for _rounding in (round_, round_decimals):
+    _rounding.derivative(input=zero_gradient)
 
 
-def _check_clamp(input: Any, min: Any = None, max: Any = None) -> None:
+def _check_clamp(input: Any, min: Any, max: Any) -> None:
     if min is None and max is None:
         raise InvalidOperation("torch.clamp: At least one of 'min' or 'max' must not be None")
 
@@ -217,14 +146,11 @@ def rounded_bound(F: Any, input: Any, bound: Any) -> Any:
     return F.new_full(input, (), bound) if isinstance(bound, float) and input.dtype.itemsize < 4 else bound
 
 
-def _clamp_inside(F: Any, input: Any, min: Any, max: Any) -> Any:
+def _clamp_grad(F: Any, grad: Any, input: Any, min: Any, max: Any) -> Any:
     above = None if min is None else input >= rounded_bound(F, input, min)
     below = None if max is None else input <= rounded_bound(F, input, max)
-    return below if above is None else above if below is None else F.logical_and(above, below)
-
-
-def _clamp_grad(F: Any, grad: Any, input: Any, min: Any, max: Any) -> Any:
-    return F.where(_clamp_inside(F, input, min, max), grad, 0.0)
+    inside = below if above is None else above if below is None else F.logical_and(above, below)
+    return F.where(inside, grad, 0.0)
 
 
 def _clamp_min_grad(F: Any, grad: Any, input: Any, min: Any, max: Any) -> Any:
@@ -238,27 +164,15 @@ def _clamp_max_grad(F: Any, grad: Any, input: Any, min: Any, max: Any) -> Any:
 clamp.derivative(input=_clamp_grad, min=_clamp_min_grad, max=_clamp_max_grad)
 
 
-@elementwise(inplace=False)
-def maximum(xp: Any, input: Array, other: Array) -> Any:
-    """The larger of two; where they are equal each gets half the gradient."""
-    return xp.maximum(input, other)
-
-
-@elementwise(inplace=False)
-def minimum(xp: Any, input: Array, other: Array) -> Any:
-    """The smaller of two; where they are equal each gets half the gradient."""
-    return xp.minimum(input, other)
-
-
 def _half_on_ties(F: Any, grad: Any, wins: Any, ties: Any) -> Any:
     return grad * wins + grad * ties * 0.5
 
 
-maximum.derivative(
+binary("maximum", "The larger of two; where they are equal each gets half the gradient.", inplace=False).derivative(
     input=lambda F, grad, input, other: _half_on_ties(F, grad, input > other, input == other),
     other=lambda F, grad, input, other: _half_on_ties(F, grad, other > input, input == other),
 )
-minimum.derivative(
+binary("minimum", "The smaller of two; where they are equal each gets half the gradient.", inplace=False).derivative(
     input=lambda F, grad, input, other: _half_on_ties(F, grad, input < other, input == other),
     other=lambda F, grad, input, other: _half_on_ties(F, grad, other < input, input == other),
 )
@@ -267,91 +181,31 @@ minimum.derivative(
 # Trigonometric and hyperbolic functions of each element, and their inverses ------------------------------
 
 
-@elementwise(floats=True)
-def tan(xp: Any, input: Array) -> Any:
-    """The tangent, of radians."""
-    return xp.tan(input)
+def _inverse(name: str, doc: str, derivative: Rule) -> None:
+    """Declare an inverse function: ``asin``, which torch also calls ``arcsin`` and NumPy only that."""
+    arc_name = f"arc{name[1:]}"
+    float_unary(name, doc, calls=arc_name, aliases=(arc_name,)).derivative(input=derivative)
 
 
-tan.derivative(input=lambda F, grad, result: grad * (1 + result * result))
-
-
-@elementwise(floats=True, aliases=("arcsin",))
-def asin(xp: Any, input: Array) -> Any:
-    """The angle, in radians, that has this sine."""
-    return xp.arcsin(input)
-
-
-asin.derivative(input=lambda F, grad, input: grad * F.rsqrt(1 - input * input))
-
-
-@elementwise(floats=True, aliases=("arccos",))
-def acos(xp: Any, input: Array) -> Any:
-    """The angle, in radians, that has this cosine."""
-    return xp.arccos(input)
-
-
-acos.derivative(input=lambda F, grad, input: -grad * F.rsqrt(1 - input * input))
-
-
-@elementwise(floats=True, aliases=("arctan",))
-def atan(xp: Any, input: Array) -> Any:
-    """The angle, in radians, that has this tangent."""
-    return xp.arctan(input)
-
-
-atan.derivative(input=lambda F, grad, input: grad / (input * input + 1))
-
-
-@elementwise(floats=True)
-def sinh(xp: Any, input: Array) -> Any:
-    """The hyperbolic sine."""
-    return xp.sinh(input)
-
-
-sinh.derivative(input=lambda F, grad, input: grad * F.cosh(input))
-
-
-@elementwise(floats=True)
-def cosh(xp: Any, input: Array) -> Any:
-    """The hyperbolic cosine."""
-    return xp.cosh(input)
-
-
-cosh.derivative(input=lambda F, grad, input: grad * F.sinh(input))
-
-
-@elementwise(floats=True, aliases=("arcsinh",))
-def asinh(xp: Any, input: Array) -> Any:
-    """The inverse of the hyperbolic sine."""
-    return xp.arcsinh(input)
-
-
-asinh.derivative(input=lambda F, grad, input: grad * F.rsqrt(input * input + 1))
-
-
-@elementwise(floats=True, aliases=("arccosh",))
-def acosh(xp: Any, input: Array) -> Any:
-    """The inverse of the hyperbolic cosine, from 1 on."""
-    return xp.arccosh(input)
-
-
-acosh.derivative(input=lambda F, grad, input: grad * F.rsqrt(input * input - 1))
-
-
-@elementwise(floats=True, aliases=("arctanh",))
-def atanh(xp: Any, input: Array) -> Any:
-    """The inverse of the hyperbolic tangent, between -1 and 1."""
-    return xp.arctanh(input)
-
-
-atanh.derivative(input=lambda F, grad, input: grad / (1 - input * input))
-
-
-@elementwise(floats=True, scratch=2.0)
-def sinc(xp: Any, input: Array) -> Any:
-    """``sin(pi * input) / (pi * input)``, and 1 at 0."""
-    return xp.sinc(input)
+float_unary("tan", "The tangent, of radians.").derivative(input=lambda F, grad, result: grad * (1 + result * result))
+_inverse("asin", "The angle, in radians, that has this sine.", lambda F, grad, input: grad * F.rsqrt(1 - input * input))
+_inverse(
+    "acos", "The angle, in radians, that has this cosine.", lambda F, grad, input: -grad * F.rsqrt(1 - input * input)
+)
+_inverse("atan", "The angle, in radians, that has this tangent.", lambda F, grad, input: grad / (input * input + 1))
+float_unary("sinh", "The hyperbolic sine.").derivative(input=lambda F, grad, input: grad * F.cosh(input))
+float_unary("cosh", "The hyperbolic cosine.").derivative(input=lambda F, grad, input: grad * F.sinh(input))
+_inverse("asinh", "The inverse of the hyperbolic sine.", lambda F, grad, input: grad * F.rsqrt(input * input + 1))
+_inverse(
+    "acosh",
+    "The inverse of the hyperbolic cosine, from 1 on.",
+    lambda F, grad, input: grad * F.rsqrt(input * input - 1),
+)
+_inverse(
+    "atanh",
+    "The inverse of the hyperbolic tangent, between -1 and 1.",
+    lambda F, grad, input: grad / (1 - input * input),
+)
 
 
 def _sinc_grad(F: Any, grad: Any, input: Any) -> Any:
@@ -360,13 +214,7 @@ def _sinc_grad(F: Any, grad: Any, input: Any) -> Any:
     return F.where(input == 0, 0.0, grad * slope)
 
 
-sinc.derivative(input=_sinc_grad)
-
-
-@elementwise(floats=True, aliases=("arctan2",))
-def atan2(xp: Any, input: Array, other: Array) -> Any:
-    """The angle, in radians, of the point (``other``, ``input``); its slope at the origin is 0."""
-    return xp.arctan2(input, other)
+float_unary("sinc", "``sin(pi * input) / (pi * input)``, and 1 at 0.", scratch=2.0).derivative(input=_sinc_grad)
 
 
 def _over_square(F: Any, input: Any, other: Any) -> Any:
@@ -374,25 +222,22 @@ def _over_square(F: Any, input: Any, other: Any) -> Any:
     return F.where(square == 0, 0.0, 1 / square)
 
 
-atan2.derivative(
+binary(
+    "atan2",
+    "The angle, in radians, of the point (``other``, ``input``); its slope at the origin is 0.",
+    calls="arctan2",
+    floats=True,
+    aliases=("arctan2",),
+).derivative(
     input=lambda F, grad, input, other: grad * other * _over_square(F, input, other),
     other=lambda F, grad, input, other: -grad * input * _over_square(F, input, other),
 )
 
-
-def _no_whole_numbers(input: Any, other: Any) -> None:
-    dtype = common_dtype((input, other))
-    if dtype not in FLOATING:
-        raise NotImplementedForDType(f"\"hypot_cpu\" not implemented for '{from_numpy(dtype).kernel_name}'")
-
-
-@elementwise(guard=_no_whole_numbers)
-def hypot(xp: Any, input: Array, other: Array) -> Any:
-    """The length of the hypotenuse: ``sqrt(input ** 2 + other ** 2)`` without overflow."""
-    return xp.hypot(input, other)
-
-
-hypot.derivative(
+binary(
+    "hypot",
+    "The length of the hypotenuse: ``sqrt(input ** 2 + other ** 2)`` without overflow.",
+    guard=floating("hypot_cpu"),
+).derivative(
     input=lambda F, grad, input, result: grad * (input / result),
     other=lambda F, grad, other, result: grad * (other / result),
 )

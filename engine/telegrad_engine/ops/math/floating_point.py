@@ -6,12 +6,13 @@ import math
 from typing import Any
 
 from ...dtypes import FLOATING, bool_, from_numpy, int32, is_floating, widened
-from ...errors import DTypeMismatch, InvalidOperation, NotImplementedForDType, ShapeMismatch
-from ...schema.op import common_dtype, composite, default_float, elementwise, op
+from ...errors import DTypeMismatch, InvalidOperation, ShapeMismatch
+from ...schema.op import composite, default_float, elementwise, op
 from ...schema.parameters import Array, Bool, Number, Operand, OptionalNumber
 from ...shapes import Spec, broadcast_shapes
 from ..guards import divisible, refuse_zero
 from ..node_names import by_operand
+from .declarations import binary, floating, no_kernel, not_implemented_derivative, zero_gradient
 
 
 @elementwise(out="bool")
@@ -37,19 +38,14 @@ def _one_dtype(input: Any, values: Any) -> None:
         raise DTypeMismatch("heaviside is not yet implemented for tensors with different dtypes.")
 
 
-@elementwise(
-    guard=_one_dtype,
-)
+@elementwise(guard=_one_dtype)
 def heaviside(xp: Any, input: Array, values: Array) -> Any:
     """0 for what is below zero, 1 for what is above, ``values`` in between."""
     above = xp.where(input > 0, xp.ones((), input.dtype), xp.zeros((), input.dtype))
     return xp.where(input == 0, values, above)
 
 
-def _no_derivative(F: Any, grad: Any) -> Any:
-    raise InvalidOperation("derivative for aten::heaviside is not implemented")
-
-
+_no_derivative = not_implemented_derivative("heaviside")
 heaviside.derivative(input=_no_derivative, values=_no_derivative)
 
 
@@ -61,15 +57,10 @@ def sgn(xp: Any, input: Array) -> Any:
     return xp.where(xp.isnan(input), xp.zeros_like(input), xp.sign(input))
 
 
-sgn.derivative(input=lambda F, grad: F.zeros_like(grad))
+sgn.derivative(input=zero_gradient)
 
 
-def _floating_only(input: Any) -> None:
-    if input.dtype not in FLOATING:
-        raise NotImplementedForDType(f"\"frac_cpu\" not implemented for '{from_numpy(input.dtype).kernel_name}'")
-
-
-@elementwise(guard=_floating_only)
+@elementwise(guard=floating("frac_cpu"))
 def frac(xp: Any, input: Array) -> Any:
     """What is left without the whole part, with the sign of ``input``."""
     return input - xp.trunc(input)
@@ -91,25 +82,21 @@ fmod.derivative(
 )
 
 
-@elementwise(floats=True, node=by_operand("Copysign", tensor=0, number=1))
-def copysign(xp: Any, input: Array, other: Operand) -> Any:
-    """The magnitude of ``input`` with the sign of ``other``, which may be that of a zero."""
-    return xp.copysign(input, other)
-
-
-copysign.derivative(
+binary(
+    "copysign",
+    "The magnitude of ``input`` with the sign of ``other``, which may be that of a zero.",
+    operands=(Array, Operand),
+    floats=True,
+    node=by_operand("Copysign", tensor=0, number=1),
+).derivative(
     input=lambda F, grad, input, result: grad * F.where(input == 0, 0.0, result / input),
-    other=lambda F, grad: F.zeros_like(grad),
+    other=zero_gradient,
 )
 
 
 @elementwise(widens=False, scratch=1.25)
 def nan_to_num(
-    xp: Any,
-    input: Array,
-    nan: OptionalNumber = None,
-    posinf: OptionalNumber = None,
-    neginf: OptionalNumber = None,
+    xp: Any, input: Array, nan: OptionalNumber = None, posinf: OptionalNumber = None, neginf: OptionalNumber = None
 ) -> Any:
     """``input`` with numbers for NaN (0) and the infinities (the largest and the lowest of the dtype)."""
     if input.dtype not in FLOATING:
@@ -125,7 +112,7 @@ def nan_to_num(
 nan_to_num.derivative(input=lambda F, grad, input: grad * F.isfinite(input))
 
 
-def _check_closeness(input: Any, other: Any, rtol: Any = 0, atol: Any = 0, equal_nan: bool = False) -> None:
+def _check_closeness(input: Any, other: Any, rtol: float, atol: float) -> None:
     if input.dtype != other.dtype:
         names = [from_numpy(x.dtype).kernel_name for x in (input, other)]
         raise DTypeMismatch(f"{names[0]} did not match {names[1]}")
@@ -149,15 +136,8 @@ def isclose(
     return xp.logical_or(close, near)
 
 
-def _whole_truth(*_inputs: Any, **_attrs: Any) -> Spec:
-    return Spec((), bool_.numpy)
-
-
-def _closeness_rule(input: Any, other: Any, rtol: Any = 0, atol: Any = 0, equal_nan: bool = False) -> Spec:
+def _closeness_rule(input: Any, other: Any, rtol: float, atol: float) -> Spec:
     broadcast_shapes(input.shape, other.shape)
-    if input.dtype != other.dtype:
-        names = [from_numpy(x.dtype).kernel_name for x in (input, other)]
-        raise DTypeMismatch(f"{names[0]} did not match {names[1]}")
     _check_closeness(input, other, rtol, atol)
     return Spec((), bool_.numpy)
 
@@ -170,10 +150,7 @@ def allclose(
     return xp.all(isclose.raw(xp, input, other, rtol, atol, equal_nan))
 
 
-@op(
-    _whole_truth,
-    truth=True,
-)
+@op(lambda input, other: Spec((), bool_.numpy), truth=True)
 def equal(xp: Any, input: Array, other: Array) -> Any:
     """Whether both have the same shape and the same elements; a NaN equals nothing."""
     return xp.asarray(tuple(input.shape) == tuple(other.shape) and bool(xp.all(xp.equal(input, other))))
@@ -198,62 +175,42 @@ def frexp(xp: Any, input: Array) -> Any:
 frexp.joint_derivative(lambda F, grads, needs, exponent: (None if grads[0] is None else F.ldexp(grads[0], -exponent),))
 
 
-@composite(
-    inplace=True,
-)
+@composite(inplace=True)
 def ldexp(F: Any, input: Array, other: Array) -> Any:
     """``input * 2 ** other``."""
     if other.dtype is bool_:
-        raise NotImplementedForDType("\"ldexp_cpu_exp\" not implemented for 'Bool'")
+        raise no_kernel("ldexp_cpu_exp", bool_.numpy)
     factor = F.pow(2.0, other)
     if F.xp is None and input.is_floating_point() and not other.is_floating_point():
         factor = factor.to(dtype=input.dtype)
     return F.mul(input, factor)
 
 
-def _floating(*inputs: Any) -> None:
-    dtype = common_dtype(inputs)
-    if dtype not in FLOATING:
-        raise NotImplementedForDType(f"\"nextafter_cpu\" not implemented for '{from_numpy(dtype).kernel_name}'")
-
-
-@elementwise(guard=_floating, widens=False)
-def nextafter(xp: Any, input: Array, other: Array) -> Any:
-    """The next number that the dtype has after ``input`` in the direction of ``other``."""
-    return xp.nextafter(input, other)
-
-
-nextafter.derivative(
+binary(
+    "nextafter",
+    "The next number that the dtype has after ``input`` in the direction of ``other``.",
+    guard=floating("nextafter_cpu"),
+    widens=False,
+).derivative(
     input=lambda F, grad, input, other: F.where(input == other, 0.0, grad),
-    other=lambda F, grad: F.zeros_like(grad),
+    other=zero_gradient,
 )
 
 
-# Ops about complex numbers, of real ones: conjugates, which are the tensors themselves, and ---------------
+# Complex numbers, which no tensor holds yet: a conjugate is the tensor itself ----------------------------
 
+for _name, _doc, _inplace in (
+    ("conj", "The conjugate: the tensor itself.", False),
+    ("resolve_conj", "The tensor itself, whose conjugate bit is never set.", False),
+    ("resolve_neg", "The tensor itself, whose negative bit is never set.", False),
+    ("conj_physical", "The conjugate: the tensor itself.", True),
+):
 
-@composite(may_alias=True)
-def conj(F: Any, input: Array) -> Any:
-    """The conjugate: the tensor itself."""
-    return input
+    def _itself(F: Any, input: Array) -> Any:
+        return input
 
-
-@composite(may_alias=True)
-def resolve_conj(F: Any, input: Array) -> Any:
-    """The tensor itself, whose conjugate bit is never set."""
-    return input
-
-
-@composite(may_alias=True)
-def resolve_neg(F: Any, input: Array) -> Any:
-    """The tensor itself, whose negative bit is never set."""
-    return input
-
-
-@composite(may_alias=True, inplace=True)
-def conj_physical(F: Any, input: Array) -> Any:
-    """The conjugate: the tensor itself."""
-    return input
+    _itself.__doc__ = _doc
+    composite(key=_name, may_alias=True, inplace=_inplace)(_itself)
 
 
 @composite(may_alias=True)
@@ -273,15 +230,11 @@ def isreal(xp: Any, input: Array) -> Any:
     return xp.ones(input.shape, bool)
 
 
-@elementwise(
-    floats=True,
-    inplace=False,
-)
+@elementwise(floats=True, inplace=False)
 def angle(xp: Any, input: Array) -> Any:
     """The angle from the positive axis: pi for negative numbers, else 0."""
-    return xp.where(
-        xp.isnan(input), input, xp.where(input < 0, xp.asarray(math.pi, input.dtype), xp.asarray(0, input.dtype))
-    )
+    real = xp.where(input < 0, xp.asarray(math.pi, input.dtype), xp.asarray(0, input.dtype))
+    return xp.where(xp.isnan(input), input, real)
 
 
 angle.derivative(input=lambda F, grad: grad * 0)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ...dtypes import LOW, bool_, float32, from_numpy, int64, is_floating, widened
-from ...errors import DTypeMismatch, NotImplementedForDType
+from ...errors import DTypeMismatch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Ints, OptionalBool, OptionalDType, OptionalInts, OptionalNumber
 from ...shapes import Spec, reduced_shape, wrap_dim, wrap_dims
 from ..blocked_loops import reduce_in_blocks
+from .declarations import no_kernel
 
 
 def reduced(input: Any, dim: Any, keepdim: bool, dtype: Any = None) -> Spec:
@@ -25,20 +27,22 @@ def accumulated_dtype(input: Any, dtype: Any) -> Any:
     return dtype.numpy if dtype else input.dtype if is_floating(input.dtype) else int64.numpy
 
 
-def check_counted(kernel: str, dtype: Any) -> None:
-    """Raise for a ``dtype`` asked for that the named kernel cannot add up or multiply in: bool."""
-    if dtype is not None and dtype.name == "bool":
-        raise NotImplementedForDType(f"\"{kernel}\" not implemented for 'Bool'")
+def accumulated(input: Any, dtype: Any) -> Any:
+    """``input`` in the dtype that sums and products are computed in; float16 and bfloat16 become float32."""
+    return widened(input.astype(accumulated_dtype(input, dtype)))
 
 
-def sum_rule(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Spec:
+def running_rule(kernel: str, input: Any, dim: int, dtype: Any) -> Spec:
+    """The spec of a running sum or product, whose kernel of this name in torch does not compute in bools."""
+    if dtype is bool_:
+        raise no_kernel(kernel, bool_.numpy)
+    wrap_dim(dim, len(input.shape))
+    return Spec(input.shape, accumulated_dtype(input, dtype))
+
+
+def sum_rule(input: Any, dim: Any, keepdim: bool, dtype: Any) -> Spec:
     """The spec of a sum over ``dim``, or over everything."""
     return reduced(input, dim, keepdim, accumulated_dtype(input, dtype))
-
-
-def _floating(name: str, input: Any, text: str) -> None:
-    if not is_floating(input.dtype):
-        raise DTypeMismatch(f"{name}(): {text} Got: {from_numpy(input.dtype).kernel_name}")
 
 
 def axes(dim: Any, ndim: int) -> tuple[int, ...]:
@@ -86,19 +90,14 @@ def _sum(xp: Any, input: Any, dim: Any, keepdim: bool, kind: Any) -> Any:
 sum_.derivative(input=lambda F, grad, input_shape, dim, keepdim: restore(F, grad, input_shape, dim, keepdim))
 
 
-def _mean_rule(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Spec:
-    if dtype is None:
-        _floating(
-            "mean",
-            input,
-            "could not infer output dtype. Input dtype must be either a floating point or complex dtype.",
-        )
-    elif not dtype.is_floating_point:
+def _mean_rule(input: Any, dim: Any, keepdim: bool, dtype: Any) -> Spec:
+    wanted = from_numpy(input.dtype) if dtype is None else dtype
+    if not wanted.is_floating_point:
         raise DTypeMismatch(
-            "mean(): could not infer output dtype. Optional dtype must be either a floating point or complex dtype. "
-            f"Got: {dtype.kernel_name}"
+            f"mean(): could not infer output dtype. {'Input' if dtype is None else 'Optional'} dtype must be either a "
+            f"floating point or complex dtype. Got: {wanted.kernel_name}"
         )
-    return reduced(input, dim, keepdim, input.dtype if dtype is None else dtype.numpy)
+    return reduced(input, dim, keepdim, wanted.numpy)
 
 
 def _over(grad: Any, n: int) -> Any:
@@ -120,7 +119,7 @@ mean.derivative(
 )
 
 
-@op(sum_rule, scratch=1.25, blocked=True)
+@op(lambda input, dtype: Spec((), accumulated_dtype(input, dtype)), scratch=1.25, blocked=True)
 def prod(xp: Any, input: Array, *, dtype: OptionalDType = None) -> Any:
     """The product of all elements."""
     wanted = accumulated_dtype(input, dtype)
@@ -144,26 +143,15 @@ def _products_of_others(F: Any, x: Any) -> Any:
     return F.narrow(F.reshape(others, (-1,)), 0, 0, n)
 
 
-def _prod_grad(F: Any, grad: Any, input: Any) -> Any:
-    return grad * F.reshape(_products_of_others(F, F.reshape(input, (-1,))), tuple(input.shape))
-
-
-prod.derivative(input=_prod_grad)
-
-
-def _cumsum_rule(input: Any, dim: int, *, dtype: Any = None) -> Spec:
-    check_counted("cumsum_out_cpu", dtype)
-    wrap_dim(dim, len(input.shape))
-    return Spec(input.shape, accumulated_dtype(input, dtype))
-
-
-@op(
-    _cumsum_rule,
-    inplace=True,
+prod.derivative(
+    input=lambda F, grad, input: grad * F.reshape(_products_of_others(F, F.reshape(input, (-1,))), tuple(input.shape))
 )
+
+
+@op(partial(running_rule, "cumsum_out_cpu"), inplace=True)
 def cumsum(xp: Any, input: Array, dim: Int, *, dtype: OptionalDType = None) -> Any:
     """The running sum along ``dim``."""
-    wide = widened(input.astype(accumulated_dtype(input, dtype)))
+    wide = accumulated(input, dtype)
     return xp.cumsum(wide, axis=dim) if input.ndim else wide
 
 
@@ -173,7 +161,7 @@ cumsum.derivative(input=lambda F, grad, dim: F.flip(F.cumsum(F.flip(grad, (dim,)
 # Truth ---------------------------------------------------------------------------------------------------
 
 
-def _truth_rule(input: Any, dim: Any = None, keepdim: bool = False) -> Spec:
+def _truth_rule(input: Any, dim: Any, keepdim: bool) -> Spec:
     if dim == ():
         return Spec(input.shape, bool_.numpy)  # torch takes no dimensions for none here, not for all
     return reduced(input, dim, keepdim, bool_.numpy)
@@ -198,10 +186,8 @@ def any_(xp: Any, input: Array, dim: OptionalInts = None, keepdim: Bool = False)
 # Log-sum-exp and the softmaxes ---------------------------------------------------------------------------
 
 
-def _logsumexp_rule(input: Any, dim: Any, keepdim: bool = False) -> Spec:
-    if not is_floating(input.dtype):
-        return reduced(input, dim, keepdim, float32.numpy)
-    return reduced(input, dim, keepdim)
+def _logsumexp_rule(input: Any, dim: Any, keepdim: bool) -> Spec:
+    return reduced(input, dim, keepdim, None if is_floating(input.dtype) else float32.numpy)
 
 
 @op(_logsumexp_rule, scratch=3.0, blocked=True)
@@ -233,14 +219,7 @@ logsumexp.derivative(input=_logsumexp_grad)
 # Variances and standard deviations, alone and with the mean ----------------------------------------------
 
 
-def _var_rule(
-    input: Any,
-    dim: Any = None,
-    unbiased: bool | None = None,
-    keepdim: bool = False,
-    *,
-    correction: Any = None,
-) -> Spec:
+def _var_rule(input: Any, dim: Any, keepdim: bool) -> Spec:
     if not is_floating(input.dtype):
         raise DTypeMismatch("std and var only support floating point and complex dtypes")
     wrap_dims(dim, len(input.shape), in_turn=True)
@@ -277,14 +256,10 @@ def _squared_gaps(input: Any, mean: Any) -> Any:
     return gaps * gaps
 
 
-def _centred(F: Any, input: Any, dim: Any) -> Any:
-    return input - F.mean(input, dim, True)
-
-
 def _var_grad(F: Any, grad: Any, input: Any, dim: Any, unbiased: Any, keepdim: Any, correction: Any) -> Any:
     n = count(input.shape, dim) - _correction(unbiased, correction)
     spread = restore(F, grad, tuple(input.shape), dim, keepdim)
-    return spread * _centred(F, input, dim) * (2.0 / n if n else math.nan)
+    return spread * (input - F.mean(input, dim, True)) * (2.0 / n if n else math.nan)
 
 
 var.derivative(input=_var_grad)
@@ -315,53 +290,43 @@ def _std_grad(
 std.derivative(input=_std_grad)
 
 
-@composite(method=False, lists_outputs=True)
-def var_mean(
-    F: Any,
-    input: Array,
-    dim: OptionalInts = None,
-    unbiased: OptionalBool = None,
-    keepdim: Bool = False,
-    *,
-    correction: OptionalNumber = None,
-) -> Any:
-    """The variance over ``dim``, divided by n - correction (1 unless told), and the mean."""
-    return F.var(input, dim, unbiased, keepdim, correction=correction), F.mean(input, dim, keepdim)
+def _declare_with_mean(name: str, doc: str) -> None:
+    """Declare the op that returns what the op of this name returns, and the mean."""
+
+    def function(
+        F: Any,
+        input: Array,
+        dim: OptionalInts = None,
+        unbiased: OptionalBool = None,
+        keepdim: Bool = False,
+        *,
+        correction: OptionalNumber = None,
+    ) -> Any:
+        spread = getattr(F, name)(input, dim, unbiased, keepdim, correction=correction)
+        return spread, F.mean(input, dim, keepdim)
+
+    function.__doc__ = doc
+    composite(key=f"{name}_mean", method=False, lists_outputs=True)(function)
 
 
-@composite(method=False, lists_outputs=True)
-def std_mean(
-    F: Any,
-    input: Array,
-    dim: OptionalInts = None,
-    unbiased: OptionalBool = None,
-    keepdim: Bool = False,
-    *,
-    correction: OptionalNumber = None,
-) -> Any:
-    """The standard deviation over ``dim``, as ``var_mean`` the variance, and the mean."""
-    return F.std(input, dim, unbiased, keepdim, correction=correction), F.mean(input, dim, keepdim)
+_declare_with_mean("var", "The variance over ``dim``, divided by n - correction (1 unless told), and the mean.")
+_declare_with_mean("std", "The standard deviation over ``dim``, as ``var_mean`` the variance, and the mean.")
 
 
-@composite(key="var.unbiased")
-def var_unbiased(F: Any, input: Array, unbiased: Bool) -> Any:
-    """The variance over all dimensions, divided by n - 1 if ``unbiased``, else by n."""
-    return F.var(input, None, unbiased)
+def _declare_unbiased(name: str, doc: str, **options: Any) -> None:
+    """Declare the overload of this op over all dimensions, which takes ``unbiased`` alone."""
+
+    def function(F: Any, input: Array, unbiased: Bool) -> Any:
+        return getattr(F, name)(input, None, unbiased)
+
+    function.__doc__ = doc
+    composite(key=f"{name}.unbiased", **options)(function)
 
 
-@composite(key="std.unbiased")
-def std_unbiased(F: Any, input: Array, unbiased: Bool) -> Any:
-    """The standard deviation over all dimensions, as ``var`` divides."""
-    return F.std(input, None, unbiased)
-
-
-@composite(key="var_mean.unbiased", method=False, lists_outputs=True)
-def var_mean_unbiased(F: Any, input: Array, unbiased: Bool) -> Any:
-    """The variance over all dimensions, as ``var`` divides, and the mean."""
-    return F.var_mean(input, None, unbiased)
-
-
-@composite(key="std_mean.unbiased", method=False, lists_outputs=True)
-def std_mean_unbiased(F: Any, input: Array, unbiased: Bool) -> Any:
-    """The standard deviation over all dimensions, as ``var`` divides, and the mean."""
-    return F.std_mean(input, None, unbiased)
+_declare_unbiased("var", "The variance over all dimensions, divided by n - 1 if ``unbiased``, else by n.")
+_declare_unbiased("std", "The standard deviation over all dimensions, as ``var`` divides.")
+for _name, _doc in (
+    ("var_mean", "The variance over all dimensions, as ``var`` divides, and the mean."),
+    ("std_mean", "The standard deviation over all dimensions, as ``var`` divides, and the mean."),
+):
+    _declare_unbiased(_name, _doc, method=False, lists_outputs=True)

@@ -15,7 +15,6 @@ from ...errors import (
     IndexOutOfBounds,
     IndexOutOfRange,
     InvalidOperation,
-    NotImplementedForDType,
     ShapeMismatch,
 )
 from ...schema.memory_admission import BLOCK
@@ -23,6 +22,7 @@ from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, ManyArrays, Operand, OptionalInt, OptionalStr
 from ...shapes import Spec, check_nonnegative, is_array, size_at, wrap_dim
 from ..blocked_loops import flat_blocks
+from .declarations import check_has_values, no_kernel
 
 
 @composite()
@@ -45,9 +45,7 @@ def repeat_interleave(
     return F.reshape(spread, (*shape[:axis], n, *shape[axis + 1 :]))
 
 
-@composite(
-    key="repeat_interleave.tensor",
-)
+@composite(key="repeat_interleave.tensor")
 def repeat_interleave_tensor(
     F: Any, input: Array, repeats: Array, dim: OptionalInt = None, *, output_size: OptionalInt = None
 ) -> Any:
@@ -69,12 +67,11 @@ def repeat_interleave_tensor(
     return F.index_select(input, axis, F.repeat_interleave_counts(repeats, output_size=output_size))
 
 
-def _counts_rule(repeats: Any, *, output_size: Any = None) -> Spec:
+def _counts_rule(repeats: Any, output_size: int | None) -> Spec:
     if len(repeats.shape) != 1:
         raise InvalidOperation("repeat_interleave only accept 1D vector as repeat")
     if repeats.dtype.name not in ("int32", "int64"):
-        kind = from_numpy(repeats.dtype).kernel_name
-        raise NotImplementedForDType(f"\"repeat_interleave_cpu\" not implemented for '{kind}'")
+        raise no_kernel("repeat_interleave_cpu", repeats.dtype)
     if output_size is None and isinstance(repeats, Spec):
         raise DataDependentShape("the shape of repeat_interleave's result depends on the values of repeats")
     size = max(int(repeats.sum()), 0) if output_size is None else output_size
@@ -94,11 +91,8 @@ def repeat_interleave_counts(xp: Any, repeats: Array, *, output_size: OptionalIn
 # Different elements --------------------------------------------------------------------------------------
 
 
-def _unique2_rule(
-    input: Any, sorted: Any = True, return_inverse: Any = False, return_counts: Any = False
-) -> list[Spec]:
-    if isinstance(input, Spec):
-        raise DataDependentShape("the shape of unique's result depends on the input's values")
+def _unique2_rule(input: Any, return_inverse: bool, return_counts: bool) -> list[Spec]:
+    check_has_values("unique", input)
     # No result is larger than this.
     return [
         Spec((input.size,), input.dtype),
@@ -107,7 +101,7 @@ def _unique2_rule(
     ]
 
 
-def _unique2_scratch(input: Any, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False) -> int:
+def _unique2_scratch(input: Any, return_inverse: bool, return_counts: bool) -> int:
     """The bytes of sorted elements, their order and their numbers; in blocks, of one block and of all joined."""
     size, itemsize = math.prod(input.shape), input.dtype.itemsize
     if size * itemsize <= BLOCK:
@@ -162,29 +156,20 @@ def _unique_in_blocks(xp: Any, input: Any, return_inverse: bool, return_counts: 
     return values.astype(input.dtype, copy=False), inverse, counts
 
 
-def _unique_dim_rule(
-    input: Any, dim: int, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False
-) -> list[Spec]:
+def _unique_dim_rule(input: Any, dim: int) -> list[Spec]:
     if not input.shape:
         raise IndexOutOfRange(f"Dimension specified as {dim} but tensor has no dimensions")
     axis = wrap_dim(dim, len(input.shape))
     if any(n == 0 for d, n in enumerate(input.shape) if d != axis):
         raise InvalidOperation("There are 0 sized dimensions, and they aren't selected, so unique cannot be applied")
-    if isinstance(input, Spec):
-        raise DataDependentShape("the shape of unique's result depends on the input's values")
-    n = input.shape[axis]
-    indices = Spec((n,), int64.numpy)
+    check_has_values("unique", input)
+    indices = Spec((input.shape[axis],), int64.numpy)
     return [Spec(input.shape, input.dtype), indices, indices]
 
 
 @op(_unique_dim_rule, method=False, internal=True, outputs=("values", "inverse", "counts"), scratch=4.0)
 def unique_dim(
-    xp: Any,
-    input: Array,
-    dim: Int,
-    sorted: Bool = True,
-    return_inverse: Bool = False,
-    return_counts: Bool = False,
+    xp: Any, input: Array, dim: Int, sorted: Bool = True, return_inverse: Bool = False, return_counts: Bool = False
 ) -> Any:
     """The different slices along ``dim`` in ascending order, where each is among them, and how often it occurs."""
     if not input.size:
@@ -235,21 +220,25 @@ def unique(
         values, inverse, counts = F._unique2(input, sorted, return_inverse, return_counts)
     else:
         values, inverse, counts = F.unique_dim(input, dim, sorted, return_inverse, return_counts)
-    wanted = (values, *([inverse] if return_inverse else []), *([counts] if return_counts else []))
-    return wanted if len(wanted) > 1 else values
+    return _wanted(values, inverse if return_inverse else None, counts if return_counts else None)
 
 
-def _bincount_rule(input: Any, weights: Any = None, minlength: int = 0) -> Spec:
+def _wanted(values: Any, *others: Any) -> Any:
+    """The values, in a tuple with those of the others that are not None, if any."""
+    asked = [x for x in others if x is not None]
+    return (values, *asked) if asked else values
+
+
+def _bincount_rule(input: Any, weights: Any, minlength: int) -> Spec:
     if minlength < 0:
         raise InvalidOperation("minlength should be >= 0")
     if input.dtype.kind not in "iu":
-        raise NotImplementedForDType(f"\"bincount_cpu\" not implemented for '{from_numpy(input.dtype).kernel_name}'")
+        raise no_kernel("bincount_cpu", input.dtype)
     if len(input.shape) != 1:
         raise InvalidOperation("bincount only supports 1-d non-negative integral inputs.")
     if weights is not None and weights.shape != input.shape:
         raise ShapeMismatch("weights should be 1-d and have the same length as input")
-    if isinstance(input, Spec):
-        raise DataDependentShape("the shape of bincount's result depends on the input's values")
+    check_has_values("bincount", input)
     if input.size and int(input.min()) < 0:
         raise InvalidOperation("bincount only supports 1-d non-negative integral inputs.")
     dtype = int64.numpy
@@ -267,9 +256,7 @@ def bincount(xp: Any, input: Array, weights: Array = None, minlength: Int = 0) -
 # Membership, bucketing, and combinations of elements -----------------------------------------------------
 
 
-@composite(
-    method=False,
-)
+@composite(method=False)
 def isin(
     F: Any, elements: Operand, test_elements: Operand, *, assume_unique: Bool = False, invert: Bool = False
 ) -> Any:
@@ -284,9 +271,7 @@ def isin(
     return F.logical_not(found) if invert else found
 
 
-@composite(
-    method=False,
-)
+@composite(method=False)
 def bucketize(F: Any, input: Operand, boundaries: Array, *, out_int32: Bool = False, right: Bool = False) -> Any:
     """How many of the ascending ``boundaries`` are below each value (or, with ``right``, not above it)."""
     if boundaries.ndim != 1:
@@ -294,27 +279,25 @@ def bucketize(F: Any, input: Operand, boundaries: Array, *, out_int32: Bool = Fa
     return F.searchsorted(boundaries, input, out_int32=out_int32, right=right)
 
 
-@composite(
-    may_alias=True,
-    method=False,
-)
+@composite(may_alias=True, method=False)
 def cartesian_prod(F: Any, tensors: ManyArrays) -> Any:
     """A row for every way of taking one element of each vector."""
     for x in tensors:
-        if x.ndim != 1:
-            raise ShapeMismatch(f"Expect a 1D vector, but got shape {list(x.shape)}")
+        _check_vector(x)
     if len(tensors) == 1:
         return tensors[0]
     return F.stack([F.reshape(grid, (-1,)) for grid in F.meshgrid(list(tensors), indexing="ij")], 1)
 
 
-@composite(
-    method=False,
-)
+def _check_vector(x: Any) -> None:
+    if x.ndim != 1:
+        raise ShapeMismatch(f"Expect a 1D vector, but got shape {list(x.shape)}")
+
+
+@composite(method=False)
 def combinations(F: Any, input: Array, r: Int = 2, with_replacement: Bool = False) -> Any:
     """A row for every choice of ``r`` elements of a vector, each once or, with replacement, repeatedly."""
-    if input.ndim != 1:
-        raise ShapeMismatch(f"Expect a 1D vector, but got shape {list(input.shape)}")
+    _check_vector(input)
     if r < 0:
         raise InvalidOperation(f"Expect a non-negative number, but got {r}")
     if not r:
@@ -332,25 +315,19 @@ def argwhere(F: Any, input: Array) -> Any:
     return F.nonzero(input)
 
 
-@composite(
-    key="where.condition",
-    method=False,
-    lists_outputs=True,
-)
+@composite(key="where.condition", method=False, lists_outputs=True)
 def where_condition(F: Any, condition: Array) -> Any:
     """The indices of the elements that are not zero, a vector a dimension."""
     return F.nonzero(condition, as_tuple=True)
 
 
-def _nonzero_static_rule(input: Any, *, size: int, fill_value: int = -1) -> Spec:
+def _nonzero_static_rule(input: Any, size: int) -> Spec:
     if size < 0:
         raise InvalidOperation("nonzero_static: 'size' must be an non-negative integer")
     return Spec((size, len(input.shape)), int64.numpy)
 
 
-@op(
-    _nonzero_static_rule,
-)
+@op(_nonzero_static_rule)
 def nonzero_static(xp: Any, input: Array, *, size: Int, fill_value: Int = -1) -> Any:
     """The first ``size`` indices of elements that are not zero, a row each, and rows of ``fill_value`` after them."""
     places = xp.argwhere(input)[:size]
@@ -358,11 +335,10 @@ def nonzero_static(xp: Any, input: Array, *, size: Int, fill_value: Int = -1) ->
     return xp.concatenate([places, rest], axis=0).astype(int64.numpy)
 
 
-def _runs_rule(input: Any, dim: int = 0) -> list[Spec]:
-    if isinstance(input, Spec):
-        raise DataDependentShape("the shape of unique_consecutive's result depends on the input's values")
-    n = size_at(input.shape, dim)
-    return [Spec(input.shape, input.dtype), Spec((n,), int64.numpy), Spec((n,), int64.numpy)]
+def _runs_rule(input: Any, dim: int) -> list[Spec]:
+    check_has_values("unique_consecutive", input)
+    indices = Spec((size_at(input.shape, dim),), int64.numpy)
+    return [Spec(input.shape, input.dtype), indices, indices]
 
 
 @op(_runs_rule, method=False, internal=True, outputs=("values", "inverse", "counts"), scratch=4.0)
@@ -387,21 +363,14 @@ def unique_consecutive(
     values, inverse, counts = F._runs(source, 0 if dim is None else wrap_dim(dim, input.ndim))
     if dim is None:
         inverse = F.reshape(inverse, tuple(input.shape))
-    wanted = (values, *([inverse] if return_inverse else []), *([counts] if return_counts else []))
-    return wanted if len(wanted) > 1 else values
+    return _wanted(values, inverse if return_inverse else None, counts if return_counts else None)
 
 
 # Searches in sorted values -------------------------------------------------------------------------------
 
 
 def _searchsorted_rule(
-    sorted_sequence: Any,
-    input: Any,
-    *,
-    out_int32: bool = False,
-    right: bool = False,
-    side: str | None = None,
-    sorter: Any = None,
+    sorted_sequence: Any, input: Any, out_int32: bool, right: bool, side: str | None, sorter: Any
 ) -> Spec:
     name, shape, found = "torch.searchsorted()", sorted_sequence.shape, input.shape if is_array(input) else ()
     if side not in (None, "left", "right"):
@@ -432,7 +401,7 @@ def _searchsorted_rule(
         kind = from_numpy(sorter.dtype).kernel_name
         raise DTypeMismatch(f"{name}: sorter must be a tensor of long dtype but got dtype {kind}")
     if sorted_sequence.dtype == bool_.numpy:
-        raise NotImplementedForDType("\"searchsorted_out_cpu\" not implemented for 'Bool'")
+        raise no_kernel("searchsorted_out_cpu", bool_.numpy)
     return Spec(found, (int32 if out_int32 else int64).numpy)
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ...dtypes import bool_, float32, from_numpy, int64, is_floating, widened
-from ...errors import DTypeMismatch, IndexOutOfBounds, IndexOutOfRange, InvalidOperation, NotImplementedForDType
+from ...errors import DTypeMismatch, IndexOutOfBounds, IndexOutOfRange, InvalidOperation
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Number, OptionalBool, OptionalInt, OptionalInts
 from ...shapes import Spec, reduced_shape, wrap_dim, wrap_dims
+from .declarations import no_kernel
 from .reduction import axes, reduced, restore
 
 
@@ -31,7 +32,7 @@ def route_picked(F: Any, grads: Any, indices: Any, input_shape: Any, dim: int, k
     return route(F, (F.unsqueeze(grads[0], axis),), F.unsqueeze(indices, axis), input_shape, dim)
 
 
-def _order(xp: Any, input: Any, dim: int, descending: bool = False) -> Any:
+def sort_order(xp: Any, input: Any, dim: int, descending: bool = False) -> Any:
     """Indices that sort along ``dim``, equals in their order; NaN is above all."""
     input = widened(input)  # bfloat16 has no order for NaN
     if not input.ndim:
@@ -46,19 +47,24 @@ def _take(xp: Any, input: Any, indices: Any, dim: int) -> Any:
     return xp.take_along_axis(input, indices, axis=dim) if input.ndim else input
 
 
-def _sort_rule(input: Any, dim: int = -1, descending: bool = False, **_: Any) -> list[Spec]:
+def values_and_indices(input: Any, shape: Any) -> list[Spec]:
+    """The specs of an op that returns elements of ``input`` and their indices, in ``shape``."""
+    return [Spec(shape, input.dtype), Spec(shape, int64.numpy)]
+
+
+def _sort_rule(input: Any, dim: int) -> list[Spec]:
     wrap_dim(dim, len(input.shape))
-    return [Spec(input.shape, input.dtype), Spec(input.shape, int64.numpy)]
+    return values_and_indices(input, input.shape)
 
 
-def _argsort_rule(input: Any, dim: int = -1, descending: bool = False, **_: Any) -> Spec:
+def _argsort_rule(input: Any, dim: int) -> Spec:
     return _sort_rule(input, dim)[1]
 
 
 @op(_sort_rule, outputs=("values", "indices"))
 def sort(xp: Any, input: Array, dim: Int = -1, descending: Bool = False) -> Any:
     """The elements in order along ``dim``, and their indices; equals keep their order, NaN is above all."""
-    order = _order(xp, input, dim, descending)
+    order = sort_order(xp, input, dim, descending)
     return _take(xp, input, order, dim), order
 
 
@@ -71,29 +77,28 @@ def sort_stable(xp: Any, input: Array, *, stable: OptionalBool, dim: Int = -1, d
 @op(_argsort_rule, scratch=1.25)
 def argsort(xp: Any, input: Array, dim: Int = -1, descending: Bool = False) -> Any:
     """The indices that sort along ``dim``; equals keep their order, NaN is above all."""
-    return _order(xp, input, dim, descending)
+    return sort_order(xp, input, dim, descending)
 
 
 @op(_argsort_rule, key="argsort.stable", scratch=2.0)
 def argsort_stable(xp: Any, input: Array, *, stable: Bool, dim: Int = -1, descending: Bool = False) -> Any:
     """``argsort``, which is always stable."""
-    return _order(xp, input, dim, descending)
+    return sort_order(xp, input, dim, descending)
 
 
-def _topk_rule(input: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> list[Spec]:
+def _topk_rule(input: Any, k: int, dim: int) -> list[Spec]:
     axis = wrap_dim(dim, len(input.shape))
     if not 0 <= k <= (input.shape[axis] if input.shape else 1):
         raise IndexOutOfBounds("selected index k out of range")
     if input.dtype == bool_.numpy:
         raise DTypeMismatch("topk does not support bool dtypes on CPU")
-    shape = tuple(k if d == axis else n for d, n in enumerate(input.shape))
-    return [Spec(shape, input.dtype), Spec(shape, int64.numpy)]
+    return values_and_indices(input, tuple(k if d == axis else n for d, n in enumerate(input.shape)))
 
 
 @op(_topk_rule, outputs=("values", "indices"), scratch=2.0)
 def topk(xp: Any, input: Array, k: Int, dim: Int = -1, largest: Bool = True, sorted: Bool = True) -> Any:
     """The ``k`` largest (or smallest) elements along ``dim`` in order, and their indices; NaN is above all."""
-    order = _order(xp, input, dim, largest)
+    order = sort_order(xp, input, dim, largest)
     if input.ndim:
         order = xp.take(order, xp.arange(k), axis=dim)
     return _take(xp, input, order, dim), order
@@ -105,31 +110,37 @@ for _sorting in (sort, sort_stable, topk):
 # One element of the order --------------------------------------------------------------------------------
 
 
-def _pick_rule(name: str, kernel: str | None = None) -> Callable[..., list[Spec]]:
-    def rule(input: Any, dim: int = -1, keepdim: bool = False) -> list[Spec]:
-        axis = wrap_dim(dim, len(input.shape))
-        if input.shape and input.shape[axis] == 0:
-            raise IndexOutOfRange(f"{name}(): Expected reduction dim {axis} to have non-zero size.")
-        if kernel and input.dtype == bool_.numpy:
-            raise NotImplementedForDType(f"\"{kernel}\" not implemented for 'Bool'")
-        shape = reduced_shape(input.shape, (axis,), keepdim)
-        return [Spec(shape, input.dtype), Spec(shape, int64.numpy)]
-
-    return rule
+def _check_reduced(name: str, input: Any, axis: int) -> None:
+    """Raise for a dimension of size 0, which has no element to choose."""
+    if input.shape and input.shape[axis] == 0:
+        raise IndexOutOfRange(f"{name}(): Expected reduction dim {axis} to have non-zero size.")
 
 
-def _kthvalue_rule(input: Any, k: int, dim: int = -1, keepdim: bool = False) -> list[Spec]:
+def pick_rule(name: str, kernel: str | None, input: Any, dim: int, keepdim: bool) -> list[Spec]:
+    """The specs of one element along ``dim`` and its index; ``kernel`` is torch's, if it does not take bools."""
+    axis = wrap_dim(dim, len(input.shape))
+    _check_reduced(name, input, axis)
+    if kernel and input.dtype == bool_.numpy:
+        raise no_kernel(kernel, input.dtype)
+    return values_and_indices(input, reduced_shape(input.shape, (axis,), keepdim))
+
+
+def _kthvalue_rule(input: Any, k: int, dim: int, keepdim: bool) -> list[Spec]:
     axis = wrap_dim(dim, len(input.shape))
     if input.shape[axis : axis + 1] != (0,) and not 1 <= k <= (input.shape[axis] if input.shape else 1):
         raise IndexOutOfBounds(f"kthvalue(): selected number k out of range for dimension {axis}")
-    return _pick_rule("kthvalue", "kthvalue_cpu")(input, dim, keepdim)
+    return pick_rule("kthvalue", "kthvalue_cpu", input, dim, keepdim)
 
 
-def _pick(xp: Any, input: Any, order: Any, place: Any, dim: int, keepdim: bool) -> Any:
+def pick(xp: Any, input: Any, order: Any, place: Any, dim: int, keepdim: bool) -> Any:
     """The element at ``place`` of the order (one a row), and its index."""
     if not input.ndim:
         return input, order
-    indices = xp.take_along_axis(order, place, axis=dim)
+    return _take_one(xp, input, xp.take_along_axis(order, place, axis=dim), dim, keepdim)
+
+
+def _take_one(xp: Any, input: Any, indices: Any, dim: int, keepdim: bool) -> Any:
+    """The elements at ``indices``, which have size 1 along ``dim``, and the indices."""
     values = xp.take_along_axis(input, indices, axis=dim)
     return (values, indices) if keepdim else (xp.squeeze(values, dim), xp.squeeze(indices, dim))
 
@@ -137,14 +148,14 @@ def _pick(xp: Any, input: Any, order: Any, place: Any, dim: int, keepdim: bool) 
 @op(_kthvalue_rule, outputs=("values", "indices"), scratch=2.0)
 def kthvalue(xp: Any, input: Array, k: Int, dim: Int = -1, keepdim: Bool = False) -> Any:
     """The ``k``-th smallest element along ``dim``, counted from 1, and its index."""
-    order = _order(xp, input, dim)
+    order = sort_order(xp, input, dim)
     place = xp.full([1] * input.ndim, k - 1)
-    return _pick(xp, input, order, place, dim, keepdim)
+    return pick(xp, input, order, place, dim, keepdim)
 
 
 def _median_rule(input: Any) -> Spec:
     if input.dtype == bool_.numpy:
-        raise NotImplementedForDType("\"median_cpu\" not implemented for 'Bool'")
+        raise no_kernel("median_cpu", input.dtype)
     return Spec((), input.dtype)
 
 
@@ -167,7 +178,7 @@ median.derivative(input=_median_grad)
 
 
 @op(
-    _pick_rule("median", "median_out"),
+    partial(pick_rule, "median", "median_out"),
     key="median.dim",
     outputs=("values", "indices"),
     node="MedianBackward1",
@@ -175,18 +186,18 @@ median.derivative(input=_median_grad)
 )
 def median_dim(xp: Any, input: Array, dim: Int, keepdim: Bool = False) -> Any:
     """The middle element along ``dim``, the lower of two, and its index; the first NaN if there is any."""
-    order = _order(xp, input, dim)
+    order = sort_order(xp, input, dim)
     if not input.ndim:
         return input, order
     n = input.shape[dim]
     nans = xp.sum(input != input, axis=dim, keepdims=True)
-    return _pick(xp, input, order, xp.where(nans > 0, n - nans, (n - 1) // 2), dim, keepdim)
+    return pick(xp, input, order, xp.where(nans > 0, n - nans, (n - 1) // 2), dim, keepdim)
 
 
-@op(_pick_rule("mode"), outputs=("values", "indices"), scratch=10.0)
+@op(partial(pick_rule, "mode", None), outputs=("values", "indices"), scratch=10.0)
 def mode(xp: Any, input: Array, dim: Int = -1, keepdim: Bool = False) -> Any:
     """The most frequent element along ``dim``, the smallest of several, and the last index where it is."""
-    order = _order(xp, input, dim)
+    order = sort_order(xp, input, dim)
     if not input.ndim:
         return input, order
     ordered = xp.moveaxis(xp.take_along_axis(input, order, axis=dim), dim, -1)
@@ -195,7 +206,7 @@ def mode(xp: Any, input: Array, dim: Int = -1, keepdim: Bool = False) -> Any:
     # How far into its run of equals each place is: the first of the largest ends the longest run.
     depth = places - xp.running("maximum", xp.where(begins, places, 0), -1)
     ends = xp.moveaxis(xp.argmax(depth, axis=-1, keepdims=True), -1, dim)
-    return _pick(xp, input, order, ends, dim, keepdim)
+    return pick(xp, input, order, ends, dim, keepdim)
 
 
 for _picking in (kthvalue, median_dim, mode):
@@ -205,9 +216,7 @@ for _picking in (kthvalue, median_dim, mode):
 # The largest and the smallest elements -------------------------------------------------------------------
 
 
-@composite(
-    outputs=("min", "max"),
-)
+@composite(outputs=("min", "max"))
 def aminmax(F: Any, input: Array, *, dim: OptionalInt = None, keepdim: Bool = False) -> Any:
     """The smallest and the largest elements along ``dim``, or of all; ties share the gradient evenly."""
     over = () if dim is None else (dim,)
@@ -220,69 +229,57 @@ def dist(F: Any, input: Array, other: Array, p: Number = 2) -> Any:
     return F.linalg_vector_norm(input - other, p)
 
 
-def _nonempty(name: str) -> Callable[..., Spec]:
-    def rule(input: Any) -> Spec:
-        if math.prod(input.shape) == 0:
-            raise InvalidOperation(
-                f"{name}(): Expected reduction dim to be specified for input.numel() == 0. "
-                "Specify the reduction dim with the 'dim' argument."
-            )
-        return Spec((), input.dtype)
-
-    return rule
+def _check_nonempty(name: str, input: Any) -> None:
+    if math.prod(input.shape) == 0:
+        raise InvalidOperation(
+            f"{name}(): Expected reduction dim to be specified for input.numel() == 0. "
+            "Specify the reduction dim with the 'dim' argument."
+        )
 
 
-@op(_nonempty("max"), node="MaxBackward1")
+def _whole_rule(name: str, input: Any) -> Spec:
+    """The spec of one of all elements."""
+    _check_nonempty(name, input)
+    return Spec((), input.dtype)
+
+
+@op(partial(_whole_rule, "max"), node="MaxBackward1")
 def max_(xp: Any, input: Array) -> Any:
     """The largest element; ties share the gradient evenly."""
     return xp.max(input)
 
 
-@op(_nonempty("min"), node="MinBackward1")
+@op(partial(_whole_rule, "min"), node="MinBackward1")
 def min_(xp: Any, input: Array) -> Any:
     """The smallest element; ties share the gradient evenly."""
     return xp.min(input)
 
 
 def _evenly(F: Any, grad: Any, hits: Any, dim: Any) -> Any:
+    """The gradient, shared evenly by the elements where ``hits`` is True, along ``dim`` or among all."""
     shares = F.sum(hits, dim, True, dtype=float32) if dim is not None else F.sum(hits, dtype=float32)
-    return grad * hits / F.to(shares, dtype=from_numpy(_dtype(grad)))
+    dtype = grad._data.dtype if hasattr(grad, "_data") else grad.dtype
+    return grad * hits / F.to(shares, dtype=from_numpy(dtype))
 
 
-def _dtype(value: Any) -> Any:
-    return value._data.dtype if hasattr(value, "_data") else value.dtype
-
-
-for _whole in (max_, min_):
-    _whole.derivative(input=lambda F, grad, input, result: _evenly(F, grad, F.eq(input, result), None))
-
-
-def _along(name: str) -> Callable[..., list[Spec]]:
-    def rule(input: Any, dim: int, keepdim: bool = False) -> list[Spec]:
-        axis = wrap_dim(dim, len(input.shape))
-        if input.shape and input.shape[axis] == 0:
-            raise IndexOutOfRange(f"{name}(): Expected reduction dim {axis} to have non-zero size.")
-        shape = reduced_shape(input.shape, (axis,), keepdim)
-        return [Spec(shape, input.dtype), Spec(shape, int64.numpy)]
-
-    return rule
+for _of_all in (max_, min_):
+    _of_all.derivative(input=lambda F, grad, input, result: _evenly(F, grad, F.eq(input, result), None))
 
 
 def _by_argument(xp: Any, find: Any, input: Any, dim: int, keepdim: bool) -> Any:
+    """The element whose index ``xp.argmax`` or ``xp.argmin`` finds, and the index."""
     if not input.ndim:
         return input, xp.zeros((), int64.numpy)
-    indices = find(input, axis=dim, keepdims=True)
-    values = xp.take_along_axis(input, indices, axis=dim)
-    return (values, indices) if keepdim else (xp.squeeze(values, dim), xp.squeeze(indices, dim))
+    return _take_one(xp, input, find(input, axis=dim, keepdims=True), dim, keepdim)
 
 
-@op(_along("max"), key="max.dim", outputs=("values", "indices"), scratch=1.25)
+@op(partial(pick_rule, "max", None), key="max.dim", outputs=("values", "indices"), scratch=1.25)
 def max_dim(xp: Any, input: Array, dim: Int, keepdim: Bool = False) -> Any:
     """The largest elements along ``dim`` and their indices; the gradient goes to the index."""
     return _by_argument(xp, xp.argmax, input, dim, keepdim)
 
 
-@op(_along("min"), key="min.dim", outputs=("values", "indices"), scratch=1.25)
+@op(partial(pick_rule, "min", None), key="min.dim", outputs=("values", "indices"), scratch=1.25)
 def min_dim(xp: Any, input: Array, dim: Int, keepdim: Bool = False) -> Any:
     """The smallest elements along ``dim`` and their indices; the gradient goes to the index."""
     return _by_argument(xp, xp.argmin, input, dim, keepdim)
@@ -304,31 +301,21 @@ def min_other(F: Any, input: Array, other: Array) -> Any:
     return F.minimum(input, other)
 
 
-def _extreme_rule(name: str) -> Callable[..., Spec]:
-    def rule(input: Any, dim: Any = None, keepdim: bool = False) -> Spec:
-        ndim = len(input.shape)
-        for d in [wrap_dim(d, ndim) for d in dim or range(ndim)]:
-            if input.shape and input.shape[d] == 0:
-                raise (
-                    InvalidOperation(
-                        f"{name}(): Expected reduction dim to be specified for input.numel() == 0. "
-                        "Specify the reduction dim with the 'dim' argument."
-                    )
-                    if not dim
-                    else IndexOutOfRange(f"{name}(): Expected reduction dim {d} to have non-zero size.")
-                )
-        return reduced(input, dim, keepdim)
-
-    return rule
+def _extreme_rule(name: str, input: Any, dim: Any, keepdim: bool) -> Spec:
+    if not dim:
+        _check_nonempty(name, input)
+    for axis in [wrap_dim(d, len(input.shape)) for d in dim or ()]:
+        _check_reduced(name, input, axis)
+    return reduced(input, dim, keepdim)
 
 
-@op(_extreme_rule("amax"), scratch=0.0)
+@op(partial(_extreme_rule, "amax"), scratch=0.0)
 def amax(xp: Any, input: Array, dim: OptionalInts = None, keepdim: Bool = False) -> Any:
     """The largest elements over ``dim``; ties share the gradient evenly."""
     return xp.max(input, axis=axes(dim, input.ndim), keepdims=keepdim)
 
 
-@op(_extreme_rule("amin"), scratch=0.0)
+@op(partial(_extreme_rule, "amin"), scratch=0.0)
 def amin(xp: Any, input: Array, dim: OptionalInts = None, keepdim: Bool = False) -> Any:
     """The smallest elements over ``dim``; ties share the gradient evenly."""
     return xp.min(input, axis=axes(dim, input.ndim), keepdims=keepdim)
@@ -344,29 +331,25 @@ amax.derivative(input=_amax_grad)
 amin.derivative(input=_amax_grad)
 
 
-def _arg_rule(name: str) -> Callable[..., Spec]:
-    def rule(input: Any, dim: Any = None, keepdim: bool = False) -> Spec:
-        if input.dtype == bool_.numpy:
-            raise InvalidOperation(f"{name}(): does not support bool input")
-        if dim is None:
-            if math.prod(input.shape) == 0:
-                raise IndexOutOfRange(f"{name}(): Expected reduction dim to be specified for input.numel() == 0.")
-            return Spec((1,) * len(input.shape) if keepdim else (), int64.numpy)
+def _arg_rule(name: str, input: Any, dim: int | None, keepdim: bool) -> Spec:
+    if input.dtype == bool_.numpy:
+        raise InvalidOperation(f"{name}(): does not support bool input")
+    if dim is not None:
         axis = wrap_dim(dim, len(input.shape))
-        if input.shape and input.shape[axis] == 0:
-            raise IndexOutOfRange(f"{name}(): Expected reduction dim {axis} to have non-zero size.")
+        _check_reduced(name, input, axis)
         return Spec(reduced_shape(input.shape, (axis,), keepdim), int64.numpy)
+    if math.prod(input.shape) == 0:
+        raise IndexOutOfRange(f"{name}(): Expected reduction dim to be specified for input.numel() == 0.")
+    return Spec((1,) * len(input.shape) if keepdim else (), int64.numpy)
 
-    return rule
 
-
-@op(_arg_rule("argmax"), scratch=1.25)
+@op(partial(_arg_rule, "argmax"), scratch=1.25)
 def argmax(xp: Any, input: Array, dim: OptionalInt = None, keepdim: Bool = False) -> Any:
     """The index of the largest element, of the flattened input unless ``dim`` is given."""
     return xp.argmax(input, axis=dim if input.ndim else None, keepdims=keepdim)
 
 
-@op(_arg_rule("argmin"), scratch=1.25)
+@op(partial(_arg_rule, "argmin"), scratch=1.25)
 def argmin(xp: Any, input: Array, dim: OptionalInt = None, keepdim: Bool = False) -> Any:
     """The index of the smallest element, of the flattened input unless ``dim`` is given."""
     return xp.argmin(input, axis=dim if input.ndim else None, keepdims=keepdim)

@@ -5,66 +5,29 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ...dtypes import FLOATING, bool_, from_numpy
-from ...errors import InvalidOperation, NotImplementedForDType
-from ...schema.op import common_dtype, common_float, composite, elementwise, op
+from ...dtypes import bool_
+from ...errors import InvalidOperation
+from ...schema.op import common_float, composite, elementwise, op
 from ...schema.parameters import Array, Int, Operand, OptionalNumber
 from ...shapes import Spec
 from ..node_names import by_operands
+from .declarations import binary, float_unary, floating
 
+float_unary("exp2", "2 to the power of ``input``.").derivative(
+    input=lambda F, grad, result: grad * result * math.log(2)
+)
+float_unary("log2", "The logarithm to base 2.").derivative(input=lambda F, grad, input: grad / (input * math.log(2)))
+float_unary("log10", "The logarithm to base 10.").derivative(input=lambda F, grad, input: grad / (input * math.log(10)))
 
-@elementwise(floats=True)
-def exp2(xp: Any, input: Array) -> Any:
-    """2 to the power of ``input``."""
-    return xp.exp2(input)
-
-
-exp2.derivative(input=lambda F, grad, result: grad * result * math.log(2))
-
-
-@elementwise(floats=True)
-def log2(xp: Any, input: Array) -> Any:
-    """The logarithm to base 2."""
-    return xp.log2(input)
-
-
-log2.derivative(input=lambda F, grad, input: grad / (input * math.log(2)))
-
-
-@elementwise(floats=True)
-def log10(xp: Any, input: Array) -> Any:
-    """The logarithm to base 10."""
-    return xp.log10(input)
-
-
-log10.derivative(input=lambda F, grad, input: grad / (input * math.log(10)))
-
-
-def _no_whole_numbers(input: Any, other: Any) -> None:
-    dtype = common_dtype((input, other))
-    if dtype not in FLOATING:
-        raise NotImplementedForDType(f"\"logaddexp_cpu\" not implemented for '{from_numpy(dtype).kernel_name}'")
-
-
-@elementwise(inplace=False, guard=_no_whole_numbers)
-def logaddexp(xp: Any, input: Array, other: Array) -> Any:
-    """``log(exp(input) + exp(other))`` without overflow."""
-    return xp.logaddexp(input, other)
-
-
-logaddexp.derivative(
+binary(
+    "logaddexp", "``log(exp(input) + exp(other))`` without overflow.", inplace=False, guard=floating("logaddexp_cpu")
+).derivative(
     input=lambda F, grad, input, other: grad / (1 + F.exp(other - input)),
     other=lambda F, grad, input, other: grad / (1 + F.exp(input - other)),
 )
-
-
-@elementwise(inplace=False, guard=_no_whole_numbers)
-def logaddexp2(xp: Any, input: Array, other: Array) -> Any:
-    """``log2(2**input + 2**other)`` without overflow."""
-    return xp.logaddexp2(input, other)
-
-
-logaddexp2.derivative(
+binary(
+    "logaddexp2", "``log2(2**input + 2**other)`` without overflow.", inplace=False, guard=floating("logaddexp_cpu")
+).derivative(
     input=lambda F, grad, input, other: grad / (1 + F.exp2(other - input)),
     other=lambda F, grad, input, other: grad / (1 + F.exp2(input - other)),
 )
@@ -105,51 +68,25 @@ logit.derivative(input=_logit_grad)
 # The error integral --------------------------------------------------------------------------------------
 
 
-@elementwise(floats=True, scratch=3.0)
-def erf(xp: Any, input: Array) -> Any:
-    """The error function: the integral of ``2 / sqrt(pi) * exp(-t * t)`` from 0 to ``input``."""
-    return xp.erf(input)
-
-
-erf.derivative(input=lambda F, grad, input: grad * (2 / math.sqrt(math.pi) * F.exp(-input * input)))
-
-
-@elementwise(floats=True)
-def erfc(xp: Any, input: Array) -> Any:
-    """``1 - erf(input)``, accurate where that is near 0."""
-    return xp.erfc(input)
-
-
-erfc.derivative(input=lambda F, grad, input: grad * (-2 / math.sqrt(math.pi) * F.exp(-input * input)))
-
-
-@elementwise(floats=True)
-def erfinv(xp: Any, input: Array) -> Any:
-    """The inverse of the error function, between -1 and 1."""
-    return xp.erfinv(input)
-
-
-erfinv.derivative(input=lambda F, grad, result: grad * (math.sqrt(math.pi) / 2 * F.exp(result * result)))
+float_unary(
+    "erf", "The error function: the integral of ``2 / sqrt(pi) * exp(-t * t)`` from 0 to ``input``.", scratch=3.0
+).derivative(input=lambda F, grad, input: grad * (2 / math.sqrt(math.pi) * F.exp(-input * input)))
+float_unary("erfc", "``1 - erf(input)``, accurate where that is near 0.").derivative(
+    input=lambda F, grad, input: grad * (-2 / math.sqrt(math.pi) * F.exp(-input * input))
+)
+float_unary("erfinv", "The inverse of the error function, between -1 and 1.").derivative(
+    input=lambda F, grad, result: grad * (math.sqrt(math.pi) / 2 * F.exp(result * result))
+)
 
 # The gamma function --------------------------------------------------------------------------------------
 
 
-@elementwise(floats=True, scratch=2.5)
-def lgamma(xp: Any, input: Array) -> Any:
-    """The logarithm of the gamma function's magnitude."""
-    return xp.lgamma(input)
-
-
-lgamma.derivative(input=lambda F, grad, input: grad * F.digamma(input))
-
-
-@elementwise(floats=True)
-def digamma(xp: Any, input: Array) -> Any:
-    """The derivative of ``lgamma``."""
-    return xp.digamma(input)
-
-
-digamma.derivative(input=lambda F, grad, input: grad * F.polygamma(1, input))
+float_unary("lgamma", "The logarithm of the gamma function's magnitude.", scratch=2.5).derivative(
+    input=lambda F, grad, input: grad * F.digamma(input)
+)
+float_unary("digamma", "The derivative of ``lgamma``.").derivative(
+    input=lambda F, grad, input: grad * F.polygamma(1, input)
+)
 
 
 def _polygamma_rule(n: int, input: Any) -> Spec:
@@ -158,12 +95,8 @@ def _polygamma_rule(n: int, input: Any) -> Spec:
     return Spec(input.shape, common_float((input,)))
 
 
-@op(
-    _polygamma_rule,
-    common=common_float,
-    method=False,  # torch's method has the order last
-    scratch=3.0,
-)
+# Torch's method has the order last.
+@op(_polygamma_rule, common=common_float, method=False, scratch=3.0)
 def polygamma(xp: Any, n: Int, input: Array) -> Any:
     """The derivative of order ``n`` of ``digamma``."""
     return xp.polygamma(n, input)
@@ -172,9 +105,7 @@ def polygamma(xp: Any, n: Int, input: Array) -> Any:
 polygamma.derivative(input=lambda F, grad, n, input: grad * F.polygamma(n + 1, input))
 
 
-@composite(
-    inplace=True,
-)
+@composite(inplace=True)
 def mvlgamma(F: Any, input: Array, p: Int) -> Any:
     """The logarithm of the multivariate gamma function of dimension ``p``."""
     if p < 1:

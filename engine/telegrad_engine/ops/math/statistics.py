@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ...dtypes import FLOATING, bool_, float32, float64, from_numpy, int64
-from ...errors import DTypeMismatch, InvalidOperation, NotImplementedForDType, ShapeMismatch
+from ...errors import DTypeMismatch, InvalidOperation, ShapeMismatch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Number, Operand, OptionalInt, OptionalNumbers, Str
 from ...shapes import Spec, is_array, reduced_shape, wrap_dim
-from .sorting import _order, _pick, _pick_rule, route_picked
+from .declarations import no_kernel
+from .sorting import pick, pick_rule, route_picked, sort_order
 
 
 def _check_covariance(name: str, input: Any) -> None:
@@ -83,13 +85,22 @@ def corrcoef(F: Any, input: Array) -> Any:
 # Histograms ----------------------------------------------------------------------------------------------
 
 
-def _histc_rule(input: Any, bins: int = 100, min: float = 0, max: float = 0) -> Spec:
+def _check_bins(bins: int) -> None:
     if bins <= 0:
         raise InvalidOperation(f"torch.histogram(): bins must be > 0, but got {bins} for dimension 0")
+
+
+def _check_finite(low: float, high: float) -> None:
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise InvalidOperation(f"torch.histogramdd: dimension 0's range [{low:g}, {high:g}] is not finite")
+
+
+def _histc_rule(input: Any, bins: int, min: float, max: float) -> Spec:
+    _check_bins(bins)
     if min > max:
         raise InvalidOperation("torch.histc: max must be larger than min")
     if input.dtype not in FLOATING:
-        raise NotImplementedForDType(f"\"histogram_cpu\" not implemented for '{from_numpy(input.dtype).kernel_name}'")
+        raise no_kernel("histogram_cpu", input.dtype)
     return Spec((bins,), input.dtype)
 
 
@@ -105,8 +116,7 @@ def _range(xp: Any, flat: Any, low: float, high: float, margin: float = 1.0) -> 
     """The bounds, or those of the elements where the bounds are equal; ``margin`` around them if there is one value."""
     if low == high and flat.shape[0]:
         low, high = float(flat.min()), float(flat.max())
-    if not (math.isfinite(low) and math.isfinite(high)):
-        raise InvalidOperation(f"torch.histogramdd: dimension 0's range [{low:g}, {high:g}] is not finite")
+    _check_finite(low, high)
     return (low - margin, high + margin) if low == high else (low, high)
 
 
@@ -119,19 +129,15 @@ def _counts(xp: Any, flat: Any, edges: Any, weights: Any) -> Any:
     return xp.index_add(xp.zeros((bins,), shares.dtype), places, shares)
 
 
-def _histogram_rule(
-    input: Any, bins: int, *, range: Any = None, weight: Any = None, density: bool = False
-) -> list[Spec]:
-    if bins <= 0:
-        raise InvalidOperation(f"torch.histogram(): bins must be > 0, but got {bins} for dimension 0")
+def _histogram_rule(input: Any, bins: int, range: Any, weight: Any) -> list[Spec]:
+    _check_bins(bins)
     if range is not None:
         if len(range) != 2:
             raise InvalidOperation(
                 f"torch.histogramdd: for a 1-dimensional histogram range should have 2 elements, but got {len(range)}"
             )
         low, high = range
-        if not (math.isfinite(low) and math.isfinite(high)):
-            raise InvalidOperation(f"torch.histogramdd: dimension 0's range [{low:g}, {high:g}] is not finite")
+        _check_finite(low, high)
         if low > high:
             raise InvalidOperation(
                 f"torch.histogramdd: min should not exceed max, but got min {low:g} max {high:g} for dimension 0"
@@ -142,7 +148,7 @@ def _histogram_rule(
 
 def _check_histogram(input: Any, weight: Any) -> None:
     if input.dtype not in FLOATING:
-        raise NotImplementedForDType(f"\"histogramdd\" not implemented for '{from_numpy(input.dtype).kernel_name}'")
+        raise no_kernel("histogramdd", input.dtype)
     if weight is not None and tuple(weight.shape) != tuple(input.shape):
         raise ShapeMismatch(
             "torch.histogramdd: if weight tensor is provided it should have the same shape as the input tensor "
@@ -156,41 +162,41 @@ def _check_histogram(input: Any, weight: Any) -> None:
         )
 
 
-def _density(xp: Any, counts: Any, edges: Any) -> Any:
-    return counts / xp.sum(counts) / (edges[1:] - edges[:-1])
+def _histogram(xp: Any, flat: Any, edges: Any, weight: Any, density: bool) -> tuple[Any, Any]:
+    """The numbers, weights or densities of the elements between the edges, and the edges."""
+    counts = _counts(xp, flat, edges, None if weight is None else xp.reshape(weight, (-1,)))
+    shares = counts / xp.sum(counts) / (edges[1:] - edges[:-1]) if density else counts
+    return shares.astype(flat.dtype), edges
 
 
 @op(_histogram_rule, outputs=("hist", "bin_edges"), scratch=10.0)
 def histogram(
-    xp: Any,
-    input: Array,
-    bins: Int,
-    *,
-    range: OptionalNumbers = None,
-    weight: Array = None,
-    density: Bool = False,
+    xp: Any, input: Array, bins: Int, *, range: OptionalNumbers = None, weight: Array = None, density: Bool = False
 ) -> Any:
     """How many elements, or what weight of them, lie in each of ``bins`` equal parts of a range, and its edges."""
     flat = xp.reshape(input, (-1,))
     low, high = (0, 0) if range is None else range
     low, high = (0, 1) if range is None and not flat.shape[0] else _range(xp, flat, low, high, 0.5)
     edges = xp.linspace(low, high, bins + 1).astype(input.dtype)
-    counts = _counts(xp, flat, edges, None if weight is None else xp.reshape(weight, (-1,)))
-    return (_density(xp, counts, edges) if density else counts).astype(input.dtype), edges
+    return _histogram(xp, flat, edges, weight, density)
 
 
-def _histogram_edges_rule(input: Any, bins: Any, *, density: bool = False, weight: Any = None) -> list[Spec]:
+def _histogram_edges_rule(input: Any, bins: Any, weight: Any) -> list[Spec]:
     if bins.dtype != input.dtype:
         raise DTypeMismatch(
             "torch.histogramdd: input tensor and bins tensors should have the same dtype, but got input with dtype "
             f"{from_numpy(input.dtype).c_name} and bins for dimension 0 with dtype {from_numpy(bins.dtype).c_name}"
         )
     if len(bins.shape) != 1:
-        raise ShapeMismatch("torch.histogramdd: bins tensor should have one dimension, but got "
-                            f"{len(bins.shape)} dimensions in the bins tensor for dimension 0")  # fmt: skip
+        raise ShapeMismatch(
+            f"torch.histogramdd: bins tensor should have one dimension, but got {len(bins.shape)} dimensions in the "
+            "bins tensor for dimension 0"
+        )
     if not bins.shape[0]:
-        raise ShapeMismatch("torch.histogramdd: bins tensor should have at least 1 element, but got 0 elements in the "
-                            "bins tensor for dimension 0")  # fmt: skip
+        raise ShapeMismatch(
+            "torch.histogramdd: bins tensor should have at least 1 element, but got 0 elements in the bins tensor for "
+            "dimension 0"
+        )
     _check_histogram(input, weight)
     return [Spec((bins.shape[0] - 1,), input.dtype), Spec(bins.shape, bins.dtype)]
 
@@ -198,8 +204,7 @@ def _histogram_edges_rule(input: Any, bins: Any, *, density: bool = False, weigh
 @op(_histogram_edges_rule, key="histogram.edges", outputs=("hist", "bin_edges"), scratch=10.0)
 def histogram_edges(xp: Any, input: Array, bins: Array, *, density: Bool = False, weight: Array = None) -> Any:
     """How many elements, or what weight of them, lie between neighbouring edges, and these."""
-    counts = _counts(xp, xp.reshape(input, (-1,)), bins, None if weight is None else xp.reshape(weight, (-1,)))
-    return (_density(xp, counts, bins) if density else counts).astype(input.dtype), bins.copy()
+    return _histogram(xp, xp.reshape(input, (-1,)), bins.copy(), weight, density)
 
 
 # The median of numbers -----------------------------------------------------------------------------------
@@ -215,7 +220,7 @@ def nanmedian(F: Any, input: Array) -> Any:
 
 
 @op(
-    _pick_rule("median", "median_out"),
+    partial(pick_rule, "median", "median_out"),
     key="nanmedian.dim",
     outputs=("values", "indices"),
     node="NanmedianBackward1",
@@ -223,11 +228,11 @@ def nanmedian(F: Any, input: Array) -> Any:
 )
 def nanmedian_dim(xp: Any, input: Array, dim: Int, keepdim: Bool = False) -> Any:
     """The median along ``dim`` of the elements that are no NaN, and its index."""
-    order = _order(xp, input, dim)
+    order = sort_order(xp, input, dim)
     if not input.ndim:
         return input, order
     numbers = input.shape[dim] - xp.sum(input != input, axis=dim, keepdims=True)
-    return _pick(xp, input, order, xp.where(numbers > 0, (numbers - 1) // 2, 0), dim, keepdim)
+    return pick(xp, input, order, xp.where(numbers > 0, (numbers - 1) // 2, 0), dim, keepdim)
 
 
 nanmedian_dim.derivative(input=route_picked)
@@ -244,9 +249,7 @@ def msort(F: Any, input: Array) -> Any:
 INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
 
 
-def _quantile_rule(
-    input: Any, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
-) -> Spec:
+def _quantile_rule(input: Any, q: Any, dim: int | None, keepdim: bool, interpolation: str) -> Spec:
     if not is_array(q) and not 0 <= q <= 1:
         raise InvalidOperation(f"quantile() q must be in the range [0, 1] but got {q:g}")
     if not math.prod(input.shape):
@@ -277,30 +280,23 @@ def _rows(F: Any, input: Any, dim: int | None) -> Any:
     return F.reshape(input, (-1,)) if dim is None or not input.shape else F.movedim(input, dim, -1)
 
 
-def _quantile_hidden(input: Any, q: Any, dim: int | None = None, **_: Any) -> tuple[Spec, Spec]:
+def _quantile_hidden(input: Any, q: Any, dim: int | None) -> tuple[Spec, Spec]:
     spec = Spec((*_lead(input.shape, dim), math.prod(q.shape) if is_array(q) else 1), int64.numpy)
     return spec, spec
 
 
-def _ungraded(interpolation: str = "linear", **_: Any) -> tuple[str, ...]:
-    return () if interpolation == "linear" else ("q",)  # it chooses
-
-
-@op(
+_declare_quantile = op(
     _quantile_rule,
-    nondifferentiable_inputs=_ungraded,
+    nondifferentiable_inputs=lambda interpolation: () if interpolation == "linear" else ("q",),  # it chooses
     hidden=("lower", "upper"),
     hidden_rule=_quantile_hidden,
     scratch=4.0,
 )
+
+
+@_declare_quantile
 def quantile(
-    xp: Any,
-    input: Array,
-    q: Operand,
-    dim: OptionalInt = None,
-    keepdim: Bool = False,
-    *,
-    interpolation: Str = "linear",
+    xp: Any, input: Array, q: Operand, dim: OptionalInt = None, keepdim: Bool = False, *, interpolation: Str = "linear"
 ) -> Any:
     """The values below which the parts ``q`` of the elements are, between neighbours as ``interpolation`` says."""
 
@@ -332,7 +328,7 @@ def _quantiles(
         weight = ranks - xp.floor(ranks) if interpolation == "linear" else xp.full((), 0.5, input.dtype)
         span = above - result
         result = xp.where(weight < 0.5, result + weight * span, above - (1 - weight) * span)
-    shape = _quantile_rule(input, q, dim, keepdim).shape
+    shape = _quantile_rule(input, q, dim, keepdim, interpolation).shape
     return xp.reshape(xp.moveaxis(result, -1, 0), shape).astype(input.dtype), lower, upper
 
 
@@ -372,7 +368,7 @@ def _quantile_grad(
 
 
 def _quantile_q_grad(F: Any, grad: Any, input: Any, lower: Any, upper: Any, dim: int | None, interpolation: str) -> Any:
-    if _ungraded(interpolation):
+    if interpolation != "linear":
         return None
     rows = _rows(F, input, dim)
     return _slopes(F, grad, rows, rows.shape[-1] - 1, lower, upper)
@@ -381,21 +377,9 @@ def _quantile_q_grad(F: Any, grad: Any, input: Any, lower: Any, upper: Any, dim:
 quantile.derivative(input=_quantile_grad, q=_quantile_q_grad)
 
 
-@op(
-    _quantile_rule,
-    nondifferentiable_inputs=_ungraded,
-    hidden=("lower", "upper"),
-    hidden_rule=_quantile_hidden,
-    scratch=4.0,
-)
+@_declare_quantile
 def nanquantile(
-    xp: Any,
-    input: Array,
-    q: Operand,
-    dim: OptionalInt = None,
-    keepdim: Bool = False,
-    *,
-    interpolation: Str = "linear",
+    xp: Any, input: Array, q: Operand, dim: OptionalInt = None, keepdim: Bool = False, *, interpolation: Str = "linear"
 ) -> Any:
     """As ``quantile``, of the elements that are no NaN; NaN where there are none."""
 
@@ -423,7 +407,7 @@ def _nanquantile_grad(
 def _nanquantile_q_grad(
     F: Any, grad: Any, input: Any, lower: Any, upper: Any, dim: int | None, interpolation: str
 ) -> Any:
-    if _ungraded(interpolation):
+    if interpolation != "linear":
         return None
     return _slopes(F, grad, _rows(F, input, dim), _last_number(F, input, dim), lower, upper)
 

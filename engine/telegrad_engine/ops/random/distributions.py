@@ -1,23 +1,25 @@
-"""Tensors of a pattern, and samples of distributions with tensors as parameters."""
+"""Logarithmic ranges, indices of triangles and combinations, one-hot tensors, and samples of distributions."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ...cancellation import check_cancelled
 from ...dtypes import from_numpy, int32, int64, is_floating
-from ...errors import DataDependentShape, DTypeMismatch, InvalidArgument, InvalidOperation, NotImplementedForDType
+from ...errors import DTypeMismatch, InvalidArgument, InvalidOperation
 from ...schema.op import default_float, op
 from ...schema.parameters import Array, Bool, Int, Ints, Number, Operand, OptionalDType
 from ...shapes import Spec, broadcast_shapes, is_array
+from ..math.declarations import check_has_values, no_kernel, zero_gradient
 from ..shape.creation import sized
 
 
-def _logspace_rule(start: Any, end: Any, steps: int, base: float = 10.0, *, dtype: Any = None) -> Spec:
+def _logspace_rule(steps: int, dtype: Any) -> Spec:
     if steps < 0:
         raise InvalidOperation("number of steps must be non-negative")
     return sized("logspace", (steps,), dtype)
@@ -38,18 +40,15 @@ def _clipped_sum(end: int, most: int) -> int:
     return end * (end - 1) // 2 if end <= most else most * (most - 1) // 2 + (end - most) * most
 
 
-def _triangle(name: str, lower: bool) -> Any:
-    def rule(row: int, col: int, offset: int = 0, *, dtype: Any = None) -> Spec:
-        for size, which in ((row, "row"), (col, "col")):
-            if size < 0:
-                raise InvalidOperation(f"{which} must be non-negative, got{size}")
-        if dtype is not None and dtype not in (int32, int64):
-            raise NotImplementedForDType(f"\"{name}\" not implemented for '{dtype.kernel_name}'")
-        first = offset + lower
-        below = _clipped_sum(first + row, col) - _clipped_sum(first, col)
-        return sized(name, (2, below if lower else row * col - below), int64 if dtype is None else dtype)
-
-    return rule
+def _triangle_rule(name: str, lower: bool, row: int, col: int, offset: int, dtype: Any) -> Spec:
+    for size, which in ((row, "row"), (col, "col")):
+        if size < 0:
+            raise InvalidOperation(f"{which} must be non-negative, got{size}")
+    if dtype is not None and dtype not in (int32, int64):
+        raise no_kernel(name, dtype.numpy)
+    first = offset + lower
+    below = _clipped_sum(first + row, col) - _clipped_sum(first, col)
+    return sized(name, (2, below if lower else row * col - below), int64 if dtype is None else dtype)
 
 
 BLOCK = 2**20
@@ -82,7 +81,7 @@ def _block_ends(ends: Any) -> Iterator[int]:
         first, before = last, int(ends[last - 1])
 
 
-@op(_triangle("tril_indices", True), factory=True)
+@op(partial(_triangle_rule, "tril_indices", True), factory=True)
 def tril_indices(xp: Any, row: Int, col: Int, offset: Int = 0, *, dtype: OptionalDType = None) -> Any:
     """The rows and columns of the elements of a lower triangle: (2, n)."""
     offset = min(max(offset, -row), col)  # beyond, an offset changes nothing, and might not fit an int64
@@ -91,7 +90,7 @@ def tril_indices(xp: Any, row: Int, col: Int, offset: Int = 0, *, dtype: Optiona
     return xp.asarray(_runs(rows, np.zeros_like(rows), counts, int64.numpy if dtype is None else dtype.numpy))
 
 
-@op(_triangle("triu_indices", False), factory=True)
+@op(partial(_triangle_rule, "triu_indices", False), factory=True)
 def triu_indices(xp: Any, row: Int, col: Int, offset: Int = 0, *, dtype: OptionalDType = None) -> Any:
     """The rows and columns of the elements of an upper triangle: (2, n)."""
     offset = min(max(offset, -row), col)
@@ -133,36 +132,32 @@ def combination_indices(xp: Any, n: Int, r: Int, with_replacement: Bool) -> Any:
     return xp.asarray(chosen)
 
 
-def _one_hot_rule(input: Any, num_classes: int = -1) -> Spec:
+def _one_hot_rule(input: Any, num_classes: int) -> Spec:
     if input.dtype != int64.numpy:
         raise DTypeMismatch("one_hot is only applicable to index tensor of type LongTensor.")
     if 0 in input.shape:
         if num_classes <= 0:
             raise InvalidOperation("Can not infer total number of classes from empty tensor.")
     elif num_classes == -1:
-        if isinstance(input, Spec):
-            raise DataDependentShape("the shape of one_hot's result depends on the input's values")
+        check_has_values("one_hot", input)
         num_classes = max(int(input.max()) + 1, 0)
     elif num_classes < 1:
         raise InvalidOperation("Class values must be smaller than num_classes.")
     return Spec((*input.shape, num_classes), int64.numpy)
 
 
-@op(
-    _one_hot_rule,
-    namespace="torch.nn.functional",
-)
+@op(_one_hot_rule, namespace="torch.nn.functional")
 def one_hot(xp: Any, input: Array, num_classes: Int = -1) -> Any:
     """A 1 in the place that each class names, among zeros, in a new last dimension."""
     n = _one_hot_rule(input, num_classes).shape[-1]
-    _check_classes(xp, input, num_classes=n)
+    _check_classes(xp, input, n)
     if not input.size:
         return xp.zeros((*input.shape, n), int64.numpy)
     return (xp.expand_dims(input, -1) == xp.arange(n)).astype(int64.numpy)
 
 
 @one_hot.checks("input")
-def _check_classes(xp: Any, input: Any, *, num_classes: int = -1) -> None:
+def _check_classes(xp: Any, input: Any, num_classes: int) -> None:
     if input.size and int(input.min()) < 0:
         raise InvalidOperation("Class values must be non-negative.")
     if input.size and num_classes >= 0 and int(input.max()) >= num_classes:
@@ -179,10 +174,10 @@ def _check_deviation(std: Any) -> None:
 
 def _check_normal(dtype: Any) -> None:
     if not is_floating(dtype):
-        raise NotImplementedForDType(f"\"normal_kernel_cpu\" not implemented for '{from_numpy(dtype).kernel_name}'")
+        raise no_kernel("normal_kernel_cpu", dtype)
 
 
-def _normal_size_rule(mean: float, std: float, size: Any, *, dtype: Any = None) -> Spec:
+def _normal_size_rule(std: float, size: Any, dtype: Any) -> Spec:
     _check_deviation(std)
     spec = sized("normal", size, dtype)
     _check_normal(spec.dtype)
@@ -195,7 +190,7 @@ def normal_size(xp: Any, rng: Any, mean: Number, std: Number, size: Ints, *, dty
     return (mean + std * rng.standard_normal(size)).astype(default_float() if dtype is None else dtype.numpy)
 
 
-def _normal_rule(mean: Any, std: Any = 1.0) -> Spec:
+def _normal_rule(mean: Any, std: Any) -> Spec:
     given = [x for x in (mean, std) if is_array(x)]
     if not given:
         raise InvalidArgument("normal() of two numbers needs a size: normal(float mean, float std, tuple of ints size)")
@@ -213,10 +208,10 @@ def normal(xp: Any, rng: Any, mean: Operand, std: Operand = 1.0) -> Any:
     return xp.asarray(mean + std * rng.standard_normal(spec.shape)).astype(spec.dtype)
 
 
-normal.derivative(mean=lambda F, grad: F.zeros_like(grad), std=lambda F, grad: F.zeros_like(grad))
+normal.derivative(mean=zero_gradient, std=zero_gradient)
 
 
-def _multinomial_rule(input: Any, num_samples: int, replacement: bool = False) -> Spec:
+def _multinomial_rule(input: Any, num_samples: int, replacement: bool) -> Spec:
     if not is_floating(input.dtype):
         raise DTypeMismatch(
             f"multinomial only supports floating-point dtypes for input, got: {from_numpy(input.dtype).kernel_name}"

@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ...dtypes import FLOATING, bool_, float16, from_numpy, int64, is_floating
-from ...errors import DTypeMismatch, InvalidOperation, InvalidValue, NotImplementedForDType
+from ...errors import DTypeMismatch, InvalidOperation, InvalidValue
 from ...schema.derivative_plan import Rule
 from ...schema.op import Op, composite, default_float, op
 from ...schema.parameters import Array, Bool, Int, Ints, Number, OptionalDType, OptionalInt
 from ...shapes import Spec
+from ..math.declarations import no_kernel, same_floating, zero_gradient
 from ..shape.creation import sized
 
 
-def _floating_size(name: str, kernel: str) -> Any:
-    def rule(size: Any, *, dtype: Any = None) -> Spec:
-        if dtype is not None and not dtype.is_floating_point:
-            raise NotImplementedForDType(f"\"{kernel}\" not implemented for '{dtype.kernel_name}'")
-        return sized(name, size, dtype)
-
-    return rule
+def _size_rule(name: str, kernel: str, size: Any, dtype: Any) -> Spec:
+    if dtype is not None and not dtype.is_floating_point:
+        raise no_kernel(kernel, dtype.numpy)
+    return sized(name, size, dtype)
 
 
 def uniform_numbers(xp: Any, rng: Any, size: Any, dtype: Any) -> Any:
@@ -34,23 +33,20 @@ def uniform_numbers(xp: Any, rng: Any, size: Any, dtype: Any) -> Any:
     return xp.asarray(rng.integers(0, steps, size) / steps).astype(dtype)
 
 
-@op(_floating_size("rand", "check_uniform_bounds"), random=True, factory=True, scratch=4.0)
+@op(partial(_size_rule, "rand", "check_uniform_bounds"), random=True, factory=True, scratch=4.0)
 def rand(xp: Any, rng: Any, size: Ints, *, dtype: OptionalDType = None) -> Any:
     """Uniform numbers from [0, 1)."""
     return uniform_numbers(xp, rng, size, default_float() if dtype is None else dtype.numpy)
 
 
-@op(_floating_size("randn", "normal_kernel_cpu"), random=True, factory=True, scratch=4.0)
+@op(partial(_size_rule, "randn", "normal_kernel_cpu"), random=True, factory=True, scratch=4.0)
 def randn(xp: Any, rng: Any, size: Ints, *, dtype: OptionalDType = None) -> Any:
     """Normal numbers of mean 0 and deviation 1."""
     return xp.asarray(rng.standard_normal(size)).astype(default_float() if dtype is None else dtype.numpy)
 
 
-def _like_rule(input: Any, *, dtype: Any = None) -> Spec:
-    wanted = from_numpy(input.dtype) if dtype is None else dtype
-    if not wanted.is_floating_point:
-        raise NotImplementedForDType(f"\"normal_kernel_cpu\" not implemented for '{wanted.kernel_name}'")
-    return Spec(input.shape, wanted.numpy)
+def _like_rule(input: Any, dtype: Any) -> Spec:
+    return same_floating("normal_kernel_cpu")(Spec(input.shape, input.dtype if dtype is None else dtype.numpy))
 
 
 @op(_like_rule, random=True, method=False, factory=True, scratch=4.0)
@@ -65,9 +61,13 @@ def randn_like(xp: Any, rng: Any, input: Array, *, dtype: OptionalDType = None) 
     return xp.asarray(rng.standard_normal(input.shape)).astype(input.dtype if dtype is None else dtype.numpy)
 
 
-def _randint_rule(low: int, high: int, size: Any, *, dtype: Any = None) -> Spec:
+def _check_bounds(low: int, high: int) -> None:
     if low >= high:
         raise InvalidOperation(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
+
+
+def _randint_rule(low: int, high: int, size: Any, dtype: Any) -> Spec:
+    _check_bounds(low, high)
     return sized("randint", size, int64 if dtype is None else dtype)
 
 
@@ -77,20 +77,14 @@ def randint(xp: Any, rng: Any, low: Int, high: Int, size: Ints, *, dtype: Option
     return xp.asarray(rng.integers(low, high, size)).astype(int64.numpy if dtype is None else dtype.numpy)
 
 
-@op(
-    lambda high, size, *, dtype=None: _randint_rule(0, high, size, dtype=dtype),
-    key="randint.high",
-    random=True,
-    factory=True,
-    scratch=4.0,
-)
+@op(partial(_randint_rule, 0), key="randint.high", random=True, factory=True, scratch=4.0)
 def randint_high(xp: Any, rng: Any, high: Int, size: Ints, *, dtype: OptionalDType = None) -> Any:
     """Whole numbers from 0 up to but without ``high``."""
-    return xp.asarray(rng.integers(0, high, size)).astype(int64.numpy if dtype is None else dtype.numpy)
+    return randint.raw(xp, rng, 0, high, size, dtype=dtype)
 
 
-def _randint_like_rule(input: Any, low: int, high: int, *, dtype: Any = None) -> Spec:
-    return _randint_rule(low, high, input.shape, dtype=from_numpy(input.dtype) if dtype is None else dtype)
+def _randint_like_rule(input: Any, low: int, high: int, dtype: Any) -> Spec:
+    return _randint_rule(low, high, input.shape, from_numpy(input.dtype) if dtype is None else dtype)
 
 
 @op(_randint_like_rule, key="randint_like.low", random=True, method=False, factory=True)
@@ -99,29 +93,17 @@ def randint_like_low(xp: Any, rng: Any, input: Array, low: Int, high: Int, *, dt
     return xp.asarray(rng.integers(low, high, input.shape)).astype(input.dtype if dtype is None else dtype.numpy)
 
 
-@op(
-    lambda input, high, *, dtype=None: _randint_like_rule(input, 0, high, dtype=dtype),
-    random=True,
-    method=False,
-    factory=True,
-)
+@op(lambda input, high, dtype: _randint_like_rule(input, 0, high, dtype), random=True, method=False, factory=True)
 def randint_like(xp: Any, rng: Any, input: Array, high: Int, *, dtype: OptionalDType = None) -> Any:
     """Whole numbers from 0 up to but without ``high``, in the shape of another tensor."""
-    return xp.asarray(rng.integers(0, high, input.shape)).astype(input.dtype if dtype is None else dtype.numpy)
-
-
-def _poisson_rule(input: Any) -> Spec:
-    if not is_floating(input.dtype):
-        kind = from_numpy(input.dtype).kernel_name
-        raise NotImplementedForDType(f"\"poisson_cpu\" not implemented for '{kind}'")
-    return Spec(input.shape, input.dtype)
+    return randint_like_low.raw(xp, rng, input, 0, high, dtype=dtype)
 
 
 MAX_RATE = 9e18
 """The rate up to which numbers of events fit an int64."""
 
 
-@op(_poisson_rule, random=True, method=False)
+@op(same_floating("poisson_cpu"), random=True, method=False)
 def poisson(xp: Any, rng: Any, input: Array) -> Any:
     """Numbers of events whose expected number ``input`` gives for each element."""
     if input.size and float(input.min()) < 0:
@@ -131,27 +113,16 @@ def poisson(xp: Any, rng: Any, input: Array) -> Any:
     return xp.asarray(rng.poisson(xp.download(input) if hasattr(xp, "download") else input)).astype(input.dtype)
 
 
-poisson.derivative(input=lambda F, grad: F.zeros_like(grad))
+poisson.derivative(input=zero_gradient)
 
 
-def _randperm_rule(n: int) -> Spec:
-    return sized("randperm", (n,), int64)
-
-
-@op(_randperm_rule, random=True, factory=True, scratch=4.0)
+@op(lambda n: sized("randperm", (n,), int64), random=True, factory=True, scratch=4.0)
 def randperm(xp: Any, rng: Any, n: Int) -> Any:
     """The numbers 0 to n - 1 in random order."""
     return xp.asarray(rng.permutation(n)).astype(int64.numpy)
 
 
-def _bernoulli_rule(input: Any) -> Spec:
-    if not is_floating(input.dtype):
-        kind = from_numpy(input.dtype).kernel_name
-        raise NotImplementedForDType(f"\"bernoulli_tensor_cpu_p_\" not implemented for '{kind}'")
-    return Spec(input.shape, input.dtype)
-
-
-@op(_bernoulli_rule, random=True, scratch=4.0)
+@op(same_floating("bernoulli_tensor_cpu_p_"), random=True, scratch=4.0)
 def bernoulli(xp: Any, rng: Any, input: Array) -> Any:
     """Ones with the probability that ``input`` gives for each element, else zeros."""
     if input.size and (float(input.min()) < 0 or float(input.max()) > 1):
@@ -162,7 +133,7 @@ def bernoulli(xp: Any, rng: Any, input: Array) -> Any:
     return (xp.asarray(rng.random(input.shape)) < input).astype(input.dtype)
 
 
-bernoulli.derivative(input=lambda F, grad: F.zeros_like(grad))
+bernoulli.derivative(input=zero_gradient)
 
 
 def _drop_rule(input: Any, p: float) -> Spec:
@@ -184,19 +155,14 @@ def _drop_rule(input: Any, p: float) -> Spec:
 )
 def drop(xp: Any, rng: Any, input: Array, p: Number) -> Any:
     """Each element zeroed with probability ``p``, the rest scaled by 1 / (1 - p)."""
-    mask = xp.asarray(rng.random(input.shape, dtype="float32") >= p).astype(input.dtype)
-    mask = mask / (1 - p)
+    mask = xp.asarray(rng.random(input.shape, dtype="float32") >= p).astype(input.dtype) / (1 - p)
     return input * mask, mask
 
 
 drop.derivative(input=lambda F, grad, mask: grad * mask)
 
 
-@composite(
-    may_alias=True,
-    namespace="torch.nn.functional",
-    takes_inplace=True,
-)
+@composite(may_alias=True, namespace="torch.nn.functional", takes_inplace=True)
 def dropout(F: Any, input: Array, p: Number = 0.5, training: Bool = True) -> Any:
     """Each element zeroed with probability ``p`` while training, the rest scaled by 1 / (1 - p)."""
     if math.isnan(p):
@@ -208,31 +174,26 @@ def dropout(F: Any, input: Array, p: Number = 0.5, training: Bool = True) -> Any
     return input * 0 if p == 1 else F.drop(input, p)
 
 
-# Random numbers written into a tensor: ``uniform_``, ``normal_`` and their kin, which exist ---------------
+# Random numbers written into a tensor: ``uniform_``, ``normal_`` and others -------------------------------
 
 
-def _written(rule: Rule, key: str) -> Callable[[Callable[..., Any]], Op]:
+def _fill(rule: Rule, key: str) -> Callable[[Callable[..., Any]], Op]:
     """Declare an op that fills its input; nothing of what was there remains, so the gradient is 0."""
 
     def declare(kernel: Callable[..., Any]) -> Op:
         declared = op(rule, key=key, random=True, inplace=True, internal=True, method=True, scratch=4.0)(kernel)
-        return declared.derivative(input=lambda F, grad: F.zeros_like(grad))
+        return declared.derivative(input=zero_gradient)
 
     return declare
 
 
-def _same(input: Any, kernel: str = "") -> Spec:
-    if kernel and input.dtype not in FLOATING:
-        raise NotImplementedForDType(f"\"{kernel}\" not implemented for '{from_numpy(input.dtype).kernel_name}'")
-    return Spec(input.shape, input.dtype)
-
-
-def _uniform_rule(input: Any, from_: float = 0.0, to: float = 1.0) -> Spec:
-    spec = _same(input, "check_uniform_bounds")
+def _uniform_rule(input: Any, from_: float, to: float) -> Spec:
+    spec = same_floating("check_uniform_bounds")(input)
     largest = float(np.finfo(np.float32 if input.dtype.kind == "V" else input.dtype).max)
     for value, name in ((from_, "from"), (to, "to")):
         if not abs(value) <= largest:
-            raise InvalidOperation(f"{name} is out of bounds for {_c_name(input)}")
+            kind = {"float32": "float", "float64": "double"}.get(input.dtype.name, input.dtype.name)
+            raise InvalidOperation(f"{name} is out of bounds for {kind}")
     if from_ > to:
         raise InvalidOperation(f"uniform_ expects to return a [from, to) range, but found from={from_:g} > to={to:g}")
     if to - from_ > largest:
@@ -243,60 +204,54 @@ def _uniform_rule(input: Any, from_: float = 0.0, to: float = 1.0) -> Spec:
     return spec
 
 
-def _c_name(input: Any) -> str:
-    name = str(input.dtype.name)
-    return {"float32": "float", "float64": "double"}.get(name, name)
-
-
-@_written(_uniform_rule, "uniform")
+@_fill(_uniform_rule, "uniform")
 def uniform(xp: Any, rng: Any, input: Array, from_: Number = 0.0, to: Number = 1.0) -> Any:
     """Uniform numbers from [from, to)."""
     return (uniform_numbers(xp, rng, input.shape, input.dtype) * (to - from_) + from_).astype(input.dtype)
 
 
-def _normal_rule(input: Any, mean: float = 0.0, std: float = 1.0) -> Spec:
+def _normal_rule(input: Any, std: float) -> Spec:
     if not std >= 0:
         raise InvalidOperation(f"normal expects std >= 0.0, but found std {std:g}")
-    return _same(input, "normal_kernel_cpu")
+    return same_floating("normal_kernel_cpu")(input)
 
 
-@_written(_normal_rule, "normal.fill")
+@_fill(_normal_rule, "normal.fill")
 def normal_fill(xp: Any, rng: Any, input: Array, mean: Number = 0.0, std: Number = 1.0) -> Any:
     """Normal numbers of this mean and deviation."""
     return xp.asarray(mean + std * rng.standard_normal(input.shape)).astype(input.dtype)
 
 
-def _draws_bernoulli_rule(input: Any, p: float = 0.5) -> Spec:
+def _bernoulli_rule(input: Any, p: float) -> Spec:
     if not 0 <= p <= 1:
         raise InvalidOperation(f"bernoulli_ expects p to be in [0, 1], but got p={p:g}")
-    return _same(input)
+    return Spec(input.shape, input.dtype)
 
 
-@_written(_draws_bernoulli_rule, "bernoulli.fill")
+@_fill(_bernoulli_rule, "bernoulli.fill")
 def bernoulli_fill(xp: Any, rng: Any, input: Array, p: Number = 0.5) -> Any:
     """Ones with probability ``p``, else zeros."""
     return xp.asarray(rng.random(input.shape) < p).astype(input.dtype)
 
 
-def _exponential_rule(input: Any, lambd: float = 1.0) -> Spec:
+def _exponential_rule(input: Any, lambd: float) -> Spec:
     if input.dtype not in FLOATING:
-        kind = from_numpy(input.dtype).kernel_name
         raise InvalidOperation(
             "Exponential distribution is a continuous probability distribution. dtype must be a floating point but "
-            f"you specified {kind}"
+            f"you specified {from_numpy(input.dtype).kernel_name}"
         )
     if not lambd > 0:
         raise InvalidOperation(f"exponential_ expects lambda > 0.0, but found lambda={lambd:g}")
-    return _same(input)
+    return Spec(input.shape, input.dtype)
 
 
-@_written(_exponential_rule, "exponential")
+@_fill(_exponential_rule, "exponential")
 def exponential(xp: Any, rng: Any, input: Array, lambd: Number = 1.0) -> Any:
     """Exponential numbers of this rate."""
     return xp.asarray(rng.standard_exponential(input.shape) / lambd).astype(input.dtype)
 
 
-def _cauchy_rule(input: Any, median: float = 0.0, sigma: float = 1.0) -> Spec:
+def _cauchy_rule(input: Any, sigma: float) -> Spec:
     if input.dtype not in FLOATING:
         raise InvalidOperation(
             "Cauchy distribution is a continuous probability distribution. dtype must be a floating point but you "
@@ -304,22 +259,22 @@ def _cauchy_rule(input: Any, median: float = 0.0, sigma: float = 1.0) -> Spec:
         )
     if not sigma > 0:
         raise InvalidOperation(f"cauchy_ expects sigma > 0.0, but found sigma={sigma:g}")
-    return _same(input)
+    return Spec(input.shape, input.dtype)
 
 
-@_written(_cauchy_rule, "cauchy")
+@_fill(_cauchy_rule, "cauchy")
 def cauchy(xp: Any, rng: Any, input: Array, median: Number = 0.0, sigma: Number = 1.0) -> Any:
     """Numbers of Cauchy's distribution around ``median``."""
     return xp.asarray(median + sigma * rng.standard_cauchy(input.shape)).astype(input.dtype)
 
 
-def _log_normal_rule(input: Any, mean: float = 1.0, std: float = 2.0) -> Spec:
+def _log_normal_rule(input: Any, std: float) -> Spec:
     if not std > 0:
         raise InvalidOperation(f"log_normal_ expects std > 0.0, but found std={std:g}")
-    return _same(input, "log_normal_cpu")
+    return same_floating("log_normal_cpu")(input)
 
 
-@_written(_log_normal_rule, "log_normal")
+@_fill(_log_normal_rule, "log_normal")
 def log_normal(xp: Any, rng: Any, input: Array, mean: Number = 1.0, std: Number = 2.0) -> Any:
     """Numbers whose logarithms are normal, of this mean and deviation."""
     return xp.asarray(rng.lognormal(mean, std, input.shape)).astype(input.dtype)
@@ -328,10 +283,10 @@ def log_normal(xp: Any, rng: Any, input: Array, mean: Number = 1.0, std: Number 
 def _geometric_rule(input: Any, p: float) -> Spec:
     if not 0 < p < 1:
         raise InvalidOperation(f"geometric_ expects p to be in (0, 1), but got p={p:g}")
-    return _same(input)
+    return Spec(input.shape, input.dtype)
 
 
-@_written(_geometric_rule, "geometric")
+@_fill(_geometric_rule, "geometric")
 def geometric(xp: Any, rng: Any, input: Array, p: Number) -> Any:
     """How many trials of probability ``p`` it takes until one succeeds."""
     return xp.asarray(rng.geometric(p, input.shape)).astype(input.dtype)
@@ -347,27 +302,22 @@ def _limit(input: Any) -> int:
     return int(np.iinfo(input.dtype).max)
 
 
-def _random_rule(input: Any, from_: int, to: int | None = None) -> Spec:
-    low, high = _random_bounds(input, from_, to)
-    if low >= high:
-        raise InvalidOperation(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
-    if math.log2(max(high - low, 1)) > 63:
+def _random_rule(input: Any, from_: int, to: int | None) -> Spec:
+    high = _limit(input) if to is None else to
+    _check_bounds(from_, high)
+    if math.log2(max(high - from_, 1)) > 63:
         raise InvalidOperation("to - 1 is out of bounds for long")
-    return _same(input)
+    return Spec(input.shape, input.dtype)
 
 
-def _random_bounds(input: Any, from_: int, to: int | None) -> tuple[int, int]:
-    return (from_, _limit(input) if to is None else to)
-
-
-@_written(_random_rule, "random.between")
+@_fill(_random_rule, "random.between")
 def random_between(xp: Any, rng: Any, input: Array, from_: Int, to: OptionalInt) -> Any:
     """Whole numbers from ``from`` up to but without ``to``."""
-    low, high = _random_bounds(input, from_, to)
-    return xp.asarray(rng.integers(low, high, input.shape)).astype(input.dtype)
+    high = _limit(input) if to is None else to
+    return xp.asarray(rng.integers(from_, high, input.shape)).astype(input.dtype)
 
 
-@_written(lambda input, to=None: _random_rule(input, 0, to), "random")
+@_fill(lambda input, to: _random_rule(input, 0, to), "random")
 def random_below(xp: Any, rng: Any, input: Array, to: OptionalInt = None) -> Any:
     """Whole numbers from 0 up to but without ``to``, or to the largest that the dtype holds."""
     return random_between.raw(xp, rng, input, 0, to)

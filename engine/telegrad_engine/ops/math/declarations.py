@@ -1,0 +1,90 @@
+"""Short forms for the ops of ``math`` and ``random``: elementwise NumPy functions, dtype checks and zero gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ...dtypes import FLOATING, from_numpy
+from ...errors import DataDependentShape, InvalidOperation, NotImplementedForDType
+from ...schema.derivative_plan import Rule
+from ...schema.op import Op, common_dtype, elementwise
+from ...schema.parameters import Array
+from ...shapes import Spec
+
+
+def unary(name: str, doc: str, *, calls: str = "", **options: Any) -> Op:
+    """Declare the elementwise op ``xp.calls(input)``; NumPy's function has the op's name unless ``calls`` is given."""
+    function = calls or name
+
+    def kernel(xp: Any, input: Array) -> Any:
+        return getattr(xp, function)(input)
+
+    kernel.__name__, kernel.__doc__ = name, doc
+    return elementwise(**options)(kernel)
+
+
+float_unary = partial(unary, floats=True)
+"""As :func:`unary`, for functions that compute whole numbers in the default floating dtype."""
+
+
+def binary(name: str, doc: str, *, calls: str = "", operands: tuple[Any, Any] = (Array, Array), **options: Any) -> Op:
+    """As :func:`unary`, for ``xp.calls(input, other)``; ``operands`` are the kinds of the two parameters."""
+    function = calls or name
+
+    def kernel(xp: Any, input: Any, other: Any) -> Any:
+        return getattr(xp, function)(input, other)
+
+    kernel.__name__, kernel.__doc__ = name, doc
+    kernel.__annotations__.update(input=operands[0], other=operands[1])
+    return elementwise(**options)(kernel)
+
+
+def zero_gradient(F: Any, grad: Any) -> Any:
+    """The derivative of a function that is constant almost everywhere."""
+    return F.zeros_like(grad)
+
+
+def not_implemented_derivative(name: str) -> Rule:
+    """A derivative that raises InvalidOperation: torch has none for the op of this name."""
+
+    def derivative(F: Any, grad: Any) -> Any:
+        raise InvalidOperation(f"derivative for aten::{name} is not implemented")
+
+    return derivative
+
+
+def no_kernel(kernel: str, dtype: np.dtype[Any]) -> NotImplementedForDType:
+    """The error for a dtype that torch's kernel of this name does not take."""
+    return NotImplementedForDType(f"\"{kernel}\" not implemented for '{from_numpy(dtype).kernel_name}'")
+
+
+def floating(kernel: str) -> Callable[..., None]:
+    """A guard that raises NotImplementedForDType unless an op computes in a floating dtype."""
+
+    def guard(*inputs: Any) -> None:
+        dtype = common_dtype(inputs)
+        if dtype not in FLOATING:
+            raise no_kernel(kernel, dtype)
+
+    return guard
+
+
+def same_floating(kernel: str) -> Callable[[Any], Spec]:
+    """The shape rule of an op on one floating input, whose shape and dtype the result has."""
+
+    def rule(input: Any) -> Spec:
+        if input.dtype not in FLOATING:
+            raise no_kernel(kernel, input.dtype)
+        return Spec(input.shape, input.dtype)
+
+    return rule
+
+
+def check_has_values(name: str, input: Any) -> None:
+    """Raise DataDependentShape for a Spec: the shape of this op's result depends on the input's values."""
+    if isinstance(input, Spec):
+        raise DataDependentShape(f"the shape of {name}'s result depends on the input's values")
