@@ -447,7 +447,7 @@ class EffectsReader:
             raise Untraceable(f"it leaves a graph to differentiate later: {node.name()} keeps tensors")
         if not node.plain or node.hooks is not None or node.evaluate is not None:
             raise Untraceable(f"it leaves a graph with hooks, on {node.name()}")
-        apart = ("next", "sequence") if is_freed else ("next", "sequence", "saved", "versions")
+        apart = ("next_edges", "sequence") if is_freed else ("next_edges", "sequence", "saved", "versions")
         attributes, varies = self._varying({name: value for name, value in vars(node).items() if name not in apart})
         saved, versions = (None, ()) if is_freed else self._saved(node)
         edges = tuple([self._edge(target) for target in node.next_edges])

@@ -24,7 +24,7 @@ from .hooks import run_stored
 from .node import FREED, FREED_TEXT, Node, free, modified_since
 
 Target = Any
-"""Where a gradient goes: a Node (with a output_nr) or a leaf tensor."""
+"""Where a gradient goes: a Node (with an output_nr) or a leaf tensor."""
 
 BACKWARD = 1
 """What the derivatives of a node take, as a multiple of the gradient and what the node saved."""
