@@ -243,9 +243,7 @@ def _svd_grad(F: Any, grads: Any, A_shape: Any, U: Any, S: Any, Vh: Any) -> Any:
 svd.derivative(A=_svd_grad)
 
 
-@composite(
-    namespace="torch.linalg",
-)
+@composite(namespace="torch.linalg")
 def svdvals(F: Any, A: Array, *, driver: OptionalStr = None) -> Any:
     """The singular values, descending."""
     return F.linalg_svd(A, False, driver=driver)[1]
@@ -348,9 +346,7 @@ def norm_except_dim(F: Any, v: Array, pow: Int = 2, dim: Int = 0) -> Any:
     return F.linalg_vector_norm(v, pow, others, True) if others else F.abs(v)
 
 
-@composite(
-    outputs=("solution", "cloned_coefficient"),
-)
+@composite(outputs=("solution", "cloned_coefficient"))
 def triangular_solve(
     F: Any, input: Array, A: Array, upper: Bool = True, transpose: Bool = False, unitriangular: Bool = False
 ) -> Any:

@@ -140,10 +140,7 @@ def mm(xp: Any, input: Array, mat2: Array) -> Any:
     return product(xp, input, mat2)
 
 
-mm.derivative(
-    input=lambda F, grad, mat2: F.mm(grad, F.t(mat2)),
-    mat2=lambda F, grad, input: F.mm(F.t(input), grad),
-)
+mm.derivative(input=lambda F, grad, mat2: F.mm(grad, F.t(mat2)), mat2=lambda F, grad, input: F.mm(F.t(input), grad))
 
 
 def _bmm_rule(input: Any, mat2: Any) -> Spec:
@@ -190,8 +187,7 @@ def outer(xp: Any, input: Array, vec2: Array) -> Any:
 
 
 outer.derivative(
-    input=lambda F, grad, vec2: F.matmul(grad, vec2),
-    vec2=lambda F, grad, input: F.matmul(F.t(grad), input),
+    input=lambda F, grad, vec2: F.matmul(grad, vec2), vec2=lambda F, grad, input: F.matmul(F.t(grad), input)
 )
 
 
@@ -277,11 +273,7 @@ def _linear_node(node: Any) -> str:
     return "MmBackward0" if node.next_edges[2] is None else "AddmmBackward0"
 
 
-@op(
-    linear_rule,
-    node=_linear_node,
-    namespace="torch.nn.functional",
-)
+@op(linear_rule, node=_linear_node, namespace="torch.nn.functional")
 def linear(xp: Any, input: Array, weight: Array, bias: Array = None) -> Any:
     """``input @ weight.T + bias``: (…, in) by (out, in) to (…, out)."""
     result = product(xp, input, weight.T)
@@ -302,11 +294,7 @@ def _bias_grad(F: Any, grad: Any) -> Any:
     return F.sum(rows, (0,))
 
 
-linear.derivative(
-    input=lambda F, grad, weight: F.matmul(grad, weight),
-    weight=_weight_grad,
-    bias=_bias_grad,
-)
+linear.derivative(input=lambda F, grad, weight: F.matmul(grad, weight), weight=_weight_grad, bias=_bias_grad)
 
 
 # A product of matrices or vectors added to a tensor, each with a factor ----------------------------------

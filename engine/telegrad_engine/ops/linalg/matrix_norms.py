@@ -56,10 +56,7 @@ def pinv_grad(F: Any, grad: Any, input: Any, result: Any) -> Any:
 pinv.derivative(input=pinv_grad)
 
 
-@composite(
-    key="pinv.rcond",
-    namespace="torch.linalg",
-)
+@composite(key="pinv.rcond", namespace="torch.linalg")
 def pinv_rcond(F: Any, input: Array, rcond: Number, hermitian: Bool = False) -> Any:
     """The pseudo-inverse by the older name of ``rtol``."""
     return F.linalg_pinv(input, rtol=rcond, hermitian=hermitian)
@@ -94,13 +91,7 @@ def _keep(F: Any, result: Any, input: Any, dim: tuple[int, ...], keepdim: bool) 
 
 @composite(namespace="torch.linalg")
 def matrix_norm(
-    F: Any,
-    input: Array,
-    ord: Str = "fro",
-    dim: Ints = (-2, -1),
-    keepdim: Bool = False,
-    *,
-    dtype: OptionalDType = None,
+    F: Any, input: Array, ord: Str = "fro", dim: Ints = (-2, -1), keepdim: Bool = False, *, dtype: OptionalDType = None
 ) -> Any:
     """The norm of each matrix: "fro" the root of the sum of squares, "nuc" the sum of the singular values."""
     matrices = _to_matrices(F, input, dim, dtype)
@@ -111,10 +102,7 @@ def matrix_norm(
     return _keep(F, F.linalg_vector_norm(matrices, 2, (-2, -1)), input, dim, keepdim)
 
 
-@composite(
-    key="matrix_norm.ord",
-    namespace="torch.linalg",
-)
+@composite(key="matrix_norm.ord", namespace="torch.linalg")
 def matrix_norm_ord(
     F: Any, input: Array, ord: Number, dim: Ints = (-2, -1), keepdim: Bool = False, *, dtype: OptionalDType = None
 ) -> Any:
@@ -137,9 +125,7 @@ def matrix_norm_ord(
 # Rank and condition -----------------------------------------------------------------------------------
 
 
-@composite(
-    namespace="torch.linalg",
-)
+@composite(namespace="torch.linalg")
 def matrix_rank(
     F: Any, input: Array, *, atol: OptionalNumber = None, rtol: OptionalNumber = None, hermitian: Bool = False
 ) -> Any:
@@ -171,19 +157,13 @@ def _rank(F: Any, input: Any, atol: Any, rtol: Any, hermitian: bool) -> Any:
     return F.sum(F.gt(sizes, least), (-1,))
 
 
-@composite(
-    key="matrix_rank.tol_tensor",
-    namespace="torch.linalg",
-)
+@composite(key="matrix_rank.tol_tensor", namespace="torch.linalg")
 def matrix_rank_tol_tensor(F: Any, input: Array, tol: Array, hermitian: Bool = False) -> Any:
     """How many singular values of each matrix exceed its ``tol``."""
     return _rank(F, input, tol, 0.0, hermitian)
 
 
-@composite(
-    key="matrix_rank.tensor",
-    namespace="torch.linalg",
-)
+@composite(key="matrix_rank.tensor", namespace="torch.linalg")
 def matrix_rank_tensor(F: Any, input: Array, *, atol: Array = None, rtol: Array = None, hermitian: Bool = False) -> Any:
     """``matrix_rank`` by tolerances that are tensors, with one for each matrix."""
     return _rank(F, input, atol, rtol, hermitian)
@@ -192,10 +172,7 @@ def matrix_rank_tensor(F: Any, input: Array, *, atol: Array = None, rtol: Array 
 EPSILON = {"float32": 2.0**-23, "float64": 2.0**-52}
 
 
-@composite(
-    key="matrix_rank.tol",
-    namespace="torch.linalg",
-)
+@composite(key="matrix_rank.tol", namespace="torch.linalg")
 def matrix_rank_tol(F: Any, input: Array, tol: Number, hermitian: Bool = False) -> Any:
     """How many singular values exceed ``tol``."""
     if input.ndim > 1 and input.dtype.name not in EPSILON:
@@ -206,9 +183,7 @@ def matrix_rank_tol(F: Any, input: Array, tol: Number, hermitian: Bool = False) 
     return F.linalg_matrix_rank(input, atol=tol, rtol=0.0, hermitian=hermitian)
 
 
-@composite(
-    namespace="torch.linalg",
-)
+@composite(namespace="torch.linalg")
 def cond(F: Any, input: Array, p: NumberOrStr = None) -> Any:
     """The condition number: the norm of each matrix times that of its inverse; infinite for a singular one."""
     if input.ndim < 2:
@@ -283,17 +258,13 @@ def cholesky(F: Any, input: Array, upper: Bool = False) -> Any:
         raise LinAlgError(error.detail.removeprefix("linalg.")) from None
 
 
-@composite(
-    outputs=("Q", "R"),
-)
+@composite(outputs=("Q", "R"))
 def qr(F: Any, input: Array, some: Bool = True) -> Any:
     """Q with orthonormal columns and R, upper triangular, with ``Q @ R == input``; all of Q unless ``some``."""
     return qr.bundle(F.linalg_qr(input, "reduced" if some else "complete"))
 
 
-@composite(
-    outputs=("U", "S", "V"),
-)
+@composite(outputs=("U", "S", "V"))
 def svd(F: Any, input: Array, some: Bool = True, compute_uv: Bool = True) -> Any:
     """U, the singular values S and V with ``U @ diag(S) @ V.mT == input``; zeros for U and V unless asked for."""
     if input.ndim < 2:

@@ -143,10 +143,7 @@ def norm(
     return F.linalg_vector_norm(input, 2 if p in ("fro", None) else p, dim, keepdim, dtype=dtype)
 
 
-@composite(
-    key="norm",
-    namespace="torch.linalg",
-)
+@composite(key="norm", namespace="torch.linalg")
 def linalg_norm(
     F: Any,
     input: Array,
@@ -175,10 +172,7 @@ def _check_norm_dims(input: Any, dim: Any) -> None:
         )
 
 
-@composite(
-    key="norm.word",
-    namespace="torch.linalg",
-)
+@composite(key="norm.word", namespace="torch.linalg")
 def linalg_norm_word(
     F: Any, input: Array, ord: Str, dim: OptionalInts = None, keepdim: Bool = False, *, dtype: OptionalDType = None
 ) -> Any:
@@ -242,9 +236,7 @@ def count_nonzero(xp: Any, input: Array, dim: OptionalInts = None) -> Any:
 # Sums and norms that bring a tensor to a size, and running areas and slopes ------------------------------
 
 
-@composite(
-    may_alias=True,
-)
+@composite(may_alias=True)
 def sum_to_size(F: Any, input: Array, size: Ints) -> Any:
     """The sums over the dimensions that ``size`` lacks or has as 1, so that the result is of that size."""
     shape = tuple(input.shape)
@@ -260,9 +252,7 @@ def sum_to_size(F: Any, input: Array, size: Ints) -> Any:
     return F.sum(result, lone, True) if lone else result
 
 
-@composite(
-    inplace=True,
-)
+@composite(inplace=True)
 def renorm(F: Any, input: Array, p: Number, dim: Int, maxnorm: Number) -> Any:
     """The slices along ``dim`` whose p-norm is above ``maxnorm`` scaled down to it."""
     if not p > 0:
@@ -283,9 +273,7 @@ def diagflat(F: Any, input: Array, offset: Int = 0) -> Any:
     return F.diag(F.reshape(input, (-1,)), offset)
 
 
-@composite(
-    method=False,
-)
+@composite(method=False)
 def vander(F: Any, x: Array, N: OptionalInt = None, increasing: Bool = False) -> Any:
     """Vandermonde's matrix: the powers N - 1 to 0 of the elements of a vector, or 0 to N - 1 if ``increasing``."""
     if x.ndim != 1:
@@ -309,9 +297,7 @@ def cumulative_trapezoid_dx(F: Any, y: Array, *, dx: Number = 1, dim: Int = -1) 
     return F.cumsum(_areas(F, y, dx, axis), axis)
 
 
-@composite(
-    method=False,
-)
+@composite(method=False)
 def cumulative_trapezoid(F: Any, y: Array, x: Array, *, dim: Int = -1) -> Any:
     """The running area below the lines that join neighbours along ``dim``, which are at ``x``."""
     if bool_ in (x.dtype, y.dtype):
@@ -322,16 +308,10 @@ def cumulative_trapezoid(F: Any, y: Array, x: Array, *, dim: Int = -1) -> Any:
 
 # Distances between all pairs of rows, of two matrices or of one ------------------------------------------
 
-MODES = (
-    "use_mm_for_euclid_dist_if_necessary",
-    "use_mm_for_euclid_dist",
-    "donot_use_mm_for_euclid_dist",
-)
+MODES = ("use_mm_for_euclid_dist_if_necessary", "use_mm_for_euclid_dist", "donot_use_mm_for_euclid_dist")
 
 
-@composite(
-    method=False,
-)
+@composite(method=False)
 def cdist(F: Any, x1: Array, x2: Array, p: Number = 2.0, compute_mode: Str = MODES[0]) -> Any:
     """The ``p``-norms of the differences of every row of ``x1`` and every row of ``x2``: (…, rows, rows).
 

@@ -25,10 +25,7 @@ def tensordot(F: Any, a: Array, b: Array, dims: Int = 2) -> Any:
     return _contract(F, a, b, tuple(range(-dims, 0)), tuple(range(dims)))
 
 
-@composite(
-    key="tensordot.dims",
-    method=False,
-)
+@composite(key="tensordot.dims", method=False)
 def tensordot_dims(F: Any, a: Array, b: Array, dims: Items) -> Any:
     """The sum of products over pairs of dimensions: those of ``a``, then those of ``b``."""
     if len(dims) != 2:
@@ -139,9 +136,7 @@ def cross(F: Any, input: Array, other: Array, dim: OptionalInt = None) -> Any:
     return F.linalg_cross(input, other, dim=dim)
 
 
-@composite(
-    namespace="torch.linalg",
-)
+@composite(namespace="torch.linalg")
 def vecdot(F: Any, x: Array, y: Array, *, dim: Int = -1) -> Any:
     """The inner products of vectors along ``dim``."""
     if not x.is_floating_point():
@@ -155,18 +150,13 @@ def vecdot(F: Any, x: Array, y: Array, *, dim: Int = -1) -> Any:
     return F.dot(x, y) if x.ndim == y.ndim == 1 else F.sum(x * y, (dim,))
 
 
-@composite(
-    key="matmul",
-    namespace="torch.linalg",
-)
+@composite(key="matmul", namespace="torch.linalg")
 def linalg_matmul(F: Any, input: Array, other: Array) -> Any:
     """The matrix product: ``matmul``."""
     return F.matmul(input, other)
 
 
-@composite(
-    namespace="torch.linalg",
-)
+@composite(namespace="torch.linalg")
 def multi_dot(F: Any, tensors: Arrays) -> Any:
     """The product of several matrices in the order that costs least; the first and the last may be vectors."""
     if len(tensors) < 2:
@@ -224,9 +214,7 @@ def trace(xp: Any, input: Array) -> Any:
 trace.derivative(input=lambda F, grad, input_shape: grad * F.eye(*input_shape, dtype=parse(grad.dtype)))
 
 
-@composite(
-    inplace=True,
-)
+@composite(inplace=True)
 def addr(F: Any, input: Array, vec1: Array, vec2: Array, *, beta: Number = 1, alpha: Number = 1) -> Any:
     """``beta * input + alpha * outer(vec1, vec2)``."""
     if vec1.ndim != 1 or vec2.ndim != 1:
@@ -310,10 +298,7 @@ def _subscript_sizes(terms: list[str], shapes: list[Any]) -> dict[str, int]:
     return sizes
 
 
-@composite(
-    may_alias=True,
-    method=False,
-)
+@composite(may_alias=True, method=False)
 def einsum(F: Any, equation: Str, operands: ManyArrays = ()) -> Any:
     """The sum of products that ``equation`` names: ``"ij,jk->ik"`` is a matrix product."""
     if not operands:

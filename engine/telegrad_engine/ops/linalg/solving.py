@@ -263,9 +263,7 @@ def _check_parts(A: Any, at: int, named: str) -> tuple[int, int]:
     return first, second
 
 
-@composite(
-    namespace="torch.linalg",
-)
+@composite(namespace="torch.linalg")
 def tensorinv(F: Any, input: Array, ind: Int = 2) -> Any:
     """The inverse for ``tensordot``, the first ``ind`` dimensions being the rows."""
     if ind <= 0:
@@ -277,9 +275,7 @@ def tensorinv(F: Any, input: Array, ind: Int = 2) -> Any:
     return F.reshape(F.linalg_inv(F.reshape(input, (n, n))), (*shape[ind:], *shape[:ind]))
 
 
-@composite(
-    namespace="torch.linalg",
-)
+@composite(namespace="torch.linalg")
 def tensorsolve(F: Any, input: Array, other: Array, dims: OptionalInts = None) -> Any:
     """The X with ``tensordot(input, X, X.ndim) == other``; first ``dims`` are moved to the end."""
     A = input if dims is None else F.movedim(input, dims, tuple(range(input.ndim - len(dims), input.ndim)))

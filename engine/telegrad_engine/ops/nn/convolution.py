@@ -238,11 +238,7 @@ def _scratch(
     return int(2 * columns + itemsize * (copies + input.shape[0] * input.shape[1] * math.prod(padded)))
 
 
-@op(
-    _rule,
-    method=False,
-    scratch=_scratch,
-)
+@op(_rule, method=False, scratch=_scratch)
 def convolution(
     xp: Any,
     input: Array,
@@ -325,14 +321,7 @@ def _columns(xp: Any, split: Any, ndim: int) -> Any:
 
 
 def _scatter(
-    xp: Any,
-    input: Any,
-    weight: Any,
-    stride: Shape,
-    padding: Shape,
-    dilation: Shape,
-    output_padding: Shape,
-    groups: int,
+    xp: Any, input: Any, weight: Any, stride: Shape, padding: Shape, dilation: Shape, output_padding: Shape, groups: int
 ) -> Any:
     n, channels, *sizes = input.shape
     kernel, outputs = weight.shape[2:], weight.shape[1] * groups
@@ -437,11 +426,7 @@ def _bias_grad(F: Any, grad: Any) -> Any:
     return F.xp.column_sums(F.xp.reshape(sums, (n, channels)))
 
 
-convolution.derivative(
-    input=_input_grad,
-    weight=_weight_grad,
-    bias=_bias_grad,
-)
+convolution.derivative(input=_input_grad, weight=_weight_grad, bias=_bias_grad)
 
 
 # Convolutions as they are called: of one, two and three dimensions, and transposed ones ------------------

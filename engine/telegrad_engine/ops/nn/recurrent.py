@@ -253,10 +253,7 @@ def _apart(F: Any, states: tuple[Any, ...]) -> tuple[Any, ...]:
     return (F.clone(states[0]), *states[1:])
 
 
-@composite(
-    method=False,
-    outputs=("h", "c"),
-)
+@composite(method=False, outputs=("h", "c"))
 def lstm_cell(
     F: Any, input: Array, hx: Arrays, w_ih: Array, w_hh: Array, b_ih: Array = None, b_hh: Array = None
 ) -> Any:
@@ -270,9 +267,7 @@ def lstm_cell(
     return _apart(F, _step(F, lstm_direction(F), input, tuple(hx), Direction(w_ih, w_hh, b_ih, b_hh)))
 
 
-@composite(
-    method=False,
-)
+@composite(method=False)
 def gru_cell(F: Any, input: Array, hx: Array, w_ih: Array, w_hh: Array, b_ih: Array = None, b_hh: Array = None) -> Any:
     """One step of a GRU: input (N, I), state (N, H), weights (3H, I) and (3H, H), biases (3H)."""
     _check_input(input, w_ih)

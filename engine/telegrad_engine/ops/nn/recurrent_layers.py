@@ -242,13 +242,7 @@ def _lstm_hidden(
     scratch=2.0,
 )
 def lstm_layer(
-    xp: Any,
-    projected: Array,
-    hidden: Array,
-    cell: Array,
-    weight: Array,
-    bias: Array = None,
-    reverse: Bool = False,
+    xp: Any, projected: Array, hidden: Array, cell: Array, weight: Array, bias: Array = None, reverse: Bool = False
 ) -> Any:
     """``c = f * c + i * g`` and ``h = o * tanh(c)`` with gates i, f, g and o; ``last`` is the last c.
 
