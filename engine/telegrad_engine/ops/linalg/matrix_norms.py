@@ -13,8 +13,10 @@ from ...shapes import Spec, wrap_dim
 from .decompositions import thin_svd
 from .solving import check_square, square_rule
 
+EPSILON = {"float32": 2.0**-23, "float64": 2.0**-52}
 
-def _pinv_rule(input: Any, *, atol: float | None = None, rtol: float | None = None, hermitian: bool = False) -> Spec:
+
+def _pinv_rule(input: Any, hermitian: bool) -> Spec:
     if hermitian:
         check_square(input, "linalg.eigh")
     if len(input.shape) < 2 or input.dtype not in (float32.numpy, float64.numpy):
@@ -35,7 +37,7 @@ def pinv(
     A ``hermitian`` matrix is read from its lower triangle alone.
     """
     if not input.size:
-        return xp.zeros(_pinv_rule(input).shape, input.dtype)
+        return xp.zeros(input.mT.shape, input.dtype)
     if hermitian:
         input = xp.tril(input) + xp.tril(input, -1).mT
     U, S, Vh = thin_svd(xp, input)
@@ -97,9 +99,9 @@ def matrix_norm(
     matrices = _to_matrices(F, input, dim, dtype)
     if ord not in ("fro", "nuc"):
         raise InvalidOperation(f"linalg.matrix_norm: Order {ord} not supported.")
-    if ord == "nuc":
-        return _keep(F, F.sum(F.linalg_svdvals(matrices), (-1,)), input, dim, keepdim)
-    return _keep(F, F.linalg_vector_norm(matrices, 2, (-2, -1)), input, dim, keepdim)
+    nuclear = ord == "nuc"
+    norms = F.sum(F.linalg_svdvals(matrices), (-1,)) if nuclear else F.linalg_vector_norm(matrices, 2, (-2, -1))
+    return _keep(F, norms, input, dim, keepdim)
 
 
 @composite(key="matrix_norm.ord", namespace="torch.linalg")
@@ -169,9 +171,6 @@ def matrix_rank_tensor(F: Any, input: Array, *, atol: Array = None, rtol: Array 
     return _rank(F, input, atol, rtol, hermitian)
 
 
-EPSILON = {"float32": 2.0**-23, "float64": 2.0**-52}
-
-
 @composite(key="matrix_rank.tol", namespace="torch.linalg")
 def matrix_rank_tol(F: Any, input: Array, tol: Number, hermitian: Bool = False) -> Any:
     """How many singular values exceed ``tol``."""
@@ -188,13 +187,14 @@ def cond(F: Any, input: Array, p: NumberOrStr = None) -> Any:
     """The condition number: the norm of each matrix times that of its inverse; infinite for a singular one."""
     if input.ndim < 2:
         raise ShapeMismatch("linalg.cond: The input tensor must have at least 2 dimensions.")
+    named = p if p is None or isinstance(p, str) else f"{p:g}"
     if p not in (None, "fro", "nuc", 1, -1, 2, -2, math.inf, -math.inf):
-        raise InvalidOperation(f"linalg.cond got an invalid norm type: {p if isinstance(p, str) else f'{p:g}'}")
+        raise InvalidOperation(f"linalg.cond got an invalid norm type: {named}")
     if p in (None, 2, -2):
         sizes = F.linalg_svdvals(input)
         large, small = F.narrow(sizes, -1, 0, 1), F.narrow(sizes, -1, sizes.shape[-1] - 1, 1)
         return F.squeeze(small / large if p == -2 else large / small, -1)
-    check_square(input._data, f"linalg.cond(ord={p if isinstance(p, str) else f'{p:g}'})")
+    check_square(input, f"linalg.cond(ord={named})")
     norm = F.linalg_matrix_norm(input, p)
     try:
         return norm * F.linalg_matrix_norm(F.linalg_inv(input), p)
@@ -202,7 +202,7 @@ def cond(F: Any, input: Array, p: NumberOrStr = None) -> Any:
         return F.full_like(norm, math.inf)
 
 
-# torch's own functions of matrices: what torch.linalg has too, under older names and signat ---------------
+# torch's older names of matrix functions -----------------------------------------------------------------
 
 
 @composite()
@@ -249,7 +249,7 @@ def logdet(F: Any, input: Array) -> Any:
 @composite()
 def cholesky(F: Any, input: Array, upper: Bool = False) -> Any:
     """The triangular L with ``L @ L.mT == input``, or its transpose."""
-    check_square(input._data, "cholesky")
+    check_square(input, "cholesky")
     if input._data.dtype not in (float32.numpy, float64.numpy):
         raise NotImplementedForDType(f"\"cholesky_cpu\" not implemented for '{input.dtype.kernel_name}'")
     try:

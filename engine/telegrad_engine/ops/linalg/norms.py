@@ -47,7 +47,7 @@ def _check_norm_dtype(input: Any, dtype: Any) -> None:
         )
 
 
-def _vector_norm_rule(input: Any, ord: float = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Spec:
+def _vector_norm_rule(input: Any, ord: float, dim: Any, keepdim: bool, dtype: Any) -> Spec:
     _check_norm_dtype(input, dtype)
     spec = reduced(input, dim, keepdim, None if dtype is None else dtype.numpy)
     if (ord < 0 or ord == math.inf) and math.prod(input.shape) == 0:
@@ -63,11 +63,13 @@ def _vector_norm_rule(input: Any, ord: float = 2, dim: Any = None, keepdim: bool
     return spec
 
 
-def _ungraded(ord: Any = 2, **_: Any) -> tuple[str, ...]:
-    return ("input",) if ord == 0 else ()  # it counts
-
-
-@op(_vector_norm_rule, namespace="torch.linalg", nondifferentiable_inputs=_ungraded, scratch=2.0, blocked=True)
+@op(
+    _vector_norm_rule,
+    namespace="torch.linalg",
+    nondifferentiable_inputs=lambda ord: ("input",) if ord == 0 else (),  # it counts
+    scratch=2.0,
+    blocked=True,
+)
 def vector_norm(
     xp: Any,
     input: Array,
@@ -105,7 +107,7 @@ def norm_of(
 
 def vector_norm_grad(F: Any, grad: Any, input: Any, result: Any, ord: float, dim: Any, keepdim: bool) -> Any:
     """sgn(x) (abs(x) / norm) ** (ord - 1), and 0 where that is undefined."""
-    if _ungraded(ord):
+    if ord == 0:
         return None
     kept = reduced_shape(tuple(input.shape), wrap_dims(dim, len(input.shape)), True)
     grad, norm = F.reshape(grad, kept), F.reshape(result, kept)
@@ -156,20 +158,21 @@ def linalg_norm(
     """The vector norm over one dimension, the matrix norm over two; without ``ord`` the root of the sum of squares."""
     if ord is None:
         return F.linalg_vector_norm(input, 2, dim, keepdim, dtype=dtype)
-    _check_norm_dims(input, dim)
-    over = tuple(range(input.ndim)) if dim is None else dim
+    over = _norm_dims(input, dim)
     if len(over) == 2:
         return F.linalg_matrix_norm(input, ord, over, keepdim, dtype=dtype)
     return F.linalg_vector_norm(input, ord, dim, keepdim, dtype=dtype)
 
 
-def _check_norm_dims(input: Any, dim: Any) -> None:
+def _norm_dims(input: Any, dim: Any) -> tuple[int, ...]:
+    """The dimensions of a norm with an ``ord``, one or two: ``dim``, or all."""
     if dim is not None and len(dim) not in (1, 2):
         raise ShapeMismatch(f"linalg.norm: If dim is specified, it must be of length 1 or 2. Got {list(dim)}")
     if dim is None and input.ndim not in (1, 2):
         raise ShapeMismatch(
             f"linalg.norm: If dim is not specified but ord is, the input must be 1D or 2D. Got {input.ndim}D."
         )
+    return tuple(range(input.ndim)) if dim is None else tuple(dim)
 
 
 @composite(key="norm.word", namespace="torch.linalg")
@@ -177,15 +180,13 @@ def linalg_norm_word(
     F: Any, input: Array, ord: Str, dim: OptionalInts = None, keepdim: Bool = False, *, dtype: OptionalDType = None
 ) -> Any:
     """The matrix norm that a word names: "fro" or "nuc"."""
-    _check_norm_dims(input, dim)
-    over = tuple(range(input.ndim)) if dim is None else dim
-    return F.linalg_matrix_norm(input, ord, over, keepdim, dtype=dtype)
+    return F.linalg_matrix_norm(input, ord, _norm_dims(input, dim), keepdim, dtype=dtype)
 
 
-# Without NaN, and counts ---------------------------------------------------------------------------------
+# Sums and means without NaN, and counts ------------------------------------------------------------------
 
 
-def _nansum_rule(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Spec:
+def _nansum_rule(input: Any, dim: Any, keepdim: bool, dtype: Any) -> Spec:
     wrap_dims(dim, len(input.shape), in_turn=True)
     return sum_rule(input, dim, keepdim, dtype=dtype)
 
@@ -226,7 +227,7 @@ def nanmean(
     return F.div(F.nansum(input, dim, keepdim, dtype=dtype), present)
 
 
-@op(lambda input, dim=None: reduced(input, dim, False, int64.numpy), scratch=2.0, blocked=True)
+@op(lambda input, dim: reduced(input, dim, False, int64.numpy), scratch=2.0, blocked=True)
 def count_nonzero(xp: Any, input: Array, dim: OptionalInts = None) -> Any:
     """How many elements are not zero over ``dim``, or in all."""
     count = partial(xp.sum, dtype=int64.numpy)
@@ -337,12 +338,12 @@ def cdist(F: Any, x1: Array, x2: Array, p: Number = 2.0, compute_mode: Str = MOD
 
 
 def _differences(x1: Any, x2: Any) -> int:
-    """How many numbers all pairs of rows differ by."""
+    """The number of elements of the differences of all pairs of rows."""
     batch = broadcast_shapes(tuple(x1.shape[:-2]), tuple(x2.shape[:-2]))
     return math.prod((*batch, x1.shape[-2], x2.shape[-2], x1.shape[-1]))
 
 
-def _pairs_rule(x1: Any, x2: Any, p: float) -> Spec:
+def _pairs_rule(x1: Any, x2: Any) -> Spec:
     if min(len(x1.shape), len(x2.shape)) < 2 or x1.shape[-1] != x2.shape[-1] or not x1.shape[-1]:
         shapes = f"{list(x1.shape)} and {list(x2.shape)}"
         raise ShapeMismatch(f"cdist_in_blocks(): rows must be of one length, and not empty, but got {shapes}")
@@ -358,8 +359,8 @@ def _block_bytes(x1: Any, x2: Any) -> int:
     return int(itemsize * min(_differences(x1, x2), max(BLOCK // itemsize, x1.shape[-1])))
 
 
-def _pairs_scratch(x1: Any, x2: Any, p: float) -> int:
-    return int(4 * _block_bytes(x1, x2) + 3 * _pairs_rule(x1, x2, p).size * max(x1.dtype.itemsize, 4))
+def _pairs_scratch(x1: Any, x2: Any) -> int:
+    return int(4 * _block_bytes(x1, x2) + 3 * _pairs_rule(x1, x2).size * max(x1.dtype.itemsize, 4))
 
 
 @op(_pairs_rule, internal=True, method=False, node="CdistBackward0", scratch=_pairs_scratch)
@@ -371,7 +372,7 @@ def cdist_in_blocks(xp: Any, x1: Array, x2: Array, p: Number) -> Any:
 
 @cdist_in_blocks.joint_derivative
 def _pairs_grads(F: Any, grad: Any, needs: Any, x1: Any, x2: Any, result: Any, p: float) -> Any:
-    """The slopes of the norms of the differences, summed where a row was repeated."""
+    """The gradients of the norms of the differences, summed where a row was repeated."""
     arrays = [F.unsqueeze(x, dim) for x, dim in ((x1, -2), (x2, -3), (grad, -1), (result, -1))]
     repeated = [broadcast_axes(tuple(x.shape), (*result.shape, x1.shape[-1])) for x in arrays[:2]]
     if p == 0:
@@ -392,7 +393,7 @@ def _pairs_grads(F: Any, grad: Any, needs: Any, x1: Any, x2: Any, result: Any, p
 
 
 def _sum_slopes(F: Any, arrays: Any, p: float, axis: tuple[int, ...]) -> Any:
-    """The slopes of the norms for each difference, summed over ``axis`` in blocks."""
+    """The gradients of the norms for each difference, summed over ``axis`` in blocks."""
 
     def slopes(x: Any, y: Any, grad: Any, norm: Any) -> Any:
         return vector_norm_grad(F, grad[..., :1], x - y, norm[..., :1], p, (-1,), True)

@@ -12,7 +12,7 @@ from ...schema.op import composite, op
 from ...schema.parameters import Array, Arrays, Int, IntsKind, Items, ManyArrays, Number, OptionalInt, Str
 from ...schema.signature import REQUIRED, Param, Signature
 from ...shapes import Spec, broadcast_shapes, expands_to, size_at, wrap_dim, wrap_dims
-from .matmul import kind_names
+from .solving import kind_names
 
 
 @composite(method=False)
@@ -38,7 +38,7 @@ def tensordot_dims(F: Any, a: Array, b: Array, dims: Items) -> Any:
 
 
 _PAIR = Signature("tensordot", tuple(Param(name, IntsKind(), REQUIRED, False) for name in ("dims_self", "dims_other")))
-"""What tensordot's two lists of dimensions are checked as."""
+"""Checks tensordot's two lists of dimensions."""
 
 
 def _contract(F: Any, a: Any, b: Any, dims_a: tuple[int, ...], dims_b: tuple[int, ...]) -> Any:
@@ -99,7 +99,7 @@ def kron(F: Any, input: Array, other: Array) -> Any:
     return F.reshape(spread * blocks, tuple(n * m for n, m in zip(a, b, strict=True)))
 
 
-def _cross_rule(input: Any, other: Any, *, dim: int = -1) -> Spec:
+def _cross_rule(input: Any, other: Any, dim: int) -> Spec:
     if len(input.shape) != len(other.shape):
         raise ShapeMismatch("linalg.cross: inputs must have the same number of dimensions.")
     axis = wrap_dim(dim, len(input.shape))
@@ -180,7 +180,7 @@ def multi_dot(F: Any, tensors: Arrays) -> Any:
 
 
 def _cheapest(F: Any, chain: list[Any]) -> Any:
-    """The product of matrices, split where the dynamic programme of Godbole (1973) says."""
+    """The product of matrices, split by the dynamic programming of Godbole (1973)."""
     sizes = [chain[0].shape[0], *[x.shape[1] for x in chain]]
     costs: dict[tuple[int, int], tuple[int, int]] = {(i, i): (0, i) for i in range(len(chain))}
     for span in range(1, len(chain)):
@@ -217,10 +217,9 @@ trace.derivative(input=lambda F, grad, input_shape: grad * F.eye(*input_shape, d
 @composite(inplace=True)
 def addr(F: Any, input: Array, vec1: Array, vec2: Array, *, beta: Number = 1, alpha: Number = 1) -> Any:
     """``beta * input + alpha * outer(vec1, vec2)``."""
-    if vec1.ndim != 1 or vec2.ndim != 1:
-        raise ShapeMismatch(
-            f"addr: Expected 1-D argument vec{1 + (vec1.ndim == 1)}, but got {(vec1, vec2)[vec1.ndim == 1].ndim}-D"
-        )
+    for name, vec in (("vec1", vec1), ("vec2", vec2)):
+        if vec.ndim != 1:
+            raise ShapeMismatch(f"addr: Expected 1-D argument {name}, but got {vec.ndim}-D")
     shape = (vec1.shape[0], vec2.shape[0])
     if not expands_to(tuple(input.shape), shape):
         raise ShapeMismatch(f"The expanded size of the tensor must match {list(shape)}, got {list(input.shape)}")
@@ -228,14 +227,14 @@ def addr(F: Any, input: Array, vec1: Array, vec2: Array, *, beta: Number = 1, al
         if isinstance(number, float) and not input.is_floating_point():
             raise InvalidOperation(f"For integral input tensors, argument {name} must not be a floating point number.")
     product = F.outer(vec1, vec2) * alpha
-    kept = input if beta else F.nan_to_num(input, 0.0, 0.0, 0.0)  # what counts nothing spreads no NaN
-    return kept * beta + product
+    finite = input if beta else F.nan_to_num(input, 0.0, 0.0, 0.0)  # NaN times a beta of 0 must not be NaN
+    return finite * beta + product
 
 
 # Einsum, reduced to diagonals, sums, permutations and batched matrix products ----------------------------
 
 
-def _einsum_terms(equation: str, shapes: list[Any]) -> tuple[list[str], str, dict[str, int]]:
+def _parse_equation(equation: str, shapes: list[Any]) -> tuple[list[str], str, dict[str, int]]:
     """The subscripts of each operand, of the output, and every subscript's size.
 
     An ellipsis becomes capital letters that the equation does not use, counted from the right.
@@ -246,10 +245,8 @@ def _einsum_terms(equation: str, shapes: list[Any]) -> tuple[list[str], str, dic
         more = "fewer" if len(terms) > len(shapes) else "more"
         raise InvalidOperation(f"einsum(): {more} operands were provided than specified in the equation")
     free = [c for c in "ZYXWVUTSRQPONMLKJIHGFEDCBA" if c not in equation]
-    widest = 0
-    for term, shape in zip(terms, shapes, strict=True):
-        if "..." in term:
-            widest = max(widest, len(shape) - len(term.replace("...", "")))
+    covered = [len(shape) - len(t.replace("...", "")) for t, shape in zip(terms, shapes, strict=True) if "..." in t]
+    widest = max([0, *covered])
     dots = "".join(reversed(free[:widest]))
     expanded = []
     for i, (term, shape) in enumerate(zip(terms, shapes, strict=True)):
@@ -257,24 +254,20 @@ def _einsum_terms(equation: str, shapes: list[Any]) -> tuple[list[str], str, dic
         if not all(c.isascii() and c.isalpha() for c in plain):
             at = next(k for k, c in enumerate(equation) if not (c in " .,->" or (c.isascii() and c.isalpha())))
             raise InvalidOperation(
-                f"einsum(): invalid subscript given at index {at} in the equation string, subscripts must "
-                "be in "
+                f"einsum(): invalid subscript given at index {at} in the equation string, subscripts must be in "
                 "[a-zA-Z]"
             )
         n = len(shape) - len(plain)
         if n < 0 or (n > 0 and "..." not in term):
             raise InvalidOperation(
-                f"einsum(): the number of subscripts in the equation ({len(plain)}) does not match the "
-                "number of "
+                f"einsum(): the number of subscripts in the equation ({len(plain)}) does not match the number of "
                 f"dimensions ({len(shape)}) for operand {i} and no ellipsis was given"
             )
         expanded.append(term.replace("...", dots[widest - n :] if n else ""))
     sizes = _subscript_sizes(expanded, shapes)
-    if not arrow:
-        letters = "".join(expanded)
-        right = dots + "".join(sorted({c for c in letters if letters.count(c) == 1 and c not in dots}))
-    else:
-        right = right.replace("...", dots)
+    letters = "".join(expanded)
+    once = sorted({c for c in letters if letters.count(c) == 1 and c not in dots})
+    right = right.replace("...", dots) if arrow else dots + "".join(once)
     for c in right:
         if c not in sizes:
             raise InvalidOperation(
@@ -306,7 +299,7 @@ def einsum(F: Any, equation: Str, operands: ManyArrays = ()) -> Any:
             "einsum(): must specify the equation string and at least one operand, or at least one operand and its "
             "subscripts list"
         )
-    terms, out, sizes = _einsum_terms(equation, [tuple(x.shape) for x in operands])
+    terms, out, sizes = _parse_equation(equation, [tuple(x.shape) for x in operands])
     pending = []
     for i, (x, term) in enumerate(zip(operands, terms, strict=True)):
         x, term = _take_diagonals(F, x, term)
@@ -315,7 +308,7 @@ def einsum(F: Any, equation: Str, operands: ManyArrays = ()) -> Any:
     x, term = pending[0]
     for i, (y, other) in enumerate(pending[1:], 1):
         later = out + "".join(t for _, t in pending[i + 1 :])
-        x, term = _einsum_contract(F, x, term, y, other, later, sizes)
+        x, term = _multiply_operands(F, x, term, y, other, later, sizes)
     x, term = _sum_unless(F, x, term, out)
     return F.permute(x, tuple(term.index(c) for c in out)) if out != term else x
 
@@ -335,12 +328,12 @@ def _take_diagonals(F: Any, x: Any, term: str) -> tuple[Any, str]:
 
 
 def _sum_unless(F: Any, x: Any, term: str, kept: str) -> tuple[Any, str]:
-    """Sum out the subscripts that nothing else mentions."""
-    gone = tuple(i for i, c in enumerate(term) if c not in kept)
-    return (F.sum(x, gone), "".join(c for c in term if c in kept)) if gone else (x, term)
+    """``x`` summed over the subscripts that are not ``kept``."""
+    summed = tuple(i for i, c in enumerate(term) if c not in kept)
+    return (F.sum(x, summed), "".join(c for c in term if c in kept)) if summed else (x, term)
 
 
-def _einsum_contract(F: Any, x: Any, a: str, y: Any, b: str, later: str, sizes: dict[str, int]) -> tuple[Any, str]:
+def _multiply_operands(F: Any, x: Any, a: str, y: Any, b: str, later: str, sizes: dict[str, int]) -> tuple[Any, str]:
     """The product of two operands as one batched matrix product, summed over what is not needed later."""
     batch = "".join(c for c in a if c in b and c in later)
     summed = "".join(c for c in a if c in b and c not in later)
