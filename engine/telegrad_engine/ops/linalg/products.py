@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from typing import Any
 
 from ...dtypes import FLOATING, bool_, int64, parse, widened
@@ -234,36 +235,57 @@ def addr(F: Any, input: Array, vec1: Array, vec2: Array, *, beta: Number = 1, al
 # Einsum, reduced to diagonals, sums, permutations and batched matrix products ----------------------------
 
 
+def _read_subscripts(text: str, start: int, ellipsis_of: str, found_already: str) -> str:
+    """The subscripts of an operand or of the output without spaces; ``start`` is their place in the equation."""
+    tokens: list[str] = []
+    for found in re.finditer(r"\.{3}|[^ ]", text):
+        token = found.group()
+        if token[0] == ".":
+            if "..." in tokens:
+                raise InvalidOperation(f"einsum(): found '.' for {found_already}")
+            if token == ".":
+                raise InvalidOperation(f"einsum(): found '.' for {ellipsis_of}")
+        elif not (token.isascii() and token.isalpha()):
+            raise InvalidOperation(
+                f"einsum(): invalid subscript given at index {start + found.start()} in the equation string, "
+                "subscripts must be in [a-zA-Z]"
+            )
+        tokens.append(token)
+    return "".join(tokens)
+
+
 def _parse_equation(equation: str, shapes: list[Any]) -> tuple[list[str], str, dict[str, int]]:
     """The subscripts of each operand, of the output, and every subscript's size.
 
     An ellipsis becomes capital letters that the equation does not use, counted from the right.
     """
-    left, arrow, right = equation.replace(" ", "").partition("->")
-    terms = left.split(",")
-    if len(terms) != len(shapes):
-        more = "fewer" if len(terms) > len(shapes) else "more"
-        raise InvalidOperation(f"einsum(): {more} operands were provided than specified in the equation")
+    left, arrow, right = equation.partition("->")
+    terms, start = [], 0
+    for i, text in enumerate(left.split(",")):
+        if i == len(shapes):
+            raise InvalidOperation("einsum(): fewer operands were provided than specified in the equation")
+        places = f"operand {i} that is not part of any ellipsis", f"operand {i} for which an ellipsis was already found"
+        terms.append(_read_subscripts(text, start, *places))
+        start += len(text) + 1
+    if len(terms) < len(shapes):
+        raise InvalidOperation("einsum(): more operands were provided than specified in the equation")
     free = [c for c in "ZYXWVUTSRQPONMLKJIHGFEDCBA" if c not in equation]
     covered = [len(shape) - len(t.replace("...", "")) for t, shape in zip(terms, shapes, strict=True) if "..." in t]
     widest = max([0, *covered])
     dots = "".join(reversed(free[:widest]))
     expanded = []
     for i, (term, shape) in enumerate(zip(terms, shapes, strict=True)):
-        plain = term.replace("...", "")
-        if not all(c.isascii() and c.isalpha() for c in plain):
-            at = next(k for k, c in enumerate(equation) if not (c in " .,->" or (c.isascii() and c.isalpha())))
-            raise InvalidOperation(
-                f"einsum(): invalid subscript given at index {at} in the equation string, subscripts must be in "
-                "[a-zA-Z]"
-            )
-        n = len(shape) - len(plain)
+        count = len(term.replace("...", ""))
+        n = len(shape) - count
         if n < 0 or (n > 0 and "..." not in term):
+            relation, end = ("is more than", "") if "..." in term else ("does not match", " and no ellipsis was given")
             raise InvalidOperation(
-                f"einsum(): the number of subscripts in the equation ({len(plain)}) does not match the number of "
-                f"dimensions ({len(shape)}) for operand {i} and no ellipsis was given"
+                f"einsum(): the number of subscripts in the equation ({count}) {relation} the number of dimensions "
+                f"({len(shape)}) for operand {i}{end}"
             )
         expanded.append(term.replace("...", dots[widest - n :] if n else ""))
+    ellipsis_of = "output that is not part of any ellipsis (...)"
+    right = _read_subscripts(right, start + 1, ellipsis_of, "output but an ellipsis (...) was already found")
     sizes = _subscript_sizes(expanded, shapes)
     letters = "".join(expanded)
     once = sorted({c for c in letters if letters.count(c) == 1 and c not in dots})
