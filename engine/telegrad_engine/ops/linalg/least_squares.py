@@ -92,6 +92,7 @@ def lstsq(xp: Any, input: Array, b: Array, rcond: OptionalNumber = None, *, driv
     return solution, left, xp.zeros((0,), int64.numpy) if driver == "gels" else rank, values
 
 
+@lstsq.joint_derivative
 def _grad(F: Any, grads: Any, needs: Any, input: Any, b: Any, solution: Any) -> Any:
     """The solution is the pseudo-inverse times b; residuals depend on both as if the solution were constant."""
     vector = is_vector(input.shape, b.shape)
@@ -111,6 +112,3 @@ def _grad(F: Any, grads: Any, needs: Any, input: Any, b: Any, solution: Any) -> 
         towards_b = towards_b + gap
         towards_input = towards_input - gap @ solution.mT
     return towards_input, F.squeeze(towards_b, -1) if vector else towards_b
-
-
-lstsq.joint_derivative(_grad)

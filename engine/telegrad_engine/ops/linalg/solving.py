@@ -198,6 +198,7 @@ def solve(xp: Any, A: Array, B: Array, *, left: Bool = True) -> Any:
     return result[..., 0] if vector else result
 
 
+@solve.joint_derivative
 def _solve_grad(F: Any, grad: Any, needs: Any, A: Any, B_shape: Any, result: Any, left: bool) -> Any:
     vector = is_vector(A.shape, B_shape)
     if vector:
@@ -207,9 +208,6 @@ def _solve_grad(F: Any, grad: Any, needs: Any, A: Any, B_shape: Any, result: Any
     if needs[0]:
         towards_A = -(towards_B @ result.mT if left else result.mT @ towards_B)
     return towards_A, towards_B.squeeze(-1) if vector else towards_B
-
-
-solve.joint_derivative(_solve_grad)
 
 
 def _triangular_rule(input: Any, B: Any, left: bool) -> Spec:
@@ -236,6 +234,7 @@ def solve_triangular(
     return xp.solve_triangular(input, B, upper, unitriangular)
 
 
+@solve_triangular.joint_derivative
 def _triangular_grad(
     F: Any, grad: Any, needs: Any, input: Any, result: Any, upper: bool, left: bool, unitriangular: bool
 ) -> Any:
@@ -244,9 +243,6 @@ def _triangular_grad(
         return None, towards_B
     whole = -(towards_B @ result.mT if left else result.mT @ towards_B)
     return F.triu(whole, int(unitriangular)) if upper else F.tril(whole, -int(unitriangular)), towards_B
-
-
-solve_triangular.joint_derivative(_triangular_grad)
 
 
 # Tensors as matrices ----------------------------------------------------------------------------------

@@ -26,7 +26,6 @@ from .pooling_windows import (
     adaptive_bounds,
     check_not_empty,
     check_signal,
-    count,
     left_out,
     planes_of,
     pooled,
@@ -111,21 +110,12 @@ def _compared(xp: Any, views: Any, kernel: Shape, first: Any, nans: bool) -> tup
 
 
 def _largest_grad(
-    F: Any,
-    grads: Any,
-    taps: Any,
-    input_shape: Any,
-    kernel_size: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    ceil_mode: bool,
+    F: Any, grads: Any, taps: Any, input_shape: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any
 ) -> Any:
     """Each gradient to the element that was the largest."""
     grad, ndim = grads[0], len(kernel_size)
-    windows = Windows(kernel_size, stride, padding, dilation, ceil_mode)
     if F.xp is not None:
-        return _spread_back(F.xp, grad, taps, input_shape, windows)
+        return _spread_back(F.xp, grad, taps, input_shape, Windows(kernel_size, stride, padding, dilation))
     places = F.window_places(taps, tuple(input_shape[-ndim:]), kernel_size, stride, padding, dilation)
     return _add_at_places(F, grad, places, input_shape, ndim)
 
@@ -189,46 +179,8 @@ def _max_pool(F: Any, input: Any, windows: Windows, return_indices: bool) -> Any
     return result, F.window_places(taps, tuple(input.shape[-ndim:]), *windows[:-1])
 
 
-def _declare_max_pool(ndim: int, doc: str) -> Op:
-    def max_pool(
-        F: Any,
-        input: Array,
-        kernel_size: IntOrInts,
-        stride: IntOrInts = None,
-        padding: IntOrInts = 0,
-        dilation: IntOrInts = 1,
-        ceil_mode: Bool = False,
-        return_indices: Bool = False,
-    ) -> Any:
-        windows = read_windows(f"max_pool{ndim}d", ndim, kernel_size, stride, padding, dilation, ceil_mode)
-        return _max_pool(F, input, windows, return_indices)
-
-    max_pool.__doc__ = f"The largest element of each window of {INPUTS[ndim]}{doc}"
-    return composite(key=f"max_pool{ndim}d", functional=True, method=False)(max_pool)
-
-
-_declare_max_pool(
-    2,
-    """; the gradient goes to the first of equals.
-
-    With ``return_indices`` a pair: also each one's place in its flattened image.
-    """,
-)
-_declare_max_pool(3, ", as ``max_pool2d``.")
-
-
-@composite(functional=True, method=False)
-def max_pool1d(
-    F: Any,
-    input: Array,
-    kernel_size: IntOrInts,
-    stride: IntOrInts = None,
-    padding: IntOrInts = 0,
-    dilation: IntOrInts = 1,
-    ceil_mode: Bool = False,
-    return_indices: Bool = False,
-) -> Any:
-    """The largest element of each window of (N, C, L) or (C, L); the gradient goes to the first of equals."""
+def _signal_windows(input: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> Windows:
+    """``max_pool1d``'s windows, for signals that are rows of images; raises for what torch refuses."""
     shape = list(input.shape)
     if len(shape) not in (2, 3) or 0 in shape[-2:]:
         raise ShapeMismatch(
@@ -249,14 +201,46 @@ def max_pool1d(
         raise InvalidOperation(
             f"max_pool1d() padding should be at most half of kernel size, but got padding={pad} and kernel_size={size}"
         )
-    windows = count(shape[-1], gap * (size - 1) + 1, step, pad, ceil_mode)
-    if windows < 1:
-        raise ShapeMismatch(f"max_pool1d() Invalid computed output size: {windows}")
+    windows = Windows((1, size), (1, step), (0, pad), (1, gap), ceil_mode)
+    _, count = windows.counts((1, shape[-1]))
+    if count < 1:
+        raise ShapeMismatch(f"max_pool1d() Invalid computed output size: {count}")
     if not input.is_floating_point():
         raise NotImplementedForDType(f"\"max_pool1d_impl\" not implemented for '{input.dtype.kernel_name}'")
-    windows_of_rows = Windows((1, size), (1, step), (0, pad), (1, gap), ceil_mode)
-    pooled_rows = _max_pool(F, F.unsqueeze(input, -2), windows_of_rows, return_indices)
-    return tuple(F.squeeze(x, -2) for x in pooled_rows) if return_indices else F.squeeze(pooled_rows, -2)
+    return windows
+
+
+def _declare_max_pool(ndim: int, doc: str) -> Op:
+    def max_pool(
+        F: Any,
+        input: Array,
+        kernel_size: IntOrInts,
+        stride: IntOrInts = None,
+        padding: IntOrInts = 0,
+        dilation: IntOrInts = 1,
+        ceil_mode: Bool = False,
+        return_indices: Bool = False,
+    ) -> Any:
+        numbers = (kernel_size, stride, padding, dilation, ceil_mode)
+        if ndim > 1:
+            return _max_pool(F, input, read_windows(f"max_pool{ndim}d", ndim, *numbers), return_indices)
+        windows = _signal_windows(input, *numbers)
+        rows = _max_pool(F, F.unsqueeze(input, -2), windows, return_indices)
+        return tuple(F.squeeze(x, -2) for x in rows) if return_indices else F.squeeze(rows, -2)
+
+    max_pool.__doc__ = f"The largest element of each window of {INPUTS[ndim]}{doc}"
+    return composite(key=f"max_pool{ndim}d", functional=True, method=False)(max_pool)
+
+
+_declare_max_pool(
+    2,
+    """; the gradient goes to the first of equals.
+
+    With ``return_indices`` a pair: also each one's place in its flattened image.
+    """,
+)
+_declare_max_pool(3, ", as ``max_pool2d``.")
+_declare_max_pool(1, "; the gradient goes to the first of equals.")
 
 
 # Adaptive max pooling ------------------------------------------------------------------------------------
@@ -384,12 +368,11 @@ def _unpooled_rule(input: Any, indices: Any, sizes: Any) -> Spec:
             f"Expected shape of indices to be same as that of the input tensor ({shape}) but got indices tensor with "
             f"shape: {list(indices.shape)}"
         )
-    for axis, n in enumerate(shape[1:], 1):
-        if not n:
-            raise ShapeMismatch(
-                f"max_unpooling{ndim}d_forward_out_cpu(): Expected input to have non-zero size for non-batch "
-                f"dimensions, but got {shape} with dimension {axis} being empty."
-            )
+    if 0 in shape[1:]:
+        raise ShapeMismatch(
+            f"max_unpooling{ndim}d_forward_out_cpu(): Expected input to have non-zero size for non-batch dimensions, "
+            f"but got {shape} with dimension {shape.index(0, 1)} being empty."
+        )
     if not is_floating(input.dtype) and math.prod(shape):
         kind = from_numpy(input.dtype).kernel_name
         raise NotImplementedForDType(f"\"{UNPOOLING_KERNELS[ndim]}\" not implemented for '{kind}'")
@@ -407,11 +390,11 @@ def unpooled(xp: Any, input: Array, indices: Array, sizes: Ints) -> Any:
     """Zeros of ``sizes`` with the elements of each plane where ``indices`` say."""
     ndim, room = len(sizes), math.prod(sizes)
     planes, count = planes_of(input.shape, ndim), math.prod(input.shape[-ndim:])
-    if indices.size and not 0 <= int(indices.min()) <= int(indices.max()) < room:
-        wrong = int(indices.max()) if int(indices.max()) >= room else int(indices.min())
-        raise IndexOutOfBounds(
-            f"Found an invalid max index: {wrong} (output volumes are of size {'x'.join(map(str, sizes))})"
-        )
+    if indices.size:
+        least, largest = int(indices.min()), int(indices.max())
+        if least < 0 or largest >= room:
+            wrong, size = largest if largest >= room else least, "x".join(map(str, sizes))
+            raise IndexOutOfBounds(f"Found an invalid max index: {wrong} (output volumes are of size {size})")
     rows, places = xp.reshape(input, (planes, count)), xp.reshape(indices, (planes, count))
     zeros = xp.zeros((planes, room), input.dtype)
     filled = xp.index_set(zeros, (xp.arange(planes)[:, None], places), rows)

@@ -22,7 +22,7 @@ class Windows(NamedTuple):
     stride: Shape
     padding: Shape
     dilation: Shape
-    ceil_mode: bool
+    ceil_mode: bool = False
 
     @property
     def spans(self) -> Shape:
@@ -32,7 +32,7 @@ class Windows(NamedTuple):
     def counts(self, sizes: Any) -> Shape:
         """How many windows there are in each dimension."""
         steps = zip(sizes, self.spans, self.stride, self.padding, strict=True)
-        return tuple(count(n, span, s, p, self.ceil_mode) for n, span, s, p in steps)
+        return tuple(_count(n, span, s, p, self.ceil_mode) for n, span, s, p in steps)
 
     def reached(self, xp: Any, input: Any, value: Any) -> Any:
         """The part of ``input`` that windows reach, with ``value`` where they reach beyond it."""
@@ -45,7 +45,7 @@ class Windows(NamedTuple):
         return input[(..., *[slice(e) for e in ends])]
 
 
-def count(n: int, span: int, stride: int, padding: int, ceil_mode: bool) -> int:
+def _count(n: int, span: int, stride: int, padding: int, ceil_mode: bool) -> int:
     """How many windows there are; the last must start inside the input or the padding before it."""
     windows = (n + 2 * padding - span + (stride - 1 if ceil_mode else 0)) // stride + 1
     return windows - 1 if ceil_mode and (windows - 1) * stride >= n + padding else windows
