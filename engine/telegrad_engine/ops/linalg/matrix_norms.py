@@ -11,7 +11,7 @@ from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Ints, Number, NumberOrStr, OptionalDType, OptionalNumber, Str
 from ...shapes import Spec, wrap_dim
 from .decompositions import thin_svd
-from .solving import check_square, square_rule
+from .solving import check_dims, check_floating, check_square, square_rule
 
 EPSILON = {"float32": 2.0**-23, "float64": 2.0**-52}
 
@@ -70,11 +70,8 @@ def pinv_rcond(F: Any, input: Array, rcond: Number, hermitian: Bool = False) -> 
 def _to_matrices(F: Any, input: Any, dim: tuple[int, ...], dtype: Any) -> Any:
     """``input`` with the dimensions ``dim`` last."""
     name = "linalg.matrix_norm"
-    if input.ndim < 2:
-        raise ShapeMismatch(f"{name}: The input tensor A must have at least 2 dimensions.")
-    if not input.is_floating_point():
-        kind = input.dtype.kernel_name
-        raise DTypeMismatch(f"{name}: Expected a floating point or complex tensor as input. Got {kind}")
+    check_dims(input._data, name)
+    check_floating(input._data, name)
     if len(dim) != 2:
         raise ShapeMismatch(f"{name}: dim must be a 2-tuple. Got {' '.join(map(str, dim))}")
     axes = tuple(wrap_dim(d, input.ndim) for d in dim)
@@ -151,12 +148,8 @@ def _rank(F: Any, input: Any, atol: Any, rtol: Any, hermitian: bool) -> Any:
     relative, absolute = (
         F.unsqueeze(x, -1) if hasattr(x, "_data") else x for x in (rtol, 0.0 if atol is None else atol)
     )
-    largest = F.amax(sizes, (-1,), True)
-    if hasattr(absolute, "_data"):
-        least = F.maximum(largest * relative, absolute)
-    else:
-        least = F.clamp_min(largest * relative, absolute)
-    return F.sum(F.gt(sizes, least), (-1,))
+    at_least = F.maximum if hasattr(absolute, "_data") else F.clamp_min
+    return F.sum(F.gt(sizes, at_least(F.amax(sizes, (-1,), True) * relative, absolute)), (-1,))
 
 
 @composite(key="matrix_rank.tol_tensor", namespace="torch.linalg")

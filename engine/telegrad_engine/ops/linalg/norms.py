@@ -28,12 +28,11 @@ from ...shapes import Spec, broadcast_axes, broadcast_shapes, reduced_shape, wra
 from ..blocked_loops import reduce_in_blocks
 from ..math.cumulative import _areas, _widths
 from ..math.reduction import accumulated_dtype, axes, reduced, restore, sum_rule
+from .solving import check_floating
 
 
 def _check_norm_dtype(input: Any, dtype: Any) -> None:
-    kind = from_numpy(input.dtype).kernel_name
-    if not is_floating(input.dtype):
-        raise DTypeMismatch(f"linalg.vector_norm: Expected a floating point or complex tensor as input. Got {kind}")
+    check_floating(input, "linalg.vector_norm")
     if dtype is None:
         return
     if not dtype.is_floating_point:
@@ -41,6 +40,7 @@ def _check_norm_dtype(input: Any, dtype: Any) -> None:
             f"linalg.vector_norm: dtype should be floating point or complex, but got {dtype.kernel_name}"
         )
     if promote_types(input.dtype, dtype.numpy) != dtype.numpy:
+        kind = from_numpy(input.dtype).kernel_name
         raise DTypeMismatch(
             f"linalg.vector_norm: the dtype of the input ({kind}) should be convertible without narrowing to the "
             f"specified dtype ({dtype.kernel_name})"

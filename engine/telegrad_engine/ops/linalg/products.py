@@ -13,7 +13,7 @@ from ...schema.op import composite, op
 from ...schema.parameters import Array, Arrays, Int, IntsKind, Items, ManyArrays, Number, OptionalInt, Str
 from ...schema.signature import REQUIRED, Param, Signature
 from ...shapes import Spec, broadcast_shapes, expands_to, size_at, wrap_dim, wrap_dims
-from .solving import kind_names
+from .solving import check_floating, kind_names
 
 
 @composite(method=False)
@@ -140,9 +140,7 @@ def cross(F: Any, input: Array, other: Array, dim: OptionalInt = None) -> Any:
 @composite(namespace="torch.linalg")
 def vecdot(F: Any, x: Array, y: Array, *, dim: Int = -1) -> Any:
     """The inner products of vectors along ``dim``."""
-    if not x.is_floating_point():
-        kind = x.dtype.kernel_name
-        raise DTypeMismatch(f"linalg.vecdot: Expected a floating point or complex tensor as input. Got {kind}")
+    check_floating(x._data, "linalg.vecdot")
     if x.dtype is not y.dtype:
         raise DTypeMismatch(
             f"linalg.vecdot: Expected x and y to have the same dtype, but found x of type {x.dtype.kernel_name} and y "

@@ -20,14 +20,25 @@ def kind_names(*tensors: Any) -> list[str]:
     return [from_numpy(x.dtype).kernel_name for x in tensors]
 
 
-def check_matrix(input: Any, name: str, kernel: str = "", letter: str = "A") -> None:
-    """Raise unless ``input`` is a batch of matrices of a dtype that torch's ``kernel`` takes."""
+def check_dims(input: Any, name: str, letter: str = "A") -> None:
+    """Raise unless ``input`` is a matrix or a batch of matrices."""
     if len(input.shape) < 2:
         raise ShapeMismatch(f"{name}: The input tensor {letter} must have at least 2 dimensions.")
-    kind = from_numpy(input.dtype).kernel_name
+
+
+def check_floating(input: Any, name: str) -> None:
+    """Raise unless the dtype is floating."""
     if input.dtype not in FLOATING:
+        kind = from_numpy(input.dtype).kernel_name
         raise DTypeMismatch(f"{name}: Expected a floating point or complex tensor as input. Got {kind}")
+
+
+def check_matrix(input: Any, name: str, kernel: str = "", letter: str = "A") -> None:
+    """Raise unless ``input`` is a batch of matrices of a dtype that torch's ``kernel`` takes."""
+    check_dims(input, name, letter)
+    check_floating(input, name)
     if input.dtype not in (float32.numpy, float64.numpy) and math.prod(input.shape):  # torch lets empty ones pass
+        kind = from_numpy(input.dtype).kernel_name
         if kernel:
             raise NotImplementedForDType(f"\"{kernel}\" not implemented for '{kind}'")
         raise DTypeMismatch(f"{name}: Low precision dtypes not supported. Got {kind}")
@@ -35,8 +46,7 @@ def check_matrix(input: Any, name: str, kernel: str = "", letter: str = "A") -> 
 
 def check_square(input: Any, name: str) -> None:
     """Raise unless ``input`` is a batch of square matrices."""
-    if len(input.shape) < 2:
-        raise ShapeMismatch(f"{name}: The input tensor A must have at least 2 dimensions.")
+    check_dims(input, name)
     rows, columns = input.shape[-2:]
     if rows != columns:
         raise ShapeMismatch(f"{name}: A must be batches of square matrices, but they are {rows} by {columns} matrices")
@@ -213,8 +223,7 @@ def _solve_grad(F: Any, grad: Any, needs: Any, A: Any, B_shape: Any, result: Any
 def _triangular_rule(input: Any, B: Any, left: bool) -> Spec:
     name = "linalg.solve_triangular"
     check_square(input, name)
-    if len(B.shape) < 2:
-        raise ShapeMismatch(f"{name}: The input tensor B must have at least 2 dimensions.")
+    check_dims(B, name, "B")
     shape = _solution_shape(input.shape, B.shape, left, name)
     if input.dtype not in (float32.numpy, float64.numpy):
         kind = from_numpy(input.dtype).kernel_name

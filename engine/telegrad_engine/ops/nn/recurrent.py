@@ -232,20 +232,16 @@ def _check_states(input: Any, states: Sequence[Any], w_hh: Any) -> None:
 
 
 def _step(
-    F: Any, layer: Any, input: Any, states: tuple[Any, ...], own: Direction, lowest: bool = False
+    F: Any, layer: Any, input: Any, states: tuple[Any, ...], own: Direction, elman: bool = False
 ) -> tuple[Any, ...]:
-    """The states after one step."""
-    projected, states, own = in_one_dtype(F, input, states, own, lowest)
-    _, *after = layer(F.unsqueeze(projected, 0), states, own, False)
-    return tuple(after)
+    """The states after one step.
 
-
-def _with_own_memory(F: Any, states: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The states with the first copied, which the layer saved for its derivative.
-
-    It may then be modified in place, as torch's; an Elman network's may not, there as here.
+    The layer saved the first state for its derivative. A copy may be modified in place, as torch's; an ``elman``
+    network's state may not, there as here.
     """
-    return (F.clone(states[0]), *states[1:])
+    projected, states, own = in_one_dtype(F, input, states, own, lowest=elman)
+    _, state, *others = layer(F.unsqueeze(projected, 0), states, own, False)
+    return (state if elman else F.clone(state), *others)
 
 
 @composite(method=False, outputs=("h", "c"))
@@ -259,7 +255,7 @@ def lstm_cell(
     _check_input(input, w_ih)
     _check_weights(4, w_ih, w_hh)
     _check_states(input, hx, w_hh)
-    return _with_own_memory(F, _step(F, lstm_direction(F), input, tuple(hx), Direction(w_ih, w_hh, b_ih, b_hh)))
+    return _step(F, lstm_direction(F), input, tuple(hx), Direction(w_ih, w_hh, b_ih, b_hh))
 
 
 @composite(method=False)
@@ -268,7 +264,7 @@ def gru_cell(F: Any, input: Array, hx: Array, w_ih: Array, w_hh: Array, b_ih: Ar
     _check_input(input, w_ih)
     _check_states(input, (hx,), w_hh)
     _check_weights(3, w_ih, w_hh)
-    return _with_own_memory(F, _step(F, gru_direction(F), input, (hx,), Direction(w_ih, w_hh, b_ih, b_hh)))[0]
+    return _step(F, gru_direction(F), input, (hx,), Direction(w_ih, w_hh, b_ih, b_hh))[0]
 
 
 def _declare_elman_cell(nonlinearity: str) -> Op:
@@ -277,7 +273,7 @@ def _declare_elman_cell(nonlinearity: str) -> Op:
         _check_input(input, w_ih)
         _check_states(input, (hx,), w_hh)
         own = Direction(w_ih, w_hh, b_ih, b_hh)
-        return _step(F, rnn_direction(F, nonlinearity), input, (hx,), own, lowest=True)[0]
+        return _step(F, rnn_direction(F, nonlinearity), input, (hx,), own, elman=True)[0]
 
     shapes = "input (N, I), state (N, H), weights (H, I) and (H, H), biases (H)"
     cell.__doc__ = f"""One step of an Elman network with {nonlinearity}: {shapes}."""
