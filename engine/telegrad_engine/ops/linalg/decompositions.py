@@ -231,7 +231,7 @@ def svdvals(F: Any, A: Array, *, driver: OptionalStr = None) -> Any:
     return F.linalg_svd(A, False, driver=driver)[1]
 
 
-# Equations of matrices whose factors are known, and the old names of products and norms ------------------
+# Equations of matrices with known factors, and old names of products and norms ---------------------------
 
 
 def _check_factor(name: str, b: Any, A: Any, too_few_dims: str) -> None:

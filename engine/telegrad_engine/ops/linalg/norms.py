@@ -80,10 +80,11 @@ def vector_norm(
     dtype: OptionalDType = None,
 ) -> Any:
     """The ``ord``-norm over ``dim``, or of all elements: ``sum(abs(input) ** ord) ** (1 / ord)``."""
-    kind = None if dtype is None else dtype.numpy
-    return norm_of(
-        xp, lambda x: widened(x if kind is None else x.astype(kind)), (input,), ord, axes(dim, input.ndim), keepdim
-    )
+
+    def term(x: Any) -> Any:
+        return widened(x if dtype is None else x.astype(dtype.numpy))
+
+    return norm_of(xp, term, (input,), ord, axes(dim, input.ndim), keepdim)
 
 
 def norm_of(
@@ -234,7 +235,7 @@ def count_nonzero(xp: Any, input: Array, dim: OptionalInts = None) -> Any:
     return reduce_in_blocks(xp, count, lambda x: x != 0, (input,), axes(dim, input.ndim))
 
 
-# Sums and norms that bring a tensor to a size, and running areas and slopes ------------------------------
+# Sums and norms that change a tensor's size, and cumulative areas ----------------------------------------
 
 
 @composite(may_alias=True)

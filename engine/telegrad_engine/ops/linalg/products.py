@@ -234,7 +234,10 @@ def addr(F: Any, input: Array, vec1: Array, vec2: Array, *, beta: Number = 1, al
 
 
 def _read_subscripts(text: str, start: int, ellipsis_of: str, found_already: str) -> str:
-    """The subscripts of an operand or of the output without spaces; ``start`` is their place in the equation."""
+    """The subscripts of an operand or of the output, without spaces; raises for others, and for dots but "...".
+
+    ``start`` is their place in the equation; the rest is what the errors for dots say.
+    """
     tokens: list[str] = []
     for found in re.finditer(r"\.{3}|[^ ]", text):
         token = found.group()

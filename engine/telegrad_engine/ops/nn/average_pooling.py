@@ -256,7 +256,7 @@ def adaptive_avg_pool3d(F: Any, input: Array, output_size: Sizes) -> Any:
     """The averages of a grid of ``output_size`` windows that cover each of (N, C, D, H, W) or (C, D, H, W)."""
     sizes = sizes_of(input, output_size, 3)
     shape = tuple(input.shape)
-    if output_size == 1:  # the mean of all that there is
+    if output_size == 1:  # torch takes the mean, which checks dimensions first
         wrap_dims((-1, -2, -3), len(shape))
     _check_volumes(input, shape, sizes)
     if sizes == (1, 1, 1):

@@ -227,15 +227,14 @@ def _scratch(
     result = _rule(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups).shape
     itemsize, taps = max(input.dtype.itemsize, 4), math.prod(weight.shape[2:])
     copies = 3 * math.prod(result) + math.prod(input.shape) + math.prod(weight.shape)
+    sizes = result[2:] if transposed else input.shape[2:]
+    padded = math.prod([n + 2 * p for n, p in zip(sizes, _per_dim("", padding, ndim), strict=True)])
     if transposed:
-        full = [n + 2 * p for n, p in zip(result[2:], _per_dim("", padding, ndim), strict=True)]
-        laid = result[0] * result[1] * math.prod(full)
-        return int(itemsize * (copies + laid + result[0] * result[1] * taps * math.prod(input.shape[2:])))
-    padded = [n + 2 * p for n, p in zip(input.shape[2:], _per_dim("", padding, ndim), strict=True)]
+        return int(itemsize * (copies + result[0] * result[1] * (padded + taps * math.prod(input.shape[2:]))))
     sample = input.shape[1] * taps * math.prod(result[2:])
     slices = result[0] if result[0] > 1 else result[2]
     columns = min(itemsize * sample * result[0], max(COLUMNS, itemsize * sample * result[0] // max(slices, 1)))
-    return int(2 * columns + itemsize * (copies + input.shape[0] * input.shape[1] * math.prod(padded)))
+    return int(2 * columns + itemsize * (copies + input.shape[0] * input.shape[1] * padded))
 
 
 @op(_rule, method=False, scratch=_scratch)
@@ -282,9 +281,9 @@ def _joined(xp: Any, parts: list[Any], axis: int) -> Any:
 def _product(xp: Any, matrix: Any, split: Any, ndim: int, by_sample: bool) -> Any:
     """The matrix times windows as columns: (N, groups, O / groups, places)."""
     if by_sample:
-        # A matrix product per sample leaves the result in place; copied runs are rows of the output.
+        # One matrix product per sample: the result needs no reordering, and columns are copied in rows of the output.
         return xp.matmul(matrix, _columns(xp, split, ndim))
-    # A kernel larger than the output, as for a weight's gradient: one product, copied runs are rows of the kernel.
+    # A kernel larger than the output, as for a weight's gradient: one product of columns copied in rows of the kernel.
     n, groups, _, *shape = split.shape
     places, rows = math.prod(shape[:ndim]), matrix.shape[-1]
     at, within = range(3, 3 + ndim), range(3 + ndim, 3 + 2 * ndim)
@@ -544,7 +543,7 @@ def conv_tbc(F: Any, input: Array, weight: Array, bias: Array, pad: Int = 0) -> 
     if length < 0:
         shape = [length, input.shape[1], weight.shape[2]]
         raise ShapeMismatch(f"Trying to create tensor with negative dimension {length}: {shape}")
-    if pad < 0:  # it takes away what others add
+    if pad < 0:  # a negative padding cuts off
         input, pad = F.narrow(input, 0, -pad, input.shape[0] + 2 * pad), 0
     result = F.conv1d(F.permute(input, (1, 2, 0)), F.permute(weight, (2, 1, 0)), bias, padding=pad)
     return F.permute(result, (2, 0, 1))

@@ -48,7 +48,7 @@ def _largest_rule(
 
 
 def _first_inside(xp: Any, windows: Windows, counts: Shape) -> Any:
-    """The number of the first element of each window that is no padding."""
+    """The number, in each window, of its first element that is not padding."""
     number = xp.zeros((), int)
     for axis, n in enumerate(counts):
         starts = xp.arange(n) * windows.stride[axis] - windows.padding[axis]
@@ -58,7 +58,7 @@ def _first_inside(xp: Any, windows: Windows, counts: Shape) -> Any:
 
 
 def _largest_scratch(input: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> int:
-    """The bytes of a padded input, and of what a comparison of all windows makes."""
+    """The bytes of a padded input, and of a comparison of all windows."""
     padded = zip(input.shape[-len(kernel_size) :], kernel_size, padding, dilation, strict=True)
     sizes = [n + 2 * p + d * k for n, k, p, d in padded]
     result, taps = _largest_rule(input, kernel_size, stride, padding, dilation, ceil_mode)
@@ -103,7 +103,7 @@ def _compared(xp: Any, views: Any, kernel: Shape, first: Any, nans: bool) -> tup
         better = value > result
         if nans:
             better = better | xp.isnan(value)
-        # Numbers only grow, so that the last one that was better is the largest.
+        # Numbers only grow: the last better one is the largest.
         taps = xp.maximum(taps, better.astype(taps.dtype) * xp.asarray(number, taps.dtype))
         result = xp.maximum(result, value)
     return result, taps

@@ -58,7 +58,7 @@ def _stacked(
     if any(n != count for n in given):
         few = count < 0 or any(n < count for n in given)
         raise InvalidOperation(f"Expected {'more' if few else 'fewer'} hidden states in stacked_rnn")
-    if len(directions) != count:  # where there is but one state, torch looks at that first
+    if len(directions) != count:  # torch checks a single state first
         raise InvalidOperation("got an incorrect number of RNN parameters")
     output = F.transpose(input, 0, 1) if batch_first else input
     ends: list[tuple[Any, ...]] = []
@@ -76,7 +76,8 @@ def _stacked(
             output = F.dropout(output, dropout, True)
     finals = tuple(F.stack(states, 0) for states in zip(*ends, strict=True))
     if not bidirectional and len(hx) == 1:
-        output = F.clone(output)  # may be modified in place: the layer saved its own; torch's LSTM saves its output
+        # The layer saved its output, and this may be modified in place; torch's LSTM saves its output too.
+        output = F.clone(output)
     return (F.transpose(output, 0, 1) if batch_first else output, *finals)
 
 
