@@ -222,7 +222,7 @@ def linear_rule(input: Any, weight: Any, bias: Any) -> Spec:
     if bias is None:
         _check_same_dtype(input, weight)
     else:
-        _check_bias_dtype(input, weight, bias)
+        _check_dtypes_match(weight, self=bias, mat1=input)
     out_features, in_features = weight.shape
     rows = math.prod(input.shape[:-1])
     if input.shape[-1] != in_features:
@@ -256,15 +256,12 @@ def _no_product(input: Any, weight: Any, bias: Any) -> ShapeMismatch:
     return ShapeMismatch("linear(): expected a weight of 2 dimensions, but it has 1; matmul takes vectors")
 
 
-def _check_bias_dtype(input: Any, weight: Any, bias: Any) -> None:
-    for name, x in (("self", bias), ("mat1", input)):
-        if x.dtype != weight.dtype:
-            raise _different_dtypes(name, x, weight)
-
-
-def _different_dtypes(name: str, x: Any, mat2: Any) -> DTypeMismatch:
-    kinds = kind_names(x, mat2)
-    return DTypeMismatch(f"{name} and mat2 must have the same dtype, but got {kinds[0]} and {kinds[1]}")
+def _check_dtypes_match(mat2: Any, **others: Any) -> None:
+    """Raise unless all have the dtype of ``mat2``; the error names the first that has not."""
+    for name, x in others.items():
+        if x.dtype != mat2.dtype:
+            kinds = kind_names(x, mat2)
+            raise DTypeMismatch(f"{name} and mat2 must have the same dtype, but got {kinds[0]} and {kinds[1]}")
 
 
 def _linear_node(node: Any) -> str:
@@ -318,12 +315,6 @@ def _weighted(xp: Any, input: Any, matrix: Any, beta: float, alpha: float) -> An
     return xp.add(matrix, input if beta == 1 else input * beta)
 
 
-def _same_dtypes(input: Any, mat1: Any, mat2: Any) -> None:
-    for name, x in (("mat1", mat1), ("self", input)):
-        if x.dtype != mat2.dtype:
-            raise _different_dtypes(name, x, mat2)
-
-
 def _addmm_rule(input: Any, mat1: Any, mat2: Any) -> Spec:
     for x, name in ((mat1, "mat1"), (mat2, "mat2")):
         if len(x.shape) != 2:
@@ -331,7 +322,7 @@ def _addmm_rule(input: Any, mat1: Any, mat2: Any) -> Spec:
     (n, k), (j, m) = mat1.shape, mat2.shape
     if k != j:
         raise ShapeMismatch(f"mat1 and mat2 shapes cannot be multiplied ({n}x{k} and {j}x{m})")
-    _same_dtypes(input, mat1, mat2)
+    _check_dtypes_match(mat2, mat1=mat1, self=input)
     return _sum_spec(input, (n, m), "addmm_impl_cpu_")
 
 
@@ -405,7 +396,7 @@ def _addbmm_rule(input: Any, batch1: Any, batch2: Any) -> Spec:
         raise ShapeMismatch(f"batch1 and batch2 must have same number of batches, got {b} and {c}")
     if k != j:
         raise ShapeMismatch(f"Incompatible matrix sizes for bmm ({n}x{k} and {j}x{m})")
-    _same_dtypes(input, batch1, batch2)
+    _check_dtypes_match(batch2, mat1=batch1, self=input)
     return _sum_spec(input, (n, m), "addmm_impl_cpu_")
 
 

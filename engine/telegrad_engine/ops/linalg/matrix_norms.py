@@ -9,7 +9,7 @@ from ...dtypes import float32, float64, from_numpy
 from ...errors import DTypeMismatch, InvalidOperation, LinAlgError, NotImplementedForDType, ShapeMismatch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Ints, Number, NumberOrStr, OptionalDType, OptionalNumber, Str
-from ...shapes import Spec, wrap_dim
+from ...shapes import Spec, reduced_shape, wrap_dim, wrap_dims
 from .decompositions import thin_svd
 from .solving import check_dims, check_floating, check_square, square_rule
 
@@ -81,11 +81,9 @@ def _to_matrices(F: Any, input: Any, dim: tuple[int, ...], dtype: Any) -> Any:
     return F.permute(input if dtype is None else input.to(dtype), rest + axes)
 
 
-def _keep(F: Any, result: Any, input: Any, dim: tuple[int, ...], keepdim: bool) -> Any:
-    if not keepdim:
-        return result
-    axes = [wrap_dim(d, input.ndim) for d in dim]
-    return F.reshape(result, tuple(1 if i in axes else n for i, n in enumerate(input.shape)))
+def _keep_dims(F: Any, result: Any, input: Any, dim: tuple[int, ...], keepdim: bool) -> Any:
+    shape = tuple(input.shape)
+    return F.reshape(result, reduced_shape(shape, wrap_dims(dim, len(shape)), True)) if keepdim else result
 
 
 @composite(namespace="torch.linalg")
@@ -98,7 +96,7 @@ def matrix_norm(
         raise InvalidOperation(f"linalg.matrix_norm: Order {ord} not supported.")
     nuclear = ord == "nuc"
     norms = F.sum(F.linalg_svdvals(matrices), (-1,)) if nuclear else F.linalg_vector_norm(matrices, 2, (-2, -1))
-    return _keep(F, norms, input, dim, keepdim)
+    return _keep_dims(F, norms, input, dim, keepdim)
 
 
 @composite(key="matrix_norm.ord", namespace="torch.linalg")
@@ -118,7 +116,7 @@ def matrix_norm_ord(
         result = F.new_zeros(sizes, sizes.shape[:-1])
     else:
         result = F.amax(sizes, (-1,)) if ord > 0 else F.amin(sizes, (-1,))
-    return _keep(F, result, input, dim, keepdim)
+    return _keep_dims(F, result, input, dim, keepdim)
 
 
 # Rank and condition -----------------------------------------------------------------------------------

@@ -233,19 +233,22 @@ def addr(F: Any, input: Array, vec1: Array, vec2: Array, *, beta: Number = 1, al
 # Einsum, reduced to diagonals, sums, permutations and batched matrix products ----------------------------
 
 
-def _read_subscripts(text: str, start: int, ellipsis_of: str, found_already: str) -> str:
-    """The subscripts of an operand or of the output, without spaces; raises for others, and for dots but "...".
+def _read_subscripts(text: str, start: int, operand: int | None = None) -> str:
+    """The subscripts of an operand, or of the output, from ``start`` on in the equation, without spaces.
 
-    ``start`` is their place in the equation; the rest is what the errors for dots say.
+    Raises for all but letters and one "...".
     """
+    where, already, ellipsis = f"operand {operand}", "for which an ellipsis was already found", "ellipsis"
+    if operand is None:
+        where, already, ellipsis = "output", "but an ellipsis (...) was already found", "ellipsis (...)"
     tokens: list[str] = []
     for found in re.finditer(r"\.{3}|[^ ]", text):
         token = found.group()
         if token[0] == ".":
             if "..." in tokens:
-                raise InvalidOperation(f"einsum(): found '.' for {found_already}")
+                raise InvalidOperation(f"einsum(): found '.' for {where} {already}")
             if token == ".":
-                raise InvalidOperation(f"einsum(): found '.' for {ellipsis_of}")
+                raise InvalidOperation(f"einsum(): found '.' for {where} that is not part of any {ellipsis}")
         elif not (token.isascii() and token.isalpha()):
             raise InvalidOperation(
                 f"einsum(): invalid subscript given at index {start + found.start()} in the equation string, "
@@ -265,8 +268,7 @@ def _parse_equation(equation: str, shapes: list[Any]) -> tuple[list[str], str, d
     for i, text in enumerate(left.split(",")):
         if i == len(shapes):
             raise InvalidOperation("einsum(): fewer operands were provided than specified in the equation")
-        places = f"operand {i} that is not part of any ellipsis", f"operand {i} for which an ellipsis was already found"
-        terms.append(_read_subscripts(text, start, *places))
+        terms.append(_read_subscripts(text, start, i))
         start += len(text) + 1
     if len(terms) < len(shapes):
         raise InvalidOperation("einsum(): more operands were provided than specified in the equation")
@@ -285,8 +287,7 @@ def _parse_equation(equation: str, shapes: list[Any]) -> tuple[list[str], str, d
                 f"({len(shape)}) for operand {i}{end}"
             )
         expanded.append(term.replace("...", dots[widest - n :] if n else ""))
-    ellipsis_of = "output that is not part of any ellipsis (...)"
-    right = _read_subscripts(right, start + 1, ellipsis_of, "output but an ellipsis (...) was already found")
+    right = _read_subscripts(right, start + 1)
     sizes = _subscript_sizes(expanded, shapes)
     letters = "".join(expanded)
     once = sorted({c for c in letters if letters.count(c) == 1 and c not in dots})
