@@ -2,12 +2,4 @@
 
 from . import decompositions, least_squares, matmul, matrix_norms, norms, products, solving
 
-__all__ = [
-    "decompositions",
-    "least_squares",
-    "matmul",
-    "matrix_norms",
-    "norms",
-    "products",
-    "solving",
-]
+__all__ = ["decompositions", "least_squares", "matmul", "matrix_norms", "norms", "products", "solving"]

@@ -5,39 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from ...dtypes import FLOATING, bool_, from_numpy, widened
-from ...errors import (
-    DTypeMismatch,
-    IndexOutOfRange,
-    InvalidOperation,
-    LinAlgError,
-    NotImplementedForDType,
-    ShapeMismatch,
-)
+from ...errors import DTypeMismatch, InvalidOperation, LinAlgError, NotImplementedForDType, ShapeMismatch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, IntOrInts, ManyArrays, OptionalStr, Str
-from ...shapes import Spec, wrap_dim
-from .solving import check_matrix, check_square, which
+from ...shapes import Spec, size_at, wrap_dim
+from .solving import check_matrix, check_square, square_rule, which
 
 
 def _or_zeros(F: Any, grad: Any, like: Any) -> Any:
     return F.zeros_like(like) if grad is None else grad
 
 
-def _diagonal(F: Any, like: Any) -> Any:
-    """Where the diagonal of square matrices is."""
-    return F.eye(like.shape[-1], dtype=bool_)
-
-
 # Cholesky ---------------------------------------------------------------------------------------------
 
 
-def _cholesky_rule(input: Any, *, upper: bool = False) -> Spec:
-    check_square(input, "linalg.cholesky")
-    check_matrix(input, "linalg.cholesky")
-    return Spec(input.shape, input.dtype)
-
-
-@op(_cholesky_rule, namespace="torch.linalg", node="LinalgCholeskyExBackward0", scratch=4.0)
+@op(square_rule("linalg.cholesky"), namespace="torch.linalg", node="LinalgCholeskyExBackward0", scratch=4.0)
 def cholesky(xp: Any, input: Array, *, upper: Bool = False) -> Any:
     """The triangular L with ``L @ L.mT == input``, or its transpose; of ``input`` one triangle is read."""
     lower = input.mT if upper else input
@@ -61,7 +43,7 @@ def refuse_nonfinite(xp: Any, A: Any) -> None:
 
 
 def thin_svd(xp: Any, A: Any) -> Any:
-    """U, S and Vh with as few columns and rows as will do, for ops that are written in them."""
+    """The reduced U, S and Vh, for ops that are written in them."""
     try:
         return xp.linalg.svd(A, full_matrices=False)
     except xp.linalg.LinAlgError:
@@ -70,7 +52,7 @@ def thin_svd(xp: Any, A: Any) -> Any:
 
 
 def _factor(xp: Any, lower: Any) -> Any:
-    """The Cholesky factors; None where a matrix has none, which one with NaN has not either."""
+    """The Cholesky factors; None if a matrix has none, as one with NaN."""
     try:
         L = xp.linalg.cholesky(widened(lower))
     except xp.linalg.LinAlgError:
@@ -99,7 +81,7 @@ cholesky.derivative(input=_cholesky_grad)
 # QR ---------------------------------------------------------------------------------------------------
 
 
-def _qr_rule(A: Any, mode: str = "reduced") -> list[Spec]:
+def _qr_rule(A: Any, mode: str) -> list[Spec]:
     check_matrix(A, "linalg.qr")
     if mode not in ("reduced", "complete", "r"):
         raise InvalidOperation(
@@ -119,7 +101,7 @@ def qr(xp: Any, A: Array, mode: Str = "reduced") -> Any:
 
 
 def _qr_grad(F: Any, grads: Any, A_shape: Any, Q: Any, R: Any, mode: str) -> Any:
-    """Seeger et al., "Auto-differentiating linear algebra" (2017); a wide matrix's right part is ``Q @ R``'s."""
+    """Seeger et al., "Auto-differentiating linear algebra" (2017); the right part of a wide matrix is a product."""
     m, n = A_shape[-2:]
     if mode == "r":
         raise InvalidOperation(
@@ -147,7 +129,7 @@ qr.derivative(A=_qr_grad)
 # Eigenvalues ------------------------------------------------------------------------------------------
 
 
-def _eigh_rule(input: Any, UPLO: str = "L") -> list[Spec]:
+def _eigh_rule(input: Any, UPLO: str) -> list[Spec]:
     check_square(input, "linalg.eigh")
     if UPLO.upper() not in ("L", "U"):
         raise InvalidOperation(f"Expected UPLO argument to be 'L' or 'U', but got {UPLO}")
@@ -173,9 +155,9 @@ def eigh(xp: Any, input: Array, UPLO: Str = "L") -> Any:
 
 
 def _eigh_grad(F: Any, grads: Any, eigenvalues: Any, eigenvectors: Any) -> Any:
-    """Giles, "Collected matrix derivative results" (2008), made symmetric; of equal eigenvalues there is none."""
+    """Giles, "Collected matrix derivative results" (2008), made symmetric; undefined for equal eigenvalues."""
     V = eigenvectors
-    diagonal = _diagonal(F, V)
+    diagonal = F.eye(V.shape[-1], dtype=bool_)
     inner = F.where(diagonal, F.unsqueeze(_or_zeros(F, grads[0], eigenvalues), -1), 0.0)
     if grads[1] is not None:
         gaps = F.unsqueeze(eigenvalues, -2) - F.unsqueeze(eigenvalues, -1)
@@ -196,7 +178,7 @@ def eigvalsh(F: Any, input: Array, UPLO: Str = "L") -> Any:
 # Singular values --------------------------------------------------------------------------------------
 
 
-def _svd_rule(A: Any, full_matrices: bool = True, *, driver: str | None = None) -> list[Spec]:
+def _svd_rule(A: Any, full_matrices: bool, driver: str | None) -> list[Spec]:
     if driver is not None:
         raise InvalidOperation(
             "torch.linalg.svd: keyword argument `driver=` is only supported on CUDA inputs with cuSOLVER backend."
@@ -243,23 +225,20 @@ def _svd_grad(F: Any, grads: Any, A_shape: Any, U: Any, S: Any, Vh: Any) -> Any:
 svd.derivative(A=_svd_grad)
 
 
-@composite(
-    namespace="torch.linalg",
-)
+@composite(namespace="torch.linalg")
 def svdvals(F: Any, A: Array, *, driver: OptionalStr = None) -> Any:
     """The singular values, descending."""
     return F.linalg_svd(A, False, driver=driver)[1]
 
 
-# Equations of matrices whose factors are known, and the old names of products and norms ------------------
+# Equations of matrices with known factors, and old names of products and norms ---------------------------
 
 
-def _check_factor(name: str, b: Any, A: Any, what: str) -> None:
+def _check_factor(name: str, b: Any, A: Any, too_few_dims: str) -> None:
     """Raise unless the matrices ``b`` and the square ``A`` make an equation of floating numbers."""
-    if b.ndim < 2:
-        raise ShapeMismatch(what.format(b.ndim))
-    if A.ndim < 2:
-        raise ShapeMismatch(what.replace(" b ", " A ").replace("b should", "A should").format(A.ndim))
+    for x, letter in ((b, "b"), (A, "A")):
+        if x.ndim < 2:
+            raise ShapeMismatch(too_few_dims.format(letter, x.ndim))
     rows, columns = A.shape[-2:]
     if rows != columns:
         raise ShapeMismatch(f"A must be batches of square matrices, but they are {rows} by {columns} matrices")
@@ -280,9 +259,9 @@ def _check_factor(name: str, b: Any, A: Any, what: str) -> None:
 @composite()
 def cholesky_solve(F: Any, input: Array, L: Array, upper: Bool = False) -> Any:
     """The solution of ``A @ X = input``, of which ``L`` is the Cholesky factor of A."""
-    _check_factor("cholesky_solve", input, L, "b should have at least 2 dimensions, but has {} dimensions instead")
+    _check_factor("cholesky_solve", input, L, "{} should have at least 2 dimensions, but has {} dimensions instead")
     lower = L.mT if upper else L
-    # One triangle is read, and both have a gradient: torch's is that of a factor which is any matrix.
+    # Only one triangle is read, but both have a gradient, as in torch: that of a factor which is any matrix.
     lower = lower - F.triu(lower, 1).detach()
     return F.linalg_solve(F.matmul(lower, lower.mT), input)
 
@@ -294,11 +273,7 @@ def cholesky_inverse(F: Any, L: Array, upper: Bool = False) -> Any:
         raise ShapeMismatch(
             f"cholesky_inverse: The input tensor A must have at least 2 dimensions but got {L.ndim} dimensions"
         )
-    rows, columns = L.shape[-2:]
-    if rows != columns:
-        raise ShapeMismatch(
-            f"cholesky_inverse: A must be batches of square matrices, but they are {rows} by {columns} matrices"
-        )
+    check_square(L, "cholesky_inverse")
     if not L.dtype.is_floating_point:
         raise NotImplementedForDType(f"\"cholesky_inverse_out_cpu\" not implemented for '{L.dtype.kernel_name}'")
     eye = F.eye(L.shape[-1], dtype=L.dtype)
@@ -336,31 +311,22 @@ def norm_except_dim(F: Any, v: Array, pow: Int = 2, dim: Int = 0) -> Any:
     """The norms of the slices along ``dim``, in a shape that broadcasts with them; of all elements if -1."""
     if dim == -1:
         return F.linalg_vector_norm(v, pow)
-    if not v.ndim:
-        raise IndexOutOfRange(f"Dimension specified as {dim} but tensor has no dimensions")
-    axis = wrap_dim(dim, v.ndim)
-    if not v.shape[axis]:
+    if not size_at(v.shape, dim):
         raise ShapeMismatch(
             "cannot reshape tensor of 0 elements into shape [0, -1] because the unspecified dimension size -1 can be "
             "any value and is ambiguous"
         )
-    others = tuple(d for d in range(v.ndim) if d != axis)
+    others = tuple(d for d in range(v.ndim) if d != wrap_dim(dim, v.ndim))
     return F.linalg_vector_norm(v, pow, others, True) if others else F.abs(v)
 
 
-@composite(
-    outputs=("solution", "cloned_coefficient"),
-)
+@composite(outputs=("solution", "cloned_coefficient"))
 def triangular_solve(
     F: Any, input: Array, A: Array, upper: Bool = True, transpose: Bool = False, unitriangular: Bool = False
 ) -> Any:
     """The solution of ``A @ X = input`` for a triangular A, and A; ``linalg.solve_triangular`` is its new name."""
-    _check_factor(
-        "triangular_solve",
-        input,
-        A,
-        "torch.triangular_solve: Expected b to have at least 2 dimensions, but it has {} dimensions instead",
-    )
+    too_few_dims = "torch.triangular_solve: Expected {} to have at least 2 dimensions, but it has {} dimensions instead"
+    _check_factor("triangular_solve", input, A, too_few_dims)
     matrix = A.mT if transpose else A
     solution = F.linalg_solve_triangular(matrix, input, upper=upper != transpose, unitriangular=unitriangular)
     return triangular_solve.bundle((solution, F.clone(A)))

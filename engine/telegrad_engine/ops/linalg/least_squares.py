@@ -1,25 +1,21 @@
-"""Least squares: the solution of linear equations that have too many, or too few, of them."""
+"""Least squares: the solution of linear equations, of which there may be too many or too few."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from ...dtypes import from_numpy, int64
+from ...dtypes import int64
 from ...errors import DataDependentShape, DTypeMismatch, InvalidOperation, ShapeMismatch
 from ...schema.op import op
 from ...schema.parameters import Array, OptionalNumber, OptionalStr
 from ...shapes import Spec, broadcast_shapes
 from .decompositions import thin_svd
 from .matrix_norms import pinv_grad
-from .solving import check_matrix
+from .solving import check_matrix, is_vector, kind_names
 
 NAME = "torch.linalg.lstsq"
 DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
-"""LAPACK's routines; by the singular values all find the same, but torch answers with other extras for each."""
-
-
-def _is_vector(A: Any, b: Any) -> bool:
-    return len(b.shape) == 1 or tuple(b.shape) == tuple(A.shape[:-1])
+"""LAPACK's routines. All find the same solution here, by the singular values, but return different extras."""
 
 
 def _check(A: Any, b: Any, driver: str) -> None:
@@ -28,7 +24,7 @@ def _check(A: Any, b: Any, driver: str) -> None:
     if not b.shape:
         raise ShapeMismatch(f"{NAME}: other must have at least 1 dimension.")
     if A.dtype != b.dtype:
-        kinds = [from_numpy(x.dtype).kernel_name for x in (A, b)]
+        kinds = kind_names(A, b)
         raise DTypeMismatch(
             f"{NAME}: Expected input and other to have the same dtype, but got input's dtype {kinds[0]} and other's "
             f"dtype {kinds[1]}"
@@ -37,19 +33,19 @@ def _check(A: Any, b: Any, driver: str) -> None:
         raise ShapeMismatch(
             f"{NAME}: input.dim() must be greater or equal to other.dim() and (input.dim() - other.dim()) <= 1"
         )
-    rows, named = (b.shape[-1], "other.size(-1)") if _is_vector(A, b) else (b.shape[-2], "other.size(-2)")
-    if rows != A.shape[-2]:
-        raise ShapeMismatch(f"{NAME}: input.size(-2) should match {named}")
+    rows = -1 if is_vector(A.shape, b.shape) else -2
+    if b.shape[rows] != A.shape[-2]:
+        raise ShapeMismatch(f"{NAME}: input.size(-2) should match other.size({rows})")
     check_matrix(A, NAME)
     if driver not in DRIVERS:
         raise InvalidOperation(f"{NAME}: parameter `driver` should be one of (gels, gelsy, gelsd, gelss)")
 
 
-def _rule(input: Any, b: Any, rcond: float | None = None, *, driver: str | None = None) -> list[Spec]:
+def _rule(input: Any, b: Any, driver: str | None) -> list[Spec]:
     driver = driver or "gelsy"
     _check(input, b, driver)
     *batch, m, n = input.shape
-    columns = () if _is_vector(input, b) else b.shape[-1:]
+    columns = () if is_vector(input.shape, b.shape) else b.shape[-1:]
     batch = list(broadcast_shapes(tuple(batch), tuple(b.shape[: len(b.shape) - 1 - len(columns)])))
     over = m > n and driver != "gelsy"
     if over and driver != "gels" and isinstance(input, Spec):
@@ -73,11 +69,11 @@ def _rule(input: Any, b: Any, rcond: float | None = None, *, driver: str | None 
 def lstsq(xp: Any, input: Array, b: Array, rcond: OptionalNumber = None, *, driver: OptionalStr = None) -> Any:
     """The X of smallest norm that minimises the norm of ``input @ X - b``.
 
-    Beside it the squares of what is left, the ranks and the singular values, each empty where ``driver`` (gelsy
-    unless told) does not find it. Singular values up to ``rcond`` times the largest count as zero.
+    Also the squared residuals, the ranks and the singular values, each empty where ``driver`` (by default gelsy)
+    does not find it. Singular values up to ``rcond`` times the largest count as zero.
     """
     driver = driver or "gelsy"
-    right = b[..., None] if _is_vector(input, b) else b
+    right = b[..., None] if is_vector(input.shape, b.shape) else b
     m, n = input.shape[-2:]
     U, S, Vh = thin_svd(xp, input)
     if rcond is None:
@@ -96,9 +92,10 @@ def lstsq(xp: Any, input: Array, b: Array, rcond: OptionalNumber = None, *, driv
     return solution, left, xp.zeros((0,), int64.numpy) if driver == "gels" else rank, values
 
 
+@lstsq.joint_derivative
 def _grad(F: Any, grads: Any, needs: Any, input: Any, b: Any, solution: Any) -> Any:
-    """The solution is the pseudo-inverse times b; what is left depends on both as if the solution were constant."""
-    vector = _is_vector(input, b)
+    """The solution is the pseudo-inverse times b; residuals depend on both as if the solution were constant."""
+    vector = is_vector(input.shape, b.shape)
     grad, left = grads[0], grads[1]
     if vector:
         b, solution = F.unsqueeze(b, -1), F.unsqueeze(solution, -1)
@@ -115,6 +112,3 @@ def _grad(F: Any, grads: Any, needs: Any, input: Any, b: Any, solution: Any) -> 
         towards_b = towards_b + gap
         towards_input = towards_input - gap @ solution.mT
     return towards_input, F.squeeze(towards_b, -1) if vector else towards_b
-
-
-lstsq.joint_derivative(_grad)

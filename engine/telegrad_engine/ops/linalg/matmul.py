@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ... import shapes
 from ...dtypes import FLOATING, bool_, from_numpy, widened
 from ...errors import DTypeMismatch, NotImplementedForDType, ShapeMismatch
 from ...schema.op import common_dtype, composite, op
 from ...schema.parameters import Array, Number
-from ...shapes import Spec, expanded_shape, size_at
+from ...shapes import Shape, Spec, broadcast_shapes, expanded_shape, size_at
+from .solving import kind_names
 
 
-def same_dtype(a: Any, b: Any) -> None:
+def _check_same_dtype(a: Any, b: Any) -> None:
     """Raise unless both have one dtype: a product does not promote."""
     if a.dtype != b.dtype:
         left, right = (from_numpy(x.dtype).c_name for x in (a, b))
@@ -21,8 +21,8 @@ def same_dtype(a: Any, b: Any) -> None:
 
 
 def _check_pair(a: Any, b: Any) -> str:
-    """Raise unless both have one dtype, as the product that torch takes for so many dimensions; its kernel's name."""
-    left, right = (from_numpy(x.dtype).kernel_name for x in (a, b))
+    """The name of torch's kernel for a product of so many dimensions; raises as it does unless both have one dtype."""
+    left, right = kind_names(a, b)
     if len(b.shape) == 1:
         if len(a.shape) == 1:
             if left != right:
@@ -32,7 +32,7 @@ def _check_pair(a: Any, b: Any) -> str:
             raise DTypeMismatch(f"addmv input tensors must have the same dtype, but got {right}, {left}, and {right}")
         return "addmv_impl_cpu"
     if len(b.shape) == 2:
-        same_dtype(a, b)
+        _check_same_dtype(a, b)
         return "addmm_impl_cpu_"
     if left != right and left == "Bool":
         raise NotImplementedForDType("\"bmm\" not implemented for 'Bool'")
@@ -41,14 +41,14 @@ def _check_pair(a: Any, b: Any) -> str:
     return "bmm"
 
 
-def _check_no_bools(kernel: str, dtype: Any, out: shapes.Shape, inner: int) -> None:
-    """Raise for a product of bools, of which torch has none but of nothing."""
+def _check_no_bools(kernel: str, dtype: Any, out: Shape, inner: int) -> None:
+    """Raise for a product of bools, which torch computes only where there is nothing to compute."""
     if dtype == bool_.numpy and (math.prod(out) * inner or kernel == "dot"):
         raise NotImplementedForDType(f"\"{kernel}\" not implemented for 'Bool'")
 
 
 def product(xp: Any, a: Any, b: Any) -> Any:
-    """The matrix product, which adds up in float32 what is stored in fewer bits."""
+    """The matrix product; float16 and bfloat16 are added up in float32."""
     if a.dtype.itemsize == 2:
         a, b = widened(a), widened(b)
     if b.ndim != 2:
@@ -74,29 +74,29 @@ def _matmul_rule(input: Any, other: Any) -> Spec:
     if left[-1] != right[-2]:
         if len(a) == 1 and len(b) == 1:
             raise ShapeMismatch(
-                f"inconsistent tensor size, expected tensor [{a[0]}] and src [{b[0]}] to have the same "
-                "number of "
+                f"inconsistent tensor size, expected tensor [{a[0]}] and src [{b[0]}] to have the same number of "
                 f"elements, but got {a[0]} and {b[0]} elements respectively"
             )
         if len(b) == 1:
             raise ShapeMismatch(f"size mismatch, got input ({left[-2]}), mat ({left[-2]}x{left[-1]}), vec ({b[0]})")
         if len(b) > 2:
-            count = math.prod(shapes.broadcast_shapes(left[:-2], right[:-2]))
-            raise ShapeMismatch(
-                "Expected size for first two dimensions of batch2 tensor to be: "
-                f"[{count}, {left[-1]}] but got: [{count}, {right[-2]}]."
-            )
+            count = math.prod(broadcast_shapes(left[:-2], right[:-2]))
+            raise _wrong_batch2([count, left[-1]], [count, right[-2]])
         raise ShapeMismatch(
             f"mat1 and mat2 shapes cannot be multiplied ({math.prod(left[:-1])}x{left[-1]} and {right[-2]}x{right[-1]})"
         )
-    batch = shapes.broadcast_shapes(left[:-2], right[:-2])
+    batch = broadcast_shapes(left[:-2], right[:-2])
     shape = batch + left[-2:-1] * (len(a) > 1) + right[-1:] * (len(b) > 1)
     _check_no_bools(kernel, input.dtype, shape, left[-1])
     return Spec(shape, input.dtype)
 
 
+def _wrong_batch2(expected: list[int], got: list[int]) -> ShapeMismatch:
+    return ShapeMismatch(f"Expected size for first two dimensions of batch2 tensor to be: {expected} but got: {got}.")
+
+
 def _matmul_node(node: Any) -> str:
-    """torch's matmul is one of several products, by the dimensions; its result has as many."""
+    """torch's matmul is one of several products; the dimensions of the result tell which."""
     return {0: "DotBackward0", 1: "MvBackward0", 2: "MmBackward0"}.get(len(node.shape), "UnsafeViewBackward0")
 
 
@@ -128,9 +128,9 @@ matmul.derivative(input=_matmul_wrt_input, other=_matmul_wrt_other)
 
 
 def _mm_rule(input: Any, mat2: Any) -> Spec:
-    for x, which in ((input, "self must be a matrix"), (mat2, "mat2 must be a matrix")):
+    for x, name in ((input, "self"), (mat2, "mat2")):
         if len(x.shape) != 2:
-            raise ShapeMismatch(which)
+            raise ShapeMismatch(f"{name} must be a matrix")
     return _matmul_rule(input, mat2)
 
 
@@ -146,15 +146,18 @@ mm.derivative(
 )
 
 
-def _bmm_rule(input: Any, mat2: Any) -> Spec:
-    for x, name in ((input, "batch1"), (mat2, "batch2")):
+def _check_batches(batch1: Any, batch2: Any) -> None:
+    """Raise unless these are two batches of as many matrices that can be multiplied."""
+    for x, name in ((batch1, "batch1"), (batch2, "batch2")):
         if len(x.shape) != 3:
             raise ShapeMismatch(f"{name} must be a 3D tensor")
-    if input.shape[0] != mat2.shape[0] or input.shape[2] != mat2.shape[1]:
-        raise ShapeMismatch(
-            f"Expected size for first two dimensions of batch2 tensor to be: "
-            f"[{input.shape[0]}, {input.shape[2]}] but got: [{mat2.shape[0]}, {mat2.shape[1]}]."
-        )
+    expected, got = [batch1.shape[0], batch1.shape[2]], list(batch2.shape[:2])
+    if got != expected:
+        raise _wrong_batch2(expected, got)
+
+
+def _bmm_rule(input: Any, mat2: Any) -> Spec:
+    _check_batches(input, mat2)
     return _matmul_rule(input, mat2)
 
 
@@ -174,16 +177,10 @@ def _outer_rule(input: Any, vec2: Any) -> Spec:
     for x, name in ((input, "self"), (vec2, "vec2")):
         if len(x.shape) != 1:
             raise ShapeMismatch(f"outer: Expected 1-D argument {name}, but got {len(x.shape)}-D")
-    shape = (*input.shape, *vec2.shape)
-    return Spec(shape, _outer_common((input, vec2)))
+    return Spec((*input.shape, *vec2.shape), common_dtype((input, vec2)))
 
 
-def _outer_common(values: tuple[Any, ...]) -> Any:
-
-    return common_dtype(values)
-
-
-@op(_outer_rule, node="MulBackward0", common=_outer_common, aliases=("ger",))
+@op(_outer_rule, node="MulBackward0", common=common_dtype, aliases=("ger",))
 def outer(xp: Any, input: Array, vec2: Array) -> Any:
     """The outer product of two vectors."""
     return xp.multiply(input[:, None], vec2[None, :])
@@ -198,22 +195,18 @@ outer.derivative(
 @composite()
 def dot(F: Any, input: Array, tensor: Array) -> Any:
     """The inner product of two vectors."""
-    _vectors(input, tensor)
+    if input.ndim != 1 or tensor.ndim != 1:
+        raise ShapeMismatch(f"1D tensors expected, but got {input.ndim}D and {tensor.ndim}D tensors")
     if input.dtype != tensor.dtype:
         kinds = [x.dtype.kernel_name for x in (input, tensor)]
         raise DTypeMismatch(f"dot : expected both vectors to have same dtype, but found {kinds[0]} and {kinds[1]}")
     return F.matmul(input, tensor)
 
 
-def _vectors(input: Any, tensor: Any) -> None:
-    if len(input.shape) != 1 or len(tensor.shape) != 1:
-        raise ShapeMismatch(f"1D tensors expected, but got {len(input.shape)}D and {len(tensor.shape)}D tensors")
-
-
 @composite()
 def mv(F: Any, input: Array, vec: Array) -> Any:
     """The product of a matrix and a vector."""
-    shapes.size_at(input.shape, 0)  # raises for a number
+    size_at(input.shape, 0)  # raises for a number
     if len(input.shape) != 2 or len(vec.shape) != 1:
         raise ShapeMismatch(f"vector + matrix @ vector expected, got 1, {len(input.shape)}, {len(vec.shape)}")
     return F.matmul(input, vec)
@@ -222,14 +215,14 @@ def mv(F: Any, input: Array, vec: Array) -> Any:
 # Linear ---------------------------------------------------------------------------------------------
 
 
-def linear_rule(input: Any, weight: Any, bias: Any = None) -> Spec:
-    """The shape rule of ``linear``, for what else multiplies by a weight and adds a bias."""
+def linear_rule(input: Any, weight: Any, bias: Any) -> Spec:
+    """The shape rule of ``linear``, also for other ops that multiply by a weight and add a bias."""
     if len(weight.shape) != 2 or not input.shape:
         raise _no_product(input, weight, bias)
     if bias is None:
-        same_dtype(input, weight)
+        _check_same_dtype(input, weight)
     else:
-        _check_bias_dtype(input, weight, bias)
+        _check_dtypes_match(weight, self=bias, mat1=input)
     out_features, in_features = weight.shape
     rows = math.prod(input.shape[:-1])
     if input.shape[-1] != in_features:
@@ -247,7 +240,7 @@ def linear_rule(input: Any, weight: Any, bias: Any = None) -> Spec:
 
 
 def _no_product(input: Any, weight: Any, bias: Any) -> ShapeMismatch:
-    """The error for a weight that is no matrix, or an input that is no vector."""
+    """The error for a weight that is not a matrix, or an input without dimensions."""
     dims = len(weight.shape)
     if not dims or not input.shape:
         return ShapeMismatch(
@@ -263,12 +256,12 @@ def _no_product(input: Any, weight: Any, bias: Any) -> ShapeMismatch:
     return ShapeMismatch("linear(): expected a weight of 2 dimensions, but it has 1; matmul takes vectors")
 
 
-def _check_bias_dtype(input: Any, weight: Any, bias: Any) -> None:
-    kinds = [from_numpy(x.dtype).kernel_name for x in (input, weight, bias)]
-    if bias.dtype != weight.dtype:
-        raise DTypeMismatch(f"self and mat2 must have the same dtype, but got {kinds[2]} and {kinds[1]}")
-    if input.dtype != weight.dtype:
-        raise DTypeMismatch(f"mat1 and mat2 must have the same dtype, but got {kinds[0]} and {kinds[1]}")
+def _check_dtypes_match(mat2: Any, **others: Any) -> None:
+    """Raise unless all have the dtype of ``mat2``; the error names the first that has not."""
+    for name, x in others.items():
+        if x.dtype != mat2.dtype:
+            kinds = kind_names(x, mat2)
+            raise DTypeMismatch(f"{name} and mat2 must have the same dtype, but got {kinds[0]} and {kinds[1]}")
 
 
 def _linear_node(node: Any) -> str:
@@ -277,11 +270,7 @@ def _linear_node(node: Any) -> str:
     return "MmBackward0" if node.next_edges[2] is None else "AddmmBackward0"
 
 
-@op(
-    linear_rule,
-    node=_linear_node,
-    namespace="torch.nn.functional",
-)
+@op(linear_rule, node=_linear_node, namespace="torch.nn.functional")
 def linear(xp: Any, input: Array, weight: Array, bias: Array = None) -> Any:
     """``input @ weight.T + bias``: (…, in) by (out, in) to (…, out)."""
     result = product(xp, input, weight.T)
@@ -302,19 +291,10 @@ def _bias_grad(F: Any, grad: Any) -> Any:
     return F.sum(rows, (0,))
 
 
-linear.derivative(
-    input=lambda F, grad, weight: F.matmul(grad, weight),
-    weight=_weight_grad,
-    bias=_bias_grad,
-)
+linear.derivative(input=lambda F, grad, weight: F.matmul(grad, weight), weight=_weight_grad, bias=_bias_grad)
 
 
 # A product of matrices or vectors added to a tensor, each with a factor ----------------------------------
-
-
-def kind_names(*tensors: Any) -> list[str]:
-    """What torch calls the dtypes of these in its texts."""
-    return [from_numpy(x.dtype).kernel_name for x in tensors]
 
 
 def _sum_spec(input: Any, product: tuple[int, ...], kernel: str) -> Spec:
@@ -324,7 +304,7 @@ def _sum_spec(input: Any, product: tuple[int, ...], kernel: str) -> Spec:
 
 
 def _weighted(xp: Any, input: Any, matrix: Any, beta: float, alpha: float) -> Any:
-    """``beta * input + alpha * matrix``, where a ``beta`` of 0 also drops NaN, and integers take whole factors."""
+    """``beta * input + alpha * matrix``; a ``beta`` of 0 also drops NaN, and integers take whole factors."""
     if input.dtype not in FLOATING:
         beta, alpha = int(beta), int(alpha)
     if alpha != 1:
@@ -335,23 +315,14 @@ def _weighted(xp: Any, input: Any, matrix: Any, beta: float, alpha: float) -> An
     return xp.add(matrix, input if beta == 1 else input * beta)
 
 
-def _same_dtypes(input: Any, mat1: Any, mat2: Any) -> None:
-    if mat1.dtype != mat2.dtype:
-        raise DTypeMismatch("mat1 and mat2 must have the same dtype, but got {} and {}".format(*kind_names(mat1, mat2)))
-    if input.dtype != mat2.dtype:
-        raise DTypeMismatch(
-            "self and mat2 must have the same dtype, but got {} and {}".format(*kind_names(input, mat2))
-        )
-
-
-def _addmm_rule(input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: float = 1) -> Spec:
+def _addmm_rule(input: Any, mat1: Any, mat2: Any) -> Spec:
     for x, name in ((mat1, "mat1"), (mat2, "mat2")):
         if len(x.shape) != 2:
             raise ShapeMismatch(f"{name} must be a matrix, got {len(x.shape)}-D tensor")
     (n, k), (j, m) = mat1.shape, mat2.shape
     if k != j:
         raise ShapeMismatch(f"mat1 and mat2 shapes cannot be multiplied ({n}x{k} and {j}x{m})")
-    _same_dtypes(input, mat1, mat2)
+    _check_dtypes_match(mat2, mat1=mat1, self=input)
     return _sum_spec(input, (n, m), "addmm_impl_cpu_")
 
 
@@ -368,7 +339,7 @@ addmm.derivative(
 )
 
 
-def _addmv_rule(input: Any, mat: Any, vec: Any, *, beta: float = 1, alpha: float = 1) -> Spec:
+def _addmv_rule(input: Any, mat: Any, vec: Any) -> Spec:
     if len(mat.shape) != 2 or len(vec.shape) != 1 or len(input.shape) > 1:
         dims = ", ".join(str(len(x.shape)) for x in (input, mat, vec))
         raise ShapeMismatch(f"vector + matrix @ vector expected, got {dims}")
@@ -396,26 +367,16 @@ addmv.derivative(
 )
 
 
-def _baddbmm_rule(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Spec:
-    size_at(batch1.shape, 0)
-    size_at(batch1.shape, 1)
-    size_at(batch2.shape, 2)
-    if len(batch1.shape) != 3:
-        raise ShapeMismatch("batch1 must be a 3D tensor")
-    if len(batch2.shape) != 3:
-        raise ShapeMismatch("batch2 must be a 3D tensor")
-    b, n, k = batch1.shape
-    if batch2.shape[:2] != (b, k):
-        raise ShapeMismatch(
-            f"Expected size for first two dimensions of batch2 tensor to be: [{b}, {k}] "
-            f"but got: [{batch2.shape[0]}, {batch2.shape[1]}]."
-        )
+def _baddbmm_rule(input: Any, batch1: Any, batch2: Any) -> Spec:
+    for x, dim in ((batch1, 0), (batch1, 1), (batch2, 2)):
+        size_at(x.shape, dim)  # raises for too few dimensions, as torch does before all else
+    _check_batches(batch1, batch2)
     if batch1.dtype != batch2.dtype and batch1.dtype != bool_.numpy:
         raise DTypeMismatch("expected scalar type {} but found {}".format(*kind_names(batch1, batch2)))
     if input.dtype != batch1.dtype:
         names = "input {}, batch1: {}, batch2: {}".format(*[n.lower() for n in kind_names(input, batch1, batch2)])
         raise DTypeMismatch(f"Input dtypes must be the same, got: {names}")
-    return _sum_spec(input, (b, n, batch2.shape[2]), "baddbmm")
+    return _sum_spec(input, (*batch1.shape[:2], batch2.shape[2]), "baddbmm")
 
 
 @op(_baddbmm_rule, inplace=True)
@@ -424,7 +385,7 @@ def baddbmm(xp: Any, input: Array, batch1: Array, batch2: Array, *, beta: Number
     return _weighted(xp, input, product(xp, batch1, batch2), beta, alpha)
 
 
-def _addbmm_rule(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Spec:
+def _addbmm_rule(input: Any, batch1: Any, batch2: Any) -> Spec:
     for x, name, dim in ((batch1, "batch1", 1), (batch2, "batch2", 2)):
         size_at(x.shape, dim)
         if len(x.shape) != 3:
@@ -435,7 +396,7 @@ def _addbmm_rule(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha
         raise ShapeMismatch(f"batch1 and batch2 must have same number of batches, got {b} and {c}")
     if k != j:
         raise ShapeMismatch(f"Incompatible matrix sizes for bmm ({n}x{k} and {j}x{m})")
-    _same_dtypes(input, batch1, batch2)
+    _check_dtypes_match(batch2, mat1=batch1, self=input)
     return _sum_spec(input, (n, m), "addmm_impl_cpu_")
 
 

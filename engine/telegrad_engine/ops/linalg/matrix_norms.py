@@ -9,12 +9,14 @@ from ...dtypes import float32, float64, from_numpy
 from ...errors import DTypeMismatch, InvalidOperation, LinAlgError, NotImplementedForDType, ShapeMismatch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Ints, Number, NumberOrStr, OptionalDType, OptionalNumber, Str
-from ...shapes import Spec, wrap_dim
+from ...shapes import Spec, reduced_shape, wrap_dim, wrap_dims
 from .decompositions import thin_svd
-from .solving import check_square, square_rule
+from .solving import check_dims, check_floating, check_square, square_rule
+
+EPSILON = {"float32": 2.0**-23, "float64": 2.0**-52}
 
 
-def _pinv_rule(input: Any, *, atol: float | None = None, rtol: float | None = None, hermitian: bool = False) -> Spec:
+def _pinv_rule(input: Any, hermitian: bool) -> Spec:
     if hermitian:
         check_square(input, "linalg.eigh")
     if len(input.shape) < 2 or input.dtype not in (float32.numpy, float64.numpy):
@@ -35,7 +37,7 @@ def pinv(
     A ``hermitian`` matrix is read from its lower triangle alone.
     """
     if not input.size:
-        return xp.zeros(_pinv_rule(input).shape, input.dtype)
+        return xp.zeros(input.mT.shape, input.dtype)
     if hermitian:
         input = xp.tril(input) + xp.tril(input, -1).mT
     U, S, Vh = thin_svd(xp, input)
@@ -56,10 +58,7 @@ def pinv_grad(F: Any, grad: Any, input: Any, result: Any) -> Any:
 pinv.derivative(input=pinv_grad)
 
 
-@composite(
-    key="pinv.rcond",
-    namespace="torch.linalg",
-)
+@composite(key="pinv.rcond", namespace="torch.linalg")
 def pinv_rcond(F: Any, input: Array, rcond: Number, hermitian: Bool = False) -> Any:
     """The pseudo-inverse by the older name of ``rtol``."""
     return F.linalg_pinv(input, rtol=rcond, hermitian=hermitian)
@@ -71,11 +70,8 @@ def pinv_rcond(F: Any, input: Array, rcond: Number, hermitian: Bool = False) -> 
 def _to_matrices(F: Any, input: Any, dim: tuple[int, ...], dtype: Any) -> Any:
     """``input`` with the dimensions ``dim`` last."""
     name = "linalg.matrix_norm"
-    if input.ndim < 2:
-        raise ShapeMismatch(f"{name}: The input tensor A must have at least 2 dimensions.")
-    if not input.is_floating_point():
-        kind = input.dtype.kernel_name
-        raise DTypeMismatch(f"{name}: Expected a floating point or complex tensor as input. Got {kind}")
+    check_dims(input._data, name)
+    check_floating(input._data, name)
     if len(dim) != 2:
         raise ShapeMismatch(f"{name}: dim must be a 2-tuple. Got {' '.join(map(str, dim))}")
     axes = tuple(wrap_dim(d, input.ndim) for d in dim)
@@ -85,36 +81,25 @@ def _to_matrices(F: Any, input: Any, dim: tuple[int, ...], dtype: Any) -> Any:
     return F.permute(input if dtype is None else input.to(dtype), rest + axes)
 
 
-def _keep(F: Any, result: Any, input: Any, dim: tuple[int, ...], keepdim: bool) -> Any:
-    if not keepdim:
-        return result
-    axes = [wrap_dim(d, input.ndim) for d in dim]
-    return F.reshape(result, tuple(1 if i in axes else n for i, n in enumerate(input.shape)))
+def _keep_dims(F: Any, result: Any, input: Any, dim: tuple[int, ...], keepdim: bool) -> Any:
+    shape = tuple(input.shape)
+    return F.reshape(result, reduced_shape(shape, wrap_dims(dim, len(shape)), True)) if keepdim else result
 
 
 @composite(namespace="torch.linalg")
 def matrix_norm(
-    F: Any,
-    input: Array,
-    ord: Str = "fro",
-    dim: Ints = (-2, -1),
-    keepdim: Bool = False,
-    *,
-    dtype: OptionalDType = None,
+    F: Any, input: Array, ord: Str = "fro", dim: Ints = (-2, -1), keepdim: Bool = False, *, dtype: OptionalDType = None
 ) -> Any:
     """The norm of each matrix: "fro" the root of the sum of squares, "nuc" the sum of the singular values."""
     matrices = _to_matrices(F, input, dim, dtype)
     if ord not in ("fro", "nuc"):
         raise InvalidOperation(f"linalg.matrix_norm: Order {ord} not supported.")
-    if ord == "nuc":
-        return _keep(F, F.sum(F.linalg_svdvals(matrices), (-1,)), input, dim, keepdim)
-    return _keep(F, F.linalg_vector_norm(matrices, 2, (-2, -1)), input, dim, keepdim)
+    nuclear = ord == "nuc"
+    norms = F.sum(F.linalg_svdvals(matrices), (-1,)) if nuclear else F.linalg_vector_norm(matrices, 2, (-2, -1))
+    return _keep_dims(F, norms, input, dim, keepdim)
 
 
-@composite(
-    key="matrix_norm.ord",
-    namespace="torch.linalg",
-)
+@composite(key="matrix_norm.ord", namespace="torch.linalg")
 def matrix_norm_ord(
     F: Any, input: Array, ord: Number, dim: Ints = (-2, -1), keepdim: Bool = False, *, dtype: OptionalDType = None
 ) -> Any:
@@ -131,15 +116,13 @@ def matrix_norm_ord(
         result = F.new_zeros(sizes, sizes.shape[:-1])
     else:
         result = F.amax(sizes, (-1,)) if ord > 0 else F.amin(sizes, (-1,))
-    return _keep(F, result, input, dim, keepdim)
+    return _keep_dims(F, result, input, dim, keepdim)
 
 
 # Rank and condition -----------------------------------------------------------------------------------
 
 
-@composite(
-    namespace="torch.linalg",
-)
+@composite(namespace="torch.linalg")
 def matrix_rank(
     F: Any, input: Array, *, atol: OptionalNumber = None, rtol: OptionalNumber = None, hermitian: Bool = False
 ) -> Any:
@@ -163,39 +146,23 @@ def _rank(F: Any, input: Any, atol: Any, rtol: Any, hermitian: bool) -> Any:
     relative, absolute = (
         F.unsqueeze(x, -1) if hasattr(x, "_data") else x for x in (rtol, 0.0 if atol is None else atol)
     )
-    largest = F.amax(sizes, (-1,), True)
-    if hasattr(absolute, "_data"):
-        least = F.maximum(largest * relative, absolute)
-    else:
-        least = F.clamp_min(largest * relative, absolute)
-    return F.sum(F.gt(sizes, least), (-1,))
+    at_least = F.maximum if hasattr(absolute, "_data") else F.clamp_min
+    return F.sum(F.gt(sizes, at_least(F.amax(sizes, (-1,), True) * relative, absolute)), (-1,))
 
 
-@composite(
-    key="matrix_rank.tol_tensor",
-    namespace="torch.linalg",
-)
+@composite(key="matrix_rank.tol_tensor", namespace="torch.linalg")
 def matrix_rank_tol_tensor(F: Any, input: Array, tol: Array, hermitian: Bool = False) -> Any:
     """How many singular values of each matrix exceed its ``tol``."""
     return _rank(F, input, tol, 0.0, hermitian)
 
 
-@composite(
-    key="matrix_rank.tensor",
-    namespace="torch.linalg",
-)
+@composite(key="matrix_rank.tensor", namespace="torch.linalg")
 def matrix_rank_tensor(F: Any, input: Array, *, atol: Array = None, rtol: Array = None, hermitian: Bool = False) -> Any:
     """``matrix_rank`` by tolerances that are tensors, with one for each matrix."""
     return _rank(F, input, atol, rtol, hermitian)
 
 
-EPSILON = {"float32": 2.0**-23, "float64": 2.0**-52}
-
-
-@composite(
-    key="matrix_rank.tol",
-    namespace="torch.linalg",
-)
+@composite(key="matrix_rank.tol", namespace="torch.linalg")
 def matrix_rank_tol(F: Any, input: Array, tol: Number, hermitian: Bool = False) -> Any:
     """How many singular values exceed ``tol``."""
     if input.ndim > 1 and input.dtype.name not in EPSILON:
@@ -206,20 +173,19 @@ def matrix_rank_tol(F: Any, input: Array, tol: Number, hermitian: Bool = False) 
     return F.linalg_matrix_rank(input, atol=tol, rtol=0.0, hermitian=hermitian)
 
 
-@composite(
-    namespace="torch.linalg",
-)
+@composite(namespace="torch.linalg")
 def cond(F: Any, input: Array, p: NumberOrStr = None) -> Any:
     """The condition number: the norm of each matrix times that of its inverse; infinite for a singular one."""
     if input.ndim < 2:
         raise ShapeMismatch("linalg.cond: The input tensor must have at least 2 dimensions.")
+    named = p if p is None or isinstance(p, str) else f"{p:g}"
     if p not in (None, "fro", "nuc", 1, -1, 2, -2, math.inf, -math.inf):
-        raise InvalidOperation(f"linalg.cond got an invalid norm type: {p if isinstance(p, str) else f'{p:g}'}")
+        raise InvalidOperation(f"linalg.cond got an invalid norm type: {named}")
     if p in (None, 2, -2):
         sizes = F.linalg_svdvals(input)
         large, small = F.narrow(sizes, -1, 0, 1), F.narrow(sizes, -1, sizes.shape[-1] - 1, 1)
         return F.squeeze(small / large if p == -2 else large / small, -1)
-    check_square(input._data, f"linalg.cond(ord={p if isinstance(p, str) else f'{p:g}'})")
+    check_square(input, f"linalg.cond(ord={named})")
     norm = F.linalg_matrix_norm(input, p)
     try:
         return norm * F.linalg_matrix_norm(F.linalg_inv(input), p)
@@ -227,7 +193,7 @@ def cond(F: Any, input: Array, p: NumberOrStr = None) -> Any:
         return F.full_like(norm, math.inf)
 
 
-# torch's own functions of matrices: what torch.linalg has too, under older names and signat ---------------
+# torch's older names of matrix functions -----------------------------------------------------------------
 
 
 @composite()
@@ -274,7 +240,7 @@ def logdet(F: Any, input: Array) -> Any:
 @composite()
 def cholesky(F: Any, input: Array, upper: Bool = False) -> Any:
     """The triangular L with ``L @ L.mT == input``, or its transpose."""
-    check_square(input._data, "cholesky")
+    check_square(input, "cholesky")
     if input._data.dtype not in (float32.numpy, float64.numpy):
         raise NotImplementedForDType(f"\"cholesky_cpu\" not implemented for '{input.dtype.kernel_name}'")
     try:
@@ -283,17 +249,13 @@ def cholesky(F: Any, input: Array, upper: Bool = False) -> Any:
         raise LinAlgError(error.detail.removeprefix("linalg.")) from None
 
 
-@composite(
-    outputs=("Q", "R"),
-)
+@composite(outputs=("Q", "R"))
 def qr(F: Any, input: Array, some: Bool = True) -> Any:
     """Q with orthonormal columns and R, upper triangular, with ``Q @ R == input``; all of Q unless ``some``."""
     return qr.bundle(F.linalg_qr(input, "reduced" if some else "complete"))
 
 
-@composite(
-    outputs=("U", "S", "V"),
-)
+@composite(outputs=("U", "S", "V"))
 def svd(F: Any, input: Array, some: Bool = True, compute_uv: Bool = True) -> Any:
     """U, the singular values S and V with ``U @ diag(S) @ V.mT == input``; zeros for U and V unless asked for."""
     if input.ndim < 2:

@@ -28,12 +28,11 @@ from ...shapes import Spec, broadcast_axes, broadcast_shapes, reduced_shape, wra
 from ..blocked_loops import reduce_in_blocks
 from ..math.cumulative import _areas, _widths
 from ..math.reduction import accumulated_dtype, axes, reduced, restore, sum_rule
+from .solving import check_floating
 
 
 def _check_norm_dtype(input: Any, dtype: Any) -> None:
-    kind = from_numpy(input.dtype).kernel_name
-    if not is_floating(input.dtype):
-        raise DTypeMismatch(f"linalg.vector_norm: Expected a floating point or complex tensor as input. Got {kind}")
+    check_floating(input, "linalg.vector_norm")
     if dtype is None:
         return
     if not dtype.is_floating_point:
@@ -41,13 +40,14 @@ def _check_norm_dtype(input: Any, dtype: Any) -> None:
             f"linalg.vector_norm: dtype should be floating point or complex, but got {dtype.kernel_name}"
         )
     if promote_types(input.dtype, dtype.numpy) != dtype.numpy:
+        kind = from_numpy(input.dtype).kernel_name
         raise DTypeMismatch(
             f"linalg.vector_norm: the dtype of the input ({kind}) should be convertible without narrowing to the "
             f"specified dtype ({dtype.kernel_name})"
         )
 
 
-def _vector_norm_rule(input: Any, ord: float = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Spec:
+def _vector_norm_rule(input: Any, ord: float, dim: Any, keepdim: bool, dtype: Any) -> Spec:
     _check_norm_dtype(input, dtype)
     spec = reduced(input, dim, keepdim, None if dtype is None else dtype.numpy)
     if (ord < 0 or ord == math.inf) and math.prod(input.shape) == 0:
@@ -63,11 +63,13 @@ def _vector_norm_rule(input: Any, ord: float = 2, dim: Any = None, keepdim: bool
     return spec
 
 
-def _ungraded(ord: Any = 2, **_: Any) -> tuple[str, ...]:
-    return ("input",) if ord == 0 else ()  # it counts
-
-
-@op(_vector_norm_rule, namespace="torch.linalg", nondifferentiable_inputs=_ungraded, scratch=2.0, blocked=True)
+@op(
+    _vector_norm_rule,
+    namespace="torch.linalg",
+    nondifferentiable_inputs=lambda ord: ("input",) if ord == 0 else (),  # it counts
+    scratch=2.0,
+    blocked=True,
+)
 def vector_norm(
     xp: Any,
     input: Array,
@@ -78,10 +80,11 @@ def vector_norm(
     dtype: OptionalDType = None,
 ) -> Any:
     """The ``ord``-norm over ``dim``, or of all elements: ``sum(abs(input) ** ord) ** (1 / ord)``."""
-    kind = None if dtype is None else dtype.numpy
-    return norm_of(
-        xp, lambda x: widened(x if kind is None else x.astype(kind)), (input,), ord, axes(dim, input.ndim), keepdim
-    )
+
+    def term(x: Any) -> Any:
+        return widened(x if dtype is None else x.astype(dtype.numpy))
+
+    return norm_of(xp, term, (input,), ord, axes(dim, input.ndim), keepdim)
 
 
 def norm_of(
@@ -105,7 +108,7 @@ def norm_of(
 
 def vector_norm_grad(F: Any, grad: Any, input: Any, result: Any, ord: float, dim: Any, keepdim: bool) -> Any:
     """sgn(x) (abs(x) / norm) ** (ord - 1), and 0 where that is undefined."""
-    if _ungraded(ord):
+    if ord == 0:
         return None
     kept = reduced_shape(tuple(input.shape), wrap_dims(dim, len(input.shape)), True)
     grad, norm = F.reshape(grad, kept), F.reshape(result, kept)
@@ -143,10 +146,7 @@ def norm(
     return F.linalg_vector_norm(input, 2 if p in ("fro", None) else p, dim, keepdim, dtype=dtype)
 
 
-@composite(
-    key="norm",
-    namespace="torch.linalg",
-)
+@composite(key="norm", namespace="torch.linalg")
 def linalg_norm(
     F: Any,
     input: Array,
@@ -159,39 +159,35 @@ def linalg_norm(
     """The vector norm over one dimension, the matrix norm over two; without ``ord`` the root of the sum of squares."""
     if ord is None:
         return F.linalg_vector_norm(input, 2, dim, keepdim, dtype=dtype)
-    _check_norm_dims(input, dim)
-    over = tuple(range(input.ndim)) if dim is None else dim
+    over = _norm_dims(input, dim)
     if len(over) == 2:
         return F.linalg_matrix_norm(input, ord, over, keepdim, dtype=dtype)
     return F.linalg_vector_norm(input, ord, dim, keepdim, dtype=dtype)
 
 
-def _check_norm_dims(input: Any, dim: Any) -> None:
+def _norm_dims(input: Any, dim: Any) -> tuple[int, ...]:
+    """The dimensions of a norm with an ``ord``, one or two: ``dim``, or all."""
     if dim is not None and len(dim) not in (1, 2):
         raise ShapeMismatch(f"linalg.norm: If dim is specified, it must be of length 1 or 2. Got {list(dim)}")
     if dim is None and input.ndim not in (1, 2):
         raise ShapeMismatch(
             f"linalg.norm: If dim is not specified but ord is, the input must be 1D or 2D. Got {input.ndim}D."
         )
+    return tuple(range(input.ndim)) if dim is None else tuple(dim)
 
 
-@composite(
-    key="norm.word",
-    namespace="torch.linalg",
-)
+@composite(key="norm.word", namespace="torch.linalg")
 def linalg_norm_word(
     F: Any, input: Array, ord: Str, dim: OptionalInts = None, keepdim: Bool = False, *, dtype: OptionalDType = None
 ) -> Any:
     """The matrix norm that a word names: "fro" or "nuc"."""
-    _check_norm_dims(input, dim)
-    over = tuple(range(input.ndim)) if dim is None else dim
-    return F.linalg_matrix_norm(input, ord, over, keepdim, dtype=dtype)
+    return F.linalg_matrix_norm(input, ord, _norm_dims(input, dim), keepdim, dtype=dtype)
 
 
-# Without NaN, and counts ---------------------------------------------------------------------------------
+# Sums and means without NaN, and counts ------------------------------------------------------------------
 
 
-def _nansum_rule(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Spec:
+def _nansum_rule(input: Any, dim: Any, keepdim: bool, dtype: Any) -> Spec:
     wrap_dims(dim, len(input.shape), in_turn=True)
     return sum_rule(input, dim, keepdim, dtype=dtype)
 
@@ -232,19 +228,17 @@ def nanmean(
     return F.div(F.nansum(input, dim, keepdim, dtype=dtype), present)
 
 
-@op(lambda input, dim=None: reduced(input, dim, False, int64.numpy), scratch=2.0, blocked=True)
+@op(lambda input, dim: reduced(input, dim, False, int64.numpy), scratch=2.0, blocked=True)
 def count_nonzero(xp: Any, input: Array, dim: OptionalInts = None) -> Any:
     """How many elements are not zero over ``dim``, or in all."""
     count = partial(xp.sum, dtype=int64.numpy)
     return reduce_in_blocks(xp, count, lambda x: x != 0, (input,), axes(dim, input.ndim))
 
 
-# Sums and norms that bring a tensor to a size, and running areas and slopes ------------------------------
+# Sums and norms that change a tensor's size, and cumulative areas ----------------------------------------
 
 
-@composite(
-    may_alias=True,
-)
+@composite(may_alias=True)
 def sum_to_size(F: Any, input: Array, size: Ints) -> Any:
     """The sums over the dimensions that ``size`` lacks or has as 1, so that the result is of that size."""
     shape = tuple(input.shape)
@@ -260,9 +254,7 @@ def sum_to_size(F: Any, input: Array, size: Ints) -> Any:
     return F.sum(result, lone, True) if lone else result
 
 
-@composite(
-    inplace=True,
-)
+@composite(inplace=True)
 def renorm(F: Any, input: Array, p: Number, dim: Int, maxnorm: Number) -> Any:
     """The slices along ``dim`` whose p-norm is above ``maxnorm`` scaled down to it."""
     if not p > 0:
@@ -283,9 +275,7 @@ def diagflat(F: Any, input: Array, offset: Int = 0) -> Any:
     return F.diag(F.reshape(input, (-1,)), offset)
 
 
-@composite(
-    method=False,
-)
+@composite(method=False)
 def vander(F: Any, x: Array, N: OptionalInt = None, increasing: Bool = False) -> Any:
     """Vandermonde's matrix: the powers N - 1 to 0 of the elements of a vector, or 0 to N - 1 if ``increasing``."""
     if x.ndim != 1:
@@ -309,9 +299,7 @@ def cumulative_trapezoid_dx(F: Any, y: Array, *, dx: Number = 1, dim: Int = -1) 
     return F.cumsum(_areas(F, y, dx, axis), axis)
 
 
-@composite(
-    method=False,
-)
+@composite(method=False)
 def cumulative_trapezoid(F: Any, y: Array, x: Array, *, dim: Int = -1) -> Any:
     """The running area below the lines that join neighbours along ``dim``, which are at ``x``."""
     if bool_ in (x.dtype, y.dtype):
@@ -322,16 +310,10 @@ def cumulative_trapezoid(F: Any, y: Array, x: Array, *, dim: Int = -1) -> Any:
 
 # Distances between all pairs of rows, of two matrices or of one ------------------------------------------
 
-MODES = (
-    "use_mm_for_euclid_dist_if_necessary",
-    "use_mm_for_euclid_dist",
-    "donot_use_mm_for_euclid_dist",
-)
+MODES = ("use_mm_for_euclid_dist_if_necessary", "use_mm_for_euclid_dist", "donot_use_mm_for_euclid_dist")
 
 
-@composite(
-    method=False,
-)
+@composite(method=False)
 def cdist(F: Any, x1: Array, x2: Array, p: Number = 2.0, compute_mode: Str = MODES[0]) -> Any:
     """The ``p``-norms of the differences of every row of ``x1`` and every row of ``x2``: (…, rows, rows).
 
@@ -357,12 +339,12 @@ def cdist(F: Any, x1: Array, x2: Array, p: Number = 2.0, compute_mode: Str = MOD
 
 
 def _differences(x1: Any, x2: Any) -> int:
-    """How many numbers all pairs of rows differ by."""
+    """The number of elements of the differences of all pairs of rows."""
     batch = broadcast_shapes(tuple(x1.shape[:-2]), tuple(x2.shape[:-2]))
     return math.prod((*batch, x1.shape[-2], x2.shape[-2], x1.shape[-1]))
 
 
-def _pairs_rule(x1: Any, x2: Any, p: float) -> Spec:
+def _pairs_rule(x1: Any, x2: Any) -> Spec:
     if min(len(x1.shape), len(x2.shape)) < 2 or x1.shape[-1] != x2.shape[-1] or not x1.shape[-1]:
         shapes = f"{list(x1.shape)} and {list(x2.shape)}"
         raise ShapeMismatch(f"cdist_in_blocks(): rows must be of one length, and not empty, but got {shapes}")
@@ -378,8 +360,8 @@ def _block_bytes(x1: Any, x2: Any) -> int:
     return int(itemsize * min(_differences(x1, x2), max(BLOCK // itemsize, x1.shape[-1])))
 
 
-def _pairs_scratch(x1: Any, x2: Any, p: float) -> int:
-    return int(4 * _block_bytes(x1, x2) + 3 * _pairs_rule(x1, x2, p).size * max(x1.dtype.itemsize, 4))
+def _pairs_scratch(x1: Any, x2: Any) -> int:
+    return int(4 * _block_bytes(x1, x2) + 3 * _pairs_rule(x1, x2).size * max(x1.dtype.itemsize, 4))
 
 
 @op(_pairs_rule, internal=True, method=False, node="CdistBackward0", scratch=_pairs_scratch)
@@ -391,7 +373,7 @@ def cdist_in_blocks(xp: Any, x1: Array, x2: Array, p: Number) -> Any:
 
 @cdist_in_blocks.joint_derivative
 def _pairs_grads(F: Any, grad: Any, needs: Any, x1: Any, x2: Any, result: Any, p: float) -> Any:
-    """The slopes of the norms of the differences, summed where a row was repeated."""
+    """The gradients of the norms of the differences, summed where a row was repeated."""
     arrays = [F.unsqueeze(x, dim) for x, dim in ((x1, -2), (x2, -3), (grad, -1), (result, -1))]
     repeated = [broadcast_axes(tuple(x.shape), (*result.shape, x1.shape[-1])) for x in arrays[:2]]
     if p == 0:
@@ -412,7 +394,7 @@ def _pairs_grads(F: Any, grad: Any, needs: Any, x1: Any, x2: Any, result: Any, p
 
 
 def _sum_slopes(F: Any, arrays: Any, p: float, axis: tuple[int, ...]) -> Any:
-    """The slopes of the norms for each difference, summed over ``axis`` in blocks."""
+    """The gradients of the norms for each difference, summed over ``axis`` in blocks."""
 
     def slopes(x: Any, y: Any, grad: Any, norm: Any) -> Any:
         return vector_norm_grad(F, grad[..., :1], x - y, norm[..., :1], p, (-1,), True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from typing import Any
 
 from ...dtypes import FLOATING, bool_, int64, parse, widened
@@ -12,7 +13,7 @@ from ...schema.op import composite, op
 from ...schema.parameters import Array, Arrays, Int, IntsKind, Items, ManyArrays, Number, OptionalInt, Str
 from ...schema.signature import REQUIRED, Param, Signature
 from ...shapes import Spec, broadcast_shapes, expands_to, size_at, wrap_dim, wrap_dims
-from .matmul import kind_names
+from .solving import check_floating, kind_names
 
 
 @composite(method=False)
@@ -25,10 +26,7 @@ def tensordot(F: Any, a: Array, b: Array, dims: Int = 2) -> Any:
     return _contract(F, a, b, tuple(range(-dims, 0)), tuple(range(dims)))
 
 
-@composite(
-    key="tensordot.dims",
-    method=False,
-)
+@composite(key="tensordot.dims", method=False)
 def tensordot_dims(F: Any, a: Array, b: Array, dims: Items) -> Any:
     """The sum of products over pairs of dimensions: those of ``a``, then those of ``b``."""
     if len(dims) != 2:
@@ -41,7 +39,7 @@ def tensordot_dims(F: Any, a: Array, b: Array, dims: Items) -> Any:
 
 
 _PAIR = Signature("tensordot", tuple(Param(name, IntsKind(), REQUIRED, False) for name in ("dims_self", "dims_other")))
-"""What tensordot's two lists of dimensions are checked as."""
+"""Checks tensordot's two lists of dimensions."""
 
 
 def _contract(F: Any, a: Any, b: Any, dims_a: tuple[int, ...], dims_b: tuple[int, ...]) -> Any:
@@ -102,7 +100,7 @@ def kron(F: Any, input: Array, other: Array) -> Any:
     return F.reshape(spread * blocks, tuple(n * m for n, m in zip(a, b, strict=True)))
 
 
-def _cross_rule(input: Any, other: Any, *, dim: int = -1) -> Spec:
+def _cross_rule(input: Any, other: Any, dim: int) -> Spec:
     if len(input.shape) != len(other.shape):
         raise ShapeMismatch("linalg.cross: inputs must have the same number of dimensions.")
     axis = wrap_dim(dim, len(input.shape))
@@ -139,14 +137,10 @@ def cross(F: Any, input: Array, other: Array, dim: OptionalInt = None) -> Any:
     return F.linalg_cross(input, other, dim=dim)
 
 
-@composite(
-    namespace="torch.linalg",
-)
+@composite(namespace="torch.linalg")
 def vecdot(F: Any, x: Array, y: Array, *, dim: Int = -1) -> Any:
     """The inner products of vectors along ``dim``."""
-    if not x.is_floating_point():
-        kind = x.dtype.kernel_name
-        raise DTypeMismatch(f"linalg.vecdot: Expected a floating point or complex tensor as input. Got {kind}")
+    check_floating(x._data, "linalg.vecdot")
     if x.dtype is not y.dtype:
         raise DTypeMismatch(
             f"linalg.vecdot: Expected x and y to have the same dtype, but found x of type {x.dtype.kernel_name} and y "
@@ -155,18 +149,13 @@ def vecdot(F: Any, x: Array, y: Array, *, dim: Int = -1) -> Any:
     return F.dot(x, y) if x.ndim == y.ndim == 1 else F.sum(x * y, (dim,))
 
 
-@composite(
-    key="matmul",
-    namespace="torch.linalg",
-)
+@composite(key="matmul", namespace="torch.linalg")
 def linalg_matmul(F: Any, input: Array, other: Array) -> Any:
     """The matrix product: ``matmul``."""
     return F.matmul(input, other)
 
 
-@composite(
-    namespace="torch.linalg",
-)
+@composite(namespace="torch.linalg")
 def multi_dot(F: Any, tensors: Arrays) -> Any:
     """The product of several matrices in the order that costs least; the first and the last may be vectors."""
     if len(tensors) < 2:
@@ -190,7 +179,7 @@ def multi_dot(F: Any, tensors: Arrays) -> Any:
 
 
 def _cheapest(F: Any, chain: list[Any]) -> Any:
-    """The product of matrices, split where the dynamic programme of Godbole (1973) says."""
+    """The product of matrices, split by the dynamic programming of Godbole (1973)."""
     sizes = [chain[0].shape[0], *[x.shape[1] for x in chain]]
     costs: dict[tuple[int, int], tuple[int, int]] = {(i, i): (0, i) for i in range(len(chain))}
     for span in range(1, len(chain)):
@@ -224,15 +213,12 @@ def trace(xp: Any, input: Array) -> Any:
 trace.derivative(input=lambda F, grad, input_shape: grad * F.eye(*input_shape, dtype=parse(grad.dtype)))
 
 
-@composite(
-    inplace=True,
-)
+@composite(inplace=True)
 def addr(F: Any, input: Array, vec1: Array, vec2: Array, *, beta: Number = 1, alpha: Number = 1) -> Any:
     """``beta * input + alpha * outer(vec1, vec2)``."""
-    if vec1.ndim != 1 or vec2.ndim != 1:
-        raise ShapeMismatch(
-            f"addr: Expected 1-D argument vec{1 + (vec1.ndim == 1)}, but got {(vec1, vec2)[vec1.ndim == 1].ndim}-D"
-        )
+    for name, vec in (("vec1", vec1), ("vec2", vec2)):
+        if vec.ndim != 1:
+            raise ShapeMismatch(f"addr: Expected 1-D argument {name}, but got {vec.ndim}-D")
     shape = (vec1.shape[0], vec2.shape[0])
     if not expands_to(tuple(input.shape), shape):
         raise ShapeMismatch(f"The expanded size of the tensor must match {list(shape)}, got {list(input.shape)}")
@@ -240,53 +226,72 @@ def addr(F: Any, input: Array, vec1: Array, vec2: Array, *, beta: Number = 1, al
         if isinstance(number, float) and not input.is_floating_point():
             raise InvalidOperation(f"For integral input tensors, argument {name} must not be a floating point number.")
     product = F.outer(vec1, vec2) * alpha
-    kept = input if beta else F.nan_to_num(input, 0.0, 0.0, 0.0)  # what counts nothing spreads no NaN
-    return kept * beta + product
+    finite = input if beta else F.nan_to_num(input, 0.0, 0.0, 0.0)  # NaN times a beta of 0 must not be NaN
+    return finite * beta + product
 
 
 # Einsum, reduced to diagonals, sums, permutations and batched matrix products ----------------------------
 
 
-def _einsum_terms(equation: str, shapes: list[Any]) -> tuple[list[str], str, dict[str, int]]:
+def _read_subscripts(text: str, start: int, operand: int | None = None) -> str:
+    """The subscripts of an operand, or of the output, from ``start`` on in the equation, without spaces.
+
+    Raises for all but letters and one "...".
+    """
+    where, already, ellipsis = f"operand {operand}", "for which an ellipsis was already found", "ellipsis"
+    if operand is None:
+        where, already, ellipsis = "output", "but an ellipsis (...) was already found", "ellipsis (...)"
+    tokens: list[str] = []
+    for found in re.finditer(r"\.{3}|[^ ]", text):
+        token = found.group()
+        if token[0] == ".":
+            if "..." in tokens:
+                raise InvalidOperation(f"einsum(): found '.' for {where} {already}")
+            if token == ".":
+                raise InvalidOperation(f"einsum(): found '.' for {where} that is not part of any {ellipsis}")
+        elif not (token.isascii() and token.isalpha()):
+            raise InvalidOperation(
+                f"einsum(): invalid subscript given at index {start + found.start()} in the equation string, "
+                "subscripts must be in [a-zA-Z]"
+            )
+        tokens.append(token)
+    return "".join(tokens)
+
+
+def _parse_equation(equation: str, shapes: list[Any]) -> tuple[list[str], str, dict[str, int]]:
     """The subscripts of each operand, of the output, and every subscript's size.
 
     An ellipsis becomes capital letters that the equation does not use, counted from the right.
     """
-    left, arrow, right = equation.replace(" ", "").partition("->")
-    terms = left.split(",")
-    if len(terms) != len(shapes):
-        more = "fewer" if len(terms) > len(shapes) else "more"
-        raise InvalidOperation(f"einsum(): {more} operands were provided than specified in the equation")
+    left, arrow, right = equation.partition("->")
+    terms, start = [], 0
+    for i, text in enumerate(left.split(",")):
+        if i == len(shapes):
+            raise InvalidOperation("einsum(): fewer operands were provided than specified in the equation")
+        terms.append(_read_subscripts(text, start, i))
+        start += len(text) + 1
+    if len(terms) < len(shapes):
+        raise InvalidOperation("einsum(): more operands were provided than specified in the equation")
     free = [c for c in "ZYXWVUTSRQPONMLKJIHGFEDCBA" if c not in equation]
-    widest = 0
-    for term, shape in zip(terms, shapes, strict=True):
-        if "..." in term:
-            widest = max(widest, len(shape) - len(term.replace("...", "")))
+    covered = [len(shape) - len(t.replace("...", "")) for t, shape in zip(terms, shapes, strict=True) if "..." in t]
+    widest = max([0, *covered])
     dots = "".join(reversed(free[:widest]))
     expanded = []
     for i, (term, shape) in enumerate(zip(terms, shapes, strict=True)):
-        plain = term.replace("...", "")
-        if not all(c.isascii() and c.isalpha() for c in plain):
-            at = next(k for k, c in enumerate(equation) if not (c in " .,->" or (c.isascii() and c.isalpha())))
-            raise InvalidOperation(
-                f"einsum(): invalid subscript given at index {at} in the equation string, subscripts must "
-                "be in "
-                "[a-zA-Z]"
-            )
-        n = len(shape) - len(plain)
+        count = len(term.replace("...", ""))
+        n = len(shape) - count
         if n < 0 or (n > 0 and "..." not in term):
+            relation, end = ("is more than", "") if "..." in term else ("does not match", " and no ellipsis was given")
             raise InvalidOperation(
-                f"einsum(): the number of subscripts in the equation ({len(plain)}) does not match the "
-                "number of "
-                f"dimensions ({len(shape)}) for operand {i} and no ellipsis was given"
+                f"einsum(): the number of subscripts in the equation ({count}) {relation} the number of dimensions "
+                f"({len(shape)}) for operand {i}{end}"
             )
         expanded.append(term.replace("...", dots[widest - n :] if n else ""))
+    right = _read_subscripts(right, start + 1)
     sizes = _subscript_sizes(expanded, shapes)
-    if not arrow:
-        letters = "".join(expanded)
-        right = dots + "".join(sorted({c for c in letters if letters.count(c) == 1 and c not in dots}))
-    else:
-        right = right.replace("...", dots)
+    letters = "".join(expanded)
+    once = sorted({c for c in letters if letters.count(c) == 1 and c not in dots})
+    right = right.replace("...", dots) if arrow else dots + "".join(once)
     for c in right:
         if c not in sizes:
             raise InvalidOperation(
@@ -310,10 +315,7 @@ def _subscript_sizes(terms: list[str], shapes: list[Any]) -> dict[str, int]:
     return sizes
 
 
-@composite(
-    may_alias=True,
-    method=False,
-)
+@composite(may_alias=True, method=False)
 def einsum(F: Any, equation: Str, operands: ManyArrays = ()) -> Any:
     """The sum of products that ``equation`` names: ``"ij,jk->ik"`` is a matrix product."""
     if not operands:
@@ -321,7 +323,7 @@ def einsum(F: Any, equation: Str, operands: ManyArrays = ()) -> Any:
             "einsum(): must specify the equation string and at least one operand, or at least one operand and its "
             "subscripts list"
         )
-    terms, out, sizes = _einsum_terms(equation, [tuple(x.shape) for x in operands])
+    terms, out, sizes = _parse_equation(equation, [tuple(x.shape) for x in operands])
     pending = []
     for i, (x, term) in enumerate(zip(operands, terms, strict=True)):
         x, term = _take_diagonals(F, x, term)
@@ -330,7 +332,7 @@ def einsum(F: Any, equation: Str, operands: ManyArrays = ()) -> Any:
     x, term = pending[0]
     for i, (y, other) in enumerate(pending[1:], 1):
         later = out + "".join(t for _, t in pending[i + 1 :])
-        x, term = _einsum_contract(F, x, term, y, other, later, sizes)
+        x, term = _multiply_operands(F, x, term, y, other, later, sizes)
     x, term = _sum_unless(F, x, term, out)
     return F.permute(x, tuple(term.index(c) for c in out)) if out != term else x
 
@@ -350,12 +352,12 @@ def _take_diagonals(F: Any, x: Any, term: str) -> tuple[Any, str]:
 
 
 def _sum_unless(F: Any, x: Any, term: str, kept: str) -> tuple[Any, str]:
-    """Sum out the subscripts that nothing else mentions."""
-    gone = tuple(i for i, c in enumerate(term) if c not in kept)
-    return (F.sum(x, gone), "".join(c for c in term if c in kept)) if gone else (x, term)
+    """``x`` summed over the subscripts that are not ``kept``."""
+    summed = tuple(i for i, c in enumerate(term) if c not in kept)
+    return (F.sum(x, summed), "".join(c for c in term if c in kept)) if summed else (x, term)
 
 
-def _einsum_contract(F: Any, x: Any, a: str, y: Any, b: str, later: str, sizes: dict[str, int]) -> tuple[Any, str]:
+def _multiply_operands(F: Any, x: Any, a: str, y: Any, b: str, later: str, sizes: dict[str, int]) -> tuple[Any, str]:
     """The product of two operands as one batched matrix product, summed over what is not needed later."""
     batch = "".join(c for c in a if c in b and c in later)
     summed = "".join(c for c in a if c in b and c not in later)

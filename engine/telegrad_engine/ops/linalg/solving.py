@@ -15,34 +15,48 @@ from ...schema.parameters import Array, Bool, Int, OptionalInts
 from ...shapes import Shape, Spec, broadcast_shapes
 
 
-def check_matrix(input: Any, name: str, kernel: str = "", letter: str = "A") -> None:
-    """Refuse what is no batch of matrices, or of a dtype that torch's ``kernel`` does not take."""
+def kind_names(*tensors: Any) -> list[str]:
+    """What torch calls the dtypes of these in its texts."""
+    return [from_numpy(x.dtype).kernel_name for x in tensors]
+
+
+def check_dims(input: Any, name: str, letter: str = "A") -> None:
+    """Raise unless ``input`` is a matrix or a batch of matrices."""
     if len(input.shape) < 2:
         raise ShapeMismatch(f"{name}: The input tensor {letter} must have at least 2 dimensions.")
-    kind = from_numpy(input.dtype).kernel_name
+
+
+def check_floating(input: Any, name: str) -> None:
+    """Raise unless the dtype is floating."""
     if input.dtype not in FLOATING:
+        kind = from_numpy(input.dtype).kernel_name
         raise DTypeMismatch(f"{name}: Expected a floating point or complex tensor as input. Got {kind}")
+
+
+def check_matrix(input: Any, name: str, kernel: str = "", letter: str = "A") -> None:
+    """Raise unless ``input`` is a batch of matrices of a dtype that torch's ``kernel`` takes."""
+    check_dims(input, name, letter)
+    check_floating(input, name)
     if input.dtype not in (float32.numpy, float64.numpy) and math.prod(input.shape):  # torch lets empty ones pass
+        kind = from_numpy(input.dtype).kernel_name
         if kernel:
             raise NotImplementedForDType(f"\"{kernel}\" not implemented for '{kind}'")
         raise DTypeMismatch(f"{name}: Low precision dtypes not supported. Got {kind}")
 
 
 def check_square(input: Any, name: str) -> None:
-    """Refuse what is no batch of square matrices."""
-    if len(input.shape) < 2:
-        raise ShapeMismatch(f"{name}: The input tensor A must have at least 2 dimensions.")
+    """Raise unless ``input`` is a batch of square matrices."""
+    check_dims(input, name)
     rows, columns = input.shape[-2:]
     if rows != columns:
         raise ShapeMismatch(f"{name}: A must be batches of square matrices, but they are {rows} by {columns} matrices")
 
 
 def which(input: Any, fails: Any) -> tuple[str, Any]:
-    """The first matrix of a batch for which ``fails`` is true: how torch names it, and what ``fails`` said."""
-    matrices = input.reshape(-1, *input.shape[-2:])
-    said = [fails(matrix) for matrix in matrices]
-    first = next(i for i, found in enumerate(said) if found)
-    return f"(Batch element {first}): " if input.ndim > 2 else "", said[first]
+    """The first matrix of a batch for which ``fails`` is true: how torch names it, and what ``fails`` returned."""
+    results = map(fails, input.reshape(-1, *input.shape[-2:]))
+    first, result = next((i, result) for i, result in enumerate(results) if result)
+    return f"(Batch element {first}): " if input.ndim > 2 else "", result
 
 
 def square_rule(name: str, *, kernel: str = "", outputs: int = 0) -> Rule:
@@ -78,7 +92,7 @@ inv.derivative(A=lambda F, grad, result: -(result.mT @ grad @ result.mT))
 @composite(namespace="torch.linalg")
 def matrix_power(F: Any, input: Array, n: Int) -> Any:
     """The product of ``n`` equal square matrices, by repeated squaring; a negative ``n`` inverts them first."""
-    check_square(input._data, "linalg.matrix_power")
+    check_square(input, "linalg.matrix_power")
     if n == 0:
         size = input.shape[-1]
         return F.tril(input, -size) + F.eye(size, dtype=input.dtype)
@@ -101,18 +115,14 @@ def det(xp: Any, A: Array) -> Any:
         return xp.asarray(xp.linalg.det(widened(A)))
 
 
-def _identity(F: Any, like: Any) -> Any:
-    return F.eye(like.shape[-1], dtype=parse(like.dtype))
-
-
 def _cofactors(F: Any, A: Any, result: Any) -> Any:
-    """The derivative of ``det``: ``det(A) * inv(A).T``, or by the singular values where that does not exist.
+    """The derivative of ``det``: ``det(A) * inv(A).T``, or by the singular values where A has no inverse.
 
     Higham, "What is the adjugate of a matrix?" (2020). Each way gets a harmless matrix where the other is taken.
     """
     n = A.shape[-1]
     singular = F.reshape(F.eq(result, 0.0), (*result.shape, 1, 1))
-    eye = _identity(F, A)
+    eye = F.eye(n, dtype=parse(A.dtype))
     by_inverse = F.reshape(result, (*result.shape, 1, 1)) * F.linalg_inv(F.where(singular, eye, A)).mT
     U, S, Vh = F.linalg_svd(F.where(singular, A, eye * F.arange(1, n + 1, dtype=parse(A.dtype))))
     others = F.where(F.eq(eye, 1.0), 1.0, F.unsqueeze(S, -2))
@@ -151,9 +161,9 @@ slogdet.derivative(A=_slogdet_grad)
 # Linear equations, in batches of matrices ----------------------------------------------------------------
 
 
-def _is_vector(A: Shape, B: Shape) -> bool:
-    """Whether B is a batch of vectors rather than of matrices."""
-    return len(B) == 1 or (len(A) - 1 == len(B) and A[:-1] == B)
+def is_vector(A: Any, B: Any) -> bool:
+    """Whether a right side of shape B is a batch of vectors rather than of matrices, for matrices of shape A."""
+    return len(B) == 1 or tuple(A[:-1]) == tuple(B)
 
 
 def _solution_shape(A: Shape, B: Shape, left: bool, name: str) -> Shape:
@@ -166,17 +176,17 @@ def _solution_shape(A: Shape, B: Shape, left: bool, name: str) -> Shape:
     return broadcast_shapes(B[:-2], A[:-2]) + B[-2:]
 
 
-def _solve_rule(A: Any, B: Any, *, left: bool = True) -> Spec:
+def _solve_rule(A: Any, B: Any, left: bool) -> Spec:
     name = "linalg.solve"
     check_square(A, name)
     check_matrix(A, name)
     if A.dtype != B.dtype:
-        kinds = [from_numpy(x.dtype).kernel_name for x in (A, B)]
+        kinds = kind_names(A, B)
         raise DTypeMismatch(
             f"{name}: Expected A and B to have the same dtype, but found A of type {kinds[0]} and B of type "
             f"{kinds[1]} instead"
         )
-    vector = _is_vector(tuple(A.shape), tuple(B.shape))
+    vector = is_vector(A.shape, B.shape)
     if not vector:
         check_matrix(B, name, letter="B")
     shape = _solution_shape(A.shape, (*B.shape, 1) if vector else B.shape, left, name)
@@ -186,7 +196,7 @@ def _solve_rule(A: Any, B: Any, *, left: bool = True) -> Spec:
 @op(_solve_rule, namespace="torch.linalg", node="LinalgSolveExBackward0", scratch=2.0)
 def solve(xp: Any, A: Array, B: Array, *, left: Bool = True) -> Any:
     """The solution of ``A @ X = B``, or of ``X @ A = B`` where not ``left``; B may be vectors."""
-    vector = _is_vector(A.shape, B.shape)
+    vector = is_vector(A.shape, B.shape)
     A, B = widened(A), widened(B)
     right = B[..., None] if vector else B
     try:
@@ -198,8 +208,9 @@ def solve(xp: Any, A: Array, B: Array, *, left: Bool = True) -> Any:
     return result[..., 0] if vector else result
 
 
+@solve.joint_derivative
 def _solve_grad(F: Any, grad: Any, needs: Any, A: Any, B_shape: Any, result: Any, left: bool) -> Any:
-    vector = _is_vector(tuple(A.shape), B_shape)
+    vector = is_vector(A.shape, B_shape)
     if vector:
         grad, result = F.unsqueeze(grad, -1), F.unsqueeze(result, -1)
     towards_B = F.linalg_solve(A.mT, grad, left=left)
@@ -209,15 +220,10 @@ def _solve_grad(F: Any, grad: Any, needs: Any, A: Any, B_shape: Any, result: Any
     return towards_A, towards_B.squeeze(-1) if vector else towards_B
 
 
-solve.joint_derivative(_solve_grad)
-
-
-def _triangular_rule(input: Any, B: Any, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Spec:
+def _triangular_rule(input: Any, B: Any, left: bool) -> Spec:
     name = "linalg.solve_triangular"
-    if len(B.shape) < 2:
-        check_square(input, name)
-        raise ShapeMismatch(f"{name}: The input tensor B must have at least 2 dimensions.")
     check_square(input, name)
+    check_dims(B, name, "B")
     shape = _solution_shape(input.shape, B.shape, left, name)
     if input.dtype not in (float32.numpy, float64.numpy):
         kind = from_numpy(input.dtype).kernel_name
@@ -237,6 +243,7 @@ def solve_triangular(
     return xp.solve_triangular(input, B, upper, unitriangular)
 
 
+@solve_triangular.joint_derivative
 def _triangular_grad(
     F: Any, grad: Any, needs: Any, input: Any, result: Any, upper: bool, left: bool, unitriangular: bool
 ) -> Any:
@@ -247,42 +254,36 @@ def _triangular_grad(
     return F.triu(whole, int(unitriangular)) if upper else F.tril(whole, -int(unitriangular)), towards_B
 
 
-solve_triangular.joint_derivative(_triangular_grad)
+# Tensors as matrices ----------------------------------------------------------------------------------
 
 
-# Of tensors as if they were matrices ------------------------------------------------------------------
-
-
-def _check_parts(A: Any, at: int, named: str) -> tuple[int, int]:
-    first, second = math.prod(A.shape[:at]), math.prod(A.shape[at:])
+def _rows_of_square(A: Any, at: int, named: str) -> int:
+    """The size of the square matrix whose rows are the first ``at`` dimensions."""
+    first, second = int(math.prod(A.shape[:at])), math.prod(A.shape[at:])
     if first != second:
         raise ShapeMismatch(
             f"Expected self to satisfy the requirement prod(self.shape[{named}:]) == prod(self.shape[:{named}]), "
             f"but got {second} != {first}"
         )
-    return first, second
+    return first
 
 
-@composite(
-    namespace="torch.linalg",
-)
+@composite(namespace="torch.linalg")
 def tensorinv(F: Any, input: Array, ind: Int = 2) -> Any:
     """The inverse for ``tensordot``, the first ``ind`` dimensions being the rows."""
     if ind <= 0:
         raise InvalidOperation(f"Expected a strictly positive integer for 'ind', but got {ind}")
     if ind > input.ndim:
         raise InvalidOperation(f"ArrayRef: invalid slice, N = {ind}; size = {input.ndim}")
-    n, _ = _check_parts(input, ind, "ind")
+    n = _rows_of_square(input, ind, "ind")
     shape = tuple(input.shape)
     return F.reshape(F.linalg_inv(F.reshape(input, (n, n))), (*shape[ind:], *shape[:ind]))
 
 
-@composite(
-    namespace="torch.linalg",
-)
+@composite(namespace="torch.linalg")
 def tensorsolve(F: Any, input: Array, other: Array, dims: OptionalInts = None) -> Any:
     """The X with ``tensordot(input, X, X.ndim) == other``; first ``dims`` are moved to the end."""
     A = input if dims is None else F.movedim(input, dims, tuple(range(input.ndim - len(dims), input.ndim)))
-    n, _ = _check_parts(A, other.ndim, "other.ndim")
+    n = _rows_of_square(A, other.ndim, "other.ndim")
     solution = F.linalg_solve(F.reshape(A, (n, n)), F.reshape(other, (-1,)))
     return F.reshape(solution, tuple(A.shape)[other.ndim :])

@@ -15,20 +15,26 @@ from ...errors import (
     ShapeMismatch,
 )
 from ...schema.memory_admission import elements
-from ...schema.op import composite, op
+from ...schema.op import Op, composite, op
 from ...schema.parameters import Array, Bool, Int, IntOrInts, Ints, Number, OptionalInt, Sizes
 from ...shapes import Spec, size_at, wrap_dims
-from .pooling_windows import Windows, check_signal, planes_of, pooled, read_windows, single
+from .pooling_windows import (
+    INPUTS,
+    Windows,
+    adaptive_bounds,
+    check_not_empty,
+    check_signal,
+    left_out,
+    planes_of,
+    pooled,
+    read_windows,
+    single,
+    sizes_of,
+)
 
 
 def _average_rule(
-    input: Any,
-    kernel_size: Any,
-    stride: Any,
-    padding: Any,
-    ceil_mode: bool,
-    count_include_pad: bool,
-    divisor_override: Any = None,
+    input: Any, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool, divisor_override: Any
 ) -> Spec:
     ndim = len(kernel_size)
     if divisor_override == 0:
@@ -40,10 +46,10 @@ def _average_rule(
     return pooled(f"avg_pool{ndim}d", input, Windows(kernel_size, stride, padding, (1,) * ndim, ceil_mode))
 
 
-def _divisors_rule(input: Any, *args: Any, **attrs: Any) -> tuple[Spec]:
-    rule = _average_rule(input, *args, **attrs)
-    kernel_size = args[0] if args else attrs["kernel_size"]
-    return (Spec(rule.shape[-len(kernel_size) :], input.dtype),)
+def _divisors_rule(input: Any, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool) -> tuple[Spec]:
+    ndim = len(kernel_size)
+    counts = Windows(kernel_size, stride, padding, (1,) * ndim, ceil_mode).counts(input.shape[-ndim:])
+    return (Spec(counts, input.dtype),)
 
 
 def _members(xp: Any, n: int, count: int, size: int, stride: int, padding: int, include_pad: bool) -> Any:
@@ -113,46 +119,29 @@ def _average_grad(
 average.derivative(input=_average_grad)
 
 
-@composite(
-    namespace="torch.nn.functional",
-)
-def avg_pool2d(
-    F: Any,
-    input: Array,
-    kernel_size: IntOrInts,
-    stride: IntOrInts = None,
-    padding: IntOrInts = 0,
-    ceil_mode: Bool = False,
-    count_include_pad: Bool = True,
-    divisor_override: OptionalInt = None,
-) -> Any:
-    """The average of each window of (N, C, H, W) or (C, H, W)."""
-    windows = read_windows("avg_pool2d", 2, kernel_size, stride, padding)
-    return F.average(input, *windows[:3], ceil_mode, count_include_pad, divisor_override)
+def _declare_avg_pool(ndim: int) -> Op:
+    def avg_pool(
+        F: Any,
+        input: Array,
+        kernel_size: IntOrInts,
+        stride: IntOrInts = None,
+        padding: IntOrInts = 0,
+        ceil_mode: Bool = False,
+        count_include_pad: Bool = True,
+        divisor_override: OptionalInt = None,
+    ) -> Any:
+        windows = read_windows(f"avg_pool{ndim}d", ndim, kernel_size, stride, padding)
+        return F.average(input, *windows[:3], ceil_mode, count_include_pad, divisor_override)
+
+    avg_pool.__doc__ = f"""The average of each window of {INPUTS[ndim]}."""
+    return composite(key=f"avg_pool{ndim}d", namespace="torch.nn.functional")(avg_pool)
 
 
-@composite(
-    namespace="torch.nn.functional",
-)
-def avg_pool3d(
-    F: Any,
-    input: Array,
-    kernel_size: IntOrInts,
-    stride: IntOrInts = None,
-    padding: IntOrInts = 0,
-    ceil_mode: Bool = False,
-    count_include_pad: Bool = True,
-    divisor_override: OptionalInt = None,
-) -> Any:
-    """The average of each window of (N, C, D, H, W) or (C, D, H, W)."""
-    windows = read_windows("avg_pool3d", 3, kernel_size, stride, padding)
-    return F.average(input, *windows[:3], ceil_mode, count_include_pad, divisor_override)
+for _ndim in (2, 3):
+    _declare_avg_pool(_ndim)
 
 
-@composite(
-    functional=True,
-    method=False,
-)
+@composite(functional=True, method=False)
 def avg_pool1d(
     F: Any,
     input: Array,
@@ -168,14 +157,12 @@ def avg_pool1d(
         single(value, f"avg_pool1d() argument '{name}' should contain one int (got {{}})")
         for name, value in (("kernel_size", kernel_size), ("padding", padding))
     )
-    step = single(
-        size if stride in (None, ()) else stride, "avg_pool1d() argument 'stride' should contain one int (got {})"
-    )
+    step = single(left_out(stride, size), "avg_pool1d() argument 'stride' should contain one int (got {})")
     rows = F.unsqueeze(input, -2)
     return F.squeeze(F.avg_pool2d(rows, (1, size), (1, step), (0, pad), ceil_mode, count_include_pad), -2)
 
 
-# Average pooling of as many windows as asked for ---------------------------------------------------------
+# Adaptive average pooling --------------------------------------------------------------------------------
 
 
 def _adaptive_rule(input: Any, output_size: Any) -> Spec:
@@ -190,12 +177,7 @@ def _adaptive_rule(input: Any, output_size: Any) -> Spec:
         )
     if len(shape) not in (3, 4):
         raise ShapeMismatch(f"adaptive_avg_pool2d(): Expected 3D or 4D tensor, but got {shape}")
-    for axis in (len(shape) - 2, len(shape) - 1):
-        if not shape[axis]:
-            raise ShapeMismatch(
-                "adaptive_avg_pool2d(): Expected input to have non-zero size for non-batch dimensions, but input "
-                f"has sizes {shape} with dimension {axis} being empty"
-            )
+    check_not_empty("adaptive_avg_pool2d", shape, len(shape) - 2)
     if not is_floating(input.dtype) and math.prod((*shape[:-2], *output_size)):
         kind = from_numpy(input.dtype).kernel_name
         raise NotImplementedForDType(f"\"adaptive_avg_pool2d\" not implemented for '{kind}'")
@@ -207,16 +189,15 @@ def _adaptive_hidden(input: Any, output_size: Any) -> list[Spec]:
 
 
 def _adaptive_scratch(input: Any, output_size: Any) -> int:
-    """The bytes of a mask and its shares for each dimension, of a mean for each window, and of copies."""
+    """The bytes of each dimension's mask and shares, of a mean for each window, and of copies."""
     masks = sum(o * (24 * n + 400) for o, n in zip(output_size, input.shape[-2:], strict=True))
     between = math.prod(input.shape[:-1]) * output_size[1]
     return int(masks + 12 * between + 12 * elements(input) + 12 * math.prod(input.shape[:-2]) * math.prod(output_size))
 
 
 def _shares(xp: Any, n: int, count: int, dtype: Any) -> Any:
-    """What each of ``n`` elements counts in each of ``count`` averages: windows from floor(on/c) to ceil((o+1)n/c)."""
-    order, places = xp.arange(count)[:, None], xp.arange(n)
-    starts, ends = order * n // max(count, 1), -((order + 1) * -n // max(count, 1))
+    """The weight of each of ``n`` elements in each of ``count`` averages: (count, n)."""
+    places, (starts, ends) = xp.arange(n), adaptive_bounds(xp, n, count)
     return ((places >= starts) & (places < ends)).astype(dtype) / (ends - starts).astype(dtype)
 
 
@@ -253,19 +234,7 @@ _adaptive_avg_pool2d.derivative(
 )
 
 
-def sizes_of(input: Any, output_size: Any, ndim: int) -> tuple[int, ...]:
-    """The size of each dimension of the result, the input's for None, or one number for all. Raises as torch does."""
-    if isinstance(output_size, int):
-        return (output_size,) * ndim
-    if len(input.shape) <= len(output_size):
-        raise InvalidValue(f"Input dimension should be at least {len(output_size) + 1}")
-    own = input.shape[len(input.shape) - len(output_size) :]
-    return tuple(n if size is None else size for size, n in zip(output_size, own, strict=True))
-
-
-@composite(
-    namespace="torch.nn.functional",
-)
+@composite(namespace="torch.nn.functional")
 def adaptive_avg_pool2d(F: Any, input: Array, output_size: Sizes) -> Any:
     """The averages of a grid of ``output_size`` windows that cover each of (N, C, H, W) or (C, H, W)."""
     sizes = sizes_of(input, output_size, 2)
@@ -274,10 +243,7 @@ def adaptive_avg_pool2d(F: Any, input: Array, output_size: Sizes) -> Any:
     return F.mean(input, (-1, -2), True) if sizes == (1, 1) else F._adaptive_avg_pool2d(input, sizes)
 
 
-@composite(
-    functional=True,
-    method=False,
-)
+@composite(functional=True, method=False)
 def adaptive_avg_pool1d(F: Any, input: Array, output_size: IntOrInts) -> Any:
     """The averages of ``output_size`` windows that cover each of (N, C, L) or (C, L)."""
     check_signal("adaptive_avg_pool1d", input)
@@ -285,14 +251,12 @@ def adaptive_avg_pool1d(F: Any, input: Array, output_size: IntOrInts) -> Any:
     return F.squeeze(F.adaptive_avg_pool2d(F.unsqueeze(input, -2), (1, size)), -2)
 
 
-@composite(
-    namespace="torch.nn.functional",
-)
+@composite(namespace="torch.nn.functional")
 def adaptive_avg_pool3d(F: Any, input: Array, output_size: Sizes) -> Any:
     """The averages of a grid of ``output_size`` windows that cover each of (N, C, D, H, W) or (C, D, H, W)."""
     sizes = sizes_of(input, output_size, 3)
     shape = tuple(input.shape)
-    if output_size == 1:  # the mean of all that there is
+    if output_size == 1:  # torch takes the mean, which checks dimensions first
         wrap_dims((-1, -2, -3), len(shape))
     _check_volumes(input, shape, sizes)
     if sizes == (1, 1, 1):
@@ -315,21 +279,16 @@ def _check_volumes(input: Any, shape: tuple[int, ...], sizes: tuple[int, ...]) -
         )
     if len(shape) not in (4, 5) and not (sizes == (1, 1, 1) and len(shape) == 3):
         raise ShapeMismatch(f"adaptive_avg_pool3d(): Expected 4D or 5D tensor, but got {list(shape)}")
-    for axis in range(1, len(shape)):
-        if not shape[axis]:
-            raise ShapeMismatch(
-                "adaptive_avg_pool3d(): Expected input to have non-zero size for non-batch dimensions, but input has "
-                f"sizes {list(shape)} with dimension {axis} being empty"
-            )
+    check_not_empty("adaptive_avg_pool3d", shape)
     if not input.is_floating_point() and sizes != (1, 1, 1):
         raise NotImplementedForDType(f"\"adaptive_avg_pool3d_cpu\" not implemented for '{input.dtype.kernel_name}'")
 
 
-# Powers summed over neighbours, in space (norm pooling) or among channels; and products of  ---------------
+# Norm pooling, local response normalization and bilinear products ----------------------------------------
 
 
-def _power_mean(F: Any, means: Any, norm_type: float, size: int) -> Any:
-    """The norm from the mean of powers over ``size`` elements, with the sign that odd powers may leave."""
+def _norm_of_means(F: Any, means: Any, norm_type: float, size: int) -> Any:
+    """The norms of windows of ``size`` elements from the means of their powers; odd powers keep their sign."""
     if not norm_type:
         raise DivisionByZero("float division by zero")
     return F.pow(F.sign(means) * F.relu(F.abs(means)) * size, 1.0 / norm_type)
@@ -341,42 +300,37 @@ def lp_pool1d(
 ) -> Any:
     """The ``norm_type``-th root of the sums of that power over windows of (N, C, L) or (C, L)."""
     means = F.avg_pool1d(F.pow(input, norm_type), kernel_size, stride, 0, ceil_mode)
-    return _power_mean(F, means, norm_type, kernel_size)
+    return _norm_of_means(F, means, norm_type, kernel_size)
 
 
-@composite(
-    namespace="torch.nn.functional",
-)
-def lp_pool2d(
-    F: Any, input: Array, norm_type: Number, kernel_size: IntOrInts, stride: IntOrInts = None, ceil_mode: Bool = False
-) -> Any:
-    """The ``norm_type``-th root of the sums of that power over windows of (N, C, H, W) or (C, H, W)."""
-    sizes = (kernel_size,) * 2 if isinstance(kernel_size, int) else kernel_size
-    if len(sizes) != 2:
-        few = len(sizes) < 2
-        raise InvalidValue(
-            f"{'not enough' if few else 'too many'} values to unpack (expected 2{f', got {len(sizes)}' * few})"
-        )
-    means = F.avg_pool2d(F.pow(input, norm_type), kernel_size, stride, 0, ceil_mode)
-    return _power_mean(F, means, norm_type, sizes[0] * sizes[1])
+def _declare_lp_pool(ndim: int) -> Op:
+    def lp_pool(
+        F: Any,
+        input: Array,
+        norm_type: Number,
+        kernel_size: IntOrInts,
+        stride: IntOrInts = None,
+        ceil_mode: Bool = False,
+    ) -> Any:
+        sizes = (kernel_size,) * ndim if isinstance(kernel_size, int) else kernel_size
+        if len(sizes) != ndim:
+            few = len(sizes) < ndim
+            raise InvalidValue(
+                f"{'not enough' if few else 'too many'} values to unpack (expected {ndim}{f', got {len(sizes)}' * few})"
+            )
+        pool = F.avg_pool2d if ndim == 2 else F.avg_pool3d
+        means = pool(F.pow(input, norm_type), kernel_size, stride, 0, ceil_mode)
+        return _norm_of_means(F, means, norm_type, math.prod(sizes))
+
+    lp_pool.__doc__ = f"""The ``norm_type``-th root of the sums of that power over windows of {INPUTS[ndim]}."""
+    return composite(key=f"lp_pool{ndim}d", namespace="torch.nn.functional")(lp_pool)
 
 
-@composite(
-    namespace="torch.nn.functional",
-)
-def lp_pool3d(
-    F: Any, input: Array, norm_type: Number, kernel_size: IntOrInts, stride: IntOrInts = None, ceil_mode: Bool = False
-) -> Any:
-    """The ``norm_type``-th root of the sums of that power over windows of (N, C, D, H, W) or (C, D, H, W)."""
-    sizes = (kernel_size,) * 3 if isinstance(kernel_size, int) else kernel_size
-    means = F.avg_pool3d(F.pow(input, norm_type), kernel_size, stride, 0, ceil_mode)
-    return _power_mean(F, means, norm_type, math.prod(sizes))
+for _ndim in (2, 3):
+    _declare_lp_pool(_ndim)
 
 
-@composite(
-    may_alias=True,
-    namespace="torch.nn.functional",
-)
+@composite(may_alias=True, namespace="torch.nn.functional")
 def local_response_norm(
     F: Any, input: Array, size: Int, alpha: Number = 1e-4, beta: Number = 0.75, k: Number = 1.0
 ) -> Any:
@@ -401,10 +355,7 @@ def local_response_norm(
     return input / F.pow(mean * alpha + k, beta)
 
 
-@composite(
-    functional=True,
-    method=False,
-)
+@composite(functional=True, method=False)
 def bilinear(F: Any, input1: Array, input2: Array, weight: Array, bias: Array = None) -> Any:
     """``input1 @ weight[k] @ input2 + bias[k]`` for each feature k of the result: (…, features)."""
     if input1.ndim != input2.ndim:

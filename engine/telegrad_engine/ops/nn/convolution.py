@@ -19,7 +19,7 @@ COLUMNS = 2**26
 # Checks --------------------------------------------------------------------------------------------------
 
 
-def per_dim(name: str, value: Any, ndim: int) -> Shape:
+def _per_dim(name: str, value: Any, ndim: int) -> Shape:
     """One number for each spatial dimension; a single one stands for all of them."""
     values = (value,) if isinstance(value, int) else tuple(value)
     if len(values) == 1:
@@ -73,14 +73,14 @@ def _check_channels(input: Any, weight: Any, bias: Any, transposed: bool, groups
         )
 
 
-def check_bias_dtype(input: DType, bias: DType) -> None:
+def _check_bias_dtype(input: DType, bias: DType) -> None:
     """Raise for a bias of another dtype than the input's."""
     if bias is not input:
         raise DTypeMismatch(f"Input type ({input.c_name}) and bias type ({bias.c_name}) should be the same")
 
 
-def _kernel(ndim: int, dilation: Shape, transposed: bool) -> str:
-    """The name of torch's kernel for so many dimensions."""
+def _kernel_name(ndim: int, dilation: Shape, transposed: bool) -> str:
+    """What torch calls its kernel for so many dimensions."""
     if transposed:
         return f"slow_conv_transpose{max(ndim, 2)}d_out_cpu"
     if any(n != 1 for n in dilation):
@@ -94,7 +94,7 @@ def _tensor_type(dtype: Any) -> str:
 
 
 def _by_library(input: Any, weight: Any, groups: int) -> bool:
-    """Whether torch leaves it to a library, whose checks have words of their own: what is not small, in few bits."""
+    """Whether torch leaves the convolution to MKLDNN, which words its checks otherwise: float32 unless it is small."""
     if input.dtype != float32.numpy:
         return bool(input.dtype == bfloat16.numpy)
     large = len(input.shape) < 5 and math.prod(input.shape) > 20480
@@ -114,7 +114,7 @@ def _check_dtypes(input: Any, weight: Any, bias: Any, groups: int, kernel: str) 
         kinds = [from_numpy(x.dtype).kernel_name for x in (input, weight)]
         raise DTypeMismatch("expected scalar type {} but found {}".format(*kinds))
     if bias is not None:
-        check_bias_dtype(from_numpy(input.dtype), from_numpy(bias.dtype))
+        _check_bias_dtype(from_numpy(input.dtype), from_numpy(bias.dtype))
 
 
 def _times(sizes: Any) -> str:
@@ -122,21 +122,21 @@ def _times(sizes: Any) -> str:
 
 
 def _named(name: str, values: Shape) -> str:
-    """One number a dimension, each with its name; of one dimension, torch makes two."""
+    """Each dimension's number with its name; torch makes two dimensions of one."""
     values = values if len(values) > 1 else (0 if name == "output_padding" else 1, *values)
     axes = ("depth", "height", "width")[-len(values) :]
     return " ".join(f"{name}_{axis}: {n}" for axis, n in zip(axes, values, strict=True))
 
 
-def spans(weight_shape: Any, dilation: Shape) -> Shape:
-    """How many elements of the input a window reaches over, per dimension."""
+def _spans(weight_shape: Any, dilation: Shape) -> Shape:
+    """How many elements of the input a window spans, per dimension."""
     return tuple(d * (k - 1) + 1 for k, d in zip(weight_shape[2:], dilation, strict=True))
 
 
 def _output_sizes(
-    sizes: Shape, reach: Shape, stride: Shape, padding: Shape, transposed: bool, output_padding: Shape
+    sizes: Shape, span: Shape, stride: Shape, padding: Shape, transposed: bool, output_padding: Shape
 ) -> Shape:
-    steps = zip(sizes, reach, stride, padding, output_padding, strict=True)
+    steps = zip(sizes, span, stride, padding, output_padding, strict=True)
     if transposed:
         return tuple((n - 1) * s - 2 * p + k + o for n, k, s, p, o in steps)
     return tuple((n + 2 * p - k) // s + 1 for n, k, s, p, _ in steps)
@@ -146,12 +146,12 @@ def _rule(
     input: Any,
     weight: Any,
     bias: Any,
-    stride: Any = (),
-    padding: Any = (),
-    dilation: Any = (),
-    transposed: bool = False,
-    output_padding: Any = (),
-    groups: int = 1,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    transposed: bool,
+    output_padding: Any,
+    groups: int,
 ) -> Spec:
     ndim = len(weight.shape) - 2
     if not 1 <= ndim <= 3:
@@ -159,7 +159,7 @@ def _rule(
             f"convolution: weight must have 3 to 5 dimensions, but got one of size {list(weight.shape)}"
         )
     numbers = {"stride": stride, "padding": padding, "dilation": dilation, "output_padding": output_padding}
-    numbers = {name: per_dim(name, value, ndim) for name, value in numbers.items()}
+    numbers = {name: _per_dim(name, value, ndim) for name, value in numbers.items()}
     stride, padding, dilation, output_padding = numbers.values()
     _check_numbers(stride, padding, dilation, output_padding, groups)
     if len(input.shape) != len(weight.shape):
@@ -168,17 +168,17 @@ def _rule(
             f"{len(input.shape)}-dimensional input of size {list(input.shape)} instead"
         )
     _check_channels(input, weight, bias, transposed, groups)
-    sizes, reach = input.shape[2:], spans(weight.shape, dilation)
+    sizes, span = input.shape[2:], _spans(weight.shape, dilation)
     if 0 in weight.shape[2:]:
         raise ShapeMismatch(f"kernel size should be greater than zero, but got {_times(weight.shape[2:])}")
-    out = _output_sizes(sizes, reach, stride, padding, transposed, output_padding)
+    out = _output_sizes(sizes, span, stride, padding, transposed, output_padding)
     padded = tuple(n + 2 * p for n, p in zip(sizes, padding, strict=True))
-    if not transposed and any(n < k for n, k in zip(padded, reach, strict=True)):
+    if not transposed and any(n < k for n, k in zip(padded, span, strict=True)):
         raise ShapeMismatch(
-            f"Calculated padded input size per channel: ({_times(padded)}). Kernel size: ({_times(reach)}). "
+            f"Calculated padded input size per channel: ({_times(padded)}). Kernel size: ({_times(span)}). "
             "Kernel size can't be greater than actual input size"
         )
-    _check_dtypes(input, weight, bias, groups, _kernel(ndim, dilation, transposed))
+    _check_dtypes(input, weight, bias, groups, _kernel_name(ndim, dilation, transposed))
     if 0 in sizes:
         raise ShapeMismatch(
             f"Only zero batch or zero channel inputs are supported, but got input shape: {list(input.shape)}"
@@ -195,7 +195,7 @@ def _rule(
 
 
 def _too_small(batch: int, channels: int, sizes: Shape, out: Shape) -> str:
-    """What is said of an output without elements; torch takes a signal for an image of height 1."""
+    """The error's text for an output without elements; torch takes a signal for an image of height 1."""
     if len(out) == 1:
         sizes, out = (1, *sizes), (1, *out)
     negative = next((i for i, n in enumerate(out, 2) if n < 0), None)
@@ -218,31 +218,26 @@ def _scratch(
     stride: Any,
     padding: Any,
     dilation: Any,
-    transposed: bool = False,
-    output_padding: Any = (),
-    groups: int = 1,
+    transposed: bool,
+    output_padding: Any,
+    groups: int,
 ) -> int:
     """The bytes of a padded input, of the columns of a block, and of copies of the result."""
     ndim = len(weight.shape) - 2
     result = _rule(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups).shape
     itemsize, taps = max(input.dtype.itemsize, 4), math.prod(weight.shape[2:])
     copies = 3 * math.prod(result) + math.prod(input.shape) + math.prod(weight.shape)
+    sizes = result[2:] if transposed else input.shape[2:]
+    padded = math.prod([n + 2 * p for n, p in zip(sizes, _per_dim("", padding, ndim), strict=True)])
     if transposed:
-        full = [n + 2 * p for n, p in zip(result[2:], per_dim("", padding, ndim), strict=True)]
-        laid = result[0] * result[1] * math.prod(full)
-        return int(itemsize * (copies + laid + result[0] * result[1] * taps * math.prod(input.shape[2:])))
-    padded = [n + 2 * p for n, p in zip(input.shape[2:], per_dim("", padding, ndim), strict=True)]
+        return int(itemsize * (copies + result[0] * result[1] * (padded + taps * math.prod(input.shape[2:]))))
     sample = input.shape[1] * taps * math.prod(result[2:])
     slices = result[0] if result[0] > 1 else result[2]
     columns = min(itemsize * sample * result[0], max(COLUMNS, itemsize * sample * result[0] // max(slices, 1)))
-    return int(2 * columns + itemsize * (copies + input.shape[0] * input.shape[1] * math.prod(padded)))
+    return int(2 * columns + itemsize * (copies + input.shape[0] * input.shape[1] * padded))
 
 
-@op(
-    _rule,
-    method=False,
-    scratch=_scratch,
-)
+@op(_rule, method=False, scratch=_scratch)
 def convolution(
     xp: Any,
     input: Array,
@@ -257,9 +252,9 @@ def convolution(
 ) -> Any:
     """Windows of input (N, C, …) times a weight (O, C / groups, …), or the transpose of that map."""
     ndim = weight.ndim - 2
-    stride, padding, dilation = (per_dim("", v, ndim) for v in (stride, padding, dilation))
+    stride, padding, dilation = (_per_dim("", v, ndim) for v in (stride, padding, dilation))
     if transposed:
-        result = _scatter(xp, input, weight, stride, padding, dilation, per_dim("", output_padding, ndim), groups)
+        result = _scatter(xp, input, weight, stride, padding, dilation, _per_dim("", output_padding, ndim), groups)
     else:
         result = _gather(xp, input, weight, stride, padding, dilation, groups)
     return result if bias is None else result + xp.reshape(bias, (-1,) + (1,) * ndim)
@@ -272,10 +267,10 @@ def _gather(xp: Any, input: Any, weight: Any, stride: Shape, padding: Shape, dil
     sizes = split.shape[3 : 3 + ndim]
     taps, places = math.prod(kernel), math.prod(sizes)
     matrix = xp.reshape(weight, (groups, outputs // groups, weight.shape[1] * taps))
-    products = [
-        _joined(xp, [_product(xp, matrix, part, ndim, taps <= places) for part in _row_blocks(block)], -1)
-        for block in _sample_blocks(split)
-    ]
+    products = []
+    for block in _column_blocks(split, 0):
+        parts = (block,) if len(block) > 1 else _column_blocks(block, 3)  # one sample may be too large as a whole
+        products.append(_joined(xp, [_product(xp, matrix, part, ndim, taps <= places) for part in parts], -1))
     return xp.reshape(_joined(xp, products, 0), (n, outputs, *sizes))
 
 
@@ -286,9 +281,9 @@ def _joined(xp: Any, parts: list[Any], axis: int) -> Any:
 def _product(xp: Any, matrix: Any, split: Any, ndim: int, by_sample: bool) -> Any:
     """The matrix times windows as columns: (N, groups, O / groups, places)."""
     if by_sample:
-        # A matrix product per sample leaves the result in place; copied runs are rows of the output.
+        # One matrix product per sample: the result needs no reordering, and columns are copied in rows of the output.
         return xp.matmul(matrix, _columns(xp, split, ndim))
-    # A kernel larger than the output, as for a weight's gradient: one product, copied runs are rows of the kernel.
+    # A kernel larger than the output, as for a weight's gradient: one product of columns copied in rows of the kernel.
     n, groups, _, *shape = split.shape
     places, rows = math.prod(shape[:ndim]), matrix.shape[-1]
     at, within = range(3, 3 + ndim), range(3 + ndim, 3 + 2 * ndim)
@@ -297,16 +292,9 @@ def _product(xp: Any, matrix: Any, split: Any, ndim: int, by_sample: bool) -> An
     return xp.ascontiguousarray(xp.transpose(product, (2, 0, 1, 3)))
 
 
-def _sample_blocks(split: Any) -> Iterable[Any]:
-    """Windows (N, …) in parts of so many samples that the columns of one take some COLUMNS bytes."""
-    return blocks(split, 0, math.prod(split.shape) * split.dtype.itemsize, COLUMNS)
-
-
-def _row_blocks(split: Any) -> Iterable[Any]:
-    """Windows (N, groups, C / groups, *places, …) in parts by their first place, as far as one sample is too many."""
-    if len(split) > 1:
-        return (split,)
-    return blocks(split, 3, math.prod(split.shape) * split.dtype.itemsize, COLUMNS)
+def _column_blocks(split: Any, axis: int) -> Iterable[Any]:
+    """Windows in parts along ``axis`` whose columns take at most COLUMNS bytes, or that have one element there."""
+    return blocks(split, axis, math.prod(split.shape) * split.dtype.itemsize, COLUMNS)
 
 
 def _windows(xp: Any, input: Any, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, groups: int) -> Any:
@@ -325,21 +313,14 @@ def _columns(xp: Any, split: Any, ndim: int) -> Any:
 
 
 def _scatter(
-    xp: Any,
-    input: Any,
-    weight: Any,
-    stride: Shape,
-    padding: Shape,
-    dilation: Shape,
-    output_padding: Shape,
-    groups: int,
+    xp: Any, input: Any, weight: Any, stride: Shape, padding: Shape, dilation: Shape, output_padding: Shape, groups: int
 ) -> Any:
     n, channels, *sizes = input.shape
     kernel, outputs = weight.shape[2:], weight.shape[1] * groups
     rows = weight.shape[1] * math.prod(kernel)
     matrix = xp.swapaxes(xp.reshape(weight, (groups, channels // groups, rows)), 1, 2)
     columns = xp.matmul(matrix, xp.reshape(input, (n, groups, channels // groups, math.prod(sizes))))
-    full = _output_sizes(tuple(sizes), spans(weight.shape, dilation), stride, (0,) * len(kernel), True, output_padding)
+    full = _output_sizes(tuple(sizes), _spans(weight.shape, dilation), stride, (0,) * len(kernel), True, output_padding)
     result = xp.fold(xp.reshape(columns, (n, outputs, *kernel, *sizes)), full, stride, dilation)
     if not any(padding):
         return result
@@ -347,7 +328,7 @@ def _scatter(
     return xp.ascontiguousarray(result[(slice(None), slice(None), *inner)])
 
 
-# Derivatives: convolutions of the same kind, so that any order works -------------------------------------
+# Derivatives, which are convolutions too, so that any order works ----------------------------------------
 
 
 def _corner(F: Any, value: Any, sizes: Shape) -> Any:
@@ -370,13 +351,12 @@ def _input_grad(
     groups: int,
 ) -> Any:
     ndim = len(input_shape) - 2
-    stride, padding, dilation = (per_dim("", v, ndim) for v in (stride, padding, dilation))
+    stride, padding, dilation = (_per_dim("", v, ndim) for v in (stride, padding, dilation))
     sizes, none = tuple(input_shape[2:]), (0,) * ndim
     if transposed:
         # An output padding of a whole stride or more adds windows that have no element of the input.
         return _corner(F, F.convolution(grad, weight, None, stride, padding, dilation, False, none, groups), sizes)
-    reach = spans(weight.shape, dilation)
-    reached = _output_sizes(tuple(grad.shape[2:]), reach, stride, padding, True, none)
+    reached = _output_sizes(tuple(grad.shape[2:]), _spans(weight.shape, dilation), stride, padding, True, none)
     missed = tuple(n - m for n, m in zip(sizes, reached, strict=True))
     return F.convolution(grad, weight, None, stride, padding, dilation, True, missed, groups)
 
@@ -399,7 +379,7 @@ def _weight_grad(
     if not n:
         return F.new_zeros(grad, tuple(weight_shape))
     ndim = len(sizes)
-    stride, padding, dilation = (per_dim("", v, ndim) for v in (stride, padding, dilation))
+    stride, padding, dilation = (_per_dim("", v, ndim) for v in (stride, padding, dilation))
     if F.xp is not None and math.prod(weight_shape[2:]) <= math.prod(grad.shape[2:]):
         return _weight_grad_by_columns(F.xp, grad, input, weight_shape, stride, padding, dilation, groups)
     split = F.reshape(input, (n, groups, channels // groups, *sizes))
@@ -420,7 +400,7 @@ def _weight_grad_by_columns(
     split = split[(slice(None), slice(None), slice(None), *[slice(size) for size in places])]
     rows = xp.reshape(widened(grad), (n, groups, outputs // groups, math.prod(places)))
     products, done = [], 0
-    for block in _sample_blocks(split):
+    for block in _column_blocks(split, 0):
         columns = _columns(xp, widened(block), ndim)
         here = rows if len(block) == n else rows[done : done + len(block)]
         products.append(xp.matmul(here, xp.swapaxes(columns, -1, -2)))
@@ -437,14 +417,10 @@ def _bias_grad(F: Any, grad: Any) -> Any:
     return F.xp.column_sums(F.xp.reshape(sums, (n, channels)))
 
 
-convolution.derivative(
-    input=_input_grad,
-    weight=_weight_grad,
-    bias=_bias_grad,
-)
+convolution.derivative(input=_input_grad, weight=_weight_grad, bias=_bias_grad)
 
 
-# Convolutions as they are called: of one, two and three dimensions, and transposed ones ------------------
+# The functions of one, two and three dimensions, and the transposed ones ---------------------------------
 
 
 def _batched(F: Any, name: str, ndim: int, input: Any, weight: Any, bias: Any, attrs: tuple[Any, ...]) -> Any:
@@ -459,23 +435,10 @@ def _batched(F: Any, name: str, ndim: int, input: Any, weight: Any, bias: Any, a
     return F.squeeze(F.convolution(F.unsqueeze(input, 0), weight, bias, *attrs), 0)
 
 
-def _convolve(
-    F: Any, ndim: int, input: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int
-) -> Any:
-    stride, dilation = per_dim("stride", stride, ndim), per_dim("dilation", dilation, ndim)
-    if isinstance(padding, str):
-        input, padding = _padding_named(F, padding, ndim, input, weight, stride, dilation)
-    padding = per_dim("padding", padding, ndim)
-    if bias is not None:
-        check_bias_dtype(input.dtype, bias.dtype)
-    attrs = (stride, padding, dilation, False, (0,) * ndim, groups)
-    return _batched(F, f"conv{ndim}d", ndim, input, weight, bias, attrs)
-
-
 def _padding_named(
     F: Any, padding: str, ndim: int, input: Any, weight: Any, stride: Shape, dilation: Shape
 ) -> tuple[Any, Shape]:
-    """The padding that "valid" or "same" means; an odd one is put at the end, into the input itself."""
+    """The input and the padding that "valid" or "same" means; the input is padded where one end needs more."""
     if padding == "valid":
         return input, (0,) * ndim
     if padding != "same":
@@ -484,24 +447,14 @@ def _padding_named(
         raise InvalidOperation("padding='same' is not supported for strided convolutions")
     if len(weight.shape) != ndim + 2 or len(input.shape) not in (ndim + 1, ndim + 2):
         return input, (0,) * ndim  # the op itself says what is wrong
-    total = tuple(span - 1 for span in spans(weight.shape, dilation))
+    total = tuple(span - 1 for span in _spans(weight.shape, dilation))
     if any(n % 2 for n in total):
         input = F.pad(input, tuple(n for t in reversed(total) for n in (0, t % 2)))
     return input, tuple(n // 2 for n in total)
 
 
-def _transpose(
-    F: Any,
-    ndim: int,
-    input: Any,
-    weight: Any,
-    bias: Any,
-    stride: Any,
-    padding: Any,
-    output_padding: Any,
-    groups: int,
-    dilation: Any,
-) -> Any:
+def _check_transposed(ndim: int, input: Any, weight: Any) -> None:
+    """Raise for a weight without elements."""
     if 0 in weight.shape[1:] and input.shape and input.shape[0]:
         form, shape = "non-empty 2D or 4D weight tensor expected, but got:", list(weight.shape)
         if ndim == 1:
@@ -510,13 +463,7 @@ def _transpose(
             planes = "n_output_plane x n_input_plane x kernel_depth x kernel_height x kernel_width"
             form = f"non-empty 5D ({planes}) tensor expected for weight, but got:"
         raise ShapeMismatch(f"{form} {shape}")
-    numbers = {"stride": stride, "padding": padding, "dilation": dilation, "output_padding": output_padding}
-    stride, padding, dilation, output_padding = (per_dim(name, value, ndim) for name, value in numbers.items())
-    attrs = (stride, padding, dilation, True, output_padding, groups)
-    return _batched(F, f"conv_transpose{ndim}d", ndim, input, weight, bias, attrs)
 
-
-# What users call -----------------------------------------------------------------------------------------
 
 SHAPED = {
     1: "signals (N, C, L) or (C, L)",
@@ -536,7 +483,14 @@ def _declare_conv(ndim: int) -> Op:
         dilation: IntOrInts = 1,
         groups: Int = 1,
     ) -> Any:
-        return _convolve(F, ndim, input, weight, bias, stride, padding, dilation, groups)
+        stride, dilation = _per_dim("stride", stride, ndim), _per_dim("dilation", dilation, ndim)
+        if isinstance(padding, str):
+            input, padding = _padding_named(F, padding, ndim, input, weight, stride, dilation)
+        padding = _per_dim("padding", padding, ndim)
+        if bias is not None:
+            _check_bias_dtype(input.dtype, bias.dtype)
+        attrs = (stride, padding, dilation, False, (0,) * ndim, groups)
+        return _batched(F, f"conv{ndim}d", ndim, input, weight, bias, attrs)
 
     conv.__doc__ = f"""The correlation of {SHAPED[ndim]} with a weight (O, C / groups, …).
 
@@ -557,18 +511,19 @@ def _declare_transpose(ndim: int) -> Op:
         groups: Int = 1,
         dilation: IntOrInts = 1,
     ) -> Any:
-        return _transpose(F, ndim, input, weight, bias, stride, padding, output_padding, groups, dilation)
+        _check_transposed(ndim, input, weight)
+        numbers = {"stride": stride, "padding": padding, "dilation": dilation, "output_padding": output_padding}
+        stride, padding, dilation, output_padding = (_per_dim(name, value, ndim) for name, value in numbers.items())
+        attrs = (stride, padding, dilation, True, output_padding, groups)
+        return _batched(F, f"conv_transpose{ndim}d", ndim, input, weight, bias, attrs)
 
     conv_transpose.__doc__ = f"""The transpose of ``conv{ndim}d`` as a linear map, with a weight (C, O / groups, …)."""
     return composite(key=f"conv_transpose{ndim}d", functional=True, method=False)(conv_transpose)
 
 
-conv1d = _declare_conv(1)
-conv2d = _declare_conv(2)
-conv3d = _declare_conv(3)
-conv_transpose1d = _declare_transpose(1)
-conv_transpose2d = _declare_transpose(2)
-conv_transpose3d = _declare_transpose(3)
+for _declare in (_declare_conv, _declare_transpose):
+    for _ndim in SHAPED:
+        _declare(_ndim)
 
 
 @composite(method=False, functional=True)
@@ -588,7 +543,7 @@ def conv_tbc(F: Any, input: Array, weight: Array, bias: Array, pad: Int = 0) -> 
     if length < 0:
         shape = [length, input.shape[1], weight.shape[2]]
         raise ShapeMismatch(f"Trying to create tensor with negative dimension {length}: {shape}")
-    if pad < 0:  # it takes away what others add
+    if pad < 0:  # a negative padding cuts off
         input, pad = F.narrow(input, 0, -pad, input.shape[0] + 2 * pad), 0
     result = F.conv1d(F.permute(input, (1, 2, 0)), F.permute(weight, (2, 1, 0)), bias, padding=pad)
     return F.permute(result, (2, 0, 1))

@@ -17,11 +17,22 @@ from ...errors import (
     NotImplementedForDType,
     ShapeMismatch,
 )
-from ...schema.op import composite, op
+from ...schema.op import Op, composite, op
 from ...schema.parameters import Array, Bool, IntOrInts, Ints, OptionalInts, Sizes
 from ...shapes import Shape, Spec
-from .average_pooling import sizes_of
-from .pooling_windows import Windows, check_signal, count, left_out, planes_of, pooled, read_windows, single
+from .pooling_windows import (
+    INPUTS,
+    Windows,
+    adaptive_bounds,
+    check_not_empty,
+    check_signal,
+    left_out,
+    planes_of,
+    pooled,
+    read_windows,
+    single,
+    sizes_of,
+)
 
 
 def _taps_dtype(kernel: Shape) -> Any:
@@ -37,7 +48,7 @@ def _largest_rule(
 
 
 def _first_inside(xp: Any, windows: Windows, counts: Shape) -> Any:
-    """The number of the first element of each window that is no padding."""
+    """The number, in each window, of its first element that is not padding."""
     number = xp.zeros((), int)
     for axis, n in enumerate(counts):
         starts = xp.arange(n) * windows.stride[axis] - windows.padding[axis]
@@ -47,7 +58,7 @@ def _first_inside(xp: Any, windows: Windows, counts: Shape) -> Any:
 
 
 def _largest_scratch(input: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> int:
-    """The bytes of a padded input, and of what a comparison of all windows makes."""
+    """The bytes of a padded input, and of a comparison of all windows."""
     padded = zip(input.shape[-len(kernel_size) :], kernel_size, padding, dilation, strict=True)
     sizes = [n + 2 * p + d * k for n, k, p, d in padded]
     result, taps = _largest_rule(input, kernel_size, stride, padding, dilation, ceil_mode)
@@ -81,7 +92,7 @@ def largest(
 
 
 def _compared(xp: Any, views: Any, kernel: Shape, first: Any, nans: bool) -> tuple[Any, Any]:
-    """The largest element of each window and its number, never less than ``first``; NaN counts as larger, on demand."""
+    """The largest element of each window and its number, at least ``first``; with ``nans``, NaN is the largest."""
     result = xp.ascontiguousarray(views[(..., *(0,) * len(kernel))])
     taps = xp.broadcast_to(first, result.shape)
     for number, at in enumerate(itertools.product(*map(range, kernel))):
@@ -92,36 +103,33 @@ def _compared(xp: Any, views: Any, kernel: Shape, first: Any, nans: bool) -> tup
         better = value > result
         if nans:
             better = better | xp.isnan(value)
-        # Numbers only grow, so that the last one that was better is the largest.
+        # Numbers only grow: the last better one is the largest.
         taps = xp.maximum(taps, better.astype(taps.dtype) * xp.asarray(number, taps.dtype))
         result = xp.maximum(result, value)
     return result, taps
 
 
 def _largest_grad(
-    F: Any,
-    grads: Any,
-    taps: Any,
-    input_shape: Any,
-    kernel_size: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    ceil_mode: bool,
+    F: Any, grads: Any, taps: Any, input_shape: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any
 ) -> Any:
     """Each gradient to the element that was the largest."""
     grad, ndim = grads[0], len(kernel_size)
-    windows = Windows(kernel_size, stride, padding, dilation, ceil_mode)
     if F.xp is not None:
-        return _spread_back(F.xp, grad, taps, input_shape, windows)
+        return _spread_back(F.xp, grad, taps, input_shape, Windows(kernel_size, stride, padding, dilation))
     places = F.window_places(taps, tuple(input_shape[-ndim:]), kernel_size, stride, padding, dilation)
-    flat = F.new_zeros(grad, (planes_of(input_shape, ndim), math.prod(input_shape[-ndim:])))
-    rows = (flat.shape[0], math.prod(grad.shape[-ndim:]))
+    return _add_at_places(F, grad, places, input_shape, ndim)
+
+
+def _add_at_places(F: Any, grad: Any, places: Any, input_shape: Any, ndim: int) -> Any:
+    """Zeros of the input's shape, and each gradient added at its place in the flattened plane."""
+    planes = planes_of(input_shape, ndim)
+    flat = F.new_zeros(grad, (planes, math.prod(input_shape[-ndim:])))
+    rows = (planes, math.prod(grad.shape[-ndim:]))
     return F.reshape(F.scatter_add(flat, 1, F.reshape(places, rows), F.reshape(grad, rows)), tuple(input_shape))
 
 
 def _spread_back(xp: Any, grad: Any, taps: Any, input_shape: Any, windows: Windows) -> Any:
-    """The same by laying the windows, zero but for one element each, over the input."""
+    """The same on arrays: windows that are zero but for one element are added over the input."""
     ndim = len(windows.kernel)
     planes, sizes, counts = planes_of(input_shape, ndim), input_shape[-ndim:], grad.shape[-ndim:]
     each = zip(sizes, windows.padding, counts, windows.stride, windows.spans, strict=True)
@@ -171,62 +179,8 @@ def _max_pool(F: Any, input: Any, windows: Windows, return_indices: bool) -> Any
     return result, F.window_places(taps, tuple(input.shape[-ndim:]), *windows[:-1])
 
 
-@composite(
-    functional=True,
-    method=False,
-)
-def max_pool2d(
-    F: Any,
-    input: Array,
-    kernel_size: IntOrInts,
-    stride: IntOrInts = None,
-    padding: IntOrInts = 0,
-    dilation: IntOrInts = 1,
-    ceil_mode: Bool = False,
-    return_indices: Bool = False,
-) -> Any:
-    """The largest element of each window of (N, C, H, W) or (C, H, W); the gradient goes to the first of equals.
-
-    With ``return_indices`` a pair: also each one's place in its flattened image.
-    """
-    windows = read_windows("max_pool2d", 2, kernel_size, stride, padding, dilation, ceil_mode)
-    return _max_pool(F, input, windows, return_indices)
-
-
-@composite(
-    functional=True,
-    method=False,
-)
-def max_pool3d(
-    F: Any,
-    input: Array,
-    kernel_size: IntOrInts,
-    stride: IntOrInts = None,
-    padding: IntOrInts = 0,
-    dilation: IntOrInts = 1,
-    ceil_mode: Bool = False,
-    return_indices: Bool = False,
-) -> Any:
-    """The largest element of each window of (N, C, D, H, W) or (C, D, H, W), as ``max_pool2d``."""
-    windows = read_windows("max_pool3d", 3, kernel_size, stride, padding, dilation, ceil_mode)
-    return _max_pool(F, input, windows, return_indices)
-
-
-@composite(
-    functional=True,
-    method=False,
-)
-def max_pool1d(
-    F: Any,
-    input: Array,
-    kernel_size: IntOrInts,
-    stride: IntOrInts = None,
-    padding: IntOrInts = 0,
-    dilation: IntOrInts = 1,
-    ceil_mode: Bool = False,
-    return_indices: Bool = False,
-) -> Any:
-    """The largest element of each window of (N, C, L) or (C, L); the gradient goes to the first of equals."""
+def _signal_windows(input: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> Windows:
+    """``max_pool1d``'s windows, for signals that are rows of images; raises for what torch refuses."""
     shape = list(input.shape)
     if len(shape) not in (2, 3) or 0 in shape[-2:]:
         raise ShapeMismatch(
@@ -235,10 +189,7 @@ def max_pool1d(
         )
     lists = "an int, list of ints or tuple of ints of size 1 but got size {}"
     size = single(kernel_size, f"max_pool1d() kernel_size must be {lists}")
-    step = single(
-        left_out(stride, size),
-        f"max_pool1d() stride must be None, {lists.replace('ints or', 'ints, or')}",
-    )
+    step = single(left_out(stride, size), f"max_pool1d() stride must be None, {lists.replace('ints or', 'ints, or')}")
     pad = single(padding, f"max_pool1d() padding must be {lists}")
     gap = single(dilation, f"max_pool1d() dilation must be {lists}")
     for name, number in (("kernel_size", size), ("stride", step), ("dilation", gap)):
@@ -250,34 +201,61 @@ def max_pool1d(
         raise InvalidOperation(
             f"max_pool1d() padding should be at most half of kernel size, but got padding={pad} and kernel_size={size}"
         )
-    windows = count(shape[-1], gap * (size - 1) + 1, step, pad, ceil_mode)
-    if windows < 1:
-        raise ShapeMismatch(f"max_pool1d() Invalid computed output size: {windows}")
+    windows = Windows((1, size), (1, step), (0, pad), (1, gap), ceil_mode)
+    _, count = windows.counts((1, shape[-1]))
+    if count < 1:
+        raise ShapeMismatch(f"max_pool1d() Invalid computed output size: {count}")
     if not input.is_floating_point():
         raise NotImplementedForDType(f"\"max_pool1d_impl\" not implemented for '{input.dtype.kernel_name}'")
-    windows_of_rows = Windows((1, size), (1, step), (0, pad), (1, gap), ceil_mode)
-    pooled_rows = _max_pool(F, F.unsqueeze(input, -2), windows_of_rows, return_indices)
-    return tuple(F.squeeze(x, -2) for x in pooled_rows) if return_indices else F.squeeze(pooled_rows, -2)
+    return windows
 
 
-# Adaptive pooling: the largest element of each of as many windows as asked for ---------------------------
+def _declare_max_pool(ndim: int, doc: str) -> Op:
+    def max_pool(
+        F: Any,
+        input: Array,
+        kernel_size: IntOrInts,
+        stride: IntOrInts = None,
+        padding: IntOrInts = 0,
+        dilation: IntOrInts = 1,
+        ceil_mode: Bool = False,
+        return_indices: Bool = False,
+    ) -> Any:
+        numbers = (kernel_size, stride, padding, dilation, ceil_mode)
+        if ndim > 1:
+            return _max_pool(F, input, read_windows(f"max_pool{ndim}d", ndim, *numbers), return_indices)
+        windows = _signal_windows(input, *numbers)
+        rows = _max_pool(F, F.unsqueeze(input, -2), windows, return_indices)
+        return tuple(F.squeeze(x, -2) for x in rows) if return_indices else F.squeeze(rows, -2)
+
+    max_pool.__doc__ = f"The largest element of each window of {INPUTS[ndim]}{doc}"
+    return composite(key=f"max_pool{ndim}d", functional=True, method=False)(max_pool)
+
+
+_declare_max_pool(
+    2,
+    """; the gradient goes to the first of equals.
+
+    With ``return_indices`` a pair: also each one's place in its flattened image.
+    """,
+)
+_declare_max_pool(3, ", as ``max_pool2d``.")
+_declare_max_pool(1, "; the gradient goes to the first of equals.")
+
+
+# Adaptive max pooling ------------------------------------------------------------------------------------
 
 KERNELS = {2: "adaptive_max_pool2d", 3: "adaptive_max_pool3d_cpu"}
 
 
-def _adaptive_max_largest_rule(input: Any, output_size: Any) -> list[Spec]:
+def _adaptive_rule(input: Any, output_size: Any) -> list[Spec]:
     ndim, shape = len(output_size), list(input.shape)
     if ndim not in KERNELS:
         raise ShapeMismatch(f"adaptive_max_pool: output_size must be 1 to 3 numbers, but got {list(output_size)}")
-    name = f"adaptive_max_pool{ndim}d()"
+    name = f"adaptive_max_pool{ndim}d"
     if len(shape) not in (ndim + 1, ndim + 2):
-        raise ShapeMismatch(f"{name}: Expected {ndim + 1}D or {ndim + 2}D tensor, but got: {shape}")
-    for axis in range(1, len(shape)):
-        if not shape[axis]:
-            raise ShapeMismatch(
-                f"{name}: Expected input to have non-zero size for non-batch dimensions, but input has sizes {shape} "
-                f"with dimension {axis} being empty"
-            )
+        raise ShapeMismatch(f"{name}(): Expected {ndim + 1}D or {ndim + 2}D tensor, but got: {shape}")
+    check_not_empty(name, shape)
     result = (*shape[:-ndim], *output_size)
     negative = next((n for n in output_size if n < 0), None)
     if negative is not None:
@@ -289,14 +267,13 @@ def _adaptive_max_largest_rule(input: Any, output_size: Any) -> list[Spec]:
 
 
 def _members(xp: Any, n: int, count: int) -> Any:
-    """The elements of each of ``count`` windows, from floor(o * n / c) to ceil((o + 1) * n / c), the last repeated."""
-    order = xp.arange(count)[:, None]
-    starts, ends = order * n // max(count, 1), -((order + 1) * -n // max(count, 1))
+    """The elements of each of ``count`` windows; the last is repeated so that all windows have as many."""
+    starts, ends = adaptive_bounds(xp, n, count)
     return xp.minimum(starts + xp.arange(-(-n // max(count, 1)) + 1), ends - 1)
 
 
 @op(
-    _adaptive_max_largest_rule,
+    _adaptive_rule,
     internal=True,
     method=False,
     outputs=("result", "indices"),
@@ -305,8 +282,8 @@ def _members(xp: Any, n: int, count: int) -> Any:
 )
 def adaptive_largest(xp: Any, input: Array, output_size: Ints) -> Any:
     """The largest element of each window, the first of equals or the last NaN, and its place in its flattened plane."""
-    ndim, result = len(output_size), _adaptive_max_largest_rule(input, output_size)[0].shape
-    sizes = input.shape[-ndim:]
+    ndim = len(output_size)
+    result, sizes = (*input.shape[:-ndim], *output_size), input.shape[-ndim:]
     if not math.prod(result):
         return xp.zeros(result, input.dtype), xp.zeros(result, int64.numpy)
     places: Any = 0
@@ -328,64 +305,47 @@ def adaptive_largest(xp: Any, input: Array, output_size: Ints) -> Any:
     return xp.reshape(found, result), xp.reshape(indices, result).astype(int64.numpy)
 
 
-def _adaptive_max_largest_grad(F: Any, grads: Any, indices: Any, input_shape: Any, output_size: Any) -> Any:
-    """Each gradient to the element that was the largest."""
-    ndim, grad = len(output_size), grads[0]
-    planes = planes_of(input_shape, ndim)
-    flat = F.new_zeros(grad, (planes, math.prod(input_shape[-ndim:])))
-    rows = (planes, math.prod(output_size))
-    return F.reshape(F.scatter_add(flat, 1, F.reshape(indices, rows), F.reshape(grad, rows)), tuple(input_shape))
+adaptive_largest.derivative(
+    input=lambda F, grads, indices, input_shape, output_size: _add_at_places(
+        F, grads[0], indices, input_shape, len(output_size)
+    )
+)
 
 
-adaptive_largest.derivative(input=_adaptive_max_largest_grad)
-
-
-def _counts(name: str, ndim: int, input: Any, output_size: Any) -> Shape:
+def _adaptive(F: Any, ndim: int, input: Any, output_size: Any, return_indices: bool) -> Any:
     sizes = sizes_of(input, output_size, ndim)
     if len(sizes) != ndim:
-        raise ShapeMismatch(f"{name}(): internal error: output_size.size() must be {ndim}")
-    return sizes
+        raise ShapeMismatch(f"adaptive_max_pool{ndim}d(): internal error: output_size.size() must be {ndim}")
+    pair = F.adaptive_largest(input, sizes)
+    return tuple(pair) if return_indices else pair[0]
 
 
-@composite(
-    namespace="torch.nn.functional",
-)
+@composite(namespace="torch.nn.functional")
 def adaptive_max_pool1d(F: Any, input: Array, output_size: IntOrInts, return_indices: Bool = False) -> Any:
     """The largest elements of ``output_size`` windows that cover each of (N, C, L) or (C, L)."""
     check_signal("adaptive_max_pool1d", input)
     size = single(output_size, "adaptive_max_pool1d() argument 'output_size' should contain one int (got {})")
-    shape = list(input.shape)
-    if 0 in shape[1:]:
-        raise ShapeMismatch(
-            "adaptive_max_pool1d(): Expected input to have non-zero size for non-batch dimensions, but input has sizes "
-            f"{shape} with dimension {shape.index(0, 1)} being empty"
-        )
+    check_not_empty("adaptive_max_pool1d", tuple(input.shape))
     result, indices = (F.squeeze(x, -2) for x in F.adaptive_largest(F.unsqueeze(input, -2), (1, size)))
     return (result, indices) if return_indices else result
 
 
-@composite(
-    namespace="torch.nn.functional",
-)
+@composite(namespace="torch.nn.functional")
 def adaptive_max_pool2d(F: Any, input: Array, output_size: Sizes, return_indices: Bool = False) -> Any:
     """The largest elements of a grid of ``output_size`` windows that cover each of (N, C, H, W) or (C, H, W).
 
     With ``return_indices`` a pair: also each one's place in its flattened image.
     """
-    pair = F.adaptive_largest(input, _counts("adaptive_max_pool2d", 2, input, output_size))
-    return tuple(pair) if return_indices else pair[0]
+    return _adaptive(F, 2, input, output_size, return_indices)
 
 
-@composite(
-    namespace="torch.nn.functional",
-)
+@composite(namespace="torch.nn.functional")
 def adaptive_max_pool3d(F: Any, input: Array, output_size: Sizes, return_indices: Bool = False) -> Any:
     """The largest elements of a grid of ``output_size`` windows that cover each of (N, C, D, H, W) or (C, D, H, W)."""
-    pair = F.adaptive_largest(input, _counts("adaptive_max_pool3d", 3, input, output_size))
-    return tuple(pair) if return_indices else pair[0]
+    return _adaptive(F, 3, input, output_size, return_indices)
 
 
-# Max pooling undone: each element where the pooling found it, zeros elsewhere ----------------------------
+# Max unpooling: each element where the pooling found it, zeros elsewhere ---------------------------------
 
 UNPOOLING_KERNELS = {2: "max_unpool2d", 3: "max_unpooling3d"}
 
@@ -408,12 +368,11 @@ def _unpooled_rule(input: Any, indices: Any, sizes: Any) -> Spec:
             f"Expected shape of indices to be same as that of the input tensor ({shape}) but got indices tensor with "
             f"shape: {list(indices.shape)}"
         )
-    for axis, n in enumerate(shape[1:], 1):
-        if not n:
-            raise ShapeMismatch(
-                f"max_unpooling{ndim}d_forward_out_cpu(): Expected input to have non-zero size for non-batch "
-                f"dimensions, but got {shape} with dimension {axis} being empty."
-            )
+    if 0 in shape[1:]:
+        raise ShapeMismatch(
+            f"max_unpooling{ndim}d_forward_out_cpu(): Expected input to have non-zero size for non-batch dimensions, "
+            f"but got {shape} with dimension {shape.index(0, 1)} being empty."
+        )
     if not is_floating(input.dtype) and math.prod(shape):
         kind = from_numpy(input.dtype).kernel_name
         raise NotImplementedForDType(f"\"{UNPOOLING_KERNELS[ndim]}\" not implemented for '{kind}'")
@@ -431,11 +390,11 @@ def unpooled(xp: Any, input: Array, indices: Array, sizes: Ints) -> Any:
     """Zeros of ``sizes`` with the elements of each plane where ``indices`` say."""
     ndim, room = len(sizes), math.prod(sizes)
     planes, count = planes_of(input.shape, ndim), math.prod(input.shape[-ndim:])
-    if indices.size and not 0 <= int(indices.min()) <= int(indices.max()) < room:
-        wrong = int(indices.max()) if int(indices.max()) >= room else int(indices.min())
-        raise IndexOutOfBounds(
-            f"Found an invalid max index: {wrong} (output volumes are of size {'x'.join(map(str, sizes))})"
-        )
+    if indices.size:
+        least, largest = int(indices.min()), int(indices.max())
+        if least < 0 or largest >= room:
+            wrong, size = largest if largest >= room else least, "x".join(map(str, sizes))
+            raise IndexOutOfBounds(f"Found an invalid max index: {wrong} (output volumes are of size {size})")
     rows, places = xp.reshape(input, (planes, count)), xp.reshape(indices, (planes, count))
     zeros = xp.zeros((planes, room), input.dtype)
     filled = xp.index_set(zeros, (xp.arange(planes)[:, None], places), rows)
@@ -444,17 +403,17 @@ def unpooled(xp: Any, input: Array, indices: Array, sizes: Ints) -> Any:
 
 def _unpooled_grad(F: Any, grad: Any, input_shape: Any, indices: Any, sizes: Any) -> Any:
     planes = planes_of(input_shape, len(sizes))
-    rows, places = F.reshape(grad, (planes, math.prod(sizes))), F.reshape(indices, (planes, -1)) if planes else indices
     if not planes:
         return F.new_zeros(grad, tuple(input_shape))
+    rows, places = F.reshape(grad, (planes, math.prod(sizes))), F.reshape(indices, (planes, -1))
     return F.reshape(F.gather(rows, 1, places), tuple(input_shape))
 
 
 unpooled.derivative(input=_unpooled_grad)
 
 
-def _sizes(name: str, ndim: int, shape: Any, kernel_size: Any, stride: Any, padding: Any, output_size: Any) -> Shape:
-    """The sizes that were pooled: what the windows span, unless others, not a stride apart, are given."""
+def _pooled_sizes(ndim: int, shape: Any, kernel_size: Any, stride: Any, padding: Any, output_size: Any) -> Shape:
+    """The sizes that were pooled: those that the windows span, or ``output_size``, less than a stride from them."""
     kernel, step, pad = (
         (value,) * ndim if isinstance(value, int) else tuple(value)
         for value in (kernel_size, left_out(stride, kernel_size), padding)
@@ -486,50 +445,26 @@ def _sizes(name: str, ndim: int, shape: Any, kernel_size: Any, stride: Any, padd
     return tuple(output_size)
 
 
-@composite(
-    namespace="torch.nn.functional",
-)
-def max_unpool1d(
-    F: Any,
-    input: Array,
-    indices: Array,
-    kernel_size: IntOrInts,
-    stride: IntOrInts = None,
-    padding: IntOrInts = 0,
-    output_size: OptionalInts = None,
-) -> Any:
-    """What ``max_pool1d`` with ``return_indices`` gave, back in its places; the rest is zero."""
-    (size,) = _sizes("max_unpool1d", 1, input.shape, kernel_size, stride, padding, output_size)
-    return F.squeeze(F.unpooled(F.unsqueeze(input, -1), F.unsqueeze(indices, -1), (size, 1)), -1)
+def _declare_max_unpool(ndim: int) -> Op:
+    def max_unpool(
+        F: Any,
+        input: Array,
+        indices: Array,
+        kernel_size: IntOrInts,
+        stride: IntOrInts = None,
+        padding: IntOrInts = 0,
+        output_size: OptionalInts = None,
+    ) -> Any:
+        sizes = _pooled_sizes(ndim, input.shape, kernel_size, stride, padding, output_size)
+        if ndim > 1:
+            return F.unpooled(input, indices, sizes)
+        return F.squeeze(F.unpooled(F.unsqueeze(input, -1), F.unsqueeze(indices, -1), (*sizes, 1)), -1)
+
+    max_unpool.__doc__ = (
+        f"""What ``max_pool{ndim}d`` with ``return_indices`` gave, back in its places; the rest is zero."""
+    )
+    return composite(key=f"max_unpool{ndim}d", namespace="torch.nn.functional")(max_unpool)
 
 
-@composite(
-    namespace="torch.nn.functional",
-)
-def max_unpool2d(
-    F: Any,
-    input: Array,
-    indices: Array,
-    kernel_size: IntOrInts,
-    stride: IntOrInts = None,
-    padding: IntOrInts = 0,
-    output_size: OptionalInts = None,
-) -> Any:
-    """What ``max_pool2d`` with ``return_indices`` gave, back in its places; the rest is zero."""
-    return F.unpooled(input, indices, _sizes("max_unpool2d", 2, input.shape, kernel_size, stride, padding, output_size))
-
-
-@composite(
-    namespace="torch.nn.functional",
-)
-def max_unpool3d(
-    F: Any,
-    input: Array,
-    indices: Array,
-    kernel_size: IntOrInts,
-    stride: IntOrInts = None,
-    padding: IntOrInts = 0,
-    output_size: OptionalInts = None,
-) -> Any:
-    """What ``max_pool3d`` with ``return_indices`` gave, back in its places; the rest is zero."""
-    return F.unpooled(input, indices, _sizes("max_unpool3d", 3, input.shape, kernel_size, stride, padding, output_size))
+for _ndim in (1, 2, 3):
+    _declare_max_unpool(_ndim)

@@ -1,4 +1,4 @@
-"""The windows of poolings over one, two and three dimensions: their arguments, their number, what they may be."""
+"""The windows of poolings over one, two and three dimensions: their arguments, their number and their checks."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import math
 from typing import Any, NamedTuple
 
 from ...dtypes import bool_
-from ...errors import InvalidOperation, NotImplementedForDType, ShapeMismatch
+from ...errors import InvalidOperation, InvalidValue, NotImplementedForDType, ShapeMismatch
 from ...shapes import Shape, Spec, size_at
 
 NUMBERS = {2: "two", 3: "three"}
 AXES = {2: "HW", 3: "THW"}
+INPUTS = {1: "(N, C, L) or (C, L)", 2: "(N, C, H, W) or (C, H, W)", 3: "(N, C, D, H, W) or (C, D, H, W)"}
+"""What a pooling takes, by its number of dimensions, as docstrings say it."""
 
 
 class Windows(NamedTuple):
@@ -20,7 +22,7 @@ class Windows(NamedTuple):
     stride: Shape
     padding: Shape
     dilation: Shape
-    ceil_mode: bool
+    ceil_mode: bool = False
 
     @property
     def spans(self) -> Shape:
@@ -30,21 +32,20 @@ class Windows(NamedTuple):
     def counts(self, sizes: Any) -> Shape:
         """How many windows there are in each dimension."""
         steps = zip(sizes, self.spans, self.stride, self.padding, strict=True)
-        return tuple(count(n, span, s, p, self.ceil_mode) for n, span, s, p in steps)
+        return tuple(_count(n, span, s, p, self.ceil_mode) for n, span, s, p in steps)
 
     def reached(self, xp: Any, input: Any, value: Any) -> Any:
         """The part of ``input`` that windows reach, with ``value`` where they reach beyond it."""
         ndim = len(self.kernel)
         sizes = input.shape[-ndim:]
-        each = zip(self.counts(sizes), self.stride, self.spans, strict=True)
-        ends = [(n - 1) * s + span for n, s, span in each]
+        ends = [(n - 1) * s + k for n, s, k in zip(self.counts(sizes), self.stride, self.spans, strict=True)]
         sides = [(p, max(e - p - n, 0)) for p, e, n in zip(self.padding, ends, sizes, strict=True)]
         if any(map(any, sides)):
             input = xp.pad(input, [(0, 0)] * (input.ndim - ndim) + sides, constant_values=value)
         return input[(..., *[slice(e) for e in ends])]
 
 
-def count(n: int, span: int, stride: int, padding: int, ceil_mode: bool) -> int:
+def _count(n: int, span: int, stride: int, padding: int, ceil_mode: bool) -> int:
     """How many windows there are; the last must start inside the input or the padding before it."""
     windows = (n + 2 * padding - span + (stride - 1 if ceil_mode else 0)) // stride + 1
     return windows - 1 if ceil_mode and (windows - 1) * stride >= n + padding else windows
@@ -56,7 +57,7 @@ def left_out(stride: Any, kernel_size: Any) -> Any:
 
 
 def check_signal(name: str, input: Any) -> None:
-    """Raise for what is no signal (N, C, L) or (C, L)."""
+    """Raise unless ``input`` is a signal (N, C, L) or (C, L)."""
     if len(input.shape) not in (2, 3):
         raise ShapeMismatch(
             f"Expected 2 to 3 dimensions, but got {len(input.shape)}-dimensional tensor for argument #1 'self' "
@@ -64,16 +65,26 @@ def check_signal(name: str, input: Any) -> None:
         )
 
 
-def fitting_int(values: Any) -> None:
-    """Raise for numbers larger than torch's poolings count with."""
+def check_not_empty(name: str, shape: Any, first: int = 1) -> None:
+    """Raise if a dimension from ``first`` on is empty."""
+    if 0 in shape[first:]:
+        raise ShapeMismatch(
+            f"{name}(): Expected input to have non-zero size for non-batch dimensions, but input has sizes "
+            f"{list(shape)} with dimension {shape.index(0, first)} being empty"
+        )
+
+
+def _int_values(value: Any) -> Shape:
+    """One number or several, as a tuple; raises for those larger than torch's poolings count with."""
+    values = (value,) if isinstance(value, int) else tuple(value)
     if any(abs(n) >= 2**31 for n in values):
         raise InvalidOperation("value cannot be converted to type int without overflow")
+    return values
 
 
 def single(value: Any, otherwise: str) -> int:
-    """The one number of a one-dimensional window."""
-    values = (value,) if isinstance(value, int) else tuple(value)
-    fitting_int(values)
+    """The one number of a one-dimensional window; ``otherwise`` is the error's text, with ``{}`` for how many."""
+    values = _int_values(value)
     if len(values) != 1:
         raise ShapeMismatch(otherwise.format(len(values)))
     return int(values[0])
@@ -86,8 +97,7 @@ def read_windows(
     either = "" if name == "avg_pool3d" else "either "
 
     def numbers(what: str, value: Any, form: str) -> Shape:
-        values = (value,) if isinstance(value, int) else tuple(value)
-        fitting_int(values)
+        values = _int_values(value)
         if len(values) not in (1, ndim):
             raise ShapeMismatch(f"{name}: {what} must {form}a single int, or a tuple of {NUMBERS[ndim]} ints")
         return values * ndim if len(values) == 1 else values
@@ -101,8 +111,8 @@ def read_windows(
     )
 
 
-def _named(windows: Shape, prefix: str) -> str:
-    return " ".join(f"{prefix}{axis}: {n}" for axis, n in zip(AXES[len(windows)], windows, strict=True))
+def _named(numbers: Any, prefix: str) -> str:
+    return " ".join(f"{prefix}{axis}: {n}" for axis, n in zip(AXES[len(numbers)], numbers, strict=True))
 
 
 def _check_windows(windows: Windows) -> None:
@@ -126,7 +136,7 @@ def _check_windows(windows: Windows) -> None:
 
 
 def pooled(name: str, input: Any, windows: Windows) -> Spec:
-    """The spec of what is pooled, once all is checked; the texts are PyTorch's."""
+    """The spec of the result of a pooling; raises for windows or an input that it does not take, as torch does."""
     shape, ndim = list(input.shape), len(windows.kernel)
     if ndim not in NUMBERS or any(len(numbers) != ndim for numbers in windows[:4]):
         raise ShapeMismatch(f"{name}: windows must have as many sizes, strides, paddings and dilations: 1 to 3")
@@ -135,8 +145,7 @@ def pooled(name: str, input: Any, windows: Windows) -> Spec:
     counts = windows.counts(shape[-ndim:])
     if min(counts) < 1:
         if name == "avg_pool3d":
-            sizes = " ".join(f"{axis}: {n}" for axis, n in zip("THW", shape[-3:], strict=True))
-            kernel = _named(windows.kernel, "k")
+            sizes, kernel = _named(shape[-3:], ""), _named(windows.kernel, "k")
             raise ShapeMismatch(f"input image ({sizes}) smaller than kernel size ({kernel})")
         before, after = ("x".join(map(str, n)) for n in (shape[-ndim - 1 :], (shape[-ndim - 1], *counts)))
         raise ShapeMismatch(
@@ -170,3 +179,19 @@ def _check_shape(name: str, shape: list[int], ndim: int) -> None:
 def planes_of(shape: Any, ndim: int) -> int:
     """How many signals, images or volumes there are."""
     return math.prod(shape[: len(shape) - ndim])
+
+
+def adaptive_bounds(xp: Any, n: int, count: int) -> tuple[Any, Any]:
+    """The starts and ends, as columns, of an adaptive pooling's windows: floor(o·n/count) and ceil((o+1)·n/count)."""
+    order = xp.arange(count)[:, None]
+    return order * n // max(count, 1), -((order + 1) * -n // max(count, 1))
+
+
+def sizes_of(input: Any, output_size: Any, ndim: int) -> tuple[int, ...]:
+    """The size of each dimension of the result, the input's for None, or one number for all. Raises as torch does."""
+    if isinstance(output_size, int):
+        return (output_size,) * ndim
+    if len(input.shape) <= len(output_size):
+        raise InvalidValue(f"Input dimension should be at least {len(output_size) + 1}")
+    own = input.shape[len(input.shape) - len(output_size) :]
+    return tuple(n if size is None else size for size, n in zip(output_size, own, strict=True))

@@ -19,7 +19,7 @@ class Direction(NamedTuple):
     b_ih: Any
     b_hh: Any
     w_hr: Any = None
-    """What an LSTM's states are multiplied with, to be smaller."""
+    """The weight that projects an LSTM's states to fewer features."""
 
 
 def _directions(params: Sequence[Any], has_biases: bool, projects: bool) -> list[Direction]:
@@ -40,19 +40,16 @@ def _stacked(
     input: Any,
     hx: Sequence[Any],
     params: Sequence[Any],
-    has_biases: bool,
-    num_layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool,
+    options: tuple[Any, ...],
     lowest: bool = True,
     projects: bool = False,
 ) -> tuple[Any, ...]:
-    """The output of the last layer, and what each of ``hx`` (layers · directions, N, H) became.
+    """The output of the last layer, and the last of each of the states ``hx`` (layers · directions, N, H).
 
     ``layer(projected, states, direction, reverse)`` runs one direction: its result, and the last of each state.
+    ``options`` are the op's, from ``has_biases`` to ``batch_first``.
     """
+    has_biases, num_layers, dropout, train, bidirectional, batch_first = options
     count = num_layers * (1 + bidirectional)
     directions = _directions(params, has_biases, projects)
     if len(directions) != count and len(hx) > 1:
@@ -61,7 +58,7 @@ def _stacked(
     if any(n != count for n in given):
         few = count < 0 or any(n < count for n in given)
         raise InvalidOperation(f"Expected {'more' if few else 'fewer'} hidden states in stacked_rnn")
-    if len(directions) != count:  # where there is but one state, torch looks at that first
+    if len(directions) != count:  # torch checks a single state first
         raise InvalidOperation("got an incorrect number of RNN parameters")
     output = F.transpose(input, 0, 1) if batch_first else input
     ends: list[tuple[Any, ...]] = []
@@ -79,17 +76,18 @@ def _stacked(
             output = F.dropout(output, dropout, True)
     finals = tuple(F.stack(states, 0) for states in zip(*ends, strict=True))
     if not bidirectional and len(hx) == 1:
-        output = F.clone(output)  # may be modified in place: the layer saved its own; torch's LSTM saves its output
+        # The layer saved its output, and this may be modified in place; torch's LSTM saves its output too.
+        output = F.clone(output)
     return (F.transpose(output, 0, 1) if batch_first else output, *finals)
 
 
 def in_one_dtype(
     F: Any, input: Any, states: tuple[Any, ...], own: Direction, lowest: bool
 ) -> tuple[Any, tuple[Any, ...], Direction]:
-    """The input times its weight, with all that it meets in one dtype.
+    """The input times its weight, with the states and the other parameters in one dtype.
 
-    It is in another than its factors under autocast alone: then ``lowest`` says whether to go on in that or, as
-    torch does for some cells, in the states'.
+    Only under autocast does the product have another dtype than its factors. Then ``lowest`` says whether to go on
+    in the product's dtype or, as torch does for some cells, in the states'.
     """
     projected = F.linear(input, own.w_ih, own.b_ih)
     if projected.dtype == input.dtype == own.w_ih.dtype:
@@ -119,13 +117,13 @@ def lstm_direction(F: Any) -> Any:
 
 
 def _projecting(F: Any, projected: Any, states: Any, own: Direction, reverse: bool) -> Any:
-    """An LSTM whose states h = W_hr·r are projections (Sak et al. 2014), as one without in r: W_hh·h = (W_hh·W_hr)·r.
+    """An LSTM whose states are projections h = W_hr·r (Sak et al. 2014), run without them: W_hh·h = (W_hh·W_hr)·r.
 
-    What the first state brings about, which need not be a projection of anything, is added to the first step.
+    The first state need not be a projection, so its product with W_hh is added to the first step's input.
     """
     state, cell = states
-    brought = F.linear(state, own.w_hh)
-    parts = (projected[:-1], projected[-1:] + brought) if reverse else (projected[:1] + brought, projected[1:])
+    scores = F.linear(state, own.w_hh)
+    parts = (projected[:-1], projected[-1:] + scores) if reverse else (projected[:1] + scores, projected[1:])
     w_hh = F.matmul(own.w_hh, own.w_hr)
     inner, cell = F.lstm_layer(F.cat(parts, 0), F.zeros_like(cell), cell, w_hh, own.b_hh, reverse)
     result = F.linear(inner, own.w_hr)
@@ -134,19 +132,17 @@ def _projecting(F: Any, projected: Any, states: Any, own: Direction, reverse: bo
 
 def gru_direction(F: Any) -> Any:
     """How one direction of a GRU runs; see ``_stacked``."""
-
-    def run(projected: Any, states: Any, own: Direction, reverse: bool) -> Any:
-        result = F.gru_layer(projected, *states, own.w_hh, own.b_hh, reverse)
-        return result, _last(result, reverse)
-
-    return run
+    return _output_is_state(F.gru_layer)
 
 
 def rnn_direction(F: Any, nonlinearity: str) -> Any:
     """How one direction of an Elman network runs; see ``_stacked``."""
+    return _output_is_state(F.rnn_layer, nonlinearity)
 
+
+def _output_is_state(layer: Callable[..., Any], *attrs: Any) -> Any:
     def run(projected: Any, states: Any, own: Direction, reverse: bool) -> Any:
-        result = F.rnn_layer(projected, *states, own.w_hh, own.b_hh, nonlinearity, reverse)
+        result = layer(projected, *states, own.w_hh, own.b_hh, *attrs, reverse)
         return result, _last(result, reverse)
 
     return run
@@ -168,7 +164,7 @@ def lstm(
     """Layers of LSTM cells over a sequence (T, N, I): their output (T, N, D·H), last states and last cells.
 
     ``hx`` is the first states and cells (L·D, N, H), ``params`` w_ih, w_hh and, if it ``has_biases``, b_ih and b_hh
-    of each layer's D directions, with w_hr (P, H) behind them where states and output are projected to P features.
+    of each layer's D directions, each followed by w_hr (P, H) where states and output are projected to P features.
     ``dropout`` is between the layers.
     """
     if len(hx) != 2:
@@ -179,10 +175,10 @@ def lstm(
         raise DTypeMismatch("get_mkldnn_dtype: unsupported data type")  # torch's, of the library that runs it
     projects = len(params) == (5 if has_biases else 3) * num_layers * (1 + bidirectional)
     options = (has_biases, num_layers, dropout, train, bidirectional, batch_first)
-    return _stacked(F, lstm_direction(F), input, hx, params, *options, projects=projects)
+    return _stacked(F, lstm_direction(F), input, hx, params, options, projects=projects)
 
 
-def _declare_stack(key: str, cells: str, gates: int, direction: Callable[[Any], Any], lowest: bool = True) -> Op:
+def _declare_stack(key: str, cells: str, direction: Callable[[Any], Any], lowest: bool = True) -> Op:
     """Declare a stack of cells whose one state is their output; ``direction(F)`` runs one direction of a layer."""
 
     def stack(
@@ -198,18 +194,18 @@ def _declare_stack(key: str, cells: str, gates: int, direction: Callable[[Any], 
         batch_first: Bool,
     ) -> Any:
         options = (has_biases, num_layers, dropout, train, bidirectional, batch_first)
-        return _stacked(F, direction(F), input, (hx,), params, *options, lowest=lowest)
+        return _stacked(F, direction(F), input, (hx,), params, options, lowest)
 
     stack.__doc__ = f"""Layers of {cells} over a sequence: the output and the last states; see ``lstm``."""
     return composite(key=key, method=False, outputs=("output", "h_n"))(stack)
 
 
-gru = _declare_stack("gru", "GRU cells", 3, gru_direction, lowest=False)
-rnn_tanh = _declare_stack("rnn_tanh", "Elman cells with tanh", 1, lambda F: rnn_direction(F, "tanh"))
-rnn_relu = _declare_stack("rnn_relu", "Elman cells with relu", 1, lambda F: rnn_direction(F, "relu"))
+_declare_stack("gru", "GRU cells", gru_direction, lowest=False)
+_declare_stack("rnn_tanh", "Elman cells with tanh", lambda F: rnn_direction(F, "tanh"))
+_declare_stack("rnn_relu", "Elman cells with relu", lambda F: rnn_direction(F, "relu"))
 
 
-# Recurrent cells under torch's names: a sequence of one step ---------------------------------------------
+# Cells: a sequence of one step ---------------------------------------------------------------------------
 
 
 def _check_weights(gates: int, w_ih: Any, w_hh: Any) -> None:
@@ -237,26 +233,19 @@ def _check_states(input: Any, states: Sequence[Any], w_hh: Any) -> None:
 
 
 def _step(
-    F: Any, layer: Any, input: Any, states: tuple[Any, ...], own: Direction, lowest: bool = False
+    F: Any, layer: Any, input: Any, states: tuple[Any, ...], own: Direction, elman: bool = False
 ) -> tuple[Any, ...]:
-    """What the states become: a sequence of one step."""
-    projected, states, own = in_one_dtype(F, input, states, own, lowest)
-    _, *after = layer(F.unsqueeze(projected, 0), states, own, False)
-    return tuple(after)
+    """The states after one step.
 
-
-def _apart(F: Any, states: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The states with the first, of which the layer keeps the memory for its derivative, in memory of its own.
-
-    It may then be modified in place, as torch's; an Elman network's may not, there as here.
+    The layer saved the first state for its derivative. A copy may be modified in place, as torch's; an ``elman``
+    network's state may not, there as here.
     """
-    return (F.clone(states[0]), *states[1:])
+    projected, states, own = in_one_dtype(F, input, states, own, lowest=elman)
+    _, state, *others = layer(F.unsqueeze(projected, 0), states, own, False)
+    return (state if elman else F.clone(state), *others)
 
 
-@composite(
-    method=False,
-    outputs=("h", "c"),
-)
+@composite(method=False, outputs=("h", "c"))
 def lstm_cell(
     F: Any, input: Array, hx: Arrays, w_ih: Array, w_hh: Array, b_ih: Array = None, b_hh: Array = None
 ) -> Any:
@@ -267,41 +256,31 @@ def lstm_cell(
     _check_input(input, w_ih)
     _check_weights(4, w_ih, w_hh)
     _check_states(input, hx, w_hh)
-    return _apart(F, _step(F, lstm_direction(F), input, tuple(hx), Direction(w_ih, w_hh, b_ih, b_hh)))
+    return _step(F, lstm_direction(F), input, tuple(hx), Direction(w_ih, w_hh, b_ih, b_hh))
 
 
-@composite(
-    method=False,
-)
+@composite(method=False)
 def gru_cell(F: Any, input: Array, hx: Array, w_ih: Array, w_hh: Array, b_ih: Array = None, b_hh: Array = None) -> Any:
     """One step of a GRU: input (N, I), state (N, H), weights (3H, I) and (3H, H), biases (3H)."""
     _check_input(input, w_ih)
     _check_states(input, (hx,), w_hh)
     _check_weights(3, w_ih, w_hh)
-    return _apart(F, _step(F, gru_direction(F), input, (hx,), Direction(w_ih, w_hh, b_ih, b_hh)))[0]
+    return _step(F, gru_direction(F), input, (hx,), Direction(w_ih, w_hh, b_ih, b_hh))[0]
 
 
-def _elman(F: Any, nonlinearity: str, input: Any, hx: Any, own: Direction) -> Any:
-    _check_weights(1, own.w_ih, own.w_hh)
-    _check_input(input, own.w_ih)
-    _check_states(input, (hx,), own.w_hh)
-    return _step(F, rnn_direction(F, nonlinearity), input, (hx,), own, lowest=True)[0]
+def _declare_elman_cell(nonlinearity: str) -> Op:
+    def cell(F: Any, input: Array, hx: Array, w_ih: Array, w_hh: Array, b_ih: Array = None, b_hh: Array = None) -> Any:
+        _check_weights(1, w_ih, w_hh)
+        _check_input(input, w_ih)
+        _check_states(input, (hx,), w_hh)
+        own = Direction(w_ih, w_hh, b_ih, b_hh)
+        return _step(F, rnn_direction(F, nonlinearity), input, (hx,), own, elman=True)[0]
+
+    shapes = "input (N, I), state (N, H), weights (H, I) and (H, H), biases (H)"
+    cell.__doc__ = f"""One step of an Elman network with {nonlinearity}: {shapes}."""
+    return composite(key=f"rnn_{nonlinearity}_cell", method=False)(cell)
 
 
-# Not whole numbers: of those torch makes floating states, in a cell alone.
-
-
-@composite(method=False)
-def rnn_tanh_cell(
-    F: Any, input: Array, hx: Array, w_ih: Array, w_hh: Array, b_ih: Array = None, b_hh: Array = None
-) -> Any:
-    """One step of an Elman network with tanh: input (N, I), state (N, H), weights (H, I) and (H, H), biases (H)."""
-    return _elman(F, "tanh", input, hx, Direction(w_ih, w_hh, b_ih, b_hh))
-
-
-@composite(method=False)
-def rnn_relu_cell(
-    F: Any, input: Array, hx: Array, w_ih: Array, w_hh: Array, b_ih: Array = None, b_hh: Array = None
-) -> Any:
-    """One step of an Elman network with relu: input (N, I), state (N, H), weights (H, I) and (H, H), biases (H)."""
-    return _elman(F, "relu", input, hx, Direction(w_ih, w_hh, b_ih, b_hh))
+# Whole numbers are refused, though torch makes floating states of them in a cell.
+_declare_elman_cell("tanh")
+_declare_elman_cell("relu")

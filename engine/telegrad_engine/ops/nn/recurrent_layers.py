@@ -1,17 +1,18 @@
 """One direction of one recurrent layer over a whole sequence, as one op each for an Elman network, GRU and LSTM.
 
 ``projected`` (T, N, G·H) is the input times its weight, plus its bias; ``hidden`` (N, H) the state before the first
-step, ``weight`` (G·H, H) and ``bias`` (G·H) what the state is multiplied by, for the G gates one after the other.
+step, ``weight`` (G·H, H) and ``bias`` (G·H) the state's parameters, for the G gates one after the other.
 The result (T, N, H) has the state after each step; with ``reverse`` the steps go from the last place to the first.
 
-What a step's derivative is worked out from is one array operation for all steps, so only what carries over from
-step to step is in a loop. Under ``create_graph`` the gates are recomputed from the inputs, where they have a graph;
-the states before the steps are in ``result``, which has one.
+Derivatives compute for all steps at once what does not depend on the step before, and loop over the rest. Under
+``create_graph`` the gates are recomputed from the inputs, where they have a graph; the states before the steps are
+in ``result``, which has one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from ...cancellation import check_cancelled
@@ -23,69 +24,67 @@ from ...shapes import Spec, broadcast_shapes, expanded_shape
 from ..linalg.matmul import linear_rule
 
 
-def steps_of(length: int, reverse: bool) -> Iterator[int]:
-    """The places in the order of the steps, each unless the program is cancelled."""
+def _places(length: int, reverse: bool) -> Iterator[int]:
+    """The places in the order of the steps; before each is a check for cancellation."""
     for place in range(length - 1, -1, -1) if reverse else range(length):
         check_cancelled()
         yield place
 
 
-def by_place(steps: list[Any], reverse: bool) -> list[Any]:
-    """What was made step by step, by place in the sequence."""
+def _by_place(steps: list[Any], reverse: bool) -> list[Any]:
+    """The results of the steps, by place in the sequence."""
     return steps[::-1] if reverse else steps
 
 
-def check_layer(gates: int, projected: Any, hidden: Any, weight: Any, bias: Any, whole: bool = False) -> None:
-    """Refuse what does not fit together; whole numbers too unless ``whole``."""
+def _states_spec(gates: int, projected: Any, hidden: Any, weight: Any, bias: Any, takes_integers: bool = False) -> Spec:
+    """The spec of the states after each step; raises for inputs that do not fit together."""
     if len(projected.shape) != 3 or len(hidden.shape) != 2 or len(weight.shape) != 2:
         raise ShapeMismatch("a layer takes gates (T, N, G), a state (N, H) and a weight (G, H)")
     if not projected.shape[0]:
         raise InvalidOperation("Expected sequence length to be larger than 0 in RNN")
-    if projected.dtype not in FLOATING and not whole:
+    if projected.dtype not in FLOATING and not takes_integers:
         kind = from_numpy(projected.dtype).kernel_name
         raise DTypeMismatch(f"result type Float can't be cast to the desired output type {kind}")
-    simple = bias is None or len(bias.shape) == 1
-    made = linear_rule(hidden, weight, bias if simple else None).shape
-    if not simple:
-        expanded_shape(bias.shape, bias.dtype, made)
+    is_vector = bias is None or len(bias.shape) == 1
+    scores = linear_rule(hidden, weight, bias if is_vector else None).shape
+    if not is_vector:
+        expanded_shape(bias.shape, bias.dtype, scores)
     for x in (hidden, bias):
         if x is not None and x.dtype != projected.dtype:
             names = [from_numpy(dtype).c_name for dtype in (projected.dtype, x.dtype)]
             raise DTypeMismatch(f"expected m1 and m2 to have the same dtype, but got: {names[0]} != {names[1]}")
-    if made != tuple(projected.shape[1:]) or made[-1] != gates * weight.shape[1]:
+    if scores != tuple(projected.shape[1:]) or scores[-1] != gates * weight.shape[1]:
         raise ShapeMismatch(
             f"The size of tensor a ({projected.shape[-1]}) must match the size of tensor b ({weight.shape[0]}) at "
             "non-singleton dimension 1"
         )
+    return Spec((*projected.shape[:2], weight.shape[1]), projected.dtype)
 
 
-def states_before(F: Any, first: Any, states: Any, reverse: bool) -> Any:
+def _states_before(F: Any, first: Any, states: Any, reverse: bool) -> Any:
     """The states (T, N, H) that the steps started from."""
     first = F.unsqueeze(first, 0)
     return F.cat((states[1:], first), 0) if reverse else F.cat((first, states[:-1]), 0)
 
 
-def scores_of(F: Any, before: Any, weight: Any, bias: Any) -> Any:
-    """What the states come to in the gates: (T, N, G·H)."""
+def _scores(F: Any, before: Any, weight: Any, bias: Any) -> Any:
+    """The states' share in the gates: (T, N, G·H)."""
     scores = F.matmul(before, F.transpose(weight, 0, 1))
     return scores if bias is None else scores + bias
 
 
-def weight_grads(F: Any, needs: Any, by_scores: Any, before: Any, weight: Any, bias: Any) -> Any:
+def _weight_grads(F: Any, needs: Any, by_scores: Any, before: Any, weight: Any, bias: Any) -> Any:
     """The gradients of weight and bias, from those of all steps' scores."""
     flat = F.reshape(by_scores, (-1, weight.shape[0]))
     by_weight = F.matmul(F.transpose(flat, 0, 1), F.reshape(before, (-1, weight.shape[1]))) if needs[0] else None
     return by_weight, F.sum(flat, (0,)) if bias is not None and needs[1] else None
 
 
-# One direction of one recurrent layer over a whole sequence, as one op each for an Elman ne ---------------
+# Elman networks ---------------------------------------------------------------------------------------------
 
 
-def _rnn_rule(
-    projected: Any, hidden: Any, weight: Any, bias: Any = None, nonlinearity: str = "tanh", reverse: bool = False
-) -> Spec:
-    check_layer(1, projected, hidden, weight, bias, whole=nonlinearity == "relu")
-    return Spec((*projected.shape[:2], weight.shape[1]), projected.dtype)
+def _rnn_rule(projected: Any, hidden: Any, weight: Any, bias: Any, nonlinearity: str) -> Spec:
+    return _states_spec(1, projected, hidden, weight, bias, takes_integers=nonlinearity == "relu")
 
 
 @op(_rnn_rule, internal=True, method=False, node="RnnLayerBackward0", scratch=2.0)
@@ -102,11 +101,11 @@ def rnn_layer(
     given = projected if bias is None else projected + bias
     turned = weight.T
     states = []
-    for t in steps_of(len(given), reverse):
+    for t in _places(len(given), reverse):
         scores = given[t] + hidden @ turned
         hidden = xp.tanh(scores) if nonlinearity == "tanh" else xp.maximum(scores, xp.zero(scores))
         states.append(hidden)
-    return xp.stack(by_place(states, reverse))
+    return xp.stack(_by_place(states, reverse))
 
 
 @rnn_layer.joint_derivative
@@ -116,34 +115,29 @@ def _rnn_grads(
     slopes = 1 - result * result if nonlinearity == "tanh" else result > 0
     carried: Any = 0
     found = []
-    for t in steps_of(len(grad), not reverse):
+    for t in _places(len(grad), not reverse):
         found.append((grad[t] + carried) * slopes[t])
         carried = F.matmul(found[-1], weight)
-    by_scores = F.stack(by_place(found, not reverse), 0)
-    before = states_before(F, hidden, result, reverse)
-    return by_scores, carried, *weight_grads(F, needs[2:], by_scores, before, weight, bias)
+    by_scores = F.stack(_by_place(found, not reverse), 0)
+    before = _states_before(F, hidden, result, reverse)
+    return by_scores, carried, *_weight_grads(F, needs[2:], by_scores, before, weight, bias)
 
 
 # GRU --------------------------------------------------------------------------------------------------------
 
 
-def _gru_rule(projected: Any, hidden: Any, weight: Any, bias: Any = None, reverse: bool = False) -> Spec:
-    check_layer(3, projected, hidden, weight, bias)
-    return Spec((*projected.shape[:2], weight.shape[1]), projected.dtype)
-
-
-def _gru_hidden(projected: Any, hidden: Any, weight: Any, bias: Any = None, reverse: bool = False) -> list[Spec]:
-    states = (*projected.shape[:2], weight.shape[1])
-    return [Spec(tuple(projected.shape), projected.dtype), Spec(states, projected.dtype)]
+def _saved_specs(projected: Any, weight: Any) -> list[Spec]:
+    """The specs of what derivatives of GRUs and LSTMs save: the gates, and one more array of the states' shape."""
+    return [Spec(tuple(shape), projected.dtype) for shape in (projected.shape, (*projected.shape[:2], weight.shape[1]))]
 
 
 @op(
-    _gru_rule,
+    partial(_states_spec, 3),
     internal=True,
     method=False,
     node="GruLayerBackward0",
     hidden=("gates", "recalled"),
-    hidden_rule=_gru_hidden,
+    hidden_rule=lambda projected, hidden, weight, bias: _saved_specs(projected, weight),
     scratch=2.0,
 )
 def gru_layer(
@@ -156,7 +150,7 @@ def gru_layer(
     size = weight.shape[1]
     turned = weight.T
     states, gates, recalled = [], [], []
-    for t in steps_of(len(projected), reverse):
+    for t in _places(len(projected), reverse):
         scores = hidden @ turned if bias is None else hidden @ turned + bias
         opened = xp.sigmoid(projected[t, :, : 2 * size] + scores[:, : 2 * size])
         recalled.append(scores[:, 2 * size :])
@@ -164,12 +158,12 @@ def gru_layer(
         hidden = new + opened[:, size:] * (hidden - new)
         states.append(hidden)
         gates.append(xp.concatenate((opened, new), -1))
-    return tuple(xp.stack(by_place(steps, reverse)) for steps in (states, gates, recalled))
+    return tuple(xp.stack(_by_place(steps, reverse)) for steps in (states, gates, recalled))
 
 
-def _gru_again(F: Any, projected: Any, before: Any, weight: Any, bias: Any) -> Any:
+def _recomputed_gru(F: Any, projected: Any, before: Any, weight: Any, bias: Any) -> Any:
     """The gates and what they work on, in the graph."""
-    scores = scores_of(F, before, weight, bias)
+    scores = _scores(F, before, weight, bias)
     (given_r, given_z, given_n), (r, z, recalled) = F.chunk(projected, 3, -1), F.chunk(scores, 3, -1)
     r, z = F.sigmoid(given_r + r), F.sigmoid(given_z + z)
     return r, z, F.tanh(given_n + r * recalled), recalled
@@ -189,46 +183,37 @@ def _gru_grads(
     gates: Any,
     recalled: Any,
 ) -> Any:
-    before = states_before(F, hidden, result, reverse)
+    before = _states_before(F, hidden, result, reverse)
     if F.xp is None:
-        r, z, n, recalled = _gru_again(F, projected, before, weight, bias)
+        r, z, n, recalled = _recomputed_gru(F, projected, before, weight, bias)
     else:
         r, z, n = F.chunk(gates, 3, -1)
-    # What a gradient of a step's state is multiplied by to be one of the gates' scores.
+    # The factors that turn a gradient of a step's state into one of the gates' scores.
     to_n = (1 - z) * (1 - n * n)
     to_z = (before - n) * z * (1 - z)
     to_r = to_n * recalled * r * (1 - r)
     to_scores = F.cat((to_r, to_z, to_n * r), -1)
     carried: Any = 0
     states, scores = [], []
-    for t in steps_of(len(grad), not reverse):
+    for t in _places(len(grad), not reverse):
         by_state = grad[t] + carried
         states.append(by_state)
         scores.append(F.cat((by_state, by_state, by_state), -1) * to_scores[t])
         carried = by_state * z[t] + F.matmul(scores[-1], weight)
-    by_state, by_scores = (F.stack(by_place(steps, not reverse), 0) for steps in (states, scores))
+    by_state, by_scores = (F.stack(_by_place(steps, not reverse), 0) for steps in (states, scores))
     by_projected = F.cat((by_state * to_r, by_state * to_z, by_state * to_n), -1)
-    return by_projected, carried, *weight_grads(F, needs[2:], by_scores, before, weight, bias)
+    return by_projected, carried, *_weight_grads(F, needs[2:], by_scores, before, weight, bias)
 
 
 # LSTM -------------------------------------------------------------------------------------------------------
 
 
-def _lstm_rule(
-    projected: Any, hidden: Any, cell: Any, weight: Any, bias: Any = None, reverse: bool = False
-) -> list[Spec]:
-    check_layer(4, projected, hidden, weight, bias)
-    states = (*projected.shape[:2], weight.shape[1])
-    if broadcast_shapes(states[1:], tuple(cell.shape)) != states[1:]:
-        raise ShapeMismatch(f"lstm: the cells are of shape {list(cell.shape)}, but the states of {list(states[1:])}")
-    return [Spec(states, projected.dtype), Spec(states[1:], projected.dtype)]
-
-
-def _lstm_hidden(
-    projected: Any, hidden: Any, cell: Any, weight: Any, bias: Any = None, reverse: bool = False
-) -> list[Spec]:
-    states = (*projected.shape[:2], weight.shape[1])
-    return [Spec(tuple(projected.shape), projected.dtype), Spec(states, projected.dtype)]
+def _lstm_rule(projected: Any, hidden: Any, cell: Any, weight: Any, bias: Any) -> list[Spec]:
+    states = _states_spec(4, projected, hidden, weight, bias)
+    one = states.shape[1:]
+    if broadcast_shapes(one, tuple(cell.shape)) != one:
+        raise ShapeMismatch(f"lstm: the cells are of shape {list(cell.shape)}, but the states of {list(one)}")
+    return [states, Spec(one, projected.dtype)]
 
 
 @op(
@@ -238,17 +223,11 @@ def _lstm_hidden(
     node="LstmLayerBackward0",
     outputs=("result", "last"),
     hidden=("gates", "cells"),
-    hidden_rule=_lstm_hidden,
+    hidden_rule=lambda projected, hidden, cell, weight, bias: _saved_specs(projected, weight),
     scratch=2.0,
 )
 def lstm_layer(
-    xp: Any,
-    projected: Array,
-    hidden: Array,
-    cell: Array,
-    weight: Array,
-    bias: Array = None,
-    reverse: Bool = False,
+    xp: Any, projected: Array, hidden: Array, cell: Array, weight: Array, bias: Array = None, reverse: Bool = False
 ) -> Any:
     """``c = f * c + i * g`` and ``h = o * tanh(c)`` with gates i, f, g and o; ``last`` is the last c.
 
@@ -258,29 +237,29 @@ def lstm_layer(
     given = projected if bias is None else projected + bias
     turned = weight.T
     states, gates, cells = [], [], []
-    for t in steps_of(len(given), reverse):
+    for t in _places(len(given), reverse):
         scores = given[t] + hidden @ turned
         opened = xp.sigmoid(scores[:, : 2 * size])
         new = xp.tanh(scores[:, 2 * size : 3 * size])
-        shown = xp.sigmoid(scores[:, 3 * size :])
+        output = xp.sigmoid(scores[:, 3 * size :])
         cell = opened[:, size:] * cell + opened[:, :size] * new
-        hidden = shown * xp.tanh(cell)
+        hidden = output * xp.tanh(cell)
         states.append(hidden)
-        gates.append(xp.concatenate((opened, new, shown), -1))
+        gates.append(xp.concatenate((opened, new, output), -1))
         cells.append(cell)
-    result, kept, all_cells = (xp.stack(by_place(steps, reverse)) for steps in (states, gates, cells))
-    return result, cell, kept, all_cells
+    result, all_gates, all_cells = (xp.stack(_by_place(steps, reverse)) for steps in (states, gates, cells))
+    return result, cell, all_gates, all_cells
 
 
-def _lstm_again(F: Any, projected: Any, before: Any, cell: Any, weight: Any, bias: Any, reverse: bool) -> Any:
+def _recomputed_lstm(F: Any, projected: Any, before: Any, cell: Any, weight: Any, bias: Any, reverse: bool) -> Any:
     """The gates and cells, in the graph."""
-    i, f, g, o = F.chunk(projected + scores_of(F, before, weight, bias), 4, -1)
+    i, f, g, o = F.chunk(projected + _scores(F, before, weight, bias), 4, -1)
     i, f, g, o = F.sigmoid(i), F.sigmoid(f), F.tanh(g), F.sigmoid(o)
     added, cells = i * g, []
-    for t in steps_of(len(projected), reverse):
+    for t in _places(len(projected), reverse):
         cell = f[t] * cell + added[t]
         cells.append(cell)
-    return i, f, g, o, F.stack(by_place(cells, reverse), 0)
+    return i, f, g, o, F.stack(_by_place(cells, reverse), 0)
 
 
 @lstm_layer.joint_derivative
@@ -299,26 +278,26 @@ def _lstm_grads(
     cells: Any,
 ) -> Any:
     grad, by_last = grads
-    before = states_before(F, hidden, result, reverse)
+    before = _states_before(F, hidden, result, reverse)
     if F.xp is None:
-        i, f, g, o, cells = _lstm_again(F, projected, before, cell, weight, bias, reverse)
+        i, f, g, o, cells = _recomputed_lstm(F, projected, before, cell, weight, bias, reverse)
     else:
         i, f, g, o = F.chunk(gates, 4, -1)
     bent = F.tanh(cells)
-    # What a gradient of a step's cell, and for the last gate of its state, is multiplied by to be one of the scores.
+    # The factors that turn a gradient of a step's cell (for the last gate: of its state) into one of the scores.
     to_cell = o * (1 - bent * bent)
-    earlier = states_before(F, cell, cells, reverse)
+    earlier = _states_before(F, cell, cells, reverse)
     to_scores = F.cat((g * i * (1 - i), earlier * f * (1 - f), i * (1 - g * g), bent * o * (1 - o)), -1)
     by_state = F.zeros_like(cell)
     by_cell = by_state if by_last is None else by_last
     found = []
-    for t in steps_of(len(cells), not reverse):
+    for t in _places(len(cells), not reverse):
         if grad is not None:
             by_state = by_state + grad[t]
         by_cell = by_cell + by_state * to_cell[t]
         found.append(F.cat((by_cell, by_cell, by_cell, by_state), -1) * to_scores[t])
         by_cell = by_cell * f[t]
         by_state = F.matmul(found[-1], weight)
-    by_scores = F.stack(by_place(found, not reverse), 0)
-    by_weight, by_bias = weight_grads(F, needs[3:], by_scores, before, weight, bias)
+    by_scores = F.stack(_by_place(found, not reverse), 0)
+    by_weight, by_bias = _weight_grads(F, needs[3:], by_scores, before, weight, bias)
     return by_scores, by_state, by_cell, by_weight, by_bias
