@@ -11,6 +11,7 @@ import os
 import signal
 from collections import defaultdict
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -35,8 +36,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Take a run that names files or tests for one that wants all of them."""
-    if not hasattr(config, "workerinput") and config.args_source is config.ArgsSource.ARGS:
+    if hasattr(config, "workerinput"):
+        config.option.everything = config.workerinput["everything"]
+    elif config.args_source is config.ArgsSource.ARGS:
         config.option.everything = True
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a worker of pytest-xdist, which is always given files."""
+    node.workerinput["everything"] = node.config.option.everything
 
 
 @pytest.hookimpl(tryfirst=True)  # what is not run needs no other hook's attention
