@@ -68,7 +68,6 @@ class _Norm(_Affine):
             raise InvalidValue(f"expected {wanted} input (got {input.dim()}D input)")
 
     def extra_repr(self) -> str:
-        """The number of channels and the options."""
         text = f"{self.num_features}, {options(self, 'eps', 'momentum', 'affine')}"
         return f"{text}, bias={self.bias is not None}, {options(self, 'track_running_stats')}"
 

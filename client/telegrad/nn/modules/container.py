@@ -298,7 +298,6 @@ class _Holder(Module):
     dtype_name = staticmethod(lambda dtype: f"torch.{dtype.name}")
 
     def extra_repr(self) -> str:
-        """What there is, a line each."""
         return "\n".join(f"  {self._describe(name, self.dtype_name)}" for name in self._names)
 
 

@@ -51,7 +51,6 @@ class Linear(Module):
         return F.linear(input, self.weight, self.bias)
 
     def extra_repr(self) -> str:
-        """The sizes."""
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
 
 
@@ -97,6 +96,5 @@ class Bilinear(Module):
         return result if self.bias is None else result + self.bias
 
     def extra_repr(self) -> str:
-        """The sizes."""
         sizes = options(self, "in1_features", "in2_features", "out_features")
         return f"{sizes}, bias={self.bias is not None}"

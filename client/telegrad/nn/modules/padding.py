@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from ...tensor.handle import Tensor
-from .. import functional as F
-from .module import Module, expanded
+from .function_module import FunctionModule
+from .module import expanded
 
 
-class _Pad(Module):
+class _Pad(FunctionModule):
     """``padding`` is one number, or (before, after) for each of ``dims`` dimensions from the last on."""
 
+    _function = "pad"
+    _arguments: ClassVar[tuple[str, ...]] = ("padding", "mode")
     dims: ClassVar[int]
     mode: ClassVar[str]
 
@@ -20,12 +21,7 @@ class _Pad(Module):
         super().__init__()
         self.padding = expanded(padding, 2 * self.dims)
 
-    def forward(self, input: Tensor) -> Tensor:
-        """The padded input."""
-        return F.pad(input, self.padding, self.mode)
-
     def extra_repr(self) -> str:
-        """The sizes."""
         return str(self.padding)
 
 
@@ -84,18 +80,13 @@ class CircularPad3d(_Pad):
 
 
 class _ConstantPad(_Pad):
-    mode = "constant"
+    _arguments, mode = ("padding", "mode", "value"), "constant"
 
     def __init__(self, padding: int | Sequence[int], value: float) -> None:
         super().__init__(padding)
         self.value = value
 
-    def forward(self, input: Tensor) -> Tensor:
-        """The padded input."""
-        return F.pad(input, self.padding, self.mode, self.value)
-
     def extra_repr(self) -> str:
-        """The sizes and the value."""
         return f"padding={self.padding}, value={self.value}"
 
 
@@ -122,7 +113,6 @@ class _ZeroPad(_ConstantPad):
         super().__init__(padding, 0.0)
 
     def extra_repr(self) -> str:
-        """The sizes."""
         return str(self.padding)
 
 

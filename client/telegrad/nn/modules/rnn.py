@@ -181,7 +181,6 @@ class RNNBase(Module):
         return [input._with_data(output), *ends]
 
     def extra_repr(self) -> str:
-        """The sizes, and what differs from the defaults."""
         usual = {"num_layers": 1, "bias": True, "batch_first": False, "dropout": 0, "bidirectional": False}
         given = {name: getattr(self, name) for name in usual}
         text = f"{self.input_size}, {self.hidden_size}"
@@ -367,7 +366,6 @@ class RNNCellBase(Module):
         return result if batched else result.squeeze(0)
 
     def extra_repr(self) -> str:
-        """The sizes, and what differs from the defaults."""
         return f"{self.input_size}, {self.hidden_size}" + ("" if self.bias else f", bias={self.bias}")
 
 
@@ -396,7 +394,6 @@ class RNNCell(RNNCellBase):
         return self._step_of_one_state(cells[self.nonlinearity], input, hx)
 
     def extra_repr(self) -> str:
-        """The sizes, and what differs from the defaults."""
         return super().extra_repr() + ("" if self.nonlinearity == "tanh" else f", nonlinearity={self.nonlinearity}")
 
 

@@ -69,7 +69,6 @@ class Embedding(Module):
         )
 
     def extra_repr(self) -> str:
-        """The sizes, and what differs from the defaults."""
         text = f"{self.num_embeddings}, {self.embedding_dim}"
         usual = {"padding_idx": None, "max_norm": None, "norm_type": 2, "scale_grad_by_freq": False, "sparse": False}
         given = {name: getattr(self, name) for name in usual}
@@ -178,7 +177,6 @@ class EmbeddingBag(Module):
         )
 
     def extra_repr(self) -> str:
-        """The sizes, the mode, and what differs from the defaults."""
         text = f"{self.num_embeddings}, {self.embedding_dim}"
         usual = {"max_norm": None, "norm_type": 2, "scale_grad_by_freq": False, "mode": "", "padding_idx": None}
         given = {name: getattr(self, name) for name in usual}
