@@ -38,10 +38,9 @@ class Adam(Optimizer):
 
     def algorithm(self, group: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         """``adam``, ``adamw`` for a group with decoupled weight decay, or ``adam_amsgrad``."""
-        decoupled = group["decoupled_weight_decay"]
         if group["amsgrad"]:
-            return settings_of("adam_amsgrad", group, decoupled=decoupled)
-        return settings_of("adamw" if decoupled else "adam", group)
+            return settings_of("adam_amsgrad", group)
+        return settings_of("adamw" if group["decoupled_weight_decay"] else "adam", group)
 
 
 class AdamW(Adam):
@@ -89,6 +88,7 @@ class Adamax(Optimizer):
 class NAdam(Optimizer):
     """Adam with Nesterov's momentum: Dozat 2016."""
 
+    algorithm_name = "nadam"
     initial = {"mu_product": 1.0}
 
     def __init__(
@@ -108,13 +108,11 @@ class NAdam(Optimizer):
     ) -> None:
         super().__init__(params, options_in(locals()))
 
-    def algorithm(self, group: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-        """``nadam``."""
-        return settings_of("nadam", group, decoupled=group["decoupled_weight_decay"])
-
 
 class RAdam(Optimizer):
     """Adam with a rectified adaptive learning rate: Liu et al. 2020."""
+
+    algorithm_name = "radam"
 
     def __init__(
         self,
@@ -131,10 +129,6 @@ class RAdam(Optimizer):
         differentiable: bool = False,
     ) -> None:
         super().__init__(params, options_in(locals()))
-
-    def algorithm(self, group: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-        """``radam``."""
-        return settings_of("radam", group, decoupled=group["decoupled_weight_decay"])
 
 
 class SparseAdam(Optimizer):

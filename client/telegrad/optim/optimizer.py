@@ -32,8 +32,9 @@ SCALARS = tuple([STEP if label == "t" else label for label in algorithms.SCALARS
 
 
 def settings_of(name: str, group: Mapping[str, Any], **given: Any) -> tuple[str, dict[str, Any]]:
-    """An algorithm of the engine and its settings: those that ``group`` has under the same names, and ``given``."""
-    return name, {key: given[key] if key in given else group[key] for key in algorithms.get(name).defaults}
+    """An algorithm of the engine and its settings: ``given`` ones, and options of ``group``."""
+    options = {key: "decoupled_weight_decay" if key == "decoupled" else key for key in algorithms.get(name).defaults}
+    return name, {key: given[key] if key in given else group[option] for key, option in options.items()}
 
 
 HOOKS = ("step_pre", "step_post", "state_dict_pre", "state_dict_post", "load_state_dict_pre", "load_state_dict_post")

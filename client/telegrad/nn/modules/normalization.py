@@ -10,7 +10,7 @@ from telegrad_engine.errors import InvalidValue
 from ...tensor.handle import Tensor, functions
 from .. import functional as F
 from .. import init
-from ..parameter import Parameter
+from ..parameter import Parameter, add_parameters
 from .function_module import FunctionModule
 from .module import Module, expanded, options
 
@@ -24,9 +24,8 @@ class _Affine(Module):
     def _add_parameters(self, shape: tuple[int, ...], weight: bool, bias: bool | None, device: Any, dtype: Any) -> None:
         """Make them; ``bias`` None is for a module that knows no bias."""
         wanted = {"weight": weight} if bias is None else {"weight": weight, "bias": bias}
-        for name, there in wanted.items():
-            made = Parameter(functions.empty(shape, dtype=dtype, device=device)) if there else None
-            self.register_parameter(name, made)
+        absent = [name for name, there in wanted.items() if not there]
+        add_parameters(self, dict.fromkeys(wanted, shape), device, dtype, absent)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
