@@ -24,7 +24,7 @@ _PADDINGS = {"same", "valid"}
 
 
 class _ConvNd(Module):
-    """What all have in common. Raises ValueError for channels that the groups do not divide."""
+    """The base of all convolutions. Raises ValueError for channels that are not divisible by the groups."""
 
     dims: ClassVar[int]
     transposed = False

@@ -33,7 +33,7 @@ class _Hook(NamedTuple):
 
 
 class Called:
-    """What can be called: ``forward`` with the hooks around it."""
+    """Calls ``forward`` with the hooks around it."""
 
     forward: Callable[..., Any]
     _pre_hooks: Hooks | None = None
@@ -42,7 +42,7 @@ class Called:
     _backward_hooks: Hooks | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """What ``forward`` gives, after the hooks."""
+        """The result of ``forward``, after the hooks."""
         if self._pre_hooks is None and self._hooks is None and not self._hooked_backward:
             return self.forward(*args, **kwargs)
         return self._call_hooked(args, kwargs)

@@ -17,7 +17,7 @@ from .module import Module
 
 
 class Loss(FunctionModule):
-    """``reduction`` is what becomes of the elements' losses: their "mean", their "sum", or "none" to keep them.
+    """``reduction`` says how the elements' losses are combined: "mean", "sum", or "none" to keep them.
 
     ``size_average`` and ``reduce`` are torch's two older arguments for that; they win if given.
     """
@@ -39,7 +39,7 @@ class Loss(FunctionModule):
 
 
 class WeightedLoss(Loss):
-    """With weights in the buffer ``weight``."""
+    """A loss with weights, in the buffer ``weight``."""
 
     _arguments: ClassVar[tuple[str, ...]] = ("weight",)
     weight: Tensor | None
@@ -352,7 +352,7 @@ class KLDivLoss(Loss):
 
 
 class CTCLoss(Loss):
-    """What all alignments of a target to a sequence of log probabilities (T, N, C) cost (Graves et al. 2006).
+    """The negative log likelihood of all alignments of a target to log probabilities (T, N, C) (Graves et al. 2006).
 
     ``blank`` is the class that stands for no label; ``zero_infinity`` counts targets that do not fit as 0.
     """

@@ -16,13 +16,13 @@ from .module import Module, expanded, options
 
 
 class _Affine(Module):
-    """A weight that starts at 1 and a bias that starts at 0, each of which there may be or not."""
+    """An optional weight, which starts at 1, and an optional bias, which starts at 0."""
 
     weight: Parameter | None
     bias: Parameter | None
 
     def _add_parameters(self, shape: tuple[int, ...], weight: bool, bias: bool | None, device: Any, dtype: Any) -> None:
-        """Make them; ``bias`` None is for a module that knows no bias."""
+        """Make them; ``bias`` is None for a module that never has a bias."""
         wanted = {"weight": weight} if bias is None else {"weight": weight, "bias": bias}
         absent = [name for name, there in wanted.items() if not there]
         add_parameters(self, dict.fromkeys(wanted, shape), device, dtype, absent)

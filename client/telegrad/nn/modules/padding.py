@@ -26,43 +26,43 @@ class _Pad(FunctionModule):
 
 
 class ReflectionPad1d(_Pad):
-    """What is beyond the border of (…, L) mirrored, the border itself not repeated."""
+    """Pads (…, L) by reflection at the border, which is not repeated."""
 
     dims, mode = 1, "reflect"
 
 
 class ReflectionPad2d(_Pad):
-    """What is beyond the border of (…, H, W) mirrored, the border itself not repeated."""
+    """Pads (…, H, W) by reflection at the border, which is not repeated."""
 
     dims, mode = 2, "reflect"
 
 
 class ReflectionPad3d(_Pad):
-    """What is beyond the border of (…, D, H, W) mirrored, the border itself not repeated."""
+    """Pads (…, D, H, W) by reflection at the border, which is not repeated."""
 
     dims, mode = 3, "reflect"
 
 
 class ReplicationPad1d(_Pad):
-    """The border of (…, L) repeated."""
+    """Pads (…, L) with its border values."""
 
     dims, mode = 1, "replicate"
 
 
 class ReplicationPad2d(_Pad):
-    """The border of (…, H, W) repeated."""
+    """Pads (…, H, W) with its border values."""
 
     dims, mode = 2, "replicate"
 
 
 class ReplicationPad3d(_Pad):
-    """The border of (…, D, H, W) repeated."""
+    """Pads (…, D, H, W) with its border values."""
 
     dims, mode = 3, "replicate"
 
 
 class CircularPad1d(_Pad):
-    """What is beyond the border of (…, L) continued from the other side."""
+    """Pads (…, L) circularly, with values from the opposite side."""
 
     dims, mode = 1, "circular"
 
@@ -74,7 +74,7 @@ class CircularPad2d(_Pad):
 
 
 class CircularPad3d(_Pad):
-    """What is beyond the border of (…, D, H, W) continued from the other side."""
+    """Pads (…, D, H, W) circularly, with values from the opposite side."""
 
     dims, mode = 3, "circular"
 
@@ -91,19 +91,19 @@ class _ConstantPad(_Pad):
 
 
 class ConstantPad1d(_ConstantPad):
-    """``value`` around (…, L)."""
+    """Pads (…, L) with ``value``."""
 
     dims = 1
 
 
 class ConstantPad2d(_ConstantPad):
-    """``value`` around (…, H, W)."""
+    """Pads (…, H, W) with ``value``."""
 
     dims = 2
 
 
 class ConstantPad3d(_ConstantPad):
-    """``value`` around (…, D, H, W)."""
+    """Pads (…, D, H, W) with ``value``."""
 
     dims = 3
 
@@ -117,12 +117,12 @@ class _ZeroPad(_ConstantPad):
 
 
 class ZeroPad1d(_ZeroPad, ConstantPad1d):
-    """Zeros around (…, L)."""
+    """Pads (…, L) with zeros."""
 
 
 class ZeroPad2d(_ZeroPad, ConstantPad2d):
-    """Zeros around (…, H, W)."""
+    """Pads (…, H, W) with zeros."""
 
 
 class ZeroPad3d(_ZeroPad, ConstantPad3d):
-    """Zeros around (…, D, H, W)."""
+    """Pads (…, D, H, W) with zeros."""

@@ -29,31 +29,31 @@ class _MaxUnpool(FunctionModule):
     def forward(  # type: ignore[override]
         self, input: Tensor, indices: Tensor, output_size: Sequence[int] | None = None
     ) -> Tensor:
-        """The elements in the places that ``indices`` say, zeros elsewhere."""
+        """The elements at the places that ``indices`` name, zeros elsewhere."""
         result: Tensor = self._call(input, indices, self.kernel_size, self.stride, self.padding, output_size)
         return result
 
 
 class MaxUnpool1d(_MaxUnpool):
-    """What ``MaxPool1d`` made of sequences (N, C, L) or (C, L), back in its places."""
+    """Puts the maxima of ``MaxPool1d`` back in their places in sequences (N, C, L) or (C, L)."""
 
     _function, dims = "max_unpool1d", 1
 
 
 class MaxUnpool2d(_MaxUnpool):
-    """What ``MaxPool2d`` made of images (N, C, H, W) or (C, H, W), back in its places."""
+    """Puts the maxima of ``MaxPool2d`` back in their places in images (N, C, H, W) or (C, H, W)."""
 
     _function, dims = "max_unpool2d", 2
 
 
 class MaxUnpool3d(_MaxUnpool):
-    """What ``MaxPool3d`` made of volumes (N, C, D, H, W) or (C, D, H, W), back in its places."""
+    """Puts the maxima of ``MaxPool3d`` back in their places in volumes (N, C, D, H, W) or (C, D, H, W)."""
 
     _function, dims = "max_unpool3d", 3
 
 
 class _MaxPool(FunctionModule):
-    """The stride is the kernel's size unless given. With ``return_indices``, the indices of the maxima come too."""
+    """The default stride is the kernel size. With ``return_indices`` the indices of the maxima are returned too."""
 
     _arguments = ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices")
     _shown = _arguments[:-1]
@@ -184,7 +184,7 @@ class LPPool3d(_LPPool):
 class _FractionalMaxPool(FunctionModule):
     """Windows at random places: Graham 2014. Raises ValueError without a size or a ratio, or with both.
 
-    With ``return_indices``, the indices of the maxima come too.
+    With ``return_indices`` the indices of the maxima are returned too.
     """
 
     _arguments = ("kernel_size", "output_size", "output_ratio", "return_indices")
@@ -214,13 +214,13 @@ class _FractionalMaxPool(FunctionModule):
 
 
 class FractionalMaxPool2d(_FractionalMaxPool):
-    """Of images (N, C, H, W) or (C, H, W)."""
+    """Fractional max pooling of images (N, C, H, W) or (C, H, W)."""
 
     _function, dims = "fractional_max_pool2d", 2
 
 
 class FractionalMaxPool3d(_FractionalMaxPool):
-    """Of volumes (N, C, D, H, W) or (C, D, H, W)."""
+    """Fractional max pooling of volumes (N, C, D, H, W) or (C, D, H, W)."""
 
     _function, dims = "fractional_max_pool3d", 3
 
@@ -262,7 +262,7 @@ class AdaptiveAvgPool3d(_AdaptivePool):
 
 
 class _AdaptiveMaxPool(_AdaptivePool):
-    """With ``return_indices``, the indices of the maxima come too."""
+    """With ``return_indices`` the indices of the maxima are returned too."""
 
     _keywords = ("return_indices",)
 

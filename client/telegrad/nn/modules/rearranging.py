@@ -40,7 +40,7 @@ class Fold(FunctionModule):
 
 
 class Identity(Module):
-    """Its input; takes any arguments, so that it can stand for any module."""
+    """Returns its input. Takes any constructor arguments, so that it can replace any module."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()

@@ -107,7 +107,7 @@ class RNNBase(Module):
         reset_uniformly(self, self.hidden_size)
 
     def flatten_parameters(self) -> None:
-        """Nothing to do: the parameters need no particular place in memory."""
+        """Do nothing: the parameters need no particular memory layout."""
 
     # Running -----------------------------------------------------------------------------
 
@@ -185,7 +185,7 @@ class RNNBase(Module):
 
 
 class _OneState(RNNBase):
-    """With one state a layer and direction."""
+    """A network with one state per layer and direction."""
 
     def forward(self, input: Any, hx: Tensor | None = None) -> tuple[Any, Tensor]:
         """The output (T, N, D·H) and the last states (L·D, N, H), from an input (T, N, I) and the first states.
@@ -255,7 +255,7 @@ class GRU(_OneState):
 
 
 class LSTM(RNNBase):
-    """Layers of LSTMCell. With ``proj_size`` the states, and so the output, are projected to so many features."""
+    """Layers of LSTMCell. With ``proj_size`` the states, and so the output, are projected to that many features."""
 
     gates = 4
 
