@@ -38,7 +38,7 @@ def users_line() -> Line:
 
 
 def depth_of_user(without: CodeType) -> int:
-    """How many frames up that line is from who asks, not counting frames that run the code ``without``."""
+    """How many frames above the caller that line is, not counting frames that run the code ``without``."""
     line, frame, depth = users_line(), sys._getframe(1), 0
     while (frame.f_code is not line.code or frame.f_lasti != line.offset) and frame.f_back is not None:
         depth += frame.f_code is not without

@@ -115,7 +115,7 @@ def set_float32_matmul_precision(precision: str) -> None:
 
 
 def get_float32_matmul_precision() -> str:
-    """What :func:`set_float32_matmul_precision` was called with."""
+    """The value that :func:`set_float32_matmul_precision` stored."""
     return _settings.precision
 
 
@@ -134,7 +134,7 @@ def set_warn_always(b: bool, /) -> None:
 
 
 def is_warn_always_enabled() -> bool:
-    """What :func:`set_warn_always` was called with."""
+    """The value that :func:`set_warn_always` stored."""
     return _settings.warn_always
 
 

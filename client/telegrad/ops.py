@@ -24,7 +24,7 @@ from .tape.transform_stack import active as active_transforms
 from .tensor.handle import recorder_of
 
 _functions: dict[str, Variants] = {}
-"""What this process registered, by name."""
+"""The functions that this process registered, by name."""
 
 
 def register_function(
@@ -106,7 +106,7 @@ def _verify(variants: Variants, shapes: Any, example: Sequence[Any] | None) -> N
 
 
 def _lookup(name: str) -> tuple[Mapping[str, Any], str] | None:
-    """What this process registered under a name, and in which scope."""
+    """The definition that this process registered under a name, and its scope."""
     variants = _functions.get(name) or _functions.get(name.partition(VARIANT)[0])
     definition = None if variants is None else variants.definition(name)
     return None if definition is None or variants is None else (definition, variants.scope)

@@ -54,7 +54,7 @@ def set_rng_state(new_state: Tensor) -> None:
 
 
 def seed() -> int:
-    """Start the random numbers anew from a number that nobody knows, which is returned."""
+    """Restart the random numbers from a random seed, and return the seed."""
     found = Generator().seed()
     manual_seed(found)
     return found

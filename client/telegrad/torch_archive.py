@@ -70,7 +70,7 @@ def is_archive(body: bytes) -> bool:
 
 
 def read(body: bytes, make: Callable[[SavedTensor], Any]) -> Any:
-    """What is in a file; ``make`` is called with each tensor in it. Raises ValueError for what cannot be data."""
+    """The contents of a file; ``make`` is called with each tensor in it. Raises ValueError for anything but data."""
     try:
         with zipfile.ZipFile(io.BytesIO(body)) as archive:
             return _Archive(archive, make, 4 * len(body) + EXPANDED).read()
@@ -79,7 +79,7 @@ def read(body: bytes, make: Callable[[SavedTensor], Any]) -> Any:
 
 
 DAMAGE = (KeyError, IndexError, TypeError, AttributeError, OverflowError, EOFError, RecursionError, MemoryError)
-"""What comes of reading a file that is not as it should be."""
+"""The errors that reading a malformed file raises."""
 
 
 class _Archive:

@@ -16,15 +16,12 @@ from starlette.routing import WebSocketRoute
 from . import __version__, openapi, problems
 from .autograd import endpoints as autograd
 from .catalogue import endpoints as catalogue
-from .compiled import endpoints as compiled
 from .functions import endpoints as functions
 from .graph import endpoints as graph
 from .health import endpoints as health
 from .hosting.host import InProcessHost, SessionHost
 from .http.origins import OriginCheck
-from .landing import endpoints as landing
 from .ops import endpoints as ops
-from .pending import endpoints as pending
 from .profile import endpoints as profile
 from .programs import endpoints as programs
 from .sessions import endpoints as sessions
@@ -36,10 +33,7 @@ EXPIRY_PERIOD_S = 5.0
 EXPOSED = ("Location", "Retry-After", "Content-Encoding")
 """Headers of answers that pages of other origins may read, beside those that every page may."""
 # Routes are tried in this order, and a training loop asks for programs alone.
-RESOURCES = (
-    programs, sessions, tensors, ops, functions, autograd, pending, graph, profile, compiled, catalogue, health,
-    landing,
-)  # fmt: skip
+RESOURCES = (programs, sessions, tensors, ops, functions, autograd, graph, profile, catalogue, health)
 ROUTERS = [resource.router for resource in RESOURCES]
 
 

@@ -1,19 +1,21 @@
-"""uvicorn, with an announcement when it listens and a stop that lets programs finish."""
+"""uvicorn, with an announcement when it listens, a stop that lets programs finish, and a log line for each request."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import os
+import re
 import socket
 import sys
 from collections.abc import Callable
+from time import perf_counter
 from types import FrameType
 
 import uvicorn
 from fastapi import FastAPI
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .http.access_log import AccessLog
 from .http.connections import ConnectionLimits, LimitedServerState
 from .http.http_protocol import HttpProtocol
 from .process import tune
@@ -28,6 +30,10 @@ TICKS = 5
 """Of uvicorn's ticks, ten a second, how many pass between two looks for clients that are too slow."""
 QUIET = {"info": "warning", "debug": "warning"}
 """uvicorn's level where it is not ours: it would log whole session ids, and what is in frames."""
+access_logger = logging.getLogger("telegrad_service.access")
+SESSION = re.compile(r"^(/+v1/+sessions/+[^/]{6})[^/]+")
+MAX_PATH = 200
+"""Characters of a path that are logged."""
 
 
 class Server(uvicorn.Server):
@@ -111,6 +117,53 @@ class Server(uvicorn.Server):
             await self._host.drain(self._drain_s)
         finally:
             self.should_exit = True
+
+
+def logged_path(scope: Scope) -> str:
+    """The request's path as it is logged: in ASCII, cut, and with the session's id shortened."""
+    # Decoded, as the routes see it: in raw_path, the letters before the id may be percent-encoded.
+    path = SESSION.sub(r"\1...", scope["path"].encode("unicode_escape").decode("ascii"))
+    return path if len(path) <= MAX_PATH else path[:MAX_PATH] + "..."
+
+
+class AccessLog:
+    """Logs what ``app`` answers, at level info: client, method, path, status and duration.
+
+    A stream gets a line when it begins and one when it ends. Queries, headers and bodies are not logged, and only the
+    beginning of a session's id is: whoever knows the id may use the session.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, and log what is answered."""
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        begun = perf_counter()
+        client = (scope.get("client") or ("-",))[0]
+        method = scope.get("method", "WEBSOCKET")
+        status = 500
+
+        def log(what: int | str) -> None:
+            access_logger.info(
+                "%s %s %s %s %.1f ms", client, method, logged_path(scope), what, 1e3 * (perf_counter() - begun)
+            )
+
+        async def watch(message: Message) -> None:
+            nonlocal status
+            if message["type"] in ("http.response.start", "websocket.http.response.start"):
+                status = message["status"]
+            elif message["type"] == "websocket.accept":
+                status = 101
+                log(status)
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watch)
+        finally:
+            log("closed" if status == 101 else status)
 
 
 def serve(app: FastAPI, settings: Settings, announce: Callable[[str], None]) -> None:

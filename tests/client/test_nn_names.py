@@ -117,8 +117,7 @@ def test_old_names_of_init_warn() -> None:
 
 OTHER_SIGNATURES = {
     "nn": {
-        *("GRU", "LSTM", "RNN", "NLLLoss2d", "Sequential", "LogSigmoid"),  # explicit here, *args in torch
-        *("Sigmoid", "Softsign", "Tanh", "Tanhshrink"),  # no arguments here, *args in torch
+        *("GRU", "LSTM", "RNN", "NLLLoss2d", "Sequential"),  # explicit here, *args in torch
         *("GRUCell", "LSTMCell"),  # the base's num_chunks is in the signature
         "Container",
     },

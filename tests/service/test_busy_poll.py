@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from telegrad_service.streaming import busy_poll
-from telegrad_service.streaming.busy_poll import BusyPoll
+from telegrad_service.streaming import websocket
+from telegrad_service.streaming.websocket import BusyPoll
 
-pytestmark = pytest.mark.skipif(not busy_poll.POSSIBLE, reason="there is no core for it")
+pytestmark = pytest.mark.skipif(not websocket.CAN_POLL, reason="there is no core for it")
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_it_leaves_what_it_finds_to_be_read(ends: tuple[socket.socket, socket.so
 def test_where_nothing_comes_it_gives_up_and_does_not_look_again(
     ends: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(busy_poll, "POLL_S", 0.05)
+    monkeypatch.setattr(websocket, "POLL_S", 0.05)
     looks = []
     polling = BusyPoll(ends[0].fileno(), lambda: not looks.append(True))
     polling.wait()

@@ -15,7 +15,7 @@ _threads = _Threads()
 
 
 def is_multithreading_enabled() -> bool:
-    """What :class:`set_multithreading_enabled` set last."""
+    """The value that :class:`set_multithreading_enabled` set last."""
     return _threads.enabled
 
 

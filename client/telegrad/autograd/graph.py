@@ -23,7 +23,7 @@ from .saved_tensors import (
 
 
 class Node(ABC):
-    """What ``grad_fn`` is: one recorded operation. All nodes are instances; none is made by hand."""
+    """The type of ``grad_fn``: one recorded operation. All nodes are instances; none is made by hand."""
 
     @abstractmethod
     def name(self) -> str:
@@ -98,7 +98,7 @@ def increment_version(tensor: Any) -> None:
 
 
 class MultiHandle:
-    """What registering a hook on several tensors returns; ``remove()`` takes the hook away."""
+    """Returned by registering a hook on several tensors; ``remove()`` takes the hook away."""
 
     def __init__(self, handles: Sequence[Any]) -> None:
         self._handles = handles

@@ -15,7 +15,7 @@ from .backward_callbacks import PythonHooks
 
 
 class RemovableHandle(Handle):
-    """What registering a hook returns; ``remove()`` takes the hook away."""
+    """Returned by registering a hook; ``remove()`` takes the hook away."""
 
     def __init__(self, own: PythonHooks, function: Any, place: Handle, recorder: Recorder) -> None:
         super().__init__(own.functions, max(own.functions, default=-1) + 1)

@@ -40,7 +40,7 @@ DERIVATIVES: dict[str, Callable[..., Any]] = {
     "tanh_backward": lambda grad, output: grad * (1 - output * output),
     "getitem_scatter": _placed,
 }
-"""What stands for ops that only derivatives use, which a program may not name."""
+"""Replacements of ops that only derivatives use and programs may not name."""
 NOT_PACKED = frozenset({"ctc_losses"})
 """Ops whose derivative is such an op, and nothing else."""
 
@@ -230,7 +230,7 @@ class save_on_cpu(saved_tensors_hooks):
             raise InvalidOperation(state.saved_hooks_refused)
 
     def __exit__(self, *exc: object) -> None:
-        """Nothing was changed."""
+        """Do nothing: nothing was changed."""
 
 
 @contextmanager
@@ -268,7 +268,7 @@ class _AllowMutationOnSavedContext(Transform):
             return tensor._inplace(op, (tensor, *_copied(plan, inputs)[1:]), attrs)
 
     def clear(self) -> None:
-        """Nothing to drop: the copies belong to the graph."""
+        """Do nothing: the copies belong to the graph."""
 
 
 def _copied(plan: Plan | None, inputs: tuple[Any, ...]) -> tuple[Any, ...]:

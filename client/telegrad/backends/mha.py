@@ -1,4 +1,4 @@
-"""``telegrad.backends.mha``: the fast path of attention in inference, which there is none of."""
+"""``telegrad.backends.mha``: torch's fast path of attention in inference; attention has no fast path here."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _fastpath = True
 
 
 def get_fastpath_enabled() -> bool:
-    """What :func:`set_fastpath_enabled` was called with."""
+    """The value that :func:`set_fastpath_enabled` stored."""
     return _fastpath
 
 

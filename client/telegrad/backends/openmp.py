@@ -1,4 +1,4 @@
-"""``telegrad.backends.openmp``: threads inside torch's kernels, of which there are none."""
+"""``telegrad.backends.openmp``: threads inside torch's kernels, which are not used here."""
 
 from __future__ import annotations
 

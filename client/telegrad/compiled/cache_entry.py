@@ -1,4 +1,4 @@
-"""One way that a compiled function went: what must hold, what is recorded again, and what it does to the handles.
+"""A traced run of a compiled function: its guards, the instructions to record again, and what it does to handles.
 
 What a trace did to tensors that were there before is known from their state before and after. A call records the
 instructions again as a whole (:mod:`..tape.replay`), and does the same to the handles of its own tensors.
@@ -70,7 +70,7 @@ class CacheEntry:
 
     @property
     def length(self) -> int:
-        """How many instructions a call stands for."""
+        """How many instructions a call records."""
         return len(self._replay)
 
     # What a trace did ------------------------------------------------------------------------
@@ -93,12 +93,12 @@ class CacheEntry:
                 raise Unrepeatable("it gives a tensor from outside other memory or another shape")
             if tensor._hooks is not None or tensor._grad_history is not None:
                 raise Unrepeatable("a tensor from outside has a hook, or a gradient with a history")
-            behind = list.__getitem__(before.cell, 0) - before.version
-            if behind and tensor._base is not None:
+            written = list.__getitem__(before.cell, 0) - before.version
+            if written and tensor._base is not None:
                 raise Unrepeatable("it writes to a view from outside")
-            if behind and id(before.cell) not in seen:
+            if written and id(before.cell) not in seen:
                 seen.add(id(before.cell))
-                self._bumps[place] = behind
+                self._bumps[place] = written
             if tensor._has_grad != before.has_grad or tensor._grad is not before.grad:
                 grad = tensor._grad
                 known = None if grad is None else places.get(id(grad))
@@ -245,8 +245,8 @@ class CacheEntry:
 
     def _repeat(self, tensors: Sequence[Tensor], results: Sequence[Tensor]) -> None:
         """Do to the handles what the trace did to those that it had."""
-        for place, behind in self._bumps.items():
-            tensors[place]._version_counter[0] += behind
+        for place, written in self._bumps.items():
+            tensors[place]._version_counter[0] += written
         for result, output in zip(results, self._outputs, strict=True):
             if output.place is not None:
                 result._version_counter = _at(output.place, tensors, results)._version_counter

@@ -20,7 +20,7 @@ from ..tensor.handle import Tensor
 
 
 class CompiledOp(FunctionOp):
-    """What stands for an op at such a node."""
+    """The op of a compiled node."""
 
     has_lists = False
 
@@ -59,7 +59,7 @@ class Edge(NamedTuple):
 
 
 class Version(NamedTuple):
-    """A tensor that was saved, by its version counter's place; so many changes before the end."""
+    """A saved tensor, by the place of its version counter, and how many versions behind the last one it was saved."""
 
     place: int
     behind: int

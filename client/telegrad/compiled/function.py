@@ -31,7 +31,7 @@ from .trace_recorder import TraceRecorder, is_tracing
 MAX_ENTRIES, ATTEMPTS = 8, 3
 """How many traces a function keeps, and how many are tried on arguments like these before it runs as it is."""
 MAX_NUMBERS = 3
-"""For how many numbers an argument is traced. What is recorded anew takes other numbers without more ado."""
+"""With how many different numbers a function is traced. After that, its calls run the function itself."""
 NUMBERS = "its arguments are other numbers each time"
 
 
@@ -48,7 +48,7 @@ class CompiledFunction:
         self.fullgraph = fullgraph
         self._entries: dict[Any, list[CacheEntry]] = {}
         self._failures: dict[Any, list[str]] = {}
-        """Why traces were in vain, by what they were tried on."""
+        """Why traces failed, by the kind of call."""
         self._numbers: dict[Any, set[Any]] = {}
         """For calls that differ in tensors and numbers alone, those that were traced."""
         self._warned = False
@@ -106,7 +106,7 @@ class CompiledFunction:
         return True
 
     def _trace(self, key: Any, recorder: Recorder, arguments: Arguments, args: Any, kwargs: Any) -> Any:
-        """Run the function as it is, and keep what it did if that can be done again."""
+        """Run the function itself, and keep what it did if that can be repeated."""
         try:
             guards = Guards([self.function, *arguments.objects])
         except Unwatchable as reason:

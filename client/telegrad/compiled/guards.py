@@ -24,9 +24,9 @@ from ..tensor.handle import Tensor
 MAX_PLACES, MAX_ELEMENTS = 20_000, 1_024
 """How many places are watched at most, and up to which size the contents of an array are."""
 FOREIGN = sys.stdlib_module_names | {"numpy", "telegrad", "telegrad_engine", "torch"}
-"""Whose code and objects are not looked into: they do not change under a function."""
+"""Modules whose code and objects are not examined: they do not change during a function's life."""
 STATEFUL = ("telegrad.nn", "telegrad.optim", "telegrad.amp")
-"""Where the objects of ours are from that do."""
+"""The packages of ours whose objects do change."""
 CONSTANTS = (int, float, complex, str, bytes, type(None), range, slice)
 MISSING = object()
 
@@ -42,7 +42,7 @@ class Place:
         self._ids = [*map(id, self.held)]
 
     def is_same(self) -> bool:
-        """Whether all is as it was."""
+        """Whether nothing here has changed."""
         now = self._read()
         if [*map(id, now)] == self._ids:
             return True
@@ -62,7 +62,7 @@ def _alike(a: Any, b: Any) -> bool:
 
 
 class Unwatchable(Exception):
-    """There is something whose changes would not be seen."""
+    """Raised for an object whose changes cannot be detected."""
 
 
 class Guards:

@@ -24,7 +24,7 @@ class Settings(NamedTuple):
     algorithm: str
     expected: dict[str, Any]
     numbers: tuple[str, ...]
-    """Which of them a call gives anew."""
+    """Which of them each call supplies."""
 
     def now(self) -> list[float] | None:
         """The numbers of today; None where anything else is different."""

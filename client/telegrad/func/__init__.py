@@ -1,10 +1,9 @@
 """``telegrad.func``: functions of functions, as ``torch.func``: gradients, Jacobians, batches."""
 
 from .einops_backend import rearrange
-from .functionalization import debug_unwrap, functionalize
 from .gradients import grad, grad_and_value, hessian, jacfwd, jacrev, jvp, linearize, vjp
-from .modules import functional_call, replace_all_batch_norm_modules_, stack_module_state
-from .vectorized_map import vmap
+from .modules import functional_call, functionalize, replace_all_batch_norm_modules_, stack_module_state
+from .vectorized_map import debug_unwrap, vmap
 
 __all__ = [
     "debug_unwrap",

@@ -24,7 +24,7 @@ VJP, JVP = "vjp(f, *primals)", "jvp(f, primals, tangents)"
 
 
 class _Chosen:
-    """A call's arguments, of which some are differentiated: these anew, as pytrees."""
+    """The arguments of a call. Those that are differentiated are new tensors, in pytrees."""
 
     def __init__(self, args: tuple[Any, ...], argnums: Any, forward: bool = False) -> None:
         self.single = isinstance(argnums, int)

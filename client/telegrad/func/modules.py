@@ -1,8 +1,9 @@
-"""Modules as functions of their parameters: ``functional_call``, and the parameters of several models stacked."""
+"""Modules as functions of their parameters: ``functional_call``, and several models stacked; ``functionalize``."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from telegrad_engine.errors import InvalidOperation, InvalidValue
@@ -87,3 +88,20 @@ def replace_all_batch_norm_modules_(root: Module) -> Module:
             module.running_mean = module.running_var = module.num_batches_tracked = None
             module.track_running_stats = False
     return root
+
+
+def functionalize(func: Callable[..., Any], *, remove: str = "mutations") -> Callable[..., Any]:
+    """Return a function that does what ``func`` does.
+
+    In torch, too, functionalizing changes no result: it rewrites in-place ops for tracers, and Telegrad traces nothing.
+    Raises RuntimeError for an unknown ``remove``.
+    """
+    if remove not in ("mutations", "mutations_and_views"):
+        raise InvalidOperation(
+            f"functionalize(f, remove='mutations'): received invalid argument for remove={remove}. Valid options are:\n"
+            "     remove='mutations': all inplace and out= operators will be removed from the program, and replaced "
+            "with their out-of-place equivalents.\n"
+            "     remove='mutations_and_views': In addition to the above, all aliasing operators {view} will be "
+            "replaced with their non-aliasing counterparts, {view}_copy.\n"
+        )
+    return functools.wraps(func)(lambda *args, **kwargs: func(*args, **kwargs))

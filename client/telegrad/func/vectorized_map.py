@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from telegrad_engine.errors import IndexOutOfRange, InvalidOperation, InvalidValue
+from telegrad_engine.errors import IndexOutOfRange, InvalidArgument, InvalidOperation, InvalidValue
 
 from ..pytree import TreeSpec, broadcast_prefix, described, tree_flatten, tree_unflatten
 from ..tape.transform_stack import entered
@@ -209,3 +209,17 @@ def _moved(value: Any, dim: int | None) -> Any:
             f"Dimension out of range (expected to be in range of [-{ndim}, {ndim - 1}], but got {dim})"
         )
     return functions.movedim(value, 0, dim)
+
+
+def debug_unwrap(tensor: Tensor, *, recurse: bool = True) -> Tensor:
+    """The whole batch of a tensor inside ``vmap``: of all levels or, without ``recurse``, of its own level.
+
+    It is meant for debugging: a result must not depend on it.
+    """
+    if not isinstance(tensor, Tensor):
+        raise InvalidArgument(f"debug_unwrap(): argument 'tensor' must be Tensor, not {type(tensor).__name__}")
+    while isinstance(tensor, Batched):
+        tensor = tensor.batch
+        if not recurse:
+            break
+    return tensor

@@ -26,7 +26,7 @@ Edge = tuple[int, int] | None
 """Where an edge leads: to an earlier node and which of its outputs, or to the place of a given tensor (~ its
 position, and nothing)."""
 VARY = frozenset({"next_edges", "output_nrs", "sequence", "versions"})
-"""What of a node is another's each time."""
+"""The attributes of a node that differ from call to call."""
 PLAIN = (None, None, None, None)
 """Without autocast, hooks on what is saved, anomaly mode, and an observer of this thread."""
 PATTERNS = 64
@@ -45,13 +45,13 @@ class Drawn(NamedTuple):
 
 
 class Pattern(NamedTuple):
-    """What a function leaves."""
+    """The graph that a function leaves."""
 
     nodes: Sequence[Drawn]
     results: Sequence[tuple[Any, Edge]]
-    """Of each result what it is, and where its gradient goes."""
+    """For each result its spec, and the edge of its gradient."""
     passes: Passes
-    """Of plain passes, from a result's position."""
+    """The plain passes, by the position of the result they start from."""
 
 
 class PatternGraph(LazyGraph):
@@ -133,7 +133,7 @@ def _is_plain(tensors: Sequence[Any], now: Sequence[Input | None]) -> bool:
 
 
 def _pattern(given: Sequence[Any], results: Sequence[Any], start: int) -> Pattern | None:
-    """What was left since ``start``; None where that is more than plain nodes between the tensors and the results."""
+    """The pattern of the nodes made since ``start``; None unless they are plain nodes between tensors and results."""
     roots = [result._node for result in results if result._node is not None]
     if any(root.is_leaf_target for root in roots) or any(
         type(result) is not Meta or result._base is not None for result in results

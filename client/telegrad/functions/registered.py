@@ -20,12 +20,12 @@ from ..tensor.handle import Tensor, handle, refs
 from .abstract_evaluation import PatternGraph, evaluate
 
 _known: weakref.WeakKeyDictionary[Recorder, dict[str, Applicable]] = weakref.WeakKeyDictionary()
-"""What each session is known to have."""
+"""The functions that each session is known to have."""
 _sent: weakref.WeakKeyDictionary[Recorder, set[str]] = weakref.WeakKeyDictionary()
-"""What this process registered in each session, and may replace there."""
+"""The names that this process registered in each session, and may replace there."""
 Definition = Mapping[str, Any]
 Lookup = Callable[[str], tuple[Definition, str] | None]
-"""Of a name: the definition that this process registered, and its scope."""
+"""Gives for a name the definition that this process registered, and its scope."""
 
 
 def forget(name: str) -> None:
@@ -109,7 +109,7 @@ def _evaluated(
     parameters: Mapping[str, Any],
     budget: Budget,
 ) -> Sequence[Any] | PatternGraph:
-    """What will come out, on stand-ins at the tensors' places: what is done with them is recorded nowhere else."""
+    """Stand-ins for the results, computed from stand-ins for the tensors: nothing is recorded in the session."""
     device = recorder.transport.device
     before, state.default_dtype = state.default_dtype, recorder.default_dtype
     try:
@@ -166,7 +166,7 @@ def _call_and_ask(
 
 
 def _ask(recorder: Recorder, function: Applicable, tensors: Sequence[Any], made: list[Tensor]) -> list[Tensor]:
-    """Ask what came out, and take it to depend on everything that went in."""
+    """Ask the session for the results' specs, and assume that each result depends on every tensor."""
     answer = recorder.fetch([t._id for t in made], values=False)
     known = [answer[t._id].description for t in made]
     specs = [Spec(tuple(k["shape"]), parse(k["dtype"]).numpy) for k in known]
@@ -179,7 +179,7 @@ def _ask(recorder: Recorder, function: Applicable, tensors: Sequence[Any], made:
 
 
 class Opaque(Function):
-    """Stands in the shadow graph for a function of which nothing is known but what came out."""
+    """The node of a function in the shadow graph, when only its results' specs are known."""
 
     @staticmethod
     def forward(ctx: Any, name: str, specs: Sequence[Spec], *tensors: Any) -> Any:

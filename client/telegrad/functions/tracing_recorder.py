@@ -87,7 +87,7 @@ class Tracer:
         self.write(op, list(inputs), outputs, attrs)
 
     def release(self, name: str) -> None:
-        """Nothing is freed here."""
+        """Do nothing: a trace frees nothing."""
 
     def refuse(self, names: Sequence[str], error: Exception) -> None:
         """The error ends the trace."""

@@ -146,7 +146,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = N
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
-    """By what a nonlinearity shrinks the deviation of what passes it; ``param`` is leaky_relu's slope."""
+    """The factor that makes up for the smaller deviation after a nonlinearity; ``param`` is leaky_relu's slope."""
     if nonlinearity == "leaky_relu":
         slope = 0.01 if param is None else param
         if isinstance(slope, bool) or not isinstance(slope, (int, float)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Mapping
 from typing import Any, cast
 
 from telegrad_engine.dtypes import FLOATING
@@ -36,6 +36,15 @@ class Parameter(Tensor):
 
     def __repr__(self) -> str:
         return "Parameter containing:\n" + super().__repr__()
+
+
+def add_parameters(
+    module: Any, shapes: Mapping[str, tuple[int, ...]], device: Any, dtype: Any, absent: Container[str] = ()
+) -> None:
+    """Register parameters of these shapes, by name, without values; in place of ``absent`` ones None."""
+    for name, shape in shapes.items():
+        made = None if name in absent else Parameter(functions.empty(shape, dtype=dtype, device=device))
+        module.register_parameter(name, made)
 
 
 class _BufferType(type(Tensor)):  # type: ignore[misc]

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from ..exclusions import attribute_of
 from . import lr_scheduler, swa_utils
-from .adafactor import Adafactor
 from .adagrad import Adadelta, Adagrad
-from .adam import Adam, Adamax, AdamW, NAdam, RAdam, SparseAdam
+from .adam import Adafactor, Adam, Adamax, AdamW, NAdam, RAdam, SparseAdam
 from .lbfgs import LBFGS
-from .muon import Muon
 from .optimizer import Optimizer
 from .rprop import RMSprop, Rprop
-from .sgd import ASGD, SGD
+from .sgd import ASGD, SGD, Muon
 
 __getattr__ = attribute_of("optim")
 

@@ -1,4 +1,4 @@
-"""The Adam family: Adam, AdamW, Adamax, NAdam, RAdam and SparseAdam."""
+"""The Adam family: Adam, AdamW, Adamax, NAdam, RAdam, SparseAdam and Adafactor."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from telegrad_engine.errors import InvalidOperation, InvalidValue
+from telegrad_engine.optim.adaptive import epsilon
 
 from ..tensor.handle import Tensor
 from .optimizer import Optimizer, settings_of
-from .options import options_in
+from .options import CHECKS, options_in, require, require_rate
 
 
 class Adam(Optimizer):
@@ -37,10 +38,9 @@ class Adam(Optimizer):
 
     def algorithm(self, group: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         """``adam``, ``adamw`` for a group with decoupled weight decay, or ``adam_amsgrad``."""
-        decoupled = group["decoupled_weight_decay"]
         if group["amsgrad"]:
-            return settings_of("adam_amsgrad", group, decoupled=decoupled)
-        return settings_of("adamw" if decoupled else "adam", group)
+            return settings_of("adam_amsgrad", group)
+        return settings_of("adamw" if group["decoupled_weight_decay"] else "adam", group)
 
 
 class AdamW(Adam):
@@ -88,6 +88,7 @@ class Adamax(Optimizer):
 class NAdam(Optimizer):
     """Adam with Nesterov's momentum: Dozat 2016."""
 
+    algorithm_name = "nadam"
     initial = {"mu_product": 1.0}
 
     def __init__(
@@ -107,13 +108,11 @@ class NAdam(Optimizer):
     ) -> None:
         super().__init__(params, options_in(locals()))
 
-    def algorithm(self, group: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-        """``nadam``."""
-        return settings_of("nadam", group, decoupled=group["decoupled_weight_decay"])
-
 
 class RAdam(Optimizer):
     """Adam with a rectified adaptive learning rate: Liu et al. 2020."""
+
+    algorithm_name = "radam"
 
     def __init__(
         self,
@@ -130,10 +129,6 @@ class RAdam(Optimizer):
         differentiable: bool = False,
     ) -> None:
         super().__init__(params, options_in(locals()))
-
-    def algorithm(self, group: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-        """``radam``."""
-        return settings_of("radam", group, decoupled=group["decoupled_weight_decay"])
 
 
 class SparseAdam(Optimizer):
@@ -159,6 +154,48 @@ class SparseAdam(Optimizer):
         if any(param._has_grad for param in self._params()):
             raise InvalidOperation("SparseAdam does not support dense gradients, please consider Adam instead")
         return loss
+
+
+class Adafactor(Optimizer):
+    """Shazeer and Stern 2018: for a matrix, the state has one second moment per row and per column.
+
+    ``eps`` has the lower bounds of the variance (None: the dtype's epsilon) and of a parameter's scale; ``d`` is the
+    threshold at which updates are clipped.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-2,
+        beta2_decay: float = -0.8,
+        eps: tuple[float | None, float] = (None, 1e-3),
+        d: float = 1.0,
+        weight_decay: float = 0.0,
+        *,
+        foreach: bool | None = None,
+        maximize: bool = False,
+    ) -> None:
+        options = options_in(locals(), unchecked=CHECKS)
+        require_rate(lr)
+        require(beta2_decay <= 0, f"beta2_decay should be <= 0 but is: {beta2_decay}")
+        require(eps[0] is None or eps[0] >= 0, f"epsilon1 should be >= 0 but is: {eps[0]}")
+        require(eps[1] >= 0, f"epsilon2 should be >= 0 but is: {eps[1]}")
+        require(d >= 1, f"Clipping threshold d should be >= 1 but is: {d}")
+        require(weight_decay >= 0, f"weight_decay should be >= 0 but is: {weight_decay}")
+        super().__init__(params, options)
+
+    def _portions(self, params: list[Tensor]) -> list[list[Tensor]]:
+        for param in params:
+            self.state[param]  # creates the entries in the order of torch's state dict
+        return [[p for p in params if p.dim() > 1], [p for p in params if p.dim() <= 1]]
+
+    def _algorithm_of(self, group: dict[str, Any], params: list[Tensor]) -> tuple[str, dict[str, Any]]:
+        """``adafactor`` for parameters of at least 2 dimensions, ``adafactor_vector`` for the others."""
+        least = group["eps"][0]
+        if least is None:
+            least = epsilon(params[0].dtype)
+        name = "adafactor" if params[0].dim() > 1 else "adafactor_vector"
+        return settings_of(name, group, eps=(least, group["eps"][1]))
 
 
 def _check_tensors(lr: Any, betas: Any, foreach: bool | None) -> None:

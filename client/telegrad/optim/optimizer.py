@@ -32,8 +32,9 @@ SCALARS = tuple([STEP if label == "t" else label for label in algorithms.SCALARS
 
 
 def settings_of(name: str, group: Mapping[str, Any], **given: Any) -> tuple[str, dict[str, Any]]:
-    """An algorithm of the engine and its settings: those that ``group`` has under the same names, and ``given``."""
-    return name, {key: given[key] if key in given else group[key] for key in algorithms.get(name).defaults}
+    """An algorithm of the engine and its settings: ``given`` ones, and options of ``group``."""
+    options = {key: "decoupled_weight_decay" if key == "decoupled" else key for key in algorithms.get(name).defaults}
+    return name, {key: given[key] if key in given else group[option] for key, option in options.items()}
 
 
 HOOKS = ("step_pre", "step_post", "state_dict_pre", "state_dict_post", "load_state_dict_pre", "load_state_dict_post")
@@ -43,7 +44,7 @@ _pre_hooks_of_all, _post_hooks_of_all = Hooks(), Hooks()
 
 
 def register_optimizer_step_pre_hook(hook: Callable[..., Any]) -> Handle:
-    """Call ``hook(optimizer, args, kwargs)`` before each step of every optimizer; it may return both anew."""
+    """Call ``hook(optimizer, args, kwargs)`` before each step of every optimizer; it may return new ones."""
     return _pre_hooks_of_all.add(hook)
 
 
@@ -95,7 +96,7 @@ class Optimizer:
     _hooks: dict[str, Hooks] = {}  # replaced, never written to
     """The hooks of this optimizer, by where they are called."""
     _condition: Tensor | None = None
-    """What decides in the session whether the step that is being recorded is made."""
+    """The tensor that tells the session whether to make the step that is being recorded."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -168,7 +169,7 @@ class Optimizer:
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Move every parameter that has a gradient; nothing is sent.
 
-        ``closure`` computes the gradients anew and returns the loss, which is then returned.
+        ``closure`` recomputes the gradients and returns the loss, which is then returned.
         """
         loss = None
         if closure is not None:
@@ -184,9 +185,9 @@ class Optimizer:
         return loss
 
     def step_if(self, condition: Tensor) -> bool:
-        """Record a step that the session makes if a bool tensor of one element is true; whether that can be.
+        """Record a step that the session makes if a bool tensor of one element is true. Return whether it was recorded.
 
-        It cannot where this side has to know: a step with hooks, or one that a subclass wrote.
+        It is not recorded for an optimizer with hooks, or with a ``step`` of its own: these need to know the value.
         """
         if self._hooks or len(_pre_hooks_of_all) or len(_post_hooks_of_all) or type(self).step is not Optimizer.step:
             return False

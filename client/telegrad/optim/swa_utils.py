@@ -41,7 +41,7 @@ def get_ema_avg_fn(decay: float = 0.999) -> Average:
 
 
 def get_ema_multi_avg_fn(decay: float = 0.999) -> MultiAverage:
-    """The same for lists of parameters, in place."""
+    """As above, for lists of parameters, in place."""
     _check_decay(decay)
 
     @no_grad()
@@ -67,7 +67,7 @@ def get_swa_avg_fn() -> Average:
 
 
 def get_swa_multi_avg_fn() -> MultiAverage:
-    """The same for lists of parameters, in place."""
+    """As above, for lists of parameters, in place."""
     single = get_swa_avg_fn()
 
     @no_grad()
@@ -111,7 +111,7 @@ class AveragedModel(Module):
         self._note(0)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the averaged copy gives."""
+        """The output of the averaged copy."""
         return self.module(*args, **kwargs)
 
     def update_parameters(self, model: Module) -> None:
@@ -159,7 +159,7 @@ class AveragedModel(Module):
 
 @no_grad()
 def update_bn(loader: Iterable[Any], model: Module, device: Any = None) -> None:
-    """Compute the running statistics of a model's batch norms anew, by one pass over the data.
+    """Recompute the running statistics of a model's batch norms, by one pass over the data.
 
     A batch of ``loader`` is a tensor, or a list or tuple whose first element is one.
     """

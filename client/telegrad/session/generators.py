@@ -28,7 +28,7 @@ class Generator:
         self.manual_seed(DEFAULT_SEED)
 
     def manual_seed(self, seed: int) -> Generator:
-        """Start anew from ``seed``; the generator itself."""
+        """Restart from ``seed``, and return the generator."""
         self._seed = int(seed)
         self.states: weakref.WeakKeyDictionary[Recorder, Any] = weakref.WeakKeyDictionary()
         """Where it is in each session that draws tensors from it."""
@@ -36,7 +36,7 @@ class Generator:
         return self
 
     def seed(self) -> int:
-        """Start anew from a number that nobody knows, which is returned."""
+        """Restart from a random seed, and return the seed."""
         self.manual_seed(secrets.randbits(63))
         return self._seed
 
@@ -52,7 +52,7 @@ default_generator.seed()
 
 
 def manual_seed(seed: int) -> Generator:
-    """Start the random numbers of the current session, and those that order samples, anew."""
+    """Restart the random numbers of the current session, and those that order samples."""
     number = int(seed)
     current().recorder.emit("manual_seed", (), (), {"seed": number})
     return default_generator.manual_seed(number)

@@ -22,11 +22,11 @@ from .shortcut import Make, check_values, learn, results_of
 from .transform_stack import active, in_any_thread
 
 MAX_SIBLINGS = 8
-"""At how many of the nodes that came in one another's place a call looks, from the one that came last."""
+"""How many sibling nodes a call tries, from the newest on."""
 
 
 def dispatching(make: Make, apply: Apply, common: type[Any]) -> Callable[..., Callable[..., Any]]:
-    """What takes the place of :func:`remembering` where calls are recorded; most tensors are of the ``common`` kind."""
+    """The replacement of :func:`remembering` where calls are recorded; most tensors are of the ``common`` type."""
     prepare_again = preparing(results_of(make), apply)
 
     def in_front(
@@ -88,7 +88,7 @@ def dispatching(make: Make, apply: Apply, common: type[Any]) -> Callable[..., Ca
 
 
 def _by_another(front: Callable[..., Any], due: Node, args: Any, kwargs: Any, recorder: Any, segment: Segment) -> Any:
-    """The shortcut of the same function that takes these arguments, and the result; None and None if there is none."""
+    """Another shortcut of the same function that takes these arguments, and the result; two Nones if there is none."""
     last = segment.last
     nodes = [due, *[node for node in [*last.children][-MAX_SIBLINGS:] if node is not due]]
     for node in nodes:
@@ -109,7 +109,7 @@ def _by_another(front: Callable[..., Any], due: Node, args: Any, kwargs: Any, re
 
 
 def _note_line(segment: Segment, node: Node, shortcut: Any) -> None:
-    """Note the user's line of a call where it is not at the depth at which it was."""
+    """Note the user's line of a call if it is not at the stack depth of the last call."""
     line = users_line()
     if line == node.line:
         shortcut.depth = depth_of_user(_note_line.__code__)

@@ -10,32 +10,33 @@ from time import monotonic
 from .in_flight import FULL_BYTES, InFlight
 
 FULL_INSTRUCTIONS = 10_000
-"""More instructions are not held back: they are sent, and if need be waited for."""
+"""At this many recorded instructions, they are sent, and the recorder waits if it must."""
 AHEAD_INSTRUCTIONS, AHEAD_BYTES = 1_000, 64 * 2**10
-"""So much is worth a message of its own, unless the server is busy."""
+"""At this many instructions or bytes a message is sent, unless the server is busy."""
 AHEAD_STEPS = 4
-"""A training step is, too, where no value is waited for within so many: one that is looked at at once would be torn."""
+"""Training steps are sent as they end once this many of them ended without a wait for a value. With fewer, a step whose
+value is read at once would be split."""
 AHEAD_S = 2.0
-"""What was recorded so long ago is sent when the next instruction is recorded. Without a thread: one that woke up
-between two instructions would tear steps apart, and a client that records nothing more gains nothing by it."""
+"""Instructions that are this many seconds old are sent when the next one is recorded. No thread does it: it could wake
+up in the middle of a step and split it, and a client that records nothing more would gain nothing."""
 ALIKE = 3
-"""Steps are recorded as one segment once so many segments in a row began with the same step: one plan then runs all of
-them. Where steps differ, as sequences do in length, hardly any run of several steps would come twice."""
+"""After this many segments in a row that began with the same step, several steps are recorded as one segment, and one
+plan runs them. Where steps differ, for example in the length of sequences, a segment of several steps rarely recurs."""
 GATHER_STEPS, GATHER_S = 4, 0.05
-"""So many training steps are sent together, unless their recording took so long, since each message costs both sides
-time. The first step after a wait is sent alone, so that the server begins."""
+"""At most this many training steps, recorded within this many seconds, are sent together, because each message costs
+both sides time. The first step after a wait is sent alone, so that the server can begin."""
 MAX_BYTES = 2**20 - 2**16
-"""No more steps are sent together than upload so much: what is longer, with its header, leaves the event loop there."""
+"""Steps that are sent together upload at most this much: the server decodes a longer message off its event loop."""
 LEAD_BYTES = 2**18
-"""A client that does not train runs ahead of a busy server by so much. Then it is sent, and if there is no room for
-it, waits: while one long message is read, nothing runs, and while it runs, nothing is read."""
+"""A client that does not train gets at most this many bytes ahead of a busy server; then it sends, and waits if there
+is no room. While the server reads one long message it runs nothing, and while it runs one it reads nothing."""
 
 TRAINING = 4
-"""A client that has sent so many messages since a training step ended does not train, or not now."""
+"""A client that has sent this many messages since its last training step is taken not to be training."""
 
 
 class FlushPolicy:
-    """What of a session's recording the decision to send it depends on, beside its length.
+    """The facts about a recording, besides its length, that decide when it is sent.
 
     Past ``due`` or ``enough``, and before every upload, the recorder asks :meth:`is_time`.
     """
@@ -47,9 +48,9 @@ class FlushPolicy:
 
     def __init__(self) -> None:
         self.due = 0.0
-        """When what is recorded is old."""
+        """The time at which the recorded instructions are old."""
         self.enough = AHEAD_INSTRUCTIONS
-        """How many instructions of a segment are: any number where a training step has just ended."""
+        """How many instructions of a segment are enough to send; 0 where a training step has just ended."""
         self._began = 0.0
         self._steps = self._stride = 0
         """How many steps ended since a value was waited for, and how many between that and the one before."""

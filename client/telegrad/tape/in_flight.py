@@ -53,21 +53,21 @@ def joined(recordings: Sequence[Recording]) -> Recording:
 
 
 FULL_BYTES = 32 * 2**20
-"""More bytes are not held back, be they recorded or in flight: they are sent, and if need be waited for."""
+"""At this many bytes, recorded or in flight, the recorder sends them, and waits for answers if it must."""
 AHEAD_PROGRAMS = 2
-"""With one message that runs and one after it a server is busy: more of them gain nothing, longer ones do."""
+"""A server is busy with one message that runs and one that waits: more messages gain nothing, longer ones do."""
 FIRST_ROOM = 4
-"""How many there may be at first, and where answers take long."""
+"""How many messages may be in flight at first, and while answers take long."""
 SOON_S = 0.25
-"""Where answers come so soon there may be more, or a server that is far away would stand still. Nobody is to be much
-further ahead of a server than that: it would be in vain once something is wrong."""
+"""While answers come within this many seconds, more messages may be in flight, so that a distant server does not idle.
+A client does not get much further ahead: after an error, what it sent would be wasted."""
 
 
 class InFlight:
-    """Those of one session, in their order.
+    """The unanswered messages of one session, in order.
 
-    Where one has failed, ``error`` says how. It and those behind it, which do not run, stay until they are taken
-    back; no more may be sent until then.
+    If one fails, ``error`` is its error. That message and those after it, which do not run, stay until they are taken
+    back; nothing may be sent until then.
     """
 
     def __init__(self, transport: Transport) -> None:
@@ -92,7 +92,7 @@ class InFlight:
             raise
 
     def make_room(self, nbytes: int) -> bool:
-        """Wait until a program that uploads so many bytes may be sent. False if one before it failed."""
+        """Wait until a program that uploads ``nbytes`` may be sent. False if an earlier one failed."""
         while self._sent and self.error is None and self._is_full(nbytes):
             sent_at = self._sent[0].sent_at
             self._settle()
@@ -101,19 +101,19 @@ class InFlight:
         return self.error is None
 
     def is_welcome(self, nbytes: int) -> bool:
-        """Whether such a program may be sent without a wait, and the server has not enough to do as it is."""
+        """Whether a program that uploads ``nbytes`` may be sent without a wait, and the server is not busy."""
         self._note_answers()
         return self.error is None and len(self._sent) < AHEAD_PROGRAMS and not self._is_full(nbytes)
 
     def land(self) -> tuple[Recording, Answer] | None:
-        """Wait for all answers, up to the first that failed: the last program and what it brings back, if it has."""
+        """Wait for all answers, up to the first error. Return the last program and its answer; None if it failed."""
         last = None
         while self._sent and self.error is None:
             last = self._settle()
         return last
 
     def take_back(self) -> list[Recording]:
-        """The message that failed and those after it; none of them is waited for any more."""
+        """Return the message that failed and those after it, and wait for none of them."""
         recordings = list(self._sent)
         self._sent.clear()
         self.error = None
@@ -121,7 +121,7 @@ class InFlight:
         return recordings
 
     def _is_full(self, nbytes: int) -> bool:
-        """Whether so much is in flight that what is recorded has to wait."""
+        """Whether a program that uploads ``nbytes`` must wait for answers."""
         sent = sum(recording.nbytes for recording in self._sent)
         return len(self._sent) >= self._room or sent + nbytes > FULL_BYTES
 
@@ -142,6 +142,6 @@ class InFlight:
             raise
 
     def _abandon(self) -> None:
-        """After a Ctrl-C: what is in flight runs, but is not waited for."""
+        """After a Ctrl-C: messages in flight run, but nothing waits for their answers."""
         self._sent.clear()
         self._transport.forget()

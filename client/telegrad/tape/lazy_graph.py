@@ -27,22 +27,22 @@ Passes = dict[Any, tuple[int, ...]]
 
 
 def is_quiet(op: str, attrs: Mapping[str, Any]) -> bool:
-    """Whether a verb leaves a lazy graph as it is."""
+    """Whether a verb does not change a lazy graph."""
     return op in QUIET or (op == "zero_grad" and not attrs)  # which lets go of gradients, and changes none
 
 
 class Input(NamedTuple):
-    """A tensor that a lazy graph takes, as it was then."""
+    """A tensor that a lazy graph was given, in the state it had at that time."""
 
     leaf: Any
-    """The tensor itself, if it is a leaf that requires grad; nothing else is kept alive."""
+    """The tensor itself if it is a leaf that requires grad, otherwise None: no other tensor is kept alive."""
     data: Any
     version_counter: list[int]
     version: int
 
 
 def as_input(tensor: Any) -> Input | None:
-    """A tensor as it is now; None if it has a history."""
+    """The present state of a tensor; None if it has a history."""
     if tensor._requires_grad and (tensor._base is not None or tensor._node is not None):
         return None
     cell = tensor._version_counter
@@ -50,7 +50,7 @@ def as_input(tensor: Any) -> Input | None:
 
 
 def stand_in(given: Input) -> Meta:
-    """What stands for an input in the graph; edges lead to the leaf itself."""
+    """The stand-in for an input in the graph; edges lead to the leaf itself."""
     leaf, data, cell, _ = given
     stands = Meta(data)
     stands._version_counter, stands._node, stands._requires_grad = cell, leaf, leaf is not None

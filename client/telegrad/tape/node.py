@@ -21,11 +21,11 @@ from telegrad_engine.schema.op import NO_ATTRS
 from ..call_site import Line
 
 CLOCK = 8
-"""Of so many instructions one asks whether the message is old: to ask takes as long as to recognize a tensor."""
+"""One in this many instructions checks the age of the message: a check takes as long as recognizing a tensor."""
 MAX_SHORTCUTS = 8
-"""How many a node keeps: those used last."""
+"""How many shortcuts a node keeps: those used last."""
 TRIES = 8
-"""After so many shortcuts were made, only one of as many more calls makes another."""
+"""A node learns a shortcut from each of its first calls, up to this many; after that, from one call in this many."""
 Pattern = tuple[Any, ...]
 """An instruction's inputs: a slot for an id, a Literal, a pattern for a list."""
 Key = tuple[str, str | None, Any, str, int]

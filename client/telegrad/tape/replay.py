@@ -14,7 +14,7 @@ from .node import Literal, Pattern, named
 
 STEP = "optim_step"
 NEW = -1
-"""What stands for the slot of a tensor that a segment does not have yet."""
+"""A placeholder for the slot of a tensor that a segment does not have yet."""
 _numbers = count()
 
 

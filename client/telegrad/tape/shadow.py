@@ -41,7 +41,7 @@ class ShadowValues(Values):
             self.commit()
 
     def commit(self) -> None:
-        """Note what happened so far: where the user's code runs next, it has happened in the session."""
+        """Note what happened so far: before the user's code runs, it has happened in the session."""
         for tensor in self.received:
             tensor._receive_grad()
         for tensor in self.replaced:
@@ -66,7 +66,7 @@ class ShadowValues(Values):
         return grad
 
     def has_nan(self, grad: Any) -> bool:
-        """Nobody knows here; the session looks."""
+        """False: values are unknown here, and the session checks them."""
         return False
 
     def wrap(self, grad: Any) -> Any:
@@ -113,7 +113,7 @@ class RecordedGraphValues(GraphValues):
         return Meta(tensor._data) if gradient is None else Meta._at(gradient)
 
     def has_nan(self, grad: Any) -> bool:
-        """Nobody knows here; the session looks."""
+        """False: values are unknown here, and the session checks them."""
         return False
 
     def run_hooks(self, hooks: Any, grad: Any) -> Any:

@@ -22,34 +22,34 @@ from .node import MAX_SHORTCUTS, TRIES, Node, Own, Record, Shortcut
 Make = Callable[[Any, Spec, str], Any]
 """Gives an output of a recorder's its handle, of this id."""
 CONSTANT = -1
-"""What stands for an argument that is no tensor, among slots."""
+"""The slot of an argument that is not a tensor."""
 PLAIN = (int, float, str, type(None), type(Ellipsis), DType)
 
 
 class Results(NamedTuple):
-    """How a call's results are made again, of tensors like its own."""
+    """How the results of a call are made again, from tensors of the same kinds."""
 
     make: Callable[[Any, Sequence[Any], Sequence[str]], Any]
-    """Makes them, for a recorder, of tensors, and with ids."""
+    """Makes the results, given a recorder, tensors and the ids of the results."""
     handles: Callable[[Any, Sequence[str]], tuple[Any, list[Any]]]
-    """Makes no more than their handles: the results, and a list of them."""
+    """Makes only the handles: the results as the op returns them, and a list of them."""
     plain: tuple[Make, Spec, Enter | None] | None
-    """What that comes to where there is one result, which is no view and may have a history."""
+    """The parts of it, for a single result that is not a view; the last one enters it into the graph."""
     entry: Entry | None
-    """How it is entered into the graph later on, if it can be."""
+    """How the call is entered into the graph later, if it can be."""
     verify: Callable[[Sequence[Any]], None] | None
     """Raises what the op will raise for the values of such tensors, as far as they are known here."""
     call: Call
     """The call, without its tensors."""
     anew: Callable[[Call], Results]
-    """What this is for another call."""
+    """Makes the Results of another call."""
 
 
 class Argument(NamedTuple):
-    """What an argument has to be like."""
+    """What an argument must be for the shortcut to apply."""
 
     slot: int
-    """That of a tensor; CONSTANT for anything else."""
+    """The slot of a tensor; CONSTANT for anything else."""
     constant: Any
     spec: Spec | None = None
     requires_grad: bool = False
@@ -97,7 +97,7 @@ def learn(
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether a constant tells all about itself when it is printed."""
+    """Whether two constants are equal if they print the same."""
     if isinstance(value, slice):
         return _is_plain((value.start, value.stop, value.step))
     if isinstance(value, (tuple, list)):
@@ -114,7 +114,7 @@ def _generally(
     resolve: Resolve,
     kinds: Container[type[Any]],
 ) -> Record:
-    """What records a call with such arguments; the last ones have names."""
+    """The function that records a call with such arguments; the last arguments are named ``names``."""
     make, verify, entry = results.make, results.verify, results.entry
     places = tuple([argument.slot for argument in arguments if argument.slot != CONSTANT])
 
@@ -173,7 +173,7 @@ def _with_numbers(
     segment: Any,
     node: Node,
 ) -> Any:
-    """Record a call that has other numbers; None if more than these is another."""
+    """Record a call that differs in its numbers; None if it differs in anything else."""
     if resolved is None or not node.operands:
         return None
     op, inputs, attrs = resolved
@@ -211,7 +211,7 @@ def _join(
     node: Node,
     own: Own | None,
 ) -> Any:
-    """The results of a call whose part of the graph is made later on."""
+    """The results of a call that is entered into the graph later."""
     result, outputs = results.handles(recorder, made)
     if entry.as_view is not None:
         entry.as_view(tensors, outputs, own)
@@ -224,7 +224,7 @@ def _described(specs: Sequence[Spec] | None) -> list[tuple[Any, ...]] | None:
 
 
 def _quickly(arguments: Sequence[Argument], grad: bool, results: Results, kinds: Container[type[Any]]) -> Record:
-    """The same for the commonest calls, of one or two tensors, with one result: in one go."""
+    """As ``_generally``, for the most common calls, of one or two tensors with one result: without a loop."""
     assert results.plain is not None
     make, spec, enter = results.plain
     verify, entry, count = results.verify, results.entry, len(arguments)
@@ -291,11 +291,11 @@ def _quickly(arguments: Sequence[Argument], grad: bool, results: Results, kinds:
     return record
 
 
-# What a call comes to -----------------------------------------------------------------------------
+# Results of calls ---------------------------------------------------------------------------------
 
 
 def results_of(make: Make) -> Callable[[Call], Any]:
-    """What finds out how a call's results are made again."""
+    """The function that finds out how the results of a call are made again."""
 
     def prepared(call: Call) -> Results:
         op, inputs, _, specs, order = call
@@ -331,7 +331,7 @@ def _verifying(call: Call) -> Callable[[Sequence[Any]], None]:
 
 
 def _entry(enter: Enter, call: Call, hidden: Sequence[Spec]) -> Entry | None:
-    """How such an op is entered into the graph later on, and how its outputs become views, if they are."""
+    """How a call is entered into the graph later, and how its outputs become views if the op makes views."""
     op, inputs, attrs, specs, order = call
     base = (order or [0])[0] or 0  # a view is one of the op's first input, which is no constant
     tracked = tuple([i for i, spec in enumerate(specs) if spec.dtype in FLOATING and i not in op.constants])

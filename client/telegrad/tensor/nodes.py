@@ -1,7 +1,7 @@
 """Nodes that ``grad_fn`` shows: the shadow's, whose hooks are registered in the session as well.
 
-A node has no name in the session. One that somebody looks at remembers how it was found: from which tensor, along
-which edges. Its class changes to one that knows that; nodes that nobody looks at are the engine's.
+A node has no name in the session. When the user looks at one, its class changes to one that remembers how the node was
+found: from which tensor, along which edges. All other nodes are the engine's.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What carries programs to a session, and brings back their answers."""
+"""The interface that carries programs to a session and brings back their answers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from telegrad_engine.program.result import Answer
 Verify = ssl.SSLContext | str | os.PathLike[str] | bool
 """How a server's certificate is verified: with a context, the certificates in a file, the system's, or not at all."""
 ID_PREFIX = "t"
-"""What the ids of tensors begin with."""
+"""The prefix of tensor ids."""
 
 
 class Transport(Protocol):
@@ -24,13 +24,13 @@ class Transport(Protocol):
     session_id: str
     """The session's id on its server; in this process, a name for people."""
     id_prefix: str
-    """What the ids of this client's tensors begin with: a prefix of its own in a session that others made."""
+    """The prefix of the ids of this client's tensors; a prefix of its own in a session that another client made."""
     device: str
     """Where the session's tensors live."""
     dtype: DType
     """The session's default floating dtype."""
     remote: bool
-    """Whether programs run elsewhere, so that it pays to send them before anybody waits for their answers."""
+    """Whether programs run elsewhere, so that it pays to send them before their answers are needed."""
     room: int
     """How many programs may be sent before the first of their answers is received."""
 
@@ -48,12 +48,12 @@ class Transport(Protocol):
         ...
 
     def receive(self) -> Answer:
-        """What the first unanswered program brings back. Raises the session's TelegradError: then those sent before
-        that was known do not run."""
+        """Wait for the answer to the first unanswered program. Raises the session's TelegradError; then the programs
+        that were sent after it do not run."""
         ...
 
     def forget(self) -> None:
-        """Nobody will receive what is unanswered."""
+        """Drop the unanswered programs: their answers will not be received."""
         ...
 
     def function(self, name: str) -> Applicable:
@@ -65,7 +65,7 @@ class Transport(Protocol):
         ...
 
     def compiled(self) -> list[dict[str, Any]]:
-        """How the session's programs ran that recur: those that are compiled, and why the others are not."""
+        """How the session's recurring programs ran: which are compiled, and why the others are not."""
         ...
 
     def another(self) -> Transport:
@@ -73,9 +73,9 @@ class Transport(Protocol):
         ...
 
     def abandon(self) -> None:
-        """In a forked child: let go of what the parent process goes on using, without a word to the server."""
+        """In a forked child: release what the parent process still uses, without telling the server."""
         ...
 
     def close(self) -> None:
-        """End the session. If it goes on without this client, free the client's tensors."""
+        """End the session; if other clients use it, only free this client's tensors."""
         ...

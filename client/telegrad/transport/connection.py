@@ -84,7 +84,7 @@ def _unverified_context() -> ssl.SSLContext:
 
 CONNECT_S = 10.0
 PIECE = 2**18
-"""Bytes of a body that are sent or read at a time where somebody watches."""
+"""Bytes of a body that are sent or read at a time while progress is shown."""
 _Selector = getattr(selectors, "PollSelector", selectors.SelectSelector)
 
 
@@ -94,7 +94,7 @@ class Reply(NamedTuple):
     status: int
     body: bytes | memoryview
     labels: Mapping[str, str] = {}
-    """What the metadata of the answer has to say, if it is one."""
+    """The metadata of the answer, if it is one."""
 
 
 class Connection(Protocol):
@@ -277,7 +277,7 @@ class Proxied:
         return Reply(response.status_code, b"".join(parts))
 
     def close(self) -> None:
-        """Nothing: the client closes itself."""
+        """Do nothing: the client closes itself."""
 
 
 def _pieces(body: bytes | memoryview, tell: Callable[[int], None]) -> Iterator[bytes | memoryview]:

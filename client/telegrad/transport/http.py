@@ -67,7 +67,7 @@ class Labelled(NamedTuple):
 
 
 class HTTPTransport:
-    """A session on a server: programs by its stream, or by requests where there is none; all else over HTTP.
+    """A session on a server: programs go over a stream, or as requests if there is none; all else over HTTP.
 
     With ``session``, the session of this id, which stays when this transport is closed. Otherwise a new one, which
     ends with it, or soon after this process.
@@ -125,7 +125,7 @@ class HTTPTransport:
         self._heartbeats = None if ttl_s is None else Heartbeats(self._client, self.session_id, ttl_s)
 
     def _channel(self, stream: bool | None, timeout: float) -> Stream | HttpFallback:
-        """The way that programs go."""
+        """The channel that programs are sent over."""
         path = f"{self.url}/v1/sessions/{self.session_id}"
         if stream is None:
             stream = None if self._proxy is None else False
@@ -176,19 +176,19 @@ class HTTPTransport:
             try:
                 raise problem
             finally:
-                del problem  # its traceback holds this frame, and the user's frames behind it
-        # Those behind it have not run: the server does not know that we know what became of it.
-        behind = list(self._unanswered)
+                del problem  # its traceback holds this frame, and the user's frames above it
+        # The programs after it have not run: the server cannot know that this client has seen the error.
+        later = list(self._unanswered)
         self._unanswered.clear()
-        for _ in behind:
+        for _ in later:
             self._programs.receive()
         message.complete()
-        for each in (message, *behind):
+        for each in (message, *later):
             self.send(self.pack(each))
         return self.receive()
 
     def forget(self) -> None:
-        """Nobody will receive what is unanswered."""
+        """Drop the unanswered programs: their answers will not be received."""
         self._unanswered.clear()
         self._programs.forget()
 
@@ -246,7 +246,7 @@ class HTTPTransport:
         return found
 
     def _get(self, path: str) -> Any:
-        """What the session has under a path, as JSON data."""
+        """The JSON data at a path of the session."""
         return self._request("GET", f"/v1/sessions/{self.session_id}/{path}")
 
     def _create(self, body: dict[str, Any]) -> Any:

@@ -42,7 +42,7 @@ class HttpFallback:
 
     room = 1
     labels: Mapping[str, str] = {}
-    """Nothing in the metadata: the number travels in a header."""
+    """No metadata: the number is sent in a header."""
 
     def __init__(self, url: str, connection: Connection, compressed: bool = False) -> None:
         self._url, self._connection, self._compressed = url, connection, compressed
@@ -50,7 +50,7 @@ class HttpFallback:
         self._done = 0
         """The last number that was used."""
         self._posted: _Posted | None = None
-        """What is unanswered."""
+        """The unanswered request."""
 
     @property
     def answered(self) -> bool:
@@ -60,7 +60,7 @@ class HttpFallback:
     def send(self, pieces: Sequence[Container]) -> None:
         """Send a program. Raises ConnectionFailed."""
         if self._posted is not None:
-            self.receive()  # nobody waited for it, but its number counts, if it has come to the server
+            self.receive()  # its answer is dropped, but its number counts if it reached the server
         body = joined(pieces)
         self._posted = _Posted(self._sender, self._done + 1, compression.compress(body) if self._compressed else body)
         try:
@@ -85,7 +85,7 @@ class HttpFallback:
         return reply
 
     def _again(self, error: Exception, tries: int = 0) -> None:
-        """Post what is unanswered once more. Raises ConnectionFailed if that is no use."""
+        """Post the unanswered request again. Raises ConnectionFailed if that fails too."""
         assert self._posted is not None
         while not isinstance(error, TIMEOUTS) and tries < len(DELAYS_S):
             time.sleep(DELAYS_S[tries])
@@ -98,7 +98,7 @@ class HttpFallback:
         raise failure(self._url, error) from None
 
     def forget(self) -> None:
-        """Nobody waits for what is under way; it may still run, once."""
+        """Drop the answers of programs in flight. They may still run, once."""
 
     def abandon(self) -> None:
         """In a forked child: close its copy of the socket; closing one says nothing."""

@@ -60,7 +60,7 @@ class LocalTransport:
         return found.with_ending(call.ending).with_ids(call.ids, call.arrays, call.operands)
 
     def forget(self) -> None:
-        """Nothing: what is not received has not run."""
+        """Do nothing: a program that is not received has not run."""
 
     def function(self, name: str) -> Applicable:
         """A registered function."""
@@ -81,7 +81,7 @@ class LocalTransport:
         return LocalTransport(**self._options)
 
     def abandon(self) -> None:
-        """Nothing: a forked child has a copy of the session."""
+        """Do nothing: a forked child has a copy of the session."""
 
     def close(self) -> None:
         """Drop the session's tensors."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 AFTER_S = 2.0
-"""What takes no longer is done in silence."""
+"""Shorter operations show no progress."""
 EVERY_S = 0.2
 MIB = 2**20
 LARGE = MIB

@@ -1,7 +1,7 @@
-"""A session's programs over one WebSocket: several under way, answered in order, and no connection is indispensable.
+"""Sends a session's programs over a WebSocket: several in flight, answered in order, and a lost connection is reopened.
 
-Programs are numbered. A connection that breaks is opened again; the server says which number it did last, and what
-is unanswered is sent once more: it is answered from the server's record, or runs now. docs/stream.md has the protocol.
+Programs are numbered. When a connection breaks it is opened again; the server tells the last number that it ran, and
+unanswered programs are sent again: each is answered from the server's record, or runs now. See docs/stream.md.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from .connection import Reply, failure, problem_to_error
 from .websocket import Closed, Refused, WebSocket
 
 DELAYS_S = (0.0, 0.05, 0.25, 1.0)
-"""Seconds to wait before each try to get a connection back; an answer starts them anew."""
+"""Seconds to wait before each attempt to reconnect; an answer resets the count of attempts."""
 TAKEN_OVER = 4409
 """The close code for a stream whose session has another one."""
 
 
 class _Sent:
-    """A program that is unanswered."""
+    """An unanswered program."""
 
     def __init__(self, number: int, body: Sequence[Container]) -> None:
         self.number, self.body, self.wanted = number, body, True
 
 
 class Stream:
-    """The stream of one session. Raises OSError if there is none to be had: Refused, if somebody said so.
+    """The stream of one session. Raises OSError if it cannot be opened: Refused if the server or a proxy declined.
 
     With ``compressed``, programs and answers are zstd frames where that is worth it.
     """
 
     room = 32
-    """How many programs may be under way. A server remembers the answers to 64, for a connection that breaks."""
+    """How many programs may be in flight. A server keeps the last 64 answers, for connections that break."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Stream:
 
     @property
     def labels(self) -> dict[str, str]:
-        """What the metadata of the next program has to say."""
+        """The metadata that the next program must carry."""
         return {"sequence": str(self._number + 1), "seen": str(self._seen)}
 
     @property
@@ -124,7 +124,7 @@ class Stream:
                 return reply
 
     def forget(self) -> None:
-        """Nobody waits for what is under way; it may still run, once."""
+        """Drop the answers of programs in flight. They may still run, once."""
         for sent in self._sent:
             sent.wanted = False
         if self._sent:
@@ -189,7 +189,7 @@ class Stream:
     def _send_again(self, last: int) -> None:
         """Send what is unanswered to a server that has done all up to ``last``."""
         assert self._socket is not None
-        # First what nobody waits for: its answer may be long, and is taken before more is sent.
+        # First the programs whose answers are dropped: an answer may be long, and is read before more is sent.
         while self._sent and not self._sent[0].wanted:
             if self._sent[0].number > last:
                 self._socket.send(self._sent[0].body)

@@ -46,7 +46,7 @@ class SelectiveCheckpointContext:
 
 
 class SavingPolicy(nullcontext[None]):
-    """The context that stands for the recomputation; it has the policy."""
+    """The context of the recomputation, which has the policy."""
 
     def __init__(self, policy: Callable[..., Any], allow_mutation: bool) -> None:
         super().__init__()

@@ -1,1 +1,1 @@
-"""Gradients: backward and grad."""
+"""Gradients: backward and grad, and the passes that wait for the client."""

@@ -1,12 +1,11 @@
-"""Backward and grad as they travel."""
+"""Backward, grad and the calls that passes wait for, as they travel; for the calls see docs/client-evaluated.md."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from ..pending.schemas import PendingCall
 from ..routing.schemas import Answer, Request, Tensor, TensorId
 
 Ids = Annotated[list[TensorId], Field(min_length=1)]
@@ -17,6 +16,25 @@ Gradients = Annotated[
 PENDING = "What the client must evaluate first, with status 202; null when the pass is done."
 RETAIN = "Keep the graph for another pass; as `create_graph` if absent."
 RECORD = "Record the pass, so that the gradients can be differentiated."
+Kind = Literal["backward", "hook", "post_accumulate_grad_hook", "node_prehook", "node_hook"]
+
+
+class PendingCall(Answer):
+    """What a backward pass waits for."""
+
+    call: str = Field(description="The call's id, which resumes the pass.", examples=["call1"])
+    kind: Kind = Field(description="The backward of a client-evaluated function, or the kind of hook.")
+    function: str | None = Field(
+        description="The name of the function whose backward it is; null for a hook.", examples=["MyFunction"]
+    )
+    ctx: str = Field(description="The id that the client chose for this call, or for the hook.", examples=["ctx1"])
+    gradients: list[TensorId | None] = Field(
+        description="The gradients so far, which are tensors of the session from now on; null where there is none.",
+        examples=[["g1"]],
+    )
+    outputs: list[TensorId] = Field(
+        description="The ids of the results when the pass is done; empty for backward.", examples=[["dy_dx"]]
+    )
 
 
 class BackwardArguments(Request):
@@ -58,6 +76,41 @@ class GradResult(Answer):
     pending: PendingCall | None = Field(description=PENDING + " Until then, `grads` is empty.", examples=[None])
 
 
+class StoppedProgram(PendingCall):
+    """Where a program stopped, and what it waits for."""
+
+    instruction: int = Field(
+        description="The index of the instruction that waits; the instructions after it did not run.", examples=[3]
+    )
+
+
+class PendingPage(Answer):
+    """All calls that backward passes of the session wait for, oldest first."""
+
+    items: list[PendingCall]
+
+
+class ResumeArguments(Request):
+    """What the client computed."""
+
+    gradients: Annotated[
+        list[TensorId | None],
+        Field(
+            description="For a function's backward: one for each input, null for none. For a tensor's hook: the "
+            "gradient's replacement, if there is one. For a node's hook: one for each gradient, or an empty list."
+        ),
+    ] = []
+
+
+class ResumeResult(Answer):
+    """The progress of the pass."""
+
+    pending: PendingCall | None = Field(description="What it waits for now; null when it is done.", examples=[None])
+    outputs: list[Tensor | None] = Field(
+        description="The results, if the pass is a grad and is done; null for an unused input."
+    )
+
+
 BACKWARD_EXAMPLES: dict[str, Any] = {"scalar": {"summary": "From a loss", "value": {"tensors": ["loss"]}}}
 GRAD_EXAMPLES: dict[str, Any] = {
     "first": {"summary": "First order", "value": {"outputs": ["y"], "inputs": ["x"]}},
@@ -65,4 +118,8 @@ GRAD_EXAMPLES: dict[str, Any] = {
         "summary": "Second order: record the pass",
         "value": {"outputs": ["y"], "inputs": ["x"], "create_graph": True, "names": ["dy_dx"]},
     },
+}
+RESUME_EXAMPLES: dict[str, Any] = {
+    "gradients": {"summary": "Of two inputs, the second without", "value": {"gradients": ["gx", None]}},
+    "hook": {"summary": "A hook that changed nothing", "value": {"gradients": []}},
 }

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterator
+from functools import cache
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query
+
+from telegrad_engine.program import VERBS
+from telegrad_engine.program.registered_functions import Applicable, Library
+from telegrad_engine.program.verbs import Verb
+from telegrad_engine.schema.op import CATALOGUE, Op, unknown_op
+from telegrad_engine.schema.signature import Signature
 
 from ..hosting.devices import DEVICES
 from ..routing.dependencies import Host
 from ..routing.route import Route
-from . import service
-from .schemas import DeviceEntry, DevicePage, OpKind, OpPage
+from .schemas import DeviceEntry, DevicePage, OpEntry, OpKind, OpPage, params_of
 
 router = APIRouter(prefix="/v1", tags=["catalogue"], route_class=Route)
 
@@ -23,7 +30,7 @@ async def list_ops(
     kind: Annotated[OpKind | None, Query(description="Only those of this kind.")] = None,
 ) -> OpPage:
     """Everything that an instruction of a program can be, ordered by key."""
-    return OpPage(items=list(service.search(prefix, q, kind, host.library)))
+    return OpPage(items=list(search(prefix, q, kind, host.library)))
 
 
 @router.get("/ops/{op}", operation_id="get_op", summary="Describe an op or verb")
@@ -32,10 +39,84 @@ async def get_op(
     op: Annotated[str, Path(description="A name, an alias or a key.", examples=["max"])],
 ) -> OpPage:
     """All overloads of a name, or the one that a key such as `max.dim` names."""
-    return OpPage(items=service.find(op, host.library))
+    return OpPage(items=find(op, host.library))
 
 
 @router.get("/devices", operation_id="list_devices", summary="List the devices")
 async def list_devices() -> DevicePage:
     """The possible values of `device` of a new session."""
     return DevicePage(items=[DeviceEntry(**device._asdict()) for device in DEVICES.values()])
+
+
+@cache
+def entries() -> tuple[OpEntry, ...]:
+    """All ops and verbs, by key."""
+    found = [*(_op(op) for op in CATALOGUE if not op.private), *map(_verb, VERBS.values())]
+    return tuple(sorted(found, key=lambda entry: entry.key))
+
+
+def with_functions(library: Library) -> list[OpEntry]:
+    """All ops and verbs, and the functions that every session of the server has, by key."""
+    return sorted([*entries(), *map(_function, library.all().values())], key=lambda entry: entry.key)
+
+
+def find(name: str, library: Library) -> list[OpEntry]:
+    """The overloads of a name, the one of a key, a verb, or a function. Raises UnknownOp."""
+    known = with_functions(library)
+    exact = [entry for entry in known if entry.key == name]
+    overloads = [entry for entry in known if entry.name == name or name in entry.aliases]
+    if not exact and not overloads:
+        raise unknown_op(name, {entry.key: entry for entry in known})
+    return exact if "." in name else overloads
+
+
+def search(prefix: str | None, text: str | None, kind: str | None, library: Library) -> Iterator[OpEntry]:
+    """Entries of a kind whose key starts with ``prefix`` and that say ``text`` in key, alias or doc."""
+    for entry in with_functions(library):
+        if prefix is not None and not entry.key.startswith(prefix):
+            continue
+        if text is not None and text.lower() not in " ".join([entry.key, *entry.aliases, entry.doc]).lower():
+            continue
+        if kind is None or entry.kind == kind:
+            yield entry
+
+
+def _op(op: Op) -> OpEntry:
+    return _entry(
+        op.key,
+        "op",
+        op,
+        name=op.name,
+        namespace=op.namespace,
+        aliases=list(op.aliases),
+        outputs=[] if op.lists_outputs else list(op.outputs),
+        differentiable=op.differentiable,
+        inplace=op.inplace,
+        view=op.view,
+        random=op.random,
+        internal=op.internal,
+        doc=op.doc,
+    )
+
+
+def _verb(verb: Verb) -> OpEntry:
+    return _entry(verb.name, "verb", verb, doc=verb.doc)
+
+
+def _function(function: Applicable) -> OpEntry:
+    return _entry(
+        function.name,
+        "function",
+        function.signature,
+        namespace="telegrad.ops",
+        differentiable=True,
+        doc=function.doc,
+    )
+
+
+def _entry(key: str, kind: OpKind, declared: Signature, **facts: Any) -> OpEntry:
+    """An entry with the parameters of ``declared``. What ``facts`` leave out is empty or false."""
+    absent: dict[str, Any] = {"name": key, "namespace": "", "aliases": [], "outputs": []}
+    absent |= dict.fromkeys(("differentiable", "inplace", "view", "random", "internal"), False)
+    params = list(params_of(declared.params))
+    return OpEntry(key=key, kind=kind, signature=declared.signature, params=params, **{**absent, **facts})

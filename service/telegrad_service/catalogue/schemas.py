@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 from pydantic import Field
+
+from telegrad_engine.schema.signature import REQUIRED, Param
 
 from ..routing.schemas import Answer
 
@@ -20,6 +23,21 @@ class OpParam(Answer):
     required: bool = Field(examples=[True])
     default: Any = Field(description="Null if it is required.", examples=[None])
     json_schema: dict[str, Any] = Field(description="The JSON schema of its values.", examples=[{"type": "string"}])
+
+
+def params_of(params: Iterable[Param]) -> Iterator[OpParam]:
+    """Declared parameters as they travel."""
+    for param in params:
+        required = param.default is REQUIRED
+        default = None if required or param.default is None else param.kind.encode(param.default)
+        yield OpParam(
+            name=param.name,
+            kind=param.kind.word,
+            source="input" if param.kind.is_tensor else "attr",
+            required=required,
+            default=default,
+            json_schema=param.kind.schema,
+        )
 
 
 class OpEntry(Answer):

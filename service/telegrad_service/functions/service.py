@@ -10,7 +10,7 @@ from telegrad_engine.program import Instruction, json_codec
 from telegrad_engine.program.registered_functions import Applicable
 from telegrad_engine.session.session import Session
 
-from ..catalogue.service import params_of
+from ..catalogue.schemas import params_of
 from ..hosting import work
 from .schemas import FunctionEntry, FunctionPage
 

@@ -1,1 +1,1 @@
-"""Whether the server lives and takes work."""
+"""Whether the server lives and takes work, and where its pages are."""

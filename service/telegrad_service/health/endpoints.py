@@ -1,11 +1,12 @@
-"""``/healthz`` and ``/readyz``."""
+"""``/healthz`` and ``/readyz``, and ``/``: the API's pages for a browser, the main addresses for other clients."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request, Response
 from pydantic import Field
+from starlette.responses import JSONResponse, RedirectResponse
 
 from telegrad_engine.errors import ServerBusy
 
@@ -15,6 +16,14 @@ from ..routing.route import Route
 from ..routing.schemas import Answer
 
 router = APIRouter(tags=["health"], route_class=Route)
+LINKS = {
+    "docs": "/docs",
+    "redoc": "/redoc",
+    "openapi": "/openapi.json",
+    "sessions": "/v1/sessions",
+    "ops": "/v1/ops",
+    "health": "/healthz",
+}
 
 
 class Health(Answer):
@@ -46,3 +55,13 @@ async def get_readiness(host: Host, settings: ServerSettings) -> Readiness:
     if host.is_occupied():
         raise ServerBusy("long programs have taken all of the server's threads")
     return Readiness(status="ready", sessions=len(host.sessions()), max_sessions=settings.max_sessions)
+
+
+@router.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
+async def land(request: Request) -> Response:
+    """Redirect to ``/docs`` if the client accepts HTML, else answer with the links as JSON."""
+    root = request.scope.get("root_path", "").rstrip("/")
+    if "text/html" in request.headers.get("accept", ""):
+        return RedirectResponse(root + LINKS["docs"])
+    links = {name: root + path for name, path in LINKS.items()}
+    return JSONResponse({"name": "Telegrad", "version": __version__, **links}, headers={"vary": "accept"})

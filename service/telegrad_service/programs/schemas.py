@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from ..autograd.schemas import StoppedProgram
 from ..http.media import JSON, SAFETENSORS
-from ..pending.schemas import StoppedProgram
 from ..routing.schemas import SESSION_ID, Answer, Input, Request, Tensor, TensorId
 
 

@@ -11,8 +11,11 @@ extension ``telegrad.prompt`` has a function for that (docs/explanation/tuning.m
 from __future__ import annotations
 
 import asyncio
+import os
+import select
 from collections import deque
 from collections.abc import Callable
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -26,7 +29,7 @@ from telegrad_engine.program.result import Lent
 
 from ..http.connections import ConnectionLimits, extended, peer_of
 from ..http.limits import FREE, BodyReservation
-from .busy_poll import BusyPoll
+from ..process import usable_cores
 from .frame_assembler import BINARY, CONTROL, KEY_SIZE, TEXT, FrameAssembler, frame_header, frame_size
 from .unmasked_extension import UnmaskedFactory
 
@@ -53,6 +56,40 @@ RECENT = 8
 """How many messages decide how many bytes are received of the next one."""
 PIECE = 2**19
 """Bytes of a :class:`Lent` answer that are copied and sent at a time: as many as stay in the cache."""
+POLL_S = 1e-3
+"""Seconds to poll at most. Nothing else happens on the event loop meanwhile."""
+CAN_POLL = hasattr(select, "poll") and hasattr(os, "sched_yield") and usable_cores() > 1
+"""Whether this system can poll, and has a core for a client on the same machine."""
+
+
+class BusyPoll:
+    """Polls one connection without sleeping, as long as the client's next bytes arrive within a millisecond.
+
+    A process that sleeps takes time to wake, 70 µs on one virtual machine, and a client that reads every value waits
+    for that each time. The SDK polls for answers in the same way (telegrad/transport/websocket.py); see
+    docs/explanation/tuning.md. ``descriptor`` is the connection's; ``alone`` tells whether no other session waits.
+    """
+
+    def __init__(self, descriptor: int, alone: Callable[[], bool]) -> None:
+        self._alone = alone
+        self._waits_since = 0.0
+        self._soon = False
+        """Whether the last bytes came within ``POLL_S`` seconds."""
+        if CAN_POLL:
+            self._poll = select.poll()
+            self._poll.register(descriptor, select.POLLIN)
+
+    def arrived(self) -> None:
+        """Note that a message, or a part of one, has arrived."""
+        self._soon = CAN_POLL and perf_counter() - self._waits_since < POLL_S
+
+    def wait(self) -> None:
+        """Poll until the next bytes arrive, if they are likely to arrive soon."""
+        self._waits_since = perf_counter()
+        if not self._soon or not self._alone():
+            return
+        while not self._poll.poll(0) and perf_counter() - self._waits_since < POLL_S:
+            os.sched_yield()  # the client may be waiting for this core
 
 
 class StreamProtocol(WebSocketsSansIOProtocol):

@@ -11,27 +11,15 @@ from ...tensor.handle import Tensor, functions
 from .. import functional as F
 from .. import init as fill
 from ..parameter import Parameter
-from .module import Module, options
+from .function_module import FunctionModule
+from .module import Module
 
 
-class _Activation(Module):
-    """Without options."""
-
-    def __init__(self) -> None:
-        super().__init__()
-
-    shown: tuple[str, ...] = ()
-    """The options that are printed."""
-
-    def extra_repr(self) -> str:
-        """The options."""
-        return options(self, *self.shown)
-
-
-class _InplaceActivation(_Activation):
+class _InplaceActivation(FunctionModule):
     """With the one option to write the result into the input."""
 
-    shown: tuple[str, ...] = ("inplace",)
+    _arguments = ("inplace",)
+    _shown: ClassVar[tuple[str, ...]] = ("inplace",)
 
     def __init__(self, inplace: bool = False) -> None:
         super().__init__()
@@ -39,165 +27,131 @@ class _InplaceActivation(_Activation):
 
 
 class ReLU(_InplaceActivation):
-    """The input where positive, else 0; written into the input if ``inplace``."""
+    """``max(input, 0)``; written into the input if ``inplace``."""
 
-    def forward(self, input: Tensor) -> Tensor:
-        """``max(input, 0)``."""
-        return F.relu(input, inplace=self.inplace)
+    _function = "relu"
 
 
 class SiLU(_InplaceActivation):
-    """The input times its logistic function; also called swish."""
+    """``input * sigmoid(input)``; also called swish."""
 
-    def forward(self, input: Tensor) -> Tensor:
-        """``input * sigmoid(input)``."""
-        return F.silu(input, inplace=self.inplace)
+    _function = "silu"
 
 
 class SELU(_InplaceActivation):
-    """The scaled exponential linear unit, which keeps mean 0 and variance 1 (Klambauer et al. 2017)."""
+    """``scale * elu(input, alpha)``, whose constants keep mean 0 and variance 1 (Klambauer et al. 2017)."""
 
-    def forward(self, input: Tensor) -> Tensor:
-        """``scale * elu(input, alpha)``, with the paper's two constants."""
-        return F.selu(input, inplace=self.inplace)
+    _function = "selu"
 
 
 class Mish(_InplaceActivation):
-    """The input times tanh of its softplus (Misra 2019)."""
+    """``input * tanh(softplus(input))`` (Misra 2019)."""
 
-    def forward(self, input: Tensor) -> Tensor:
-        """``input * tanh(softplus(input))``."""
-        return F.mish(input, inplace=self.inplace)
+    _function = "mish"
 
 
 class Hardsigmoid(_InplaceActivation):
-    """The logistic function in three straight pieces."""
+    """The logistic function in three straight pieces: ``clamp(input / 6 + 1/2, 0, 1)``."""
 
-    shown: tuple[str, ...] = ()
-
-    def forward(self, input: Tensor) -> Tensor:
-        """``clamp(input / 6 + 1/2, 0, 1)``."""
-        return F.hardsigmoid(input, inplace=self.inplace)
+    _function, _shown = "hardsigmoid", ()
 
 
 class Hardswish(_InplaceActivation):
-    """SiLU with the logistic function in three straight pieces (Howard et al. 2019)."""
+    """``input * hardsigmoid(input)`` (Howard et al. 2019)."""
 
-    shown: tuple[str, ...] = ()
-
-    def forward(self, input: Tensor) -> Tensor:
-        """``input * hardsigmoid(input)``."""
-        return F.hardswish(input, inplace=self.inplace)
+    _function, _shown = "hardswish", ()
 
 
-class Tanh(_Activation):
+class Tanh(FunctionModule):
     """The hyperbolic tangent."""
 
-    def forward(self, input: Tensor) -> Tensor:
-        """``tanh(input)``."""
-        return F.tanh(input)
+    _function = "tanh"
 
 
-class Sigmoid(_Activation):
-    """The logistic function."""
+class Sigmoid(FunctionModule):
+    """The logistic function: ``1 / (1 + exp(-input))``."""
 
-    def forward(self, input: Tensor) -> Tensor:
-        """``1 / (1 + exp(-input))``."""
-        return F.sigmoid(input)
+    _function = "sigmoid"
 
 
-class LogSigmoid(_Activation):
-    """The logarithm of the logistic function."""
+class LogSigmoid(FunctionModule):
+    """The logarithm of the logistic function: ``-log(1 + exp(-input))``."""
 
-    def forward(self, input: Tensor) -> Tensor:
-        """``-log(1 + exp(-input))``."""
-        return F.logsigmoid(input)
+    _function = "logsigmoid"
 
 
-class Softsign(_Activation):
-    """The input over one more than its size."""
+class Softsign(FunctionModule):
+    """``input / (1 + |input|)``."""
 
-    def forward(self, input: Tensor) -> Tensor:
-        """``input / (1 + |input|)``."""
-        return F.softsign(input)
+    _function = "softsign"
 
 
-class Tanhshrink(_Activation):
-    """The input less its hyperbolic tangent."""
+class Tanhshrink(FunctionModule):
+    """``input - tanh(input)``."""
 
-    def forward(self, input: Tensor) -> Tensor:
-        """``input - tanh(input)``."""
-        return F.tanhshrink(input)
+    _function = "tanhshrink"
 
 
-class GELU(_Activation):
-    """The input times the normal distribution function, exactly or by tanh (Hendrycks and Gimpel 2016)."""
+class GELU(FunctionModule):
+    """``input * Φ(input)``, with Φ exact or, by ``approximate="tanh"``, close to it (Hendrycks and Gimpel 2016)."""
 
-    shown: tuple[str, ...] = ("approximate",)
+    _function = "gelu"
+    _keywords = _shown = ("approximate",)
 
     def __init__(self, approximate: str = "none") -> None:
         super().__init__()
         self.approximate = approximate
 
-    def forward(self, input: Tensor) -> Tensor:
-        """``input * Φ(input)``."""
-        return F.gelu(input, approximate=self.approximate)
 
+class LeakyReLU(FunctionModule):
+    """``max(input, 0) + negative_slope * min(input, 0)``."""
 
-class LeakyReLU(_Activation):
-    """The input where positive, else the input times ``negative_slope``."""
-
-    shown: tuple[str, ...] = ("negative_slope", "inplace")
+    _function = "leaky_relu"
+    _arguments = _shown = ("negative_slope", "inplace")
 
     def __init__(self, negative_slope: float = 0.01, inplace: bool = False) -> None:
         super().__init__()
         self.negative_slope, self.inplace = negative_slope, inplace
 
-    def forward(self, input: Tensor) -> Tensor:
-        """``max(input, 0) + negative_slope * min(input, 0)``."""
-        return F.leaky_relu(input, self.negative_slope, inplace=self.inplace)
 
+class RReLU(FunctionModule):
+    """``LeakyReLU`` with slopes drawn between ``lower`` and ``upper`` in training mode (Xu et al. 2015).
 
-class RReLU(_Activation):
-    """``LeakyReLU`` with slopes drawn between ``lower`` and ``upper`` while training (Xu et al. 2015)."""
+    In evaluation mode the slope is their mean.
+    """
 
-    shown: tuple[str, ...] = ("lower", "upper", "inplace")
+    _function, _arguments = "rrelu", ("lower", "upper", "training", "inplace")
+    _shown = ("lower", "upper", "inplace")
 
     def __init__(self, lower: float = 1 / 8, upper: float = 1 / 3, inplace: bool = False) -> None:
         super().__init__()
         self.lower, self.upper, self.inplace = lower, upper, inplace
 
-    def forward(self, input: Tensor) -> Tensor:
-        """The input where positive, else the input times a drawn slope, in evaluation mode the mean one."""
-        return F.rrelu(input, self.lower, self.upper, self.training, inplace=self.inplace)
 
+class ELU(FunctionModule):
+    """The input where positive, else ``alpha * (exp(input) - 1)`` (Clevert et al. 2015)."""
 
-class ELU(_Activation):
-    """The input where positive, else an exponential that levels off at ``-alpha`` (Clevert et al. 2015)."""
-
-    shown: tuple[str, ...] = ("alpha", "inplace")
+    _function = "elu"
+    _arguments = _shown = ("alpha", "inplace")
 
     def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
         super().__init__()
         self.alpha, self.inplace = alpha, inplace
 
-    def forward(self, input: Tensor) -> Tensor:
-        """``alpha * (exp(input) - 1)`` where the input is negative."""
-        return F.elu(input, self.alpha, inplace=self.inplace)
-
 
 class CELU(ELU):
-    """ELU with a continuous slope at 0 for every ``alpha`` (Barron 2017)."""
+    """The input where positive, else ``alpha * (exp(input / alpha) - 1)`` (Barron 2017): smooth for every ``alpha``."""
 
-    def forward(self, input: Tensor) -> Tensor:
-        """``alpha * (exp(input / alpha) - 1)`` where the input is negative."""
-        return F.celu(input, self.alpha, inplace=self.inplace)
+    _function = "celu"
 
 
-class PReLU(_Activation):
-    """LeakyReLU with a learnt slope, one for all channels (dim 1) or ``num_parameters``, one each (He et al. 2015)."""
+class PReLU(FunctionModule):
+    """``max(input, 0) + weight * min(input, 0)``, with a learnt weight (He et al. 2015).
 
-    shown: tuple[str, ...] = ("num_parameters",)
+    One weight is used for all channels (dim 1), or ``num_parameters`` weights, one each. All start as ``init``.
+    """
+
+    _function, _arguments, _shown = "prelu", ("weight",), ("num_parameters",)
     weight: Parameter
 
     def __init__(self, num_parameters: int = 1, init: float = 0.25, device: Any = None, dtype: Any = None) -> None:
@@ -210,15 +164,12 @@ class PReLU(_Activation):
         """Set every slope to ``init``."""
         fill.constant_(self.weight, self.init)
 
-    def forward(self, input: Tensor) -> Tensor:
-        """``max(input, 0) + weight * min(input, 0)``."""
-        return F.prelu(input, self.weight)
 
+class Hardtanh(FunctionModule):
+    """``clamp(input, min_val, max_val)``. Raises AssertionError where these are out of order."""
 
-class Hardtanh(_Activation):
-    """The input kept within ``min_val`` and ``max_val``. Raises AssertionError where these are out of order."""
-
-    shown: tuple[str, ...] = ("min_val", "max_val", "inplace")
+    _function, _arguments = "hardtanh", ("min_val", "max_val", "inplace")
+    _shown: ClassVar[tuple[str, ...]] = _arguments
 
     def __init__(
         self,
@@ -235,10 +186,6 @@ class Hardtanh(_Activation):
             raise InvalidChoice(f"max_val ({max_val}) must be greater than min_val ({min_val})")
         self.min_val, self.max_val, self.inplace = min_val, max_val, inplace
 
-    def forward(self, input: Tensor) -> Tensor:
-        """``clamp(input, min_val, max_val)``."""
-        return F.hardtanh(input, self.min_val, self.max_val, inplace=self.inplace)
-
 
 def _renamed(old: str, given: float | None, new: str, value: float) -> float:
     """The value of an option that may have been given by its old name."""
@@ -249,120 +196,94 @@ def _renamed(old: str, given: float | None, new: str, value: float) -> float:
 
 
 class ReLU6(Hardtanh):
-    """The input kept within 0 and 6."""
+    """``clamp(input, 0, 6)``."""
 
-    shown: tuple[str, ...] = ("inplace",)
+    _shown = ("inplace",)
 
     def __init__(self, inplace: bool = False) -> None:
         super().__init__(0.0, 6.0, inplace)
 
 
-class Threshold(_Activation):
+class Threshold(FunctionModule):
     """The input where it is above ``threshold``, else ``value``."""
 
-    shown: tuple[str, ...] = ("threshold", "value", "inplace")
+    _function = "threshold"
+    _arguments = _shown = ("threshold", "value", "inplace")
 
     def __init__(self, threshold: float, value: float, inplace: bool = False) -> None:
         super().__init__()
         self.threshold, self.value, self.inplace = threshold, value, inplace
 
-    def forward(self, input: Tensor) -> Tensor:
-        """The input with what is too small replaced."""
-        return F.threshold(input, self.threshold, self.value, inplace=self.inplace)
 
+class Softplus(FunctionModule):
+    """A smooth ReLU: ``log(1 + exp(beta * input)) / beta``; the input where ``beta * input`` exceeds ``threshold``."""
 
-class Softplus(_Activation):
-    """A smooth ReLU, straight where ``beta * input`` exceeds ``threshold``."""
-
-    shown: tuple[str, ...] = ("beta", "threshold")
+    _function = "softplus"
+    _arguments = _shown = ("beta", "threshold")
 
     def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
         super().__init__()
         self.beta, self.threshold = beta, threshold
 
-    def forward(self, input: Tensor) -> Tensor:
-        """``log(1 + exp(beta * input)) / beta``."""
-        return F.softplus(input, self.beta, self.threshold)
 
+class _Shrink(FunctionModule):
+    _arguments = ("lambd",)
 
-class _Shrink(_Activation):
     def __init__(self, lambd: float = 0.5) -> None:
         super().__init__()
         self.lambd = lambd
 
     def extra_repr(self) -> str:
-        """The threshold."""
         return str(self.lambd)
 
 
 class Hardshrink(_Shrink):
     """The input where it is further than ``lambd`` from 0, else 0."""
 
-    def forward(self, input: Tensor) -> Tensor:
-        """The input without what is near 0."""
-        return F.hardshrink(input, self.lambd)
+    _function = "hardshrink"
 
 
 class Softshrink(_Shrink):
-    """The input brought nearer to 0 by ``lambd``."""
+    """``sign(input) * max(|input| - lambd, 0)``."""
 
-    def forward(self, input: Tensor) -> Tensor:
-        """``sign(input) * max(|input| - lambd, 0)``."""
-        return F.softshrink(input, self.lambd)
+    _function = "softshrink"
 
 
-class _AlongDim(Module):
-    name: ClassVar[str]
-    """The function, as torch's warning about a missing ``dim`` calls it."""
+class _AlongDim(FunctionModule):
+    _shown = ("dim",)
 
     def __init__(self, dim: int | None = None) -> None:
         super().__init__()
         self.dim = dim
 
-    def _dim_of(self, input: Tensor) -> int:
-        """The dimension; where none was given, torch's old choice, with its warning."""
+    def forward(self, input: Tensor) -> Any:
+        """The function along ``dim``. If that is None, the dimension is torch's old choice, with torch's warning."""
         if self.dim is not None:
-            return self.dim
+            return self._call(input, self.dim)
         warnings.warn(
-            f"Implicit dimension choice for {self.name} has been deprecated. Change the call to include dim=X as an "
-            "argument.",
-            stacklevel=4,
+            f"Implicit dimension choice for {self._function} has been deprecated. Change the call to include dim=X as "
+            "an argument.",
+            stacklevel=3,
         )
-        return 0 if input.dim() in (0, 1, 3) else 1
-
-    def extra_repr(self) -> str:
-        """The dimension."""
-        return options(self, "dim")
+        return self._call(input, 0 if input.dim() in (0, 1, 3) else 1)
 
 
 class Softmax(_AlongDim):
-    """The exponentials along ``dim``, scaled to add up to 1."""
+    """``exp(input) / sum(exp(input))``, summed along ``dim``."""
 
-    name = "softmax"
-
-    def forward(self, input: Tensor) -> Tensor:
-        """``exp(input) / sum(exp(input))``."""
-        return F.softmax(input, self._dim_of(input))
+    _function = "softmax"
 
 
 class LogSoftmax(_AlongDim):
-    """The logarithm of the softmax along ``dim``."""
+    """The logarithm of the softmax along ``dim``: ``input - logsumexp(input)``."""
 
-    name = "log_softmax"
-
-    def forward(self, input: Tensor) -> Tensor:
-        """``input - logsumexp(input)``."""
-        return F.log_softmax(input, self._dim_of(input))
+    _function = "log_softmax"
 
 
 class Softmin(_AlongDim):
-    """The softmax of the negated input along ``dim``."""
+    """``softmax(-input)`` along ``dim``."""
 
-    name = "softmin"
-
-    def forward(self, input: Tensor) -> Tensor:
-        """``softmax(-input)``."""
-        return F.softmin(input, self._dim_of(input))
+    _function = "softmin"
 
 
 class Softmax2d(Module):
@@ -375,17 +296,15 @@ class Softmax2d(Module):
         return F.softmax(input, -3)
 
 
-class GLU(Module):
-    """The first half of ``dim`` times the logistic function of the second (Dauphin et al. 2016)."""
+class GLU(FunctionModule):
+    """The first half of ``dim``, whose size must be even, times the logistic function of the second half.
+
+    Dauphin et al. 2016.
+    """
+
+    _function = "glu"
+    _arguments = _shown = ("dim",)
 
     def __init__(self, dim: int = -1) -> None:
         super().__init__()
         self.dim = dim
-
-    def forward(self, input: Tensor) -> Tensor:
-        """Half as long along ``dim``, which must be even."""
-        return F.glu(input, self.dim)
-
-    def extra_repr(self) -> str:
-        """The dimension."""
-        return options(self, "dim")

@@ -68,13 +68,14 @@ class _Norm(_Affine):
             raise InvalidValue(f"expected {wanted} input (got {input.dim()}D input)")
 
     def extra_repr(self) -> str:
-        """The number of channels and the options."""
         text = f"{self.num_features}, {options(self, 'eps', 'momentum', 'affine')}"
         return f"{text}, bias={self.bias is not None}, {options(self, 'track_running_stats')}"
 
 
 class BatchNorm(_Norm):
-    """Over the batch (Ioffe and Szegedy 2015): by its own moments while training, then by the running ones.
+    """Normalizes over the batch: by its own moments in training mode, by the running ones otherwise.
+
+    Ioffe and Szegedy 2015.
 
     ``momentum`` None averages over all batches.
     """
@@ -110,7 +111,7 @@ class BatchNorm(_Norm):
         return output
 
     def _average(self, input: Tensor) -> None:
-        """Have this batch count as much as each before it; how many there were stays in the session."""
+        """Update the running moments so that all batches count equally. The count stays in the session."""
         mean, var, count = self.running_mean, self.running_var, self.num_batches_tracked
         if mean is None or var is None or count is None:
             return
@@ -122,25 +123,25 @@ class BatchNorm(_Norm):
 
 
 class BatchNorm1d(BatchNorm):
-    """Of (N, C) or (N, C, L)."""
+    """Batch normalization of inputs (N, C) or (N, C, L)."""
 
     dims = (2, 3)
 
 
 class BatchNorm2d(BatchNorm):
-    """Of images (N, C, H, W)."""
+    """Batch normalization of images (N, C, H, W)."""
 
     dims = (4,)
 
 
 class BatchNorm3d(BatchNorm):
-    """Of volumes (N, C, D, H, W)."""
+    """Batch normalization of volumes (N, C, D, H, W)."""
 
     dims = (5,)
 
 
 class _InstanceNorm(_Norm):
-    """Over each sample's space (Ulyanov et al. 2016); by running statistics only where these are tracked."""
+    """Normalizes each channel of each sample (Ulyanov et al. 2016); by running statistics only if they are tracked."""
 
     def __init__(
         self,
@@ -188,18 +189,18 @@ class _InstanceNorm(_Norm):
 
 
 class InstanceNorm1d(_InstanceNorm):
-    """Of sequences (N, C, L) or (C, L)."""
+    """Instance normalization of sequences (N, C, L) or (C, L)."""
 
     dims = (2, 3)
 
 
 class InstanceNorm2d(_InstanceNorm):
-    """Of images (N, C, H, W) or (C, H, W)."""
+    """Instance normalization of images (N, C, H, W) or (C, H, W)."""
 
     dims = (3, 4)
 
 
 class InstanceNorm3d(_InstanceNorm):
-    """Of volumes (N, C, D, H, W) or (C, D, H, W)."""
+    """Instance normalization of volumes (N, C, D, H, W) or (C, D, H, W)."""
 
     dims = (4, 5)

@@ -23,7 +23,7 @@ class Container(Module):
 
 
 class _Numbered(Module):
-    """What lists of modules share: each stands under its place in the list, so a state dict has no holes."""
+    """The base of lists of modules. A module's name is its index, so the names in a state dict have no gaps."""
 
     def __len__(self) -> int:
         return len(self._modules)
@@ -298,7 +298,6 @@ class _Holder(Module):
     dtype_name = staticmethod(lambda dtype: f"torch.{dtype.name}")
 
     def extra_repr(self) -> str:
-        """What there is, a line each."""
         return "\n".join(f"  {self._describe(name, self.dtype_name)}" for name in self._names)
 
 

@@ -13,18 +13,18 @@ from typing import Any, ClassVar
 from telegrad_engine.errors import InvalidValue
 from telegrad_engine.shapes import torch_size
 
-from ...tensor.handle import Tensor, functions
+from ...tensor.handle import Tensor
 from .. import functional as F
 from .. import init
-from ..parameter import Parameter
-from .module import Module, expanded
+from ..parameter import Parameter, add_parameters
+from .module import Module, changed_options, expanded
 
 _PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
 _PADDINGS = {"same", "valid"}
 
 
 class _ConvNd(Module):
-    """What all have in common. Raises ValueError for channels that the groups do not divide."""
+    """The base of all convolutions. Raises ValueError for channels that are not divisible by the groups."""
 
     dims: ClassVar[int]
     transposed = False
@@ -56,12 +56,7 @@ class _ConvNd(Module):
         self.dilation = expanded(dilation, self.dims)
         self.padding_mode = padding_mode
         self._check_padding()
-        shapes = self._shapes()
-        self.weight = Parameter(functions.empty(shapes["weight"], dtype=dtype, device=device))
-        if bias:
-            self.bias = Parameter(functions.empty(shapes["bias"], dtype=dtype, device=device))
-        else:
-            self.register_parameter("bias", None)
+        add_parameters(self, self._shapes(), device, dtype, () if bias else ("bias",))
         self.reset_parameters()
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
@@ -89,18 +84,10 @@ class _ConvNd(Module):
             init.uniform_(self.bias, -bound, bound)
 
     def extra_repr(self) -> str:
-        """The sizes, and what differs from the defaults."""
         text = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
         none, one = (0,) * self.dims, (1,) * self.dims
-        given = {
-            "padding": (self.padding, none),
-            "dilation": (self.dilation, one),
-            "output_padding": (self.output_padding, none),
-            "groups": (self.groups, 1),
-            "bias": (self.bias is not None, True),
-            "padding_mode": (self.padding_mode, "zeros"),
-        }
-        return text + "".join(f", {name}={value}" for name, (value, usual) in given.items() if value != usual)
+        text += changed_options(self, padding=none, dilation=one, output_padding=none, groups=1)
+        return text + ("" if self.bias is not None else ", bias=False") + changed_options(self, padding_mode="zeros")
 
 
 def _check_channels(in_channels: int, out_channels: int, groups: int) -> None:

@@ -10,7 +10,7 @@ from telegrad_engine.errors import InvalidValue
 from ...tensor.handle import Tensor, functions
 from .. import functional as F
 from .. import init
-from ..parameter import Parameter
+from ..parameter import Parameter, add_parameters
 from .module import Module, options
 
 
@@ -28,12 +28,7 @@ class Linear(Module):
     ) -> None:
         super().__init__()
         self.in_features, self.out_features = in_features, out_features
-        shapes = self._shapes()
-        self.weight = Parameter(functions.empty(shapes["weight"], dtype=dtype, device=device))
-        if bias:
-            self.bias = Parameter(functions.empty(shapes["bias"], dtype=dtype, device=device))
-        else:
-            self.register_parameter("bias", None)
+        add_parameters(self, self._shapes(), device, dtype, () if bias else ("bias",))
         self.reset_parameters()
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
@@ -51,7 +46,6 @@ class Linear(Module):
         return F.linear(input, self.weight, self.bias)
 
     def extra_repr(self) -> str:
-        """The sizes."""
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
 
 
@@ -77,12 +71,8 @@ class Bilinear(Module):
         if in1_features <= 0:
             raise InvalidValue(f"in1_features must be > 0, but got {in1_features}")
         self.in1_features, self.in2_features, self.out_features = in1_features, in2_features, out_features
-        size = (out_features, in1_features, in2_features)
-        self.weight = Parameter(functions.empty(size, dtype=dtype, device=device))
-        if bias:
-            self.bias = Parameter(functions.empty((out_features,), dtype=dtype, device=device))
-        else:
-            self.register_parameter("bias", None)
+        shapes = {"weight": (out_features, in1_features, in2_features), "bias": (out_features,)}
+        add_parameters(self, shapes, device, dtype, () if bias else ("bias",))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -97,6 +87,5 @@ class Bilinear(Module):
         return result if self.bias is None else result + self.bias
 
     def extra_repr(self) -> str:
-        """The sizes."""
         sizes = options(self, "in1_features", "in2_features", "out_features")
         return f"{sizes}, bias={self.bias is not None}"

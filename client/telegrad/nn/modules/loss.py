@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from telegrad_engine.errors import InvalidOperation, InvalidValue
 
 from ...tensor.handle import Tensor
 from .. import functional as F
 from ..loss_functions import LinearCrossEntropyOptions
+from .function_module import FunctionModule
 from .linear import Linear
 from .module import Module
 
 
-class Loss(Module):
-    """``reduction`` is what becomes of the elements' losses: their "mean", their "sum", or "none" to keep them.
+class Loss(FunctionModule):
+    """``reduction`` says how the elements' losses are combined: "mean", "sum", or "none" to keep them.
 
     ``size_average`` and ``reduce`` are torch's two older arguments for that; they win if given.
     """
+
+    _keywords: ClassVar[tuple[str, ...]] = ("reduction",)
 
     def __init__(self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean") -> None:
         super().__init__()
@@ -29,10 +32,16 @@ class Loss(Module):
             reduction = "sum" if size_average is False else "mean"
         self.reduction = reduction
 
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:  # type: ignore[override]
+        """The loss."""
+        loss: Tensor = self._call(input, target)
+        return loss
+
 
 class WeightedLoss(Loss):
-    """With weights in the buffer ``weight``."""
+    """A loss with weights, in the buffer ``weight``."""
 
+    _arguments: ClassVar[tuple[str, ...]] = ("weight",)
     weight: Tensor | None
 
     def __init__(
@@ -49,21 +58,20 @@ class WeightedLoss(Loss):
 class MSELoss(Loss):
     """The squared differences of two tensors of one shape."""
 
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        """The loss."""
-        return F.mse_loss(input, target, reduction=self.reduction)
+    _function = "mse_loss"
 
 
 class L1Loss(Loss):
     """The absolute differences of two tensors of one shape."""
 
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        """The loss."""
-        return F.l1_loss(input, target, reduction=self.reduction)
+    _function = "l1_loss"
 
 
 class SmoothL1Loss(Loss):
     """The absolute differences, squared and over ``2 beta`` where they are less than ``beta``."""
+
+    _function = "smooth_l1_loss"
+    _keywords = ("reduction", "beta")
 
     def __init__(
         self,
@@ -75,21 +83,16 @@ class SmoothL1Loss(Loss):
         super().__init__(size_average, reduce, reduction)
         self.beta = beta
 
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        """The loss."""
-        return F.smooth_l1_loss(input, target, reduction=self.reduction, beta=self.beta)
-
 
 class HuberLoss(Loss):
     """Half the squared differences, going on as a straight line beyond ``delta`` (Huber 1964)."""
 
+    _function = "huber_loss"
+    _keywords = ("reduction", "delta")
+
     def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
         super().__init__(reduction=reduction)
         self.delta = delta
-
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        """The loss."""
-        return F.huber_loss(input, target, reduction=self.reduction, delta=self.delta)
 
 
 class GaussianNLLLoss(Loss):
@@ -102,7 +105,9 @@ class GaussianNLLLoss(Loss):
         super().__init__(reduction=reduction)
         self.full, self.eps = full, eps
 
-    def forward(self, input: Tensor, target: Tensor, var: Tensor | float) -> Tensor:
+    def forward(  # type: ignore[override]
+        self, input: Tensor, target: Tensor, var: Tensor | float
+    ) -> Tensor:
         """The loss."""
         return F.gaussian_nll_loss(input, target, var, full=self.full, eps=self.eps, reduction=self.reduction)
 
@@ -125,7 +130,7 @@ class PoissonNLLLoss(Loss):
         super().__init__(size_average, reduce, reduction)
         self.log_input, self.full, self.eps = log_input, full, eps
 
-    def forward(self, log_input: Tensor, target: Tensor) -> Tensor:
+    def forward(self, log_input: Tensor, target: Tensor) -> Tensor:  # type: ignore[override]
         """The loss."""
         kind = (self.log_input, self.full)
         return F.poisson_nll_loss(log_input, target, *kind, eps=self.eps, reduction=self.reduction)
@@ -156,6 +161,8 @@ class PairwiseDistance(Module):
 
 
 class _MarginLoss(Loss):
+    _arguments = ("margin",)
+
     def __init__(
         self,
         margin: float = 0.0,
@@ -167,24 +174,29 @@ class _MarginLoss(Loss):
         self.margin = margin
 
 
-class CosineEmbeddingLoss(_MarginLoss):
+class _PairLoss(_MarginLoss):
+    def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:  # type: ignore[override]
+        """The loss."""
+        loss: Tensor = self._call(input1, input2, target)
+        return loss
+
+
+class CosineEmbeddingLoss(_PairLoss):
     """One less the cosine of two vectors where the target is 1; where it is -1, the cosine beyond ``margin``."""
 
-    def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
-        """The loss."""
-        return F.cosine_embedding_loss(input1, input2, target, self.margin, reduction=self.reduction)
+    _function = "cosine_embedding_loss"
 
 
-class MarginRankingLoss(_MarginLoss):
+class MarginRankingLoss(_PairLoss):
     """``max(0, -target * (input1 - input2) + margin)``, with targets 1 and -1."""
 
-    def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
-        """The loss."""
-        return F.margin_ranking_loss(input1, input2, target, self.margin, reduction=self.reduction)
+    _function = "margin_ranking_loss"
 
 
 class HingeEmbeddingLoss(_MarginLoss):
     """The input where the target is 1; where it is -1, by how much the input falls short of ``margin``."""
+
+    _function = "hinge_embedding_loss"
 
     def __init__(
         self,
@@ -194,10 +206,6 @@ class HingeEmbeddingLoss(_MarginLoss):
         reduction: str = "mean",
     ) -> None:
         super().__init__(margin, size_average, reduce, reduction)
-
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        """The loss."""
-        return F.hinge_embedding_loss(input, target, self.margin, reduction=self.reduction)
 
 
 class TripletMarginLoss(Loss):
@@ -222,7 +230,7 @@ class TripletMarginLoss(Loss):
             raise InvalidValue(f"TripletMarginLoss: expected margin to be greater than 0, got {margin} instead")
         self.margin, self.p, self.eps, self.swap = margin, p, eps, swap
 
-    def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
+    def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:  # type: ignore[override]
         """The loss."""
         distance = (self.margin, self.p, self.eps, self.swap)
         return F.triplet_margin_loss(anchor, positive, negative, *distance, reduction=self.reduction)
@@ -263,6 +271,9 @@ class CrossEntropyLoss(WeightedLoss):
     the target with the uniform distribution.
     """
 
+    _function = "cross_entropy"
+    _keywords = ("ignore_index", "reduction", "label_smoothing")
+
     def __init__(
         self,
         weight: Tensor | None = None,
@@ -275,20 +286,12 @@ class CrossEntropyLoss(WeightedLoss):
         super().__init__(weight, size_average, reduce, reduction)
         self.ignore_index, self.label_smoothing = ignore_index, label_smoothing
 
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        """The loss."""
-        return F.cross_entropy(
-            input,
-            target,
-            self.weight,
-            ignore_index=self.ignore_index,
-            reduction=self.reduction,
-            label_smoothing=self.label_smoothing,
-        )
-
 
 class NLLLoss(WeightedLoss):
     """The negative of the target class's log probability: input (N, C, …), target (N, …), ``weight`` (C)."""
+
+    _function = "nll_loss"
+    _keywords = ("ignore_index", "reduction")
 
     def __init__(
         self,
@@ -301,22 +304,18 @@ class NLLLoss(WeightedLoss):
         super().__init__(weight, size_average, reduce, reduction)
         self.ignore_index = ignore_index
 
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        """The loss."""
-        options: dict[str, Any] = {"ignore_index": self.ignore_index, "reduction": self.reduction}
-        return F.nll_loss(input, target, self.weight, **options)
-
 
 class BCELoss(WeightedLoss):
     """The binary cross entropy of probabilities and targets of one shape; ``weight`` scales the elements."""
 
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        """The loss."""
-        return F.binary_cross_entropy(input, target, self.weight, reduction=self.reduction)
+    _function = "binary_cross_entropy"
 
 
 class BCEWithLogitsLoss(WeightedLoss):
     """The binary cross entropy of logits and targets; ``pos_weight`` scales what a target of 1 costs."""
+
+    _function = "binary_cross_entropy_with_logits"
+    _keywords = ("reduction", "pos_weight")
 
     pos_weight: Tensor | None
 
@@ -331,17 +330,15 @@ class BCEWithLogitsLoss(WeightedLoss):
         super().__init__(weight, size_average, reduce, reduction)
         self.register_buffer("pos_weight", pos_weight)
 
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        """The loss."""
-        options: dict[str, Any] = {"reduction": self.reduction, "pos_weight": self.pos_weight}
-        return F.binary_cross_entropy_with_logits(input, target, self.weight, **options)
-
 
 class KLDivLoss(Loss):
     """``target * (log(target) - input)``, of log probabilities and probabilities; a reduction may be "batchmean".
 
     With ``log_target`` the targets are log probabilities too.
     """
+
+    _function = "kl_div"
+    _keywords = ("reduction", "log_target")
 
     def __init__(
         self,
@@ -353,13 +350,9 @@ class KLDivLoss(Loss):
         super().__init__(size_average, reduce, reduction)
         self.log_target = log_target
 
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        """The loss."""
-        return F.kl_div(input, target, reduction=self.reduction, log_target=self.log_target)
-
 
 class CTCLoss(Loss):
-    """What all alignments of a target to a sequence of log probabilities (T, N, C) cost (Graves et al. 2006).
+    """The negative log likelihood of all alignments of a target to log probabilities (T, N, C) (Graves et al. 2006).
 
     ``blank`` is the class that stands for no label; ``zero_infinity`` counts targets that do not fit as 0.
     """
@@ -368,7 +361,9 @@ class CTCLoss(Loss):
         super().__init__(reduction=reduction)
         self.blank, self.zero_infinity = blank, zero_infinity
 
-    def forward(self, log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any) -> Tensor:
+    def forward(  # type: ignore[override]
+        self, log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any
+    ) -> Tensor:
         """The loss."""
         lengths = (input_lengths, target_lengths)
         return F.ctc_loss(log_probs, targets, *lengths, self.blank, self.reduction, self.zero_infinity)
@@ -376,6 +371,9 @@ class CTCLoss(Loss):
 
 class MultiMarginLoss(WeightedLoss):
     """By how much other classes' scores (N, C) come within ``margin`` of the target class's, to the power ``p``."""
+
+    _function = "multi_margin_loss"
+    _arguments = ("p", "margin", "weight")
 
     def __init__(
         self,
@@ -393,33 +391,23 @@ class MultiMarginLoss(WeightedLoss):
             raise InvalidValue(f"MultiMarginLoss: expected weight to be None or 1D tensor, got {weight.dim()}D instead")
         self.p, self.margin = p, margin
 
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        """The loss."""
-        return F.multi_margin_loss(input, target, self.p, self.margin, self.weight, reduction=self.reduction)
-
 
 class MultiLabelMarginLoss(Loss):
     """By how much other classes' scores (N, C) come within 1 of those that a row of ``target`` lists before a -1."""
 
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        """The loss."""
-        return F.multilabel_margin_loss(input, target, reduction=self.reduction)
+    _function = "multilabel_margin_loss"
 
 
 class SoftMarginLoss(Loss):
     """``log(1 + exp(-target * input))``, with targets 1 and -1."""
 
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        """The loss."""
-        return F.soft_margin_loss(input, target, reduction=self.reduction)
+    _function = "soft_margin_loss"
 
 
 class MultiLabelSoftMarginLoss(WeightedLoss):
     """The binary cross entropy of logits (N, C) and targets, its mean over the classes weighted by ``weight`` (C)."""
 
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        """The loss."""
-        return F.multilabel_soft_margin_loss(input, target, self.weight, reduction=self.reduction)
+    _function = "multilabel_soft_margin_loss"
 
 
 class NLLLoss2d(NLLLoss):
@@ -457,7 +445,7 @@ class LinearCrossEntropyLoss(WeightedLoss):
         width = math.prod(out_features, start=num_classes)
         self.linear = Linear(in_features, width, bias=bias, device=device, dtype=dtype)
 
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:  # type: ignore[override]
         """The loss."""
         shape = (self.num_classes, *self.out_features)
         bias = None if self.linear.bias is None else self.linear.bias.reshape(shape)
@@ -475,7 +463,6 @@ class LinearCrossEntropyLoss(WeightedLoss):
         return loss
 
     def extra_repr(self) -> str:
-        """The sizes and the options."""
         return (
             f"in_features={self.linear.in_features}, num_classes={self.num_classes}, "
             f"out_features={self.out_features}, bias={self.linear.bias is not None}, reduction={self.reduction}, "

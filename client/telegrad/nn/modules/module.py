@@ -23,6 +23,12 @@ def options(module: Any, *names: str) -> str:
     return ", ".join(f"{name}={getattr(module, name)!r}" for name in shown)
 
 
+def changed_options(module: Any, **usual: Any) -> str:
+    """The attributes that differ from these values, as ``extra_repr`` shows them after others."""
+    changed = {name: getattr(module, name) for name, value in usual.items() if getattr(module, name) != value}
+    return "".join(f", {name}={value}" for name, value in changed.items())
+
+
 def expanded(value: Any, count: int) -> tuple[Any, ...]:
     """One size for every dimension, or a size each as given."""
     return tuple(value) if isinstance(value, (list, tuple)) else (value,) * count

@@ -6,10 +6,10 @@ from typing import Any
 
 from telegrad_engine.errors import InvalidChoice, InvalidValue
 
-from ...tensor.handle import Tensor, functions
+from ...tensor.handle import Tensor
 from .. import init
 from ..attention_forward import multi_head_attention_forward
-from ..parameter import Parameter
+from ..parameter import Parameter, add_parameters
 from .linear import Linear
 from .module import Module
 
@@ -61,18 +61,19 @@ class MultiheadAttention(Module):
         self.kdim, self.vdim = embed_dim if kdim is None else kdim, embed_dim if vdim is None else vdim
         self.dropout, self.batch_first, self.add_zero_attn = dropout, batch_first, add_zero_attn
         self._qkv_same_embed_dim = self.kdim == embed_dim and self.vdim == embed_dim
-        kind = {"dtype": dtype, "device": device}
-
-        def new(wanted: bool, *shape: int) -> Parameter | None:
-            return Parameter(functions.empty(shape, **kind)) if wanted else None
-
-        self.register_parameter("in_proj_weight", new(self._qkv_same_embed_dim, 3 * embed_dim, embed_dim))
-        for name, size in (("q", embed_dim), ("k", self.kdim), ("v", self.vdim)):
-            self.register_parameter(f"{name}_proj_weight", new(not self._qkv_same_embed_dim, embed_dim, size))
-        self.register_parameter("in_proj_bias", new(bias, 3 * embed_dim))
-        self.out_proj = NonDynamicallyQuantizableLinear(embed_dim, embed_dim, bias=bias, **kind)
-        self.register_parameter("bias_k", new(add_bias_kv, 1, 1, embed_dim))
-        self.register_parameter("bias_v", new(add_bias_kv, 1, 1, embed_dim))
+        shapes: dict[str, tuple[int, ...]] = {
+            "in_proj_weight": (3 * embed_dim, embed_dim),
+            "q_proj_weight": (embed_dim, embed_dim),
+            "k_proj_weight": (embed_dim, self.kdim),
+            "v_proj_weight": (embed_dim, self.vdim),
+            "in_proj_bias": (3 * embed_dim,),
+        }
+        separate = ("q_proj_weight", "k_proj_weight", "v_proj_weight")
+        absent = [*(separate if self._qkv_same_embed_dim else ["in_proj_weight"]), *([] if bias else ["in_proj_bias"])]
+        add_parameters(self, shapes, device, dtype, absent)
+        self.out_proj = NonDynamicallyQuantizableLinear(embed_dim, embed_dim, bias=bias, device=device, dtype=dtype)
+        extra = {"bias_k": (1, 1, embed_dim), "bias_v": (1, 1, embed_dim)}
+        add_parameters(self, extra, device, dtype, () if add_bias_kv else extra)
         self._reset_parameters()
 
     def _reset_parameters(self) -> None:

@@ -10,22 +10,22 @@ from telegrad_engine.errors import InvalidValue
 from ...tensor.handle import Tensor, functions
 from .. import functional as F
 from .. import init
-from ..parameter import Parameter
+from ..parameter import Parameter, add_parameters
+from .function_module import FunctionModule
 from .module import Module, expanded, options
 
 
 class _Affine(Module):
-    """A weight that starts at 1 and a bias that starts at 0, each of which there may be or not."""
+    """An optional weight, which starts at 1, and an optional bias, which starts at 0."""
 
     weight: Parameter | None
     bias: Parameter | None
 
     def _add_parameters(self, shape: tuple[int, ...], weight: bool, bias: bool | None, device: Any, dtype: Any) -> None:
-        """Make them; ``bias`` None is for a module that knows no bias."""
+        """Make them; ``bias`` is None for a module that never has a bias."""
         wanted = {"weight": weight} if bias is None else {"weight": weight, "bias": bias}
-        for name, there in wanted.items():
-            made = Parameter(functions.empty(shape, dtype=dtype, device=device)) if there else None
-            self.register_parameter(name, made)
+        absent = [name for name, there in wanted.items() if not there]
+        add_parameters(self, dict.fromkeys(wanted, shape), device, dtype, absent)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -57,7 +57,6 @@ class LayerNorm(_Affine):
         return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
-        """The shape and the options."""
         text = f"{self.normalized_shape}, {options(self, 'eps', 'elementwise_affine')}"
         return f"{text}, bias={self.bias is not None}"
 
@@ -87,7 +86,6 @@ class GroupNorm(_Affine):
         return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
-        """The sizes and the options."""
         text = f"{self.num_groups}, {self.num_channels}, {options(self, 'eps', 'affine')}"
         return f"{text}, bias={self.bias is not None}"
 
@@ -113,23 +111,19 @@ class RMSNorm(_Affine):
         return F.rms_norm(x, self.normalized_shape, self.weight, self.eps)
 
     def extra_repr(self) -> str:
-        """The shape and the options."""
         return f"{self.normalized_shape}, {options(self, 'eps', 'elementwise_affine')}"
 
 
-class LocalResponseNorm(Module):
-    """The input over a power of the mean square of ``size`` neighbouring channels (Krizhevsky et al. 2012)."""
+class LocalResponseNorm(FunctionModule):
+    """``input / (k + alpha * mean square of size neighbouring channels) ** beta`` (Krizhevsky et al. 2012)."""
+
+    _function, _arguments = "local_response_norm", ("size", "alpha", "beta", "k")
 
     def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
         super().__init__()
         self.size, self.alpha, self.beta, self.k = size, alpha, beta, k
 
-    def forward(self, input: Tensor) -> Tensor:
-        """``input / (k + alpha * mean of squares) ** beta``."""
-        return F.local_response_norm(input, self.size, self.alpha, self.beta, self.k)
-
     def extra_repr(self) -> str:
-        """The options."""
         return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"
 
 
@@ -158,5 +152,4 @@ class CrossMapLRN2d(Module):
         return result
 
     def extra_repr(self) -> str:
-        """The options."""
         return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"

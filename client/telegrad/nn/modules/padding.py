@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from ...tensor.handle import Tensor
-from .. import functional as F
-from .module import Module, expanded
+from .function_module import FunctionModule
+from .module import expanded
 
 
-class _Pad(Module):
+class _Pad(FunctionModule):
     """``padding`` is one number, or (before, after) for each of ``dims`` dimensions from the last on."""
 
+    _function = "pad"
+    _arguments: ClassVar[tuple[str, ...]] = ("padding", "mode")
     dims: ClassVar[int]
     mode: ClassVar[str]
 
@@ -20,53 +21,48 @@ class _Pad(Module):
         super().__init__()
         self.padding = expanded(padding, 2 * self.dims)
 
-    def forward(self, input: Tensor) -> Tensor:
-        """The padded input."""
-        return F.pad(input, self.padding, self.mode)
-
     def extra_repr(self) -> str:
-        """The sizes."""
         return str(self.padding)
 
 
 class ReflectionPad1d(_Pad):
-    """What is beyond the border of (…, L) mirrored, the border itself not repeated."""
+    """Pads (…, L) by reflection at the border, which is not repeated."""
 
     dims, mode = 1, "reflect"
 
 
 class ReflectionPad2d(_Pad):
-    """What is beyond the border of (…, H, W) mirrored, the border itself not repeated."""
+    """Pads (…, H, W) by reflection at the border, which is not repeated."""
 
     dims, mode = 2, "reflect"
 
 
 class ReflectionPad3d(_Pad):
-    """What is beyond the border of (…, D, H, W) mirrored, the border itself not repeated."""
+    """Pads (…, D, H, W) by reflection at the border, which is not repeated."""
 
     dims, mode = 3, "reflect"
 
 
 class ReplicationPad1d(_Pad):
-    """The border of (…, L) repeated."""
+    """Pads (…, L) with its border values."""
 
     dims, mode = 1, "replicate"
 
 
 class ReplicationPad2d(_Pad):
-    """The border of (…, H, W) repeated."""
+    """Pads (…, H, W) with its border values."""
 
     dims, mode = 2, "replicate"
 
 
 class ReplicationPad3d(_Pad):
-    """The border of (…, D, H, W) repeated."""
+    """Pads (…, D, H, W) with its border values."""
 
     dims, mode = 3, "replicate"
 
 
 class CircularPad1d(_Pad):
-    """What is beyond the border of (…, L) continued from the other side."""
+    """Pads (…, L) circularly, with values from the opposite side."""
 
     dims, mode = 1, "circular"
 
@@ -78,41 +74,36 @@ class CircularPad2d(_Pad):
 
 
 class CircularPad3d(_Pad):
-    """What is beyond the border of (…, D, H, W) continued from the other side."""
+    """Pads (…, D, H, W) circularly, with values from the opposite side."""
 
     dims, mode = 3, "circular"
 
 
 class _ConstantPad(_Pad):
-    mode = "constant"
+    _arguments, mode = ("padding", "mode", "value"), "constant"
 
     def __init__(self, padding: int | Sequence[int], value: float) -> None:
         super().__init__(padding)
         self.value = value
 
-    def forward(self, input: Tensor) -> Tensor:
-        """The padded input."""
-        return F.pad(input, self.padding, self.mode, self.value)
-
     def extra_repr(self) -> str:
-        """The sizes and the value."""
         return f"padding={self.padding}, value={self.value}"
 
 
 class ConstantPad1d(_ConstantPad):
-    """``value`` around (…, L)."""
+    """Pads (…, L) with ``value``."""
 
     dims = 1
 
 
 class ConstantPad2d(_ConstantPad):
-    """``value`` around (…, H, W)."""
+    """Pads (…, H, W) with ``value``."""
 
     dims = 2
 
 
 class ConstantPad3d(_ConstantPad):
-    """``value`` around (…, D, H, W)."""
+    """Pads (…, D, H, W) with ``value``."""
 
     dims = 3
 
@@ -122,17 +113,16 @@ class _ZeroPad(_ConstantPad):
         super().__init__(padding, 0.0)
 
     def extra_repr(self) -> str:
-        """The sizes."""
         return str(self.padding)
 
 
 class ZeroPad1d(_ZeroPad, ConstantPad1d):
-    """Zeros around (…, L)."""
+    """Pads (…, L) with zeros."""
 
 
 class ZeroPad2d(_ZeroPad, ConstantPad2d):
-    """Zeros around (…, H, W)."""
+    """Pads (…, H, W) with zeros."""
 
 
 class ZeroPad3d(_ZeroPad, ConstantPad3d):
-    """Zeros around (…, D, H, W)."""
+    """Pads (…, D, H, W) with zeros."""

@@ -9,28 +9,27 @@ from telegrad_engine.errors import InvalidValue
 
 from ...tensor.handle import Tensor
 from .. import functional as F
+from .function_module import FunctionModule
 from .module import Module, options
 from .pooling import Sizes
 
 
-class Unfold(Module):
+class Unfold(FunctionModule):
     """The windows of images (N, C, H, W) or (C, H, W) as columns (N, C * window, windows)."""
+
+    _function = "unfold"
+    _arguments = _shown = ("kernel_size", "dilation", "padding", "stride")
 
     def __init__(self, kernel_size: Sizes, dilation: Sizes = 1, padding: Sizes = 0, stride: Sizes = 1) -> None:
         super().__init__()
         self.kernel_size, self.dilation, self.padding, self.stride = kernel_size, dilation, padding, stride
 
-    def forward(self, input: Tensor) -> Tensor:
-        """The columns."""
-        return F.unfold(input, self.kernel_size, self.dilation, self.padding, self.stride)
 
-    def extra_repr(self) -> str:
-        """The window."""
-        return options(self, "kernel_size", "dilation", "padding", "stride")
-
-
-class Fold(Module):
+class Fold(FunctionModule):
     """Columns (N, C * window, windows) laid over images (N, C, *output_size); what overlaps adds up."""
+
+    _function = "fold"
+    _arguments = _shown = ("output_size", "kernel_size", "dilation", "padding", "stride")
 
     def __init__(
         self, output_size: Sizes, kernel_size: Sizes, dilation: Sizes = 1, padding: Sizes = 0, stride: Sizes = 1
@@ -39,17 +38,9 @@ class Fold(Module):
         self.output_size, self.kernel_size = output_size, kernel_size
         self.dilation, self.padding, self.stride = dilation, padding, stride
 
-    def forward(self, input: Tensor) -> Tensor:
-        """The images."""
-        return F.fold(input, self.output_size, self.kernel_size, self.dilation, self.padding, self.stride)
-
-    def extra_repr(self) -> str:
-        """The sizes and the window."""
-        return options(self, "output_size", "kernel_size", "dilation", "padding", "stride")
-
 
 class Identity(Module):
-    """Its input; takes any arguments, so that it can stand for any module."""
+    """Returns its input. Takes any constructor arguments, so that it can replace any module."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()
@@ -71,7 +62,6 @@ class Flatten(Module):
         return input.flatten(self.start_dim, self.end_dim)
 
     def extra_repr(self) -> str:
-        """The dimensions."""
         return options(self, "start_dim", "end_dim")
 
 
@@ -97,56 +87,40 @@ class Unflatten(Module):
         return input.unflatten(self.dim, self.unflattened_size)
 
     def extra_repr(self) -> str:
-        """The dimension and its sizes."""
         return options(self, "dim", "unflattened_size")
 
 
-class PixelShuffle(Module):
+class PixelShuffle(FunctionModule):
     """(…, C r², H, W) as (…, C, H r, W r), with r the ``upscale_factor`` (Shi et al. 2016)."""
+
+    _function = "pixel_shuffle"
+    _arguments = _shown = ("upscale_factor",)
 
     def __init__(self, upscale_factor: int) -> None:
         super().__init__()
         self.upscale_factor = upscale_factor
 
-    def forward(self, input: Tensor) -> Tensor:
-        """Channels become pixels."""
-        return F.pixel_shuffle(input, self.upscale_factor)
 
-    def extra_repr(self) -> str:
-        """The factor."""
-        return options(self, "upscale_factor")
-
-
-class PixelUnshuffle(Module):
+class PixelUnshuffle(FunctionModule):
     """(…, C, H r, W r) as (…, C r², H, W), with r the ``downscale_factor``."""
+
+    _function = "pixel_unshuffle"
+    _arguments = _shown = ("downscale_factor",)
 
     def __init__(self, downscale_factor: int) -> None:
         super().__init__()
         self.downscale_factor = downscale_factor
 
-    def forward(self, input: Tensor) -> Tensor:
-        """Pixels become channels."""
-        return F.pixel_unshuffle(input, self.downscale_factor)
 
-    def extra_repr(self) -> str:
-        """The factor."""
-        return options(self, "downscale_factor")
-
-
-class ChannelShuffle(Module):
+class ChannelShuffle(FunctionModule):
     """The channels (dim 1) of ``groups`` groups interleaved (Zhang et al. 2017)."""
+
+    _function = "channel_shuffle"
+    _arguments = _shown = ("groups",)
 
     def __init__(self, groups: int) -> None:
         super().__init__()
         self.groups = groups
-
-    def forward(self, input: Tensor) -> Tensor:
-        """The input with its channels in a new order."""
-        return F.channel_shuffle(input, self.groups)
-
-    def extra_repr(self) -> str:
-        """The number of groups."""
-        return options(self, "groups")
 
 
 class Upsample(Module):
@@ -185,7 +159,6 @@ class Upsample(Module):
         )
 
     def extra_repr(self) -> str:
-        """The size or the factor, and the mode."""
         return options(self, "size" if self.scale_factor is None else "scale_factor", "mode")
 
 

@@ -11,10 +11,10 @@ from telegrad_engine.errors import InvalidArgument, InvalidOperation, InvalidVal
 
 from ...tensor.handle import Tensor, functions
 from .. import init
-from ..parameter import Parameter
+from ..parameter import Parameter, add_parameters
 from ..utils.rnn import PackedSequence, known_sizes
 from . import packed
-from .module import Module
+from .module import Module, changed_options
 
 
 class RNNBase(Module):
@@ -47,8 +47,7 @@ class RNNBase(Module):
         self._check_options(dropout)
         self._names = [list(shapes) for shapes in self._shapes()]
         for shapes in self._shapes():
-            for name, shape in shapes.items():
-                setattr(self, name, Parameter(functions.empty(shape, dtype=dtype, device=device)))
+            add_parameters(self, shapes, device, dtype)
         self.reset_parameters()
 
     def _check_options(self, dropout: Any) -> None:
@@ -108,7 +107,7 @@ class RNNBase(Module):
         reset_uniformly(self, self.hidden_size)
 
     def flatten_parameters(self) -> None:
-        """Nothing to do: the parameters need no particular place in memory."""
+        """Do nothing: the parameters need no particular memory layout."""
 
     # Running -----------------------------------------------------------------------------
 
@@ -181,17 +180,12 @@ class RNNBase(Module):
         return [input._with_data(output), *ends]
 
     def extra_repr(self) -> str:
-        """The sizes, and what differs from the defaults."""
         usual = {"num_layers": 1, "bias": True, "batch_first": False, "dropout": 0, "bidirectional": False}
-        given = {name: getattr(self, name) for name in usual}
-        text = f"{self.input_size}, {self.hidden_size}"
-        if self.proj_size:
-            text += f", proj_size={self.proj_size}"
-        return text + "".join(f", {name}={value}" for name, value in given.items() if value != usual[name])
+        return f"{self.input_size}, {self.hidden_size}" + changed_options(self, proj_size=0, **usual)
 
 
 class _OneState(RNNBase):
-    """With one state a layer and direction."""
+    """A network with one state per layer and direction."""
 
     def forward(self, input: Any, hx: Tensor | None = None) -> tuple[Any, Tensor]:
         """The output (T, N, D·H) and the last states (L·D, N, H), from an input (T, N, I) and the first states.
@@ -261,7 +255,7 @@ class GRU(_OneState):
 
 
 class LSTM(RNNBase):
-    """Layers of LSTMCell. With ``proj_size`` the states, and so the output, are projected to so many features."""
+    """Layers of LSTMCell. With ``proj_size`` the states, and so the output, are projected to that many features."""
 
     gates = 4
 
@@ -335,10 +329,8 @@ class RNNCellBase(Module):
         self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
         wide = self.gates * hidden_size
         shapes = {"weight_ih": (wide, input_size), "weight_hh": (wide, hidden_size), "bias_ih": (wide,)}
-        for name, shape in {**shapes, "bias_hh": (wide,)}.items():
-            there = bias or name.startswith("weight")
-            made = Parameter(functions.empty(shape, dtype=dtype, device=device)) if there else None
-            self.register_parameter(name, made)
+        absent = () if bias else ("bias_ih", "bias_hh")
+        add_parameters(self, {**shapes, "bias_hh": (wide,)}, device, dtype, absent)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -367,8 +359,7 @@ class RNNCellBase(Module):
         return result if batched else result.squeeze(0)
 
     def extra_repr(self) -> str:
-        """The sizes, and what differs from the defaults."""
-        return f"{self.input_size}, {self.hidden_size}" + ("" if self.bias else f", bias={self.bias}")
+        return f"{self.input_size}, {self.hidden_size}" + changed_options(self, bias=True)
 
 
 class RNNCell(RNNCellBase):
@@ -396,8 +387,7 @@ class RNNCell(RNNCellBase):
         return self._step_of_one_state(cells[self.nonlinearity], input, hx)
 
     def extra_repr(self) -> str:
-        """The sizes, and what differs from the defaults."""
-        return super().extra_repr() + ("" if self.nonlinearity == "tanh" else f", nonlinearity={self.nonlinearity}")
+        return super().extra_repr() + changed_options(self, nonlinearity="tanh")
 
 
 class GRUCell(RNNCellBase):

@@ -8,20 +8,47 @@ from telegrad_engine.context import no_grad
 from telegrad_engine.errors import InvalidChoice
 
 from ...tensor.handle import Tensor, functions
-from .. import functional as F
 from .. import init
 from ..parameter import Parameter
-from .module import Module
+from .function_module import FunctionModule
+from .module import changed_options
 
 
-class Embedding(Module):
+class _Table(FunctionModule):
+    """A weight (num_embeddings, embedding_dim), whose row ``padding_idx`` gets no gradient."""
+
+    weight: Parameter
+    num_embeddings: int
+    embedding_dim: int
+    padding_idx: int | None
+
+    def _set_weight(self, given: Tensor | None, requires_grad: bool, device: Any, dtype: Any) -> None:
+        """Take the weight that is given, or draw one."""
+        size = (self.num_embeddings, self.embedding_dim)
+        if given is not None and tuple(given.shape) != size:
+            raise InvalidChoice("Shape of weight does not match num_embeddings and embedding_dim")
+        data = functions.empty(size, dtype=dtype, device=device) if given is None else given
+        self.weight = Parameter(data, requires_grad)
+        if given is None:
+            self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw normal numbers, and set the row ``padding_idx`` to zeros."""
+        init.normal_(self.weight)
+        if self.padding_idx is not None:
+            with no_grad():
+                self.weight[self.padding_idx].fill_(0)
+
+
+class Embedding(_Table):
     """A vector for each of ``num_embeddings`` numbers: input (…) of ints, weight (num, dim), result (…, dim).
 
     The weight starts as normal numbers, its row ``padding_idx``, which gets no gradient, as zeros. See
     ``functional.embedding`` for the options.
     """
 
-    weight: Parameter
+    _function = "embedding"
+    _arguments = ("weight", "padding_idx", "max_norm", "norm_type", "scale_grad_by_freq", "sparse")
 
     def __init__(
         self,
@@ -42,38 +69,11 @@ class Embedding(Module):
         self.padding_idx = _row(padding_idx, num_embeddings)
         self.max_norm, self.norm_type = max_norm, norm_type
         self.scale_grad_by_freq, self.sparse = scale_grad_by_freq, sparse
-        size = (num_embeddings, embedding_dim)
-        if _weight is not None:
-            if tuple(_weight.shape) != size:
-                raise InvalidChoice("Shape of weight does not match num_embeddings and embedding_dim")
-            self.weight = Parameter(_weight, requires_grad=not _freeze)
-            return
-        empty = functions.empty(size, dtype=dtype, device=device)
-        self.weight = Parameter(empty, requires_grad=not _freeze)
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw new values."""
-        _draw(self.weight, self.padding_idx)
-
-    def forward(self, input: Tensor) -> Tensor:
-        """The rows."""
-        return F.embedding(
-            input,
-            self.weight,
-            self.padding_idx,
-            self.max_norm,
-            self.norm_type,
-            self.scale_grad_by_freq,
-            self.sparse,
-        )
+        self._set_weight(_weight, not _freeze, device, dtype)
 
     def extra_repr(self) -> str:
-        """The sizes, and what differs from the defaults."""
-        text = f"{self.num_embeddings}, {self.embedding_dim}"
         usual = {"padding_idx": None, "max_norm": None, "norm_type": 2, "scale_grad_by_freq": False, "sparse": False}
-        given = {name: getattr(self, name) for name in usual}
-        return text + "".join(f", {name}={value}" for name, value in given.items() if value != usual[name])
+        return f"{self.num_embeddings}, {self.embedding_dim}" + changed_options(self, **usual)
 
     @classmethod
     def from_pretrained(
@@ -94,14 +94,14 @@ class Embedding(Module):
         return cls(count, dim, *options, embeddings, freeze)
 
 
-class EmbeddingBag(Module):
+class EmbeddingBag(_Table):
     """The sum, mean or maximum of the vectors that each bag of numbers names: (bags, dim).
 
     Bags are the rows of an input (B, n), or lie between ``offsets`` in an input (n). See ``functional.embedding_bag``
     for the options.
     """
 
-    weight: Parameter
+    _function = "embedding_bag"
 
     def __init__(
         self,
@@ -123,14 +123,7 @@ class EmbeddingBag(Module):
         self.max_norm, self.norm_type, self.scale_grad_by_freq = max_norm, norm_type, scale_grad_by_freq
         self.mode, self.sparse, self.include_last_offset = mode, sparse, include_last_offset
         self.padding_idx = _row(padding_idx, num_embeddings)
-        size = (num_embeddings, embedding_dim)
-        if _weight is not None:
-            if tuple(_weight.shape) != size:
-                raise InvalidChoice("Shape of weight does not match num_embeddings and embedding_dim")
-            self.weight = Parameter(_weight)
-            return
-        self.weight = Parameter(functions.empty(size, dtype=dtype, device=device))
-        self.reset_parameters()
+        self._set_weight(_weight, True, device, dtype)
 
     @classmethod
     def from_pretrained(
@@ -157,40 +150,16 @@ class EmbeddingBag(Module):
         bag.weight.requires_grad = not freeze
         return bag
 
-    def reset_parameters(self) -> None:
-        """Draw new values."""
-        _draw(self.weight, self.padding_idx)
-
-    def forward(self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None) -> Tensor:
+    def forward(self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None) -> Any:
         """A row for each bag."""
-        return F.embedding_bag(
-            input,
-            self.weight,
-            offsets,
-            self.max_norm,
-            self.norm_type,
-            self.scale_grad_by_freq,
-            self.mode,
-            self.sparse,
-            per_sample_weights,
-            self.include_last_offset,
-            self.padding_idx,
-        )
+        options = (self.max_norm, self.norm_type, self.scale_grad_by_freq, self.mode, self.sparse)
+        ends = (per_sample_weights, self.include_last_offset, self.padding_idx)
+        return self._call(input, self.weight, offsets, *options, *ends)
 
     def extra_repr(self) -> str:
-        """The sizes, the mode, and what differs from the defaults."""
         text = f"{self.num_embeddings}, {self.embedding_dim}"
-        usual = {"max_norm": None, "norm_type": 2, "scale_grad_by_freq": False, "mode": "", "padding_idx": None}
-        given = {name: getattr(self, name) for name in usual}
-        return text + "".join(f", {name}={value!r}" for name, value in given.items() if value != usual[name])
-
-
-def _draw(weight: Parameter, padding_idx: int | None) -> None:
-    """Normal numbers, and zeros in the padding's row."""
-    init.normal_(weight)
-    if padding_idx is not None:
-        with no_grad():
-            weight[padding_idx].fill_(0)
+        text += changed_options(self, max_norm=None, norm_type=2, scale_grad_by_freq=False)
+        return f"{text}, mode={self.mode!r}" + changed_options(self, padding_idx=None)
 
 
 def _row(padding_idx: int | None, count: int) -> int | None:

@@ -33,10 +33,10 @@ class IncompatibleKeys(NamedTuple):
 
 
 class Saved:
-    """What has a state dict: parameters, persistent buffers and extra state, of itself and what is below it."""
+    """Saves and loads parameters, persistent buffers and extra state, of a module and its submodules."""
 
     _version = 1
-    """Of the format of the class's own part of a state dict."""
+    """The version of the format of the class's own part of a state dict."""
     _state_hooks: dict[str, Hooks] = {}  # replaced, never written to
     _parameters: dict[str, Parameter | None]
     _buffers: dict[str, Tensor | None]

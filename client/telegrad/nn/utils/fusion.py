@@ -89,7 +89,7 @@ def _fused(
 
 
 def skip_init(module_cls: Any, *args: Any, **kwargs: Any) -> Any:
-    """A module of this class, of whose parameters nobody may expect any values. Raises RuntimeError for others."""
+    """A module of this class with arbitrary parameter values. Raises RuntimeError for other classes."""
     if not issubclass(module_cls, Module):
         raise InvalidOperation(f"Expected a Module; got {module_cls}")
     if "device" not in inspect.signature(module_cls).parameters:

@@ -49,59 +49,59 @@ class PackedSequence(_Fields):
         return super().__new__(cls, data, batch_sizes, sorted_indices, unsorted_indices)
 
     def _with_data(self, data: Tensor) -> Self:
-        """The same with other rows."""
+        """A copy with other rows."""
         made = type(self)(data, self.batch_sizes, self.sorted_indices, self.unsorted_indices)
         made._sizes = self._sizes
         return made
 
     def to(self, *args: Any, **kwargs: Any) -> Self:
-        """With the rows in another dtype, as ``Tensor.to``; the same if they are in it."""
+        """A copy with its rows in another dtype, as ``Tensor.to``; itself if nothing changes."""
         data = self.data.to(*args, **kwargs)
         return self if data is self.data else self._with_data(data)
 
     def double(self) -> Self:
-        """With rows in float64."""
+        """A copy with its rows in float64."""
         return self.to(dtype="float64")
 
     def float(self) -> Self:
-        """With rows in float32."""
+        """A copy with its rows in float32."""
         return self.to(dtype="float32")
 
     def half(self) -> Self:
-        """With rows in float16."""
+        """A copy with its rows in float16."""
         return self.to(dtype="float16")
 
     def long(self) -> Self:
-        """With rows in int64."""
+        """A copy with its rows in int64."""
         return self.to(dtype="int64")
 
     def int(self) -> Self:
-        """With rows in int32."""
+        """A copy with its rows in int32."""
         return self.to(dtype="int32")
 
     def short(self) -> Self:
-        """With rows in int16."""
+        """A copy with its rows in int16."""
         return self.to(dtype="int16")
 
     def char(self) -> Self:
-        """With rows in int8."""
+        """A copy with its rows in int8."""
         return self.to(dtype="int8")
 
     def byte(self) -> Self:
-        """With rows in uint8."""
+        """A copy with its rows in uint8."""
         return self.to(dtype="uint8")
 
     def cpu(self) -> Self:
-        """The same: values are fetched when asked for."""
+        """Itself: values are fetched when asked for."""
         return self
 
     def cuda(self, device: Any = None) -> Self:
-        """The same, if the session computes on a GPU. Raises AssertionError otherwise."""
+        """Itself, if the session computes on a GPU. Raises AssertionError otherwise."""
         self.data.cuda(device)
         return self
 
     def pin_memory(self) -> Self:
-        """The same, if the session computes on a GPU. Raises RuntimeError otherwise."""
+        """Itself, if the session computes on a GPU. Raises RuntimeError otherwise."""
         self.data.pin_memory()
         return self
 

@@ -173,7 +173,7 @@ def set_rate(group: dict[str, Any], rate: Any) -> None:
 
 
 def _copied(rate: Any) -> Any:
-    """A rate that stays as it is, whatever becomes of the group's."""
+    """A copy of a rate, which does not change with the group's."""
     return rate.detach().clone() if isinstance(rate, Tensor) else rate
 
 
@@ -191,7 +191,7 @@ def one_per_group(name: str, optimizer: Optimizer, value: Any) -> list[Any]:
 
 
 def saved_callable(function: Any) -> dict[str, Any] | None:
-    """What a callable object holds; a function has nothing that could be saved."""
+    """The attributes of a callable object; None for a function, which has nothing to save."""
     return None if function is None or isinstance(function, types.FunctionType) else function.__dict__.copy()
 
 

@@ -1,1 +1,0 @@
-"""Reports of the programs that run planned or compiled, and why others do not."""

@@ -1,1 +1,0 @@
-"""Calls that passes wait for: what the client must evaluate before they go on."""
