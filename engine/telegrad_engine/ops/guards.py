@@ -1,4 +1,4 @@
-"""Guards that families of elementwise ops share: dtypes and values that torch has no kernel for."""
+"""Checks that families of ops share: dtypes and values that torch has no kernel for, in its words."""
 
 from __future__ import annotations
 
@@ -6,9 +6,31 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from ..dtypes import FLOATING, bool_
-from ..errors import InvalidOperation, NotImplementedForDType
+from ..dtypes import FLOATING, bool_, is_floating, parse
+from ..errors import DTypeMismatch, InvalidOperation, NotImplementedForDType
 from ..schema.op import common_dtype
+
+
+def kernel_name(x: Any) -> str:
+    """What torch's error texts call a dtype, or that of a tensor, array or Spec: ``Float``, ``Long``."""
+    return parse(getattr(x, "dtype", x)).kernel_name
+
+
+def no_kernel(kernel: str, x: Any) -> NotImplementedForDType:
+    """The error for a dtype, or an input of a dtype, that torch's ``kernel`` does not take."""
+    return NotImplementedForDType(f"\"{kernel}\" not implemented for '{kernel_name(x)}'")
+
+
+def check_floats(kernel: str, x: Any) -> None:
+    """Raise for an array or Spec of integers or bools, which torch's ``kernel`` does not take."""
+    if not is_floating(x.dtype):
+        raise no_kernel(kernel, x)
+
+
+def check_dtype(x: Any, expected: Any) -> None:
+    """Raise unless ``x`` is None or has the ``expected`` dtype."""
+    if x is not None and x.dtype != expected:
+        raise DTypeMismatch(f"expected scalar type {kernel_name(expected)} but found {kernel_name(x)}")
 
 
 def is_whole(value: Any) -> bool:
@@ -21,7 +43,7 @@ def no_bools(kernel: str) -> Callable[..., None]:
 
     def guard(*inputs: Any, **_: Any) -> None:
         if common_dtype(inputs) == bool_.numpy:
-            raise NotImplementedForDType(f"\"{kernel}\" not implemented for 'Bool'")
+            raise no_kernel(kernel, bool_)
 
     return guard
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...dtypes import FLOATING, bool_, from_numpy, widened
+from ...dtypes import FLOATING, bool_, widened
 from ...errors import DTypeMismatch, InvalidOperation, LinAlgError, NotImplementedForDType, ShapeMismatch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, IntOrInts, ManyArrays, OptionalStr, Str
 from ...shapes import Spec, size_at, wrap_dim
+from ..guards import kernel_name, no_kernel
 from .solving import check_matrix, check_square, square_rule, which
 
 
@@ -134,7 +135,7 @@ def _eigh_rule(input: Any, UPLO: str) -> list[Spec]:
     if UPLO.upper() not in ("L", "U"):
         raise InvalidOperation(f"Expected UPLO argument to be 'L' or 'U', but got {UPLO}")
     if input.dtype not in FLOATING:
-        kind = from_numpy(input.dtype).kernel_name
+        kind = kernel_name(input)
         raise NotImplementedForDType(f"\"linalg_eigh_cpu\" not implemented for '{kind}'")
     check_matrix(input, "linalg.eigh", "linalg_eigh_cpu")
     return [Spec(input.shape[:-1], input.dtype), Spec(input.shape, input.dtype)]
@@ -249,11 +250,11 @@ def _check_factor(name: str, b: Any, A: Any, too_few_dims: str) -> None:
         )
     if b.dtype is not A.dtype:
         raise DTypeMismatch(
-            f"Expected b and A to have the same dtype, but found b of type {b.dtype.kernel_name} and A of type "
-            f"{A.dtype.kernel_name} instead."
+            f"Expected b and A to have the same dtype, but found b of type {kernel_name(b)} and A of type "
+            f"{kernel_name(A)} instead."
         )
     if not b.dtype.is_floating_point:
-        raise NotImplementedForDType(f"\"{name}_cpu\" not implemented for '{b.dtype.kernel_name}'")
+        raise no_kernel(f"{name}_cpu", b)
 
 
 @composite()
@@ -275,7 +276,7 @@ def cholesky_inverse(F: Any, L: Array, upper: Bool = False) -> Any:
         )
     check_square(L, "cholesky_inverse")
     if not L.dtype.is_floating_point:
-        raise NotImplementedForDType(f"\"cholesky_inverse_out_cpu\" not implemented for '{L.dtype.kernel_name}'")
+        raise no_kernel("cholesky_inverse_out_cpu", L)
     eye = F.eye(L.shape[-1], dtype=L.dtype)
     return F.cholesky_solve(F.expand(eye, tuple(L.shape)), L, upper)
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ...dtypes import float32, float64, from_numpy
+from ...dtypes import float32, float64
 from ...errors import DTypeMismatch, InvalidOperation, LinAlgError, NotImplementedForDType, ShapeMismatch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Ints, Number, NumberOrStr, OptionalDType, OptionalNumber, Str
 from ...shapes import Spec, reduced_shape, wrap_dim, wrap_dims
+from ..guards import kernel_name, no_kernel
 from .decompositions import thin_svd
 from .solving import check_dims, check_floating, check_square, square_rule
 
@@ -21,7 +22,7 @@ def _pinv_rule(input: Any, hermitian: bool) -> Spec:
         check_square(input, "linalg.eigh")
     if len(input.shape) < 2 or input.dtype not in (float32.numpy, float64.numpy):
         raise DTypeMismatch(
-            f"linalg.pinv({from_numpy(input.dtype).kernel_name}{{{list(input.shape)}}}): expected a tensor with 2 or "
+            f"linalg.pinv({kernel_name(input)}{{{list(input.shape)}}}): expected a tensor with 2 or "
             "more dimensions of float, double, cfloat or cdouble types"
         )
     *batch, m, n = input.shape
@@ -242,7 +243,7 @@ def cholesky(F: Any, input: Array, upper: Bool = False) -> Any:
     """The triangular L with ``L @ L.mT == input``, or its transpose."""
     check_square(input, "cholesky")
     if input._data.dtype not in (float32.numpy, float64.numpy):
-        raise NotImplementedForDType(f"\"cholesky_cpu\" not implemented for '{input.dtype.kernel_name}'")
+        raise no_kernel("cholesky_cpu", input)
     try:
         return F.linalg_cholesky(input, upper=upper)
     except LinAlgError as error:

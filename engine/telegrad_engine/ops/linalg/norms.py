@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from ...dtypes import bool_, float32, from_numpy, int64, is_floating, promote_types, widened
+from ...dtypes import bool_, float32, int64, is_floating, promote_types, widened
 from ...errors import DTypeMismatch, InvalidOperation, ShapeMismatch
 from ...schema.memory_admission import BLOCK, reserved
 from ...schema.op import composite, op
@@ -26,6 +26,7 @@ from ...schema.parameters import (
 )
 from ...shapes import Spec, broadcast_axes, broadcast_shapes, reduced_shape, wrap_dim, wrap_dims
 from ..blocked_loops import reduce_in_blocks
+from ..guards import kernel_name
 from ..math.cumulative import _areas, _widths
 from ..math.reduction import accumulated_dtype, axes, reduced, restore, sum_rule
 from .solving import check_floating
@@ -40,7 +41,7 @@ def _check_norm_dtype(input: Any, dtype: Any) -> None:
             f"linalg.vector_norm: dtype should be floating point or complex, but got {dtype.kernel_name}"
         )
     if promote_types(input.dtype, dtype.numpy) != dtype.numpy:
-        kind = from_numpy(input.dtype).kernel_name
+        kind = kernel_name(input)
         raise DTypeMismatch(
             f"linalg.vector_norm: the dtype of the input ({kind}) should be convertible without narrowing to the "
             f"specified dtype ({dtype.kernel_name})"
@@ -324,7 +325,7 @@ def cdist(F: Any, x1: Array, x2: Array, p: Number = 2.0, compute_mode: Str = MOD
             raise ShapeMismatch(f"cdist only supports at least 2D tensors, {name} got: {x.ndim}D")
     for name, x in (("X1", x1), ("X2", x2)):
         if not x.is_floating_point():
-            raise InvalidOperation(f"cdist only supports floating-point dtypes, {name} got: {x.dtype.kernel_name}")
+            raise InvalidOperation(f"cdist only supports floating-point dtypes, {name} got: {kernel_name(x)}")
     if x1.shape[-1] != x2.shape[-1]:
         raise ShapeMismatch(f"X1 and X2 must have the same number of columns. X1: {x1.shape[-1]} X2: {x2.shape[-1]}")
     if not p >= 0:
@@ -332,7 +333,7 @@ def cdist(F: Any, x1: Array, x2: Array, p: Number = 2.0, compute_mode: Str = MOD
     if compute_mode not in MODES:
         raise InvalidOperation(f"{compute_mode} is not a valid value for compute_mode")
     if x1.dtype is not x2.dtype:
-        raise DTypeMismatch(f"expected scalar type {x1.dtype.kernel_name} but found {x2.dtype.kernel_name}")
+        raise DTypeMismatch(f"expected scalar type {kernel_name(x1)} but found {kernel_name(x2)}")
     if _differences(x1, x2) * x1.dtype.itemsize > BLOCK:
         return F.cdist_in_blocks(x1, x2, p)
     return F.linalg_vector_norm(F.unsqueeze(x1, -2) - F.unsqueeze(x2, -3), p, (-1,))

@@ -13,6 +13,7 @@ from ...schema.op import composite, op
 from ...schema.parameters import Array, Arrays, Int, IntsKind, Items, ManyArrays, Number, OptionalInt, Str
 from ...schema.signature import REQUIRED, Param, Signature
 from ...shapes import Spec, broadcast_shapes, expands_to, size_at, wrap_dim, wrap_dims
+from ..guards import kernel_name
 from .solving import check_floating, kind_names
 
 
@@ -143,8 +144,8 @@ def vecdot(F: Any, x: Array, y: Array, *, dim: Int = -1) -> Any:
     check_floating(x._data, "linalg.vecdot")
     if x.dtype is not y.dtype:
         raise DTypeMismatch(
-            f"linalg.vecdot: Expected x and y to have the same dtype, but found x of type {x.dtype.kernel_name} and y "
-            f"of type {y.dtype.kernel_name} instead"
+            f"linalg.vecdot: Expected x and y to have the same dtype, but found x of type {kernel_name(x)} and y "
+            f"of type {kernel_name(y)} instead"
         )
     return F.dot(x, y) if x.ndim == y.ndim == 1 else F.sum(x * y, (dim,))
 

@@ -7,17 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from ...dtypes import FLOATING, float32, float64, from_numpy, parse, widened
+from ...dtypes import FLOATING, float32, float64, parse, widened
 from ...errors import DTypeMismatch, InvalidOperation, LinAlgError, NotImplementedForDType, ShapeMismatch
 from ...schema.derivative_plan import Rule
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, OptionalInts
 from ...shapes import Shape, Spec, broadcast_shapes
+from ..guards import kernel_name
 
 
 def kind_names(*tensors: Any) -> list[str]:
     """What torch calls the dtypes of these in its texts."""
-    return [from_numpy(x.dtype).kernel_name for x in tensors]
+    return [kernel_name(x) for x in tensors]
 
 
 def check_dims(input: Any, name: str, letter: str = "A") -> None:
@@ -29,7 +30,7 @@ def check_dims(input: Any, name: str, letter: str = "A") -> None:
 def check_floating(input: Any, name: str) -> None:
     """Raise unless the dtype is floating."""
     if input.dtype not in FLOATING:
-        kind = from_numpy(input.dtype).kernel_name
+        kind = kernel_name(input)
         raise DTypeMismatch(f"{name}: Expected a floating point or complex tensor as input. Got {kind}")
 
 
@@ -38,7 +39,7 @@ def check_matrix(input: Any, name: str, kernel: str = "", letter: str = "A") -> 
     check_dims(input, name, letter)
     check_floating(input, name)
     if input.dtype not in (float32.numpy, float64.numpy) and math.prod(input.shape):  # torch lets empty ones pass
-        kind = from_numpy(input.dtype).kernel_name
+        kind = kernel_name(input)
         if kernel:
             raise NotImplementedForDType(f"\"{kernel}\" not implemented for '{kind}'")
         raise DTypeMismatch(f"{name}: Low precision dtypes not supported. Got {kind}")
@@ -226,7 +227,7 @@ def _triangular_rule(input: Any, B: Any, left: bool) -> Spec:
     check_dims(B, name, "B")
     shape = _solution_shape(input.shape, B.shape, left, name)
     if input.dtype not in (float32.numpy, float64.numpy):
-        kind = from_numpy(input.dtype).kernel_name
+        kind = kernel_name(input)
         raise NotImplementedForDType(f"\"triangular_solve_cpu\" not implemented for '{kind}'")
     if input.dtype != B.dtype:
         raise DTypeMismatch(f"{name}: Expected A and B to have the same dtype")

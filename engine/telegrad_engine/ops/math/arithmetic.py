@@ -10,9 +10,9 @@ from ...dtypes import FLOATING, LOW, bool_, element, float64, from_numpy, widene
 from ...errors import DTypeMismatch, InvalidOperation
 from ...schema.op import common_dtype, composite, elementwise
 from ...schema.parameters import Array, NoneOnly, Number, Operand, Str
-from ..guards import divisible, is_whole, no_bools, refuse_zero
+from ..guards import divisible, is_whole, no_bools, no_kernel, refuse_zero
 from ..node_names import by_operand, by_operands
-from .declarations import binary, no_kernel, not_implemented_derivative, unary, zero_gradient
+from .declarations import binary, not_implemented_derivative, unary, zero_gradient
 from .elementary import rounded_bound
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...dtypes import bool_, float32, from_numpy, is_floating
+from ...dtypes import bool_, float32, is_floating
 from ...errors import DTypeMismatch
 from ...schema.op import elementwise
 from ...schema.parameters import Array, Operand
-from .declarations import binary, no_kernel, unary, zero_gradient
+from ..guards import kernel_name, no_kernel
+from .declarations import binary, unary, zero_gradient
 
 for _name, _calls, _aliases, _doc in (
     ("eq", "equal", (), "Whether equal."),
@@ -65,8 +66,7 @@ unary("isfinite", "Whether neither infinite nor not a number.", out="bool")
 def _bool_condition(condition: Any, *_: Any) -> None:
     if condition.dtype != bool_.numpy:
         raise DTypeMismatch(
-            "where expected condition to be a boolean tensor, but got a tensor with dtype "
-            f"{from_numpy(condition.dtype).kernel_name}"
+            f"where expected condition to be a boolean tensor, but got a tensor with dtype {kernel_name(condition)}"
         )
 
 

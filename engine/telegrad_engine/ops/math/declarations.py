@@ -6,14 +6,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import numpy as np
-
-from ...dtypes import FLOATING, from_numpy
-from ...errors import DataDependentShape, InvalidOperation, NotImplementedForDType
+from ...dtypes import FLOATING
+from ...errors import DataDependentShape, InvalidOperation
 from ...schema.derivative_plan import Rule
 from ...schema.op import Op, common_dtype, elementwise
 from ...schema.parameters import Array
 from ...shapes import Spec
+from ..guards import no_kernel
 
 
 def unary(name: str, doc: str, *, calls: str = "", **options: Any) -> Op:
@@ -55,11 +54,6 @@ def not_implemented_derivative(name: str) -> Rule:
         raise InvalidOperation(f"derivative for aten::{name} is not implemented")
 
     return derivative
-
-
-def no_kernel(kernel: str, dtype: np.dtype[Any]) -> NotImplementedForDType:
-    """The error for a dtype that torch's kernel of this name does not take."""
-    return NotImplementedForDType(f"\"{kernel}\" not implemented for '{from_numpy(dtype).kernel_name}'")
 
 
 def floating(kernel: str) -> Callable[..., None]:

@@ -10,8 +10,8 @@ from ...errors import InvalidOperation
 from ...schema.derivative_plan import Rule
 from ...schema.op import elementwise
 from ...schema.parameters import Array, Int, Operand
-from ..guards import no_bools
-from .declarations import binary, float_unary, floating, no_kernel, unary, zero_gradient
+from ..guards import no_bools, no_kernel
+from .declarations import binary, float_unary, floating, unary, zero_gradient
 
 float_unary("exp", "e to the power of ``input``.").derivative(input=lambda F, grad, result: grad * result)
 float_unary("expm1", "``exp(input) - 1``, accurate near 0.").derivative(

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ...dtypes import FLOATING, bool_, from_numpy, int32, is_floating, widened
+from ...dtypes import FLOATING, bool_, int32, is_floating, widened
 from ...errors import DTypeMismatch, InvalidOperation, ShapeMismatch
 from ...schema.op import composite, default_float, elementwise, op
 from ...schema.parameters import Array, Bool, Number, Operand, OptionalNumber
 from ...shapes import Spec, broadcast_shapes
-from ..guards import divisible, refuse_zero
+from ..guards import divisible, kernel_name, no_kernel, refuse_zero
 from ..node_names import by_operand
-from .declarations import binary, floating, no_kernel, not_implemented_derivative, zero_gradient
+from .declarations import binary, floating, not_implemented_derivative, zero_gradient
 
 
 @elementwise(out="bool")
@@ -114,7 +114,7 @@ nan_to_num.derivative(input=lambda F, grad, input: grad * F.isfinite(input))
 
 def _check_closeness(input: Any, other: Any, rtol: float, atol: float) -> None:
     if input.dtype != other.dtype:
-        names = [from_numpy(x.dtype).kernel_name for x in (input, other)]
+        names = [kernel_name(x) for x in (input, other)]
         raise DTypeMismatch(f"{names[0]} did not match {names[1]}")
     for name, tolerance in (("rtol", rtol), ("atol", atol)):
         if not tolerance >= 0:

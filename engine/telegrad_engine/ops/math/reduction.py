@@ -13,7 +13,7 @@ from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Ints, OptionalBool, OptionalDType, OptionalInts, OptionalNumber
 from ...shapes import Spec, reduced_shape, wrap_dim, wrap_dims
 from ..blocked_loops import reduce_in_blocks
-from .declarations import no_kernel
+from ..guards import no_kernel
 
 
 def reduced(input: Any, dim: Any, keepdim: bool, dtype: Any = None) -> Spec:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...cancellation import check_cancelled
-from ...dtypes import bool_, float32, float64, from_numpy, int32, int64, is_floating, widened
+from ...dtypes import bool_, float32, float64, int32, int64, is_floating, widened
 from ...errors import (
     DataDependentShape,
     DTypeMismatch,
@@ -22,7 +22,8 @@ from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, ManyArrays, Operand, OptionalInt, OptionalStr
 from ...shapes import Spec, check_nonnegative, is_array, size_at, wrap_dim
 from ..blocked_loops import flat_blocks
-from .declarations import check_has_values, no_kernel
+from ..guards import kernel_name, no_kernel
+from .declarations import check_has_values
 
 
 @composite()
@@ -398,7 +399,7 @@ def _searchsorted_rule(
             f"and got sorter tensor {list(sorter.shape)}"
         )
     if sorter is not None and sorter.dtype != int64.numpy:
-        kind = from_numpy(sorter.dtype).kernel_name
+        kind = kernel_name(sorter)
         raise DTypeMismatch(f"{name}: sorter must be a tensor of long dtype but got dtype {kind}")
     if sorted_sequence.dtype == bool_.numpy:
         raise no_kernel("searchsorted_out_cpu", bool_.numpy)

@@ -11,7 +11,7 @@ from ...errors import DTypeMismatch, IndexOutOfBounds, IndexOutOfRange, InvalidO
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Number, OptionalBool, OptionalInt, OptionalInts
 from ...shapes import Spec, reduced_shape, wrap_dim, wrap_dims
-from .declarations import no_kernel
+from ..guards import no_kernel
 from .reduction import axes, reduced, restore
 
 

@@ -12,7 +12,7 @@ from ...errors import DTypeMismatch, InvalidOperation, ShapeMismatch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Number, Operand, OptionalInt, OptionalNumbers, Str
 from ...shapes import Spec, is_array, reduced_shape, wrap_dim
-from .declarations import no_kernel
+from ..guards import no_kernel
 from .sorting import pick, pick_rule, route_picked, sort_order
 
 

@@ -14,9 +14,8 @@ from ...errors import InvalidOperation, InvalidValue, ShapeMismatch
 from ...schema.op import Op, composite, elementwise, op
 from ...schema.parameters import Array, Int, Number, OptionalDType, Str
 from ...shapes import Spec, wrap_dim
-from ..guards import no_bools
+from ..guards import check_floats, kernel_name, no_bools, no_kernel
 from ..linalg.matmul import as_rows
-from .checks import check_floats, kernel_name, no_kernel
 
 
 def _refuse_bools(input: Any) -> None:

@@ -18,6 +18,7 @@ from ...schema.memory_admission import elements
 from ...schema.op import Op, composite, op
 from ...schema.parameters import Array, Bool, Int, IntOrInts, Ints, Number, OptionalInt, Sizes
 from ...shapes import Spec, size_at, wrap_dims
+from ..guards import kernel_name, no_kernel
 from .pooling_windows import (
     INPUTS,
     Windows,
@@ -179,7 +180,7 @@ def _adaptive_rule(input: Any, output_size: Any) -> Spec:
         raise ShapeMismatch(f"adaptive_avg_pool2d(): Expected 3D or 4D tensor, but got {shape}")
     check_not_empty("adaptive_avg_pool2d", shape, len(shape) - 2)
     if not is_floating(input.dtype) and math.prod((*shape[:-2], *output_size)):
-        kind = from_numpy(input.dtype).kernel_name
+        kind = kernel_name(input)
         raise NotImplementedForDType(f"\"adaptive_avg_pool2d\" not implemented for '{kind}'")
     return Spec((*shape[:-2], *output_size), input.dtype)
 
@@ -281,7 +282,7 @@ def _check_volumes(input: Any, shape: tuple[int, ...], sizes: tuple[int, ...]) -
         raise ShapeMismatch(f"adaptive_avg_pool3d(): Expected 4D or 5D tensor, but got {list(shape)}")
     check_not_empty("adaptive_avg_pool3d", shape)
     if not input.is_floating_point() and sizes != (1, 1, 1):
-        raise NotImplementedForDType(f"\"adaptive_avg_pool3d_cpu\" not implemented for '{input.dtype.kernel_name}'")
+        raise no_kernel("adaptive_avg_pool3d_cpu", input)
 
 
 # Norm pooling, local response normalization and bilinear products ----------------------------------------
@@ -343,7 +344,7 @@ def local_response_norm(
     whole = not input.is_floating_point()
     if whole and input.dtype is not int64:
         kernel = "avg_pool2d" if input.ndim == 3 else "avg_pool3d_out_frame"
-        raise NotImplementedForDType(f"\"{kernel}\" not implemented for '{input.dtype.kernel_name}'")
+        raise no_kernel(f"{kernel}", input)
     channels = input.shape[1]
     before, after = size // 2, (size - 1) // 2
     beside = (0, 0) * (input.ndim - 2)

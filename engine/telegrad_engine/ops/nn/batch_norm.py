@@ -11,7 +11,7 @@ from ...errors import GradRequired, InvalidOperation, InvalidValue, ShapeMismatc
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Number
 from ...shapes import Spec, size_at, torch_size, wrap_dim
-from .checks import check_floats
+from ..guards import check_floats
 from .normalization import (
     but_channels,
     by_channel,

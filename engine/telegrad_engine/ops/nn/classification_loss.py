@@ -20,8 +20,8 @@ from ...errors import (
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Number, Operand, Reduction
 from ...shapes import Spec, reduced_shape, wrap_dim
+from ..guards import check_dtype, kernel_name
 from ..shape.scatter import any_outside
-from .checks import check_dtype, kernel_name
 
 REDUCTIONS = ("none", "mean", "sum")
 
@@ -205,7 +205,7 @@ def cross_entropy(
     if tuple(input.shape) == tuple(target.shape):
         if not target.is_floating_point():
             raise InvalidOperation(
-                f"Expected floating point type for target with class probabilities, got {target.dtype.kernel_name}"
+                f"Expected floating point type for target with class probabilities, got {kernel_name(target)}"
             )
         if ignore_index >= 0:
             raise InvalidOperation("ignore_index is not supported for floating point target")

@@ -12,6 +12,7 @@ from ...schema.op import Op, composite, op
 from ...schema.parameters import Array, Bool, Int, IntOrInts, Ints, IntsOrStr
 from ...shapes import Shape, Spec
 from ..blocked_loops import blocks
+from ..guards import kernel_name
 
 COLUMNS = 2**26
 """Bytes of windows that are copied to columns at a time."""
@@ -89,7 +90,7 @@ def _kernel_name(ndim: int, dilation: Shape, transposed: bool) -> str:
 
 
 def _tensor_type(dtype: Any) -> str:
-    kind = from_numpy(dtype).kernel_name
+    kind = kernel_name(dtype)
     return f"CPU{kind}Type" if kind in ("Bool", "BFloat16") else f"torch.{kind}Tensor"
 
 
@@ -111,7 +112,7 @@ def _check_dtypes(input: Any, weight: Any, bias: Any, groups: int, kernel: str) 
                 f"the same or input should be a MKLDNN tensor and {name} is a dense tensor"
             )
     if weight.dtype != input.dtype:
-        kinds = [from_numpy(x.dtype).kernel_name for x in (input, weight)]
+        kinds = [kernel_name(x) for x in (input, weight)]
         raise DTypeMismatch("expected scalar type {} but found {}".format(*kinds))
     if bias is not None:
         _check_bias_dtype(from_numpy(input.dtype), from_numpy(bias.dtype))

@@ -11,7 +11,7 @@ from ...errors import InvalidOperation, ShapeMismatch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Ints, Reduction
 from ...shapes import Spec, wrap_dim
-from .checks import no_kernel
+from ..guards import no_kernel
 from .classification_loss import check_reduction, reduce_loss
 
 

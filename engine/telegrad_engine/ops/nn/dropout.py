@@ -10,8 +10,8 @@ from ...errors import DTypeMismatch, InvalidOperation, InvalidValue
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Number, OptionalBool
 from ...shapes import Spec
+from ..guards import check_floats, kernel_name
 from .activation import SELU_ALPHA, SELU_SCALE
-from .checks import check_floats, kernel_name
 
 
 def _check_chance(p: float) -> None:

@@ -20,8 +20,8 @@ from ...errors import (
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Number, OptionalInt, OptionalNumber, Str
 from ...shapes import Spec, size_at, torch_size
+from ..guards import kernel_name
 from ..shape.scatter import any_outside
-from .checks import kernel_name
 
 
 def _wrong_type(function: str, argument: str, types: str, x: Any) -> DTypeMismatch:

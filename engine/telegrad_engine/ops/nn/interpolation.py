@@ -22,7 +22,7 @@ from ...schema.parameters import (
     Str,
 )
 from ...shapes import Spec, size_at, torch_size
-from .checks import check_dtype, no_kernel
+from ..guards import check_dtype, no_kernel
 
 SAMPLING_MODES = ("bilinear", "nearest", "bicubic")
 PADDING_MODES = ("zeros", "border", "reflection")

@@ -9,7 +9,7 @@ from ...errors import DTypeMismatch, InvalidOperation, InvalidValue, ShapeMismat
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Number, Reduction
 from ...shapes import Spec, check_keeps_shape, size_at, torch_size
-from .checks import check_dtype, kernel_name, no_kernel
+from ..guards import check_dtype, kernel_name, no_kernel
 from .classification_loss import check_reduction, reduce_loss
 
 

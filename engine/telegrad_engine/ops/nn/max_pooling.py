@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from ...cancellation import check_cancelled
-from ...dtypes import from_numpy, int64, is_floating, uint8
+from ...dtypes import int64, is_floating, uint8
 from ...errors import (
     DTypeMismatch,
     IndexOutOfBounds,
@@ -20,6 +20,7 @@ from ...errors import (
 from ...schema.op import Op, composite, op
 from ...schema.parameters import Array, Bool, IntOrInts, Ints, OptionalInts, Sizes
 from ...shapes import Shape, Spec
+from ..guards import kernel_name, no_kernel
 from .pooling_windows import (
     INPUTS,
     Windows,
@@ -206,7 +207,7 @@ def _signal_windows(input: Any, kernel_size: Any, stride: Any, padding: Any, dil
     if count < 1:
         raise ShapeMismatch(f"max_pool1d() Invalid computed output size: {count}")
     if not input.is_floating_point():
-        raise NotImplementedForDType(f"\"max_pool1d_impl\" not implemented for '{input.dtype.kernel_name}'")
+        raise no_kernel("max_pool1d_impl", input)
     return windows
 
 
@@ -261,7 +262,7 @@ def _adaptive_rule(input: Any, output_size: Any) -> list[Spec]:
     if negative is not None:
         raise InvalidOperation(f"Trying to create tensor with negative dimension {negative}: {list(result)}")
     if not is_floating(input.dtype):
-        kind = from_numpy(input.dtype).kernel_name
+        kind = kernel_name(input)
         raise NotImplementedForDType(f"\"{KERNELS[ndim]}\" not implemented for '{kind}'")
     return [Spec(result, input.dtype), Spec(result, int64.numpy)]
 
@@ -360,9 +361,7 @@ def _unpooled_rule(input: Any, indices: Any, sizes: Any) -> Spec:
             f"{len(shape)} dimensions."
         )
     if indices.dtype != int64.numpy:
-        raise DTypeMismatch(
-            f"elements in indices should be type int64 but got: {from_numpy(indices.dtype).kernel_name}"
-        )
+        raise DTypeMismatch(f"elements in indices should be type int64 but got: {kernel_name(indices)}")
     if list(indices.shape) != shape:
         raise ShapeMismatch(
             f"Expected shape of indices to be same as that of the input tensor ({shape}) but got indices tensor with "
@@ -374,7 +373,7 @@ def _unpooled_rule(input: Any, indices: Any, sizes: Any) -> Spec:
             f"but got {shape} with dimension {shape.index(0, 1)} being empty."
         )
     if not is_floating(input.dtype) and math.prod(shape):
-        kind = from_numpy(input.dtype).kernel_name
+        kind = kernel_name(input)
         raise NotImplementedForDType(f"\"{UNPOOLING_KERNELS[ndim]}\" not implemented for '{kind}'")
     return Spec((*shape[:-ndim], *sizes), input.dtype)
 

@@ -10,7 +10,7 @@ from ...errors import DTypeMismatch, InvalidOperation, InvalidValue, ShapeMismat
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Int, IntOrInts, Ints, Number, OptionalNumber
 from ...shapes import Spec
-from .checks import check_dtype, check_floats
+from ..guards import check_dtype, check_floats
 
 Dims = tuple[int, ...]
 

@@ -12,7 +12,7 @@ from ...errors import InvalidOperation, NotImplementedForDType, ShapeMismatch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Int, IntOrInts, Ints, Number, OptionalNumber, Str
 from ...shapes import Shape, Spec, wrap_dim
-from .checks import check_floats, no_kernel
+from ..guards import check_floats, no_kernel
 
 
 def _by_dim(shape: Any, pad: Any) -> list[tuple[int, int]]:

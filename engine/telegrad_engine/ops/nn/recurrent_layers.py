@@ -21,6 +21,7 @@ from ...errors import DTypeMismatch, InvalidOperation, ShapeMismatch
 from ...schema.op import op
 from ...schema.parameters import Array, Bool, Str
 from ...shapes import Spec, broadcast_shapes, expanded_shape
+from ..guards import kernel_name
 from ..linalg.matmul import linear_rule
 
 
@@ -43,7 +44,7 @@ def _states_spec(gates: int, projected: Any, hidden: Any, weight: Any, bias: Any
     if not projected.shape[0]:
         raise InvalidOperation("Expected sequence length to be larger than 0 in RNN")
     if projected.dtype not in FLOATING and not takes_integers:
-        kind = from_numpy(projected.dtype).kernel_name
+        kind = kernel_name(projected)
         raise DTypeMismatch(f"result type Float can't be cast to the desired output type {kind}")
     is_vector = bias is None or len(bias.shape) == 1
     scores = linear_rule(hidden, weight, bias if is_vector else None).shape

@@ -14,8 +14,8 @@ from ...schema.op import common_dtype, composite, op
 from ...schema.parameters import Array, Bool, Int, Number, Reduction
 from ...shapes import Spec, broadcast_axes, broadcast_shapes, check_keeps_shape, torch_size
 from ..blocked_loops import reduce_in_blocks
+from ..guards import check_floats, kernel_name, no_kernel
 from ..math.arithmetic import BOOL_SUBTRACTED
-from .checks import check_floats, kernel_name, no_kernel
 from .classification_loss import check_reduction, check_weighted, reduce_loss, weighted
 
 
@@ -305,7 +305,7 @@ def kl_div(F: Any, input: Array, target: Array, *, reduction: Reduction = "mean"
 def cosine_similarity(F: Any, x1: Array, x2: Array, dim: Int = 1, eps: Number = 1e-8) -> Any:
     """The cosine of the angle between vectors along ``dim``; lengths count as ``eps`` at least."""
     if not x1.is_floating_point() and not x2.is_floating_point():
-        raise DTypeMismatch(f"expected common dtype to be floating point, yet common dtype is {x1.dtype.kernel_name}")
+        raise DTypeMismatch(f"expected common dtype to be floating point, yet common dtype is {kernel_name(x1)}")
     if not eps >= 0:
         raise InvalidOperation(f"eps must be non-negative, got: {eps:g}")
     shape = broadcast_shapes(tuple(x1.shape), tuple(x2.shape))

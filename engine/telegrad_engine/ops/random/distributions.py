@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from ...cancellation import check_cancelled
-from ...dtypes import from_numpy, int32, int64, is_floating
+from ...dtypes import int32, int64, is_floating
 from ...errors import DTypeMismatch, InvalidArgument, InvalidOperation
 from ...schema.op import default_float, op
 from ...schema.parameters import Array, Bool, Int, Ints, Number, Operand, OptionalDType
 from ...shapes import Spec, broadcast_shapes, is_array
-from ..math.declarations import check_has_values, no_kernel, zero_gradient
+from ..guards import kernel_name, no_kernel
+from ..math.declarations import check_has_values, zero_gradient
 from ..shape.creation import sized
 
 
@@ -213,9 +214,7 @@ normal.derivative(mean=zero_gradient, std=zero_gradient)
 
 def _multinomial_rule(input: Any, num_samples: int, replacement: bool) -> Spec:
     if not is_floating(input.dtype):
-        raise DTypeMismatch(
-            f"multinomial only supports floating-point dtypes for input, got: {from_numpy(input.dtype).kernel_name}"
-        )
+        raise DTypeMismatch(f"multinomial only supports floating-point dtypes for input, got: {kernel_name(input)}")
     if len(input.shape) not in (1, 2):
         raise InvalidOperation("prob_dist must be 1 or 2 dim")
     if num_samples <= 0:

@@ -15,7 +15,8 @@ from ...schema.derivative_plan import Rule
 from ...schema.op import Op, composite, default_float, op
 from ...schema.parameters import Array, Bool, Int, Ints, Number, OptionalDType, OptionalInt
 from ...shapes import Spec
-from ..math.declarations import no_kernel, same_floating, zero_gradient
+from ..guards import kernel_name, no_kernel
+from ..math.declarations import same_floating, zero_gradient
 from ..shape.creation import sized
 
 
@@ -138,9 +139,7 @@ bernoulli.derivative(input=zero_gradient)
 
 def _drop_rule(input: Any, p: float) -> Spec:
     if not is_floating(input.dtype):
-        raise DTypeMismatch(
-            f"result type Float can't be cast to the desired output type {from_numpy(input.dtype).kernel_name}"
-        )
+        raise DTypeMismatch(f"result type Float can't be cast to the desired output type {kernel_name(input)}")
     return Spec(input.shape, input.dtype)
 
 
@@ -198,7 +197,7 @@ def _uniform_rule(input: Any, from_: float, to: float) -> Spec:
         raise InvalidOperation(f"uniform_ expects to return a [from, to) range, but found from={from_:g} > to={to:g}")
     if to - from_ > largest:
         raise InvalidOperation(
-            f"uniform_ expects to-from <= std::numeric_limits<{from_numpy(input.dtype).kernel_name}>::max(), but found "
+            f"uniform_ expects to-from <= std::numeric_limits<{kernel_name(input)}>::max(), but found "
             f"to={to:g} and from={from_:g} which result in to-from to exceed the limit"
         )
     return spec
@@ -238,7 +237,7 @@ def _exponential_rule(input: Any, lambd: float) -> Spec:
     if input.dtype not in FLOATING:
         raise InvalidOperation(
             "Exponential distribution is a continuous probability distribution. dtype must be a floating point but "
-            f"you specified {from_numpy(input.dtype).kernel_name}"
+            f"you specified {kernel_name(input)}"
         )
     if not lambd > 0:
         raise InvalidOperation(f"exponential_ expects lambda > 0.0, but found lambda={lambd:g}")

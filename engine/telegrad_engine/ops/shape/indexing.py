@@ -10,13 +10,13 @@ from ...errors import DataDependentShape, DTypeMismatch, IndexOutOfRange, Invali
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Index, Indices, Int, Items, Operand, OptionalInt, Places, Str
 from ...shapes import Spec, broadcast_shapes, check_keeps_shape, expands_to, size_at, wrap_dim
+from ..guards import kernel_name
 from ..node_names import by_operand
 from .scatter import (
     any_outside,
     check_added,
     check_along,
     check_scalar_value,
-    kernel_name,
     outlier,
     padded_to,
     places,

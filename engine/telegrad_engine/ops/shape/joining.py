@@ -20,6 +20,7 @@ from ...errors import (
 from ...schema.op import Op, common_dtype, composite, op
 from ...schema.parameters import Array, Arrays, Int, IntOrInts, Ints, ManyArrays
 from ...shapes import Spec, check_size, wrap_dim
+from ..guards import kernel_name
 
 
 def _joined_dtype(tensors: Any) -> Any:
@@ -338,7 +339,7 @@ def tensor_split_tensor(F: Any, input: Array, tensor_indices_or_sections: Array,
     given = tensor_indices_or_sections
     if given.dtype is not int64:
         raise DTypeMismatch(
-            f"tensor_split expected tensor_indices_or_sections to have dtype of long, but got {given.dtype.kernel_name}"
+            f"tensor_split expected tensor_indices_or_sections to have dtype of long, but got {kernel_name(given)}"
         )
     if given.ndim > 1:
         raise ShapeMismatch(

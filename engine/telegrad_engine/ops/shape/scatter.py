@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ...dtypes import element, from_numpy, int32, int64
+from ...dtypes import element, int32, int64
 from ...errors import DTypeMismatch, IndexOutOfBounds, IndexOutOfRange, InvalidOperation, ShapeMismatch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Ints, Number, Operand, OptionalInt
 from ...shapes import Spec, size_at, wrap_dim
+from ..guards import kernel_name
 from ..node_names import by_operand
 from .joining import select
 from .views import as_strided, check_part, write_flat
@@ -35,11 +36,6 @@ def check_along(
     if any_outside(xp, index, -size if negative else 0, size):
         wrong = outlier(index, size)
         raise error(f"index {wrong} is out of bounds for dimension {dim % len(shape)} with size {size}")
-
-
-def kernel_name(x: Any) -> str:
-    """What torch's texts call the dtype of an array."""
-    return from_numpy(x.dtype).kernel_name
 
 
 def check_scalar_value(name: str, value: Any) -> None:
