@@ -33,5 +33,6 @@ def hiding(folder: Path) -> str:
     """A folder which, first on a process's path, keeps the library from being found."""
     for package in ("backports", "compression"):
         (folder / package / "zstd").mkdir(parents=True)
+        (folder / package / "__init__.py").touch()  # a package without one is found behind one that has it
         (folder / package / "zstd" / "__init__.py").write_text("raise ImportError('not installed')")
     return str(folder)

@@ -23,6 +23,8 @@ from telegrad_service.launch import running_server
 from .cutting import Cutter
 from .parity import held
 
+pytestmark = pytest.mark.full
+
 STEPS = 12
 BATCHES = np.random.default_rng(0).standard_normal((STEPS, 64, 512)).astype(np.float32)
 """Each of 128 KiB, so that a step is worth a message of its own."""

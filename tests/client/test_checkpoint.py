@@ -201,6 +201,7 @@ def layers(lib: Any, count: int, width: int) -> Any:
     return lib.nn.Sequential(*steps)
 
 
+@pytest.mark.full
 def test_the_session_holds_less(session: tg.Session) -> None:
     count, batch, width = 6, 256, 32
     model = layers(tg, count, width)

@@ -77,6 +77,7 @@ def test_a_tensor_that_is_kept_elsewhere_is_made_each_time() -> None:
     assert calls(twins(scenario)) == 0
 
 
+@pytest.mark.full
 def test_a_tensor_that_is_kept_out_of_sight_is_made_each_time() -> None:
     hidden = threading.local()
 

@@ -13,6 +13,8 @@ from jupyter_client.manager import start_new_kernel
 
 from telegrad_service.launch import running_server
 
+pytestmark = pytest.mark.full
+
 PATIENCE_S = 60
 CELL = "execute_request"
 

@@ -38,6 +38,7 @@ def test_a_variant_agrees(info: Any) -> None:
             op_db.check(info, dtype)
 
 
+@pytest.mark.full
 def test_how_many_are_present() -> None:
     missing = [op_db.name_of(info) for info in op_db.IN_SCOPE if info not in PRESENT]
     print(f"\nin scope {len(op_db.IN_SCOPE)}, present {len(PRESENT)}, apart {len(KNOWN_APART)}; missing: {missing}")

@@ -21,6 +21,8 @@ import pytest
 import telegrad as tg
 from telegrad_service.launch import running_server
 
+pytestmark = pytest.mark.full
+
 PATIENCE_S = 60
 BRIEF_S = 0.5
 """What a server waits for a heartbeat here, where the client is dead and sends none."""

@@ -160,7 +160,10 @@ def test_what_is_copied_is_there_and_reaches_the_builder() -> None:
                 assert (ROOT / source).exists()
                 ignored = False
                 for pattern in patterns:
-                    if fnmatch.fnmatch(source, pattern.lstrip("!")):
+                    if any(
+                        fnmatch.fnmatch(str(part), pattern.lstrip("!"))
+                        for part in (Path(source), *Path(source).parents)
+                    ):
                         ignored = pattern[0] != "!"
                 assert not ignored, source
     assert patterns[0] == "*", "what is not named is not sent"

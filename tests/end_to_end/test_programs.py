@@ -51,6 +51,7 @@ def test_there_are_six() -> None:
     assert len(NAMES) == 6
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", NAMES)
 def test_the_same_numbers_with_the_import_changed(name: str, server: str, tmp_path: Path) -> None:
     text = (PROGRAMS / f"{name}.py").read_text()

@@ -157,7 +157,8 @@ def test_a_declared_formula_is_that_of_the_call() -> None:
     conv = CATALOGUE.ops["convolution"]
     assert callable(conv.scratch)
     x, w = Spec((1, 1, 64, 64), np.dtype(np.float32)), Spec((1, 1, 3, 3), np.dtype(np.float32))
-    few, many = (conv.scratch(x, w, None, (1, 1), (p, p), (1, 1), False, (0, 0), 1) for p in (1, 100))
+    attrs = {"stride": (1, 1), "dilation": (1, 1), "transposed": False, "output_padding": (0, 0), "groups": 1}
+    few, many = (conv.scratch(x, w, None, padding=(p, p), **attrs) for p in (1, 100))
     assert many > 10 * few
 
 

@@ -69,6 +69,7 @@ def test_names_cannot_break_out_of_a_drawing() -> None:
     assert json.loads(json.dumps(drawing.to_json(drawn)))["nodes"][1]["tensors"] == [nasty]
 
 
+@pytest.mark.full
 def test_a_huge_graph_is_drawn_in_part_and_without_recursion() -> None:
     x = leaf(OURS, 1.0)
     y = x

@@ -32,6 +32,7 @@ def test_a_deep_graph_runs_and_is_freed_without_recursion() -> None:
     assert last() is None
 
 
+@pytest.mark.full
 def test_a_deep_graph_that_saved_values_is_freed_without_backward() -> None:
     x = leaf(OURS, 1.0)
     y = x

@@ -14,6 +14,8 @@ from telegrad_engine.program import Instruction
 from telegrad_engine.schema.op import CATALOGUE
 from telegrad_engine.session.session import Session
 
+pytestmark = pytest.mark.full
+
 PRIVATE = [op.key for op in CATALOGUE if op.private]
 
 

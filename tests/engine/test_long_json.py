@@ -14,6 +14,8 @@ from telegrad_engine.errors import MalformedRequest
 from telegrad_engine.program import json_codec
 from telegrad_engine.tensor.conversion import NumberList, as_array
 
+pytestmark = pytest.mark.full
+
 LEAVES = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False),
     st.text(max_size=20), st.sampled_from(['a,"]\\[{', "\\", '\\"', "\\\\", "é" * 9, "NaN"]),

@@ -17,6 +17,8 @@ from telegrad_engine.session.session import Session
 
 from .compiled.remembering import ALWAYS
 
+pytestmark = pytest.mark.full
+
 MIB = 2**20
 STEPS, RUNS = 20, 4
 

@@ -11,9 +11,13 @@ import os
 import tracemalloc
 from typing import Any
 
+import pytest
+
 from telegrad_engine.compile import COMPILED, PLANNED, Compiler
 from telegrad_engine.program.program_cache import Memory
 from telegrad_engine.session.session import Session
+
+pytestmark = pytest.mark.full
 
 LOOPS = int(os.environ.get("TELEGRAD_SOAK_LOOPS", "60"))
 PROGRAMS = max(6, LOOPS // 10)

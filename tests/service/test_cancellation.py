@@ -17,6 +17,8 @@ from .conftest import STOP_S, SessionClient, problem, running
 from .streams import Raw, Talk, container, fetch, is_problem, written
 from .test_health import slow_program, wait_until_taken
 
+pytestmark = pytest.mark.full
+
 LONG_S = 300.0
 PATIENCE_S = 30.0
 

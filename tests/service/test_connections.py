@@ -17,6 +17,8 @@ from .conftest import SessionClient, problem, running
 from .raw_http import ask, dial, document, read_all, read_answer, request, status, upgrade
 from .streams import Raw, Talk, written
 
+pytestmark = pytest.mark.full
+
 JSON = "Content-Type: application/json"
 CHUNKED = request("POST", "/v1/sessions", JSON, "Transfer-Encoding: chunked")
 MIB = 2**20

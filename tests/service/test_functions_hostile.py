@@ -363,6 +363,7 @@ def test_10_000_registrations(session: SessionClient, new_session: Callable[...,
     session.assert_usable()
 
 
+@pytest.mark.full
 def test_large_definitions_are_not_taken_without_end(session: SessionClient) -> None:
     """Each is within the limits; together they would be kept for as long as the session."""
     steps = [step("mul", ["x", 2], [f"a_tensor_with_a_name_that_is_very_long_{i}"]) for i in range(8_000)]

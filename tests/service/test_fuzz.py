@@ -14,6 +14,8 @@ from telegrad_engine.schema.op import CATALOGUE
 
 from .conftest import SessionClient
 
+pytestmark = pytest.mark.full
+
 FUZZ = settings(
     max_examples=150,
     deadline=None,

@@ -102,6 +102,7 @@ def test_a_stop_lets_programs_finish() -> None:
         assert process.wait(STOP_S) == 0
 
 
+@pytest.mark.full
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGTERM to catch")
 def test_a_stop_does_not_wait_for_ever() -> None:
     with (

@@ -18,6 +18,8 @@ import telegrad as tg
 from .conftest import SessionClient, running
 from .streams import ADD, UP, Raw, container, fetch, written
 
+pytestmark = pytest.mark.full
+
 N = 8 * 2**20
 """More than the buffers of two sockets hold."""
 X = np.arange(N, dtype=np.float32)

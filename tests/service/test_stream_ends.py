@@ -20,6 +20,8 @@ from .conftest import SessionClient, running
 from .streams import ADD, TIMEOUT_S, UP, Raw, Talk, container, fetch, is_problem, written
 from .test_health import slow_program
 
+pytestmark = pytest.mark.full
+
 SLOW_S = 1.0
 
 

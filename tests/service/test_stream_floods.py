@@ -17,6 +17,8 @@ from .conftest import SessionClient, running
 from .streams import ADD, UP, Raw, Talk, container, fetch, written
 from .test_health import slow_program
 
+pytestmark = pytest.mark.full
+
 MIB = 2**20
 LARGE_MIB, LIMIT_MIB = 8, 16
 """What an answer to a flood has, and the longest message that the server takes."""

@@ -20,6 +20,10 @@ LONG_SLICE = 256
 """From how many elements on it is quicker to combine slice by slice than to look for each element's place."""
 
 
+LONGEST_STEP = 2**63 - 1
+"""How many bytes a stride of NumPy's can say."""
+
+
 class NumpyBackend(Backend):
     """NumPy's namespace plus functional forms of indexed writes."""
 
@@ -75,8 +79,10 @@ class NumpyBackend(Backend):
         Raises ShapeMismatch for what is not in the array's memory: NumPy would read, and write, whatever lies there.
         """
         check_strided(array.shape, array.itemsize, size, stride, offset)
-        # A dimension of one element is never stepped along, and its stride need not fit an int64.
+        # A dimension of one element is never stepped along, nor is an empty array: its stride need not fit an int64.
         steps = [step * array.itemsize if n > 1 else 0 for n, step in zip(size, stride, strict=True)]
+        if 0 in size and max(steps) > LONGEST_STEP:
+            steps = [0] * len(steps)
         return np.lib.stride_tricks.as_strided(array.reshape(-1)[offset:], size, steps)
 
     def padded(self, array: Any, padding: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import FunctionType
 from typing import Any, ClassVar
 
 from ...tensor.handle import Tensor
@@ -24,6 +25,11 @@ class FunctionModule(Module):
     _shown: ClassVar[tuple[str, ...]] = ()
     """The attributes that are printed."""
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "forward" not in vars(cls):
+            cls.forward = _named(cls.forward, f"{cls.__qualname__}.forward")  # type: ignore[method-assign]
+
     def forward(self, input: Tensor) -> Any:
         """The function's result."""
         return self._call(input)
@@ -35,3 +41,11 @@ class FunctionModule(Module):
 
     def extra_repr(self) -> str:
         return options(self, *self._shown)
+
+
+def _named(function: Any, name: str) -> Any:
+    """The same function under another name, which Python's errors about its arguments say."""
+    same = FunctionType(function.__code__.replace(co_qualname=name), function.__globals__, closure=function.__closure__)
+    same.__defaults__, same.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
+    same.__qualname__, same.__doc__, same.__annotations__ = name, function.__doc__, function.__annotations__
+    return same
