@@ -17,8 +17,8 @@ INSTALL := $(BIN)/python -m pip install --quiet --no-input --disable-pip-version
 
 # What the first run says before it installs anything, and how long the tests take.
 FIRST_demo := the packages, NumPy, SciPy, FastAPI and scikit-learn (360 MB in $(VENV)). That takes one to three minutes
-FIRST_test := the packages, pytest and PyTorch (2 to 6 GB in $(VENV)). That takes a few minutes, most of it for PyTorch
-TEST_TIME := about four minutes on two cores
+FIRST_test := the packages, pytest and PyTorch (1 GB in $(VENV), or 6 GB with CUDA: see the README). That takes some minutes
+TEST_TIME := about three minutes on two cores
 ALL_TIME := about 12 minutes on two cores
 
 # The tests start hundreds of processes, and each would compile every module.
@@ -62,6 +62,9 @@ test-gpu: $(VENV)/.stamp-gpu ## The same on CuPy; without an NVIDIA GPU, only th
 
 test-clients: $(VENV)/.stamp-clients $(VENV)/.stamp-npm $(VENV)/.stamp-schemathesis toolchains ## Generate clients from the OpenAPI document, compile and run them
 	$(BIN)/python -m pytest tests/clients --numprocesses 2 $(ARGS)
+
+test-versions: $(VENV)/.stamp-packages ## Run the server's tests on the lowest and the newest versions, and on later Pythons
+	$(BIN)/python -m tests.versions $(VENV)/versions
 
 serve: $(VENV)/.stamp-packages ## Start a server: make serve ARGS="--port 8000"
 	$(BIN)/telegrad serve $(ARGS)

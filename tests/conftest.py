@@ -21,6 +21,8 @@ from telegrad_service.launch import running_server
 
 SETS = 2
 """How many sets of parameters a test keeps in ``make test``."""
+HELD, SHARE = "held", "share of programs planned"
+"""Properties that tests record for the summary: a number of comparisons; a loop's name, programs planned, and all."""
 
 # No deadline: on a busy machine the first example of a test, which imports and compiles, is slow.
 # Continuous integration must give the same answer twice; elsewhere every run looks somewhere new.
@@ -64,6 +66,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         kept += [same[int(i * step)] for i in range(int(len(same) / step))]
     config.hook.pytest_deselected(items=list(set(items).difference(kept)))
     items[:] = kept
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the share of planned programs of each everyday loop, and how many comparisons with torch were held."""
+    reports = [report for kind in ("passed", "xfailed", "failed") for report in terminalreporter.getreports(kind)]
+    found: dict[str, list[Any]] = defaultdict(list)
+    for report in reports:
+        for name, value in report.user_properties:
+            found[name].append(value)
+    if shares := found[SHARE]:
+        terminalreporter.section("everyday loops: programs planned or compiled after 20 turns")
+        for name, runs, sent in sorted(shares):
+            terminalreporter.write_line(f"{name:58} {runs:4} of {sent:4} {runs / sent:5.0%}")
+    if held := sum(found[HELD]):
+        terminalreporter.write_line(f"held against torch: {held} of (op, case, dtype, order)")
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from benchmarks.everyday import LOOPS, SMALL, Loop
 
 import telegrad as tg
 
-from .conftest import SHARE
+from ..conftest import SHARE
 
 TURNS, COUNTED = 20, 40
 """How many turns are taken before programs are counted, and while they are: on a busy machine one more is sent now and

@@ -36,7 +36,7 @@ def device(request: pytest.FixtureRequest) -> Iterator[str]:
 def little_compiled(device: str) -> Iterator[None]:
     """JAX keeps what it compiled, some megabytes an op and shape: forgotten now and then, or all cases are too many."""
     yield
-    if device == "jax" and next(_tests) % 300 == 0:
+    if device == "jax" and next(_tests) % 20 == 0:
         import jax
 
         jax.clear_caches()
@@ -50,15 +50,3 @@ def quiet_numpy() -> Iterator[None]:
     """Dividing by zero is an ordinary thing to do to a tensor; warnings are otherwise errors."""
     with np.errstate(all="ignore"):
         yield
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say how many comparisons with torch, of an op, a case, a dtype and an order, were held."""
-    held = sum(
-        value
-        for report in terminalreporter.getreports("passed")
-        for name, value in report.user_properties
-        if name == "held"
-    )
-    if held:
-        terminalreporter.write_line(f"held against torch: {held} of (op, case, dtype, order)")
