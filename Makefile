@@ -27,7 +27,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: .first-demo .first-test help demo test test-all test-jax test-jax-ops test-gpu test-clients test-versions \
+.PHONY: .first-demo .first-test help demo test test-all test-jax test-jax-ops test-gpu test-clients test-versions coverage \
 	toolchains serve check bench openapi stubs dist format clean
 
 help: ## Show this list
@@ -45,6 +45,9 @@ test: .first-test $(VENV)/.stamp-test ## Run the tests that a change needs, with
 test-all: .first-test $(VENV)/.stamp-test ## Run all tests, with all their parameters
 	@echo "All tests take $(ALL_TIME)"
 	$(BIN)/python -m pytest --numprocesses 2 --all $(ARGS)
+
+coverage: $(VENV)/.stamp-coverage ## Run the tests of make test, and print which lines they do not reach, by file
+	$(BIN)/python -m pytest --numprocesses 2 --cov --cov-report=term-missing $(ARGS)
 
 test-jax: test-jax-ops ## Run the ops, and what else depends on a backend, on JAX
 	$(BIN)/python -m pytest $(COMPILED) --numprocesses 2 $(ARGS)
@@ -120,7 +123,7 @@ $(VENV)/.stamp-packages: $(VENV)/.stamp-venv $(PROJECTS) constraints.txt
 
 # One stamp for each dependency group of pyproject.toml.
 $(VENV)/.stamp-%: $(VENV)/.stamp-packages pyproject.toml
-	@echo "Installing the dependency group '$*'$(if $(filter test jax gpu cuda bench clients,$*), (PyTorch is large and may take a while))"
+	@echo "Installing the dependency group '$*'$(if $(filter test jax gpu cuda bench clients coverage,$*), (PyTorch is large and may take a while))"
 	@$(INSTALL) --group $*
 	@touch $@
 

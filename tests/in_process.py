@@ -16,7 +16,7 @@ from telegrad_service.settings import Settings
 def serving(**settings: object) -> Iterator[str]:
     """Run the server in a thread on a free loopback port, yield its address, stop it at the end."""
     addresses: Queue[str] = Queue()
-    chosen = Settings(port=0, **settings)  # type: ignore[arg-type]
+    chosen = Settings(port=0, **settings)
     server = Server(create_app(chosen), chosen, addresses.put)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

@@ -293,7 +293,7 @@ def _targets(lib: Any) -> list[Any]:
 def _Each(lib: Any, held: Any) -> Any:
     """A module that calls those in a list or dict one after the other."""
 
-    class Each(lib.nn.Module):  # type: ignore[misc]
+    class Each(lib.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.held = held
@@ -309,7 +309,7 @@ def _Each(lib: Any, held: Any) -> Any:
 def _Call(lib: Any, module: Any, *args: Any, before: Any = None, **kwargs: Any) -> Any:
     """A module that calls another with more arguments, perhaps with what ``before`` makes of the input."""
 
-    class Call(lib.nn.Module):  # type: ignore[misc]
+    class Call(lib.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.module = module

@@ -48,7 +48,7 @@ SAMPLES = {torch.float64: 8, torch.float32: 2}
 
 def name_of(info: Any) -> str:
     """The variant's name: the op's, and what tells it from the op's other variants."""
-    return info.name + (f"/{info.variant_test_name}" if info.variant_test_name else "")
+    return info.name + (f"/{info.variant_test_name}" if info.variant_test_name else "")  # type: ignore[no-any-return]
 
 
 def excluded(name: str) -> str | None:

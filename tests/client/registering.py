@@ -46,7 +46,7 @@ def line_of(function: Callable[..., Any], offset: int) -> str:
 
 
 def custom_relu(lib: Any) -> Any:
-    class CustomReLU(lib.autograd.Function):  # type: ignore[misc]
+    class CustomReLU(lib.autograd.Function):
         @staticmethod
         def forward(ctx: Any, input: Any) -> Any:
             ctx.save_for_backward(input)
@@ -63,7 +63,7 @@ def custom_relu(lib: Any) -> Any:
 
 
 def power(lib: Any) -> Any:
-    class FunctionWithNonTensorInput(lib.autograd.Function):  # type: ignore[misc]
+    class FunctionWithNonTensorInput(lib.autograd.Function):
         @staticmethod
         def forward(ctx: Any, x: Any, power: Any) -> Any:
             ctx.power = power
@@ -79,7 +79,7 @@ def power(lib: Any) -> Any:
 
 
 def double_backward(lib: Any) -> Any:
-    class MyDoubleBackwardFn(lib.autograd.Function):  # type: ignore[misc]
+    class MyDoubleBackwardFn(lib.autograd.Function):
         @staticmethod
         def forward(ctx: Any, x: Any) -> Any:
             ctx.save_for_backward(x)

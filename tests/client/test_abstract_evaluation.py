@@ -40,7 +40,7 @@ def registered(session: tg.Session) -> None:
 
 def wide(lib: Any, fn: Callable[..., Any]) -> Callable[..., Any]:
     """A function as it is called: by its name in ours, as it is in torch."""
-    return fn if lib is torch else getattr(tg.ops, fn.__name__)  # type: ignore[no-any-return]
+    return fn if lib is torch else getattr(tg.ops, fn.__name__)
 
 
 def both(run: Callable[[Any, int], Any]) -> None:

@@ -345,7 +345,7 @@ def test_a_proxy_is_not_asked_for_this_machine(server: str, monkeypatch: pytest.
     monkeypatch.setenv("no_proxy", no_proxy)
     with tg.connect(server, stream=None) as session:
         assert (tg.ones(2) + 1).tolist() == [2.0, 2.0]
-        assert type(session.recorder.transport._programs).__name__ == "Stream"
+        assert type(session.recorder.transport._programs).__name__ == "Stream"  # type: ignore[attr-defined]
 
 
 def test_a_proxy_is_not_asked_for_the_names_that_are_excepted(server: str, monkeypatch: pytest.MonkeyPatch) -> None:

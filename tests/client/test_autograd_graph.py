@@ -133,7 +133,7 @@ def second_order(t: Any) -> Any:
 
 def innermost(t: Any) -> Any:
     w, seen = leaf(t), []
-    hooks = [(lambda x, i=i: seen.append(i) or x) for i in range(2)]  # type: ignore[func-returns-value]
+    hooks = [(lambda x, i=i: seen.append(i) or x) for i in range(2)]
     with t.autograd.graph.saved_tensors_hooks(hooks[0], lambda x: x):
         a = w.exp()
         with t.autograd.graph.saved_tensors_hooks(hooks[1], lambda x: x):
@@ -243,7 +243,8 @@ def test_wrong_uses_raise_as_in_torch(name: str) -> None:
 
 def test_a_hook_on_any_of_several_passes_over_those_without_a_gradient() -> None:
     def run(t: Any) -> Any:
-        w, seen = leaf(t), []
+        w = leaf(t)
+        seen: list[Any] = []
         t.autograd.graph.register_multi_grad_hook((t.ones(2), w), seen.append, mode="any")
         (w * 2).sum().backward()
         return seen

@@ -270,7 +270,7 @@ def test_a_loop_whose_programs_the_session_knows_again() -> None:
 
 def test_a_function_of_the_clients_inside() -> None:
     def run(lib: Any) -> Any:
-        class Cube(lib.autograd.Function):  # type: ignore[misc, name-defined]
+        class Cube(lib.autograd.Function):
             @staticmethod
             def forward(ctx: Any, x: Any) -> Any:
                 ctx.save_for_backward(x)

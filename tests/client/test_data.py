@@ -26,7 +26,7 @@ def tensors(lib: Any, n: int = 10) -> Any:
 
 
 def of_class(lib: Any, samples: list[Any]) -> Any:
-    class Samples(lib.utils.data.Dataset):  # type: ignore[misc]
+    class Samples(lib.utils.data.Dataset):
         def __getitem__(self, index: int) -> Any:
             return samples[index]
 
@@ -37,7 +37,7 @@ def of_class(lib: Any, samples: list[Any]) -> Any:
 
 
 def stream(lib: Any, n: int) -> Any:
-    class Stream(lib.utils.data.IterableDataset):  # type: ignore[misc]
+    class Stream(lib.utils.data.IterableDataset):
         def __iter__(self) -> Iterator[Any]:
             return iter([{"x": np.float32(i), "y": float(i)} for i in range(n)])
 

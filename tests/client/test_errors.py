@@ -366,6 +366,6 @@ def test_an_unknown_name_is_an_attribute_error(session: tg.Session) -> None:
     with pytest.raises(AttributeError, match=r"sigmoyd.*sigmoid"):
         tg.sigmoyd  # noqa: B018
     with pytest.raises(AttributeError):
-        tg.ones(2).no_such_method()
+        tg.ones(2).no_such_method()  # type: ignore[attr-defined]
     assert not hasattr(tg, "no_such_function")
     assert issubclass(UnknownTensor, LookupError)

@@ -80,7 +80,7 @@ def a_module(t: Any) -> Any:
 
 
 def a_function(t: Any) -> Any:
-    class Exp(t.autograd.Function):  # type: ignore[misc]
+    class Exp(t.autograd.Function):
         @staticmethod
         def forward(ctx: Any, x: Any) -> Any:
             y = x.exp()

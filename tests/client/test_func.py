@@ -333,7 +333,7 @@ def ensemble(t: Any) -> Any:
 
 
 def tied(t: Any) -> Any:
-    class Tied(t.nn.Module):  # type: ignore[misc]
+    class Tied(t.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.a, self.b = t.nn.Linear(3, 3, bias=False), t.nn.Linear(3, 3, bias=False)
@@ -402,7 +402,7 @@ def net(t: Any) -> Any:
 def function(t: Any, vmap: Any) -> Any:
     """A Function that says how it is batched, or one of the old kind, with a ``ctx`` for forward."""
 
-    class Same(t.autograd.Function):  # type: ignore[name-defined, misc]
+    class Same(t.autograd.Function):
         @staticmethod
         def forward(*args: Any) -> Any:
             return args[-1].clone()
@@ -651,7 +651,7 @@ def test_what_is_inside_a_batch_can_be_looked_at() -> None:
 
 
 def functions(t: Any) -> Any:
-    class Twice(t.autograd.Function):  # type: ignore[misc]
+    class Twice(t.autograd.Function):
         @staticmethod
         def forward(x: Any, y: Any) -> Any:
             return x * 2, x * y
@@ -665,7 +665,7 @@ def functions(t: Any) -> Any:
             x, y = ctx.saved_tensors
             return a * 2 + b * y, b * x
 
-    class Batched(Twice):  # type: ignore[misc]
+    class Batched(Twice):
         @staticmethod
         def vmap(info: Any, in_dims: Any, x: Any, y: Any) -> Any:
             assert (info.batch_size, info.randomness, in_dims) == (5, "error", (0, None))
@@ -689,13 +689,13 @@ def test_a_function_may_say_how_it_is_batched() -> None:
 def test_a_function_that_does_not_say_is_refused_or_loops() -> None:
     same_error(lambda t: t.func.vmap(functions(t)[0].apply)(values(t, X), values(t, X)))
 
-    class Both(functions(tg)[1]):  # type: ignore[misc]
+    class Both(functions(tg)[1]):
         generate_vmap_rule = True
 
     with pytest.raises(RuntimeError, match="it has both generate_vmap_rule=True and"):
         tg.vmap(Both.apply)(values(tg, X), values(tg, X))
 
-    class Generated(functions(tg)[0]):  # type: ignore[misc]
+    class Generated(functions(tg)[0]):
         generate_vmap_rule = True
 
     x = values(tg, X)

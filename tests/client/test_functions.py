@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("session")
 
 
 def conditional(lib: Any) -> Any:
-    class ConditionalComputation(lib.autograd.Function):  # type: ignore[misc]
+    class ConditionalComputation(lib.autograd.Function):
         @staticmethod
         def forward(ctx: Any, x: Any) -> Any:
             ctx.save_for_backward(x)
@@ -42,7 +42,7 @@ def conditional(lib: Any) -> Any:
 
 
 def rnn_cell(lib: Any) -> Any:
-    class MyRNNCell(lib.autograd.Function):  # type: ignore[misc]
+    class MyRNNCell(lib.autograd.Function):
         @staticmethod
         def forward(ctx: Any, x: Any, hx: Any, wx: Any, wh: Any, b: Any) -> Any:
             ctx.save_for_backward(x, hx, wx, wh)
@@ -116,7 +116,7 @@ def a_recurrence(lib: Any) -> Any:
 
 
 def several_outputs(lib: Any) -> Any:
-    class Split(lib.autograd.Function):  # type: ignore[misc]
+    class Split(lib.autograd.Function):
         @staticmethod
         def forward(x: Any, scale: float = 2.0) -> Any:
             return x * scale, (x > 0).to(dtype=lib.float64), x.sum()
@@ -139,7 +139,7 @@ def several_outputs(lib: Any) -> Any:
 
 
 def no_gradient_for_one(lib: Any) -> Any:
-    class First(lib.autograd.Function):  # type: ignore[misc]
+    class First(lib.autograd.Function):
         @staticmethod
         def forward(ctx: Any, x: Any, y: Any) -> Any:
             return x + y
@@ -154,7 +154,7 @@ def no_gradient_for_one(lib: Any) -> Any:
 
 
 def sizes_of_inputs(lib: Any) -> Any:
-    class Mean(lib.autograd.Function):  # type: ignore[misc]
+    class Mean(lib.autograd.Function):
         @staticmethod
         def forward(ctx: Any, x: Any) -> Any:
             ctx.count, ctx.shape = x.shape[0], x.shape
@@ -174,7 +174,7 @@ def sizes_of_inputs(lib: Any) -> Any:
 
 
 def a_tensor_on_ctx(lib: Any) -> Any:
-    class Masked(lib.autograd.Function):  # type: ignore[misc]
+    class Masked(lib.autograd.Function):
         @staticmethod
         def forward(ctx: Any, x: Any) -> Any:
             ctx.mask = x > 0
@@ -212,7 +212,7 @@ def test_like_torch(function: Any) -> None:
 
 def test_a_gradients_dtype_is_no_device() -> None:
     def run(lib: Any) -> Any:
-        class MaskedReLU(lib.autograd.Function):  # type: ignore[misc]
+        class MaskedReLU(lib.autograd.Function):
             @staticmethod
             def forward(ctx: Any, x: Any) -> Any:
                 ctx.save_for_backward(x)
@@ -233,7 +233,7 @@ def test_a_gradients_dtype_is_no_device() -> None:
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_under_autocast(dtype: str) -> None:
     def differentiate(lib: Any) -> Any:
-        class Product(lib.autograd.Function):  # type: ignore[misc]
+        class Product(lib.autograd.Function):
             @staticmethod
             def forward(ctx: Any, x: Any, w: Any) -> Any:
                 ctx.save_for_backward(x, w)

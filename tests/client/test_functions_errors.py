@@ -35,14 +35,14 @@ def test_a_second_backward() -> None:
 
 def test_a_second_derivative_of_what_has_none() -> None:
     def differentiate(lib: Any) -> None:
-        class Once(lib.autograd.Function):  # type: ignore[misc]
+        class Once(lib.autograd.Function):
             @staticmethod
             def forward(ctx: Any, x: Any) -> Any:
                 ctx.save_for_backward(x)
                 return x * x
 
             @staticmethod
-            @lib.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+            @lib.autograd.function.once_differentiable
             def backward(ctx: Any, grad: Any) -> Any:
                 return grad * 2 * ctx.saved_tensors[0]
 
@@ -119,7 +119,7 @@ def test_a_wrong_derivative_is_refused() -> None:
 
 def test_too_few_gradients() -> None:
     def differentiate(lib: Any) -> None:
-        class Few(lib.autograd.Function):  # type: ignore[misc]
+        class Few(lib.autograd.Function):
             @staticmethod
             def forward(ctx: Any, x: Any, y: Any) -> Any:
                 return x + y

@@ -33,7 +33,7 @@ def test_shapes_are_known_without_asking(session: tg.Session) -> None:
 def test_plain_functions_branches_and_parameters() -> None:
     name = unique("reduced")
 
-    @tg.register_function(name)  # type: ignore[untyped-decorator]
+    @tg.register_function(name)
     def reduced(x: Any, reduction: str = "mean", scale: float = 1.0) -> Any:
         if reduction == "mean":
             return x.mean() * scale
@@ -125,7 +125,7 @@ def test_a_function_of_the_server(address: str, shared: str) -> None:
 
 def test_from_json_to_the_sdk_and_back(server: str) -> None:
     with tg.connect(server) as session:
-        path = f"{server}/v1/sessions/{session.recorder.transport.session_id}"  # type: ignore[attr-defined]
+        path = f"{server}/v1/sessions/{session.recorder.transport.session_id}"
         cube = {
             "name": "cube",
             "forward": {

@@ -81,7 +81,7 @@ def test_hooks_are_called_for_steps_that_are_made(session: tg.Session) -> None:
 
 def test_a_step_of_ones_own_is_made_or_not(session: tg.Session) -> None:
     def run(lib: Any) -> tuple[int, list[float]]:
-        class Counting(lib.optim.SGD):  # type: ignore[misc, name-defined]
+        class Counting(lib.optim.SGD):
             made = 0
 
             def step(self, closure: Any = None) -> Any:

@@ -101,7 +101,7 @@ class Bodies:
 
     def removed_by_itself(lib: Any) -> Any:
         x = leaf(lib)
-        handles = []
+        handles: list[Any] = []
 
         def once(grad: Any) -> Any:
             handles[0].remove()
@@ -242,7 +242,7 @@ def stored(lib: Any) -> None:
 def test_mistakes_are_told_in_torchs_words(session: tg.Session, body: Callable[[Any], Any]) -> None:
     same_error(body)
     nothing_waits(session)
-    same(Bodies.replaced_on_the_way)  # type: ignore[arg-type]
+    same(Bodies.replaced_on_the_way)
 
 
 def test_an_error_of_a_hook_is_the_users(session: tg.Session) -> None:

@@ -129,7 +129,7 @@ def compare(info: ModuleInfo, given: ModuleInput, training: bool) -> None:
         return
     for library in (0, 1):
         total = sum((pair[library] * pair[library].detach().cos()).sum() for pair in tracked)
-        total.backward()  # type: ignore[union-attr]
+        total.backward()
     my_leaves = [*tensors((my_args, my_kwargs)), *mine.parameters()]
     for leaf, expected in zip(my_leaves, [*tensors((args, kwargs)), *theirs.parameters()], strict=True):
         if expected.grad is not None:

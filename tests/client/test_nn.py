@@ -139,7 +139,7 @@ class Affine(nn.Module):
         self.inner = nn.Linear(2, 2)
 
     def forward(self, x: tg.Tensor, scale: float = 1.0) -> tg.Tensor:
-        return self.inner(x) @ self.weight * scale + self.bias
+        return self.inner(x) @ self.weight * scale + self.bias  # type: ignore[no-any-return]
 
 
 def test_a_subclass_registers_what_is_assigned() -> None:
@@ -169,7 +169,7 @@ def test_attribute_mistakes_are_torchs() -> None:
         lib.nn.Module()(1)
 
     def no_init(lib: Any) -> None:
-        class Model(lib.nn.Module):  # type: ignore[misc]
+        class Model(lib.nn.Module):
             def __init__(self) -> None:
                 self.layer = lib.nn.Linear(2, 2)
 

@@ -191,7 +191,7 @@ class Bodies:
             return lib.nn.utils.stateless.functional_call(model, given, lib.ones(3, 2))
 
     def blocks_of_a_transformer_are_overridden(lib: Any) -> Any:
-        class Layer(lib.nn.TransformerEncoderLayer):  # type: ignore[misc, name-defined]
+        class Layer(lib.nn.TransformerEncoderLayer):
             def _sa_block(self, x: Any, *args: Any, **kwargs: Any) -> Any:
                 return x * 2
 

@@ -62,7 +62,7 @@ class Same:
         return [(name, tuple(t.shape)) for name, t in module.state_dict().items()]
 
     def extra_state(lib: Any) -> Any:
-        class Counting(lib.nn.Linear):  # type: ignore[misc,name-defined]
+        class Counting(lib.nn.Linear):
             count = 3
 
             def get_extra_state(self) -> Any:

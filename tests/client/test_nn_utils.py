@@ -55,7 +55,7 @@ def trained(lib: Any, layer: Any, steps: int = 2) -> Any:
 
 
 def symmetric(lib: Any) -> Any:
-    class Symmetric(lib.nn.Module):  # type: ignore[misc,name-defined]
+    class Symmetric(lib.nn.Module):
         def forward(self, x: Any) -> Any:
             return x.triu() + x.triu(1).transpose(0, 1)
 
@@ -66,7 +66,7 @@ def symmetric(lib: Any) -> Any:
 
 
 def doubled(lib: Any) -> Any:
-    class Doubled(lib.nn.Module):  # type: ignore[misc,name-defined]
+    class Doubled(lib.nn.Module):
         def forward(self, x: Any) -> Any:
             return x * 2
 

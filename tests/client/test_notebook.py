@@ -130,10 +130,10 @@ def test_a_graph_is_drawn_without_asking_the_session(session: tg.Session) -> Non
 def test_no_box_covers_another_and_edges_lead_down() -> None:
     loss, names = a_loss()
     x = tg.ones(3, requires_grad=True)
-    wide = sum((x * i).exp() * x for i in range(12)).sum() + loss  # type: ignore[attr-defined]
+    wide = sum((x * i).exp() * x for i in range(12)).sum() + loss
     svg = parsed(tg.graph(wide, loss, names={**names, "a name that is long enough to be cut somewhere": x}).to_svg())
     width, height = float(svg.get("width", 0)), float(svg.get("height", 0))
-    boxes = []
+    boxes: list[Any] = []
     for rect in svg.iter("{http://www.w3.org/2000/svg}rect"):
         x0, y0, w, h = (float(rect.get(name, 0)) for name in ("x", "y", "width", "height"))
         assert 0 <= x0 <= x0 + w <= width

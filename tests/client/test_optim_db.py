@@ -61,7 +61,7 @@ def run(lib: Any, name: str, options: dict[str, Any]) -> tuple[list[Any], Any]:
             loss = sum((p * p / 2 + p.exp() / (i + 1)).sum() for i, p in enumerate(params))
         else:
             loss = sum(((i + 1) * p + p * p / 2).sin().sum() for i, p in enumerate(params))
-        loss.backward()  # type: ignore[union-attr]
+        loss.backward()
         return loss
 
     for _ in range(1 if name == "LBFGS" else STEPS):
@@ -79,12 +79,13 @@ def test_every_configuration_agrees(name: str) -> None:
             theirs, ours = (error_of(lambda lib: run(lib, name, given.kwargs), lib) for lib in (torch, tg))  # noqa: B023
             assert (str(ours), isinstance(ours, RuntimeError)) == (str(theirs), True), given.desc
             continue
-        ours, theirs = (run(lib, name, given.kwargs) for lib in (tg, torch))
-        check(ours[0], theirs[0], 1e-6, given.desc)
+        ours, theirs = (run(lib, name, given.kwargs) for lib in (tg, torch))  # type: ignore[assignment]
+        check(ours[0], theirs[0], 1e-6, given.desc)  # type: ignore[index]
         if name != "LBFGS":  # whose state has torch's own bookkeeping
-            check(ours[1]["state"], theirs[1]["state"], 1e-5, given.desc)
-            assert [sorted(group) for group in ours[1]["param_groups"]] == [
-                sorted(group) for group in theirs[1]["param_groups"]
+            check(ours[1]["state"], theirs[1]["state"], 1e-5, given.desc)  # type: ignore[index]
+            assert [sorted(group) for group in ours[1]["param_groups"]] == [  # type: ignore[index]
+                sorted(group)
+                for group in theirs[1]["param_groups"]  # type: ignore[index]
             ]
 
 

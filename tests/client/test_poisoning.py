@@ -116,7 +116,7 @@ def test_gradients_of_a_failed_pass_are_none_and_earlier_ones_stay(session: tg.S
     with pytest.raises((IndexError, RuntimeError), match="out of range"):
         taken.tolist()
     (a * b).sum().backward()
-    assert (a.grad.tolist(), b.grad.tolist()) == ([3.0, 3.0, 3.0], [1.0, 1.0, 1.0])
+    assert (a.grad.tolist(), b.grad.tolist()) == ([3.0, 3.0, 3.0], [1.0, 1.0, 1.0])  # type: ignore[attr-defined]
 
 
 def test_a_pass_that_does_not_depend_on_the_failure_runs(session: tg.Session) -> None:
@@ -141,7 +141,7 @@ def test_a_pass_that_fails_halfway_leaves_no_gradient(session: tg.Session) -> No
                 loss.backward()
     assert a.grad is None
     (a * 3).sum().backward()
-    assert a.grad.tolist() == [[3.0, 3.0], [3.0, 3.0]]
+    assert a.grad.tolist() == [[3.0, 3.0], [3.0, 3.0]]  # type: ignore[attr-defined]
 
 
 def test_a_change_in_place_that_fails_is_undone(session: tg.Session) -> None:

@@ -458,7 +458,7 @@ def test_a_session_that_cannot_be_attached_to_says_why(own: str, path: str) -> N
     with pytest.raises(ValueError, match="cannot be attached to"):
         tg.connect("local://", session="local-1")
     with pytest.raises(TypeError, match="a string, not int"):
-        tg.connect(own, session=3)  # type: ignore[arg-type]
+        tg.connect(own, session=3)
     assert sessions(own) == []
 
 

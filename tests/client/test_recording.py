@@ -77,7 +77,7 @@ def test_shapes_and_dtypes_are_known_at_once(session: tg.Session, function: obje
     ):
         assert (tuple(ours.shape), f"torch.{ours.dtype.name}") == (tuple(theirs.shape), str(theirs.dtype))
     assert session.requests == 0
-    same(function)  # type: ignore[arg-type]
+    same(function)
 
 
 def test_a_boolean_mask_asks_for_the_shape_only(session: tg.Session) -> None:
@@ -201,7 +201,7 @@ def test_temporaries_are_freed_in_the_program_that_made_them(session: tg.Session
 
 def test_a_loop_holds_no_more_after_a_hundred_rounds_than_after_one(session: tg.Session) -> None:
     x = tg.ones(4, requires_grad=True)
-    counts = []
+    counts: list[Any] = []
     for _ in range(100):
         x.grad = None
         y = (x * x).sum()

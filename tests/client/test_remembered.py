@@ -152,7 +152,7 @@ def test_a_batch_of_another_size_is_named(server: str, place: str) -> None:
         layer = tg.nn.Linear(4, 2)
 
         def turn(rows: int) -> float:
-            return layer(tg.ones(rows, 4) * 1.0).square().mean().item()
+            return layer(tg.ones(rows, 4) * 1.0).square().mean().item()  # type: ignore[no-any-return]
 
         for rows in [8] * 6 + [3]:
             turn(rows)

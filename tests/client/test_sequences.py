@@ -62,7 +62,7 @@ def test_packed_through_a_network(kind: str, options: dict[str, Any], order: str
 
 
 @pytest.mark.parametrize("batch_first", [False, True])
-@pytest.mark.parametrize("options", [options for _, options in NETWORKS if "proj_size" in options])
+@pytest.mark.parametrize("options", [options for _, options in NETWORKS if "proj_size" in options])  # type: ignore[operator]
 def test_projections(options: dict[str, Any], batch_first: bool) -> None:
     def run(lib: Any) -> Any:
         lstm = network(lib, "LSTM", batch_first=batch_first, **options)

@@ -51,7 +51,7 @@ def used(session: tg.Session) -> None:
     w = tg.zeros(3, requires_grad=True)
     for _ in range(3):
         ((w - tg.tensor([1.0, 2.0, 3.0])) ** 2).sum().backward()
-        w.data -= 0.25 * w.grad
+        w.data -= 0.25 * w.grad  # type: ignore[operator]
         w.grad = None
     np.testing.assert_allclose(w.detach().numpy(), [0.875, 1.75, 2.625])
     x = tg.tensor(X)
@@ -108,7 +108,7 @@ def test_what_is_no_authority(server: str, tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=r"no certificates can be read there"):
             tg.connect(server, verify=path)
     with pytest.raises(TypeError, match="verify is an SSLContext, a path or a bool, not int"):
-        tg.connect(server, verify=1)  # type: ignore[arg-type]
+        tg.connect(server, verify=1)
 
 
 def test_one_for_somebody_else(proxy: Cutter) -> None:

@@ -176,9 +176,9 @@ def test_other_archives_are_refused() -> None:
         with pytest.raises(ValueError, match=r"compressed|damaged|not in Telegrad"):
             tg.load(file)
     scripted = io.BytesIO()
-    with zipfile.ZipFile(scripted, "w") as file:
-        file.writestr("net/data.pkl", b"")
-        file.writestr("net/constants.pkl", b"")
+    with zipfile.ZipFile(scripted, "w") as file:  # type: ignore[assignment]
+        file.writestr("net/data.pkl", b"")  # type: ignore[attr-defined]
+        file.writestr("net/constants.pkl", b"")  # type: ignore[attr-defined]
     scripted.seek(0)
     with pytest.raises(ValueError, match="TorchScript"):
         tg.load(scripted)

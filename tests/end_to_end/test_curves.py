@@ -55,7 +55,7 @@ WORDS = {
 
 
 def character_rnn(lib: Any) -> list[float]:
-    class CharacterRNN(lib.nn.Module):  # type: ignore[misc]
+    class CharacterRNN(lib.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.i2h = lib.nn.Linear(len(LETTERS) + 16, 16)
@@ -96,7 +96,7 @@ def test_a_character_rnn_on_words_of_any_length(remote: tg.Session) -> None:
 
 
 def conditional_net(lib: Any) -> tuple[list[float], list[bool]]:
-    class ConditionalNet(lib.nn.Module):  # type: ignore[misc]
+    class ConditionalNet(lib.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.fc1 = lib.nn.Linear(10, 20)

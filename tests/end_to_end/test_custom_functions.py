@@ -142,7 +142,7 @@ BOTH = ([-1.0, 1.0, -1.0, 1.0], [1.0, 2.0, -1.0, 1.0])
 
 
 def conditional(lib: Any) -> Any:
-    class ConditionalComputation(lib.autograd.Function):  # type: ignore[misc]
+    class ConditionalComputation(lib.autograd.Function):
         @staticmethod
         def forward(ctx: Any, x: Any) -> Any:
             ctx.save_for_backward(x)

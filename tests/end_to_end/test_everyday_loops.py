@@ -90,7 +90,7 @@ def outcome(loop: Loop, library: Any, count: Callable[[list[Any]], Programs | No
             number(next(run))
         counted = programs.since() if programs is not None else ()
     result = Outcome(numbers, changed, *counted)
-    run.close()
+    run.close()  # type: ignore[attr-defined]
     return result
 
 

@@ -102,7 +102,7 @@ class Array:
         return (wrapped(part) for part in self.value)
 
     def __getitem__(self, index: Any) -> Array:
-        return wrapped(self.value[unwrapped(index)])
+        return wrapped(self.value[unwrapped(index)])  # type: ignore[no-any-return]
 
     def __setitem__(self, index: Any, values: Any) -> None:
         refuse_host(values, "__setitem__")
@@ -290,7 +290,7 @@ class Facade(CupyBackend):
 
     def load(self) -> None:
         import cupy
-        import cupyx.scipy.special
+        import cupyx.scipy.special  # type: ignore[import-not-found]
         import scipy.special
 
         self.namespace = Namespace(cupy, np)

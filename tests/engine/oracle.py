@@ -58,12 +58,12 @@ def torch_function(op: Op) -> Callable[..., Any]:
     module = importlib.import_module(op.namespace)
     found = getattr(module, op.public, None) or getattr(torch.Tensor, op.public)
     assert callable(found)
-    return found
+    return found  # type: ignore[no-any-return]
 
 
 def our_function(op: Op, functions: Any = tg.functions) -> Callable[..., Any]:
     """The function a user calls; an op that is not public by its key."""
-    return getattr(functions, op.key.replace(".", "_") if op.internal else op.name)
+    return getattr(functions, op.key.replace(".", "_") if op.internal else op.name)  # type: ignore[no-any-return]
 
 
 class Call(NamedTuple):

@@ -101,7 +101,7 @@ def filled(case: Case) -> tuple[tuple[Any, ...], dict[str, Any]]:
     def fill(value: Any) -> Any:
         if isinstance(value, (list, tuple)):
             return type(value)(map(fill, value))
-        return arrays.get(id(value), value) if isinstance(value, oracle.T) else value
+        return arrays.get(id(value), value) if isinstance(value, oracle.T) else value  # type: ignore[attr-defined]
 
     return tuple(map(fill, case.args)), {name: fill(value) for name, value in case.kwargs.items()}
 

@@ -38,16 +38,13 @@ LARGE: dict[str, tuple[Callable[..., Any], Shapes]] = {
     "logsumexp": (lambda lib, f, x: lib.logsumexp(x, (0, 1)), ROWS),
     "logsumexp over rows": (lambda lib, f, x: lib.logsumexp(x, 0, True), ROWS),
     "nansum": (lambda lib, f, x: lib.nansum(x, 1), ROWS),
-    **{
-        f"{p}-norm": (lambda lib, f, x, p=p: lib.norm(x, p, 1), ROWS)  # type: ignore[misc]
-        for p in (0.5, 1, 2, 3, math.inf, -math.inf)
-    },
+    **{f"{p}-norm": (lambda lib, f, x, p=p: lib.norm(x, p, 1), ROWS) for p in (0.5, 1, 2, 3, math.inf, -math.inf)},
     "mse_loss": (lambda lib, f, x, y: f.mse_loss(x, y), ROWS * 2),
     "mse_loss of a broadcast": (lambda lib, f, x, y: f.mse_loss(x, y), ((3000, 1), (2000,))),
     "smooth_l1_loss": (lambda lib, f, x, y: f.smooth_l1_loss(x, y), ROWS * 2),
     "huber_loss": (lambda lib, f, x, y: f.huber_loss(x, y), ROWS * 2),
     **{
-        f"cdist of the {p}-norm": (lambda lib, f, x, y, p=p: lib.cdist(x, y, p, MODE), PAIRS)  # type: ignore[misc]
+        f"cdist of the {p}-norm": (lambda lib, f, x, y, p=p: lib.cdist(x, y, p, MODE), PAIRS)
         for p in (0.0, 0.5, 1.0, 2.0, 3.0, math.inf)
     },
     "cdist of batches": (lambda lib, f, x, y: lib.cdist(x, y, 2.0, MODE), ((3, 1, 200, 16), (2, 250, 16))),

@@ -106,7 +106,8 @@ def test_calls_inside_calls() -> None:
 
 def test_hooks_and_retained_gradients() -> None:
     def body(t: Any) -> Any:
-        x, seen = leaf(t), []
+        x = leaf(t)
+        seen: list[Any] = []
         y, z = function(t, forward=lambda ctx, x: (x * 2, x * 3), backward=lambda ctx, a, b: a * 2 + b * 3).apply(x)
         y.register_hook(lambda grad: cube(t).apply(grad * 2))
         z.register_hook(seen.append)

@@ -60,7 +60,8 @@ def test_autocast_around_forward_and_backward(decorated: bool, cast: bool, enabl
     """A decorated backward runs under the autocast of its forward; another under what is on when it runs."""
 
     def body(t: Any) -> Any:
-        world, seen = WORLDS[id(t)], []
+        world = WORLDS[id(t)]
+        seen: list[Any] = []
         options = {"cast_inputs": world.half} if cast and decorated else {}
         multiply = product(t, seen, decorated, **options)
         a, b = leaf(t, [[1.0, 2.0], [3.0, 4.0]]), leaf(t, [[1.0, 0.5], [2.0, 1.0]])

@@ -25,7 +25,7 @@ def leaf(t: Any, values: Any = (1.0, 2.0)) -> Any:
 def scaled(t: Any, backward: Any, forward: Any = lambda x: x * 2) -> Any:
     """A Function of one input with this backward."""
 
-    class Scaled(t.autograd.Function):  # type: ignore[misc]
+    class Scaled(t.autograd.Function):
         @staticmethod
         def forward(ctx: Any, x: Any) -> Any:
             return forward(x)
@@ -188,7 +188,7 @@ def test_batches_of_gradients_are_held_against_single_ones() -> None:
 
 def test_an_absent_gradient_counts_as_zeros() -> None:
     def call(t: Any) -> Any:
-        class Pair(t.autograd.Function):  # type: ignore[misc]
+        class Pair(t.autograd.Function):
             @staticmethod
             def forward(ctx: Any, x: Any) -> Any:
                 ctx.set_materialize_grads(False)

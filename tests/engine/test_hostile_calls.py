@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -53,7 +54,8 @@ def test_a_strided_view_stays_in_its_memory(shape: tuple[int, ...], stride: tupl
 
 def test_a_chain_of_views_is_checked_before_it_is_followed() -> None:
     rule = CATALOGUE.get("view_scatter").rule
-    for chain in ((1,), ("t",), (("t", {}, 0),), ((CATALOGUE.get("t"), {}),)):
+    chains: list[Any] = [(1,), ("t",), (("t", {}, 0),), ((CATALOGUE.get("t"), {}),)]
+    for chain in chains:
         with pytest.raises(errors.InvalidArgument, match="chain of views"):
             rule(np.zeros((2, 3)), np.zeros((3, 2)), chain=chain)
     with pytest.raises(errors.ShapeMismatch):

@@ -224,7 +224,7 @@ def test_a_view_says_what_its_base_says(mode: str) -> None:
             with getattr(t, mode)():
                 views = [source[:2], source.view(3, 1), source[:2].view(2, 1), *source.split(2), source.detach()]
             found.append([(v.requires_grad, v.is_leaf, v.grad_fn is None) for v in views])
-            found.append([repr(views[0]), views[0].requires_grad_(False).requires_grad])
+            found.append([repr(views[0]), views[0].requires_grad_(False).requires_grad])  # type: ignore[list-item]
         later = t.tensor([1.0, 2.0])
         with getattr(t, mode)():
             view = later[:1]

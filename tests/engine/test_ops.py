@@ -54,7 +54,7 @@ class NothingToCompare(Exception):
 def arrays_of(case: Case, dtype: str) -> list[Any]:
     """What the case's tensors hold in this dtype."""
     try:
-        return oracle.arrays_of(case, np.dtype(dtype))
+        return oracle.arrays_of(case, np.dtype(dtype))  # type: ignore[return-value]
     except (ValueError, OverflowError):
         raise NothingToCompare("the case has no values of this dtype") from None
 

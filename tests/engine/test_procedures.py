@@ -123,7 +123,7 @@ def test_random_numbers_go_on(session: Session) -> None:
     program = {"in": [], "instructions": [{"op": "rand", "out": ["r"], "attrs": {"size": [4]}}], "out": ["r"]}
     other = Session(seed=0)
     run(session, define("r", program), call("r", [], "a"), call("r", [], "b"))
-    run(other, program["instructions"][0] | {"out": ["a"]}, program["instructions"][0] | {"out": ["b"]})
+    run(other, program["instructions"][0] | {"out": ["a"]}, program["instructions"][0] | {"out": ["b"]})  # type: ignore[index]
     assert run(session, fetch("a", "b")) == run(other, fetch("a", "b"))
 
 
@@ -147,7 +147,7 @@ def test_memory_is_freed_as_it_runs() -> None:
     run(session, upload("x", [0.0] * 2000), define("f", {"in": ["_0"], "instructions": steps, "out": ["_50"]}))
     assert run(session, call("f", ["x"], "y"), {"op": "sum", "in": ["y"], "out": ["s"]}, fetch("s")) == {"s": 100_000.0}
     with pytest.raises(errors.TooLarge):  # as a program whose names are all kept
-        run(session, *[i | {"in": [i["in"][0].replace("_0", "x"), 1.0]} for i in steps])
+        run(session, *[i | {"in": [i["in"][0].replace("_0", "x"), 1.0]} for i in steps])  # type: ignore[attr-defined]
 
 
 def step(op: str, *inputs: Any, out: str | None = None, **attrs: Any) -> dict[str, Any]:
@@ -200,7 +200,7 @@ REFUSED = {
 def test_what_is_no_procedure_is_refused_when_it_is_defined(session: Session, what: str) -> None:
     changes, error, text = REFUSED[what]
     with pytest.raises(error, match=text):
-        run(session, define("bad", {"in": ["a"], "instructions": [], "out": [], **changes}))
+        run(session, define("bad", {"in": ["a"], "instructions": [], "out": [], **changes}))  # type: ignore[dict-item]
     with pytest.raises(errors.UnknownResource, match="no procedure 'bad'"):
         run(session, call("bad", ["x"]))
 
@@ -255,7 +255,7 @@ def test_in_a_checkpoint_it_is_run_again(session: Session) -> None:
     run(session, {"op": "sum", "in": ["c"], "out": ["s"]}, {"op": "backward", "in": [["s"]]})
     got = run(session, {"op": "grad_of", "in": ["w"], "out": ["g"]}, fetch("g"))["g"]
     other = Session()
-    run(other, upload("w", [1.0, 1.0, 1.0], requires_grad=True), *program["instructions"][:0])
+    run(other, upload("w", [1.0, 1.0, 1.0], requires_grad=True), *program["instructions"][:0])  # type: ignore[index]
     run(other, define("g", program), call("g", ["w"], "c"), {"op": "sum", "in": ["c"], "out": ["s"]})
     run(other, {"op": "backward", "in": [["s"]]}, {"op": "grad_of", "in": ["w"], "out": ["g"]})
     assert got == run(other, fetch("g"))["g"]
@@ -298,7 +298,7 @@ def planning() -> Session:
 
 
 def reports(session: Session) -> list[Any]:
-    return session.compiler.reports(session)  # type: ignore[union-attr]
+    return session.compiler.reports(session)  # type: ignore[return-value]
 
 
 @pytest.mark.parametrize("mode", [None, "enable_grad"])

@@ -142,7 +142,8 @@ def test_a_message_that_is_wrong_is_refused(metadata: Any, arrays: Any, error: t
 
 
 def test_ids_are_ids() -> None:
-    for ids in ({"a": 1}, [1], ["a b"], [[]], "nothing"):
+    wrong: list[Any] = [{"a": 1}, [1], ["a b"], [[]], "nothing"]
+    for ids in wrong:
         with pytest.raises(errors.MalformedRequest):
             steps(Memory(), Session(), {**call_of(TEXT), "ids": ids}, np.ones((3, 2), np.float32), TEXT)
 

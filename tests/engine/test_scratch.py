@@ -60,9 +60,9 @@ WINDOWS = ("bartlett_window", "blackman_window", "hamming_window", "hann_window"
 LIKE = ("bernoulli", "empty_like", "poisson", "rand_like", "randn_like")
 SIZED = ("empty", "ones", "rand", "randn", "zeros")
 OWN: dict[str, Callable[[int], object]] = {
-    **{key: lambda size, key=key: getattr(f, key)(size) for key in WINDOWS},  # type: ignore[misc]
-    **{key: lambda size, key=key: getattr(f, key)(_vector(size)) for key in LIKE},  # type: ignore[misc]
-    **{key: lambda size, key=key: getattr(f, key)((size,)) for key in SIZED},  # type: ignore[misc]
+    **{key: lambda size, key=key: getattr(f, key)(size) for key in WINDOWS},
+    **{key: lambda size, key=key: getattr(f, key)(_vector(size)) for key in LIKE},
+    **{key: lambda size, key=key: getattr(f, key)((size,)) for key in SIZED},
     "adaptive_largest": lambda size: f.adaptive_max_pool1d(f.ones(1, 1, size), 7),
     "arange": lambda size: f.arange(size),
     "as_strided_scatter": lambda size: f.as_strided_scatter(_vector(size), _vector(size // 2), (size // 2,), (2,)),

@@ -91,7 +91,7 @@ def test_one_array_for_two_tensors_is_two_arrays(remembered: bool) -> None:
     session = Session()
     doubled = [UPLOAD, {"op": "mul_", "in": ["x", 2]}, {"op": "clone", "in": ["x"], "out": ["y"]}]
     if remembered:  # under one id, freed in between
-        text = json_codec.dumps({"instructions": _named([*doubled, {"op": "free", "in": [["x"]]}, UPLOAD])}).decode()
+        text = json_codec.dumps({"instructions": _named([*doubled, {"op": "free", "in": [["x"]]}, UPLOAD])}).decode()  # type: ignore[list-item]
         call = {"template": digest(text), "ids": ["x", "y"]}
         metadata = {f"template.{digest(text)}": text, "calls": json.dumps([call])}
         body = bytearray(safetensors.encode(metadata, {"0._0": LARGE}))
@@ -113,7 +113,7 @@ def test_one_array_for_two_tensors_is_two_arrays(remembered: bool) -> None:
 
 def _named(program: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The program with stand-ins for its ids."""
-    return json_codec.loads(json_codec.dumps(program).replace(b'"x"', b'"_0"').replace(b'"y"', b'"_1"'))
+    return json_codec.loads(json_codec.dumps(program).replace(b'"x"', b'"_0"').replace(b'"y"', b'"_1"'))  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("kept", [True, False])

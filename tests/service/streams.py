@@ -23,7 +23,7 @@ TIMEOUT_S = 20
 def dial(session: SessionClient, query: str = "", **options: Any) -> ClientConnection:
     """A connection to the session's stream."""
     address = str(session.client.base_url).rstrip("/").replace("http", "ws", 1)
-    return connect(f"{address}{session.path}/stream{query}", compression=None, max_size=None, **options).__enter__()
+    return connect(f"{address}{session.path}/stream{query}", compression=None, max_size=None, **options).__enter__()  # type: ignore[no-any-return]
 
 
 class Talk:

@@ -52,7 +52,7 @@ def test_training_through_the_sdk(url: str) -> None:
                 loss.backward()
                 optimizer.step()
                 losses.append(loss.item())
-            return losses, x.device
+            return losses, x.device  # type: ignore[return-value]
 
     expected, cpu = train("cpu")
     found, jax = train("jax")

@@ -167,7 +167,7 @@ def test_a_function_of_functions_and_shapes(session: SessionClient) -> None:
     session.tensor("x", [[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
     (y,) = session.post("/functions/mean_of_cubes/apply", {"inputs": ["x"]}, params={"data": True}).json()["outputs"]
     assert y["data"] == 50.0
-    assert grad(session, y["id"], "x") == [[1.5, 6.0], [13.5, 24.0]]
+    assert grad(session, y["id"], "x") == [[1.5, 6.0], [13.5, 24.0]]  # type: ignore[comparison-overlap]
     # What applies a function keeps it.
     assert session.request("DELETE", "/functions/my_power").status_code == 204
     assert session.post("/functions/mean_of_cubes/apply", {"inputs": ["x"]}).status_code == 200
@@ -246,7 +246,7 @@ WRONG = [
         0,
     ),
     (forward({"op": "tensor", "out": ["y"], "attrs": {"data": [0] * 5000}}), "limit-exceeded", "4096", 0),
-    (forward("mul"), "invalid-function", "an instruction is", 0),  # type: ignore[arg-type]
+    (forward("mul"), "invalid-function", "an instruction is", 0),
     (forward(outputs=["y"]), "invalid-function", "no tensor of this program", None),
     (nested(13), "limit-exceeded", "at most 12 deep", 0),
     (changed(RELU, name="add"), "function-exists", "an op of the catalogue", None),

@@ -26,7 +26,7 @@ def slow_program(seconds: float, name: str = "x") -> list[dict[str, object]]:
     start = time.thread_time()  # a busy machine must not make it shorter
     session.run(parse_program([step] * 10))
     each = (time.thread_time() - start) / 10
-    return setup + [step] * max(10, int(seconds / each))
+    return setup + [step] * max(10, int(seconds / each))  # type: ignore[list-item, return-value]
 
 
 def wait_until_taken(client: httpx.Client) -> None:

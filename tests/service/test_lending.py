@@ -7,6 +7,7 @@ import sys
 import time
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
@@ -65,7 +66,7 @@ def test_pings_are_answered_between_messages(session: SessionClient) -> None:
         raw.socket.sendall(written(PING, b"there?"))
         raw.socket.sendall(written(0x82, container(3, fetch("x"))))
         raw.socket.sendall(written(PING, b"still?"))
-        found = []
+        found: list[Any] = []
         while len(found) < 4:
             found.append(raw.frame())
         assert sorted(first for first, _ in found) == [0x82, 0x82, PONG, PONG]

@@ -146,7 +146,7 @@ def test_a_heartbeat_moves_the_end_and_is_not_a_use(new_session: Callable[..., S
     def listed() -> dict[str, Any]:
         """The session in the list, which does not use it."""
         (found,) = [each for each in session.client.get("/v1/sessions").json()["items"] if each["id"] == session.id]
-        return found
+        return found  # type: ignore[no-any-return]
 
     before = listed()
     used, expires = (datetime.fromisoformat(before[name]) for name in ("last_used_at", "expires_at"))

@@ -49,7 +49,7 @@ class NotAtOnce(Exception):
 
 
 class ProgramCompiler(Protocol):
-    """What runs remembered programs as single executables where it can: ``program.compiled.Compiler``."""
+    """What runs remembered programs as single executables where it can: ``compile.Compiler``."""
 
     def run(self, session: Session, program: Bound) -> Answer:
         """Run a program of the session."""

@@ -34,7 +34,7 @@ def run(
     Inputs are made by ``tensor`` of values of this seed. An error is given as its text.
     """
     rng = np.random.default_rng(seed)
-    given = [v for v in oracle.leaves([*case.args, *case.kwargs.values()]) if isinstance(v, oracle.T)]
+    given = [v for v in oracle.leaves([*case.args, *case.kwargs.values()]) if isinstance(v, oracle.T)]  # type: ignore[attr-defined]
     arrays = {id(v): np.asarray(v.make(rng, np.dtype(np.float32))) for v in given}
     try:
         call = oracle.with_dtypes(oracle.build(case, arrays, tensor), tg)

@@ -44,12 +44,12 @@ class Remembering(Session):
             return super().run(call)
         finally:
             if self.compiler is not None:
-                self.compiler.join()
+                self.compiler.join()  # type: ignore[attr-defined]
 
     @property
     def reports(self) -> list[Any]:
         """How its programs ran."""
-        return self.compiler.reports(self)  # type: ignore[union-attr, no-any-return]
+        return self.compiler.reports(self)  # type: ignore[return-value]
 
 
 def connect(compiler: Any, **options: Any) -> Remembering:

@@ -187,7 +187,7 @@ def failing(errors: list[Exception]) -> Tier:
                 raise errors.pop()
             return run(*inputs)
 
-        made.run = fail  # type: ignore[method-assign]
+        made.run = fail  # type: ignore[assignment, method-assign]
         return made
 
     return ALWAYS._replace(make=make)
@@ -259,7 +259,7 @@ def test_nothing_is_timed_beside_the_compiler(monkeypatch: pytest.MonkeyPatch) -
         ((x * 3).sin() - 1).sum().item()  # is being compiled from now on
     assert run(40).reason is None
     go_on.set()
-    while session.compiler._worker is not None:  # type: ignore[union-attr]
+    while session.compiler._worker is not None:
         time.sleep(0.01)
     assert "runs faster without XLA" in run(12).reason
 

@@ -38,7 +38,7 @@ def test_a_function_is_part_of_the_executable(session: Remembering) -> None:
 
 def test_another_function_of_the_name_is_another_program(session: Remembering) -> None:
     for factor in (2.0, 3.0):
-        tg.register_function("scaled", lambda x, factor=factor: (x * x * factor).sum())  # type: ignore[misc]
+        tg.register_function("scaled", lambda x, factor=factor: (x * x * factor).sum())
         plain = lambda x, factor=factor: (x * x * factor).sum()  # noqa: E731
         np.testing.assert_allclose(gradients(tg, tg.ops.scaled, 6), gradients(torch, plain, 6), rtol=1e-6)
     assert runs_compiled(session, 3)

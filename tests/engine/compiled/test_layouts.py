@@ -44,7 +44,7 @@ def test_a_gradient_lies_in_row_major_order_and_is_summed_alike() -> None:
     values = rng.standard_normal((37, 53)).astype(np.float32)
 
     def rounds(session: Remembering) -> list[Any]:
-        found = []
+        found: list[Any] = []
         weight = tg.tensor(values, requires_grad=True)
         for _ in range(6):
             weight.grad = None

@@ -56,7 +56,7 @@ def test_a_plan_leaves_what_the_calls_gave(seed: int) -> None:
     wanted = [int(i) for i in rng.choice(np.arange(3, len(there)), size=min(4, len(there) - 3), replace=False)]
     # Some outputs are kept, and each of the others is written to an input of its own.
     targets = dict(zip(range(len(wanted)), rng.permutation(3)[: rng.integers(0, 4)].tolist(), strict=False))
-    planned = Planned(Planner(backend.tape, 4, [there[i] for i in wanted], [], targets).plan(), effects=None)  # type: ignore[arg-type]
+    planned = Planned(Planner(backend.tape, 4, [there[i] for i in wanted], [], targets).plan(), effects=None)
     given = [np.array(x) for x in values]
     run = planned.run(given, (), own)
     assert run is not None
@@ -80,7 +80,7 @@ def test_what_nothing_needs_is_not_computed() -> None:
     backend = TapingBackend()
     x = backend.tape.input(np.ones(4, np.float32))
     _ = x.sum() + 1
-    y = (x * 2 + 1) * 3
+    y = (x * 2 + 1) * 3  # type: ignore[operator]
     plan = Planner(backend.tape, 1, [y], [], {}).plan()
     assert len(plan) == 3
     places = plan.run([np.arange(4, dtype=np.float32)])
@@ -90,8 +90,8 @@ def test_what_nothing_needs_is_not_computed() -> None:
 def test_a_guard_that_does_not_hold_stops_it() -> None:
     backend = TapingBackend()
     x = backend.tape.input(np.ones(3))
-    assert backend.holds((x > 0).all(), True) and not backend.holds((x > 5).any(), False)
-    plan = Planner(backend.tape, 1, [x * 2], backend.guards, {}).plan()
+    assert backend.holds((x > 0).all(), True) and not backend.holds((x > 5).any(), False)  # type: ignore[attr-defined, operator]
+    plan = Planner(backend.tape, 1, [x * 2], backend.guards, {}).plan()  # type: ignore[operator]
     assert plan.run([np.full(3, 2.0)]) is not None
     assert plan.run([np.array([1.0, -1.0, 1.0])]) is None and plan.run([np.array([1.0, 9.0, 1.0])]) is None
 

@@ -26,7 +26,7 @@ CASES = [
 ]
 
 
-CASES: Cases = {
+CASES: Cases = {  # type: ignore[no-redef]
     "ctc_loss": CASES,
     "ctc_loss.lengths": [case(LOGS, LABELS, (5, 4), (2, 1)), case(LOGS, LABELS, [5, 4], [2, 1], 0, "sum")],
 }
