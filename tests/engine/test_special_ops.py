@@ -28,6 +28,10 @@ def test_empty_has_a_shape_and_shows_nobodys_values(shape: tuple[int, ...]) -> N
     assert not alike._data.any()
 
 
+def test_an_empty_tensor_may_have_strides_of_any_length() -> None:
+    assert tuple(F.empty_strided((0, 3), (2**62, 1)).shape) == tuple(torch.empty_strided((0, 3), (2**62, 1)).shape)
+
+
 def test_getitem_scatter_places_a_part_among_zeros() -> None:
     x = tg.tensor([1.0, 2.0], requires_grad=True)
     y = F.getitem_scatter(x, (2, 3), (("slice", None, None, None), 1))

@@ -79,6 +79,6 @@ CASES: Cases = {
         case(T(4), (2, 2), (1, -1)),
         case(T(4), (2,), (1,), -1),
     ],
-    "empty_strided": [case((2, 3), (1,)), case((2, 3), (1, -2)), case((0, 3), (2**62, 1))],
+    "empty_strided": [case((2, 3), (1,)), case((2, 3), (1, -2))],
     "empty_permuted": [case((2, 3), (0,)), case((2, 3), (0, 0))],
 }
