@@ -195,7 +195,7 @@ class Mode:
         return wrapped  # type: ignore[return-value]
 
     def _wrap_generator(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Apply the mode while the generator runs, but not while its consumer runs."""
+        """Wrap a generator function: the mode applies while the generator runs, but not while its consumer runs."""
 
         @functools.wraps(function)
         def wrapped(*args: Any, **kwargs: Any) -> Any:

@@ -143,7 +143,7 @@ def from_numpy(dtype: np.dtype[Any]) -> DType:
 
 
 def is_floating(dtype: np.dtype[Any]) -> bool:
-    """True for float16, bfloat16, float32 and float64."""
+    """Whether a dtype is float16, bfloat16, float32 or float64."""
     return _BY_NUMPY[dtype].is_floating_point
 
 

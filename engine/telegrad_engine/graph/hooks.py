@@ -1,4 +1,4 @@
-"""Hooks on tensors and nodes: where they are kept, and how they are called.
+"""Hooks on tensors and nodes: their storage and calls.
 
 A tensor's hooks take its gradient and may replace it. The hooks of a leaf are stored on the leaf; those of a non-leaf
 on the node that produced it, by output, because its gradient arrives there. A node's own hooks run before and after its

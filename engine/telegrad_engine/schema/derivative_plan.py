@@ -48,7 +48,7 @@ class Step(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What to save and evaluate when a given set of inputs needs gradients."""
+    """The values to save and the rules to evaluate when a given set of inputs requires grad."""
 
     saves: tuple[Save, ...]
     steps: tuple[Step, ...]

@@ -210,7 +210,7 @@ class _Results:
 
 def _named_results(name: str, outputs: Sequence[str]) -> Any:
     """Make the named tuple type of an op's outputs."""
-    make: Any = namedtuple  # type checkers require literal field names
+    make: Any = namedtuple  # Any, because type checkers require literal field names
     fields = make("fields", outputs)
     return type(name, (_Results, fields), {"__slots__": (), "__module__": "telegrad.return_types"})
 
