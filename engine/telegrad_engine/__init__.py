@@ -1,4 +1,4 @@
-"""The graph behind Telegrad: tensors, ops, derivatives, programs and sessions, on NumPy alone."""
+"""Telegrad's engine: tensors, ops, derivatives, programs and sessions, based on NumPy."""
 
 import warnings
 
@@ -19,8 +19,8 @@ from .schema.op import CATALOGUE
 from .tensor import fast_paths
 from .tensor.eager import Tensor, functions, tensor
 
-# NumPy warns where torch is silent: a root of -1, a division by 0. This is about its warnings in our modules alone;
-# sessions turn them off at the source, which costs more than an op does.
+# NumPy warns where torch is silent, such as sqrt(-1) or a division by 0. This filter applies only to our modules.
+# Sessions disable the warnings once with np.errstate; doing so for each op would take longer than the op.
 warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"telegrad_engine\.")
 
 fast_paths.install()

@@ -1,7 +1,7 @@
-"""Stopping a running program: a token with a deadline that any thread may cancel, and that the engine checks.
+"""Cancellation of a running program: a token with a deadline, which any thread may cancel and the engine checks.
 
-The engine checks between instructions, between the nodes of a backward pass, at each turn of a loop of a registered
-function, and between the blocks of heavy kernels. A single call into BLAS or LAPACK is not interrupted.
+The engine checks it between instructions, between the nodes of a backward pass, in each iteration of a loop of a
+registered function, and between the blocks of heavy kernels. A single call of BLAS or LAPACK is not interrupted.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .errors import Cancelled, TelegradError, TimeLimitExceeded
 
 
 class CancellationToken:
-    """Whether the program that runs under it is to stop. Any thread may cancel it; one thread checks it."""
+    """Tells a running program to stop. Any thread may cancel it; the thread that runs the program checks it."""
 
     __slots__ = ("_deadline", "_error", "_seconds")
 
@@ -30,22 +30,22 @@ class CancellationToken:
         return self._error is not None
 
     def cancel(self, reason: str = "the program was cancelled") -> None:
-        """Have the next check raise Cancelled with this reason, unless it is cancelled already."""
+        """Make the next check raise Cancelled with this reason, unless the token is already cancelled."""
         if self._error is None:
             self._error = Cancelled(reason)
 
     def reset(self) -> None:
-        """Be as new."""
+        """Clear the cancellation and the deadline."""
         self._error, self._deadline = None, inf
 
     def limit(self, seconds: float) -> None:
-        """Have a check more than so many seconds from now raise TimeLimitExceeded, unless one has to earlier."""
+        """Make checks raise TimeLimitExceeded after this many seconds, unless there is an earlier deadline."""
         deadline = monotonic() + seconds
         if deadline < self._deadline:
             self._seconds, self._deadline = seconds, deadline
 
     def check(self) -> None:
-        """Raise Cancelled or TimeLimitExceeded if the program is to stop."""
+        """Raise Cancelled or TimeLimitExceeded if the program must stop."""
         if self._error is not None:
             raise Cancelled(self._error.detail)
         if monotonic() > self._deadline:
@@ -56,14 +56,14 @@ class CancellationToken:
 
 class _Running(threading.local):
     token: CancellationToken | None = None
-    """What stops the program that this thread runs, if anything may."""
+    """The token of the program that this thread runs, or None."""
 
 
 running = _Running()
 
 
 def check_cancelled() -> None:
-    """Raise Cancelled or TimeLimitExceeded if the program that this thread runs is to stop."""
+    """Raise Cancelled or TimeLimitExceeded if the program that this thread runs must stop."""
     token = running.token
     if token is not None:
         token.check()
@@ -71,7 +71,7 @@ def check_cancelled() -> None:
 
 @contextmanager
 def cancelled_by(token: CancellationToken) -> Iterator[None]:
-    """Within, what this thread runs stops when ``token`` says so."""
+    """Within the block, check ``token`` in programs that this thread runs."""
     outer, running.token = running.token, token
     try:
         yield

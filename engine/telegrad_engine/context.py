@@ -1,6 +1,6 @@
 """This thread's modes: grad mode, inference mode, autocast, device, default dtype, generator and observer.
 
-State is per thread, so sessions that run side by side do not see each other's.
+The state is per thread, so concurrent sessions do not affect each other.
 """
 
 from __future__ import annotations
@@ -20,71 +20,71 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 _O = TypeVar("_O", bound=Observer)
 
 
-# What modes hold is declared by its use: the classes are in modules that build on this one.
+# Protocols for the values of modes, because their classes are in modules that import this one.
 
 
 class Grantor(Protocol):
-    """What grants memory: a session's accounts."""
+    """Grants memory: ``session.memory_accounting.Accounts``."""
 
     def reserve(self, nbytes: int) -> None:
-        """Set bytes aside. Raises TooLarge if there is no room for them."""
+        """Reserve bytes. Raises TooLarge if there is no room for them."""
 
     def release(self, nbytes: int) -> None:
-        """Give back what was reserved."""
+        """Release reserved bytes."""
 
     def check_room(self, nbytes: int) -> None:
-        """Raise TooLarge if so many more bytes would pass a limit."""
+        """Raise TooLarge if this many more bytes would exceed a limit of the session or the process."""
 
     def check_process(self, nbytes: int) -> None:
-        """Raise TooLarge if the process, whatever the session has, has no room for so many bytes."""
+        """Raise TooLarge if this many more bytes would exceed the limit of the process."""
 
     def count(self, array: Any, lent: bool = False) -> None:
-        """Count an array for as long as it lives; ``lent`` if its memory came from outside and is nobody else's."""
+        """Count an array while it is alive; ``lent`` if it is the only user of memory that came from outside."""
 
 
 class AutocastMode(Protocol):
-    """What casts the inputs of ops: ``amp.autocast.Autocast``."""
+    """Casts the inputs of ops: ``amp.autocast.Autocast``."""
 
     settings: Any
     casts: Any
     caching: bool
 
     def cast(self, op: Any, inputs: tuple[Any, ...], attrs: Any) -> tuple[Any, tuple[Any, ...], Any]:
-        """The op and its arguments in the precision that it is to run in."""
+        """Return the op and its arguments, cast to the precision that it runs in."""
 
 
 class AnomalyMode(Protocol):
-    """What anomaly mode checks: ``anomaly.Anomaly``."""
+    """The settings of anomaly mode: ``autograd.anomaly.Anomaly``."""
 
     @property
     def check_nan(self) -> bool:
-        """Whether a derivative that gives a NaN raises."""
+        """Whether a derivative that returns a NaN raises an error."""
 
     @property
     def parent(self) -> Any:
-        """The node that is being differentiated, if one is."""
+        """The node that is being differentiated, or None."""
 
     @property
     def explain(self) -> Callable[[Any, Any, Exception], None]:
-        """What is done about an error at a node of a pass."""
+        """The function that is called for an error at a node of a pass."""
 
     def watching(self, kind: type[Any]) -> type[Any]:
-        """This kind of pass, the same but that it is watched."""
+        """The subclass of this kind of pass that explains errors and checks for NaNs."""
 
     def _replace(self, *, parent: Any) -> Self: ...
 
 
 class ActiveDevice(Protocol):
-    """Where ops run that are not NumPy's: ``devices.Device``."""
+    """A device other than the CPU with NumPy: ``devices.Device``."""
 
     backend: Any
     Tensor: type[Any]
 
     def apply(self, op: Any, inputs: tuple[Any, ...], attrs: Any = ...) -> Any:
-        """Execute an op there."""
+        """Execute an op on the device."""
 
     def upload(self, array: Any) -> Any:
-        """A tensor there with the values of a NumPy array."""
+        """Make a tensor on the device with the values of a NumPy array."""
 
 
 class _State(threading.local):
@@ -92,45 +92,45 @@ class _State(threading.local):
     default_dtype: np.dtype[Any] = np.dtype(np.float32)
     generator: np.random.Generator | None = None
     anomaly: AnomalyMode | None = None
-    """What anomaly mode checks, while it is on."""
+    """The settings of anomaly mode, or None if it is off."""
     anomaly_check_nan: bool = True
     saved_hooks: tuple[Callable[[Any], Any], Callable[[Any], Any]] | None = None
-    """How saved tensors are packed and unpacked, if they are."""
+    """The pack and unpack hooks for saved tensors, or None."""
     saved_hooks_refused: str | None = None
-    """Why they must not be."""
+    """The error text if saved tensor hooks are disabled, or None."""
     inference: bool = False
-    """Whether inference mode is on: nothing is recorded, and what is made is an inference tensor."""
+    """Whether inference mode is on: nothing is recorded, and new tensors are inference tensors."""
     grad_inside: bool = False
-    """In inference mode, what is_grad_enabled answers, though nothing is recorded there in any case."""
+    """The result of is_grad_enabled in inference mode, where nothing is recorded in either case."""
     autocast: AutocastMode | None = None
-    """The precision that ops are to run in, while autocast is on."""
+    """The settings of autocast, or None if it is off."""
     device: ActiveDevice | None = None
-    """Where tensors are made and ops run; None is NumPy, in this process."""
+    """The device where tensors are created and ops run; None is the CPU with NumPy."""
     memory: Grantor | None = None
-    """What grants the memory that ops need; None outside of sessions."""
+    """The grantor of memory for ops; None outside of sessions."""
     room: int = 2**48
-    """Bytes that one result may take: what a session has left of its limit."""
+    """The maximum bytes of one result: the unused part of the session's limit."""
     largest: int = 2**48
-    """Bytes that one view may stand for: a session's whole limit."""
+    """The maximum bytes of one view, counted at its full shape: the session's whole limit."""
     observer: Observer | None = None
-    """What sees what this thread executes."""
+    """The observer of this thread that was added last, or None."""
     ops_observed: bool = False
-    """Whether it, or one that was added before it, sees ops; then the fast paths step aside."""
+    """Whether any observer of this thread sees ops, which disables the fast paths."""
 
 
 state = _State()
 observers: list[Observer] = []
-"""Those of all threads. Hot paths ask for their own thread's only if there are any: a thread-local is slow to read."""
+"""The observers of all threads. Hot paths read the slow thread-local ``state.observer`` only if there are any."""
 
 
 def observe(observer: Observer) -> None:
-    """Have ``observer``, which no thread has yet, see what this thread executes, until ``stop_observing``."""
+    """Add ``observer``, which no thread has yet, to this thread, until ``stop_observing``."""
     observers.append(observer)
     _form_chain([observer, *_chain()])
 
 
 def stop_observing(observer: Observer) -> None:
-    """Take back ``observe``, on the same thread; observers that were added later stay."""
+    """Remove ``observer`` from this thread; observers that were added later stay."""
     left = [*_chain()]
     left.remove(observer)
     observers.remove(observer)
@@ -139,7 +139,7 @@ def stop_observing(observer: Observer) -> None:
 
 @contextmanager
 def observed_by(observer: _O) -> Iterator[_O]:
-    """Within, ``observer`` sees what this thread executes."""
+    """Add ``observer`` to this thread within the block."""
     observe(observer)
     try:
         yield observer
@@ -148,12 +148,12 @@ def observed_by(observer: _O) -> Iterator[_O]:
 
 
 def observer_of(kind: type[_O]) -> _O | None:
-    """This thread's observer of a class, the one that was added last; None if it has none."""
+    """This thread's most recently added observer of a class, or None."""
     return next((observer for observer in _chain() if isinstance(observer, kind)), None)
 
 
 def _chain() -> Iterator[Observer]:
-    """This thread's observers, the one that was added last first."""
+    """This thread's observers, most recently added first."""
     observer = state.observer
     while observer is not None:
         yield observer
@@ -168,7 +168,7 @@ def _form_chain(chain: list[Observer]) -> None:
 
 
 class Mode:
-    """A setting that holds inside a ``with`` block, a decorated function or a decorated generator."""
+    """A setting that applies within a ``with`` block, a decorated function or a decorated generator."""
 
     def __init__(self) -> None:
         self._previous: list[bool] = []
@@ -183,7 +183,7 @@ class Mode:
         _set_grad(self._previous.pop())
 
     def __call__(self, function: _F) -> _F:
-        """Decorate: the mode holds while ``function`` runs."""
+        """Decorate ``function`` so that it runs in this mode."""
         if inspect.isgeneratorfunction(function):
             return self._wrap_generator(function)  # type: ignore[return-value]
 
@@ -195,7 +195,7 @@ class Mode:
         return wrapped  # type: ignore[return-value]
 
     def _wrap_generator(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The mode holds while the generator runs, and not while its consumer does."""
+        """Wrap a generator function: the mode applies while the generator runs, but not while its consumer runs."""
 
         @functools.wraps(function)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
@@ -225,7 +225,7 @@ class Mode:
 
 
 class _Switch(Mode):
-    """A mode without arguments: it decorates a function with or without parentheses."""
+    """A mode without arguments, which can be used as a decorator with or without parentheses."""
 
     def __new__(cls, function: Any = None) -> Self:
         mode = super().__new__(cls)
@@ -237,19 +237,19 @@ class _Switch(Mode):
 
 
 class no_grad(_Switch):
-    """Nothing is recorded inside: results do not require grad. Also a decorator."""
+    """Disable recording within the block, so that results do not require grad. Also a decorator."""
 
     enabled = False
 
 
 class enable_grad(_Switch):
-    """Recording is on inside, even within no_grad. Also a decorator."""
+    """Enable recording within the block, even inside no_grad. Also a decorator."""
 
     enabled = True
 
 
 class set_grad_enabled(Mode):
-    """Switch recording on or off, at once or, used with ``with``, until the block's end."""
+    """Switch recording on or off immediately; in a ``with`` statement, until the end of the block."""
 
     def __init__(self, mode: bool) -> None:
         super().__init__()
@@ -265,15 +265,15 @@ class set_grad_enabled(Mode):
         return set_grad_enabled(self.enabled)
 
     def __call__(self, function: _F) -> _F:
-        """Decorate: the mode holds in the function, not from now on."""
+        """Decorate ``function`` so that the mode applies only in it, and restore the mode from before."""
         _set_grad(self._before)
         return super().__call__(function)
 
 
 class inference_mode(Mode):
-    """As no_grad, and what is made inside can never enter a graph: no versions are counted. Also a decorator.
+    """Like no_grad, but tensors created inside can never enter a graph and have no versions. Also a decorator.
 
-    ``inference_mode(False)`` is ordinary mode, with recording on, within another.
+    ``inference_mode(False)`` switches back to normal mode, with recording on.
     """
 
     def __new__(cls, mode: Any = True) -> Self:  # noqa: D102
@@ -307,7 +307,7 @@ def _set_grad(enabled: bool) -> None:
 
 
 def is_grad_enabled() -> bool:
-    """Whether operations on tensors that require grad are recorded now; inference mode aside."""
+    """Whether operations on tensors that require grad are recorded, ignoring inference mode."""
     return state.grad_inside if state.inference else state.grad_enabled
 
 

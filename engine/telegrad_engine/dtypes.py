@@ -1,7 +1,7 @@
-"""Dtypes under PyTorch's names, and its promotion rules.
+"""Dtypes with PyTorch's names, and its promotion rules.
 
-Inside the engine a dtype is NumPy's ``np.dtype``; :class:`DType` is the face users see.
-Rules: the section "Type promotion" of PyTorch's documentation on tensor attributes.
+The engine uses ``np.dtype`` internally; :class:`DType` is the public class. The rules are those of the section "Type
+promotion" in PyTorch's documentation of tensor attributes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .errors import DTypeMismatch, InvalidArgument, InvalidOperation
 
 
 class DType:
-    """An element type: ``name`` (torch's), ``numpy`` (NumPy's), ``itemsize`` in bytes."""
+    """An element type: ``name`` as in torch, ``numpy`` as a NumPy dtype, ``itemsize`` in bytes."""
 
     __slots__ = ("is_floating_point", "itemsize", "kernel_name", "name", "numpy", "rank")
 
@@ -36,7 +36,7 @@ class DType:
 
     @property
     def c_name(self) -> str:
-        """The type's name in C++, as some of PyTorch's texts have it."""
+        """The type's name in C++, which some of PyTorch's error texts use."""
         return _C_NAMES.get(self.name, self.name)
 
     @property
@@ -46,11 +46,11 @@ class DType:
 
     @property
     def is_signed(self) -> bool:
-        """Whether there are negative numbers of this type."""
+        """Whether the type has negative numbers."""
         return self.numpy.kind not in "bu"
 
     def to_real(self) -> DType:
-        """The type of the real part: itself. Raises RuntimeError, as torch does, unless it is floating."""
+        """Return the dtype itself. Raises RuntimeError, as in torch, unless it is a floating-point dtype."""
         if not self.is_floating_point:
             raise InvalidOperation("Expected a floating point or complex dtype but got torch." + self.name)
         return self
@@ -89,23 +89,23 @@ COMPLEX_TEXT = "complex dtypes are not supported yet; use a pair of real tensors
 
 
 def element(number: Any, dtype: np.dtype[Any]) -> Any:
-    """A Python number as torch converts it to ``dtype``.
+    """Convert a Python number to an element of ``dtype`` as torch does.
 
-    For whole numbers the fraction is dropped, and a negative number wraps around in uint8. Raises InvalidOperation for
-    what has no place in the dtype.
+    For an integer dtype the fraction is dropped, and a negative number wraps around in uint8. Raises InvalidOperation
+    if the number does not fit.
     """
     if dtype.kind not in "iu" or isinstance(number, bool):
         return number
     limits = np.iinfo(dtype)
     lowest = -limits.max if dtype.kind == "u" else limits.min
-    if not lowest <= number <= limits.max:  # NaN is in no range either
+    if not lowest <= number <= limits.max:  # also true for NaN
         name = _FIXED_NAMES[_BY_NUMPY[dtype].name]
         raise InvalidOperation(f"value cannot be converted to type {name} without overflow")
     return int(number) % (limits.max + 1) if dtype.kind == "u" else int(number)
 
 
 def parse(value: Any) -> DType:
-    """The dtype that a name (``"float32"``, ``"torch.float32"``), NumPy dtype or Python type means."""
+    """Return the dtype for a name (``"float32"``, ``"torch.float32"``), a NumPy or torch dtype or a Python type."""
     if isinstance(value, DType):
         return value
     if isinstance(value, type) and value in _BY_PYTHON:
@@ -122,7 +122,7 @@ def parse(value: Any) -> DType:
 
 def _numpy_dtype(value: Any) -> np.dtype[Any]:
     try:
-        # A torch.dtype prints as "torch.float32"; NumPy has never heard of it.
+        # A torch.dtype prints as "torch.float32"; NumPy does not accept it.
         text = str(value)
         return parse(text).numpy if text.startswith("torch.") else np.dtype(value)
     except (TypeError, ValueError):
@@ -130,7 +130,7 @@ def _numpy_dtype(value: Any) -> np.dtype[Any]:
 
 
 def from_numpy(dtype: np.dtype[Any]) -> DType:
-    """The DType of a NumPy dtype; raises DTypeMismatch for those that PyTorch lacks."""
+    """Return the DType of a NumPy dtype. Raises DTypeMismatch if it is not supported."""
     try:
         return _BY_NUMPY[dtype]
     except KeyError:
@@ -143,7 +143,7 @@ def from_numpy(dtype: np.dtype[Any]) -> DType:
 
 
 def is_floating(dtype: np.dtype[Any]) -> bool:
-    """True for float16, bfloat16, float32 and float64."""
+    """Whether a dtype is float16, bfloat16, float32 or float64."""
     return _BY_NUMPY[dtype].is_floating_point
 
 
@@ -151,17 +151,17 @@ FLOATING = frozenset(d.numpy for d in ALL if d.is_floating_point)
 """NumPy dtypes that can require grad."""
 
 LOW = frozenset({float16.numpy, bfloat16.numpy})
-"""NumPy dtypes that are only stored: kernels compute in float32, as torch's do, and the result is rounded once."""
+"""NumPy dtypes for storage only: as in torch, kernels compute in float32 and round the result once."""
 
 
 def widened(array: Any) -> Any:
-    """An array of a LOW dtype as float32, any other as it is."""
+    """Return an array of a LOW dtype as float32, and any other array unchanged."""
     return array.astype(float32.numpy) if array.dtype in LOW else array
 
 
 @cache
 def promote_types(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
-    """The smallest dtype that holds both, as ``torch.promote_types``."""
+    """The smallest dtype that holds both, like ``torch.promote_types``."""
     left, right = sorted((_BY_NUMPY[a], _BY_NUMPY[b]), key=lambda d: d.rank)
     if left is right:
         return left.numpy
@@ -173,7 +173,7 @@ def promote_types(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def can_cast(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
-    """Whether an in-place result of ``source`` may be stored in ``target`` (torch.can_cast)."""
+    """Whether an in-place op with a result of dtype ``source`` may write to ``target``, like ``torch.can_cast``."""
     src, dst = _BY_NUMPY[source], _BY_NUMPY[target]
     if src.is_floating_point and not dst.is_floating_point:
         return False
@@ -184,15 +184,15 @@ _SCALAR_DTYPES = {bool: bool_.numpy, int: int64.numpy}
 
 
 def scalar_dtype(value: Any, default_float: np.dtype[Any]) -> np.dtype[Any]:
-    """The dtype a Python number would have as a tensor."""
+    """The dtype of a tensor made from a Python number."""
     return _SCALAR_DTYPES.get(value.__class__, default_float)
 
 
 def result_type(values: tuple[Any, ...], default_float: np.dtype[Any]) -> np.dtype[Any]:
-    """The dtype that arrays and Python numbers are computed in, as ``torch.result_type``.
+    """The dtype for a computation with arrays and Python numbers, like ``torch.result_type``.
 
-    Arrays with dimensions outrank 0-dim arrays, which outrank numbers; a lower rank only counts
-    when its kind (bool < integer < floating) is higher.
+    Arrays with dimensions have priority over 0-dim arrays, which have priority over numbers. A value of lower priority
+    affects the dtype only if its kind (bool < integer < floating) is higher.
     """
     return _result_type(
         tuple(

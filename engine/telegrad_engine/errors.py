@@ -1,8 +1,8 @@
-"""Every error a user can meet, declared once.
+"""All error classes of the public API.
 
-An error class carries the slug and HTTP status it travels under and derives from the built-in
-exception that PyTorch raises in the same place. The service turns an instance into
-problem+json, the SDK turns the problem back into the same class with the same text.
+An error class has a slug and an HTTP status, and derives from the built-in exception that PyTorch raises in the same
+case. The service converts an instance to problem+json, and the SDK converts it back to the same class with the same
+text.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ ERRORS: dict[str, type[TelegradError]] = {}
 
 
 class TelegradError(Exception):
-    """Base of all of Telegrad's errors.
+    """The base class of all Telegrad errors.
 
-    ``detail`` is the text (PyTorch's words where it has them); ``context`` says where it
-    happened: ``instruction`` (its index in the program), ``op``, ``ids`` and ``shapes``.
+    ``detail`` is the text, which is PyTorch's if PyTorch has one. ``context`` says where the error occurred:
+    ``instruction`` (its index in the program), ``op``, ``ids`` and ``shapes``.
     """
 
     slug: ClassVar[str] = "error"
@@ -37,11 +37,11 @@ class TelegradError(Exception):
         return self.detail
 
 
-# What is well-formed but wrong -------------------------------------------------------------
+# Requests that are well-formed but wrong -------------------------------------------------------------
 
 
 class InvalidOperation(TelegradError, RuntimeError):
-    """The operation cannot be done on these values."""
+    """The operation is not possible with these values."""
 
     slug, status, title = "invalid-operation", 422, "Invalid operation"
 
@@ -59,25 +59,25 @@ class LinAlgError(TelegradError, RuntimeError):
 
 
 class DTypeMismatch(TelegradError, RuntimeError):
-    """A dtype that the operation does not take."""
+    """The operation does not support this dtype."""
 
     slug, status, title = "dtype-mismatch", 422, "Dtypes do not fit"
 
 
 class NotImplementedForDType(TelegradError, NotImplementedError):
-    """PyTorch has no kernel for this dtype, and neither have we."""
+    """Neither PyTorch nor Telegrad has a kernel for this dtype."""
 
     slug, status, title = "not-implemented-for-dtype", 422, "Not implemented for this dtype"
 
 
 class IndexOutOfBounds(TelegradError, RuntimeError):
-    """An index tensor points outside, where PyTorch raises a RuntimeError."""
+    """An index tensor contains an index out of bounds, where PyTorch raises a RuntimeError."""
 
     slug, status, title = "index-out-of-bounds", 422, "Index out of bounds"
 
 
 class DataDependentShape(TelegradError, RuntimeError):
-    """The result's shape depends on values that are not known here."""
+    """The shape of the result depends on values that are not known."""
 
     slug, status, title = "data-dependent-shape", 422, "The shape depends on values"
 
@@ -95,31 +95,31 @@ class InvalidArgument(TelegradError, TypeError):
 
 
 class InvalidValue(TelegradError, ValueError):
-    """An argument has the right type and a wrong value."""
+    """An argument has the right type but a wrong value."""
 
     slug, status, title = "invalid-value", 422, "Invalid value"
 
 
 class NumberTooLarge(TelegradError, OverflowError):
-    """A whole number that takes more than 64 bits."""
+    """An integer does not fit in 64 bits."""
 
     slug, status, title = "number-too-large", 422, "Number too large"
 
 
 class DivisionByZero(TelegradError, ZeroDivisionError):
-    """A number that is divided by is 0, where PyTorch lets Python's error through."""
+    """A divisor is 0, where PyTorch raises Python's ZeroDivisionError."""
 
     slug, status, title = "division-by-zero", 422, "Division by zero"
 
 
 class InvalidChoice(TelegradError, AssertionError):
-    """An argument is none of the values it may have, or two exclude each other, where PyTorch asserts it."""
+    """An argument is not one of the allowed values, or two conflict, where PyTorch raises an AssertionError."""
 
     slug, status, title = "invalid-choice", 422, "Invalid choice"
 
 
 class NotSupported(TelegradError, NotImplementedError):
-    """A combination of arguments that PyTorch does not support, and neither do we."""
+    """Neither PyTorch nor Telegrad supports this combination of arguments."""
 
     slug, status, title = "not-supported", 422, "Not supported"
 
@@ -134,7 +134,7 @@ class MethodMissing(TelegradError, NotImplementedError):
 
 
 class GradRequired(TelegradError, RuntimeError):
-    """A gradient was asked of something that does not track gradients."""
+    """A gradient was requested for a tensor that does not require grad."""
 
     slug, status, title = "grad-required", 422, "No gradient is tracked here"
 
@@ -158,13 +158,13 @@ class VersionConflict(TelegradError, RuntimeError):
 
 
 class GradcheckError(TelegradError, RuntimeError):
-    """A derivative differs from the differences of the function it belongs to."""
+    """A derivative differs from the numerical differences of its function."""
 
     slug, status, title = "gradcheck-failed", 422, "The gradient is wrong"
 
 
 class CheckpointError(TelegradError, RuntimeError):
-    """A checkpointed function did something else when it was run again."""
+    """A checkpointed function behaved differently when it was recomputed."""
 
     slug, status, title = "checkpoint-mismatch", 422, "The recomputation differs"
 
@@ -173,31 +173,31 @@ class CheckpointError(TelegradError, RuntimeError):
 
 
 class InvalidFunction(TelegradError, ValueError):
-    """A function's definition means nothing; ``where`` in the context names the wrong instruction."""
+    """A function's definition is invalid; ``where`` in the context names the wrong instruction."""
 
     slug, status, title = "invalid-function", 422, "Not a function"
 
 
 class LimitExceeded(TelegradError, RuntimeError):
-    """A registered function is larger, or does more, than functions may."""
+    """A limit is exceeded, such as the size or the work of a registered function."""
 
     slug, status, title = "limit-exceeded", 422, "A limit was passed"
 
 
 class NeedsExample(TelegradError, RuntimeError):
-    """Code that is traced asks for what is known only with its inputs' shapes at hand."""
+    """Traced code needs information that is known only with example inputs."""
 
     slug, status, title = "needs-example", 422, "An example is needed"
 
 
 class UnknownFunction(TelegradError, AttributeError):
-    """No function of this name is registered."""
+    """No function with this name is registered."""
 
     slug, status, title = "unknown-function", 404, "Unknown function"
 
 
 class FunctionExists(TelegradError):
-    """A function of this name is registered already."""
+    """A function with this name is already registered."""
 
     slug, status, title = "function-exists", 409, "The name is taken"
 
@@ -212,49 +212,49 @@ class MalformedRequest(TelegradError, ValueError):
 
 
 class UnknownOp(TelegradError, AttributeError):
-    """No op of this name exists."""
+    """No op with this name exists."""
 
     slug, status, title = "unknown-op", 404, "Unknown op"
 
 
 class UnknownTensor(TelegradError, LookupError):
-    """No tensor of this id exists in the session, or it was freed."""
+    """The session has no tensor with this id, or it was freed."""
 
     slug, status, title = "unknown-tensor", 404, "Unknown tensor"
 
 
 class UnknownProgram(TelegradError, LookupError):
-    """A program was named by its digest that this server does not remember, or no longer."""
+    """The server does not have a program with this digest, or no longer has it."""
 
     slug, status, title = "unknown-program", 404, "Unknown program"
 
 
 class UnknownCall(TelegradError, LookupError):
-    """No pass waits for a call of this id."""
+    """No backward pass is waiting for a call with this id."""
 
     slug, status, title = "unknown-call", 404, "Unknown call"
 
 
 class UnknownSession(TelegradError, LookupError):
-    """No session of this id exists."""
+    """No session with this id exists."""
 
     slug, status, title = "unknown-session", 404, "Unknown session"
 
 
 class UnknownResource(TelegradError, LookupError):
-    """Nothing is served at this address."""
+    """There is no resource at this URL."""
 
     slug, status, title = "not-found", 404, "Not found"
 
 
 class MethodNotAllowed(TelegradError):
-    """The resource exists, but not with this method."""
+    """The resource does not support this method."""
 
     slug, status, title = "method-not-allowed", 405, "Method not allowed"
 
 
 class ForbiddenOrigin(TelegradError):
-    """A web page of another origin made a request that the server does not allow it to make."""
+    """The server does not allow this request from a web page of another origin."""
 
     slug, status, title = "forbidden-origin", 403, "Forbidden origin"
 
@@ -272,61 +272,61 @@ class RequestTimeout(TelegradError):
 
 
 class HeadersTooLarge(TelegradError):
-    """A request's line or headers are larger than the server reads."""
+    """The request line or the headers are larger than the server accepts."""
 
     slug, status, title = "headers-too-large", 431, "Headers too large"
 
 
 class NotAcceptable(TelegradError):
-    """None of the media types in Accept can be served."""
+    """The server can produce none of the media types in Accept."""
 
     slug, status, title = "not-acceptable", 406, "Not acceptable"
 
 
 class SequenceConflict(TelegradError):
-    """A sequence number was used again with another body, or out of order."""
+    """A sequence number was reused with a different body, or used out of order."""
 
     slug, status, title = "sequence-conflict", 409, "Sequence conflict"
 
 
 class ProgramNotRun(TelegradError, RuntimeError):
-    """A program that was sent before its sender knew that one before it failed."""
+    """A program was not run because an earlier program failed before the client knew of the failure."""
 
     slug, status, title = "not-run", 409, "Not run"
 
 
 class TensorExists(TelegradError):
-    """A tensor of this id exists already."""
+    """A tensor with this id already exists."""
 
     slug, status, title = "tensor-exists", 409, "The id is taken"
 
 
 class TooLarge(TelegradError, RuntimeError):
-    """More bytes or elements than the limits allow."""
+    """A size in bytes or elements exceeds a limit."""
 
     slug, status, title = "too-large", 413, "Too large"
 
 
 class TimeLimitExceeded(TelegradError, TimeoutError):
-    """A program ran for longer than the server lets one run."""
+    """A program ran for longer than the server's time limit."""
 
     slug, status, title = "time-limit-exceeded", 422, "The time limit was exceeded"
 
 
 class Cancelled(TelegradError, RuntimeError):
-    """A program was stopped: its session ended, its client went away, or the server is about to stop."""
+    """A program was stopped because its session ended, its client disconnected or the server is stopping."""
 
     slug, status, title = "cancelled", 409, "Cancelled"
 
 
 class UnsupportedMediaType(TelegradError):
-    """The body's media type is not one that the server reads."""
+    """The server does not accept the body's media type."""
 
     slug, status, title = "unsupported-media-type", 415, "Unsupported media type"
 
 
 class SessionLimit(TelegradError):
-    """This client holds as many sessions, or bytes, as it may."""
+    """The client has reached its limit of sessions or bytes."""
 
     slug, status, title = "quota-exceeded", 429, "Quota exceeded"
 
@@ -344,11 +344,11 @@ class ConnectionFailed(TelegradError, ConnectionError):
 
 
 class InternalError(TelegradError):
-    """A fault of the server's own."""
+    """An error in the server itself."""
 
     slug, status, title = "internal-error", 500, "Internal error"
 
 
 def from_slug(slug: str, detail: str, context: dict[str, Any]) -> TelegradError:
-    """The error that a problem+json document describes; unknown slugs become InternalError."""
+    """Return the error that a problem+json document describes; an unknown slug gives an InternalError."""
     return ERRORS.get(slug, InternalError)(detail, **context)

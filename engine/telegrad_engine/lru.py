@@ -1,4 +1,4 @@
-"""A cache of bounded size for hot paths, in the engine and in the SDK."""
+"""A cache of bounded size for hot paths of the engine and the SDK."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ V = TypeVar("V")
 class LRU(dict[K, V]):
     """A dict that keeps at least the ``size`` entries used last, and at most twice as many.
 
-    There are two generations. New entries go into the young one, which is the dict itself, so a hit costs what it costs
-    in a dict. An entry of the old generation that is used becomes young again. When the young generation is full it
-    becomes the old one, and entries that were not used since the last time are dropped.
+    There are two generations. New entries go into the young one, which is the dict itself, so a hit is as fast as in a
+    dict. An entry of the old generation moves to the young one when it is used. When the young generation is full, it
+    becomes the old one, and the previous old one is dropped.
 
     Only ``cache[key]``, ``cache[key] = value``, ``get``, ``in`` and ``len`` see both generations. Threads may share a
-    cache: where two of them meet, an entry may be dropped early.
+    cache; on concurrent access an entry may be dropped early.
     """
 
     __slots__ = ("_old", "_size")
@@ -39,7 +39,7 @@ class LRU(dict[K, V]):
         super().__setitem__(key, value)
 
     def get(self, key: K, default: Any = None) -> Any:
-        """The entry of this key, which counts as a use; ``default`` if there is none."""
+        """Return the entry for ``key``, or ``default``. This counts as a use of the entry."""
         try:
             return self[key]
         except KeyError:

@@ -1,7 +1,7 @@
-"""Memory layouts: strides, offsets, owners of memory, and torch's layouts and memory formats.
+"""Memory layouts: strides, offsets, memory owners, and torch's layouts and memory formats.
 
-A tensor with an array has the array's strides. One without (the SDK's, whose value is in a session) has those of its
-stand-in (tensor/abstract_layout.py).
+A tensor with an array has the array's strides. A tensor without one, such as an SDK tensor whose value is in a session,
+has those of its stand-in (tensor/abstract_layout.py).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .errors import InvalidArgument
 
 
 class _Constant:
-    """A value that prints, and is pickled, as its name in this module."""
+    """A constant that is printed and pickled by its name in this module."""
 
     __slots__ = ("name",)
 
@@ -30,7 +30,7 @@ class _Constant:
 
 
 class layout(_Constant):
-    """How elements are stored: ``strided``, the only one here."""
+    """How elements are stored; only ``strided`` is supported."""
 
     __slots__ = ()
 
@@ -52,13 +52,13 @@ ORDERS = {channels_last: (0, 2, 3, 1), channels_last_3d: (0, 2, 3, 4, 1)}
 
 
 def check_option(value: Any, kind: type[Any]) -> None:
-    """Raise TypeError for a ``layout`` or a ``memory_format`` that is none."""
+    """Raise TypeError unless ``value`` is None or an instance of ``kind``, ``layout`` or ``memory_format``."""
     if value is not None and not isinstance(value, kind):
         raise InvalidArgument(f"argument '{kind.__name__}' must be torch.{kind.__name__}, not {type(value).__name__}")
 
 
 class Geometry(NamedTuple):
-    """Sizes, strides in elements, and how many elements precede the first."""
+    """The sizes, strides and offset of a tensor, in elements."""
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -66,7 +66,7 @@ class Geometry(NamedTuple):
 
 
 def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The strides of elements in row-major order, as torch counts them: a size of 0 counts as 1."""
+    """The row-major strides of a shape in elements; as in torch, a size of 0 counts as 1."""
     strides, step = [], 1
     for size in reversed(shape):
         strides.append(step)
@@ -85,7 +85,7 @@ def geometry_of(tensor: Any) -> Geometry:
 
 
 def offset_of(array: Any) -> int:
-    """How many bytes of the memory that an array shows precede its first element."""
+    """The offset in bytes of an array's first element in its base array."""
     base = array
     while isinstance(base.base, type(array)):
         base = base.base
@@ -93,7 +93,7 @@ def offset_of(array: Any) -> int:
 
 
 def _address(array: Any) -> int:
-    """Where the first element of an array of NumPy's or CuPy's is."""
+    """The address of the first element of a NumPy or CuPy array."""
     address: int = array.__array_interface__["data"][0] if isinstance(array, np.ndarray) else array.data.ptr
     return address
 
@@ -101,13 +101,13 @@ def _address(array: Any) -> int:
 def _measured(array: Any) -> Geometry:
     width = array.dtype.itemsize
     fixed = row_major(array.shape)
-    # The stride of a dimension of one element means nothing to NumPy, and torch counts it as if it were contiguous.
+    # In NumPy, the stride of a dimension of one element is arbitrary; in torch, it is that of a contiguous tensor.
     strides = tuple([s // width if n > 1 else f for n, s, f in zip(array.shape, array.strides, fixed, strict=True)])
     return Geometry(tuple(array.shape), strides, offset_of(array) // width)
 
 
 def in_order(geometry: Geometry, order: Any) -> bool:
-    """Whether elements of this geometry lie in the order of a memory format without gaps."""
+    """Whether a tensor with this geometry is contiguous in the memory format ``order``."""
     if not isinstance(order, memory_format):
         raise InvalidArgument(
             f"is_contiguous(): argument 'memory_format' must be torch.memory_format, not {type(order).__name__}"
@@ -125,11 +125,11 @@ def in_order(geometry: Geometry, order: Any) -> bool:
 
 
 def memory_of(tensor: Any) -> Any:
-    """The object that stands for the memory that a tensor shows: the version counter of its owner."""
+    """The object that identifies a tensor's memory, by default the version counter of its base."""
     owner = tensor if tensor._base is None else tensor._base
     return owner._version_counter if owner._memory_owner is None else owner._memory_owner
 
 
 def memory_id(tensor: Any) -> int:
-    """A number for the memory that a tensor shows, far enough from any other's for offsets to be added."""
+    """A number that identifies a tensor's memory; adding an offset does not make it equal to another tensor's."""
     return id(memory_of(tensor)) << 32

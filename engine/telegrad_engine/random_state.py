@@ -1,4 +1,4 @@
-"""The state of a random number generator as bytes, so that it can be kept as a tensor and put back."""
+"""Conversion of a random number generator's state to bytes and back, so that a tensor can store it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 from .errors import InvalidArgument, InvalidOperation
 
 SIZE = 37
-"""Bytes: the two 128-bit numbers of PCG64, whether half a draw is left over, and that half."""
+"""The size in bytes: PCG64's two 128-bit numbers, whether it has an unused 32-bit draw, and that draw."""
 
 
 def to_bytes(generator: np.random.Generator) -> Any:
-    """An array of ``SIZE`` bytes."""
+    """Return the generator's state as a uint8 array of ``SIZE`` elements."""
     state: Any = generator.bit_generator.state
     numbers = (state["state"]["state"], 16), (state["state"]["inc"], 16), (state["has_uint32"], 1)
     parts = [number.to_bytes(size, "little") for number, size in (*numbers, (state["uinteger"], 4))]
@@ -21,7 +21,7 @@ def to_bytes(generator: np.random.Generator) -> Any:
 
 
 def from_bytes(array: Any) -> np.random.Generator:
-    """The generator that is in this state. Raises TypeError or RuntimeError for what is none."""
+    """Return a generator in this state. Raises TypeError or RuntimeError if the state is invalid."""
     if array.dtype != np.uint8:
         raise InvalidArgument("RNG state must be a torch.ByteTensor")
     if array.shape != (SIZE,):

@@ -1,8 +1,7 @@
-"""Shapes and dtypes without values: what shape rules take and return.
+"""Shapes and dtypes without values, for shape rules.
 
-Whatever has a ``shape`` (a tuple) and a ``dtype`` (NumPy's) can stand in for a tensor in a
-shape rule: a NumPy array in the engine, a :class:`Spec` in the SDK and in validation.
-The texts are PyTorch's.
+A shape rule takes any object with a ``shape`` (a tuple) and a ``dtype`` (a NumPy dtype): a NumPy array in the engine, a
+:class:`Spec` in the SDK and in validation. The error texts are PyTorch's.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ Shape = tuple[int, ...]
 
 
 class Spec:
-    """The shape and dtype of a tensor whose value is elsewhere or nowhere."""
+    """The shape and dtype of a tensor without a local value."""
 
     __slots__ = ("dtype", "shape")
 
@@ -41,7 +40,7 @@ class Spec:
 
     @property
     def nbytes(self) -> int:
-        """Bytes the value would take."""
+        """Size of the value in bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     def __repr__(self) -> str:
@@ -49,14 +48,14 @@ class Spec:
 
 
 def is_array(value: Any) -> bool:
-    """True for what has a shape: an array or a Spec, not a Python number."""
+    """Whether a value has a shape: an array or a Spec, but not a Python number."""
     return hasattr(value, "shape")
 
 
 def check_size(shape: Shape, dtype: np.dtype[Any], view: bool = False) -> int:
-    """The bytes of a result, or TooLarge if there is no room for it, before it is allocated.
+    """Return the bytes of a result before it is allocated. Raises TooLarge if there is no room for it.
 
-    A view takes no memory, but what reads it takes time; it may be as large as the largest tensor could.
+    A view takes no memory, but reading it takes time, so it may be as large as the largest possible tensor.
     """
     nbytes = math.prod(shape) * dtype.itemsize
     if not nbytes and math.prod([n or 1 for n in shape]) * 8 >= 2**63:  # kernels count elements in int64
@@ -70,7 +69,7 @@ def check_size(shape: Shape, dtype: np.dtype[Any], view: bool = False) -> int:
 
 
 def strided_extent(size: Sequence[int], stride: Sequence[int], offset: int) -> int:
-    """How many elements memory must have for a view with these sizes and strides; 0 for a view of nothing.
+    """The number of elements of memory that a view with these sizes and strides needs; 0 for an empty view.
 
     Raises InvalidOperation for negative strides and offsets, ShapeMismatch for negative sizes or lengths that differ.
     """
@@ -88,7 +87,7 @@ def strided_extent(size: Sequence[int], stride: Sequence[int], offset: int) -> i
 
 
 def check_strided(shape: Shape, itemsize: int, size: Sequence[int], stride: Sequence[int], offset: int) -> None:
-    """Refuse a strided view that would leave the memory of a contiguous array of this shape."""
+    """Raise ShapeMismatch if a strided view would exceed the memory of a contiguous array of this shape."""
     needed, room = strided_extent(size, stride, offset), math.prod(shape)
     if needed > room:
         raise ShapeMismatch(
@@ -98,7 +97,7 @@ def check_strided(shape: Shape, itemsize: int, size: Sequence[int], stride: Sequ
 
 
 def broadcast_shapes(*shapes: Shape) -> Shape:
-    """The shape that all of these broadcast to."""
+    """The shape that all of these shapes broadcast to. Raises ShapeMismatch if they do not."""
     if not shapes:
         raise InvalidArgument("at least one argument must be a Tensor, but all are numbers")
     result = shapes[0]
@@ -115,7 +114,7 @@ def broadcast_axes(shape: Shape, result: Shape) -> tuple[int, ...]:
 
 
 def check_keeps_shape(shape: Shape, other: Shape) -> None:
-    """Raise for an ``other`` that does not broadcast to just ``shape``, in which the result is to be written."""
+    """Raise ShapeMismatch unless ``other`` broadcasts to exactly ``shape``, where an in-place op writes its result."""
     broadcast = broadcast_shapes(tuple(shape), tuple(other))
     if broadcast != tuple(shape):
         raise ShapeMismatch(f"output with shape {list(shape)} doesn't match the broadcast shape {list(broadcast)}")
@@ -125,7 +124,7 @@ def _broadcast_pair(a: Shape, b: Shape) -> Shape:
     ndim = max(len(a), len(b))
     left, right = (1,) * (ndim - len(a)) + a, (1,) * (ndim - len(b)) + b
     out = []
-    for axis in reversed(range(ndim)):  # the text names the last that does not fit
+    for axis in reversed(range(ndim)):  # the text names the last dimension that does not match
         x, y = left[axis], right[axis]
         if x != y and x != 1 and y != 1:
             raise ShapeMismatch(
@@ -146,7 +145,7 @@ def wrap_dim(dim: int, ndim: int) -> int:
 
 
 def size_at(shape: Shape, dim: int) -> int:
-    """The size of one dimension; a 0-dim tensor has none."""
+    """The size of one dimension. Raises IndexOutOfRange if it does not exist."""
     if not shape:
         raise IndexOutOfRange(f"Dimension specified as {dim} but tensor has no dimensions")
     return shape[wrap_dim(dim, len(shape))]
@@ -155,8 +154,8 @@ def size_at(shape: Shape, dim: int) -> int:
 def wrap_dims(dims: int | Sequence[int] | None, ndim: int, in_turn: bool = False) -> Shape:
     """Dimensions counted from the front; None and () mean all of them.
 
-    Torch's ops differ in which of two mistakes they see first: most look at all ranges before they look for
-    repetitions, some take the dimensions ``in_turn``.
+    Torch's ops differ in which of two errors they report first: most check all ranges before they check for
+    repetitions, and some check each dimension ``in_turn``.
     """
     if dims is None or (not isinstance(dims, int) and len(dims) == 0):
         return tuple(range(ndim))
@@ -180,7 +179,7 @@ def reduced_shape(shape: Shape, dims: Shape, keepdim: bool) -> Shape:
 
 
 def check_nonnegative(shape: Sequence[int], op: str) -> Shape:
-    """The shape as a tuple, or an error naming the negative size."""
+    """Return the shape as a tuple. Raises ShapeMismatch if a size is negative."""
     for n in shape:
         if n < 0:
             raise ShapeMismatch(f"Trying to create tensor with negative dimension {n}: {list(shape)}")
@@ -188,7 +187,7 @@ def check_nonnegative(shape: Sequence[int], op: str) -> Shape:
 
 
 def infer_reshape(shape: Shape, target: Sequence[int]) -> Shape:
-    """``target`` with its -1 worked out for a tensor of ``shape``."""
+    """Return ``target`` with -1 replaced by the size inferred from a tensor of ``shape``."""
     size = math.prod(shape)
     if sum(n == -1 for n in target) > 1:
         raise ShapeMismatch("only one dimension can be inferred")
@@ -218,7 +217,7 @@ def expands_to(shape: Shape, target: Shape) -> bool:
 
 
 def expanded_shape(shape: Shape, dtype: np.dtype[Any], target: Sequence[int]) -> Shape:
-    """``target`` of expand with its -1 worked out, for a tensor of ``shape`` and ``dtype``."""
+    """Return ``target`` of expand with each -1 replaced by the size in a tensor of ``shape`` and ``dtype``."""
     if len(target) < len(shape):
         kind = dtypes.from_numpy(dtype).kernel_name
         raise ShapeMismatch(
@@ -228,7 +227,7 @@ def expanded_shape(shape: Shape, dtype: np.dtype[Any], target: Sequence[int]) ->
         )
     lead = len(target) - len(shape)
     out: list[int] = list(target)
-    for i in reversed(range(len(target))):  # from the last one on, as the texts name the first that does not fit
+    for i in reversed(range(len(target))):  # as in torch, errors name the last mismatch
         n, own = target[i], shape[i - lead] if i >= lead else None
         if n == -1:
             if own is None:
@@ -247,7 +246,7 @@ def expanded_shape(shape: Shape, dtype: np.dtype[Any], target: Sequence[int]) ->
 
 
 def torch_size(shape: Sequence[int]) -> str:
-    """What torch's texts call a shape."""
+    """A shape as torch's error texts show it."""
     return f"torch.Size({list(shape)})"
 
 

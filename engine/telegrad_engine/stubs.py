@@ -1,7 +1,7 @@
-"""``python -m telegrad_engine.stubs`` writes the type stubs that editors and checkers read.
+"""``python -m telegrad_engine.stubs`` writes the type stubs for editors and type checkers.
 
-Methods and functions come from the catalogue at import, which no editor sees; the stubs say the same.
-A test holds them in step.
+Methods and functions are created from the catalogue at import, which editors cannot see. A test checks that the stubs
+are up to date.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _arguments(op: Op, tensor: str, params: list[Param]) -> str:
 
 
 def _splatted(op: Op, tensor: str, params: list[Param]) -> str | None:
-    """The arguments with the last positional one spread out: ``view(2, 3)``."""
+    """The parameters with the last positional one as ``*args``, for ``view(2, 3)``, or None."""
     positional = [p for p in params if not p.keyword_only]
     if op.splat_at < 0:
         return None
@@ -82,7 +82,7 @@ def _splatted(op: Op, tensor: str, params: list[Param]) -> str | None:
 
 
 def _definitions(name: str, ops: list[Op], tensor: str, *, method: bool, returns: str | None = None) -> list[str]:
-    """The lines that declare one function or method, one overload for each way to call it."""
+    """The lines that declare one function or method, with one overload per signature."""
     signatures: list[tuple[str, str]] = []
     for op in ops:
         params = list(op.params)
@@ -122,7 +122,7 @@ def _results(tensor: str) -> list[str]:
 
 
 def _operators() -> list[str]:
-    """The operators of a tensor; their methods are set when the ops are known."""
+    """The operators of a tensor, whose methods are set at import."""
     lines = [
         "def __getitem__(self, index: Any) -> Self: ...",
         "def __setitem__(self, index: Any, value: Any) -> None: ...",
@@ -143,7 +143,7 @@ def _operators() -> list[str]:
 
 
 def method_stubs() -> str:
-    """The stub of ``OpMethods``: a method for every op, and its in-place form."""
+    """The stub of ``OpMethods``: each op's method and in-place method."""
     head = HEADER.format(
         doc="The methods that tensors get from the catalogue.",
         abc="Iterator, Sequence",
@@ -190,7 +190,7 @@ def _torch_names() -> list[str]:
 
 
 def stub_files(root: Path) -> dict[Path, str]:
-    """Every stub file below the repository's root, with what it should hold."""
+    """The paths of all stub files in the repository, with their expected content."""
     client = root / "client" / "telegrad"
     return {
         root / "engine" / "telegrad_engine" / "tensor" / "_op_methods.pyi": method_stubs(),
@@ -205,7 +205,7 @@ def stub_files(root: Path) -> dict[Path, str]:
 
 
 def main() -> None:
-    """Write the stubs of the repository that this file stands in."""
+    """Write the stubs in the repository that contains this file."""
     root = Path(__file__).resolve().parents[2]
     for path, text in stub_files(root).items():
         path.write_text(text)

@@ -1,6 +1,6 @@
-"""Backends: a NumPy-like namespace each, and the handful of things on which they differ.
+"""Backends: NumPy-like array libraries with a common interface.
 
-NumPy's is always there. Another is imported when a session first asks for its device.
+The NumPy backend is always loaded. The others are imported when a session first uses their device.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .numpy import NUMPY, NumpyBackend
 
 
 class Choice(NamedTuple):
-    """A backend that can be asked for: its device's name, its module and class, and what has to be installed."""
+    """An available backend: its device name, module, class, library and package extra."""
 
     device: str
     module: str
@@ -35,7 +35,7 @@ CHOICES = {
 
 
 def make_backend(device: str) -> Backend:
-    """A new backend for a device. Raises InvalidValue for an unknown one, InvalidOperation where it can't be had."""
+    """Make a backend for a device. Raises InvalidValue if it is unknown, InvalidOperation if it cannot be used."""
     choice = CHOICES.get(device)
     if choice is None:
         raise InvalidValue(f"no device {device!r:.60}; known: {', '.join(CHOICES)}")
@@ -54,7 +54,7 @@ def make_backend(device: str) -> Backend:
 
 
 def installed() -> list[Choice]:
-    """The backends whose library is installed; that a GPU is there is found out when one is asked for."""
+    """The backends whose library is installed; whether there is a GPU is checked only on first use."""
     return [choice for choice in CHOICES.values() if find_spec(choice.library) is not None]
 
 

@@ -1,4 +1,4 @@
-"""The base of all array libraries but NumPy: what a library lacks, NumPy computes on the host."""
+"""The base of all backends except NumPy: functions that a library lacks are computed by NumPy on the host."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .numpy import NUMPY
 
 
 class ForeignBackend(Backend):
-    """A library that has most of NumPy's functions, and arrays that are not NumPy's."""
+    """A library with most of NumPy's functions and its own array type."""
 
     array_type: type
     """The class of the library's arrays."""
@@ -25,7 +25,7 @@ class ForeignBackend(Backend):
         self.linalg = self.make_linalg()
 
     def make_linalg(self) -> Linalg:
-        """The library's linear algebra."""
+        """Make the library's linear algebra namespace."""
         return Linalg(self)
 
     def __getattr__(self, name: str) -> Any:
@@ -41,7 +41,7 @@ class ForeignBackend(Backend):
         return found
 
     def on_host(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """A function of NumPy's arrays as one of this library's: down, computed, and up again."""
+        """Wrap a NumPy function to download its arguments, compute on the host and upload its results."""
 
         def call(*args: Any, **kwargs: Any) -> Any:
             result = function(*self._each(args, self.array_type, self._copied), **kwargs)
@@ -59,7 +59,7 @@ class ForeignBackend(Backend):
         return convert(value) if isinstance(value, kind) else value
 
     def running(self, how: str, array: Any, axis: int) -> Any:
-        """As NumPy's ``ufunc.accumulate``, by doubling the reach (Hillis and Steele's scan)."""
+        """Like NumPy's ``ufunc.accumulate``, by Hillis and Steele's parallel scan."""
         combine, step = getattr(self.namespace, how), 1
         result = self.namespace.moveaxis(array, axis, 0)
         while step < len(result):
@@ -93,7 +93,7 @@ class ForeignBackend(Backend):
 
 
 class Linalg:
-    """A library's linear algebra, with NumPy's error where the library would answer NaN or infinity."""
+    """A library's linear algebra, which raises NumPy's error where the library returns NaN or infinity."""
 
     LinAlgError = np.linalg.LinAlgError
 
@@ -114,7 +114,7 @@ class Linalg:
         return self._checked(self.namespace.solve(a, b), a)
 
     def cholesky(self, a: Any) -> Any:
-        """The lower triangular factor of each matrix; NaN stands for one that is not positive definite."""
+        """The lower triangular factor of each matrix. Raises LinAlgError if one is not positive definite."""
         result = self._factor(a)
         if self.backend.namespace.isnan(result).any():
             raise np.linalg.LinAlgError("Matrix is not positive definite")

@@ -1,8 +1,9 @@
-"""Products of matrices, some rows at a time, where OpenBLAS need not pack blocks of that size.
+"""Matrix products in blocks of rows that are small enough for OpenBLAS to skip packing.
 
-OpenBLAS first packs what it multiplies; for a batch and a layer's weight that takes a third of the time. Its AVX-512
-kernels do without up to a size, which kernel/x86_64/sgemm_small_kernel_permit_skylakex.c in its sources says. The NumPy
-backend's ``dot`` is this module's once the server has found that it is faster (docs/explanation/tuning.md).
+OpenBLAS packs matrices before it multiplies them, which takes a third of the time for a batch and a layer's weight. Its
+AVX-512 kernels skip packing for small matrices; kernel/x86_64/sgemm_small_kernel_permit_skylakex.c in its sources has
+the limits. The NumPy backend uses this module's ``dot`` if the server measures that it is faster
+(docs/explanation/tuning.md).
 """
 
 from __future__ import annotations
@@ -12,20 +13,20 @@ from typing import Any
 import numpy as np
 
 KERNELS = frozenset(["SkylakeX"])
-"""OpenBLAS's names for the kernels of which that is known."""
+"""OpenBLAS's names for the kernels that are known to skip packing."""
 DTYPES = frozenset([np.dtype(np.float32), np.dtype(np.float64)])
 MAX_UNPACKED = 10**6
-"""How many multiplications a product may have to go without packing,"""
+"""The maximum number of multiplications in a product without packing."""
 MAX_OF_RESULT = 1200
-"""and elements, where the matrix on the right is stored by columns, as a layer's weight is."""
+"""The maximum elements of such a product's result if the right matrix is column-major, like a layer's weight."""
 LONG = 256
-"""Such rows and columns are to be so long to gain by it."""
+"""The minimum length of rows and columns for a gain if the right matrix is column-major."""
 EVEN = 8
-"""Rows of a piece are a multiple of this where they can be: 9 take longer than 8."""
+"""The number of rows in a block is a multiple of this if possible, because 9 rows take longer than 8."""
 
 
 def rows_at_a_time(a: Any, b: Any) -> int:
-    """How many rows of a matrix (m, k) to multiply with another (k, n) at a time; 0 is all at once."""
+    """The number of rows of a matrix (m, k) to multiply with a matrix (k, n) at a time; 0 means all at once."""
     (m, k), n = a.shape, b.shape[1]
     if m * n * k <= MAX_UNPACKED or a.dtype != b.dtype or a.dtype not in DTYPES:
         return 0
@@ -36,13 +37,13 @@ def rows_at_a_time(a: Any, b: Any) -> int:
         most, least = min(most, MAX_OF_RESULT // n), EVEN // 2
     else:
         return 0
-    if most < least or np.may_share_memory(a, b):  # of a matrix by itself BLAS computes but one half
+    if most < least or np.may_share_memory(a, b):  # BLAS computes only half of the product of a matrix with itself
         return 0
     return most // EVEN * EVEN or least
 
 
 def dot(a: Any, b: Any) -> Any:
-    """``numpy.dot`` of arrays; a product that is worth it is taken in pieces, and may differ in its last digits."""
+    """Like ``numpy.dot``, but in blocks if that is faster; the last digits of the result may then differ."""
     rows = rows_at_a_time(a, b) if a.ndim == b.ndim == 2 else 0
     if not rows:
         return np.dot(a, b)

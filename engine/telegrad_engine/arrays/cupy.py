@@ -1,4 +1,4 @@
-"""CuPy: NumPy's functions on an NVIDIA GPU. Its arrays have views and can be written to, as NumPy's."""
+"""CuPy: NumPy's functions on an NVIDIA GPU. Like NumPy's, its arrays have views and can be written to."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from .numpy import NUMPY
 from .symbolic import Untraceable
 
 JAX_EXTRA = "jax-cuda12"
-"""What to install for JAX to compile for CuPy's arrays."""
+"""The package extra that lets JAX compile programs for CuPy arrays."""
 OLDEST = 14
-"""The first version that has bfloat16, and NumPy 2's rules of promotion."""
+"""The first CuPy version with bfloat16 and NumPy 2's promotion rules."""
 
 _WHOLE = {"int32", "uint32", "uint64"}
 ATOMIC = {"add": _WHOLE | {"float16", "float32", "float64"}, "maximum": _WHOLE, "minimum": _WHOLE}
-"""What CuPy's ``ufunc.at`` does as NumPy's: by ufunc, the dtypes for which the GPU has an atomic operation.
+"""By ufunc, the dtypes for which CuPy's ``ufunc.at`` gives NumPy's results, with an atomic operation of the GPU.
 
-Extrema of floats it takes, too, but passes over NaN and rounds to 32 bits.
+It also accepts floats for maximum and minimum, but ignores NaN and rounds to 32 bits.
 """
 WIDER = {
     **dict.fromkeys(("bool", "int8", "uint8", "int16", "uint16"), "int32"),
     **dict.fromkeys(("float16", "bfloat16"), "float32"),
 }
-"""The larger dtypes for those that are too short for an atomic operation; of integers only extrema are found there."""
+"""Wider dtypes for dtypes that are too short for an atomic operation; for integers, only maximum and minimum use it."""
 
 
 class CupyBackend(ForeignBackend):
@@ -43,7 +43,7 @@ class CupyBackend(ForeignBackend):
         super().__init__()
 
     def load(self) -> None:
-        """Import the library. Raises InvalidOperation for an old one, and CuPy's own error where there is no GPU."""
+        """Import the library. Raises InvalidOperation if it is too old, and CuPy's own error if there is no GPU."""
         self.namespace = import_module("cupy")
         if int(self.namespace.__version__.partition(".")[0]) < OLDEST:
             raise InvalidOperation(f"CuPy {OLDEST} or later is needed, but {self.namespace.__version__} is installed")
@@ -52,7 +52,7 @@ class CupyBackend(ForeignBackend):
         self.triangular = import_module("cupyx.scipy.linalg")
 
     def make_linalg(self) -> Linalg:
-        """``cupy.linalg``, told to say when it fails."""
+        """``cupy.linalg``, with NumPy's errors."""
         return CupyLinalg(self)
 
     def download(self, array: Any) -> Any:
@@ -68,13 +68,13 @@ class CupyBackend(ForeignBackend):
         return found[self.namespace.cuda.Device().id]
 
     def to_jax(self, array: Any) -> Any:
-        """The same memory, by DLPack, which has the GPU wait for what is still computed; copied if it has gaps."""
+        """Share the array's memory by DLPack, which orders pending GPU work; a non-contiguous array is copied."""
         if not array.flags.c_contiguous:
             array = self.namespace.ascontiguousarray(array)
         return import_module("jax.dlpack").from_dlpack(array)
 
     def from_jax(self, array: Any) -> Any:
-        """The same memory, by DLPack."""
+        """Share the array's memory by DLPack."""
         return self.namespace.from_dlpack(array)
 
     def is_out_of_memory(self, error: Exception) -> bool:
@@ -103,14 +103,14 @@ class CupyBackend(ForeignBackend):
         if how == "multiply" or (how == "add" and dtype.name == "bool"):
             return self.on_host(NUMPY.index_combine)(array, index, values, how)
         values = self.namespace.asarray(values).astype(dtype)
-        # Sums that wrap around are the same in 64 bits without a sign, for which there is an atomic addition.
+        # Integer sums that wrap around can be computed in uint64, which has an atomic addition.
         wider = np.uint64 if how == "add" and dtype.kind in "iu" else WIDER.get(dtype.name)
         if wider is not None:
             return self.index_combine(array.astype(wider), index, values.astype(wider), how).astype(dtype)
         return self._ranked(self.index_combine(self._ranks(array, how), index, self._ranks(values, how), how), dtype)
 
     def _ranks(self, array: Any, how: str) -> Any:
-        """The rank of each element among all values of its dtype; that of NaN is the one that the extremum picks."""
+        """The rank of each element among all values of its dtype; NaN gets the rank that ``how`` always picks."""
         kind, sign, last = _unsigned(array.dtype)
         bits = array.view(kind)
         if array.dtype.kind == "i":
@@ -119,7 +119,7 @@ class CupyBackend(ForeignBackend):
         return self.namespace.where(self.namespace.isnan(array), last if how == "maximum" else kind.type(0), ranks)
 
     def _ranked(self, ranks: Any, dtype: Any) -> Any:
-        """The values of a dtype that have these ranks."""
+        """The values of a dtype with these ranks."""
         _, sign, last = _unsigned(dtype)
         bits = ranks ^ sign
         return (bits if dtype.kind == "i" else self.namespace.where(ranks >= sign, bits, ranks ^ last)).view(dtype)
@@ -127,11 +127,11 @@ class CupyBackend(ForeignBackend):
     # Functions --------------------------------------------------------------------------
 
     def kaiser(self, length: int, beta: float) -> Any:
-        """As ``numpy.kaiser``; CuPy computes it in 32 bits."""
+        """Like ``numpy.kaiser``, computed on the host because CuPy uses 32 bits."""
         return self.upload(np.kaiser(length, beta))
 
     def lgamma(self, array: Any) -> Any:
-        """The logarithm of the gamma function's magnitude; CuPy's has another answer at -inf."""
+        """The logarithm of the gamma function's magnitude; CuPy's own result at -inf differs from NumPy's."""
         return super().lgamma(self.namespace.where(self.namespace.isneginf(array), -array, array))
 
     # Linear algebra -----------------------------------------------------------------------
@@ -146,7 +146,7 @@ class CupyBackend(ForeignBackend):
 
 
 class CupyLinalg(Linalg):
-    """``cupy.linalg``, which gives numbers without meaning where a matrix has no inverse or factor, unless asked."""
+    """``cupy.linalg``, which returns meaningless numbers for singular matrices unless it is set to raise."""
 
     def inv(self, a: Any) -> Any:
         """The inverse of each matrix."""
@@ -154,7 +154,7 @@ class CupyLinalg(Linalg):
             return super().inv(a)
 
     def solve(self, a: Any, b: Any) -> Any:
-        """The solution of ``a @ x = b`` for each matrix; CuPy's takes batches of one shape only."""
+        """The solution of ``a @ x = b`` for each matrix; CuPy requires batches of the same shape."""
         batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
         a, b = (self.backend.namespace.broadcast_to(x, batch + x.shape[-2:]) for x in (a, b))
         with self._raising():
@@ -169,7 +169,7 @@ class CupyLinalg(Linalg):
 
 
 def _unsigned(dtype: Any) -> tuple[Any, Any, Any]:
-    """The whole numbers without a sign that are as long as a dtype's, the one of its sign bit and the last."""
+    """The unsigned integer dtype of the same size as ``dtype``, its sign bit and its largest value."""
     bits = 8 * dtype.itemsize
     kind = np.dtype(f"uint{bits}")
     return kind, kind.type(2 ** (bits - 1)), kind.type(2**bits - 1)

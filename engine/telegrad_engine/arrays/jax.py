@@ -1,7 +1,7 @@
-"""JAX: ``jax.numpy``'s functions, on JAX's default device.
+"""JAX: the functions of ``jax.numpy``, on JAX's default device.
 
-Its arrays cannot be written to and share no memory, so writes are functional here, and the tensors
-over them are :class:`telegrad_engine.immutable.ImmutableTensor`.
+JAX arrays are immutable and share no memory, so writes return a new array, and tensors over them are
+:class:`telegrad_engine.devices.tensors.ImmutableTensor`.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from .accelerator import ForeignBackend, Linalg
 
 
 class JaxBackend(ForeignBackend):
-    """``jax.numpy`` under NumPy's rules, with 64 bits where they are asked for."""
+    """``jax.numpy`` with NumPy's rules and 64-bit dtypes."""
 
     name = library = "jax"
     aliases = False
 
     def __init__(self) -> None:
-        # JAX would take most of a GPU's memory for itself, as soon as anyone asks it what devices there are.
+        # Otherwise JAX preallocates most of a GPU's memory when its devices are first queried.
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
         self._jax = import_module("jax")
-        # Without it JAX makes 32 bits of everything.
+        # Otherwise JAX converts 64-bit dtypes to 32 bits.
         self._jax.config.update("jax_enable_x64", True)
-        # Else a GPU multiplies float32 with 10 bits of each number's 23.
+        # Otherwise a GPU multiplies float32 matrices with 10 of the 23 mantissa bits.
         self._jax.config.update("jax_default_matmul_precision", "highest")
-        # To hand a small program to a thread of its own takes longer than to run it. On the CPU alone.
+        # On the CPU, dispatching a small program to another thread takes longer than running it.
         self._jax.config.update("jax_cpu_enable_async_dispatch", False)
         self.namespace = import_module("jax.numpy")
         self.special = import_module("jax.scipy.special")
@@ -37,43 +37,43 @@ class JaxBackend(ForeignBackend):
         super().__init__()
 
     def jax_device(self, jax: Any) -> Any:
-        """The one that JAX takes by itself."""
+        """JAX's default device."""
         return jax.devices()[0]
 
     def to_jax(self, array: Any) -> Any:
-        """The array."""
+        """Return the array unchanged."""
         return array
 
     def from_jax(self, array: Any) -> Any:
-        """The array."""
+        """Return the array unchanged."""
         return array
 
     def is_out_of_memory(self, error: Exception) -> bool:
-        """JAX says so in the text of a general error."""
+        """Whether the error means that memory is full; JAX raises a general error with a text that says so."""
         return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
 
     def array(self, value: Any, dtype: Any = None, **_layout: Any) -> Any:
-        """As ``numpy.array``, but read-only arrays are not copied."""
+        """Like ``numpy.array``, but a JAX array is not copied unless ``dtype`` is given."""
         return value if dtype is None and isinstance(value, self.array_type) else self.namespace.array(value, dtype)
 
     def argsort(self, array: Any, axis: int = -1, kind: str | None = None) -> Any:
-        """As ``numpy.argsort``: JAX has another word for the kind."""
+        """Like ``numpy.argsort``; JAX has ``stable`` in place of ``kind``."""
         return self.namespace.argsort(array, axis=axis, stable=kind == "stable")
 
     def true_divide(self, a: Any, b: Any, dtype: Any = None) -> Any:
-        """As ``numpy.true_divide``."""
+        """Like ``numpy.true_divide``."""
         result = self.namespace.true_divide(a, b)
         return result if dtype is None else result.astype(dtype)
 
     def digamma(self, array: Any) -> Any:
-        """The derivative of ``lgamma``; at zero, where JAX has NaN, what it tends to from there."""
+        """The derivative of ``lgamma``; at 0.0 and -0.0, where JAX returns NaN, -inf and inf."""
         poles = self.namespace.copysign(self.namespace.inf, -array)
         return self.namespace.where(array == 0, poles.astype(array.dtype), super().digamma(array))
 
     # Layout: there are no strides ---------------------------------------------------------
 
     def is_contiguous(self, array: Any) -> bool:
-        """True; what torch would say is for the tensor to know."""
+        """Always True; the tensor tracks torch's contiguity."""
         return True
 
     def reshape_view(self, array: Any, shape: Any) -> Any:
@@ -81,7 +81,7 @@ class JaxBackend(ForeignBackend):
         return self.namespace.reshape(array, shape)
 
     def ascontiguousarray(self, array: Any) -> Any:
-        """The array."""
+        """Return the array as a JAX array."""
         return self.namespace.asarray(array)
 
     # Writes -----------------------------------------------------------------------------
@@ -105,7 +105,7 @@ class JaxBackend(ForeignBackend):
     # Linear algebra -----------------------------------------------------------------------
 
     def make_linalg(self) -> Linalg:
-        """``jax.numpy.linalg``, reading one triangle of symmetric matrices as NumPy does."""
+        """Make ``jax.numpy.linalg`` with NumPy's use of one triangle of symmetric matrices."""
         return JaxLinalg(self)
 
     def solve_triangular(self, a: Any, b: Any, upper: bool, unit: bool) -> Any:
@@ -116,7 +116,7 @@ class JaxBackend(ForeignBackend):
 
 
 class JaxLinalg(Linalg):
-    """``jax.numpy.linalg``, which would take the mean of a symmetric matrix's triangles."""
+    """``jax.numpy.linalg``, without its averaging of the two triangles of a symmetric matrix."""
 
     def eigh(self, a: Any, UPLO: str = "L") -> Any:
         """The eigenvalues and eigenvectors of symmetric matrices."""

@@ -1,8 +1,8 @@
-"""A tracer for JAX: arrays without values, from which a program is compiled.
+"""A tracer for JAX: it runs a program on arrays without values, to compile it.
 
-Kernels ask about values with :meth:`TracingBackend.holds`, which gives the usual answer and makes the condition a guard
-of the executable, and :meth:`TracingBackend.number`. Code that cannot do without values raises :class:`Untraceable` or
-an error of JAX.
+Kernels query values with :meth:`TracingBackend.holds`, which returns the usual answer and makes the condition a guard
+of the executable, and with :meth:`TracingBackend.number`. Code that needs values raises :class:`Untraceable` or an
+error of JAX.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class TracingBackend(JaxBackend):
         """Conditions that are assumed to hold."""
 
     def one(self, array: Any) -> Any:
-        """1 as NumPy's 0-dim array: JAX's would belong to this trace."""
+        """1 as a 0-dim NumPy array, because a JAX array would belong to this trace."""
         return np.ones((), array.dtype)
 
     def zero(self, array: Any) -> Any:
-        """0 as NumPy's 0-dim array."""
+        """0 as a 0-dim NumPy array."""
         return np.zeros((), array.dtype)
 
     def number(self, array: Any) -> Any:
@@ -38,7 +38,7 @@ class TracingBackend(JaxBackend):
         return TensorScalar(array.astype(np.float64))
 
     def holds(self, condition: Any, usually: bool) -> bool:
-        """The usual answer, which becomes a guard; for constants the true one."""
+        """Return ``usually`` and add it as a guard; for a constant, return whether it holds."""
         if not isinstance(condition, self._jax.core.Tracer):
             return bool(condition)
         self.guards.append(condition if usually else self.namespace.logical_not(condition))
@@ -49,11 +49,11 @@ class TracingBackend(JaxBackend):
         return self.namespace.stack(self.guards).all() if self.guards else np.True_
 
     def download(self, array: Any) -> Any:
-        """Raise Untraceable: there are no values."""
+        """Raise Untraceable, because there are no values."""
         raise Untraceable(NEEDED)
 
     def asks_for_values(self, error: Exception) -> bool:
-        """Whether an error of JAX says that values were needed."""
+        """Whether an error of JAX means that values were needed."""
         errors = self._jax.errors
         kinds = (
             errors.ConcretizationTypeError,
@@ -64,15 +64,16 @@ class TracingBackend(JaxBackend):
         return isinstance(error, kinds)
 
     def staged(self, function: Callable[..., Any], specs: Sequence[Any]) -> Any:
-        """``function``, as JAX knows it once it is traced on arrays of these shapes and dtypes."""
+        """Trace ``function`` on arrays of these shapes and dtypes with JAX."""
         return self._jax.jit(function).trace(*[self._jax.ShapeDtypeStruct(spec.shape, spec.dtype) for spec in specs])
 
     def compile(
         self, function: Callable[..., Any], specs: Sequence[Any], where: Backend
     ) -> tuple[Callable[..., Any], list[int]]:
-        """``function``, traced on arrays of these shapes and dtypes, as one executable for that backend's device.
+        """Trace ``function`` on arrays of these shapes and dtypes and compile it for the device of ``where``.
 
-        And which of the arrays it reads. Raises Untraceable where JAX does not find that.
+        Returns the executable and the positions of the arrays that it reads. Raises Untraceable if JAX does not find
+        the device.
         """
         with self._jax.default_device(where.jax_device(self._jax)):
             traced = self.staged(function, specs)

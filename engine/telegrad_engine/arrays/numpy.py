@@ -14,14 +14,14 @@ from . import blocked_matmul
 from .base import Backend
 
 MAX_ONES = 4096
-"""How many rows or columns are summed by a product with ones; NumPy adds up longer ones more exactly, in pairs."""
+"""The maximum length of sums computed as a product with ones; NumPy's pairwise sums of longer ones are more exact."""
 
 LONG_SLICE = 256
-"""From how many elements on it is quicker to combine slice by slice than to look for each element's place."""
+"""The minimum number of elements per slice for which combining whole slices is faster than single elements."""
 
 
 LONGEST_STEP = 2**63 - 1
-"""How many bytes a stride of NumPy's can say."""
+"""The largest stride of a NumPy array in bytes."""
 
 
 class NumpyBackend(Backend):
@@ -33,16 +33,16 @@ class NumpyBackend(Backend):
 
     def __init__(self) -> None:
         super().__init__()
-        # Plain attributes: a lookup on the hot path must not go through __getattr__. Modules that NumPy imports when
-        # asked for them, such as np.testing, are left out.
+        # Plain attributes, so that lookups on the hot path do not go through __getattr__. Modules that NumPy imports
+        # lazily, such as np.testing, are left out.
         for name in np.__all__:
             if not hasattr(type(self), name) and name in vars(np):
                 self.__dict__[name] = getattr(np, name)
-        # What sums are taken with, by dtype: BLAS adds up several times faster than NumPy's own loops.
+        # Vectors of ones for sums, by dtype: a product by BLAS is several times faster than NumPy's own loops.
         self._weights = {np.dtype(kind): np.ones(MAX_ONES, kind) for kind in (np.float32, np.float64)}
 
     def multiply_in_pieces(self) -> None:
-        """Take products as :mod:`.blocked_matmul` does, from now on. For a process with one thread of BLAS."""
+        """Use the ``dot`` of :mod:`.blocked_matmul` from now on, in a process with one BLAS thread."""
         self.__dict__["dot"] = blocked_matmul.dot
 
     # Functional writes -------------------------------------------------------------------
@@ -63,30 +63,30 @@ class NumpyBackend(Backend):
         axis = _one_line(index)
         if axis is not None and index[axis].size * LONG_SLICE <= np.size(values):
             return _combine_slices(result, axis, index[axis], np.asarray(values, result.dtype), getattr(np, how))
-        # By places in the flattened array, for which alone ufunc.at is quick.
+        # ufunc.at is fast only with indices into a one-dimensional array.
         places = np.arange(result.size).reshape(result.shape)[index]
         added = np.broadcast_to(np.asarray(values, result.dtype), places.shape)
         getattr(np, how).at(result.reshape(-1), places.reshape(-1), added.reshape(-1))
         return result
 
     def windows(self, array: Any, size: int, axis: int) -> Any:
-        """A view of every ``size`` neighbours along ``axis``, in a new last dimension; it can be written to."""
+        """A writeable view of all windows of ``size`` neighbours along ``axis``, in a new last dimension."""
         return np.lib.stride_tricks.sliding_window_view(array, size, axis=axis, writeable=True)
 
     def as_strided(self, array: Any, size: Any, stride: Any, offset: int) -> Any:
-        """A view of the elements from ``offset`` on, ``stride`` elements apart along each dimension.
+        """A view of the elements starting at ``offset``, ``stride`` elements apart along each dimension.
 
-        Raises ShapeMismatch for what is not in the array's memory: NumPy would read, and write, whatever lies there.
+        Raises ShapeMismatch if the view exceeds the array's memory, which NumPy does not check.
         """
         check_strided(array.shape, array.itemsize, size, stride, offset)
-        # A dimension of one element is never stepped along, nor is an empty array: its stride need not fit an int64.
+        # The strides of empty arrays and of dimensions of one element are unused, and may not fit an int64.
         steps = [step * array.itemsize if n > 1 else 0 for n, step in zip(size, stride, strict=True)]
         if 0 in size and max(steps) > LONGEST_STEP:
             steps = [0] * len(steps)
         return np.lib.stride_tricks.as_strided(array.reshape(-1)[offset:], size, steps)
 
     def padded(self, array: Any, padding: Any) -> Any:
-        """The array with as many zeros before and after each of the last dimensions; itself where there are none."""
+        """Pad the last dimensions with ``padding`` zeros on both sides; return the array itself if all are 0."""
         if not any(padding):
             return array
         lead = array.ndim - len(padding)
@@ -103,21 +103,21 @@ class NumpyBackend(Backend):
         places = tuple([(n - d * (k - 1) - 1) // s + 1 for n, k, s, d in each])
         if min(places, default=1) < 1 or min(sizes, default=1) < 1:
             raise ValueError(f"windows of {sizes} are larger than the array, {array.shape}")
-        # A dimension of one element is never stepped along, and its stride need not fit an int64.
+        # The stride of a dimension of one element is unused, and may not fit an int64.
         steps = array.strides[lead:]
         between = [step * s if n > 1 else 0 for step, s, n in zip(steps, strides, places, strict=True)]
         within = [step * d if n > 1 else 0 for step, d, n in zip(steps, dilation, sizes, strict=True)]
-        # Not sliding_window_view, which takes as long as a small convolution.
+        # sliding_window_view would take as long as a small convolution.
         return np.lib.stride_tricks.as_strided(
             array, (*array.shape[:lead], *places, *sizes), (*array.strides[:lead], *between, *within), writeable=False
         )
 
     def fold(self, windows: Any, sizes: Any, strides: Any, dilation: Any) -> Any:
-        """The sums of what overlaps when windows (N, C, *window, *places) are laid over zeros of ``sizes``."""
+        """Add up overlapping windows (N, C, *window, *places) at their places in an array (N, C, *sizes) of zeros."""
         ndim = len(sizes)
         window, places = windows.shape[2 : 2 + ndim], windows.shape[2 + ndim :]
         if math.prod(window) > math.prod(places):
-            # The same sums with the roles exchanged: the loop goes over the fewer.
+            # Swap windows and places, so that the loop is over the smaller number.
             order = (0, 1, *range(2 + ndim, 2 + 2 * ndim), *range(2, 2 + ndim))
             return self.fold(windows.transpose(order), sizes, dilation, strides)
         result = np.zeros((*windows.shape[:2], *sizes), windows.dtype)
@@ -129,7 +129,7 @@ class NumpyBackend(Backend):
         return result
 
     def unpool(self, grad: Any, taps: Any, window: Any, sizes: Any, strides: Any, dilation: Any) -> Any:
-        """What ``fold`` gives for windows that hold one element of ``grad`` (N, 1, *places) each, at ``taps``."""
+        """The ``fold`` of windows that are 0 except for an element of ``grad`` (N, 1, *places) at position ``taps``."""
         result = np.zeros((*grad.shape[:2], *sizes), grad.dtype)
         places = grad.shape[2:]
         apart = all(s >= d * (k - 1) + 1 for s, k, d in zip(strides, window, dilation, strict=True))
@@ -143,27 +143,27 @@ class NumpyBackend(Backend):
         return result
 
     def matmul_like(self, like: Any, a: Any, b: Any) -> Any:
-        """The matrix product, its dimensions in memory in the order of those of ``like``, which has as many."""
+        """The matrix product, with the memory layout of ``like``, which has the same number of dimensions."""
         shape = (*a.shape[:-1], b.shape[-1])
         return np.matmul(a, b, out=np.empty_like(like, shape=shape))
 
     def column_sums(self, matrix: Any) -> Any:
-        """The sums over the rows of a matrix, one for each column."""
+        """The sum of each column of a matrix."""
         ones, n = self._weights.get(matrix.dtype), len(matrix)
         return np.add.reduce(matrix, 0) if ones is None or n > MAX_ONES else np.dot(ones[:n], matrix)
 
     def row_sums(self, matrix: Any) -> Any:
-        """The sums over the columns of a matrix, one for each row."""
+        """The sum of each row of a matrix."""
         ones, n = self._weights.get(matrix.dtype), matrix.shape[1]
         return np.add.reduce(matrix, 1) if ones is None or n > MAX_ONES else np.dot(matrix, ones[:n])
 
     def affine(self, own: Any, scale: Any, shift: Any = None) -> Any:
-        """``own * scale + shift``; ``own`` is a temporary of the caller's, which may be written to."""
+        """``own * scale + shift``, computed in ``own``, a temporary that is overwritten."""
         np.multiply(own, scale, out=own)
         return own if shift is None else np.add(own, shift, out=own)
 
     def sigmoid(self, array: Any) -> Any:
-        """``1 / (1 + exp(-array))``, in one temporary."""
+        """``1 / (1 + exp(-array))``, with one temporary array."""
         if not array.ndim:
             return super().sigmoid(array)
         one, own = self._ones[array.dtype], np.negative(array)
@@ -172,7 +172,7 @@ class NumpyBackend(Backend):
         return np.divide(one, own, out=own)
 
     def sigmoid_slope(self, grad: Any, output: Any) -> Any:
-        """``grad`` times the slope of the sigmoid where it is ``output``, in one temporary."""
+        """``grad`` times the derivative of the sigmoid, given its ``output``, with one temporary array."""
         if not output.ndim or grad.dtype is not output.dtype or grad.shape != output.shape:
             return super().sigmoid_slope(grad, output)
         own = np.subtract(self._ones[output.dtype], output)
@@ -180,7 +180,7 @@ class NumpyBackend(Backend):
         return np.multiply(own, grad, out=own)
 
     def tanh_slope(self, grad: Any, output: Any) -> Any:
-        """``grad`` times the slope of tanh where it is ``output``, in one temporary."""
+        """``grad`` times the derivative of tanh, given its ``output``, with one temporary array."""
         if not output.ndim or grad.dtype is not output.dtype or grad.shape != output.shape:
             return super().tanh_slope(grad, output)
         own = np.multiply(output, output)
@@ -188,25 +188,25 @@ class NumpyBackend(Backend):
         return np.multiply(own, grad, out=own)
 
     def normal_cdf(self, array: Any) -> Any:
-        """How likely a number drawn from the normal distribution is below each element, to 1.2e-7 in float32."""
+        """The cumulative distribution function of the standard normal distribution, to 1.2e-7 in float32."""
         return _normal_cdf32(array) if array.dtype == np.float32 else super().normal_cdf(array)
 
     def softmax(self, array: Any, axis: int) -> Any:
-        """Softmax without overflow, with no more temporaries than it takes."""
+        """Softmax along ``axis``, without overflow and with few temporaries."""
         if not array.size:
             return np.array(array)
         result = np.exp(_within(64, array, axis))
         return np.divide(result, self._sums(result, axis), out=result)
 
     def log_softmax(self, array: Any, axis: int) -> Any:
-        """The logarithm of ``softmax``, likewise."""
+        """The logarithm of softmax along ``axis``, without overflow."""
         if not array.size:
             return np.array(array)
         small = _within(16, array, axis)
         return small - np.log(self._sums(np.exp(small), axis))
 
     def _sums(self, array: Any, axis: int) -> Any:
-        """The sums along ``axis``, which stays."""
+        """The sums along ``axis``, which is kept with size 1."""
         if axis % array.ndim != array.ndim - 1 or not array.flags.c_contiguous:
             return array.sum(axis=axis, keepdims=True)
         return self.row_sums(array.reshape(-1, array.shape[-1])).reshape(*array.shape[:-1], 1)
@@ -214,7 +214,7 @@ class NumpyBackend(Backend):
     # Linear algebra, where NumPy has no kernel ------------------------------------------------
 
     def zero_pivot(self, matrix: Any) -> int:
-        """Which diagonal element of the LU decomposition is zero, counted from 1; 0 for none."""
+        """The position, counted from 1, of the first zero on the diagonal of the LU decomposition; 0 if none."""
         (getrf,) = _scipy("linalg").get_lapack_funcs(("getrf",), (matrix,))
         return int(getrf(matrix)[2])
 
@@ -252,12 +252,12 @@ class NumpyBackend(Backend):
         return _special("psi", array)
 
     def polygamma(self, order: int, array: Any) -> Any:
-        """The derivative of ``digamma`` of this order."""
+        """The ``order``-th derivative of ``digamma``."""
         return _special("polygamma", array, order)
 
 
 def _one_line(index: Any) -> int | None:
-    """The one dimension that is indexed, by a vector, where the others are taken whole; else None."""
+    """The dimension that a vector of integers indexes if the others are whole slices; None for other indices."""
     if not isinstance(index, tuple):
         return None
     axes = [axis for axis, part in enumerate(index) if not (isinstance(part, slice) and part == slice(None))]
@@ -265,7 +265,7 @@ def _one_line(index: Any) -> int | None:
 
 
 def _combine_slices(result: Any, axis: int, places: Any, values: Any, combine: Any) -> Any:
-    """Each slice of ``values`` along ``axis`` combined into its place, one after the other."""
+    """Combine the slices of ``values`` along ``axis`` into ``result`` at ``places``, one after another."""
     shape = (*result.shape[:axis], places.size, *result.shape[axis + 1 :])
     slices = np.moveaxis(result, axis, 0)
     for place, part in zip(places.tolist(), np.moveaxis(np.broadcast_to(values, shape), axis, 0), strict=True):
@@ -274,8 +274,8 @@ def _combine_slices(result: Any, axis: int, places: Any, values: Any, combine: A
 
 
 def _within(bound: int, array: Any, axis: int) -> Any:
-    """The array, less a number for each slice along ``axis`` where exponentials might overflow or all vanish."""
-    # One number for all slices is found several times faster than one each; a wide range would cost digits.
+    """Shift each slice along ``axis`` by a constant if the exponentials might overflow or all underflow."""
+    # One maximum for all slices is several times faster than one per slice, but a wide range would lose precision.
     most, least = array.max(), array.min()
     if -bound < least and most < bound:
         return array
@@ -293,13 +293,13 @@ NORMAL_CDF = tuple(
 
 
 def _normal_cdf32(array: Any) -> Any:
-    """``(1 + erf(x / sqrt(2))) / 2`` from the hyperbolic tangent: NumPy has a vector instruction's worth of that.
+    """Compute ``(1 + erf(x / sqrt(2))) / 2`` with tanh, which NumPy vectorizes.
 
-    SciPy's erf, which works element by element in float64, takes eight times as long.
+    SciPy's erf, which computes element by element in float64, takes eight times as long.
     """
     lowest, *inner, highest = NORMAL_CDF
     squares = np.square(array, out=np.empty(array.shape, array.dtype))
-    np.minimum(squares, np.float32(32), out=squares)  # beyond, the tangent is 1
+    np.minimum(squares, np.float32(32), out=squares)  # above this, tanh is 1
     own = np.multiply(squares, highest, out=np.empty(array.shape, array.dtype))
     for coefficient in inner[::-1]:
         np.add(own, coefficient, out=own)
@@ -312,7 +312,7 @@ def _normal_cdf32(array: Any) -> Any:
 
 
 def _scipy(module: str) -> Any:
-    """A module of SciPy, for the kernels that NumPy lacks. Raises InvalidOperation, naming the extra, without it."""
+    """Import a module of SciPy, for kernels that NumPy lacks. Raises InvalidOperation if SciPy is not installed."""
     try:
         return import_module(f"scipy.{module}")
     except ImportError:
@@ -322,7 +322,7 @@ def _scipy(module: str) -> Any:
 
 
 def _special(name: str, array: Any, *leading: Any) -> Any:
-    """SciPy's function of this name, in the array's dtype: SciPy knows no bfloat16, and widens some."""
+    """Apply a SciPy function and return the array's dtype; SciPy does not support bfloat16 and widens some dtypes."""
     wide = array if array.dtype.itemsize >= 4 else array.astype(np.float32)
     return getattr(_scipy("special"), name)(*leading, wide).astype(array.dtype, copy=False)
 

@@ -1,7 +1,7 @@
-"""A tracer for NumPy: while a program runs once, its calls are computed and recorded on a tape, to be planned.
+"""A tracer for NumPy: it computes a program once and records its calls on a tape, from which a plan is made.
 
-Code that depends on values, which differ in the next run, raises :class:`~.symbolic.Untraceable`. So does a function
-whose results are not known to have shapes and dtypes that follow from those of its arguments.
+Code that depends on values, which can differ in the next run, raises :class:`~.symbolic.Untraceable`. So does a
+function unless the shapes and dtypes of its results are known to depend only on those of its arguments.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ KNOWN = _names(
     where windows zeros_like
     """
 )
-"""Functions whose results have shapes and dtypes that follow from those of the arguments, besides NumPy's ufuncs."""
+"""Functions, besides ufuncs, for which the results' shapes and dtypes depend only on those of the arguments."""
 LINEAR = _names("cholesky det eigh eigvalsh inv pinv qr slogdet solve svd")
-"""The same for ``numpy.linalg``."""
+"""Such functions of ``numpy.linalg``."""
 OF_KINDS = _names("can_cast iscomplexobj may_share_memory ndim promote_types result_type shape size")
 """Functions of shapes, dtypes and memory, which do not depend on values."""
 METHODS = _names(
@@ -47,11 +47,11 @@ METHODS = _names(
     """
 )
 MAKERS = _names("arange eye full linspace ones ones_like zeros zeros_like")
-"""Functions that make arrays of little: a plan calls them in each run, unless the array is small."""
+"""Functions that create arrays from few arguments: a plan calls them in each run, unless the array is small."""
 SMALL = 2**10
-"""Bytes."""
+"""The largest size in bytes of an array that is stored in the plan."""
 SAME = frozenset(["array", "asarray", "ascontiguousarray", "copy"])
-"""Functions, and a method, that can return the argument itself if nobody writes to it."""
+"""Functions and a method that may return the argument itself, because recorded arrays are never written to."""
 
 
 class Call(NamedTuple):
@@ -59,19 +59,19 @@ class Call(NamedTuple):
 
     function: Callable[..., Any]
     args: tuple[Any, ...]
-    """Recorded arrays stand here as :class:`Ref`."""
+    """The arguments, with a :class:`Ref` in place of each recorded array."""
     kwargs: dict[str, Any]
     result: int
 
 
 class Ref(NamedTuple):
-    """The array, or the tuple of arrays, of this number."""
+    """A reference to the recorded array, or tuple of arrays, with this number."""
 
     number: int
 
 
 class SliceOf(tuple[Any, ...]):
-    """The start, stop and step of a slice, some of which are recorded numbers."""
+    """The start, stop and step of a slice that contains recorded numbers."""
 
 
 class ArraySpec(NamedTuple):
@@ -81,16 +81,16 @@ class ArraySpec(NamedTuple):
     dtype: Any
     strides: tuple[int, ...]
     roots: frozenset[int]
-    """The arrays whose memory it may share, by number: those with memory of their own, itself included."""
+    """The numbers of the memory-owning arrays, possibly itself, with which the array may share memory."""
 
 
 class Tape:
-    """A list of calls."""
+    """The calls that are recorded, and the arrays that they take and return."""
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
         self.specs: list[ArraySpec | None] = []
-        """The arrays by number; None is a tuple of arrays, a Python number or a generator."""
+        """The specs of arrays by number; None for a tuple of arrays, a Python number or a generator."""
         self.draws: set[int] = set()
         """The numbers of generators that are drawn from."""
         self.checks: set[int] = set()
@@ -98,22 +98,22 @@ class Tape:
         self._guarded: set[str] = set()
 
     def input(self, value: Any, shown: Sequence[TapedArray] = ()) -> TapedArray:
-        """An array that the program is called with; it may share the memory of the ``shown``."""
+        """Add an array that is an input of the program; it may share memory with the arrays ``shown``."""
         number = len(self.specs)
         roots = frozenset(each.number for each in shown) or frozenset([number])
         self._number(ArraySpec(value.shape, value.dtype, value.strides, roots))
         return TapedArray(self, number, value)
 
     def generator(self) -> TapedGenerator:
-        """A random number generator that the program is called with."""
+        """Add a random number generator that is an input of the program."""
         return TapedGenerator(self, self._number(None))
 
     def operand(self, value: float, bounds: tuple[float, float] | None = None) -> TracedNumber:
-        """A number that the program is called with, and the least and the largest that it may be."""
+        """Add a number that is an input of the program, with its smallest and largest possible value."""
         return TracedNumber(self, self._number(None), value, bounds)
 
     def compute(self, function: Callable[..., Any], args: Sequence[Any]) -> Any:
-        """Record a function of Python numbers; NotImplemented for other arguments."""
+        """Record a call with Python numbers as arguments; return NotImplemented for other arguments."""
         if any(not isinstance(x, (int, float)) for x in args):
             return NotImplemented
         number = self._number(None)
@@ -121,7 +121,7 @@ class Tape:
         return TracedNumber(self, number, function(*map(value_of, args)))
 
     def guard(self, check: Callable[..., None], args: Sequence[Any]) -> None:
-        """Record a check that holds in this run, and raises GuardFailed in a run in which it does not."""
+        """Record a check that passes in this run and raises GuardFailed in a run where it does not."""
         call = Call(check, tuple([_with_refs(x) for x in args]), {}, len(self.specs))
         text = repr(call[:2])
         if text not in self._guarded:
@@ -132,7 +132,7 @@ class Tape:
     def record(
         self, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], always: bool = False
     ) -> Any:
-        """Call the function, and record that if one of the arguments is recorded, or ``always``."""
+        """Call the function, and record the call if an argument is a recorded array or number, or if ``always``."""
         own: list[TapedArray] = []
         values = [_values_of(x, own) for x in args]
         settings = {name: _values_of(x, own) for name, x in kwargs.items()}
@@ -159,7 +159,7 @@ class Tape:
         return type(result)(*outs) if hasattr(result, "_fields") else type(result)(outs)
 
     def draw(self, generator: TapedGenerator, draw: Callable[[Any], Any]) -> TapedArray:
-        """Draw from a generator, and record that."""
+        """Draw from a generator and record the call."""
         out = self._array(np.asarray(draw(generator.example)), ())
         self.draws.add(generator.number)
         self.calls.append(Call(draw, (Ref(generator.number),), {}, out.number))
@@ -183,7 +183,7 @@ class Tape:
 
 
 def _values_of(x: Any, own: list[TapedArray]) -> Any:
-    """An argument with values in place of recorded objects, which are added to ``own``."""
+    """Replace the recorded objects in an argument by their values, and append them to ``own``."""
     if isinstance(x, TapedArray) or is_traced(x):
         own.append(x)
         return x.value
@@ -205,7 +205,7 @@ def _with_refs(x: Any) -> Any:
 
 
 class TapedGenerator:
-    """A generator whose draws are recorded. It draws from another one, so the session's does not advance."""
+    """A generator that records its draws. It draws from a generator of its own, so the session's does not advance."""
 
     METHODS = frozenset(["integers", "permutation", "random", "standard_exponential", "standard_normal"])
 
@@ -226,7 +226,7 @@ class TapedGenerator:
 
 
 class TapedArray:
-    """An array whose uses are recorded. It cannot be written to, and its values cannot be read."""
+    """An array that records its uses. It cannot be written to, and its values cannot be read."""
 
     __slots__ = ("__weakref__", "number", "tape", "value")
     __hash__ = object.__hash__
@@ -246,7 +246,7 @@ class TapedArray:
         spec = self.tape.specs[self.number]
         return frozenset() if spec is None else spec.roots
 
-    # What is computed --------------------------------------------------------------------
+    # Recorded operations --------------------------------------------------------------------
 
     def __getitem__(self, index: Any) -> Any:
         if any(
@@ -260,7 +260,7 @@ class TapedArray:
 
     def __getattr__(self, name: str) -> Any:
         if name not in METHODS:
-            # As with any missing attribute: some code asks whether there is one.
+            # AttributeError, because some code checks with hasattr.
             raise AttributeError(f"a planned program knows no {name} of an array")
         method = getattr(type(self.value), name)
 
@@ -280,7 +280,7 @@ class TapedArray:
         name, module = function.__name__, function.__module__
         return recorded(self.tape, name, function, LINEAR if module == "numpy.linalg" else KNOWN)(*args, **kwargs)
 
-    # What would act on values ------------------------------------------------------------
+    # Operations that need values ------------------------------------------------------------
 
     def _refuse(self, *_: Any, **__: Any) -> Any:
         raise Untraceable(NEEDED)
@@ -300,7 +300,7 @@ for _name, _method in vars(NDArrayOperatorsMixin).items():
 
 
 def _power(self: Any, other: Any) -> Any:
-    """``**``, which for some exponents is not ``numpy.power``."""
+    """The operator ``**``, which differs from ``numpy.power`` for some exponents."""
     return NotImplemented if isinstance(other, TensorScalar) else self.tape.record(operator.pow, (self, other), {})
 
 
@@ -316,7 +316,7 @@ setattr(TapedArray, "__rpow__", _reflected_power)  # noqa: B010
 
 
 def recorded(tape: Tape, name: str, function: Any, known: frozenset[str]) -> Any:
-    """A function of NumPy or the NumPy backend whose calls are recorded."""
+    """Wrap a function of NumPy or the NumPy backend to record its calls."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         own: list[TapedArray] = []
@@ -360,7 +360,7 @@ class _Linalg:
 
 
 class TapingBackend(Backend):
-    """NumPy's functions and the NumPy backend's own, on a tape."""
+    """The NumPy backend, with its calls recorded on a tape."""
 
     name, library = "cpu", "numpy"
     aliases = False
@@ -370,9 +370,9 @@ class TapingBackend(Backend):
         super().__init__()
         self.tape = Tape()
         self.guards: list[TapedArray] = []
-        """Conditions that hold in this run."""
+        """The conditions that hold in this run and must hold in others."""
         self.linalg = _Linalg(self.tape)
-        # Those that a base class has would be found before __getattr__ is asked.
+        # __getattr__ is not called for functions that a base class has.
         for name in KNOWN | OF_KINDS:
             if hasattr(NUMPY, name):
                 self.__dict__[name] = self._function(name)
@@ -386,7 +386,7 @@ class TapingBackend(Backend):
     def _function(self, name: str) -> Any:
         found = getattr(NUMPY, name)
         if isinstance(found, (np.ufunc, type)):
-            return found  # which come back by __array_ufunc__, or make no arrays
+            return found  # ufuncs are recorded by __array_ufunc__; types create no arrays
         if callable(found):
             return recorded(self.tape, name, found, KNOWN)
         if isinstance(found, ModuleType):
@@ -394,7 +394,7 @@ class TapingBackend(Backend):
         return found
 
     def number(self, array: Any) -> Any:
-        """The element of an array, or a stand-in."""
+        """The element of a one-element array, or a stand-in if the array is recorded."""
         return TensorScalar(array.astype(np.float64)) if isinstance(array, TapedArray) else float(array)
 
     def wrapped(self, number: float, dtype: Any) -> Any:
@@ -402,7 +402,7 @@ class TapingBackend(Backend):
         return self.tape.record(NUMPY.wrapped, (number, dtype), {})
 
     def holds(self, condition: Any, usually: bool) -> bool:
-        """Whether the condition holds in this run, which becomes a guard."""
+        """Whether the condition holds in this run; the answer becomes a guard."""
         if not isinstance(condition, TapedArray):
             return bool(condition)
         holds = bool(condition.value)
@@ -410,11 +410,11 @@ class TapingBackend(Backend):
         return holds
 
     def download(self, array: Any) -> Any:
-        """A constant array. Raises Untraceable for a recorded one."""
+        """Return a constant array. Raises Untraceable for a recorded one."""
         if isinstance(array, TapedArray):
             raise Untraceable(NEEDED)
         return array
 
     def asks_for_values(self, error: Exception) -> bool:
-        """False: what needs values raises Untraceable."""
+        """Always False: code that needs values raises Untraceable instead."""
         return False

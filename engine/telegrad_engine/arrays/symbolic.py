@@ -1,9 +1,9 @@
-"""Stand-ins for values that are unknown, or differ from run to run, while a program is traced.
+"""Stand-ins for values that are unknown or differ between runs, used while a program is traced.
 
-:class:`TracedNumber` stands for a Python number: computing with it is recorded, and comparing it records a guard, which
-stops a run in which the comparison has another outcome. Code that needs the number itself (``float``, ``int``, an index
-in C) gets it, guarded by equality: the plan is then for this number only. :class:`TensorScalar` stands for the element
-of a tensor.
+:class:`TracedNumber` stands for a Python number. Arithmetic on it is recorded, and a comparison records a guard, which
+stops a run in which the comparison has a different outcome. Code that needs the number itself (``float``, ``int``, an
+index in C) gets it with a guard for equality, so the plan is valid for this number only. :class:`TensorScalar` stands
+for the element of a tensor.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NEEDED = "it depends on values"
 
 
 class Untraceable(Exception):
-    """A program cannot be traced, and has to run one instruction at a time; the text says why."""
+    """The program cannot be traced and must run one instruction at a time; the text gives the reason."""
 
 
 class GuardFailed(Exception):
@@ -27,9 +27,10 @@ class GuardFailed(Exception):
 
 
 class TracedNumber:
-    """A Python number on a tape. Some are known to be the number ``base`` plus an integer, ``plus``.
+    """A Python number on a tape.
 
-    ``bounds`` are the smallest and largest possible value, if they are known.
+    It equals number ``base`` of the tape plus the int ``plus``. ``bounds`` are its smallest and largest
+    possible value, if known.
     """
 
     __slots__ = ("base", "bounds", "number", "plus", "tape", "value")
@@ -39,7 +40,7 @@ class TracedNumber:
         self.base, self.plus = number, 0
 
     @property  # type: ignore[misc]
-    def __class__(self) -> Any:  # isinstance(x, float) holds where it holds for the number at hand
+    def __class__(self) -> Any:  # so that isinstance(x, float) is answered for the value
         return type(self.value)
 
     def __repr__(self) -> str:
@@ -83,7 +84,7 @@ class TracedNumber:
     # Guards --------------------------------------------------------------------------------
 
     def _at_hand(self) -> Any:
-        """The number of this run, guarded by equality."""
+        """The value in this run, guarded by equality."""
         self.tape.guard(is_same, (self, self.value))
         return self.value
 
@@ -140,7 +141,7 @@ def is_traced(value: Any) -> bool:
 
 
 def value_of(value: Any) -> Any:
-    """A number, be it traced or not."""
+    """The value of a number, traced or not."""
     return value.value if type(value) is TracedNumber else value
 
 
@@ -152,7 +153,7 @@ def has_traced(value: Any) -> bool:
 
 
 def values_within(value: Any) -> Any:
-    """Nested tuples, lists and dicts with the numbers of this run, unguarded, for code that does not depend on them."""
+    """Replace traced numbers in nested tuples, lists and dicts by their values, without a guard."""
     if not has_traced(value):
         return value
     if isinstance(value, Mapping):
@@ -167,15 +168,15 @@ def agrees(compare: Callable[[Any, Any], Any], a: Any, b: Any, expected: bool) -
 
 
 def is_same(a: Any, b: Any) -> None:
-    """Raise GuardFailed unless two numbers are the same, -0.0 and 0.0 kept apart."""
+    """Raise GuardFailed unless two numbers are the same; -0.0 and 0.0 differ."""
     if a != b or (type(a) is float and struct.pack("d", a) != struct.pack("d", b)):
         raise GuardFailed
 
 
 class TensorScalar:
-    """A number computed from a tensor of one element; arrays meet it as a Python float, in their own dtype."""
+    """A number computed from a one-element tensor; combined with an array, it is cast to the array's dtype."""
 
-    __array_ufunc__ = None  # arrays leave operators to it
+    __array_ufunc__ = None  # arrays defer operators to it
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -192,7 +193,7 @@ class TensorScalar:
 
 
 def _define(cls: Any, names: str, method: Callable[[Any], Any], reflected: Callable[[Any], Any] | None = None) -> None:
-    """Define operators of a class by methods that are made of functions in the module ``operator``."""
+    """Define the operators ``names`` of a class, and their reflected forms, from the module ``operator``."""
     for name in names.split():
         setattr(cls, f"__{name}__", method(getattr(operator, name)))
         if reflected is not None:

@@ -1,4 +1,4 @@
-"""Devices: array libraries other than NumPy, the tensors over their arrays, and ``on`` to compute there."""
+"""Devices: array libraries other than NumPy, tensors over their arrays, and ``on``, which selects a device."""
 
 from .device import Device, device, on
 from .tensors import DeviceTensor

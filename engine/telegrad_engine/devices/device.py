@@ -1,8 +1,8 @@
-"""Array libraries other than NumPy as devices: how ops are executed there.
+"""Array libraries other than NumPy as devices, and the execution of ops on them.
 
-NumPy's tensors have the hot path in tensor/eager.py to themselves. While ``context.state.device`` is set, what is
-made is made here: ``apply`` does what tensor/eager.py's does, with another array library, and tensors are of
-the device's own class, so a method called on one always comes back to its device.
+The hot path in tensor/eager.py handles only NumPy tensors. While ``context.state.device`` is set, tensors are created
+here instead. ``apply`` does the same as that of tensor/eager.py with another array library. Each device has its own
+tensor class, so methods of a tensor run on its device.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .tensors import DeviceTensor, DeviceValues, ImmutableTensor
 
 
 class Device:
-    """A backend, the class of the tensors over its arrays, and the namespaces of derivative rules on it."""
+    """A backend, the class of the tensors over its arrays, and the ``Values`` of backward passes on it."""
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
@@ -37,11 +37,11 @@ class Device:
         self.values = DeviceValues(self)
 
     def upload(self, array: Any) -> DeviceTensor:
-        """A tensor here with the values of a NumPy array."""
+        """Make a tensor on this device with the values of a NumPy array."""
         return self.Tensor(self.backend.upload(array))
 
     def apply(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Any:
-        """Execute ``op`` here and record it if a gradient will flow through it."""
+        """Execute ``op`` on this device, and record it if an input requires grad."""
         observer = state.observer
         if observer is None:
             return self._execute_and_record(op, inputs, attrs)
@@ -68,7 +68,7 @@ class Device:
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """Make new tensors here while the block runs."""
+        """Create new tensors on this device within the block."""
         previous, state.device = state.device, self
         try:
             yield
@@ -92,10 +92,9 @@ _making = Lock()
 
 
 def device(name: str) -> Device | None:
-    """The device of this name; None is the CPU with NumPy.
+    """Return the device with this name; None is the CPU with NumPy.
 
-    Raises InvalidValue for a name that no backend has, and InvalidOperation, naming what to install, where
-    the backend cannot be had.
+    Raises InvalidValue for an unknown name, and InvalidOperation if the backend cannot be used.
     """
     with _making:
         if name not in _devices:
@@ -105,7 +104,7 @@ def device(name: str) -> Device | None:
 
 @contextmanager
 def on(name: str) -> Iterator[None]:
-    """Make tensors, and run ops, on a device while the block runs. Errors are those of :func:`device`."""
+    """Create tensors and run ops on a device within the block. Raises the errors of :func:`device`."""
     previous, state.device = state.device, device(name)
     try:
         yield

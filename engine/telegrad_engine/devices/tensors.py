@@ -1,9 +1,8 @@
 """Tensors over the arrays of other libraries, and how a backward pass handles their gradients.
 
-Where arrays cannot be written to and their views are copies, tensors have torch's semantics all the same: those that
-would share memory share a :class:`Memory`, the present array of the tensor that all of them show, whole or in part.
-Writing replaces that array; a view knows the chain of ops that leads from it to what it shows, and follows it anew when
-something was written.
+Tensors over immutable arrays have torch's view semantics, too: tensors that would share memory share a :class:`Memory`,
+which holds the current array of their base. A write replaces this array. A view stores the chain of view ops from the
+base to itself, and applies it again after a write.
 """
 
 from __future__ import annotations
@@ -26,19 +25,19 @@ from ..tensor.in_place import OVERLAPPING
 
 
 class DeviceTensor(Tensor):
-    """A tensor over a library's arrays, which have views and can be written to, as NumPy's."""
+    """A tensor over a library's arrays, which have views and can be written to, like NumPy's."""
 
     _on: ClassVar[Any]
     """The device."""
 
     @property
     def device(self) -> str:
-        """Where the value lives."""
+        """The name of the tensor's device."""
         name: str = self._on.name
         return name
 
     def new_tensor(self, data: Any, *, dtype: Any = None, requires_grad: bool = False) -> Tensor:
-        """A new tensor from ``data`` where this one is."""
+        """Make a tensor from ``data`` on the device of this tensor."""
         with self._on.active():
             return super().new_tensor(data, dtype=dtype, requires_grad=requires_grad)
 
@@ -69,11 +68,11 @@ class DeviceTensor(Tensor):
 
     def _store(self, value: Any) -> None:
         if any(n > 1 and not step for n, step in zip(self._data.shape, self._data.strides, strict=True)):
-            raise InvalidOperation(OVERLAPPING)  # which CuPy would write to
+            raise InvalidOperation(OVERLAPPING)  # CuPy itself does not check this
         self._on.backend.copyto(self._data, self._on.backend.asarray(value), casting="unsafe")
 
     def _show(self, source: Tracked, op: Op, attrs: Any, index: int) -> None:
-        """Become a view of ``source``, if this output of ``op`` shows its memory."""
+        """Make this output of ``op`` a view of ``source`` if they share memory."""
         if self._on.backend.may_share_memory(self._data, source._data):
             self._view_of(source, op, attrs, index)
 
@@ -89,7 +88,7 @@ class DeviceTensor(Tensor):
 
 
 class DeviceValues(ArrayValues):
-    """Gradients as a library's raw arrays."""
+    """``Values`` for gradients that are raw arrays of a library."""
 
     def __init__(self, device: Any) -> None:
         super().__init__(device.Tensor)
@@ -97,16 +96,16 @@ class DeviceValues(ArrayValues):
         self._backend = device.backend
 
     def seed(self, tensor: Any, gradient: Any) -> Any:
-        """The array a pass starts with: ``gradient``'s, or one."""
+        """The array that a pass starts with: that of ``gradient``, or ones."""
         data = tensor._data
         return self._backend.ones(data.shape, data.dtype) if gradient is None else gradient._data
 
     def add(self, a: Any, b: Any, may_mutate: bool) -> Any:
-        """The sum, in memory of its own."""
+        """The sum of two gradients, as a new array."""
         return a + b
 
     def wrap(self, grad: Any) -> Any:
-        """A gradient as a tensor with memory of its own."""
+        """A copy of a gradient as a tensor."""
         return self.cls(self._backend.array(self._row_major(grad)))
 
     def _row_major(self, grad: Any) -> Any:
@@ -114,15 +113,15 @@ class DeviceValues(ArrayValues):
         return grad if backend.is_contiguous(grad) else backend.ascontiguousarray(grad)
 
     def to_tensor(self, grad: Any) -> Any:
-        """The tensor that a Function's backward is given."""
+        """A gradient as a tensor, for hooks and for a Function's backward."""
         return self.cls(self._row_major(grad))
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        """The tensor that a Function's backward is given where no gradient arrived."""
+        """The tensor that a Function's backward takes for an output that no gradient reached."""
         return self.cls(self._backend.zeros(shape, dtype))
 
     def accumulate_into(self, tensor: Any, grad: Any, may_mutate: bool) -> None:
-        """Add a gradient to ``tensor.grad``, in place if there is one."""
+        """Add a gradient to ``tensor.grad`` in place, or set it if it is None."""
         present = tensor._grad
         if present is None:
             tensor._grad = self.wrap(grad)
@@ -132,7 +131,7 @@ class DeviceValues(ArrayValues):
 
 
 class Memory:
-    """What stands for memory: the array as of the latest write, and how many writes there were."""
+    """Memory that tensors share: the array after the latest write, and the number of writes."""
 
     __slots__ = ("array", "writes")
 
@@ -142,16 +141,16 @@ class Memory:
 
 
 class ImmutableTensor(DeviceTensor):
-    """A tensor whose array is replaced where another's would be written to."""
+    """A tensor over an immutable array, which a write replaces by a new one."""
 
     _memory: Memory
     _path: tuple[tuple[Op, Any, int], ...] = ()
-    """The view ops that lead from the memory's array to this tensor's."""
+    """The chain of view ops from the memory's array to this tensor's."""
     _shown: Any = None
-    """A view's own array, as of ``_shown_at`` writes."""
+    """The cached array of a view, computed after ``_shown_at`` writes."""
     _shown_at: int = 0
     _strides: Any = None
-    """A NumPy array that lies as this tensor would (tensor/abstract_layout.py), with an element a byte; None is
+    """A NumPy array of one-byte elements with this tensor's shape and strides (tensor/abstract_layout.py); None for
     row-major."""
 
     @property
@@ -199,9 +198,9 @@ class ImmutableTensor(DeviceTensor):
             setattr(self, name, getattr(source, name))
 
     def _show(self, source: Tracked, op: Op, attrs: Any, index: int) -> None:
-        """Become a view of ``source``, if this output of ``op`` would show its memory.
+        """Make this output of ``op`` a view of ``source`` if they would share memory in torch.
 
-        Whether a reshape does depends on strides (tensor/abstract_layout.py).
+        For a reshape, this depends on strides (tensor/abstract_layout.py).
         """
         assert isinstance(source, ImmutableTensor)
         before = source._stand_in()
@@ -214,7 +213,7 @@ class ImmutableTensor(DeviceTensor):
         self._shown, self._shown_at, self._strides = shown, source._memory.writes, after
 
     def _stand_in(self) -> Any:
-        """A NumPy array of this tensor's shape and strides, not to be read."""
+        """A NumPy array with this tensor's shape and strides; its values are meaningless."""
         return row_major(tuple(self._data.shape)) if self._strides is None else self._strides
 
     def _show_as(self, op: Op, attrs: Any) -> None:
@@ -224,4 +223,4 @@ class ImmutableTensor(DeviceTensor):
         self._shown, self._shown_at = shown, self._memory.writes
 
     def _copy_value(self) -> Any:
-        return self._data  # nobody can change it
+        return self._data  # the array is immutable

@@ -1,4 +1,4 @@
-"""The backward pass where values are elsewhere: what it would do to the graph, and the errors that it would raise."""
+"""The backward pass without values: it updates the graph and raises errors as the real pass would."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from .node import FREED, FREED_TEXT, Node, free, modified_since
 
 
 class AbstractPass(_Pass):
-    """A pass that evaluates nothing: it finds where gradients arrive, raises what the real one would, and frees."""
+    """A pass that evaluates nothing: it finds where gradients arrive, raises errors and frees saved tensors."""
 
     def run(self) -> dict[tuple[Any, int], Any]:
-        """Run the pass; in one short loop where no node or leaf that it comes to is out of the ordinary."""
+        """Run the pass, in one short loop if all nodes and leaves are ordinary (see :attr:`is_ordinary`)."""
         through = self._through()
         if type(self) is not AbstractPass or not self._is_ordinary(through):
             return super().run()
@@ -37,16 +37,16 @@ class AbstractPass(_Pass):
 
     @property
     def is_ordinary(self) -> bool:
-        """Whether every pass of the same graph gives the same result, and only frees saved tensors."""
+        """Whether every pass over this graph gives the same result and only frees saved tensors."""
         return self._is_ordinary(self._through())
 
     def _through(self) -> Sequence[Node]:
-        """The nodes that it goes through."""
+        """The nodes that the pass visits, newest first."""
         needed = self.needed
         return self.order if needed is None else [node for node in self.order if node in needed]
 
     def _is_ordinary(self, through: Sequence[Node]) -> bool:
-        """Whether a gradient goes along every edge of these nodes, only leaves' are wanted, and no hook waits."""
+        """Whether all edges carry gradients, only gradients of leaves are wanted, and there are no hooks."""
         if self.wanted is not None and not all(target.is_leaf_target for target, _ in self.wanted):
             return False
         for node in through:
@@ -67,7 +67,7 @@ class AbstractPass(_Pass):
                 self.send(node.next_edges[edge], node.output_nrs[edge] if node.output_nrs else 0, spec, False)
 
     def derive(self, node: Node) -> dict[int, Any]:
-        """The shape and dtype that belong at each edge, None where none is wanted; frees what the real pass would."""
+        """Return the spec of the gradient at each edge, None if not wanted; free the saved tensors as usual."""
         if node.saved is FREED:
             raise GraphFreed(FREED_TEXT)
         for _, cell, version in node.versions:

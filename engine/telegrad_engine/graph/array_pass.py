@@ -1,8 +1,8 @@
 """The fast path of the backward pass: raw arrays, all leaves accumulated, no hooks and no observer.
 
-It does what ``_Pass`` does, spelled out in one loop, because over small arrays the calls would take longer than the
-arithmetic. A node that is not plain (hooks, a user's backward) is left to ``_Pass``, as is the whole pass where only
-some gradients are wanted, or where a subclass looks on.
+It does the same as ``_Pass`` in one inlined loop, because for small arrays the calls would take longer than the
+arithmetic. ``_Pass`` handles nodes that are not plain (with hooks or a custom backward), and the whole pass if only
+some gradients are wanted or for a subclass.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class ArrayPass(_Pass):
     """A pass over raw NumPy arrays."""
 
     def run(self) -> dict[tuple[Target, int], Any]:
-        """Run the pass; what it captures is for ``_Pass``."""
+        """Run the pass; ``_Pass.run`` handles it if only some gradients are wanted."""
         if self.wanted is not None or type(self) is not ArrayPass:
             return super().run()
         for target, output_nr, grad in self.roots:

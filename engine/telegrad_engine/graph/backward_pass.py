@@ -1,11 +1,10 @@
 """The backward pass.
 
-Edges always lead from a newer node to an older one, so "newest first" is a topological order:
-the pass finds what is reachable, sorts it by age and runs it, with no recursion and no counting
-but for leaves. That is also torch's order, which hooks make visible.
+Edges always lead from a newer node to an older one, so "newest first" is a topological order. The pass finds the
+reachable nodes, sorts them by age and evaluates them, without recursion; only the edges into leaves are counted. This
+is also torch's order, which hooks can observe.
 
-Gradients are raw arrays, unless ``create_graph``: then they are tensors and the same rules, run on
-tensors, record themselves.
+Gradients are raw arrays. With ``create_graph`` they are tensors, and the same rules, applied to tensors, are recorded.
 """
 
 from __future__ import annotations
@@ -27,50 +26,50 @@ Target = Any
 """Where a gradient goes: a Node (with an output_nr) or a leaf tensor."""
 
 BACKWARD = 1
-"""What the derivatives of a node take, as a multiple of the gradient and what the node saved."""
+"""The memory that a node's derivatives take, as a multiple of the gradient and the saved values."""
 by_age = attrgetter("sequence")
 
 
 class Values:
-    """How the pass handles gradients: the namespace of the rules, and what differs between arrays and tensors."""
+    """How the pass handles gradients: the namespace of the rules, and operations that differ for arrays and tensors."""
 
     F: Any
     raw: bool
-    """Whether gradients are plain arrays, and saved values are taken as they are."""
+    """Whether gradients are plain arrays, and rules take the saved values unchanged."""
     batched = False
-    """Whether gradients have a dimension more than what they belong to."""
+    """Whether gradients have an additional batch dimension."""
     recording = False
-    """Whether what a Function's backward does is recorded."""
+    """Whether the operations of a Function's backward are recorded."""
 
     @property
     def Pass(self) -> type[_Pass]:
-        """The kind of pass to run."""
+        """The class of the pass to run."""
         return _Pass
 
     def add(self, a: Any, b: Any, may_mutate: bool) -> Any:
-        """The sum of two gradients, in ``a``'s memory if the pass owns it."""
+        """The sum of two gradients, which may overwrite ``a`` if ``may_mutate``."""
         raise NotImplementedError
 
     def unbroadcast(self, grad: Any, shape: tuple[int, ...], dtype: Any) -> Any:
-        """The gradient summed and cast to a shape and dtype that it was broadcast or promoted from."""
+        """Sum and cast a gradient to the shape and dtype from which it was broadcast or promoted."""
         raise NotImplementedError
 
     def unpack(self, node: Node) -> list[Any]:
-        """What the node saved, as the rules take it."""
+        """The node's saved values in the form that the rules take."""
         return list(node.saved)
 
     def run_hooks(self, hooks: Any, grad: Any) -> Any:
-        """The gradient after a tensor's hooks; None is the gradient of an output that none reached."""
+        """Return the gradient after a tensor's hooks; ``grad`` is None if no gradient reached the output."""
         raise NotImplementedError
 
     def calling(self) -> AbstractContextManager[None]:
-        """Holds while hooks are called: what they compute is recorded only under ``create_graph``."""
+        """A context for calling hooks: their operations are recorded only under ``create_graph``."""
         return nullcontext() if self.recording else no_grad()
 
     def accumulate(self, tensor: Any, grad: Any, may_mutate: bool) -> None:
         """Accumulate a gradient into a leaf, unless the leaf stopped requiring grad; then call its hooks.
 
-        With ``may_mutate`` nobody else has the gradient.
+        ``may_mutate`` means that nothing else refers to the gradient.
         """
         if tensor._requires_grad:
             self.accumulate_into(tensor, grad, may_mutate)
@@ -84,24 +83,24 @@ class Values:
         raise NotImplementedError
 
     def data(self, grad: Any) -> Any:
-        """What has the gradient's shape and dtype."""
+        """The object with the gradient's shape and dtype."""
         return grad
 
     def has_nan(self, grad: Any) -> bool:
-        """Whether a gradient has a NaN anywhere."""
+        """Whether a gradient contains a NaN."""
         data = self.data(grad)
         return bool((data != data).any())
 
     def to_tensor(self, grad: Any) -> Any:
-        """A gradient as the tensor that a Function's backward is given."""
+        """A gradient as a tensor, for hooks and for a Function's backward."""
         return grad
 
     def from_tensor(self, tensor: Any) -> Any:
-        """The gradient that a tensor returned by a Function's backward is."""
+        """A tensor returned by a hook or a Function's backward, as a gradient."""
         return tensor
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        """The tensor that a Function's backward is given where no gradient arrived."""
+        """The tensor that a Function's backward takes for an output that no gradient reached."""
         raise NotImplementedError
 
 
@@ -115,9 +114,9 @@ def run(
 ) -> dict[tuple[Target, int], Any]:
     """Push gradients from ``roots`` (target, output_nr, gradient) through the graph.
 
-    With ``wanted`` None every leaf's gradient goes to ``accumulate(leaf, gradient, may_mutate)`` as soon as
-    it is complete. Otherwise only the paths to the wanted places run, and their gradients are returned.
-    Saved tensors are freed on the way unless ``keep_graph``.
+    If ``wanted`` is None, ``accumulate(leaf, gradient, may_mutate)`` is called for each leaf as soon as its gradient is
+    complete. Otherwise only the paths to the wanted places are evaluated, and their gradients are returned. Saved
+    tensors are freed as nodes are evaluated, unless ``keep_graph``.
     """
     if state.observer is not None:
         values, accumulate = state.observer.backward(values, accumulate)
@@ -149,7 +148,7 @@ class _Pass:
         self.needed = None if wanted is None else self._needed()
 
     def _discover(self, targets: list[Target]) -> list[Node]:
-        """Reachable nodes, newest first; ``waiting`` counts the edges into each leaf."""
+        """Return the reachable nodes, newest first, and count the edges into each leaf in ``waiting``."""
         waiting = self.waiting
         order: list[Node] = []
         seen: set[Any] = set()
@@ -172,7 +171,7 @@ class _Pass:
         return order
 
     def _needed(self) -> set[Any]:
-        """Nodes and leaves on a path to something wanted."""
+        """The nodes and leaves on a path to a wanted place."""
         assert self.wanted is not None
         needed: set[Any] = {target for target, _ in self.wanted}
         ends = {target for target, _ in self.wanted}
@@ -191,7 +190,7 @@ class _Pass:
         return self.captured
 
     def visit(self, node: Node, grad: Any) -> None:
-        """Evaluate a node, or pass it by if no gradient arrived or nothing wanted is reached from it."""
+        """Evaluate a node, or skip it if no gradient reached it or it leads to no wanted place."""
         if grad is None or (self.needed is not None and node not in self.needed):
             self._skip(node)
             return
@@ -204,12 +203,12 @@ class _Pass:
         self.may_mutate.discard(node)
 
     def finish(self) -> None:
-        """Complete the leaves some of whose edges brought no gradient."""
+        """Complete the leaves that are still pending because some of their edges carried no gradient."""
         for leaf in [target for target in self.pending if target.is_leaf_target]:
             self._complete(leaf)
 
     def _evaluate(self, node: Node, grad: Any) -> None:
-        """Run the node's derivatives and pass on what they give."""
+        """Run the node's derivatives and send their results on."""
         if node.saved is FREED:
             raise GraphFreed(FREED_TEXT)
         for _, cell, version in node.versions:
@@ -231,7 +230,7 @@ class _Pass:
             free(node)
 
     def _send_results(self, node: Node, grad: Any, saved: Sequence[Any]) -> None:
-        """Run the node's rules and pass on what they give."""
+        """Run the node's derivative rules and send their results on."""
         F, needed, targets, output_nrs = self.values.F, self.needed, node.next_edges, node.output_nrs
         for edges, rule, arguments, many in node.plan.steps:
             if many:
@@ -250,7 +249,7 @@ class _Pass:
             self.send(target, output_nrs[edge] if output_nrs else 0, result, result is not grad)
 
     def send(self, target: Target, output_nr: int, grad: Any, may_mutate: bool) -> None:
-        """Add a gradient to what ``target`` waits for. ``may_mutate``: the rule made it and gave it to nobody else."""
+        """Add a gradient to the pending one of ``target``; ``may_mutate`` if nothing else refers to the gradient."""
         if grad is None:
             self._done(target)
             return
@@ -279,7 +278,7 @@ class _Pass:
             self._done(target)
 
     def _done(self, target: Target) -> None:
-        """One edge into a leaf is settled; after the last, its gradient is complete."""
+        """Count off one edge into a leaf; after the last one, complete its gradient."""
         if target is None or not target.is_leaf_target:
             return
         left = self.waiting[target] = self.waiting[target] - 1
@@ -302,9 +301,9 @@ class _Pass:
             self.accumulate(target, grad, may_mutate)
 
     def _skip(self, node: Node) -> None:
-        """Pass by a node that no gradient arrived at, or from which nothing wanted is reached."""
+        """Skip a node that no gradient reached, or that leads to no wanted place."""
         if node.evaluate is not None:
-            self._evaluate(node, [None] * node.width)  # a user's backward runs even so, as in torch
+            self._evaluate(node, [None] * node.width)  # as in torch, a custom backward runs nevertheless
             return
         for target in node.next_edges:
             self._done(target)
@@ -317,9 +316,9 @@ class _Pass:
                 self.captured[node, output_nr] = found
 
     def _evaluate_hooked(self, node: Node, grad: Any) -> None:
-        """What ``run`` does at a node, where hooks wait."""
+        """Run the hooks of a node and evaluate it."""
         hooks, needed = node.hooks, self.needed
-        # As in torch, hooks change the captured gradient only where the pass goes no further.
+        # As in torch, hooks change the captured gradient only if the pass ends at this node.
         goes_on = needed is None or any(target in needed for target in node.next_edges)
         if self.wanted is not None and goes_on:
             self._capture(node, grad)
@@ -340,4 +339,4 @@ class _Pass:
         return nullcontext()
 
     def inspect(self, node: Node, results: Sequence[Any]) -> None:
-        """Look at what the derivatives of ``node`` gave, where it is evaluated step by step."""
+        """Inspect the derivatives of a ``node`` that is evaluated step by step."""

@@ -1,4 +1,4 @@
-"""``backward`` and ``grad``: what to differentiate, checked, handed to the pass, and what comes of it."""
+"""``backward`` and ``grad``: they check their arguments, run the backward pass and return or store its results."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from .backward_pass import run
 from .node import walk
 
 Place = tuple[Any, int]
-"""Where a gradient arrives: a node and which output of it, or a leaf and 0."""
+"""Where a gradient arrives: a node and an output number, or a leaf and 0."""
 Root = tuple[Any, int, Any]
-"""Where a pass starts: a place and the gradient that flows into it."""
+"""Where a pass starts: a place and the gradient that is sent to it."""
 
 
 def backward(
@@ -26,12 +26,12 @@ def backward(
 ) -> None:
     """Accumulate the sum of the tensors' gradients into the leaves, or into ``inputs`` alone.
 
-    ``grad_tensors`` has one tensor (or None for a tensor of one element) per tensor. Raises torch's
-    errors for untracked roots, shapes that do not match and graphs that were freed.
+    ``grad_tensors`` has one entry per tensor, which may be None for a tensor of one element. Raises torch's errors for
+    tensors that do not require grad, shapes that do not match and freed graphs.
     """
     tensors, inputs = listed(tensors), None if inputs is None else listed(inputs)
     if not tensors and inputs != []:
-        return  # and torch says nothing, either
+        return  # torch raises no error either
     roots, values, keep, inputs, wanted = plan_backward(tensors, grad_tensors, retain_graph, create_graph, inputs)
     with values:
         captured = run(roots, values, keep_graph=keep, wanted=wanted, accumulate=values.accumulate)
@@ -42,7 +42,7 @@ def backward(
 def plan_backward(
     tensors: Any, gradients: Any, retain_graph: bool | None, create_graph: bool, inputs: Any
 ) -> tuple[list[Root], Any, bool, Any, list[Place] | None]:
-    """What ``backward`` has to do, checked: roots, values, whether the graph is kept, inputs and their places."""
+    """Check the arguments of ``backward``; return roots, values, whether to keep the graph, inputs and their places."""
     if inputs is not None:
         inputs = listed(inputs)
         if not inputs:
@@ -58,12 +58,12 @@ def plan_backward(
     keep = create_graph if retain_graph is None else retain_graph
     wanted = None if inputs is None else [place(t) for t in inputs]
     for tensor in inputs or ():
-        tensor.retain_grad()  # that is how a non-leaf gets its gradient, in torch too
+        tensor.retain_grad()  # as in torch, this gives a non-leaf its gradient
     return roots, values, keep, inputs, wanted
 
 
 def store(values: Any, inputs: Sequence[Any], wanted: Sequence[Place], captured: dict[Place, Any]) -> None:
-    """Accumulate the captured gradients of ``backward``'s inputs into those that are leaves."""
+    """Accumulate captured gradients into the leaves among ``inputs``; run the hooks of nodes where the pass ends."""
     for tensor, target in zip(inputs, wanted, strict=True):
         if target not in captured:
             continue
@@ -75,7 +75,7 @@ def store(values: Any, inputs: Sequence[Any], wanted: Sequence[Place], captured:
 
 
 def _leads_to(node: Any, places: Sequence[Place]) -> bool:
-    """Whether a pass for the gradients at these places goes on beyond ``node``."""
+    """Whether a pass for the gradients at these places continues past ``node``."""
     ends = {target for target, _ in places}
     return any(target in ends for reached in walk(node) for target in reached.next_edges)
 
@@ -89,10 +89,10 @@ def grad(
     allow_unused: bool | None = None,
     materialize_grads: bool = False,
 ) -> tuple[Any, ...]:
-    """The gradients of ``outputs`` with respect to ``inputs``, leaving ``.grad`` alone.
+    """Return the gradients of ``outputs`` with respect to ``inputs``, without changing ``.grad``.
 
-    One tensor per input, of its shape and dtype; None for an input that was not used, if
-    ``allow_unused``, or zeros, if ``materialize_grads``.
+    There is one tensor per input, with its shape and dtype. For an unused input it is None with ``allow_unused``, or
+    zeros with ``materialize_grads``.
     """
     roots, values, keep, inputs, wanted = plan_grad(
         outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused, materialize_grads
@@ -111,7 +111,7 @@ def plan_grad(
     allow_unused: bool | None,
     materialize_grads: bool,
 ) -> tuple[list[Root], Any, bool, list[Any], list[Place]]:
-    """What ``grad`` has to do, checked: roots, values, whether the graph is kept, inputs and their places."""
+    """Check the arguments of ``grad``; return roots, values, whether to keep the graph, inputs and their places."""
     outputs, inputs, grad_outputs, values = check_grad(
         outputs, inputs, grad_outputs, create_graph, allow_unused, materialize_grads
     )
@@ -128,7 +128,7 @@ def check_grad(
     allow_unused: bool | None,
     materialize_grads: bool,
 ) -> tuple[list[Any], list[Any], Any, Any]:
-    """The arguments of ``grad`` as lists, and how the pass handles gradients."""
+    """Check the arguments of ``grad``; return them as lists, with the ``Values`` that the pass computes with."""
     outputs, inputs = listed(outputs), listed(inputs)
     if not inputs:
         raise InvalidOperation("`inputs` argument to `grad()` cannot be empty.")
@@ -156,7 +156,7 @@ def collect(
     allow_unused: bool | None,
     materialize_grads: bool,
 ) -> tuple[Any, ...]:
-    """What ``grad`` returns, of what the pass captured."""
+    """Return the result of ``grad`` from the gradients that the pass captured."""
     results = []
     for index, (tensor, target) in enumerate(zip(inputs, wanted, strict=True)):
         if target in captured:
@@ -184,7 +184,7 @@ def listed(tensors: Any) -> list[Any]:
 
 
 def place(tensor: Any) -> Place:
-    """Where a tensor's gradient arrives: its node and which output of it, or the leaf itself."""
+    """Where a tensor's gradient arrives: its node and output number, or the leaf and 0."""
     tensor._refresh()
     return (tensor, 0) if tensor._node is None else (tensor._node, tensor._output_nr)
 

@@ -1,9 +1,9 @@
-"""Hooks on tensors and nodes: where they are kept, and how they are called.
+"""Hooks on tensors and nodes: their storage and calls.
 
-A tensor's hooks see and may replace its gradient. A leaf's are kept on the leaf; a non-leaf's on the
-node that made it, by output, since that is where its gradient arrives. A node's own hooks run around
-its derivatives. The pass calls them in torch's order: a tensor's hooks, what it retains, the node's
-prehooks, the derivatives, the node's hooks; at a leaf the gradient is accumulated where a node has derivatives.
+A tensor's hooks take its gradient and may replace it. The hooks of a leaf are stored on the leaf; those of a non-leaf
+on the node that produced it, by output, because its gradient arrives there. A node's own hooks run before and after its
+derivatives. The pass follows torch's order: the tensor's hooks, ``retain_grad``, the node's prehooks, the derivatives,
+the node's hooks. At a leaf, the gradient is accumulated in place of the derivatives.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from ..errors import InvalidArgument, InvalidOperation
 
 
 class Handle:
-    """What registering a hook returns; ``remove()`` takes the hook away."""
+    """The handle of a registered hook; ``remove()`` removes the hook."""
 
     def __init__(self, hooks: Hooks, key: int) -> None:
         self.hooks, self._key = hooks, key
 
     def remove(self) -> None:
-        """Remove the hook; a second time does nothing."""
+        """Remove the hook, if it was not removed before."""
         self.hooks.pop(self._key, None)
 
     def __enter__(self) -> Handle:
@@ -36,7 +36,7 @@ class Hooks(dict[int, Any]):
     """Hooks by registration order."""
 
     def add(self, hook: Any, prepend: bool = False) -> Handle:
-        """Append a hook, or put it before the others."""
+        """Append a hook, or with ``prepend`` put it before the others."""
         earlier = list(self) if prepend else ()
         key = max(self, default=-1) + 1
         self[key] = hook
@@ -49,13 +49,13 @@ class Hooks(dict[int, Any]):
 
 
 class TensorHooks(Hooks):
-    """The hooks of a tensor, and the tensor that retains its gradient, weakly."""
+    """The hooks of a tensor, and a weak reference to the tensor if it retains its gradient."""
 
     retain: weakref.ref[Any] | None = None
     stored: Hooks | None = None
-    """Of a leaf: called with it once its gradient was accumulated."""
+    """For a leaf: the hooks that are called with it after its gradient was accumulated."""
     around: NodeHooks | None = None
-    """Of a leaf: the hooks of its AccumulateGrad node, which is made anew whenever somebody looks at it."""
+    """For a leaf: the hooks of its AccumulateGrad node, stored here because that node is created on each access."""
 
 
 class NodeHooks(dict[int, TensorHooks]):
@@ -64,7 +64,7 @@ class NodeHooks(dict[int, TensorHooks]):
     before: Hooks | None = None
     after: Hooks | None = None
     packed = False
-    """Whether hooks (saved_tensor_hooks.py) packed the node's saved tensors, which must be unpacked."""
+    """Whether the node's saved tensors are packed (see saved_tensor_hooks.py)."""
 
     @property
     def surround(self) -> bool:
@@ -77,7 +77,7 @@ class NodeHooks(dict[int, TensorHooks]):
         return self.before.add(hook)
 
     def add_after(self, hook: Any) -> Handle:
-        """Append a hook that sees what the derivatives gave."""
+        """Append a hook that runs after the derivatives."""
         self.after = self.after or Hooks()
         return self.after.add(hook)
 
@@ -89,7 +89,7 @@ class NodeHooks(dict[int, TensorHooks]):
 
 
 def hooks_of(tensor: Any) -> TensorHooks:
-    """The hooks of a tensor, to be added to."""
+    """Return the hooks of a tensor, creating them if needed."""
     node = tensor.grad_fn
     if node is None:
         tensor._hooks = tensor._hooks or TensorHooks()
@@ -99,7 +99,7 @@ def hooks_of(tensor: Any) -> TensorHooks:
 
 
 def around(node: Any) -> NodeHooks:
-    """The hooks of a node, to be added to."""
+    """Return the hooks of a node, creating them if needed."""
     node.hooks = node.hooks or NodeHooks()
     node.plain = False
     own: NodeHooks = node.hooks
@@ -107,26 +107,26 @@ def around(node: Any) -> NodeHooks:
 
 
 def around_leaf(leaf: Any) -> NodeHooks:
-    """The hooks of a leaf's AccumulateGrad node, to be added to."""
+    """Return the hooks of a leaf's AccumulateGrad node, creating them if needed."""
     hooks = hooks_of(leaf)
     hooks.around = hooks.around or NodeHooks()
     return hooks.around
 
 
 def add_stored(leaf: Any, hook: Callable[[Any], Any]) -> Handle:
-    """Call ``hook(leaf)`` once the leaf's gradient has been accumulated."""
+    """Register ``hook(leaf)`` to be called after the leaf's gradient is accumulated."""
     hooks = hooks_of(leaf)
     hooks.stored = hooks.stored or Hooks()
     return hooks.stored.add(hook)
 
 
 def add_retain(tensor: Any) -> None:
-    """Have the pass store the gradient of this non-leaf."""
+    """Make the pass store the gradient of this non-leaf in ``.grad``."""
     hooks_of(tensor).retain = weakref.ref(tensor)
 
 
 def move_retain(tensor: Any, node: Any, output_nr: int) -> None:
-    """Let ``tensor``, which an in-place change gave a new node, retain its gradient there and no more at the old."""
+    """Move ``retain_grad`` of ``tensor`` from its old ``node`` to the new one that an in-place op gave it."""
     hooks = node.hooks.get(output_nr) if node.hooks else None
     if hooks is not None and hooks.retain is not None and hooks.retain() is tensor:
         hooks.retain = None
@@ -144,9 +144,9 @@ def is_retained(tensor: Any) -> bool:
 
 
 def run_hooks(hooks: TensorHooks, grad: Any) -> Any:
-    """A tensor's gradient after its hooks, each of which sees what the one before returned; then it is retained.
+    """Run a tensor's hooks in order, store the result if the tensor retains its gradient, and return it.
 
-    ``grad`` is None for an output of several that no gradient reached.
+    ``grad`` is None if no gradient reached this output of a multi-output node.
     """
     for hook in list(hooks.values()):
         replaced = hook(grad)
@@ -160,7 +160,7 @@ def run_hooks(hooks: TensorHooks, grad: Any) -> Any:
 
 
 def run_before(hooks: NodeHooks, grads: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The gradients of a node's outputs after its prehooks."""
+    """Run a node's prehooks; return the gradients of its outputs as the prehooks left them."""
     for hook in list((hooks.before or {}).values()):
         replaced = hook(grads)
         if replaced is not None:
@@ -169,7 +169,7 @@ def run_before(hooks: NodeHooks, grads: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def run_after(hooks: NodeHooks, results: tuple[Any, ...], grads: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What a node's derivatives gave, after its hooks; ``grads`` are the gradients of its outputs."""
+    """Run a node's hooks; return its results as the hooks left them. ``grads`` are the gradients of its outputs."""
     for hook in list((hooks.after or {}).values()):
         replaced = hook(results, grads)
         if replaced is not None:
@@ -178,7 +178,7 @@ def run_after(hooks: NodeHooks, results: tuple[Any, ...], grads: tuple[Any, ...]
 
 
 def run_stored(leaf: Any, hooks: Hooks) -> None:
-    """Call the hooks that waited for a leaf's gradient to be stored. They have nothing to return."""
+    """Call a leaf's post-accumulate hooks, which must return None."""
     for hook in list(hooks.values()):
         returned = hook(leaf)
         if returned is not None:
@@ -199,7 +199,7 @@ def _all_checked(hook: Any, replaced: Any, before: Sequence[Any]) -> tuple[Any, 
 
 
 def check_replacement(hook: Any, new: Any, old: Any) -> Any:
-    """A gradient that a hook returned, if it may stand in for the one that it was given."""
+    """Return ``new``, the gradient that a hook returned, or raise unless it can replace ``old``."""
     if not hasattr(new, "_data"):
         raise InvalidArgument(f"expected Variable, but hook returned '{type(new).__name__}'")
     if old is None:

@@ -1,8 +1,8 @@
-"""The graph: nodes, edges and how an operation is entered into it.
+"""The graph: nodes, edges and the recording of operations.
 
-A :class:`Node` is data: an op, its attributes, what the derivative needs and where gradients go
-next. An edge leads to a Node, or straight to a leaf tensor, which accumulates. Nothing in a node
-refers to the tensor it made, so a graph never forms a cycle.
+A :class:`Node` is data: an op, its attributes, the values saved for the derivative, and its next edges. An edge leads
+to a Node, or directly to a leaf tensor, where the gradient is accumulated. A node never refers to the tensor that it
+produced, so a graph has no cycles.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _sequence = count()
 next_sequence = _sequence.__next__
 _new = object.__new__
 FREED: Any = ("freed",)
-"""Stands where a node's saved tensors were."""
+"""The value of ``Node.saved`` after the saved tensors were freed."""
 
 
 FREED_TEXT = (
@@ -47,50 +47,50 @@ HINT_WATCHED = (
 
 
 def announce(node: Node, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-    """Tell this thread's observer, if there is one, of a node that was just recorded."""
+    """Notify this thread's observer, if any, of a newly recorded node."""
     observer = state.observer
     if observer is not None:
         observer.node(node, inputs, outputs)
 
 
 def skip_sequence(numbers: int) -> None:
-    """Leave out so many numbers: nodes recorded from now on are newer than what has them."""
+    """Skip this many sequence numbers, so that nodes recorded later are newer than the nodes that use them."""
     deque(islice(_sequence, numbers), maxlen=0)
 
 
 class Node:
-    """One recorded operation; what PyTorch calls a ``grad_fn``."""
+    """One recorded operation; a ``grad_fn`` in PyTorch."""
 
     # Class-level defaults keep the common node small: an instance sets only what differs.
     is_leaf_target = False
     hooks: Any = None
     output_nrs: tuple[int, ...] | None = None
-    """Which output each edge leads to, where one of them is not the first."""
+    """The output number that each edge leads to; None if all are 0."""
     width = 1
     """Number of outputs."""
     many = False
     plain = True
-    """Whether nobody hooked in, so that the quick pass can take the node as it is."""
+    """Whether the node has no hooks, so that the fast path of the backward pass can evaluate it."""
     evaluate: Any = None
-    """``evaluate(pass, gradients)`` of a ``many`` node that has no rules and runs its backward itself."""
+    """``evaluate(pass, gradients)``, the backward of a ``many`` node that has no derivative rules."""
 
     op: Op
     attrs: Mapping[str, Any] = NO_ATTRS
     plan: Plan
     saved: Any = ()
-    """Values that the derivative asked for, in the plan's order; FREED once they are gone."""
+    """The values that the derivative needs, in the plan's order; FREED after they were freed."""
     versions: tuple[tuple[int, list[int], int], ...] = ()
-    """For each saved tensor: its position, its version counter and the version that was saved."""
+    """For each saved tensor: its position, its version counter and its version when it was saved."""
     next_edges: tuple[Any, ...]
     sequence: int
     shape: tuple[int, ...]
     dtype: Any
     specs: Sequence[Any]
-    """Shapes and dtypes of all outputs, where there are several."""
+    """The shapes and dtypes of all outputs, for a MultiOutputNode."""
 
     @property
     def next_functions(self) -> tuple[tuple[Any, int], ...]:
-        """The nodes that gradients flow on to, each with the output that it is, as in torch."""
+        """The next nodes, each with its output number, as in torch."""
         return following(self.next_edges, self.output_nrs)
 
     def name(self) -> str:
@@ -102,16 +102,16 @@ class Node:
 
     @property
     def metadata(self) -> dict[Any, Any]:
-        """A dictionary for whatever a user wants to keep with the node, as in torch."""
+        """A dictionary for the user's own data about the node, as in torch."""
         found: dict[Any, Any] = self.__dict__.setdefault("_metadata", {})
         return found
 
     def register_prehook(self, fn: Callable[[Any], Any]) -> Handle:
-        """Call ``fn(grad_outputs)`` before the derivatives; a tuple that it returns takes their place."""
+        """Call ``fn(grad_outputs)`` before the derivatives; a tuple that it returns replaces ``grad_outputs``."""
         return around(self).add_before(fn)
 
     def register_hook(self, fn: Callable[[Any, Any], Any]) -> Handle:
-        """Call ``fn(grad_inputs, grad_outputs)`` after the derivatives; a tuple that it returns replaces the former."""
+        """Call ``fn(grad_inputs, grad_outputs)`` after the derivatives; a tuple it returns replaces ``grad_inputs``."""
         return around(self).add_after(fn)
 
     def __repr__(self) -> str:
@@ -119,13 +119,13 @@ class Node:
 
 
 class MultiOutputNode(Node):
-    """The node of an op that lists its outputs, be it one: its derivatives take a tuple of gradients."""
+    """The node of an op with several outputs or a list of outputs: its derivatives take a tuple of gradients."""
 
     many = True
 
 
 class AccumulateGrad:
-    """The end of an edge at a leaf, as torch shows it; ``variable`` is the leaf."""
+    """The node in which an edge to a leaf ends, as in torch; ``variable`` is the leaf."""
 
     def __init__(self, variable: Any) -> None:
         self.variable = variable
@@ -136,11 +136,11 @@ class AccumulateGrad:
         return "torch::autograd::AccumulateGrad"
 
     def register_prehook(self, fn: Callable[[Any], Any]) -> Handle:
-        """Call ``fn((gradient,))`` before it is accumulated; a tuple that it returns takes its place."""
+        """Call ``fn((gradient,))`` before the gradient is accumulated; a tuple that it returns replaces it."""
         return around_leaf(self.variable).add_before(fn)
 
     def register_hook(self, fn: Callable[[Any, Any], Any]) -> Handle:
-        """Call ``fn((), (gradient,))`` after it was accumulated."""
+        """Call ``fn((), (gradient,))`` after the gradient was accumulated."""
         return around_leaf(self.variable).add_after(fn)
 
     def __repr__(self) -> str:
@@ -154,7 +154,7 @@ class AccumulateGrad:
 
 
 def following(targets: tuple[Any, ...], output_nrs: tuple[int, ...] | None) -> tuple[tuple[Any, int], ...]:
-    """Where edges lead, as torch's ``next_functions`` shows it."""
+    """The targets of edges in the form of torch's ``next_functions``."""
     return tuple(
         (AccumulateGrad(target) if target is not None and target.is_leaf_target else target, output_nr)
         for target, output_nr in zip(targets, output_nrs or (0,) * len(targets), strict=True)
@@ -173,7 +173,7 @@ def record(
     outputs: Sequence[Any],
     hidden: Sequence[Any] = (),
 ) -> None:
-    """Enter an operation that some input's gradient flows through; the outputs get their grad_fn."""
+    """Record an operation with an input that requires grad; its outputs get their grad_fn."""
     if not outputs:
         return
     first = outputs[0]._data
@@ -236,13 +236,13 @@ def _flatten(inputs: tuple[Any, ...]) -> list[Any]:
 
 
 def _grouped(needs: list[bool], inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The flags of flattened inputs, those of each list together."""
+    """The flags of flattened inputs, with the flags of each list grouped into a tuple."""
     flags = iter(needs)
     return tuple([tuple([next(flags) for _ in x]) if isinstance(x, tuple) else next(flags) for x in inputs])
 
 
 def _save(node: Node, inputs: tuple[Any, ...], outputs: Sequence[Any], hidden: Sequence[Any]) -> None:
-    """Give the node what its derivative asked for, and the versions of the tensors among it."""
+    """Store in the node the values that its derivative needs, and the versions of the saved tensors."""
     saved: list[Any] = []
     versions: list[tuple[int, list[int], int]] = []
     for source, key in node.plan.saves:
@@ -270,7 +270,7 @@ def _save(node: Node, inputs: tuple[Any, ...], outputs: Sequence[Any], hidden: S
 
 
 def metadata_of(value: Any, which: str) -> Any:
-    """A shape or dtype that a derivative asked for; a number has neither."""
+    """The shape or dtype of an input, as ``which`` says; ``()`` or None for a number."""
     if isinstance(value, tuple):
         return tuple([metadata_of(v, which) for v in value])
     data = getattr(value, "_data", None)
@@ -280,7 +280,7 @@ def metadata_of(value: Any, which: str) -> Any:
 
 
 def count_saved(memory: Grantor, outputs: Iterable[Any], begun: int) -> None:
-    """Count the arrays that the history of these tensors has saved, in nodes at least as new as ``begun``."""
+    """Count the saved arrays in the graph of these tensors, in nodes with a sequence number of at least ``begun``."""
     waiting = [node for output in outputs if (node := getattr(output, "_node", None)) is not None]
     seen: set[Any] = set()
     while waiting:
@@ -308,13 +308,13 @@ def walk(*roots: Node) -> Iterator[Node]:
 
 
 def free(node: Node) -> None:
-    """Drop what the node saved; a second backward through it is an error, unless it saved no tensor."""
+    """Free the node's saved values; a second backward through it raises GraphFreed."""
     node.saved = FREED
     node.versions = ()
 
 
 def modified_since(node: Node) -> VersionConflict:
-    """The error for the first of a node's saved tensors that was modified since."""
+    """The error for the first of a node's saved tensors that was modified after it was saved."""
     position, cell, version = next(entry for entry in node.versions if entry[1][0] != entry[2])
     source, key = node.plan.saves[position]
     data = node.saved[position]
@@ -324,7 +324,7 @@ def modified_since(node: Node) -> VersionConflict:
 
 
 def modified(data: Any, origin: Any, output_nr: int, version: int, expected: int) -> VersionConflict:
-    """The error for a modified saved tensor, output ``output_nr`` of ``origin``; torch raises it on unpacking."""
+    """The error for a saved tensor, output ``output_nr`` of ``origin``, that was modified in place."""
     what = f"torch.{from_numpy(data.dtype).kernel_name}Tensor {list(data.shape)}"
     which = "" if origin is None or origin.is_leaf_target else f", which is output {output_nr} of {kind(origin)},"
     return VersionConflict(
@@ -335,5 +335,5 @@ def modified(data: Any, origin: Any, output_nr: int, version: int, expected: int
 
 
 def kind(node: Node) -> str:
-    """A node's name as some of torch's texts have it: ``Sigmoid`` for ``SigmoidBackward0``."""
+    """A node's name in the form of some of torch's error texts: ``Sigmoid`` for ``SigmoidBackward0``."""
     return re.sub(r"Backward\d*$", "", node.name())

@@ -1,7 +1,7 @@
-"""Evaluates a node step by step: for node hooks, packed tensors and anomaly mode.
+"""Evaluates a node step by step, for node hooks, packed tensors and anomaly mode.
 
-The pass evaluates most nodes in one go (``_Pass._evaluate``). Here the same is done slowly: prehooks, then
-all derivatives, brought to the shapes they belong to, then whoever looks at them, and only then are they sent on.
+The pass evaluates most nodes with ``_Pass._evaluate``. The slower path here runs the prehooks, computes all
+derivatives, reduces and casts them to match their targets, runs the hooks, and only then sends the results on.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Grads = tuple[Any, ...]
 
 
 class Pass(Protocol):
-    """The pass that a node belongs to (``backward._Pass``)."""
+    """The pass that evaluates a node (``backward_pass._Pass``)."""
 
     values: Any
     needed: set[Any] | None
@@ -25,16 +25,16 @@ class Pass(Protocol):
     accumulate: Callable[[Any, Any, bool], None]
 
     def send(self, target: Any, output_nr: int, grad: Any, may_mutate: bool) -> None:
-        """Add a gradient to what ``target`` waits for."""
+        """Add a gradient to the pending gradient of ``target``."""
 
     def inspect(self, node: Node, results: Sequence[Any]) -> None:
-        """Look at what the derivatives of ``node`` gave."""
+        """Inspect the gradients that the derivatives of ``node`` returned."""
 
     def _skip(self, node: Node) -> None: ...
 
 
 def evaluate(run: Pass, node: Node, grad: Any) -> None:
-    """Evaluate ``node`` for the gradient of its output, or the gradients of its outputs, and send on the results."""
+    """Evaluate ``node`` for the gradient or gradients of its outputs, and send the results to its next edges."""
     hooks: NodeHooks = node.hooks or NodeHooks()
     if not any(wants(run, target) for target in node.next_edges):
         run._skip(node)  # the pass ends here
@@ -52,14 +52,14 @@ def evaluate(run: Pass, node: Node, grad: Any) -> None:
 
 
 def send_on(run: Pass, node: Node, found: Sequence[Any]) -> None:
-    """Send on what the derivatives of ``node`` gave, by edge."""
+    """Send the gradients ``found``, one per edge of ``node``, to their targets."""
     for edge, target in enumerate(node.next_edges):
         if target is not None:
             run.send(target, _output_nr(node, edge), found[edge], False)
 
 
 def accumulate(run: Pass, leaf: Any, grad: Any) -> None:
-    """Accumulate a leaf's gradient between the hooks of its AccumulateGrad node."""
+    """Accumulate a leaf's gradient, with the hooks of its AccumulateGrad node before and after."""
     hooks: NodeHooks = leaf._hooks.around
     grads: Grads = (grad,)
     if hooks.before is not None:
@@ -73,7 +73,7 @@ def accumulate(run: Pass, leaf: Any, grad: Any) -> None:
 
 
 def end(values: Any, node: Node, output_nr: int, grad: Any) -> None:
-    """Run the hooks of a node at which ``backward(inputs=…)`` ends: as in torch, though nothing is wanted of it."""
+    """Run the hooks of a node where ``backward(inputs=…)`` ends. As in torch, they run without any derivatives."""
     given = [None] * node.width
     with values.calling():
         given[output_nr] = values.to_tensor(grad)
@@ -81,7 +81,7 @@ def end(values: Any, node: Node, output_nr: int, grad: Any) -> None:
 
 
 def wants(run: Pass, target: Any) -> bool:
-    """Whether the pass needs a gradient there."""
+    """Whether the pass needs a gradient at ``target``."""
     return target is not None and (run.needed is None or target in run.needed)
 
 
@@ -90,7 +90,7 @@ def _output_nr(node: Node, edge: int) -> int:
 
 
 def _hooked(run: Pass, call: Callable[[Grads], Grads], grads: Grads) -> Grads:
-    """Gradients after hooks, which see them as tensors."""
+    """Return the gradients after the hooks, which take them as tensors."""
     with run.values.calling():
         replaced = call(_shown(run, grads))
     return tuple(None if tensor is None else run.values.from_tensor(tensor) for tensor in replaced)
@@ -101,7 +101,7 @@ def _shown(run: Pass, grads: Grads) -> Grads:
 
 
 def results(run: Pass, node: Node, grads: Grads) -> Grads:
-    """The gradient at every edge, with its target's shape and dtype; None at edges that are not wanted."""
+    """The gradient at each edge, with its target's shape and dtype; None if it is not wanted."""
     if node.evaluate is not None:
         collector = Collector(run)
         node.evaluate(collector, grads)
@@ -112,7 +112,7 @@ def results(run: Pass, node: Node, grads: Grads) -> Grads:
 
 
 def fitted(run: Pass, node: Node, found: Sequence[Any]) -> Grads:
-    """Gradients at edges, summed and cast as their targets have them."""
+    """Sum and cast the gradient at each edge to its target's shape and dtype."""
     return tuple(_fitted(run, node, edge, grad) for edge, grad in enumerate(found))
 
 
@@ -134,7 +134,7 @@ def spec_at(node: Node, edge: int) -> tuple[Any, Any]:
 
 
 def _derivatives(run: Pass, node: Node, grads: Grads) -> list[Any]:
-    """What the node's rules give, by edge."""
+    """Evaluate the node's derivative rules; return one gradient per edge."""
     if node.saved is FREED:
         raise GraphFreed(FREED_TEXT)
     if any(cell[0] != version for _, cell, version in node.versions):
@@ -152,7 +152,7 @@ def _derivatives(run: Pass, node: Node, grads: Grads) -> list[Any]:
 
 
 def saved_values(values: Any, node: Node) -> Any:
-    """What the node saved, as the rules take it, unpacked if hooks had packed it."""
+    """The node's saved values in the form that the rules take, unpacked if hooks packed them."""
     packed = node.saved
     if node.hooks is not None and node.hooks.packed:
         node.saved = tuple(_unpacked(value) for value in packed)
@@ -169,14 +169,14 @@ def _unpacked(value: Any) -> Any:
 
 
 class Collector:
-    """Stands for the pass before a node that evaluates itself: what it sends is kept, in the order of its edges."""
+    """A stand-in for the pass that collects the gradients sent by a node with its own ``evaluate``, in edge order."""
 
     def __init__(self, run: Pass) -> None:
         self.values, self.needed, self.keep_graph = run.values, run.needed, run.keep_graph
         self.results: list[Any] = []
 
     def send(self, target: Any, output_nr: int, grad: Any, may_mutate: bool) -> None:
-        """Keep the gradient of the next edge."""
+        """Append the gradient of the next edge."""
         self.results.append(grad)
 
     def _done(self, target: Any) -> None:

@@ -1,7 +1,7 @@
-"""Hooks on what the graph saves: pack it on the way in (to disk, to a smaller dtype), unpack it in backward.
+"""Hooks on saved tensors: pack them when they are saved (to disk, to a smaller dtype), unpack them in backward.
 
-While a pair of hooks is in force, each tensor that a node saves goes through ``pack``, and the node keeps only
-what that returns. Such a node is evaluated step by step, and begins by unpacking.
+While a pair of hooks is active, each tensor that a node saves is passed to ``pack``, and the node keeps only the
+return value. Such a node is evaluated step by step, and its saved values are unpacked first.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ IN_PLACE = (
 
 
 class saved_tensors_hooks:
-    """Within the block, keep ``pack_hook(tensor)`` for each saved tensor; backward takes ``unpack_hook(kept)``.
+    """Within the block, store ``pack_hook(tensor)`` for each saved tensor; backward calls ``unpack_hook`` on it.
 
-    ``unpack_hook`` must return a tensor of the same values. The innermost pair counts.
+    ``unpack_hook`` must return a tensor with the same values. Only the innermost pair of hooks applies.
     """
 
     def __init__(self, pack_hook: Pack, unpack_hook: Pack) -> None:
@@ -64,7 +64,7 @@ def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
 
 
 class Packed:
-    """What a pack hook returned in place of a saved tensor, and how to get that back."""
+    """The return value of a pack hook in place of a saved tensor, and the hook that unpacks it."""
 
     __slots__ = ("_kept", "_unpack")
 
@@ -78,7 +78,7 @@ class Packed:
 
     @property
     def kept(self) -> Any:
-        """What the pack hook returned."""
+        """The return value of the pack hook."""
         return self._kept
 
     def unpack(self) -> Any:
@@ -94,7 +94,7 @@ class Packed:
 
 
 class _Packing(Observer):
-    """Has the innermost pair of hooks pack what each node saves, and those around it nothing."""
+    """Packs the saved tensors of each node with the innermost pair of hooks only."""
 
     def node(self, node: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         pair = state.saved_hooks
@@ -104,8 +104,8 @@ class _Packing(Observer):
 
 
 def _pack(node: Node, inputs: Sequence[Any], outputs: Sequence[Any], pair: tuple[Pack, Pack]) -> None:
-    """Replace what the node saved by what the hooks make of it."""
-    state.saved_hooks = None  # what the hook itself computes is not its business
+    """Replace the node's saved tensors by their packed values."""
+    state.saved_hooks = None  # tensors that the hook itself saves are not packed
     try:
         saved = [
             _packed(value, _origin(save, inputs, outputs), outputs[0], pair)
@@ -119,7 +119,7 @@ def _pack(node: Node, inputs: Sequence[Any], outputs: Sequence[Any], pair: tuple
 
 
 def _origin(save: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
-    """The tensor, or the tensors, whose value a node saved; None for a value of the kernel's own."""
+    """The tensor or tensors whose value a node saved; None for other values."""
     if save.source == "input":
         return inputs[save.key]
     return outputs[save.key] if save.source == "output" else None
@@ -130,5 +130,5 @@ def _packed(value: Any, tensor: Any, like: Any, pair: tuple[Pack, Pack]) -> Any:
         return [_packed(v, t, like, pair) for v, t in zip(value, tensor or value, strict=True)]
     if tensor is None and isinstance(value, np.ndarray):
         tensor = like._new_like(value)
-    # A number, an attribute or a shape is not a tensor, and stays.
+    # Numbers, attributes and shapes are not packed.
     return Packed(tensor, *pair) if hasattr(tensor, "_version_counter") else value

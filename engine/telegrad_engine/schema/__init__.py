@@ -1,4 +1,4 @@
-"""Declarations of ops: parameters, signature, kernel, derivative, and the calls that tests make.
+"""Declarations of ops: parameters, signature, kernel and derivative.
 
-Everything that there is to know of an op is derived from one declaration (:mod:`.op`).
+All properties of an op are derived from one declaration (:mod:`.op`).
 """

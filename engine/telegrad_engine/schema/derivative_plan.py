@@ -1,6 +1,7 @@
-"""Derivative plans: what a node saves, and the rules that backward evaluates, once per op and set of inputs.
+"""Derivative plans: the values that a node saves and the rules that backward evaluates.
 
-A derivative's parameter names say what it needs; a plan turns them into what to save and where it goes.
+There is one plan per op and set of inputs that require grad. The parameter names of a derivative name the values that
+it needs; a plan lists these values and the rules that take them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ Rule = Callable[..., Any]
 
 
 class Declared(Protocol):
-    """What a plan is made of: an op (``registry.Op``)."""
+    """The attributes of an op (:class:`.op.Op`) from which its plans are made."""
 
     key: str
     name: str
@@ -31,34 +32,34 @@ class Declared(Protocol):
 
 
 class Save(NamedTuple):
-    """Where a value that a derivative asks for comes from when the op is recorded."""
+    """The source of a saved value when the op is recorded."""
 
     source: str  # "input", "output", "hidden", "attr", "shape" or "dtype"
     key: Any  # a position, or an attribute's name
 
 
 class Step(NamedTuple):
-    """One derivative to evaluate: which edges it feeds and which saved values it takes."""
+    """One derivative to evaluate: the edges that it computes gradients for and the saved values that it takes."""
 
     edges: tuple[int, ...]
     rule: Rule
     arguments: tuple[int, ...]
-    many: bool  # returns a sequence, one gradient an edge
+    many: bool  # the rule returns a sequence with one gradient per edge
 
 
 class Plan(NamedTuple):
-    """What to save and evaluate when a given set of inputs needs gradients."""
+    """The values to save and the rules to evaluate when a given set of inputs requires grad."""
 
     saves: tuple[Save, ...]
     steps: tuple[Step, ...]
-    holds_tensors: bool  # whether freeing the graph loses something
-    saves_self: bool  # whether the first input's value is needed: an in-place op must keep a copy
-    takes: tuple[Any, ...] | None  # the saves where attributes have their defaults; see _takes
-    direct: tuple[tuple[int, Rule, tuple[int, ...]], ...] | None  # the steps, if each gives one edge a gradient
+    holds_tensors: bool  # whether freeing the graph drops a saved tensor
+    saves_self: bool  # whether it saves input 0, so in-place ops must copy it
+    takes: tuple[Any, ...] | None  # the saves of a call without attributes, see _takes
+    direct: tuple[tuple[int, Rule, tuple[int, ...]], ...] | None  # the steps, if each computes one gradient
 
 
 def make_plan(op: Declared, needs: tuple[Any, ...]) -> Plan:
-    """The plan for inputs flagged in ``needs``: a bool a tensor parameter, a tuple of bools for a list."""
+    """Make the plan for the inputs flagged in ``needs``: a bool per tensor parameter, a tuple of bools for a list."""
     saves: dict[Save, int] = {}
     steps: list[Step] = []
     edge = 0
@@ -87,7 +88,7 @@ def make_plan(op: Declared, needs: tuple[Any, ...]) -> Plan:
                 True,
             )
         ]
-    # What feeds several edges, or may come to no gradient at all, is for the pass that knows every case.
+    # The fast path handles neither rules for several edges nor edges that may carry no gradient.
     plain = op.nondifferentiable_inputs is None and not any(s.many for s in steps)
     return Plan(
         tuple(saves),
@@ -121,13 +122,13 @@ def _source(op: Declared, name: str) -> Save:
 
 
 class Default(NamedTuple):
-    """Among a plan's ``takes``: an attribute's default."""
+    """The default of an attribute, as an entry of a plan's ``takes``."""
 
     value: Any
 
 
 def _takes(saves: Mapping[Save, int], op: Declared) -> tuple[Any, ...] | None:
-    """What to save of a call with no attributes: inputs by position, -1 for the output, Defaults; None for more."""
+    """The values to save for a call without attributes: input positions, -1 for the output, Defaults; else None."""
     if op.has_lists or len(op.outputs) > 1 or any(s.source not in ("input", "output", "attr") for s in saves):
         return None
     return tuple([_taken(op, save) for save in saves])

@@ -1,7 +1,7 @@
 """Memory admission: an op's memory is granted before its kernel runs.
 
-An op declares its *scratch*: what its kernel allocates beside the results. Result and scratch are reserved together.
-An expanded array counts with all of its elements: a kernel makes that many of it.
+An op declares its *scratch*: the memory that its kernel allocates in addition to the results. Results and scratch are
+reserved together. An expanded array counts with its full shape, because kernels compute all of its elements.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
     from .op import Op
 
 LARGE = 2**20
-"""Bytes from which on memory is reserved before it is taken."""
+"""Memory of more bytes than this is reserved before it is allocated."""
 BLOCK = 2**24
-"""Bytes that a kernel computes at a time where it can work in blocks."""
+"""The bytes per block of a kernel that works in blocks."""
 OBJECT_BYTES = 640
-"""Bytes that a tensor takes beside its elements: the object, its name, its counter and its place in the graph."""
+"""The bytes that a tensor takes besides its elements: the object, its name, its version counter and its node."""
 
 
 def count_large(memory: Grantor, arrays: Iterable[Any]) -> None:
-    """Count those of the arrays that are large."""
+    """Count the arrays that take more than ``LARGE`` bytes."""
     for array in arrays:
         if getattr(array, "nbytes", 0) > LARGE:
             memory.count(array)
 
 
 def bytes_of(values: Sequence[Any]) -> int:
-    """The bytes of arrays, or of what stands for them, at their full shape; numbers and None take none."""
+    """The total bytes of arrays or Specs at their full shape; numbers and None count as 0."""
     total = 0
     for x in values:
         if isinstance(x, (tuple, list)):
@@ -44,7 +44,7 @@ def bytes_of(values: Sequence[Any]) -> int:
 
 
 def scratch_of(op: Op, datas: Sequence[Any], attrs: Mapping[str, Any], results: int) -> int:
-    """The bytes that the op's kernel takes beside its ``results``, at most, by the op's declaration."""
+    """The maximum scratch of the op's kernel in bytes, by its declaration; ``results`` are the bytes of its results."""
     scratch = op.scratch
     if callable(scratch):
         return int(scratch(*datas, **attrs))
@@ -58,7 +58,7 @@ def scratch_of(op: Op, datas: Sequence[Any], attrs: Mapping[str, Any], results: 
 
 
 def _broadcast_bytes(datas: Sequence[Any]) -> int:
-    """The bytes of what arrays broadcast to, if they do: a loss, whose result is a number, computes all of it."""
+    """The bytes of the arrays' broadcast shape, which a loss computes in full; 0 without broadcasting."""
     arrays = [x for x in datas if hasattr(x, "shape")]
     if len(arrays) < 2 or len({x.shape for x in arrays}) == 1:
         return 0
@@ -72,17 +72,17 @@ def _broadcast_bytes(datas: Sequence[Any]) -> int:
 
 
 def elements(*values: Any) -> int:
-    """How many elements arrays have together, or what stands for them."""
+    """The total number of elements of arrays or Specs."""
     return sum(math.prod(x.shape) for x in values if hasattr(x, "shape"))
 
 
 class reserved:
-    """Within, the bytes are set aside in the session whose program runs. Raises TooLarge if there is no room."""
+    """A context that reserves bytes in the session whose program runs. Raises TooLarge if there is no room."""
 
     __slots__ = ("_grantor", "_nbytes")
 
     def __new__(cls, nbytes: int) -> Any:
-        """Nothing to enter for a few bytes, or outside of a session."""
+        """Return a null context for at most ``LARGE`` bytes or outside of a session."""
         if nbytes <= LARGE or state.memory is None:
             return nullcontext()
         return super().__new__(cls)

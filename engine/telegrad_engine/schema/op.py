@@ -1,11 +1,11 @@
 """Ops and their catalogue.
 
-An op is declared once: a kernel whose signature is torch's, a shape rule and derivatives.
-Execution, the SDK's methods, validation, the catalogue, the stubs and the tests derive from that.
+An op is declared once: a kernel with torch's signature, a shape rule and derivatives. Execution, the SDK's methods,
+validation, the catalogue, the stubs and the tests are derived from this declaration.
 
-A derivative is written per input, in a namespace ``F`` that works on raw arrays or, under
-``create_graph``, on tensors. The names of its parameters say what it needs: an input, ``result``
-or another output, an attribute, or ``<input>_shape``; only those are saved.
+A derivative is a rule per input. It uses a namespace ``F`` of functions on raw arrays or, under ``create_graph``, on
+tensors. Its parameters name the values that it needs: an input, ``result`` or another output, an attribute,
+``<input>_shape`` or ``<input>_dtype``. Only these values are saved.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from .derivative_plan import Plan, Rule, make_plan
 from .signature import Signature, given, parameter_names, read_params
 
 PLANS = 256
-"""How many plans an op keeps: those used last. A list of tensors has one for each set of them that requires grad."""
+"""The number of most recently used plans that an op caches. Each combination of inputs that require grad has one."""
 SCRATCH = 0.75
-"""What a kernel allocates beside its results, as a multiple of its inputs and results, where its op does not say."""
+"""The default scratch memory of a kernel, besides its results, as a multiple of its inputs and results."""
 NO_ATTRS: Mapping[str, Any] = {}
 
 PREFIXES = {"torch.linalg": "linalg_"}
-"""What precedes the public name in the key of a namespace's ops: torch.norm and torch.linalg.norm are two functions."""
+"""The prefix of the op keys of a namespace, which separates torch.linalg.norm from torch.norm."""
 
 FUNCTIONAL = "functional_"
-"""What precedes the name of a function of torch.nn.functional's that is another than the tensor's method: unfold."""
+"""The prefix of torch.nn.functional functions that differ from the tensor method of the same name, such as unfold."""
 
 
 class Op(Signature):
-    """A declared operation. See the module's docstring; the attributes are what it derives."""
+    """A declared operation; its attributes are derived from the declaration (see the module's docstring)."""
 
     pointwise = False
-    """Whether each element of the result depends on one element of each input, broadcasting apart."""
+    """Whether each element of the result depends on one element of each broadcast input."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Op(Signature):
         self.key = prefix + (key or kernel.__name__.removesuffix("_"))
         super().__init__(self.key.split(".")[0], read_params(kernel, skip=1 + random))
         self.public = self.name.removeprefix(prefix or FUNCTIONAL)
-        """What the op is called in its namespace."""
+        """The op's name in its namespace."""
         self.doc = inspect.getdoc(kernel) or ""
         self.raw = kernel
         self.kernel = _by_position(kernel, self, random)
@@ -94,15 +94,15 @@ class Op(Signature):
         self.node = node
         self.namespace = namespace
         self.functional = namespace == "torch.nn.functional" if functional is None else functional
-        """Whether torch.nn.functional has it, there alone or too; ``takes_inplace``: with a flag to write its input."""
+        """Whether torch.nn.functional has the op; with ``takes_inplace``, the function has a parameter ``inplace``."""
         self.takes_inplace = takes_inplace
         self.method = bool(self.tensor_params) and namespace == "torch" if method is None else method
         self.inplace = inplace
         self.view = view
         self.may_copy = may_copy
-        """Whether a view op copies where the strides of its input allow no view."""
+        """Whether a view op makes a copy if the strides of its input do not allow a view."""
         self.may_alias = may_alias
-        """Whether a composite may return an input, or a view of one, as it is; else such a result is copied."""
+        """Whether a composite op may return an input or a view of one; otherwise such a result is copied."""
         self.random = random
         self.factory = factory
         self.aliases = tuple(aliases)
@@ -111,24 +111,24 @@ class Op(Signature):
         self.keeps_dtype = keeps_dtype
         self.lists_outputs = lists_outputs
         self.internal = internal or private
-        """Whether it is a part of other ops, or of the tensor's methods, and no function of torch's."""
+        """Whether it is used only by other ops or tensor methods, and is not a function of torch."""
         self.private = private
-        """Whether only derivatives and changes in place use it: no program, function or template may name it."""
+        """Whether only derivatives and in-place ops may use it, but no program, function or template."""
         self.truth = truth
-        """Whether functions and methods answer with a Python bool instead of the 0-dim tensor."""
+        """Whether functions and methods return a Python bool instead of a 0-dim tensor."""
         self.constants = frozenset(self.outputs.index(name) for name in constants)
         """The floating outputs that have no derivative, by position."""
         self.nondifferentiable_inputs = nondifferentiable_inputs and with_defaults(nondifferentiable_inputs, self)
-        """A function of the attributes that names the inputs whose gradient is None, as in torch."""
+        """A function of the attributes that returns the names of the inputs whose gradient is None, as in torch."""
         self.scratch = _filled(scratch, self) if callable(scratch) else scratch
-        """What the kernel allocates beside its results: a multiple of inputs and results, or
-        ``scratch(*inputs, **attrs)`` in bytes, for inputs that have a shape and a dtype."""
+        """The memory that the kernel allocates besides its results: a multiple of inputs and results, or a function
+        ``scratch(*inputs, **attrs)`` of inputs with a shape and a dtype that returns bytes."""
         self.blocked = blocked
-        """Whether the kernel reduces large inputs in blocks: then ``scratch`` is a multiple of a block and results."""
+        """Whether the kernel works in blocks, so that ``scratch`` is a multiple of a block and the results."""
         self.composite = composite
         self.value_check: Rule | None = None
-        """``value_check(xp, *inputs, **attrs)`` raises what the kernel raises because of the values of the inputs at
-        the positions ``checked``; of the others it needs shapes alone."""
+        """``value_check(xp, *inputs, **attrs)`` raises the kernel's errors about the values of the inputs at the
+        positions ``checked``; it needs only the shapes of the other inputs."""
         self.checked: tuple[int, ...] = ()
         self.rules: dict[str, Rule] = {}
         self.joint_rule: Rule | None = None
@@ -142,7 +142,7 @@ class Op(Signature):
         return f"<op {self.signature}>"
 
     def bundle(self, outputs: Sequence[Any]) -> Any:
-        """The outputs as the caller gets them: one tensor, a tuple of parts, or torch's named tuple."""
+        """Return the outputs in the form of the public API: one tensor, a tuple, or torch's named tuple."""
         if self._bundle is not None:
             return self._bundle(*outputs)
         return tuple(outputs) if self.lists_outputs else outputs[0]
@@ -161,14 +161,14 @@ class Op(Signature):
     def joint_derivative(self, rule: Rule) -> Rule:
         """Declare one rule for all inputs: ``rule(F, grad, needs, …)``.
 
-        ``needs`` is a tuple of bools, one a tensor parameter; it returns one gradient (or None) each.
+        ``needs`` is a tuple with one bool per tensor parameter; the rule returns one gradient or None for each.
         """
         self.joint_rule = rule
         self.differentiable = True
         return rule
 
     def checks(self, *names: str) -> Callable[[Rule], Rule]:
-        """Declare what the kernel refuses because of these inputs' values, for whoever knows them before it runs."""
+        """Declare a check of these inputs' values that raises the kernel's errors without running the kernel."""
         positions = tuple([i for i, p in enumerate(self.tensor_params) if p.name in names])
 
         def declare(check: Rule) -> Rule:
@@ -180,7 +180,7 @@ class Op(Signature):
     # Recording ---------------------------------------------------------------------------
 
     def plan(self, needs: tuple[Any, ...]) -> Plan:
-        """What to save and evaluate when the inputs flagged in ``needs`` require grad.
+        """Return the plan for the case that the inputs flagged in ``needs`` require grad.
 
         ``needs`` has a bool per tensor parameter, or a tuple of bools for a list of tensors.
         """
@@ -191,7 +191,7 @@ class Op(Signature):
             return plan
 
     def edges_without_gradient(self, attrs: Mapping[str, Any]) -> Sequence[int]:
-        """Which edges of a node with these attributes no gradient goes through, though one would be tracked."""
+        """The edges of a node with these attributes that carry no gradient, even if their inputs require grad."""
         if self.nondifferentiable_inputs is None:
             return ()
         names = self.nondifferentiable_inputs(**attrs)
@@ -199,7 +199,7 @@ class Op(Signature):
 
 
 class _Results:
-    """Has a named tuple of outputs print as torch's ``return_types`` do."""
+    """A mixin that gives a named tuple of outputs the repr of torch's ``return_types``."""
 
     _fields: tuple[str, ...]
 
@@ -209,14 +209,14 @@ class _Results:
 
 
 def _named_results(name: str, outputs: Sequence[str]) -> Any:
-    """The type of an op's outputs."""
-    make: Any = namedtuple  # a checker wants names that it can read
+    """Make the named tuple type of an op's outputs."""
+    make: Any = namedtuple  # Any, because type checkers require literal field names
     fields = make("fields", outputs)
     return type(name, (_Results, fields), {"__slots__": (), "__module__": "telegrad.return_types"})
 
 
 def _by_position(function: Callable[..., Any], op: Op, random: bool, leading: int = 1) -> Callable[..., Any]:
-    """``function`` taking its tensors by position, also where torch's has attributes between, or keywords alone."""
+    """Wrap ``function`` to take its tensors by position, even if its signature does not list all tensors first."""
     tensors_seen_last = max((i for i, p in enumerate(op.params) if p.kind.is_tensor), default=-1)
     if tensors_seen_last == len(op.tensor_params) - 1 and not any(p.keyword_only for p in op.tensor_params):
         return function
@@ -231,14 +231,14 @@ def _by_position(function: Callable[..., Any], op: Op, random: bool, leading: in
 
 
 def _filled(function: Callable[..., Any], op: Op) -> Callable[..., Any]:
-    """``function`` taking its tensors by position, and the attributes that it names."""
+    """Wrap ``function`` to take its tensors by position and only the attributes that it names."""
     return with_defaults(_by_position(function, op, False, leading=0), op)
 
 
 def with_defaults(function: Callable[..., Any], op: Op) -> Callable[..., Any]:
-    """``function``, called with the attributes that it names; those that are not given have the op's defaults.
+    """Wrap ``function`` to be called with only the attributes that it names, with the op's defaults for missing ones.
 
-    A function that takes ``**attrs`` gets what is given.
+    A function that takes ``**attrs`` is returned unchanged.
     """
     parameters = parameter_names(function)
     if parameters and parameters[-1].startswith("**"):
@@ -253,16 +253,16 @@ def with_defaults(function: Callable[..., Any], op: Op) -> Callable[..., Any]:
 
 
 class Catalogue:
-    """All ops: by key, and those that may be named from outside by public name, overloads in declared order."""
+    """All ops by key, and all ops that are not private by name, with their overloads in declared order."""
 
     def __init__(self) -> None:
         self.ops: dict[str, Op] = {}
         self.overloads: dict[str, list[Op]] = {}
         self._identifiers: dict[str, Op] = {}
-        """By key, as Python identifiers: ``max_dim`` for ``max.dim``."""
+        """The ops by their keys as Python identifiers: ``max_dim`` for ``max.dim``."""
 
     def add(self, op: Op) -> Op:
-        """Enter an op; its key must be new."""
+        """Add an op. Raises ValueError if its key is already in use."""
         if op.key in self.ops:
             raise ValueError(f"op {op.key} is declared twice")
         self.ops[op.key] = op
@@ -271,7 +271,7 @@ class Catalogue:
             return op
         for name in (op.name, *op.aliases):
             family = self.overloads.setdefault(name, [])
-            # What has no function of its own, such as normal_'s op beside normal's, must not be taken for one.
+            # Internal ops, such as that of normal_, come last, so that a call does not resolve to them first.
             family.insert(len(family) if op.internal else sum(not other.internal for other in family), op)
         return op
 
@@ -279,11 +279,11 @@ class Catalogue:
         return iter(self.ops.values())
 
     def identified(self, identifier: str) -> Op | None:
-        """The op whose key is this identifier, with ``_`` in place of ``.``; None if there is none."""
+        """The op whose key, with ``_`` in place of ``.``, is this identifier; None if there is none."""
         return self._identifiers.get(identifier)
 
     def get(self, key: str) -> Op:
-        """The op of this key, or UnknownOp with the nearest names."""
+        """The op with this key. Raises UnknownOp, which suggests similar names, if there is none."""
         try:
             return self.ops[key]
         except KeyError:
@@ -292,7 +292,7 @@ class Catalogue:
     def resolve(
         self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> tuple[Op, tuple[Any, ...], dict[str, Any]]:
-        """The first overload of ``name`` that takes these arguments, with its inputs and attributes."""
+        """The first overload of ``name`` that accepts these arguments, with its inputs and attributes."""
         candidates = self.overloads.get(name)
         if candidates is None:
             raise unknown_op(name, self.overloads)
@@ -302,9 +302,9 @@ class Catalogue:
 def choose(
     name: str, candidates: Sequence[Op], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[Op, tuple[Any, ...], dict[str, Any]]:
-    """The first of the ops that takes these arguments, with its inputs and attributes.
+    """The first of the ops that accepts these arguments, with its inputs and attributes.
 
-    A tensor is a number only where no op takes it as a tensor: ``max(x, tensor(0))`` compares, and has no dimension 0.
+    A 0-dim tensor counts as a number only if no op accepts it as a tensor: ``max(x, tensor(0))`` compares two tensors.
     """
     failure: InvalidArgument | None = None
     try:
@@ -324,11 +324,11 @@ def choose(
         assert failure is not None
         raise failure
     finally:
-        failure = None  # its traceback holds this frame, and so the arguments: a cycle that only the collector frees
+        failure = None  # breaks a reference cycle: its traceback refers to this frame and so to the arguments
 
 
 def unknown_op(name: str, known: Mapping[str, Any]) -> UnknownOp:
-    """The error for an op that does not exist, naming those that it may have meant."""
+    """The error for an op that does not exist, with suggestions of similar names."""
     import difflib
 
     near = difflib.get_close_matches(name, known, n=3)
@@ -343,7 +343,7 @@ CATALOGUE = Catalogue()
 
 
 def op(rule: Rule, **options: Any) -> Callable[[Callable[..., Any]], Op]:
-    """Declare an op with its own shape rule: ``rule(*inputs, **attrs)`` returns a Spec, or a list."""
+    """Declare an op with its own shape rule: ``rule(*inputs, **attrs)`` returns a Spec or a list of Specs."""
 
     def declare(kernel: Callable[..., Any]) -> Op:
         return CATALOGUE.add(Op(kernel, rule, **options))
@@ -352,25 +352,25 @@ def op(rule: Rule, **options: Any) -> Callable[[Callable[..., Any]], Op]:
 
 
 def default_float() -> np.dtype[Any]:
-    """The dtype of new floating tensors where none is given."""
+    """The default dtype of new floating-point tensors."""
     from ..context import state
 
     return state.default_dtype
 
 
 def common_dtype(values: tuple[Any, ...]) -> np.dtype[Any]:
-    """The dtype to compute in, numbers and 0-dim tensors counting less."""
+    """The dtype to compute in, by torch's promotion rules; None values are ignored."""
     return dtypes.result_type(tuple([v for v in values if v is not None]), default_float())
 
 
 def common_float(values: tuple[Any, ...]) -> np.dtype[Any]:
-    """As common_dtype, integers and bools becoming the default floating dtype."""
+    """Like :func:`common_dtype`, but the default floating dtype for integers and bools."""
     dtype = common_dtype(values)
     return dtype if dtype in dtypes.FLOATING else default_float()
 
 
 def common_count(values: tuple[Any, ...]) -> np.dtype[Any]:
-    """As common_dtype, bools becoming int64."""
+    """Like :func:`common_dtype`, but int64 for bools."""
     dtype = common_dtype(values)
     return dtypes.int64.numpy if dtype == dtypes.bool_.numpy else dtype
 
@@ -386,9 +386,9 @@ def elementwise(
 ) -> Callable[[Callable[..., Any]], Op]:
     """Declare an op that broadcasts its inputs.
 
-    ``floats`` computes integers in the default floating dtype, ``counts`` bools in int64; ``out="bool"`` answers
-    a bool tensor; the first ``unpromoted`` inputs (a condition, a mask) have no say in the dtype; float16 and bfloat16
-    are computed in float32 unless the kernel asks for the dtype itself (not ``widens``).
+    With ``floats``, integers are computed in the default floating dtype; with ``counts``, bools are computed in int64.
+    ``out="bool"`` makes the result a bool tensor. The first ``unpromoted`` inputs, such as a condition or a mask, do
+    not affect the dtype. With ``widens``, float16 and bfloat16 are computed in float32.
     """
     choose = common_float if floats else common_count if counts else common_dtype
 
@@ -430,7 +430,7 @@ def _guarded(rule: Rule, guard: Rule) -> Rule:
 
 
 def composite(**options: Any) -> Callable[[Callable[..., Any]], Op]:
-    """Declare an op written in other ops: ``function(F, *inputs, **attrs)`` calls them on ``F``."""
+    """Declare an op that is composed of other ops: ``function(F, *inputs, **attrs)`` calls them on ``F``."""
 
     def declare(function: Callable[..., Any]) -> Op:
         return CATALOGUE.add(Op(function, _no_rule, composite=True, **options))

@@ -1,8 +1,8 @@
 """Kinds of parameters of ops and verbs.
 
-An op's signature is written with these annotations. Each names a :class:`Kind`, which checks and
-canonicalises a value, writes it as JSON, and knows its JSON schema and its type in a stub, so
-binding, request validation, the catalogue and the stubs all come from the one signature.
+The parameters of an op are annotated with these types. Each refers to a :class:`Kind`, which checks a value, converts
+it to its canonical form and to JSON, and has its JSON schema and its type for stubs. Binding, request validation, the
+catalogue and the stubs are therefore all derived from one signature.
 """
 
 from __future__ import annotations
@@ -20,44 +20,45 @@ from ..memory_layout import MEMORY_FORMATS, memory_format
 
 
 class Misfit(TypeError):
-    """What about a value does not fit, in torch's words; whoever checks a call fills in the braces.
+    """An error with torch's text about a value that does not fit.
 
-    These are ``{function}``, ``{argument}`` and ``{position}``, the argument's, from 0.
+    The text may contain ``{function}``, ``{argument}`` and ``{position}`` (of the argument, from 0), which
+    ``Signature`` fills in.
     """
 
 
 Take = Callable[[float], dict[str, int]]
-"""Gives the operand, as JSON data, that stands for a number in a template (program/operands.py)."""
+"""Returns the operand, as JSON data, that replaces a number in a template (program/operands.py)."""
 
 
 class Kind:
-    """A kind of parameter. ``parse`` raises TypeError for what it does not take, Misfit if torch says more about it."""
+    """A kind of parameter. ``parse`` raises TypeError for an unsuitable value, or Misfit with a text of torch's."""
 
     word = "object"
     stub = "Any"
     schema: dict[str, Any] = {}
     is_tensor = False
     deferrable = True
-    """Whether a traced function may leave it open until it is called."""
+    """Whether the value may be symbolic while a function is traced."""
     splats = False
     """Whether the value may be given as several positional arguments: ``view(2, 3)``."""
 
     def takes_splat(self, rest: Sequence[Any]) -> bool:
-        """Whether these last positional arguments together are the value."""
+        """Whether these last positional arguments form the value together."""
         if len(rest) == 1 and hasattr(type(rest[0]), "is_symbolic"):
-            return False  # what is known only in a call may be a whole shape
+            return False  # a symbolic value may be a whole shape
         return all((isinstance(v, int) and not isinstance(v, bool)) or hasattr(v, "_data") for v in rest)
 
     def parse(self, value: Any) -> Any:
-        """The canonical form of ``value``."""
+        """Return the canonical form of ``value``."""
         return value
 
     def encode(self, value: Any) -> Any:
-        """The canonical form as JSON data; ``parse`` reads it back."""
+        """Return a canonical value as JSON data, which ``parse`` accepts."""
         return value
 
     def lift(self, encoded: Any, take: Take) -> Any:
-        """JSON data with operands in place of the numbers that change no shape. ``take`` gives a number's operand."""
+        """Replace numbers that do not affect shapes in JSON data by their operands, which ``take`` returns."""
         return encoded
 
 
@@ -74,7 +75,7 @@ class TensorKind(Kind):
 
 
 class OperandKind(TensorKind):
-    """A tensor, or a number that broadcasts with one."""
+    """A tensor or a number."""
 
     stub = "Self | float"
     schema = {"type": ["string", "number", "boolean"], "description": "a tensor id, or a number"}
@@ -91,7 +92,7 @@ class TensorListKind(Kind):
     word, stub, is_tensor = "tuple of Tensors", "Sequence[Self]", True
     schema = {"type": "array", "items": {"description": "a tensor id"}}
     gaps = False
-    """Whether None may stand in a tensor's place."""
+    """Whether None is allowed in place of a tensor."""
 
     def parse(self, value: Any) -> tuple[Any, ...]:
         if not isinstance(value, (list, tuple)):
@@ -103,13 +104,13 @@ class TensorListKind(Kind):
 
 
 class IndicesKind(TensorListKind):
-    """A list of index tensors; None leaves a dimension whole."""
+    """A list of index tensors; None selects a whole dimension."""
 
     gaps = True
 
 
 class PlacesKind(IndicesKind):
-    """A list of index tensors, none of them a mask: those have an overload of their own."""
+    """A list of index tensors without masks, which have their own overload."""
 
     def parse(self, value: Any) -> tuple[Any, ...]:
         parsed = super().parse(value)
@@ -134,20 +135,20 @@ INT_OVERFLOW = "Overflow when unpacking long long"
 
 
 def fitting(number: float | int) -> float | int:
-    """The number, if torch has room for it: a float, or a whole number that is an int64 or an uint64."""
+    """Return the number, or raise NumberTooLarge for an int that fits neither int64 nor uint64."""
     if isinstance(number, int) and not LOWEST <= number < 2**64:
         raise NumberTooLarge("int too big to convert" if number > 0 else "can't convert negative int to unsigned")
     return number
 
 
 def _is_whole_number(tensor: Any) -> bool:
-    """Whether a tensor can stand for an int."""
-    data = tensor._data  # None for what is known only in a call
+    """Whether a tensor can be used as an int."""
+    data = tensor._data  # None for a symbolic value
     return data is not None and tuple(data.shape) == () and data.dtype.kind in "iu"
 
 
 class IntKind(Kind):
-    """A whole number; a 0-dim tensor of one will do."""
+    """An int, or a 0-dim integer tensor."""
 
     word, stub = "int", "int"
     schema = {"type": "integer"}
@@ -162,7 +163,7 @@ class IntKind(Kind):
 
 
 class NumberKind(Kind):
-    """A Python number; NaN and infinities travel as strings in JSON."""
+    """A Python number; NaN and infinities are strings in JSON."""
 
     word, stub = "Number", "float"
     schema = {"type": ["number", "boolean", "string"]}
@@ -189,7 +190,7 @@ class NumberKind(Kind):
 
 
 class NumberOrStrKind(NumberKind):
-    """A number, or a word that names what a number cannot: norm's "fro"; None where the op has a meaning for it."""
+    """A number, a string such as norm's "fro", or None."""
 
     word, stub = "Number or str", "float | str | None"
 
@@ -200,7 +201,7 @@ class NumberOrStrKind(NumberKind):
 
 
 def encode_number(value: Any) -> Any:
-    """A number as strict JSON has it: NaN and infinities become strings."""
+    """Return a number as strict JSON data, with NaN and infinities as strings."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
     return value
@@ -222,7 +223,7 @@ _INT = IntKind()
 
 
 class IntsKind(Kind):
-    """Several whole numbers, or one that stands for a tuple of one: a shape, or dimensions."""
+    """Several ints, such as a shape or dimensions; a single int stands for a tuple of one."""
 
     word, stub, splats = "tuple of ints", "int | Sequence[int]", True
     schema = {"anyOf": [{"type": "integer"}, {"type": "array", "items": {"type": "integer"}}]}
@@ -233,14 +234,14 @@ class IntsKind(Kind):
         return (_INT.parse(value),)
 
     def _element(self, i: int, value: Any) -> int:
-        if i and isinstance(value, bool):  # only the first must be no bool, as in torch
+        if i and isinstance(value, bool):  # as in torch, only the first element must not be a bool
             return int(value)
         try:
             return _INT.parse(value)
         except InvalidValue as error:
             why = str(error)
         except TypeError:
-            if not i:  # torch takes a list for what its first element is
+            if not i:  # torch chooses the overload by the list's first element
                 raise
             why = f"type must be tuple of ints,but got {type(value).__name__}"
         where = f"{{function}}(): argument '{{argument}}' failed to unpack the object at pos {i + 1}"
@@ -251,7 +252,7 @@ class IntsKind(Kind):
 
 
 class IntOrIntsKind(IntsKind):
-    """One whole number or several, kept apart: split's size or sizes."""
+    """One int or several, which are distinguished: the size or sizes of split."""
 
     word, splats = "int or tuple of ints", False
 
@@ -264,14 +265,14 @@ class IntOrIntsKind(IntsKind):
 
 
 class ShiftsKind(IntOrIntsKind):
-    """One whole number or several that move elements and change no shape: roll's shifts."""
+    """One int or several that do not affect shapes: the shifts of roll."""
 
     def lift(self, encoded: Any, take: Take) -> Any:
         return [take(n) for n in encoded] if isinstance(encoded, list) else take(encoded)
 
 
 class SizesKind(IntOrIntsKind):
-    """One whole number or several, some of which may be None: the input's own, in adaptive pooling."""
+    """One int or several, any of which may be None: in adaptive pooling, None is the size of the input."""
 
     stub = "int | Sequence[int | None]"
     schema = {
@@ -286,7 +287,7 @@ class SizesKind(IntOrIntsKind):
 
 
 class IntsOrStrKind(IntOrIntsKind):
-    """One whole number or several, or a word that stands for them: a convolution's padding "same"."""
+    """One int or several, or a string such as a convolution's padding "same"."""
 
     word, stub = "int, tuple of ints or str", "int | Sequence[int] | str"
     schema = {"anyOf": [*IntsKind.schema["anyOf"], {"type": "string"}]}
@@ -299,7 +300,7 @@ class IntsOrStrKind(IntOrIntsKind):
 
 
 class NumberOrNumbersKind(NumberKind):
-    """A number or several: gradient's spacing."""
+    """One number or several: the spacing of gradient."""
 
     word, stub = "Number or tuple of Numbers", "float | Sequence[float]"
     schema = {"anyOf": [NumberKind.schema, {"type": "array", "items": NumberKind.schema}]}
@@ -314,7 +315,7 @@ class NumberOrNumbersKind(NumberKind):
 
 
 class NumbersKind(NumberKind):
-    """Several numbers: a histogram's range."""
+    """Several numbers: the range of a histogram."""
 
     word, stub = "tuple of floats", "Sequence[float]"
     schema = {"type": "array", "items": NumberKind.schema}
@@ -343,7 +344,7 @@ class DTypeKind(Kind):
 
 
 class StrKind(Kind):
-    """A word: a device, an equation."""
+    """A string: a device or an equation."""
 
     word, stub = "str", "str"
     schema = {"type": "string"}
@@ -355,7 +356,7 @@ class StrKind(Kind):
 
 
 class ReductionKind(StrKind):
-    """How a loss is reduced. Which words there are is the loss's business."""
+    """The reduction of a loss; the loss checks its value."""
 
     def parse(self, value: Any) -> str:
         if not isinstance(value, str):
@@ -364,7 +365,7 @@ class ReductionKind(StrKind):
 
 
 class DeviceKind(StrKind):
-    """A device's name, or an object that prints as one: this library's or torch's."""
+    """The name of a device, or a device object, this library's or torch's."""
 
     stub = "Any"
     deferrable = False
@@ -393,7 +394,7 @@ class MemoryFormatKind(Kind):
 
 
 class NoneKind(Kind):
-    """Only None: an argument that selects another overload when given."""
+    """None only: an argument that selects another overload if it is given."""
 
     word, stub = "None", "None"
     schema = {"type": "null"}
@@ -403,7 +404,7 @@ class NoneKind(Kind):
 
 
 class ListKind(Kind):
-    """A list of lists or words that the op itself reads."""
+    """A list of lists, strings or numbers that the op interprets."""
 
     word, stub = "list", "Sequence[Any]"
     schema = {"type": "array"}
@@ -418,7 +419,7 @@ class ListKind(Kind):
 
 
 class IndexKind(ListKind):
-    """A basic index: ints, None, "..." and ("slice", start, stop, step), whose parts are ints or None."""
+    """A basic index of ints, None, "..." and ("slice", start, stop, step), with bounds that are ints or None."""
 
     word = "index"
 
@@ -441,7 +442,7 @@ class IndexKind(ListKind):
 
 
 def _lift_start(item: list[Any], take: Take) -> list[Any]:
-    """A slice with its start as an operand. Its length, which decides the shape, stays in the template."""
+    """Replace the start of a slice by an operand. Its length, which determines the shape, stays in the template."""
     word, start, stop, step = item
     if type(start) is not int or type(stop) is not int or not 0 <= start <= stop:
         return item
@@ -460,7 +461,7 @@ def _check_slice(item: tuple[Any, ...]) -> None:
 
 
 def _plain(value: Any) -> str:
-    """The value in an error's text, which is filled in with ``format``."""
+    """The value for an error text that ``str.format`` fills in, with braces escaped."""
     return f"{value!r:.80}".replace("{", "{{").replace("}", "}}")
 
 

@@ -1,4 +1,4 @@
-"""Signatures of ops and verbs: their parameters, as the declaring function has them."""
+"""Signatures of ops and verbs: the parameters of the declaring function, and the checks of a call's arguments."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OTHER_KEYWORDS = {
     "a": "input", "axis": "dim", "keepdims": "keepdim", "split_size_or_sections": "split_size", "tensor": "input",
     "train": "training", "x": "input", "x1": "input", "x2": "other",
 }  # fmt: skip
-"""Keywords that torch takes for another: NumPy's, and those that a function does not share with its method."""
+"""Alternative keywords that torch accepts: NumPy's, and those that differ between a function and its method."""
 
 
 class Param(NamedTuple):
@@ -34,7 +34,7 @@ class Param(NamedTuple):
 
 
 class Signature:
-    """A name and its parameters: sorts and checks what a call gives."""
+    """A name and its parameters; it sorts and checks the arguments of a call."""
 
     def __init__(self, name: str, params: tuple[Param, ...]) -> None:
         self.name = name
@@ -51,7 +51,7 @@ class Signature:
 
     @property
     def signature(self) -> str:
-        """The signature in the form of PyTorch's error texts."""
+        """The signature as PyTorch's error texts show it."""
         parts: list[str] = []
         for p in self.params:
             if p.keyword_only and "*" not in parts:
@@ -63,12 +63,12 @@ class Signature:
     def bind(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], exact: bool = False
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Sort a call in torch's form into tensor inputs and checked attributes.
+        """Sort the arguments of a torch-style call into tensor inputs and checked attributes.
 
-        ``exact`` takes no 0-dim tensor for a number.
+        With ``exact``, a 0-dim tensor is not accepted as a number.
         """
         if not kwargs and (others := self._rests.get(len(args))) is not None:
-            # Nothing but tensors, one for each of the first parameters: nothing to sort or to check.
+            # If all arguments are tensors, one per leading parameter, there is nothing to sort or to check.
             for value in args:
                 if not hasattr(value, "_data"):
                     break
@@ -110,7 +110,7 @@ class Signature:
         return tuple(inputs), attrs
 
     def check_attrs(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
-        """Check attributes that came by name, as over the wire."""
+        """Check attributes given by name, as in a program."""
         for name in attrs:
             if name not in self._kinds:
                 raise InvalidArgument(f"{self.name}() got an unexpected attribute {name!r}; it takes {self.signature}")
@@ -123,9 +123,9 @@ class Signature:
         return checked
 
     def check_inputs(self, inputs: Sequence[Any], writes: bool = False) -> tuple[Any, ...]:
-        """Check inputs that came by position, as over the wire, and fill in those left out.
+        """Check inputs given by position, as in a program, and fill in missing ones.
 
-        An op in place ``writes`` to the first one, which cannot be a number then.
+        ``writes`` means that an in-place op writes to the first input, which then cannot be a number.
         """
         params = self.tensor_params
         if len(inputs) > len(params):
@@ -142,12 +142,12 @@ class Signature:
         return tuple(checked)
 
     def encode_attrs(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
-        """Attributes as JSON data."""
+        """Return attributes as JSON data."""
         kinds = self._kinds
         return {name: None if value is None else kinds[name].encode(value) for name, value in attrs.items()}
 
     def lift_attrs(self, encoded: Mapping[str, Any], take: Take) -> Mapping[str, Any]:
-        """Attributes as JSON data, with operands in place of numbers that change no shape."""
+        """Replace numbers that do not affect shapes by operands in attributes that are JSON data."""
         lifting = [(name, kind) for name, kind in self._lifting if name in encoded]
         return {**encoded, **{name: kind.lift(encoded[name], take) for name, kind in lifting}} if lifting else encoded
 
@@ -158,7 +158,7 @@ class Signature:
             return param.kind.parse(value)
         except (TypeError, OverflowError) as error:
             if param.kind.deferrable and _is_symbolic(value):
-                return value  # checked when it has a value
+                return value  # it is checked when its value is known
             if isinstance(error, TelegradError):
                 raise
             if isinstance(value, complex):
@@ -169,7 +169,7 @@ class Signature:
             raise self._misfit(param, value) from None
 
     def _misfit(self, param: Param, value: Any) -> InvalidArgument:
-        """The error for an argument that is of another kind."""
+        """The error for an argument of the wrong kind."""
         return InvalidArgument(
             f"{self.name}(): argument '{param.name}' must be {param.kind.word}, not {type(value).__name__}"
         )
@@ -198,14 +198,14 @@ class Signature:
 
 
 def _is_symbolic(value: Any) -> bool:
-    """Whether a value stands for one that is known later, as the parameters of a traced function do."""
+    """Whether a value is symbolic, such as a parameter of a traced function, or contains a symbolic value."""
     if isinstance(value, (list, tuple)):
         return any(map(_is_symbolic, value))
     return hasattr(type(value), "is_symbolic")
 
 
 def _rests(params: Sequence[Param]) -> dict[int, tuple[Any, ...]]:
-    """For each number of arguments that may all be single tensors, the defaults of the tensors after them."""
+    """For each number of arguments that can all be single tensors, the defaults of the remaining tensor parameters."""
     lead = 0
     while lead < len(params) and isinstance(params[lead].kind, TensorKind) and not params[lead].keyword_only:
         lead += 1
@@ -218,7 +218,7 @@ def _rests(params: Sequence[Param]) -> dict[int, tuple[Any, ...]]:
 
 
 def _splat_at(positional: Sequence[Param]) -> int:
-    """Where several arguments may stand for one tuple, as in ``view(2, 3)``: only where nothing could follow; or -1."""
+    """The position from which arguments may be given separately for one tuple, as in ``view(2, 3)``; -1 if none."""
     if not positional or not positional[-1].kind.splats:
         return -1
     tensors = isinstance(positional[-1].kind, TensorListKind)
@@ -231,7 +231,7 @@ def given(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
 
 
 def read_params(kernel: Callable[..., Any], skip: int) -> tuple[Param, ...]:
-    """The parameters that a kernel or a verb's handler declares, without the first ``skip``."""
+    """Return the parameters that a kernel or a verb's handler declares, without the first ``skip``."""
     function: Any = inspect.unwrap(kernel)
     names, positional = parameter_names(function), function.__code__.co_argcount
     defaults = dict(zip(reversed(names[:positional]), reversed(function.__defaults__ or ()), strict=False))
@@ -249,9 +249,9 @@ def read_params(kernel: Callable[..., Any], skip: int) -> tuple[Param, ...]:
 
 
 def parameter_names(function: Callable[..., Any]) -> tuple[str, ...]:
-    """The names of a function's parameters, ``**`` before one that takes any keywords.
+    """The names of a function's parameters; the name of a ``**kwargs`` parameter starts with ``**``.
 
-    For a plain function it is ten times as fast as ``inspect.signature``, which took a tenth of the time of an import.
+    For a plain function this is ten times as fast as ``inspect.signature``.
     """
     plain: Any = inspect.unwrap(function)
     if not inspect.isfunction(plain):
