@@ -115,7 +115,7 @@ def affine_grid(call: BatchedCall) -> Any:
 
 @rule("unpooled")
 def unpooled(call: BatchedCall) -> Any:
-    """Merge the batch and the other leading dimensions into one dimension of planes."""
+    """Merge the batch and all dimensions before the channels into one, and unpool over the last dimensions."""
     ndim = len(call.attrs["sizes"])
     planes = [call.F.reshape(call.lifted(x), (-1, *shape_of(x)[len(shape_of(x)) - ndim - 1 :])) for x in call.inputs]
     return call.apply(*planes, **call.attrs)

@@ -118,7 +118,7 @@ class Outputs:
         tensor._node, tensor._output_nr, tensor._requires_grad = self.node, output_nr, True
 
     def _outside(self, tensor: Any, is_input: bool, is_dirty: bool) -> Any:
-        """Return a result outside the graph, as a new object if it is an unmodified input."""
+        """Return a non-differentiable result outside the graph; the object of an input is never changed."""
         if tensor._requires_grad:
             return tensor.detach() if is_input or tensor._base is not None else tensor.detach_()
         if is_input:
