@@ -1,4 +1,4 @@
-"""``torch.autograd``: what differentiates, and the modes, Functions and checks around it."""
+"""``torch.autograd``: differentiation, gradient modes, custom Functions and gradient checks."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Anomaly mode: which line of the forward pass made the node whose backward failed, or gave a NaN.
+"""Anomaly mode: finds the line of the forward pass that made a node whose backward fails or returns NaN.
 
-While it is on, every recorded node keeps the stack it was recorded under, and the pass is one that evaluates
-step by step, looks at every gradient, and warns with that stack when something is wrong. While it is off,
-nothing of this exists.
+While it is on, every recorded node keeps the stack of its recording, and backward passes evaluate step by step, check
+every gradient, and warn with that stack if something is wrong. While it is off, none of this runs.
 """
 
 from __future__ import annotations
@@ -26,30 +25,30 @@ from ..instrumentation import Observer
 
 HERE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 OURS = ("telegrad_engine.", "telegrad.")
-"""How the names of modules begin that no user wrote."""
+"""The prefixes of the names of Telegrad's own modules."""
 POSITION = "node"
-"""Under this, the error of a pass in a session tells which of the pass's nodes failed, newest first."""
+"""The key in an error's context for the index of the node that failed, among the pass's nodes from the newest."""
 
 
 class Anomaly(NamedTuple):
-    """Anomaly mode, being on."""
+    """The settings of anomaly mode while it is on."""
 
     check_nan: bool
     parent: Node | None = None
-    """The node that is being differentiated, which induces what is recorded meanwhile."""
+    """The node that is being differentiated; it becomes the parent of the nodes recorded meanwhile."""
     explain: Callable[[Any, Node, Exception], None] = lambda run, node, error: warn(node)
-    """What is done about an error at a node of a pass."""
+    """Called with a pass, a node and the error that occurred there."""
 
     def watching(self, kind: type[Any]) -> type[Any]:
-        """This kind of pass, the same but that it explains errors and looks for NaNs."""
+        """Return a subclass of this kind of pass that explains errors and checks for NaNs."""
         watched: type[Any] = watchful(kind)  # type: ignore[arg-type]  # mypy: a class with no __hash__ of its own
         return watched
 
 
 class set_detect_anomaly:
-    """Switch anomaly mode on or off, at once or, used with ``with``, until the block's end.
+    """Switch anomaly mode on or off at once; as a context manager, until the end of the block.
 
-    With ``check_nan`` a derivative that gives a NaN raises: "Function 'SqrtBackward0' returned nan values …".
+    With ``check_nan`` a derivative that returns NaN raises: "Function 'SqrtBackward0' returned nan values …".
     """
 
     def __init__(self, mode: bool, check_nan: bool = True) -> None:
@@ -63,7 +62,7 @@ class set_detect_anomaly:
 
 
 class detect_anomaly:
-    """Anomaly mode until the block's end, with a warning that it is slow."""
+    """Switch anomaly mode on until the end of the block, and warn that it is slow."""
 
     def __init__(self, check_nan: bool = True) -> None:
         self._check_nan = check_nan
@@ -86,12 +85,12 @@ def is_anomaly_enabled() -> bool:
 
 
 def is_anomaly_check_nan_enabled() -> bool:
-    """Whether anomaly mode looks for NaNs, or will."""
+    """Whether anomaly mode checks for NaNs, or would if it were on."""
     return state.anomaly_check_nan
 
 
 def _switch(anomaly: AnomalyMode | None, check_nan: bool) -> tuple[AnomalyMode | None, bool]:
-    """Set this thread's mode; returns the one before."""
+    """Set this thread's mode and return the previous one."""
     before = state.anomaly, state.anomaly_check_nan
     state.anomaly, state.anomaly_check_nan = anomaly, check_nan
     observer = observer_of(_Origins)
@@ -103,13 +102,13 @@ def _switch(anomaly: AnomalyMode | None, check_nan: bool) -> tuple[AnomalyMode |
 
 
 def located(check_nan: bool) -> Anomaly:
-    """The mode in which errors say which node failed, for somebody elsewhere who knows where it comes from."""
+    """Return a mode in which errors carry the index of the failed node, for a client that has the stacks."""
     return Anomaly(check_nan, explain=_locate)
 
 
 @contextmanager
 def under(anomaly: AnomalyMode | None) -> Iterator[None]:
-    """Within, passes run in this mode; where nodes come from is not noted."""
+    """Run passes in this mode inside the block, without recording the origins of nodes."""
     before, state.anomaly = state.anomaly, anomaly
     try:
         yield
@@ -122,11 +121,11 @@ def _locate(run: Any, node: Node, error: Exception) -> None:
         error.context[POSITION] = run.order.index(node)
 
 
-# Forward: where a node comes from ------------------------------------------------------------
+# Forward: the origins of nodes ---------------------------------------------------------------
 
 
 class _Origins(Observer):
-    """Notes where each node comes from, while anomaly mode is on."""
+    """Stores the stack of each node's recording while anomaly mode is on."""
 
     def node(self, node: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         anomaly = state.anomaly
@@ -138,7 +137,7 @@ class _Origins(Observer):
 
 
 def user_stack() -> list[str]:
-    """The stack of the user's code, outermost frame first, as tracebacks print it."""
+    """Return the stack of the user's code, outermost frame first, formatted as in tracebacks."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_globals.get("__name__", "").startswith(OURS):
         frame = frame.f_back
@@ -147,12 +146,12 @@ def user_stack() -> list[str]:
     return summary.format()
 
 
-# Backward: what goes wrong -------------------------------------------------------------------
+# Backward: errors and NaNs -------------------------------------------------------------------
 
 
 @cache
 def watchful(kind: Any) -> Any:
-    """``kind`` of pass, the same but that it explains errors and looks for NaNs."""
+    """Return a subclass of the pass class ``kind`` that explains errors and checks for NaNs."""
     evaluates = not issubclass(kind, AbstractPass)
 
     class Watchful(kind):  # type: ignore[misc]
@@ -186,7 +185,7 @@ def watchful(kind: Any) -> Any:
                 self._explaining, state.anomaly = None, before
 
         def examine(self, node: Node, gradients: Sequence[Any]) -> None:
-            """Check gradients of a node that were computed elsewhere: tensors and None."""
+            """Check a node's gradients that were computed elsewhere, each a tensor or None."""
             with self.explaining(node):
                 self.inspect(node, [None if t is None else self.values.from_tensor(t) for t in gradients])
 
@@ -201,13 +200,13 @@ def watchful(kind: Any) -> Any:
 
 
 def warn(node: Node) -> None:
-    """Tell where a node comes from at which something went wrong."""
+    """Warn with the origin of a node that failed."""
     for text in _explanation(node):
         warnings.warn(text, stacklevel=2)
 
 
 def _explanation(node: Node) -> Iterator[str]:
-    """Where the node was recorded, the node whose backward recorded it, and so on."""
+    """Yield the origin of the node, then of the node whose backward recorded it, and so on."""
     yield f"Error detected in {node.name()}. " + _origin(node, "caused the error")
     parent = node.metadata.get("parent_")
     while parent is not None:

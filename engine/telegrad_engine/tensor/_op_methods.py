@@ -1,5 +1,5 @@
-"""The methods that ops declare. Their types stand in the stub beside this file, which ``make stubs`` writes."""
+"""The methods that ops declare. Their types are in the stub next to this file, which ``make stubs`` generates."""
 
 
 class OpMethods:
-    """A method for every op. They are entered into :class:`.methods.TensorMethods` once the ops are declared."""
+    """A method for every op. :func:`.methods.install_methods` adds them to :class:`.methods.TensorMethods`."""

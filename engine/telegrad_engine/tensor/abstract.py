@@ -1,7 +1,7 @@
 """Tensors without values: shape, dtype and history only, like torch's meta device.
 
-The SDK's shadow graph is made of these: under ``create_graph`` the derivative rules run on them to
-find out what the server's gradients will look like and what they depend on.
+The SDK's shadow graph consists of these tensors: under ``create_graph`` the derivative rules run on them to find the
+shapes, the dtypes and the dependencies of the gradients that the server computes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .namespace import Functions
 
 
 class Meta(Tracked):
-    """A tensor of which only the shape, the dtype and the graph are known."""
+    """A tensor that has a shape, a dtype and a place in the graph, but no value."""
 
     def __init__(self, data: Any) -> None:
         self._data = Spec(data.shape, data.dtype)
@@ -34,7 +34,7 @@ class Meta(Tracked):
         """A stand-in for ``tensor`` at the same place in the graph."""
         meta = cls(tensor._data)
         meta._requires_grad = tensor._requires_grad
-        # An edge of the stand-in for a leaf must lead to the leaf itself.
+        # Edges to the stand-in for a leaf must lead to the leaf itself.
         meta._node = tensor if tensor._requires_grad and tensor._node is None else tensor._node  # type: ignore[assignment]
         meta._output_nr = tensor._output_nr
         meta._lie_as(tensor._strided())
@@ -53,7 +53,7 @@ class Meta(Tracked):
         return GraphValues(Meta, create_graph)
 
     def _write(self, op: Op, inputs: tuple[Any, ...], attrs: Any) -> None:
-        """There is no value to replace."""
+        """Do nothing: there is no value to replace."""
 
     def _show_as(self, op: Op, attrs: Any) -> None:
         self._data = op.rule(self._data, **attrs)
@@ -64,7 +64,7 @@ class Meta(Tracked):
 
 
 def apply_spec(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any], make: Any, composites: Functions) -> Any:
-    """Apply ``op`` by its shape rule alone: ``make(specs)`` gives the output tensors, which are recorded."""
+    """Apply ``op`` by its shape rule alone, and record the output tensors that ``make(specs)`` returns."""
     if state.autocast is not None:
         op, inputs, attrs = state.autocast.cast(op, inputs, attrs)
     if op.composite:
@@ -81,7 +81,7 @@ def apply_spec(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any], make: 
 
 
 def enter(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any], outputs: Any, datas: Any, needs: bool) -> None:
-    """Enter new tensors into the graph; ``datas`` and ``needs`` are those that ``unwrap`` found in the inputs."""
+    """Add new tensors to the graph; ``datas`` and ``needs`` are what ``unwrap(inputs)`` returned."""
     if state.inference:
         mark(outputs)
     if needs and state.grad_enabled and op.differentiable:
@@ -99,7 +99,7 @@ def view_of(source: Any, op: Op, attrs: Mapping[str, Any], outputs: Sequence[Any
 
 
 def unwrap(inputs: tuple[Any, ...]) -> tuple[list[Any], bool]:
-    """What the inputs hold, and whether one of them requires grad."""
+    """Return the ``_data`` of every input, and whether any input requires grad."""
     datas: list[Any] = []
     needs = False
     for x in inputs:
@@ -124,11 +124,11 @@ def _data(value: Any) -> Any:
 
 
 Produce = Callable[[list[Any], list[Any]], list[Any]]
-"""Of a call's tensors, and the op's inputs: the output tensors."""
+"""Makes the output tensors from a call's tensors and the op's inputs."""
 
 
 def without_values(producing: Callable[[Call], Produce]) -> Callable[[Call], Ready]:
-    """What call_cache.py is to keep of calls that compute nothing: new tensors, entered into the graph."""
+    """Return a function for call_cache.py that prepares calls which only make tensors and add them to the graph."""
 
     def prepared(call: Call) -> Ready:
         op, inputs, attrs, _, order = call
@@ -152,7 +152,7 @@ def without_values(producing: Callable[[Call], Produce]) -> Callable[[Call], Rea
 
 
 def hidden_specs(call: Call) -> Sequence[Any]:
-    """What such a call computes for its derivative besides its outputs."""
+    """Return the specs of the hidden results, which the call computes for its derivative only."""
     op, inputs, attrs, _, _ = call
     datas = [x._data if hasattr(x, "_data") else x for x in inputs]
     return () if op.hidden_rule is None else op.hidden_rule(*datas, **attrs)

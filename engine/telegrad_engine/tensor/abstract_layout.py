@@ -1,8 +1,8 @@
-"""The memory layout of a tensor without a value, worked out from the view ops that made it.
+"""The memory layout of a tensor without a value, derived from the view ops that made it.
 
-A result that is not a view lies in row-major order (execution.py sees to that), on every device and in every
-program. So the layout of any tensor follows from the chain of view ops that leads to it. The chain runs on a NumPy
-array of the same shape and strides, of which no element is ever read.
+A result that is not a view is in row-major order on every device and in every program (execution.py ensures it). So
+the layout of any tensor follows from its chain of view ops. The chain runs on a stand-in: a NumPy array of the same
+shape and strides whose elements are never read.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from ..schema.op import Op
 from .execution import shows
 
 FEW = 1 << 24
-"""Elements up to which the stand-in has memory of its own, which the system does not provide until it is used."""
+"""The largest number of elements for which a stand-in allocates memory, which is never touched."""
 
 
 class _ViewsOnly(NumpyBackend):
-    """NumPy, whose ``reshape`` copies nothing: what would be a copy is another stand-in."""
+    """NumPy with a ``reshape`` that never copies: it returns a new stand-in in place of a copy."""
 
     def reshape(self, array: Any, shape: Any) -> Any:
-        """A view in the new shape if the strides allow that, else a new array in row-major order."""
+        """Return a view in the new shape if the strides allow one, else a new array in row-major order."""
         try:
             return self.reshape_view(array, shape)
         except AttributeError:
@@ -35,7 +35,7 @@ _VIEWS_ONLY = _ViewsOnly()
 
 
 def row_major(shape: tuple[int, ...], reshaped: Any = None) -> Any:
-    """A stand-in for an array of ``shape`` in row-major order, in another shape if one is given."""
+    """Return a stand-in for an array of ``shape`` in row-major order, reshaped to ``reshaped`` if given."""
     if math.prod(shape) <= FEW:
         array = np.empty(shape, np.int8)
     else:
@@ -45,7 +45,7 @@ def row_major(shape: tuple[int, ...], reshaped: Any = None) -> Any:
 
 
 def layout(tensor: Any) -> Any:
-    """A stand-in for a tensor's array, an element a byte, so that its strides count elements."""
+    """Return a stand-in for a tensor's array with elements of one byte, so that its strides count elements."""
     root = tensor if tensor._base is None else tensor._base
     array = root._layout
     if array is None:
@@ -60,13 +60,13 @@ def layout(tensor: Any) -> Any:
 
 
 def follow(array: Any, op: Op, attrs: Any, index: int) -> Any:
-    """The stand-in for an output of a view op."""
+    """Return the stand-in for output ``index`` of a view op on ``array``."""
     result = op.kernel(_VIEWS_ONLY, array, **attrs)
     return result[index] if isinstance(result, (tuple, list)) else result
 
 
 def is_view(source: Any, op: Op, attrs: Any) -> bool:
-    """Whether a view op shows the memory of ``source``: one that may copy does so where the strides allow no view."""
+    """Whether a view op's output shares memory with ``source``; some view ops copy if the strides allow no view."""
     if not op.may_copy or (source._base is None and source._layout is None and not source._view_chain):
         return True
     array = layout(source)
@@ -74,7 +74,7 @@ def is_view(source: Any, op: Op, attrs: Any) -> bool:
 
 
 def is_contiguous(tensor: Any) -> bool:
-    """Whether a tensor lies in row-major order, without gaps."""
+    """Whether a tensor is in row-major order, without gaps."""
     if tensor._base is None and tensor._layout is None and not tensor._view_chain:
         return True
     return bool(layout(tensor).flags.c_contiguous)

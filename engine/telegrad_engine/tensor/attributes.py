@@ -13,16 +13,16 @@ from ..memory_layout import contiguous_format, geometry_of, in_order, memory_id,
 from ..shapes import Size, wrap_dim
 
 LEGACY = "Tensor"
-"""What the names of the old typed constructors end in: ``FloatTensor``."""
+"""The suffix of the legacy typed constructors' names, such as ``FloatTensor``."""
 
 
 def legacy_name(dtype: DType) -> str:
-    """What ``tensor.type()`` answers for a dtype: ``telegrad.FloatTensor``."""
+    """Return what ``tensor.type()`` returns for a dtype, such as ``telegrad.FloatTensor``."""
     return f"telegrad.{dtype.kernel_name}{LEGACY}"
 
 
 def legacy_dtype(name: str) -> DType:
-    """The dtype of a name such as ``torch.FloatTensor``. Raises InvalidValue for any other name."""
+    """Return the dtype of a name such as ``torch.FloatTensor``. Raises InvalidValue for any other name."""
     from ..dtypes import ALL
 
     plain = name.removeprefix("torch.").removeprefix("telegrad.").removeprefix("cuda.")
@@ -33,7 +33,7 @@ def legacy_dtype(name: str) -> DType:
 
 
 def dtype_of_type(value: Any) -> DType:
-    """The dtype that an argument of ``type()`` means: a dtype, its old name, or a typed constructor."""
+    """Return the dtype for an argument of ``type()``: a dtype, a legacy name, a typed constructor or a Python type."""
     if isinstance(value, DType):
         return value
     if isinstance(value, str):
@@ -50,11 +50,11 @@ def dtype_of_type(value: Any) -> DType:
 
 
 class TensorAttributes:
-    """Attributes and conversions that need a shape and a dtype alone. ``_data`` has both."""
+    """Attributes and conversions that need only a shape and a dtype, which ``_data`` has."""
 
     _data: Any
 
-    # Kinds of tensors that there are none of -------------------------------------------------
+    # Kinds of tensors that do not exist here -------------------------------------------------
 
     is_ipu = is_maia = is_meta = is_mkldnn = is_mps = is_mtia = is_vulkan = is_xla = is_xpu = False
     is_nested = is_quantized = is_sparse = is_sparse_csr = False
@@ -62,30 +62,30 @@ class TensorAttributes:
     layout = strided
 
     def is_complex(self) -> bool:
-        """Whether the dtype is complex; none is."""
+        """Whether the dtype is complex; always False."""
         return self._dtype.is_complex
 
     def is_conj(self) -> bool:
-        """Whether the conjugate bit is set; never."""
+        """Whether the conjugate bit is set; always False."""
         return False
 
     def is_neg(self) -> bool:
-        """Whether the negative bit is set; never."""
+        """Whether the negative bit is set; always False."""
         return False
 
     def is_distributed(self) -> bool:
-        """Whether the tensor is spread over several devices; never."""
+        """Whether the tensor is spread over several devices; always False."""
         return False
 
     def is_pinned(self, device: Any = None) -> bool:
-        """Whether the memory is page-locked; never."""
+        """Whether the memory is page-locked; always False."""
         return False
 
     def is_shared(self) -> bool:
-        """Whether the memory is shared with other processes; never."""
+        """Whether the memory is shared with other processes; always False."""
         return False
 
-    # What the dtype says ---------------------------------------------------------------------
+    # Facts about the dtype -------------------------------------------------------------------
 
     @property
     def _dtype(self) -> DType:
@@ -97,13 +97,13 @@ class TensorAttributes:
 
     @property
     def grad_dtype(self) -> DType:
-        """The dtype that gradients of this tensor have: its own."""
+        """The dtype of this tensor's gradient, which is the tensor's own."""
         return self._dtype
 
     def type(self, dtype: Any = None, non_blocking: bool = False, **kwargs: Any) -> Any:
-        """The tensor in a dtype, or in that of a typed constructor; without an argument, that one's name.
+        """Return the tensor in a dtype or a typed constructor's dtype; without an argument, the legacy type name.
 
-        Raises ValueError for an unknown name and TypeError for what names no type.
+        Raises ValueError for an unknown name and TypeError for an argument that is not a type.
         """
         if dtype is None:
             return legacy_name(self._dtype)
@@ -133,7 +133,7 @@ class TensorAttributes:
         dtype = parse(name)
         return tensor if tensor.dtype is dtype else tensor._cast(dtype)
 
-    # What the shape says -----------------------------------------------------------------------
+    # Facts about the shape ---------------------------------------------------------------------
 
     def ndimension(self) -> int:
         """Number of dimensions."""
@@ -144,7 +144,7 @@ class TensorAttributes:
         return Size(self._data.shape).numel()
 
     def dense_dim(self) -> int:
-        """Number of dimensions: a strided tensor is dense in all."""
+        """Number of dense dimensions, which is all of them for a strided tensor."""
         return len(self._data.shape)
 
     def sparse_dim(self) -> int:
@@ -162,29 +162,30 @@ class TensorAttributes:
     # Memory ------------------------------------------------------------------------------------
 
     def stride(self, dim: int | None = None) -> Any:
-        """How many elements apart neighbours along each dimension are in memory, or along one dimension."""
+        """Return the strides in elements, or the stride of dimension ``dim``."""
         if dim is not None and (isinstance(dim, bool) or not hasattr(dim, "__index__")):
             raise InvalidArgument(f"stride(): argument 'dim' (position 1) must be int, not {type(dim).__name__}")
         strides = geometry_of(self).strides
         return strides if dim is None else strides[wrap_dim(dim, len(strides))]
 
     def storage_offset(self) -> int:
-        """How many elements of the memory precede the first element."""
+        """Return the offset of the first element in the memory, in elements."""
         return geometry_of(self).offset
 
     def is_contiguous(self, *, memory_format: Any = contiguous_format) -> bool:
-        """Whether the elements lie in memory in the order of ``memory_format``, without gaps."""
+        """Whether the elements are stored in the order of ``memory_format``, without gaps."""
         return in_order(geometry_of(self), memory_format)
 
     def dim_order(self, ambiguity_check: Any = False) -> tuple[int, ...]:
-        """The dimensions from the one with the largest stride to the one with the smallest."""
+        """Return the dimensions in order of decreasing stride."""
         strides = geometry_of(self).strides
         return tuple(sorted(range(len(strides)), key=lambda d: -strides[d]))
 
     def data_ptr(self) -> int:
-        """A number that tensors share whose first elements share memory, and no others; 0 for an empty tensor.
+        """Return a number that identifies the memory of the first element; 0 for an empty tensor.
 
-        It is no address: nothing can be read there.
+        Two tensors have the same number exactly if their first elements share memory. It is not an address that can
+        be read.
         """
         if not self.nelement():
             return 0
@@ -193,7 +194,7 @@ class TensorAttributes:
     const_data_ptr = data_ptr
 
     def is_set_to(self, tensor: Any) -> bool:
-        """Whether ``tensor`` shows the same memory in the same geometry."""
+        """Whether ``tensor`` has the same memory, offset, shape and strides."""
         if not hasattr(tensor, "_data"):
             raise InvalidArgument(
                 f"is_set_to(): argument 'tensor' (position 1) must be Tensor, not {type(tensor).__name__}"
@@ -204,19 +205,19 @@ class TensorAttributes:
     def _is_view(self) -> bool:
         return getattr(self, "_base", None) is not None
 
-    # Themselves, for tensors of real numbers in ordinary memory ---------------------------------
+    # Identities, because all tensors are real, dense and in ordinary memory ---------------------
 
     def share_memory_(self) -> Any:
-        """The tensor itself: sessions share memory with no process."""
+        """Return the tensor itself: memory is not shared with other processes."""
         return self
 
     def to_dense(self, dtype: Any = None, *, masked_grad: bool = True) -> Any:
-        """The tensor itself, which is dense, or in another dtype."""
+        """Return the tensor itself, which is dense already, or the tensor in ``dtype``."""
         return self if dtype is None else self._as(dtype)
 
     @property
     def H(self) -> Any:
-        """The transpose of a matrix. Raises RuntimeError for other numbers of dimensions."""
+        """The transpose of a matrix. Raises RuntimeError unless the tensor has 0 or 2 dimensions."""
         ndim = len(self._data.shape)
         if ndim not in (0, 2):
             raise ShapeMismatch(f"tensor.H is only supported on matrices (2-D tensors). Got {ndim}-D tensor.")
@@ -224,17 +225,17 @@ class TensorAttributes:
 
     @property
     def mH(self) -> Any:
-        """The tensor with its last two dimensions swapped. Raises RuntimeError for fewer than two."""
+        """The tensor with its last two dimensions swapped. Raises RuntimeError for a 1-D tensor."""
         return _transposed(self, "tensor.mH")
 
     @property
     def real(self) -> Any:
-        """The tensor itself, whose numbers are real."""
+        """The tensor itself, which is real."""
         return self
 
     @property
     def imag(self) -> Any:
-        """Raises RuntimeError: only complex tensors have an imaginary part."""
+        """Raise RuntimeError: only complex tensors have an imaginary part."""
         raise InvalidOperation("imag is not implemented for tensors with non-complex dtypes.")
 
 

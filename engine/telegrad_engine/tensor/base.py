@@ -1,8 +1,8 @@
-"""The autograd state of every tensor, wherever its value is.
+"""The autograd state that all kinds of tensors share.
 
 :class:`Tracked` holds the autograd state and its rules: leaves, versions, views, in-place changes,
-``backward``. Its subclasses add the value: :class:`telegrad_engine.Tensor` an array,
-:class:`telegrad_engine.tensor.abstract.Meta` nothing, and the SDK's Tensor a handle on a server's.
+``backward``. Its subclasses add the value: an array for :class:`telegrad_engine.Tensor`, nothing for
+:class:`telegrad_engine.tensor.abstract.Meta`, and a handle to a tensor on the server for the SDK's Tensor.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class Tracked(Changeable):
     """A tensor's autograd state. ``_data`` is anything with a shape and a NumPy dtype."""
 
     is_leaf_target: ClassVar[bool] = True
-    """An edge that ends at a tensor, not a Node, ends at a leaf that accumulates."""
+    """Whether an edge to this object ends at a leaf; True, because edges to non-leaves end at Nodes."""
     _graph_class: ClassVar[type[Tracked]]
-    """The class that derivative rules run on under create_graph."""
+    """The class of the tensors that derivative rules compute on under ``create_graph``."""
 
     def _new_like(self, data: Any) -> Self:
-        """A tensor of the same class over ``data``, outside the graph."""
+        """Return a tensor of the same class over ``data``, outside the graph."""
         tensor = object.__new__(type(self))
         tensor._data = data
         tensor._version_counter = [0]
@@ -47,9 +47,9 @@ class Tracked(Changeable):
 
     @property
     def requires_grad(self) -> bool:
-        """Whether gradients are computed for this tensor; only a leaf's can be changed.
+        """Whether gradients are computed for this tensor. It can be changed only for a leaf.
 
-        A view always says what its base does, even if it was made where nothing is recorded and no gradient gets there.
+        A view of a base that requires grad always requires grad, even if it was made under ``no_grad``.
         """
         base = self._base
         if base is not None:
@@ -63,7 +63,7 @@ class Tracked(Changeable):
         self.requires_grad_(value)
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:
-        """Set whether gradients are computed. Raises for non-leaves and integer dtypes."""
+        """Set whether gradients are computed. Raises for integer dtypes, and for False on a non-leaf."""
         self._refresh()
         if self._node is not None and not requires_grad:
             raise InvalidOperation(ONLY_LEAVES)
@@ -77,7 +77,7 @@ class Tracked(Changeable):
 
     @property
     def is_leaf(self) -> bool:
-        """True for a tensor that no recorded operation made."""
+        """Whether no recorded operation made this tensor."""
         return self.grad_fn is None
 
     @property
@@ -87,16 +87,16 @@ class Tracked(Changeable):
         node = self._node
         return (
             None if node is None or node.is_leaf_target else node
-        )  # what stands in for a leaf has an edge to it there
+        )  # a stand-in for a leaf holds the leaf itself in _node
 
     @property
     def output_nr(self) -> int:
-        """Which output of ``grad_fn`` this is."""
+        """The index of this tensor among the outputs of ``grad_fn``."""
         return self._output_nr
 
     @property
     def _version(self) -> int:
-        """How often the memory of this tensor was modified in place."""
+        """The number of in-place modifications of this tensor's memory."""
         if inference.is_marked(self):
             raise InvalidOperation(inference.UNVERSIONED)
         return self._version_counter[0]
@@ -145,14 +145,14 @@ class Tracked(Changeable):
         create_graph: bool = False,
         inputs: Any = None,
     ) -> None:
-        """Accumulate the gradients of this tensor into the leaves' ``grad``, or into ``inputs``' alone.
+        """Accumulate this tensor's gradients into the ``grad`` of the leaves, or of ``inputs`` only.
 
-        ``gradient`` has this tensor's shape; it may be left out for a tensor of one element.
+        ``gradient`` has this tensor's shape; it may be omitted for a tensor of one element.
         """
         differentiation.backward([self], [gradient], retain_graph, create_graph, inputs)
 
     def retain_grad(self) -> None:
-        """Have ``backward`` fill ``grad`` of this non-leaf too."""
+        """Make ``backward`` set the ``grad`` of this non-leaf too."""
         if not self.requires_grad:
             raise GradRequired("can't retain_grad on Tensor that has requires_grad=False")
         if self._node is not None and not self.retains_grad:
@@ -160,11 +160,11 @@ class Tracked(Changeable):
 
     @property
     def retains_grad(self) -> bool:
-        """Whether this non-leaf was asked to keep its gradient."""
+        """Whether ``backward`` sets the ``grad`` of this non-leaf; False for a leaf."""
         return self._node is not None and hooks.is_retained(self)
 
     def register_hook(self, hook: Callable[[Any], Any]) -> hooks.Handle:
-        """Call ``hook(grad)`` when this tensor's gradient is computed; what it returns replaces it."""
+        """Call ``hook(grad)`` when this tensor's gradient is computed; a returned tensor replaces the gradient."""
         if not self.requires_grad:
             raise GradRequired("cannot register a hook on a tensor that doesn't require gradient")
         return hooks.hooks_of(self).add(hook)
@@ -178,12 +178,12 @@ class Tracked(Changeable):
         return hooks.add_stored(self, hook)
 
     def _check_new_data(self, value: Tracked) -> None:
-        """Whether this tensor may show the memory of ``value`` from now on."""
+        """Raise unless ``value`` may be assigned to this tensor's ``data``."""
         if self._requires_grad and value._data.dtype not in FLOATING:
             raise DTypeMismatch("data set to a tensor that requires gradients must be floating point or complex dtype")
 
     def detach(self) -> Self:
-        """A tensor over the same memory that is outside the graph."""
+        """Return a tensor over the same memory that is outside the graph."""
         result = self._alias()
         result._node, result._output_nr, result._requires_grad = None, 0, False
         result._base, result._view_chain, result._inverse_chain, result._sealed = None, (), (), None
@@ -191,14 +191,14 @@ class Tracked(Changeable):
         return result
 
     def _data_alone(self) -> Self:
-        """As :meth:`detach`, with a version of its own: changes in place through it go unnoticed."""
+        """Like :meth:`detach`, but with a separate version counter, so that autograd does not see in-place changes."""
         result = self.detach()
         if not inference.is_marked(self):
             result._version_counter, result._memory_owner = [0], memory_of(self)
         return result
 
     def _strided(self) -> Any:
-        """An array, not to be read, that lies in memory as this tensor; None for all of a row-major tensor."""
+        """Return an array of this tensor's shape and strides, not to be read; None in row-major order at offset 0."""
         if self._base is None and self._layout is None and not self._view_chain:
             return None
         array = layout(self)
@@ -209,15 +209,15 @@ class Tracked(Changeable):
 
     @property
     def _is_contiguous(self) -> bool:
-        """Whether the elements lie in row-major order, without gaps."""
+        """Whether the elements are in row-major order, without gaps."""
         return is_contiguous(self)
 
     def _apart(self) -> Self:
-        """Another tensor object over the same value that does not know its place in the graph, and so holds none."""
+        """Return another tensor object over the same value that keeps no part of the graph alive."""
         return self.detach()
 
     def detach_(self) -> Self:
-        """Take this tensor out of the graph, from now on."""
+        """Detach this tensor from the graph in place."""
         if self._base is not None:
             raise InvalidOperation(
                 "Can't detach views in-place. Use detach() instead. If you are using DistributedDataParallel "

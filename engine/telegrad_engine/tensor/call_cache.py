@@ -1,11 +1,11 @@
-"""Calls like one that was made before: what the first found out about its arguments, the next need not ask again.
+"""A cache of prepared calls, so that repeated calls skip the checks on their arguments.
 
-A call sorts its arguments, chooses the overload, applies the shape rule, checks the room, casts what has to be cast
-and looks up what the derivative wants saved. All of that follows from the kinds of its arguments (shapes, dtypes,
-whether a gradient is wanted, and the numbers among them), and loops make the same calls over and over. So a call that
-was seen twice is kept as a function that runs the kernel and enters the result into the graph, and does nothing else.
-fast_paths.py puts :func:`remembering` in front of the engine's functions and methods, with what prepared_calls.py makes
-of a call; the SDK does so with what it records.
+A call sorts its arguments, chooses the overload, applies the shape rule, checks the memory, casts its inputs and
+decides what to save for the derivative. All of that depends only on the key of the call: the arguments' shapes, dtypes
+and ``requires_grad``, and the numbers among them. The second call with the same key is cached as a function that runs
+the kernel, adds the result to the graph and does nothing else. fast_paths.py wraps the engine's functions and methods
+in :func:`remembering` with the functions that prepared_calls.py prepares; the SDK wraps its own with calls that it
+records.
 """
 
 from __future__ import annotations
@@ -24,39 +24,39 @@ from ..shapes import Size, Spec
 from .namespace import Apply, Resolve
 
 Ready = Callable[[list[Any]], Any]
-"""An op on tensors of the kinds that it was prepared for."""
+"""A prepared call: applies an op to tensors like those that it was prepared for."""
 Enter = Callable[[Sequence[Any], Sequence[Any], Sequence[Any]], None]
 """``enter(inputs, outputs, hidden)`` records an operation."""
 
 Resolved = tuple[Op, tuple[Any, ...], Mapping[str, Any]]
-"""An op with its inputs and attributes, checked and in their order."""
+"""An op with its inputs and attributes, checked and in order."""
 Prepare = Callable[[Op, tuple[Any, ...], Mapping[str, Any], Sequence[Any]], Ready | None]
 
 CALLS = 512
-"""How many calls of one function are remembered: those made last."""
+"""The number of most recent calls that are remembered for each function."""
 
 _CONSTANTS = frozenset({int, bool, str, type(None), DType})
 _BOUNDS = frozenset({int, type(None)})
 _SEQUENCES = frozenset({tuple, list, Size})
 _NEW, _ONCE, _UNFIT = "new", "once", "unfit"
-"""What is known of a call that was not made before, was made once, or cannot be remembered."""
+"""The state of a call that is new, was made once, or cannot be cached."""
 
 
 class Call(NamedTuple):
-    """A call that was made, as far as the calls like it have it in common."""
+    """A call that is being prepared, described by what all calls with its key have in common."""
 
     op: Op
     inputs: tuple[Any, ...]
-    """The op's, of which the tensors are those of this one call."""
+    """The op's inputs. The tensors among them belong to this call only."""
     attrs: Mapping[str, Any]
     specs: list[Spec]
-    """What the rule promises of the outputs."""
+    """The shapes and dtypes of the outputs, from the op's rule."""
     order: list[int | None] | None
-    """Which of the call's tensors each input is, None for a constant; None where they are the inputs in their order."""
+    """For each input, its position among the call's tensors, or None for a constant; None if both lists are equal."""
 
     @property
     def many(self) -> bool:
-        """Whether the op lists its outputs."""
+        """Whether the op has several outputs or returns a list."""
         return self.op.lists_outputs or len(self.op.outputs) > 1
 
 
@@ -67,10 +67,11 @@ def remembering(
     kinds: Container[type[Any]],
     calls: int = CALLS,
 ) -> Callable[..., Any]:
-    """``otherwise``, which resolves its arguments and applies the op; on tensors of these kinds, quicker from then on.
+    """Return ``otherwise`` with a cache of prepared calls for tensors of ``kinds``.
 
-    ``prepare(op, inputs, attrs, tensors)`` gives what applies the op to tensors like these, or None. ``calls`` is how
-    many calls are remembered at least, and half of how many at most.
+    ``otherwise`` resolves its arguments and applies the op. ``prepare(op, inputs, attrs, tensors)`` returns a function
+    that applies the op to tensors like these, or None. The cache holds at least the last ``calls`` calls, and at most
+    twice as many.
     """
     known: LRU[Any, Any] = LRU(calls)
 
@@ -83,14 +84,14 @@ def remembering(
             kind = type(value)
             if kind in kinds:
                 if value._base is not None and value._seen_version != value._version_counter[0]:
-                    return otherwise(*args, **kwargs)  # its history has to be rebuilt
+                    return otherwise(*args, **kwargs)  # the view's history must be rebuilt
                 data = value._data
                 key += (data.shape, data.dtype, value._requires_grad)
                 tensors.append(value)
             elif kind in _CONSTANTS:
                 key += (kind, value)
             elif kind is float:
-                key += (kind, value or repr(value))  # 0.0 and -0.0 are equal, and not the same
+                key += (kind, value or repr(value))  # 0.0 and -0.0 compare equal but give different results
             else:
                 parts = _parts(value if kind in _SEQUENCES else (value,))
                 if parts is None:
@@ -117,7 +118,7 @@ def remembering(
 
 
 def _parts(items: Sequence[Any]) -> tuple[Any, ...] | None:
-    """Sizes, or the parts of an index, as part of a key; None for what has other things in it."""
+    """Return sizes or an index as part of a key; None if an item is anything but an int, None, ``...`` or a slice."""
     parts: list[Any] = []
     for item in items:
         if type(item) is int or item is None or item is Ellipsis:
@@ -137,7 +138,7 @@ def calling(
     kinds: Container[type[Any]],
     calls: int = CALLS,
 ) -> Any:
-    """The op with these attributes as a function of its inputs that remembers so many of its calls."""
+    """Return the op with these attributes as a function of its inputs, with a cache of prepared calls."""
 
     def resolve(inputs: Sequence[Any], _: Mapping[str, Any]) -> tuple[Op, tuple[Any, ...], Mapping[str, Any]]:
         return op, op.check_inputs(inputs), attrs
@@ -149,14 +150,14 @@ def calling(
 
 
 def preparing(make: Callable[[Call], Ready | None], apply: Apply) -> Prepare:
-    """A ``prepare`` for :func:`remembering`: ``make`` gives the function for an op of its own kernel."""
+    """Return a ``prepare`` for :func:`remembering`; ``make`` prepares the calls of ops that are not composite."""
 
     def prepare(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any], tensors: Sequence[Any]) -> Ready | None:
         order = _order(inputs, tensors)
         if order is None or op.random or op.has_lists:
             return None
         if op.composite:
-            blank = [None if hasattr(x, "_data") else x for x in inputs]  # no tensor is kept
+            blank = [None if hasattr(x, "_data") else x for x in inputs]  # keep no tensor alive
             return lambda tensors: apply(op, tuple(gathered(blank, order, tensors)), attrs)
         specs = promised(op, inputs, attrs)
         if not specs or not _same_dtype(op, inputs):
@@ -168,7 +169,10 @@ def preparing(make: Callable[[Call], Ready | None], apply: Apply) -> Prepare:
 
 
 def _order(inputs: tuple[Any, ...], tensors: Sequence[Any]) -> list[int | None] | None:
-    """Which of a call's tensors each input is, None for a constant; nothing where one is no input, or stands twice."""
+    """For each input, return its position among the call's tensors, or None for a constant.
+
+    Return None if a tensor is not an input, or is one more than once.
+    """
     positions = {id(tensor): i for i, tensor in enumerate(tensors)}
     order = [positions.get(id(x)) for x in inputs]
     taken = [i for i in order if i is not None]
@@ -176,12 +180,12 @@ def _order(inputs: tuple[Any, ...], tensors: Sequence[Any]) -> list[int | None] 
 
 
 def gathered(constants: Sequence[Any], order: Sequence[int | None], tensors: Sequence[Any]) -> list[Any]:
-    """An op's inputs: each one of a call's tensors, or a constant."""
+    """Return an op's inputs from its constants and a call's tensors."""
     return [constant if i is None else tensors[i] for constant, i in zip(constants, order, strict=True)]
 
 
 def promised(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> list[Spec] | None:
-    """What the rule promises of tensors of these shapes and dtypes; None where it has to look at values."""
+    """Return the output specs that the rule gives for these shapes and dtypes; None if the rule needs values."""
     datas = [Spec(x._data.shape, x._data.dtype) if hasattr(x, "_data") else x for x in inputs]
     try:
         specs = op.rule(*datas, **attrs)
@@ -191,7 +195,7 @@ def promised(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> list[
 
 
 def _same_dtype(op: Op, inputs: tuple[Any, ...]) -> bool:
-    """Whether no tensor among the inputs is cast before the op computes with it."""
+    """Whether the op computes without casting any input tensor."""
     if op.common is None:
         return True
     datas = [x._data if hasattr(x, "_data") else x for x in inputs]
@@ -200,7 +204,7 @@ def _same_dtype(op: Op, inputs: tuple[Any, ...]) -> bool:
 
 
 def entering(call: Call, announced: bool = True) -> Enter | None:
-    """The function that records such an operation, and tells the observer of it; None where nothing is recorded."""
+    """Return a function that records calls like this one and notifies the observer; None if they are not recorded."""
     if not state.grad_enabled:
         return None
     op, inputs, attrs, specs, _ = call
@@ -229,7 +233,7 @@ def entering(call: Call, announced: bool = True) -> Enter | None:
         if alone is not None:
             x = inputs[alone]
             target = x if x._node is None else x._node
-            node.next_edges = before + (target,) + behind  # noqa: RUF005  # quicker than to unpack them
+            node.next_edges = before + (target,) + behind  # noqa: RUF005  # faster than unpacking
             if x._output_nr:
                 node.output_nrs = (*[0 for _ in before], x._output_nr, *[0 for _ in behind])
         else:
@@ -260,7 +264,7 @@ def entering(call: Call, announced: bool = True) -> Enter | None:
 
 
 def _source(op: Op, source: str, key: Any, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> tuple[str, Any]:
-    """Where a saved value comes from each time; "constant" and the value where it is always the same."""
+    """Return the source and key of a saved value; "constant" and the value if it is the same for every call."""
     if source == "attr":
         return "constant", attrs.get(key, op.defaults.get(key))
     if source in ("shape", "dtype"):

@@ -1,4 +1,4 @@
-"""Arrays from what users write: numbers, nested sequences, arrays, tensors."""
+"""Conversion of users' data to arrays: numbers, nested sequences, arrays and tensors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PYTHON = {bool, int, float}
 
 
 class NumberList:
-    """Nested lists of Python numbers, all of a length in each dimension, as the array that NumPy makes of them."""
+    """The array of regular nested lists of Python numbers; ``as_array`` infers its dtype as it does for lists."""
 
     __slots__ = ("array",)
 
@@ -25,9 +25,9 @@ class NumberList:
 
 
 def as_array(data: Any, dtype: Any = None, copy: bool = True) -> Any:
-    """``data`` as a new array of ``dtype``, or of the dtype that torch would infer, in row-major order.
+    """Return ``data`` as a new array in row-major order, of ``dtype`` or the dtype that torch would infer.
 
-    Without ``copy``, an array that is all that already is returned itself.
+    Without ``copy``, an array that already has this dtype and order is returned itself.
     """
     wanted = None if dtype is None else dtypes.parse(dtype).numpy
     if hasattr(data, "_host"):
@@ -51,7 +51,7 @@ def as_array(data: Any, dtype: Any = None, copy: bool = True) -> Any:
 
 
 def _from_lists(data: Any) -> tuple[Any, Any]:
-    """Nested lists as an array, and the dtype that NumPy's numbers in them have in common, if there are any."""
+    """Return nested lists as an array, with their common dtype if NumPy scalars are among them, else None."""
     data = _numbers(data)
     leaves = check_regular(data)
     try:
@@ -66,7 +66,7 @@ def _from_lists(data: Any) -> tuple[Any, Any]:
 
 
 def _numbers(data: Any) -> Any:
-    """Tensors of one element inside lists as the numbers that they hold."""
+    """Replace one-element tensors in nested lists by Python numbers."""
     if not hasattr(_first(data), "_data"):
         return data
     return (
@@ -85,7 +85,7 @@ def _first(data: Any) -> Any:
 
 
 def _common_dtype(leaves: list[Any]) -> Any:
-    """The dtype of numbers of which some are NumPy's: theirs count as they are, Python's as torch's defaults."""
+    """Return the promoted dtype of numbers, with torch's default dtypes for Python's; None if all are Python's."""
     if set(map(type, leaves)) <= _PYTHON:
         return None
     kinds = {(type(x), x.dtype) if hasattr(x, "dtype") else (type(x), None) for x in leaves}
@@ -112,7 +112,7 @@ def _refuse(data: Any) -> None:
 
 
 def check_regular(data: Any) -> list[Any]:
-    """What the innermost rows hold. Raises torch's error for data whose rows differ in length; without recursion."""
+    """Return the items of the innermost rows, without recursion. Raises torch's error if rows differ in length."""
     level, dim = [data], 0
     while level and any(isinstance(x, (list, tuple)) for x in level):
         size = len(level[0]) if isinstance(level[0], (list, tuple)) else -1

@@ -1,6 +1,6 @@
-"""The engine's Tensor: autograd state over a NumPy array, and how an op is executed on it.
+"""The engine's Tensor, which holds a NumPy array, and the execution of ops on it.
 
-``apply`` is the hot path of everything: every op of every session runs through it.
+``apply`` is the hottest path: every op of every session runs through it.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ from .namespace import Functions
 ndarray = np.ndarray
 _new = object.__new__
 quick_functions: dict[Op, Callable[..., Any]] = {}
-"""The ops that elementwise_fast_path.py has a shorter way for."""
+"""The elementwise fast path of each op that has one."""
 
 
 def item(array: Any) -> Any:
-    """The one element of ``array`` as a Python number, or torch's error."""
+    """Return the one element of ``array`` as a Python number. Raises torch's error for other sizes."""
     if array.size != 1:
         raise InvalidOperation(f"a Tensor with {array.size} elements cannot be converted to Scalar")
     return array.item() if array.dtype.kind != "V" else float(array.reshape(()))
 
 
 def one_number(array: Any) -> Any:
-    """As :func:`item`, with the error that torch's conversions to Python numbers raise."""
+    """Like :func:`item`, but raises the error of torch's conversions to Python numbers."""
     if array.size != 1:
         raise InvalidValue("only one element tensors can be converted to Python scalars")
     return item(array)
 
 
 def truth(array: Any) -> bool:
-    """The truth value of an array of one element, or torch's error."""
+    """Return the truth value of a one-element array. Raises torch's error for other sizes."""
     if array.size > 1:
         raise InvalidOperation("Boolean value of Tensor with more than one value is ambiguous")
     if array.size == 0:
@@ -56,7 +56,7 @@ def truth(array: Any) -> bool:
 
 
 def apply(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Any:
-    """Execute ``op`` on tensors and numbers, and record it if a gradient will flow through it."""
+    """Execute ``op`` on tensors and numbers, and record it if an input requires grad."""
     if observers and state.ops_observed and state.device is None:
         return state.observer.op(execute_and_record, op, inputs, attrs)  # type: ignore[union-attr]
     if not attrs and (function := quick_functions.get(op)) is not None:
@@ -65,7 +65,7 @@ def apply(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) 
 
 
 def execute_and_record(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Any:
-    """What ``apply`` does where elementwise_fast_path.py has no shorter way."""
+    """Execute and record ``op`` as :func:`apply` does, without the elementwise fast path."""
     if state.device is not None:
         return state.device.apply(op, inputs, attrs)
     if state.autocast is not None:
@@ -110,7 +110,7 @@ def execute_and_record(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]
 
 
 def compose(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:
-    """Run an op that is written in other ops, each of which is executed and recorded on its own."""
+    """Run a composite op: each op that it calls is executed and recorded separately."""
     memory = state.memory
     if memory is None or not state.grad_enabled:
         return run_composite(op, functions, inputs, attrs)
@@ -130,18 +130,21 @@ def _unwrap(value: Any) -> Any:
 
 
 def writable(array: Any, alike: bool = False) -> Any:
-    """An array to write into. Raises torch's error for one whose elements share memory, unless all become ``alike``."""
+    """Return a writable ``array`` or view of it.
+
+    Raises torch's error if elements of a read-only array share memory, unless all are written ``alike``.
+    """
     if array.flags.writeable:
         return array
     if not alike and any(n > 1 and not step for n, step in zip(array.shape, array.strides, strict=True)):
         raise InvalidOperation(OVERLAPPING)
     view = array.view()
-    view.flags.writeable = True  # a part of an expanded array: NumPy protects it, but its elements are apart
+    view.flags.writeable = True  # part of an expanded array: read-only in NumPy, although its elements do not overlap
     return view
 
 
 class Tensor(Tracked):
-    """A tensor whose value is an array. Make one with :func:`tensor` or by an op."""
+    """A tensor whose value is an array. Create one with :func:`tensor` or an op."""
 
     def __init__(self, array: Any) -> None:
         self._data = array
@@ -151,11 +154,11 @@ class Tensor(Tracked):
 
     @property
     def device(self) -> str:
-        """Where the value lives."""
+        """The name of the device that holds the value."""
         return NUMPY.name
 
     def numpy(self) -> Any:
-        """The value as a NumPy array, of the same memory on the CPU. Raises for tensors that require grad."""
+        """Return the value as a NumPy array that shares the memory. Raises for tensors that require grad."""
         if self.requires_grad:
             raise InvalidOperation(
                 "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
@@ -163,7 +166,7 @@ class Tensor(Tracked):
         return self._host()
 
     def _host(self, copy: bool = False) -> Any:
-        """The value as a NumPy array, whether or not gradients are tracked."""
+        """Return the value as a NumPy array, even if the tensor requires grad."""
         return self._data.copy() if copy else self._data
 
     def tolist(self) -> Any:
@@ -196,10 +199,10 @@ class Tensor(Tracked):
         return np.array(self.numpy(), dtype=dtype, copy=copy)
 
     def new_tensor(self, data: Any, *, dtype: Any = None, requires_grad: bool = False) -> Tensor:
-        """A new tensor from ``data`` where this one is, in its dtype unless told."""
+        """Return a new tensor from ``data`` on this tensor's device, in its dtype unless ``dtype`` is given."""
         return tensor(data, dtype=self.dtype if dtype is None else dtype, requires_grad=requires_grad)
 
-    # What Tracked leaves to the class with the value ----------------------------------------
+    # Operations on the value, which Tracked leaves to its subclasses ------------------------
 
     def _write(self, op: Op, inputs: tuple[Any, ...], attrs: Any) -> None:
         if observers and (observer := state.observer) is not None:
@@ -216,11 +219,11 @@ class Tensor(Tracked):
         (self._data,), _ = execute(op, [self._data], attrs)
 
     def _store(self, value: Any) -> None:
-        """Overwrite the value by an array that broadcasts to it, outside the graph."""
+        """Overwrite the value with an array that broadcasts to it, outside the graph."""
         np.copyto(writable(self._data), value, casting="unsafe")
 
     def _share(self, source: Tensor) -> None:
-        """Show the memory of ``source`` from now on, outside the graph."""
+        """Make this tensor share the memory of ``source``, outside the graph."""
         self._data, self._version_counter = source._data, source._version_counter
         self._lie_as(self._strided())
 
@@ -251,7 +254,7 @@ class Tensor(Tracked):
         return values if state.observer is None else state.observer.gradients(values, self)
 
     def _array_values(self) -> Values:
-        """How a pass that records nothing handles gradients here."""
+        """Return the Values with which a pass that records nothing handles gradients."""
         return ARRAYS
 
     _apply = staticmethod(apply)
@@ -260,19 +263,19 @@ class Tensor(Tracked):
 functions = Functions(apply)
 Tensor._graph_class = Tensor
 ARRAYS = ArrayValues(Tensor)
-"""How a pass handles gradients that are NumPy arrays."""
+"""The Values of backward passes whose gradients are NumPy arrays."""
 
 
 def upload(array: Any) -> Tensor:
-    """A new tensor on this thread's device over a NumPy array that nobody else uses."""
+    """Return a new tensor on this thread's device that takes ownership of a NumPy array."""
     return Tensor(array) if state.device is None else state.device.upload(array)
 
 
 def tensor(data: Any, *, dtype: Any = None, requires_grad: bool = False) -> Tensor:
-    """A new tensor with a copy of ``data``: numbers, nested sequences, an array or a tensor.
+    """Return a new tensor with a copy of ``data``: numbers, nested sequences, an array or a tensor.
 
     Python floats become the default dtype (float32), ints int64. Raises InvalidValue for ragged
-    data and InvalidArgument for what is not a number.
+    data and InvalidArgument for data that are not numbers.
     """
     result = upload(as_array(data, dtype))
     if state.inference:

@@ -1,9 +1,9 @@
-"""The shortest way through the engine: an elementwise op on plain tensors of one dtype and one shape.
+"""The fast path for elementwise ops on plain tensors of one dtype and one shape.
 
-Small ops are the commonest, and on them every call and look-up shows. Each op of one or two operands gets a
-function of its own here, which does in one frame what apply, execute and record do in many: it sees that there
-is nothing to check, runs the kernel, and enters the result into the graph. All else goes the long way, by
-``otherwise``. eager.py installs these functions as operators and methods, and in front of ``apply``.
+Small ops are the most common, and their time is mostly the overhead of calls and look-ups. Each elementwise op of one
+or two operands gets a function here that does in one frame what apply, execute and record do in many: it finds that
+nothing needs checking, runs the kernel and adds the result to the graph. All other calls go to ``otherwise``.
+fast_paths.py installs these functions as operators and methods, and in front of ``apply``.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from .inference import mark
 
 ndarray = np.ndarray
 _new = object.__new__
-# The dtypes in which NumPy and torch agree on what an operation with a Python number gives. NumPy has one object for
-# each, so that they can be told by identity.
+# The dtypes for which NumPy and torch give the same result of an operation with a Python number. NumPy has one object
+# for each, so they can be compared by identity.
 _FLOAT, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
 MAX_ELEMENTS = 2**20
-"""Of more, the memory has to be granted first."""
+"""The largest size for the fast path; memory for larger results must be reserved first."""
 _NUMBERS = frozenset({float, int})
 _OUTPUT, _OTHER, _BOTH = (-1,), (1,), (1, 0)
-"""What the commonest plans take."""
+"""The ``takes`` of the most common plans."""
 
 
 def is_quick(op: Op) -> bool:
-    """Whether an op has a shortest way: one or two operands, and its attributes at their defaults."""
+    """Whether an op has a fast path: it keeps the dtype, has one or two operands and only optional attributes."""
     return op.keeps_dtype and 1 <= len(op.tensor_params) <= 2 and all(p.default is not REQUIRED for p in op.attr_params)
 
 
 def quick(op: Op, cls: type[Any], otherwise: Callable[..., Any]) -> Callable[..., Any]:
-    """``op`` as a function of its operands; what is not plain tensors of ``cls`` goes to ``otherwise``."""
+    """Return ``op`` as a function of its operands; calls on other than plain tensors of ``cls`` go to ``otherwise``."""
     make = _unary if len(op.tensor_params) == 1 else _binary
     return functools.wraps(otherwise)(make(op, cls, otherwise))
 
@@ -176,7 +176,7 @@ def _binary(op: Op, cls: type[Any], otherwise: Callable[..., Any]) -> Callable[.
 
 
 def _save(node: Node, takes: tuple[Any, ...], inputs: tuple[Any, ...], output: Any) -> None:
-    """Give the node what its plan takes."""
+    """Save on the node the values that its plan takes."""
     if len(takes) == 1:
         value = _taken(takes[0], inputs, output)
         cell = getattr(value, "_version_counter", None)
@@ -193,36 +193,36 @@ def _save(node: Node, takes: tuple[Any, ...], inputs: tuple[Any, ...], output: A
 
 
 def _taken(take: Any, inputs: tuple[Any, ...], output: Any) -> Any:
-    """An input by its position, the output for -1, or an attribute's default."""
+    """Return the input at position ``take``, the output for -1, or an attribute's default."""
     if type(take) is not int:
         return take.value
     return inputs[take] if take >= 0 else output
 
 
 def _is_stale(tensor: Any) -> bool:
-    """Whether a view's base was modified since the view was made, so that its history has to be rebuilt."""
+    """Whether a view's base was modified since the view's history was built, so that it must be rebuilt."""
     return tensor._base is not None and bool(tensor._seen_version != tensor._version_counter[0])
 
 
 def _kernel(op: Op) -> Callable[..., Any]:
-    """The op's kernel on NumPy; where it only hands its operands on, the function that gets them: a call less."""
+    """Return the op's kernel on NumPy; if it only calls a NumPy function, that function, which saves a call."""
     return direct_kernel(op, NUMPY) or functools.partial(op.kernel, NUMPY)
 
 
 class _Spy:
-    """A namespace whose functions say how they were called."""
+    """A namespace whose functions return their name and arguments."""
 
     def __getattr__(self, name: str) -> Callable[..., tuple[str, tuple[Any, ...]]]:
         return lambda *args: (name, args)
 
 
 def direct_kernel(op: Op, xp: Any) -> Callable[..., Any] | None:
-    """The function of ``xp`` that the kernel calls, if it does nothing else; attributes have their defaults."""
+    """Return the function of ``xp`` that the kernel calls with default attributes; None if it does anything else."""
     operands = tuple(object() for _ in op.tensor_params)
     try:
         name, given = op.raw(_Spy(), *operands)
     except Exception:
-        return None  # it computes with its operands itself
+        return None  # the kernel computes with its operands itself
     if not isinstance(name, str) or given != operands:
         return None
     function: Callable[..., Any] | None = getattr(xp, name, None)

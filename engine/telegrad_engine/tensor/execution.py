@@ -1,4 +1,4 @@
-"""Running an op's kernel on arrays: arguments checked and cast, results of the dtypes that its rule promises."""
+"""Runs an op's kernel on arrays: checks and casts the arguments, and casts the results to the rule's dtypes."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ ndarray = np.ndarray
 
 
 def shows(array: Any, source: Any) -> bool:
-    """Whether the result of a view op is a view of ``source``: then both have one base, or one is the other's."""
+    """Whether the result of a view op is a view of ``source``, judged by their ``base`` arrays."""
     if array is source:
         return True
     base, shared = array.base, source.base
     while base is not None:
         if base is source or base is shared:
             return True
-        base = getattr(base, "base", None)  # what as_strided makes keeps its memory in an object between
+        base = getattr(base, "base", None)  # the base of as_strided's result is an object that is not an array
     return False
 
 
 def execute(op: Op, datas: list[Any], attrs: Mapping[str, Any], xp: Backend = NUMPY) -> tuple[list[Any], Sequence[Any]]:
-    """Check the arguments, run the kernel, and bring its results to the dtypes that the rule promises."""
+    """Check the arguments, run the kernel, and return the outputs in the rule's dtypes and the hidden results."""
     if observers and (observer := state.observer) is not None:
         outputs, hidden = observer.kernel(_execute, op, datas, attrs, xp)
         return outputs, hidden
@@ -68,7 +68,7 @@ def _execute(op: Op, datas: list[Any], attrs: Mapping[str, Any], xp: Backend) ->
     if not op.view:
         outputs = [array if is_own(array, datas) else own(array, datas, xp) for array in outputs]
     if memory is not None:
-        # What a composite makes on the way has no name, but may stay in the graph, as what is hidden does.
+        # Intermediate results of a composite have no name, but the graph may keep them, as it does hidden results.
         if needed > LARGE:
             count_large(memory, outputs)
         for array in hidden:
@@ -85,11 +85,11 @@ def needs(
     results: int,
     count: int = 1,
 ) -> int:
-    """The bytes that a call of the op takes while it runs: ``count`` results of so many bytes together, and scratch.
+    """Return the bytes that a call of the op takes while it runs.
 
-    ``dtype`` is the one that the arrays are cast to before.
+    ``results`` is the total size of the ``count`` results; ``dtype`` is the dtype that the inputs are cast to first.
     """
-    if op.view:  # one that cannot show its input's memory says so
+    if op.view:  # a view op that may copy declares the copy as scratch
         return OBJECT_BYTES * count + (op.scratch(*datas, **attrs) if callable(op.scratch) else 0)
     total = results + OBJECT_BYTES * count + scratch_of(op, datas, attrs, results)
     if dtype is not None:
@@ -100,7 +100,7 @@ def needs(
 
 
 def is_own(array: Any, datas: Sequence[Any]) -> bool:
-    """Whether it is plain that an array is in row-major order and shares no memory with what it was made of."""
+    """Whether an array is evidently in row-major order and shares no memory with the inputs ``datas``."""
     if type(array) is not ndarray or array.base is not None or not array.flags.c_contiguous:
         return False
     for x in datas:  # noqa: SIM110  # a generator takes twice as long
@@ -110,10 +110,10 @@ def is_own(array: Any, datas: Sequence[Any]) -> bool:
 
 
 def own(array: Any, datas: Sequence[Any], xp: Backend) -> Any:
-    """A result that is not a view: in row-major order, as torch's, and in memory of its own.
+    """Return the result of an op that is not a view in row-major order, as in torch, and in memory of its own.
 
-    Every device and every planned program lays out results so; then what a reshape of one shows, and the order in
-    which a sum over it is taken, are the same everywhere.
+    Every device and every planned program uses this layout, so reshapes are views in the same cases, and sums are
+    taken in the same order, everywhere.
     """
     if not xp.is_contiguous(array):
         return xp.ascontiguousarray(array)
@@ -121,7 +121,7 @@ def own(array: Any, datas: Sequence[Any], xp: Backend) -> Any:
 
 
 def _is_borrowed(array: Any, datas: Sequence[Any]) -> bool:
-    """Whether an array's memory belongs to one of the arrays that it was made of."""
+    """Whether an array shares memory with one of the inputs ``datas``."""
     root = _root(array)
     for x in datas:
         if isinstance(x, (tuple, list)):
@@ -133,14 +133,14 @@ def _is_borrowed(array: Any, datas: Sequence[Any]) -> bool:
 
 
 def _root(array: Any) -> Any:
-    """What the memory of an array belongs to: itself, the array that it is a view of, or a buffer."""
+    """Return the owner of an array's memory: itself, the array that it is a view of, or a buffer."""
     while (base := getattr(array, "base", None)) is not None:
         array = base
     return array
 
 
 def run_composite(op: Op, functions: Any, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:
-    """Run an op that is written in other ops, each of which is executed and recorded on its own."""
+    """Run a composite op on ``functions``; results that share memory with an input are cloned unless it may alias."""
     result = op.kernel(functions, *inputs, **attrs)
     if op.may_alias:
         return result
@@ -153,7 +153,7 @@ def run_composite(op: Op, functions: Any, inputs: tuple[Any, ...], attrs: Mappin
 
 
 def _is_among(tensor: Any, values: Any) -> bool:
-    """Whether a tensor shares its memory with one of the values: then they have one version counter."""
+    """Whether a tensor shares its version counter, and so its memory, with one of the values."""
     cell = getattr(tensor, "_version_counter", None)
     if cell is None:
         return False
@@ -167,14 +167,14 @@ def _is_among(tensor: Any, values: Any) -> bool:
 
 
 def conform(array: Any, dtype: np.dtype[Any], xp: Backend) -> Any:
-    """What a kernel returned as an array of ``dtype``."""
+    """Return a kernel's result as an array of ``dtype``."""
     if type(array) is not ndarray:
         array = xp.asarray(array)
     return array if array.dtype is dtype or array.dtype == dtype else array.astype(dtype)
 
 
 def promote(datas: list[Any], dtype: np.dtype[Any], xp: Backend) -> list[Any]:
-    """Arrays cast to ``dtype``; numbers become arrays only where NumPy would not take them as weak."""
+    """Cast arrays to ``dtype``; numbers become arrays unless NumPy would treat them as weak scalars of ``dtype``."""
     promoted: list[Any] = []
     for x in datas:
         if type(x) is ndarray or hasattr(x, "astype"):
@@ -182,6 +182,6 @@ def promote(datas: list[Any], dtype: np.dtype[Any], xp: Backend) -> list[Any]:
         elif x is None or (isinstance(x, float) and dtype.kind == "f"):
             promoted.append(x)
         else:
-            # Integers wrap around as torch's do, where NumPy would raise.
+            # Integers wrap around as in torch, where NumPy would raise.
             promoted.append(xp.wrapped(x, dtype))
     return promoted

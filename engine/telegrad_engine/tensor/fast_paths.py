@@ -1,6 +1,6 @@
 """Installs the elementwise fast path and the call cache in front of the API.
 
-They change nothing but the time that a call takes, and step aside on a thread that has an observer.
+They change only the time that a call takes, and are skipped on a thread whose ops are observed.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ def remember(
     kinds: Container[type[Any]],
     in_front: Callable[..., Callable[..., Any]] = remembering,
 ) -> None:
-    """Have the methods of ``cls`` and ``functions`` remember their calls on tensors of these kinds.
+    """Install a call cache for tensors of ``kinds`` in front of the methods of ``cls`` and of ``functions``.
 
-    ``in_front`` makes what is put in front of them, as :func:`remembering` does.
+    ``in_front`` makes the wrappers, with the arguments of :func:`remembering`.
     """
 
     def sorting(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -49,7 +49,7 @@ def remember(
 
 
 def _as_given(op: Op) -> Callable[..., tuple[Op, tuple[Any, ...], Mapping[str, Any]]]:
-    """For an operator or a method without options, there is nothing to sort."""
+    """Return the resolver of an operator or a method without options, which has no arguments to sort."""
 
     def resolve(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Op, tuple[Any, ...], Mapping[str, Any]]:
         return op, tuple(args), NO_ATTRS
@@ -58,12 +58,12 @@ def _as_given(op: Op) -> Callable[..., tuple[Op, tuple[Any, ...], Mapping[str, A
 
 
 def install() -> None:
-    """Put the engine's short ways in front."""
+    """Install the call cache and the elementwise fast path of the engine."""
     remember(Tensor, functions, prepare, KINDS)
     remember(abstract.Meta, abstract.functions, abstract.prepare, abstract.KINDS)
     for op in CATALOGUE:
         if op.pointwise and op.scratch is SCRATCH and direct_kernel(op, NUMPY) is not None:
-            op.scratch = 0.0  # one call, which writes the result
+            op.scratch = 0.0  # a single call that writes the result directly
         if is_quick(op):
             eager.quick_functions[op] = quick(op, Tensor, lambda *inputs, op=op: execute_and_record(op, inputs))
     for name, op in plain_methods():

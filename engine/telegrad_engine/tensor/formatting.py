@@ -1,4 +1,4 @@
-"""Prints tensors as torch does, to the character."""
+"""Formats tensors exactly as torch prints them."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from ..context import state
 
 
 class Options(NamedTuple):
-    """How values print; as torch's, for the whole process."""
+    """The print options, with torch's names and defaults; they apply to the whole process."""
 
     precision: int = 4
-    """Digits behind the point."""
+    """Digits after the decimal point."""
     threshold: float = 1000
-    """Tensors of more elements are summarised."""
+    """Tensors with more elements than this are summarised."""
     edgeitems: int = 3
-    """How many elements of each end of a dimension a summary shows."""
+    """The number of elements that a summary shows at each end of a dimension."""
     linewidth: int = 80
     sci_mode: bool | None = None
-    """Whether floats have an exponent; None decides by their sizes."""
+    """Whether floats are printed with an exponent; None decides by the values."""
 
 
 PROFILES = {
@@ -42,7 +42,7 @@ def set_printoptions(
     profile: str | None = None,
     sci_mode: bool | None = None,
 ) -> None:
-    """Change how tensors print. ``profile`` is "default", "short" or "full"; ``sci_mode`` holds until the next call."""
+    """Set the print options. ``profile`` is "default", "short" or "full"; ``sci_mode`` lasts until the next call."""
     global _options
     base = PROFILES.get(profile, _options) if profile is not None else _options
     given = {"precision": precision, "threshold": threshold, "edgeitems": edgeitems, "linewidth": linewidth}
@@ -53,11 +53,11 @@ def set_printoptions(
 _PREFIX = "tensor("
 _INDENT = len(_PREFIX)
 _IMPLIED = (dtypes.float32, dtypes.int64, dtypes.bool_)
-"""Dtypes that printed values make plain."""
+"""Dtypes that the printed values imply, so that they are not printed."""
 
 
 def indices_shown(shape: Sequence[int]) -> list[list[int] | None]:
-    """For each dimension which indices are printed; None for all of them."""
+    """Return, for each dimension, the indices that are printed, or None for all of them."""
     ends = _options.edgeitems
     if math.prod(shape) <= _options.threshold:
         return [None] * len(shape)
@@ -65,10 +65,10 @@ def indices_shown(shape: Sequence[int]) -> list[list[int] | None]:
 
 
 def format_tensor(tensor: Any, array: Any, shape: Sequence[int] | None = None, tangent: Any = None) -> str:
-    """The text of ``tensor``, whose value is ``array``.
+    """Return the text of ``tensor``, whose value is ``array``.
 
-    With a ``shape``, which is the tensor's, ``array`` has only what ``indices_shown`` names. Of ``tensor`` only
-    ``dtype``, ``grad_fn``, ``requires_grad`` and, if it is not given, the tangent are read.
+    If ``shape`` is given, it is the tensor's shape, and ``array`` has only the elements at ``indices_shown(shape)``.
+    Of ``tensor``, only ``dtype``, ``grad_fn``, ``requires_grad`` and, unless given, the tangent are read.
     """
     array = np.asarray(array)
     indices = indices_shown(array.shape if shape is None else shape)
@@ -82,7 +82,7 @@ def format_tensor(tensor: Any, array: Any, shape: Sequence[int] | None = None, t
         if shape is None:
             for axis, chosen in enumerate(indices):
                 array = array if chosen is None else array.take(chosen, axis=axis)
-        # The widths of numbers are those of what is shown alone.
+        # The column width depends only on the numbers that are shown.
         body = _format_block(array, _formatter(array), _INDENT, [chosen is not None for chosen in indices])
         implied = _IMPLIED
     if tensor.dtype not in implied:
@@ -99,10 +99,10 @@ def format_tensor(tensor: Any, array: Any, shape: Sequence[int] | None = None, t
 
 
 def _with_suffixes(text: str, suffixes: list[str]) -> str:
-    """The suffixes behind the values, each on a new line where the last one is full."""
+    """Return ``text`` followed by the suffixes, each on a new line if the current one is full."""
     column = len(text) - text.rfind("\n") - 1
     for suffix in suffixes:
-        # Two columns for the comma before and two more that torch keeps free.
+        # Two columns for the comma and space, and two that torch keeps free.
         if column + len(suffix) + 4 > _options.linewidth:
             text += ",\n" + " " * _INDENT + suffix
             column = _INDENT + len(suffix) - 2
@@ -113,12 +113,12 @@ def _with_suffixes(text: str, suffixes: list[str]) -> str:
 
 
 def _format_block(array: Any, formatted: _Padded, indent: int, cut: Sequence[bool]) -> str:
-    """``array`` in brackets, ``indent`` columns from the left; ``cut`` says which dimensions lack their middle."""
+    """Return ``array`` in brackets at column ``indent``; ``cut`` tells which dimensions lack their middle."""
     if array.ndim == 0:
         return formatted.text(array.item())
     if array.ndim == 1:
         parts = [formatted(row.item()) for row in array]
-        # As wide as the formatter pads to; longer strays (inf among short numbers) do not count.
+        # Line breaks follow the padded width, even if a text is longer, such as inf among short numbers.
         per_line = max(1, (_options.linewidth - indent) // (formatted.width + 2))
         if cut[0]:
             parts.insert(_options.edgeitems, " ...")
@@ -142,7 +142,7 @@ class _Padded:
 
 
 def _formatter(array: Any) -> _Padded:
-    """The one format of all these numbers: the plainest that tells them apart."""
+    """Return the format shared by all these numbers, chosen as torch does."""
     if dtypes.from_numpy(array.dtype).is_floating_point:
         return _float_formatter(array.astype(np.float64).reshape(-1))
     return _Padded(str, max(len(str(v)) for v in array.reshape(-1).tolist()))

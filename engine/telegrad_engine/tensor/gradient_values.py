@@ -1,4 +1,4 @@
-"""The two ways the backward pass handles gradients: raw arrays, or tensors that record themselves."""
+"""The two forms of gradients in a backward pass: raw arrays, or tensors whose ops are recorded."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from .namespace import Functions
 
 ndarray = np.ndarray
 COUNTED = 2**16
-"""Bytes of a gradient that is counted before it has a name."""
+"""The size in bytes above which a new ``grad`` is counted at once, before it has a name."""
 _new = object.__new__
 
 
 class RawFunctions:
-    """The namespace of derivative rules on raw arrays: the bare kernels, no checks, nothing recorded."""
+    """The functions for derivative rules on raw arrays: bare kernels, with no checks and no recording."""
 
     def __init__(self, xp: Any) -> None:
         self.xp = xp
@@ -51,7 +51,7 @@ def _bare(op: Op, functions: RawFunctions) -> Any:
 
 
 def _admitted(op: Op, *args: Any, **kwargs: Any) -> Any:
-    """The bare kernel of an op whose scratch is a formula, once the memory is granted."""
+    """Reserve memory for an op whose scratch is a function of its arguments, and run its bare kernel."""
     if state.memory is None:
         return op.raw(NUMPY, *args, **kwargs)
     given = {p.name: value for p, value in zip(op.params, args, strict=False)} | kwargs
@@ -67,18 +67,18 @@ RAW = RawFunctions(NUMPY)
 
 
 class ArrayValues(Values):
-    """Gradients as raw arrays: the fast path."""
+    """Gradients as raw arrays, for passes that record nothing."""
 
     F = RAW
     raw = True
 
     def __init__(self, cls: type[Any]) -> None:
         self.cls = cls
-        """The class of tensors over such arrays."""
+        """The class of tensors that hold such arrays."""
 
     @property
     def Pass(self) -> type[_Pass]:
-        """The pass that is quickest on arrays."""
+        """The class of the fastest pass on arrays."""
         return ArrayPass
 
     def __enter__(self) -> None:
@@ -88,13 +88,13 @@ class ArrayValues(Values):
         pass
 
     def seed(self, tensor: Any, gradient: Any) -> Any:
-        """The array a pass starts with: ``gradient``'s, or one."""
+        """Return the array that a pass starts with: that of ``gradient``, or ones if it is None."""
         if gradient is None:
             return np.ones(tensor._data.shape, tensor._data.dtype)
         return gradient._data
 
     def add(self, a: Any, b: Any, may_mutate: bool) -> Any:
-        # A view may show memory that another gradient has too.
+        # A view may share its memory with another gradient.
         if may_mutate and type(a) is ndarray and a.base is None:
             return np.add(a, b, out=a)
         return a + b
@@ -112,7 +112,7 @@ class ArrayValues(Values):
         return None if tensor is None else tensor._data
 
     def wrap(self, grad: Any) -> Any:
-        """A gradient as a tensor with memory of its own."""
+        """Return a gradient as a tensor with memory of its own."""
         array = np.asarray(grad)
         flags = array.flags
         return self.cls(array if flags.owndata and flags.writeable and flags.c_contiguous else array.copy())
@@ -127,9 +127,9 @@ class ArrayValues(Values):
         return self.cls(np.zeros(shape, dtype))
 
     def accumulate_into(self, tensor: Any, grad: Any, may_mutate: bool) -> None:
-        """Add a gradient to ``tensor.grad``, in place if there is one, without a copy if nobody else holds it.
+        """Add a gradient to ``tensor.grad`` in place, or set it, without a copy if ``may_mutate`` allows that.
 
-        In place even if the present one has a history: nothing is recorded here, and torch does so too.
+        As in torch, an existing ``grad`` is changed in place even if it has a history.
         """
         present = tensor._grad
         if present is not None:
@@ -143,12 +143,12 @@ class ArrayValues(Values):
 
 
 def _sum_to(grad: Any, shape: tuple[int, ...]) -> Any:
-    """Undo broadcasting: sum ``grad`` over the dimensions that ``shape`` does not have."""
+    """Undo broadcasting: sum ``grad`` over the dimensions that were broadcast from ``shape``."""
     return grad.sum(axis=broadcast_axes(shape, grad.shape), keepdims=True).reshape(shape)
 
 
 class GraphValues(Values):
-    """Gradients as tensors that are recorded in turn: ``create_graph``."""
+    """Gradients as tensors whose ops are recorded, for ``create_graph``."""
 
     raw = False
 
@@ -164,7 +164,7 @@ class GraphValues(Values):
         state.grad_enabled = self._enabled
 
     def seed(self, tensor: Any, gradient: Any) -> Any:
-        """The tensor a pass starts with: ``gradient`` itself, with its history, or one."""
+        """Return the tensor that a pass starts with: ``gradient`` with its history, or ones if it is None."""
         if gradient is not None:
             return gradient
         return tensor._ones_like()
@@ -181,7 +181,7 @@ class GraphValues(Values):
         return grad if grad._data.dtype == dtype else grad.to(dtype=dtype)
 
     def unpack(self, node: Node) -> list[Any]:
-        """What the node saved as tensors at their old places in the graph, so that rules record from there."""
+        """Return the node's saved values, with tensors at their original places in the graph for rules to record."""
         cells = {position: cell for position, cell, _ in node.versions}
         starts = _edge_of_input(node)
         unpacked: list[Any] = []
@@ -219,19 +219,19 @@ class GraphValues(Values):
         return grad if hooks is None else run_hooks(hooks, grad)
 
     def wrap(self, grad: Any) -> Any:
-        """A gradient as a tensor: it is one."""
+        """Return the gradient itself, which is a tensor."""
         return grad
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
         return self.F.zeros(shape, dtype=dtype)
 
     def accumulate_into(self, tensor: Any, grad: Any, may_mutate: bool) -> None:
-        """Add a gradient to ``tensor.grad`` out of place: the sum has a history."""
+        """Add a gradient to ``tensor.grad`` out of place, so that the sum has a history."""
         tensor._grad = grad if tensor._grad is None else tensor._grad + grad
 
 
 def _edge_of_input(node: Node) -> list[int]:
-    """The edge at which each tensor parameter starts; lists of tensors take several."""
+    """Return the first edge of each tensor parameter; a list of tensors has several edges."""
     if not node.op.has_lists:
         return list(range(len(node.next_edges)))
     starts, position = [], 0

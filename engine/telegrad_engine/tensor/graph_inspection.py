@@ -1,6 +1,6 @@
 """Inspects a recorded graph: its leaves, its saved values, and the memory that they take.
 
-``grad_fn._saved_self`` and its kin come from here, under torch's names.
+It also provides ``grad_fn._saved_self`` and the other ``_saved_*`` attributes under torch's names.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .gradient_values import GraphValues
 
 
 class Edge(NamedTuple):
-    """Where a gradient goes: from ``input`` of ``node`` to output ``output_nr`` of ``target``, a Node or a leaf."""
+    """An edge of the graph, from ``input`` of ``node`` to output ``output_nr`` of ``target``, a Node or a leaf."""
 
     node: Node
     input: int
@@ -28,7 +28,7 @@ class Edge(NamedTuple):
 
 
 def edges(root: Node) -> Iterator[Edge]:
-    """All edges that gradients take from ``root`` on, those of newer nodes first."""
+    """Yield all edges that gradients from ``root`` follow, those of newer nodes first."""
     for node in walk(root):
         output_nrs = node.output_nrs or (0,) * len(node.next_edges)
         for index, (target, output_nr) in enumerate(zip(node.next_edges, output_nrs, strict=True)):
@@ -37,15 +37,15 @@ def edges(root: Node) -> Iterator[Edge]:
 
 
 def leaves(root: Node) -> list[Any]:
-    """The leaf tensors that gradients from ``root`` reach, each once."""
+    """Return the leaf tensors that gradients from ``root`` reach, each once."""
     return list(dict.fromkeys(edge.target for edge in edges(root) if edge.target.is_leaf_target))
 
 
 def saved_bytes(root: Node) -> int:
-    """Bytes of the arrays that the nodes from ``root`` on keep for their derivatives.
+    """Return the bytes of the arrays that ``root`` and the nodes reachable from it save for their derivatives.
 
-    Memory that several nodes or views share counts once. A parameter that was saved counts too,
-    though it would be there without the graph.
+    Memory that several nodes or views share counts once. Saved parameters count too, although they would exist
+    without the graph.
     """
     buffers: dict[int, int] = {}
     for node in walk(root):
@@ -58,13 +58,13 @@ def saved_bytes(root: Node) -> int:
 def _saved_arrays(node: Any) -> Iterator[Any]:
     if node.evaluate is None:
         values = [x for value in node.saved for x in (value if isinstance(value, list) else [value])]
-    else:  # a user's Function keeps tensors in its ctx
+    else:  # a custom Function keeps tensors in its ctx
         values = [saved.tensor._data for saved in node.ctx._saved if hasattr(saved, "tensor")]
     return (value for value in values if hasattr(value, "nbytes"))
 
 
 def _owner(array: Any) -> Any:
-    """The array whose memory a view shows."""
+    """Return the array that owns the memory of ``array``."""
     while hasattr(getattr(array, "base", None), "nbytes"):
         array = array.base
     return array
@@ -74,11 +74,11 @@ def _owner(array: Any) -> Any:
 
 
 def saved_value(node: Node, name: str) -> Any:
-    """What ``node`` saved under torch's ``name``: ``self``, ``other``, ``result``, ``dim``, ``self_sym_sizes``, …
+    """Return what ``node`` saved under torch's ``name``, such as ``self``, ``other``, ``result`` or ``self_sym_sizes``.
 
-    A tensor at its old place in the graph, a number, a shape, or an attribute of the op. None for an
-    input or output that this node did not need. Raises AttributeError for a name that the op does not
-    have, GraphFreed once the graph was freed, VersionConflict if the tensor was modified since.
+    It is a tensor at its original place in the graph, a number, a shape, or an attribute of the op; None for an
+    input or output that this node did not save. Raises AttributeError for a name that the op does not have,
+    GraphFreed after the graph was freed, and VersionConflict if the tensor was modified since.
     """
     op = node.op
     names = saved_names(node)
@@ -93,11 +93,11 @@ def saved_value(node: Node, name: str) -> Any:
 
 
 def saved_names(node: Node) -> dict[str, int | None]:
-    """torch's names of what the op may save, with the place of what this node did save."""
+    """Map torch's names of all values that the op may save to their positions in ``node.saved``, or None."""
     op, saves = node.op, {(save.source, save.key): at for at, save in enumerate(node.plan.saves)}
     found: dict[str, int | None] = {}
     for index, param in enumerate(op.tensor_params):
-        # torch's rules call the first input self, and a few of them by its own name.
+        # torch's rules call the first input self, except for a few that use the parameter's name.
         for name in {param.name, "self" if index == 0 else param.name}:
             found[name] = saves.get(("input", index))
             if ("shape", index) in saves:
@@ -108,9 +108,9 @@ def saved_names(node: Node) -> dict[str, int | None]:
 
 
 def install_saved_values() -> None:
-    """Give Node an attribute for every name that some op saves under; called once, after the ops.
+    """Give Node a ``_saved_*`` property for every name of a saved value. Called once, after the ops are declared.
 
-    Properties, not ``__getattr__``: with that, Python looks up every attribute of every node the slow way.
+    These are properties because a ``__getattr__`` would slow down every attribute access of every node.
     """
     names = {f"{param.name}{kind}" for op in CATALOGUE for param in op.tensor_params for kind in ("", "_sym_sizes")}
     names |= {name for op in CATALOGUE for name in (*op.outputs, *op.positions)} | {"self", "self_sym_sizes"}
@@ -128,7 +128,7 @@ def _unpacked(node: Node, position: int) -> Any:
 
 
 def _as_seen(value: Any) -> Any:
-    """A saved tensor as a user may have it: at a leaf's place the leaf itself."""
+    """Return a saved tensor as a user sees it: the leaf itself if it is at a leaf's place."""
     place = getattr(value, "_node", None)
     if isinstance(getattr(value, "_data", None), Spec):
         raise AttributeError("a shadow of the graph has no saved values: they are where its tensors are")

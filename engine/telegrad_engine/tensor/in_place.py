@@ -1,7 +1,7 @@
-"""Views and in-place changes: versions, and histories that are rewritten.
+"""Views and in-place changes: version counters, and rewriting of histories.
 
-What torch does: a view shares its base's memory and version, and a change through either rewrites the history of both.
-:class:`Changeable` is the part of :class:`telegrad_engine.tensor.base.Tracked` that sees to that.
+As in torch, a view shares its base's memory and version, and a change through either rewrites the history of both.
+:class:`Changeable` is the part of :class:`telegrad_engine.tensor.base.Tracked` that implements this.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from . import inference
 from .methods import TensorMethods
 
 Step = tuple[Op, Any, int]
-"""A view op, its attributes and which of its outputs is meant: a link of a view's chain."""
+"""A step of a view chain: a view op, its attributes and the index of its output."""
 
 
 def change_geometry(tensor: Any, op: Op, attrs: Any) -> None:
-    """The in-place form of the view op ``op``: check, show the memory anew, bump the version, and record.
+    """Run the view op ``op`` in place: check, change the geometry, bump the version, and record.
 
-    Raises what any change in place does: for a leaf that requires grad and its views, for a view of many.
+    Raises as any in-place change does: for a leaf that requires grad, its views, and one of several views.
     """
     tensor._refresh()
     tracked = state.grad_enabled and tensor._requires_grad
@@ -45,7 +45,7 @@ def change_geometry(tensor: Any, op: Op, attrs: Any) -> None:
 
 
 def _way_back(op: Op, attrs: Any, shape: tuple[int, ...]) -> Step:
-    """The step that undoes ``op`` on a tensor of ``shape``: swapping does itself, most else was a reshape."""
+    """Return the step that undoes ``op`` on a tensor of ``shape``; a transposition undoes itself."""
     if op.key in ("t", "transpose"):
         return op, attrs, 0
     if op.key == "as_strided":
@@ -60,7 +60,7 @@ IN_NO_GRAD, IN_INFERENCE = [
     "both outside (if you want the inplace to be tracked)."
     for mode in ("no_grad", "inference_mode")
 ]
-"""Why a view that was made in such a mode may not be modified outside of it."""
+"""The end of the error text for modifying a view outside of the mode that it was made in."""
 OVERLAPPING = (
     "unsupported operation: more than one element of the written-to tensor refers to a single memory location. "
     "Please clone() the tensor before performing the operation."
@@ -68,9 +68,9 @@ OVERLAPPING = (
 
 
 class Changeable(TensorMethods):
-    """A tensor's place in the graph as far as views and in-place changes move it."""
+    """The part of a tensor's autograd state that views and in-place changes affect."""
 
-    # Class-level defaults: an instance stores only what differs from a plain constant.
+    # Class-level defaults: an instance stores only the attributes that differ from a plain constant's.
     _version_counter: list[int]
     _requires_grad: bool = False
     _node: Node | None = None
@@ -80,24 +80,24 @@ class Changeable(TensorMethods):
     _base: Changeable | None = None
     _view_chain: tuple[tuple[Op, Any, int], ...] = ()
     _inverse_chain: tuple[tuple[Op, Any, int], ...] = ()
-    """For a base whose geometry was changed in place: the way back to the one that its views' chains begin at."""
+    """For a base whose geometry was changed in place: the steps back to the geometry that view chains start from."""
     _layout: Any = None
-    """Of a tensor that is no view, or of a base before its geometry was changed in place: an array that lies in memory
-    as it does, if that is not in row-major order."""
+    """An array with the tensor's strides, or None for row-major order. A view has none; a base has the one from before
+    its geometry was changed in place."""
     _plain: bool = True
-    """Whether this is no view and has always been in row-major order; elementwise ops ask nothing else then."""
+    """Whether this is not a view and has always been in row-major order, so that elementwise ops skip other checks."""
     _memory_owner: list[int] | None = None
-    """Of a tensor with a version counter of its own over another's memory, as ``.data``: that one's counter."""
+    """For a tensor with its own version counter over another's memory, such as ``.data``: the other's counter."""
     _seen_version: int = 0
     """For a view: the version of its base that ``_node`` belongs to."""
     _sealed: str | None = None
-    """For a view that a Function returned: why neither it nor its base may be modified in place (torch's words)."""
+    """For a view that may not be modified in place, nor its base: the reason, in torch's words."""
 
     _abstract: Callable[[Any], Any]
-    """Makes a stand-in without a value at a tensor's place in the graph; abstract.py, which builds on this, sets it."""
+    """Returns a stand-in without a value at a tensor's place in the graph; set by abstract.py."""
 
     def _alias(self) -> Self:
-        """Another tensor object over the same value, version and history."""
+        """Return another tensor object over the same value, version and history."""
         self._refresh()
         alias = object.__new__(type(self))
         alias.__dict__.update(self.__dict__)
@@ -105,9 +105,9 @@ class Changeable(TensorMethods):
         return alias
 
     def _view_of(self, source: Changeable, op: Op, attrs: Any, index: int) -> None:
-        """Make this output of a view op share the version of ``source`` and remember how it came about."""
+        """Make this output of a view op share the version of ``source`` and store its view chain."""
         if inference.is_marked(source):
-            self._version_counter = source._version_counter  # with no history, there is none to rewrite
+            self._version_counter = source._version_counter  # there is no history to rewrite
             self._lie_as(self._strided_as(source, op, attrs, index))
             return
         self._become_view(source)
@@ -120,15 +120,15 @@ class Changeable(TensorMethods):
             self._sealed = IN_INFERENCE if state.inference else IN_NO_GRAD
 
     def _become_view(self, source: Changeable) -> None:
-        """Have the same base as ``source``, or ``source`` itself for one."""
+        """Set the base to that of ``source``, or to ``source`` itself if it has none."""
         self._base, self._plain = (source if source._base is None else source._base), False
 
     def _lie_as(self, strided: Any) -> None:
-        """Note how this tensor, which is no view, lies in memory; None is row-major."""
+        """Set the layout of this tensor, which is not a view; None is row-major."""
         self._layout, self._plain = strided, strided is None
 
     def _refresh(self) -> None:
-        """Rebuild a view's history if its base was modified since: the base's new history leads to it."""
+        """Rebuild a view's history from its base's if the base was modified since."""
         base = self._base
         if base is None or self._seen_version == self._version_counter[0]:
             return
@@ -151,26 +151,26 @@ class Changeable(TensorMethods):
         self._rebuilt()
 
     def _rebuilt(self) -> None:
-        """Called when a view's history was rebuilt, which makes nodes newer than all others."""
+        """Do nothing; subclasses override it to learn that a view's history was rebuilt with new nodes."""
 
     def _write(self, op: Op, inputs: tuple[Any, ...], attrs: Any) -> None:
-        """Replace the value by the op's result. ``inputs[0]`` is this tensor."""
+        """Overwrite the value with the op's result. ``inputs[0]`` is this tensor."""
         raise NotImplementedError
 
     def _show_as(self, op: Op, attrs: Any) -> None:
-        """Show this tensor's own memory as the view op ``op`` does."""
+        """Change this tensor's geometry to that of the result of the view op ``op``."""
         raise NotImplementedError
 
     def _strided_as(self, source: Changeable, op: Op, attrs: Any, index: int) -> Any:
-        """How this output of a view op lies in memory, as ``_layout`` says it."""
+        """Return the layout of this output of a view op, in the form of ``_layout``."""
         raise NotImplementedError
 
     def _copy_value(self) -> Any:
-        """What a saved copy of the value is: a copy of the array, or just the spec."""
+        """Return a copy of the value to save; a spec needs no copy."""
         return self._data
 
     def _inplace(self, op: Op, inputs: tuple[Any, ...], attrs: Any = NO_ATTRS) -> Self:
-        """The in-place form of ``op``: check, write, bump the version, and rewrite history."""
+        """Run ``op`` in place: check, write, bump the version, and rewrite the history."""
         if observers and (observer := state.observer) is not None:
             changed: Self = observer.in_place(Changeable._change, self, op, inputs, attrs)
             return changed
@@ -181,7 +181,7 @@ class Changeable(TensorMethods):
             change_geometry(self, op, attrs)
             return self
         if op.composite:
-            result = self._apply(op, (self.clone(), *inputs[1:]), attrs)  # it may save what is about to change
+            result = self._apply(op, (self.clone(), *inputs[1:]), attrs)  # the op may save the old value
             self._check_result(result._data, attrs)
             return self._inplace(CATALOGUE.get("copy"), (self, result))
         tensors = [x for x in inputs if isinstance(x, Changeable)]
@@ -209,9 +209,9 @@ class Changeable(TensorMethods):
         return self
 
     def _rewrite_history(self, old: Changeable, base_old: Changeable | None) -> None:
-        """After an in-place change gave this tensor a new node: what was retained moves there, and its base follows.
+        """Move retained gradients to the new node of an in-place change, and record the change on the base.
 
-        ``old`` and ``base_old`` stand where this tensor and its base stood before.
+        ``old`` and ``base_old`` are aliases of this tensor and its base from before the change.
         """
         if old._node is not None:
             hooks.move_retain(self, old._node, old._output_nr)
@@ -221,11 +221,11 @@ class Changeable(TensorMethods):
             record(CATALOGUE.get("view_scatter"), (base_old, self), {"chain": chain}, [self._base])
             if base_old._node is not None:
                 hooks.move_retain(self._base, base_old._node, base_old._output_nr)
-            self._seen_version = -1  # from now on its history comes through the base
+            self._seen_version = -1  # the view's history must be rebuilt through the base
 
     def _outdate_saved(self, inputs: tuple[Any, ...]) -> None:
-        """Make the new node see that other inputs over this memory were overwritten, as in ``y.mul_(y)``."""
-        node: Any = self._node  # none for whole numbers, whatever was written into them
+        """Mark other saved inputs that share this memory as modified, as in ``y.mul_(y)``."""
+        node: Any = self._node  # None for an integer tensor
         if node is not None and any(
             isinstance(x, Changeable) and x._version_counter is self._version_counter for x in inputs[1:]
         ):
@@ -237,7 +237,7 @@ class Changeable(TensorMethods):
             )
 
     def _sealed_error(self, event: str) -> InvalidOperation:
-        """The error for a modification that a view's history does not allow."""
+        """Return the error for a modification that a view's history does not allow."""
         if self._sealed is IN_INFERENCE:
             what = f"A view was created in inference mode and {event} in normal mode."
         elif self._node is None:
@@ -252,7 +252,7 @@ class Changeable(TensorMethods):
         return InvalidOperation(f"{what} {self._sealed}")
 
     def _check_changeable(self, tracked: bool) -> None:
-        """Raise for what may not be changed in place whatever the change; ``tracked`` ones are recorded."""
+        """Raise if this tensor may not be changed in place; a ``tracked`` change will be recorded."""
         inference.check_modifiable(self)
         if state.grad_enabled:
             if self._requires_grad and self._node is None:
@@ -278,7 +278,7 @@ class Changeable(TensorMethods):
         self._check_result(op.rule(*_datas(inputs), **attrs), attrs)
 
     def _check_result(self, result: Any, attrs: Any) -> None:
-        """Raise unless a result, known by its shape and dtype, can be written here."""
+        """Raise unless a result of this shape and dtype can be written into this tensor."""
         if result.shape != self._data.shape:
             raise ShapeMismatch(
                 f"output with shape {list(self._data.shape)} doesn't match the broadcast shape {list(result.shape)}"
@@ -304,5 +304,5 @@ def _datas(inputs: Sequence[Any]) -> list[Any]:
 
 
 def c_name(dtype: DType) -> str:
-    """What torch's texts about a dtype call it."""
+    """Return the name of a dtype in torch's error texts."""
     return {"float32": "float", "float64": "double", "int64": "long int"}.get(dtype.name, dtype.name)

@@ -1,6 +1,6 @@
-"""``x[…]`` and ``x[…] = v``: Python's index expressions, turned into ops.
+"""``x[…]`` and ``x[…] = v``: conversion of Python's index expressions to ops.
 
-Ints, slices, None and ellipsis select a view; tensors, lists and masks then pick by index.
+Ints, slices, None and ellipsis select a view; tensors, lists and masks then index that view.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from ..shapes import expanded_shape
 from .conversion import as_array
 
 PLAIN = frozenset({int, tuple, slice, type(...), type(None)})
-"""The kinds of indices that are made of numbers alone, if a tuple's items are."""
+"""The types of an index without tensors, lists or masks, except inside a tuple."""
 WHOLE = ("slice", None, None, None)
-"""All of a dimension, as the op ``getitem`` has it."""
+"""A whole dimension, in the form that the op ``getitem`` takes."""
 
 
 def getitem(tensor: Any, index: Any) -> Any:
-    """``tensor[index]``."""
+    """Return ``tensor[index]``."""
     view, picks = _basic(tensor, index)
     return view._apply(CATALOGUE.get("index"), (view, picks), {}) if picks else view
 
@@ -30,7 +30,7 @@ def getitem(tensor: Any, index: Any) -> Any:
 def resolve_getitem(
     args: Sequence[Any], _kwargs: Mapping[str, Any]
 ) -> tuple[Op, tuple[Any, ...], dict[str, Any]] | None:
-    """The op that ``tensor[index]`` is, if the index is made of numbers; a mask would have to be looked at."""
+    """Return the ``getitem`` call for ``tensor[index]``; None for an index whose values would have to be read."""
     tensor, index = args
     if type(index) not in PLAIN:
         return None
@@ -38,7 +38,7 @@ def resolve_getitem(
 
 
 def setitem(tensor: Any, index: Any, value: Any) -> None:
-    """``tensor[index] = value``, recorded like any in-place op."""
+    """Perform ``tensor[index] = value``, recorded like any in-place op."""
     view, picks = _basic(tensor, index)
     if not hasattr(value, "_data"):
         value = _as_tensor(tensor, value)
@@ -56,7 +56,7 @@ def setitem(tensor: Any, index: Any, value: Any) -> None:
 
 
 def _drop_leading_ones(value: Any, view: Any) -> Any:
-    """torch lets a value have more leading dimensions of size 1 than its target."""
+    """Drop the leading dimensions of size 1 that a value has beyond those of its target, as torch allows."""
     extra = value.dim() - view.dim()
     if extra > 0 and all(n == 1 for n in value.shape[:extra]):
         return value.reshape(tuple(value.shape[extra:]))
@@ -68,7 +68,7 @@ def _as_tensor(like: Any, value: Any) -> Any:
 
 
 def _basic(tensor: Any, index: Any) -> tuple[Any, tuple[Any, ...]]:
-    """The view that the basic part of ``index`` selects, and the index tensors to apply to it."""
+    """Return the view that the basic part of ``index`` selects, and the index tensors to apply to it."""
     basic, picks = _parts(tensor, index)
     if picks and all(item == WHOLE for item in basic):
         return tensor, picks
@@ -76,7 +76,7 @@ def _basic(tensor: Any, index: Any) -> tuple[Any, tuple[Any, ...]]:
 
 
 def _parts(tensor: Any, index: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """The basic part of ``index`` as the op ``getitem`` has it, and the index tensors to apply to what it selects."""
+    """Return the basic part of ``index`` in the form that ``getitem`` takes, and the index tensors for its result."""
     if type(index) is int and (ndim := tensor.dim()):
         return (index, *[WHOLE] * (ndim - 1)), ()
     items = index if isinstance(index, tuple) or _lists_items(index) else (index,)
@@ -101,7 +101,7 @@ def _parts(tensor: Any, index: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
             basic.extend([WHOLE] * unmet)
             picks.extend([None] * unmet)
             dim += unmet
-            unmet = 0  # only the first ellipsis stands for dimensions
+            unmet = 0  # only the first ellipsis expands to dimensions
         elif item is None:
             basic.append(None)
             picks.append(None)
@@ -124,7 +124,7 @@ def _parts(tensor: Any, index: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
 
 
 def _lists_items(index: Any) -> bool:
-    """Whether a list is an index of several items, as torch takes ``x[[[0, 1], [1, 0]]]``."""
+    """Whether a list is treated as a tuple of index items, as torch does for ``x[[[0, 1], [1, 0]]]``."""
     return (
         isinstance(index, list)
         and len(index) < 32
@@ -133,7 +133,7 @@ def _lists_items(index: Any) -> bool:
 
 
 def _convert(tensor: Any, item: Any) -> Any:
-    """Index tensors stay, lists become tensors, whatever acts as an int becomes one."""
+    """Convert an item: lists become tensors, objects with ``__index__`` become ints, index tensors are unchanged."""
     if item is None or item is Ellipsis or isinstance(item, slice):
         return item
     if isinstance(item, bool):
@@ -161,7 +161,7 @@ def _convert(tensor: Any, item: Any) -> Any:
 
 
 def _width(item: Any) -> int:
-    """How many dimensions of the tensor an item uses up."""
+    """Return the number of the tensor's dimensions that an item consumes."""
     if item is None or item is Ellipsis:
         return 0
     if hasattr(item, "_data") and item.dtype is bool_:
@@ -177,7 +177,7 @@ def _slice(item: slice) -> tuple[Any, ...]:
 
 
 def _columns(tensor: Any, item: Any, dim: int) -> list[Any]:
-    """An index tensor as it is, a mask as the indices of its true elements."""
+    """Return an index tensor itself, or the indices of a mask's true elements, one tensor per dimension."""
     if item.dtype is not bool_:
         return [item]
     expected = tuple(tensor.shape[dim : dim + item.dim()])

@@ -1,7 +1,7 @@
-"""Inference tensors: made under ``inference_mode``, they have no version and no part in any graph.
+"""Inference tensors: tensors made under ``inference_mode``, which have no version and cannot be recorded.
 
-An inference tensor is one whose version counter is an :class:`InferenceVersion`. Its views share the counter, so
-they are inference tensors too; and as everything that records a tensor reads its version, that is where it fails.
+An inference tensor has an :class:`InferenceVersion` as its version counter. Its views share the counter, so they are
+inference tensors too. Saving a tensor for backward reads its version, which raises the error.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ REQUIRING = "Setting requires_grad=True on inference tensor outside InferenceMod
 
 
 class InferenceVersion(list[int]):
-    """Stands where other tensors have their version. It counts nothing, and cannot be read to be recorded."""
+    """A version counter that stays 0 and raises if it is read while gradients are enabled."""
 
     def __getitem__(self, index: Any) -> Any:
         if state.grad_enabled:
@@ -39,17 +39,17 @@ class InferenceVersion(list[int]):
 
 
 def mark(tensors: Iterable[Any]) -> None:
-    """Make new tensors inference tensors."""
+    """Turn new tensors into inference tensors."""
     for tensor in tensors:
         tensor._version_counter = InferenceVersion([0])
 
 
 def is_marked(tensor: Any) -> bool:
-    """Whether this is an inference tensor."""
+    """Whether ``tensor`` is an inference tensor."""
     return type(tensor._version_counter) is InferenceVersion
 
 
 def check_modifiable(tensor: Any) -> None:
-    """Refuse to change an inference tensor outside of the mode."""
+    """Raise if ``tensor`` is an inference tensor and inference mode is off."""
     if is_marked(tensor) and not state.inference:
         raise InvalidOperation(MODIFIED)

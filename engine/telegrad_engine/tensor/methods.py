@@ -1,7 +1,7 @@
-"""The tensor API: every torch-named operator and method, over one abstract ``_apply``.
+"""The tensor API: torch's operators and methods, over one abstract ``_apply``.
 
-The engine's Tensor and the SDK's inherit it, so the API is written once. Operators stand here;
-named methods, in-place forms included, come from the catalogue (``install_methods``).
+The engine's and the SDK's Tensor inherit it. Operators are defined here; ``install_methods`` makes the named methods,
+including in-place forms, from the catalogue.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from .namespace import make_function
 class TensorMethods(TensorAttributes, OpMethods):
     """Operators and methods of a tensor, over ``_apply(op, inputs, attrs)`` and ``_inplace``.
 
-    ``_data`` is anything with a shape and a NumPy dtype: an array, or a Spec.
+    ``_data`` is an array, a Spec or any other object with a shape and a NumPy dtype.
     """
 
     _data: Any
-    __array_priority__ = 1000  # np.float32(2) * tensor is the tensor's to compute
+    __array_priority__ = 1000  # so that np.float32(2) * tensor calls the tensor's operator
 
     @property
     def shape(self) -> Size:
@@ -55,10 +55,10 @@ class TensorMethods(TensorAttributes, OpMethods):
         raise NotImplementedError
 
     def _cast(self, dtype: DType) -> Any:
-        """A copy in another dtype: what every conversion comes to."""
+        """Return a copy in another dtype; all dtype conversions use it."""
         raise NotImplementedError
 
-    # == compares elements, so identity must be named: tensors are keys of dicts in the backward pass.
+    # == compares elements, so the identity hash is set explicitly: the backward pass uses tensors as dict keys.
     __hash__ = object.__hash__
 
     def __len__(self) -> int:
@@ -84,15 +84,15 @@ class TensorMethods(TensorAttributes, OpMethods):
         return self.dtype.is_floating_point
 
     def element_size(self) -> int:
-        """Bytes an element."""
+        """Bytes per element."""
         return self.dtype.itemsize
 
     def _places_of_true(self) -> list[Any]:
-        """What a mask is as an index: for each dimension the indices of its true elements."""
+        """Return, for each dimension of a mask, the indices of its true elements."""
         return list(self.nonzero().unbind(1))
 
     def where(self, condition: Any, other: Any) -> Any:
-        """This tensor where the condition holds, else ``other``; as a function, the condition comes first."""
+        """Return this tensor where ``condition`` holds, else ``other``."""
         op = CATALOGUE.get("where")
         inputs, attrs = op.bind((condition, self, other), {})
         return self._apply(op, inputs, attrs)
@@ -109,12 +109,12 @@ class TensorMethods(TensorAttributes, OpMethods):
 
     @property
     def itemsize(self) -> int:
-        """Bytes an element."""
+        """Bytes per element."""
         return self.dtype.itemsize
 
     @property
     def nbytes(self) -> int:
-        """Bytes the value takes."""
+        """Size of the value in bytes."""
         return self.numel() * self.dtype.itemsize
 
     def float(self, memory_format: Any = None) -> Any:
@@ -142,15 +142,15 @@ class TensorMethods(TensorAttributes, OpMethods):
         return self._as("bool", memory_format)
 
     def is_nonzero(self) -> builtins.bool:
-        """The truth of a tensor of one element. Raises RuntimeError for any other."""
+        """The truth value of a one-element tensor. Raises RuntimeError for any other."""
         return builtins.bool(self)
 
     def new_empty(self, *size: Any, **options: Any) -> Any:
-        """As ``new_zeros``: memory that was another's is never shown."""
+        """Like ``new_zeros``, so that uninitialised memory is never exposed."""
         return self.new_zeros(*size, **options)
 
     def new_empty_strided(self, size: Any, stride: Any, **options: Any) -> Any:
-        """Zeros of this shape whose neighbours along each dimension are ``stride`` elements apart."""
+        """Return zeros of shape ``size`` with strides ``stride``, in elements."""
         room = 1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True)) if 0 not in tuple(size) else 0
         return self.new_zeros((room,), **options).as_strided(size, stride)
 
@@ -165,7 +165,7 @@ class TensorMethods(TensorAttributes, OpMethods):
         return self.copy_(self.polygamma(n))
 
     def float_power_(self, exponent: Any) -> Any:
-        """``float_power``, in place. Raises RuntimeError for any dtype but float64, which the result has."""
+        """``float_power``, in place. Raises RuntimeError unless the dtype is float64, the dtype of the result."""
         if self.dtype is not float64:
             raise DTypeMismatch(
                 f"the base given to float_power_ has dtype {self.dtype.kernel_name} but the operation's result "
@@ -185,12 +185,12 @@ BINARY = {
 }  # fmt: skip
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 SORTING: list[str] = []
-"""The methods that sort their arguments as the functions of their names do."""
+"""The methods that bind their arguments as the functions of the same names do."""
 UNARY = {"neg": "neg", "abs": "abs", "pos": "positive"}
 
 
 def install_methods() -> None:
-    """Give TensorMethods its operators and a method for every op of the catalogue; called once, after the ops."""
+    """Add the operators and a method for every op to TensorMethods. Called once, after the ops are declared."""
     setattr(TensorMethods, "__getitem__", getitem)  # noqa: B010 - a plain assignment would declare it again
     setattr(TensorMethods, "__setitem__", setitem)  # noqa: B010
     TensorMethods._cast = _method("cast")  # type: ignore[method-assign]
@@ -220,7 +220,7 @@ def install_methods() -> None:
 
 
 def plain_methods() -> Iterator[tuple[str, Op]]:
-    """The operators, and the methods that take nothing but the tensor, each with its op."""
+    """Yield the operators, and the methods that take only the tensor, each with its op."""
     for dunder, name in {**BINARY, **UNARY}.items():
         yield f"__{dunder}__", CATALOGUE.get(name)
     for name, overloads in CATALOGUE.overloads.items():
@@ -245,7 +245,7 @@ def _contains(self: Any, element: Any) -> bool:
 
 
 def _operand(tensor: Any, value: Any) -> Any:
-    """What an operator on ``tensor`` makes of its other side: NumPy's numbers and arrays count, as in torch."""
+    """Convert an operator's other operand: NumPy scalars and arrays are accepted, as in torch."""
     if hasattr(value, "_data") or isinstance(value, (bool, int, float)):
         return value
     if isinstance(value, np.generic) and value.dtype.kind in "biuf":
@@ -257,7 +257,7 @@ def _operand(tensor: Any, value: Any) -> Any:
 
 
 def _refuse_foreign(tensor: Any, value: Any) -> None:
-    """Raise TypeError for torch's tensor on the other side of an operator."""
+    """Raise TypeError if an operator's other operand is a torch tensor."""
     if type(value).__module__.partition(".")[0] == "torch" and hasattr(value, "detach"):
         raise InvalidArgument(
             f"unsupported operand types: telegrad.{type(tensor).__name__} and torch.{type(value).__name__} are tensors "
@@ -319,7 +319,7 @@ def _invert(self: Any) -> Any:
 
 
 def _plain_method(op: Op) -> Callable[..., Any]:
-    """The method of an op that takes nothing but the tensor: no arguments to sort."""
+    """Return the method of an op that takes only the tensor, so that there are no arguments to bind."""
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         if args or kwargs:

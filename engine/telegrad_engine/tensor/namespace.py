@@ -1,6 +1,6 @@
 """The ops as functions under torch's names, over one ``apply``.
 
-The same binding serves the engine, the SDK and, under ``create_graph``, the derivative rules.
+The engine, the SDK and, under ``create_graph``, the derivative rules use it.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from ..schema.op import CATALOGUE, FUNCTIONAL, NO_ATTRS, PREFIXES, Op, unknown_o
 
 Apply = Callable[[Op, tuple[Any, ...], Mapping[str, Any]], Any]
 Resolve = Callable[[Sequence[Any], Mapping[str, Any]], tuple[Op, tuple[Any, ...], Mapping[str, Any]] | None]
-"""Arguments sorted into an op, its inputs and its attributes; None where they are not those of one op."""
+"""Binds arguments to an op, its inputs and its attributes; None if the call does not apply a single op."""
 
 
 class Functions:
     """A namespace with a function for every op: ``F.mul(a, b)``, ``F.max_dim(x, 0)``.
 
-    ``F.max`` chooses the overload by the arguments, as torch does; ``F.max_dim`` names one.
+    ``F.max`` chooses the overload by the arguments, as torch does; ``F.max_dim`` is one overload.
     """
 
     xp: Any = None
-    """The array namespace where a rule runs on raw arrays, and may call a fused kernel; None on tensors."""
+    """The array namespace for rules on raw arrays, which may call fused kernels; None for tensors."""
 
     in_front: Callable[[str, Callable[..., Any]], Callable[..., Any]] | None = None
-    """What is put in front of each function, if anything is: it takes the name and the function."""
+    """Wraps each function if set: it takes the name and the function, and returns the wrapper."""
 
     def __init__(self, apply: Apply) -> None:
         self._apply = apply
@@ -47,7 +47,7 @@ class Functions:
 
 
 class Linalg:
-    """torch.linalg over the same ``apply``: ``F.linalg.svd`` is ``F.linalg_svd``, and not ``F.svd``."""
+    """The functions of torch.linalg: ``F.linalg.svd`` is ``F.linalg_svd``, not ``F.svd``."""
 
     LinAlgError = LinAlgError
 
@@ -63,7 +63,7 @@ class Linalg:
 
 
 def make_function(name: str, apply: Apply) -> Callable[..., Any]:
-    """The function that calls op ``name`` (a public name, or a key with ``_`` for ``.``) through ``apply``."""
+    """Return the function that calls op ``name`` (a public name, or a key with ``_`` for ``.``) through ``apply``."""
     overloads = _overloads(name)
     if overloads is None:
         if any(other.inplace and other.method for other in CATALOGUE.overloads.get(name[:-1], ())):
@@ -76,7 +76,7 @@ def make_function(name: str, apply: Apply) -> Callable[..., Any]:
 
 
 def resolver(name: str) -> Resolve | None:
-    """What sorts a call of function ``name`` into op, inputs and attributes; None where it does more than apply one."""
+    """Return the Resolve for function ``name``; None if the function does more than apply an op."""
     overloads = _overloads(name)
     if overloads is None or overloads[0].truth or overloads[0].factory:
         return None
@@ -94,7 +94,7 @@ def _overloads(name: str) -> list[Op] | None:
 
 
 def _in_place(name: str) -> Callable[..., Any]:
-    """``torch.exp_(x)``: the method of this name as a function of the tensor that it changes."""
+    """Return the in-place method ``name`` as a function, such as ``torch.exp_(x)``."""
 
     def change(input: Any, *args: Any, **kwargs: Any) -> Any:
         return getattr(input, name)(*args, **kwargs)
@@ -104,7 +104,7 @@ def _in_place(name: str) -> Callable[..., Any]:
 
 
 def _answering(function: Callable[..., Any]) -> Callable[..., bool]:
-    """``function`` with the truth of its tensor as a Python bool."""
+    """Return ``function`` with its result converted to a Python bool."""
 
     @functools.wraps(function)
     def answer(*args: Any, **kwargs: Any) -> bool:
@@ -114,7 +114,7 @@ def _answering(function: Callable[..., Any]) -> Callable[..., bool]:
 
 
 def _factory(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that makes tensors also takes where, how, and whether to track gradients, as torch's do."""
+    """Return a factory function with torch's options ``requires_grad``, ``device``, ``layout`` and so on."""
 
     @functools.wraps(function)
     def make(
@@ -175,12 +175,12 @@ def _named(function: Callable[..., Any], op: Op) -> Callable[..., Any]:
 
 
 def public_names(namespace: str) -> list[str]:
-    """The functions of a namespace with ops of its own, such as torch.linalg, under their names there."""
+    """Return the names of the functions of a namespace with ops of its own, such as torch.linalg."""
     return sorted({op.public for op in CATALOGUE if op.namespace == namespace and not op.internal})
 
 
 def functional_names() -> list[str]:
-    """The functions of torch.nn.functional that the catalogue has."""
+    """Return the names of the torch.nn.functional functions in the catalogue."""
     return sorted(
         name.removeprefix(FUNCTIONAL)
         for name, overloads in CATALOGUE.overloads.items()
@@ -189,6 +189,6 @@ def functional_names() -> list[str]:
 
 
 def functional_key(name: str) -> str:
-    """What the catalogue calls the function of this name in torch.nn.functional."""
+    """Return the catalogue's name for the function ``name`` of torch.nn.functional."""
     apart = FUNCTIONAL + name
     return apart if apart in CATALOGUE.overloads else name

@@ -1,4 +1,4 @@
-"""Prepared calls on arrays, which the call cache keeps: the kernel and the node, and no more checks."""
+"""Prepares the engine's calls for the call cache: they run the kernel and record the node, without checks."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from .inference import mark
 ndarray = np.ndarray
 _new = object.__new__
 ROOM = 1 << 20
-"""Bytes of a result from which on a call is not remembered: there may not be room for it the next time."""
+"""The largest result in bytes of a cached call; for a larger one there may not be enough memory the next time."""
 SCRATCH_ROOM = 1 << 24
-"""Likewise of what the kernel takes while it runs."""
+"""The largest scratch memory in bytes of a cached call's kernel."""
 
 
 def on_arrays(call: Call) -> Ready | None:
-    """The function that applies the op to tensors like the call's."""
+    """Return a function that applies the op to tensors like the call's; None if the call needs too much memory."""
     if any(spec.nbytes > ROOM for spec in call.specs) or _scratch(call) > SCRATCH_ROOM:
         return None
     return _several(call) if call.many else _single(call)
 
 
 def _scratch(call: Call) -> int:
-    """The bytes that the kernel may take beside its results."""
+    """Return the bytes that the kernel may allocate in addition to its results."""
     if call.op.view:
         return 0
     datas = [Spec(x._data.shape, x._data.dtype) if hasattr(x, "_data") else x for x in call.inputs]
@@ -40,7 +40,7 @@ def _scratch(call: Call) -> int:
 
 
 def count_hidden(arrays: Any) -> None:
-    """Count what a kernel gives for the graph alone."""
+    """Count the memory of hidden results, which only the graph holds."""
     memory = state.memory
     if memory is not None:
         for array in arrays:
@@ -49,7 +49,7 @@ def count_hidden(arrays: Any) -> None:
 
 
 def _gathering(call: Call) -> Any:
-    """What makes the op's inputs of a call's tensors, numbers cast as the kernel takes them; None where they are."""
+    """Return a function from a call's tensors to the op's inputs, with numbers already cast; None if both are equal."""
     op, inputs, _, _, order = call
     if order is None:
         return None
@@ -62,7 +62,7 @@ def _gathering(call: Call) -> Any:
 
 
 def _single(call: Call) -> Ready:
-    """The function for an op of one output."""
+    """Return the function for an op with one output."""
     op, attrs, enter, gather = call.op, call.attrs, entering(call), _gathering(call)
     kernel = functools.partial(op.kernel, NUMPY, **attrs)
     dtype, view, has_hidden = call.specs[0].dtype, op.view, bool(op.hidden)
@@ -94,7 +94,7 @@ def _single(call: Call) -> Ready:
 
 
 def _several(call: Call) -> Ready:
-    """The function for an op of several outputs."""
+    """Return the function for an op with several outputs."""
     op, attrs, enter, gather = call.op, call.attrs, entering(call), _gathering(call)
     kernel = functools.partial(op.kernel, NUMPY, **attrs)
     dtypes, view, count = [spec.dtype for spec in call.specs], op.view, len(op.outputs)

@@ -1,4 +1,4 @@
-"""One call of an op on batched tensors, as batching rules see it."""
+"""A call of an op on batched tensors, which batching rules take."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Lanes:
 class BatchedCall:
     """An op, its inputs (each Lanes, a tensor that is the same for all samples, a number or None) and attributes.
 
-    ``attrs`` has the op's defaults filled in. ``specs`` says what one sample's call returns; ``F`` has the functions
-    that compute on tensors with the batch as an ordinary dimension.
+    ``attrs`` includes the op's defaults. ``specs`` are the outputs of one sample's call; ``F`` has the functions that
+    compute on tensors with the batch as an ordinary dimension.
     """
 
     def __init__(
@@ -49,21 +49,21 @@ class BatchedCall:
         self.specs = specs
 
     def apply(self, *inputs: Any, **attrs: Any) -> Any:
-        """The op itself, on these inputs."""
+        """Apply the op itself to these inputs."""
         return self.F._apply(self.op, inputs, attrs)
 
     def ndim(self, value: Any) -> int:
-        """The number of dimensions of one sample."""
+        """Return the number of dimensions of one sample."""
         return len(shape_of(value))
 
     def lifted(self, value: Any) -> Any:
-        """The tensor with the batch as dimension 0: expanded, if it is the same for all samples."""
+        """Return the tensor with the batch as dimension 0; one that is the same for all samples is expanded."""
         if isinstance(value, Lanes):
             return value.value
         return self.F.expand(self.F.unsqueeze(value, 0), (self.size, *value._data.shape))
 
     def aligned(self, value: Any, ndim: int) -> Any:
-        """The tensor for an op that broadcasts samples of up to ``ndim`` dimensions."""
+        """Return the tensor for an op that broadcasts, with samples padded to ``ndim`` dimensions after the batch."""
         if not isinstance(value, Lanes):
             return value
         missing = ndim - len(value.shape)
@@ -72,16 +72,16 @@ class BatchedCall:
         return self.F.reshape(value.value, (self.size, *(1,) * missing, *value.shape))
 
     def broadcast(self, value: Any, shape: tuple[int, ...]) -> Any:
-        """The tensor with the batch as dimension 0, each sample broadcast to ``shape``."""
+        """Return the tensor with the batch as dimension 0 and each sample broadcast to ``shape``."""
         return self.F.expand(self.aligned(Lanes(self.lifted(value)), len(shape)), (self.size, *shape))
 
     def numbers(self, ndim: int) -> Any:
-        """The numbers of the samples, 0 to size - 1, to index dimension 0 beside indices of ``ndim`` dimensions."""
+        """Return the sample numbers 0 to size - 1, shaped to index dimension 0 next to ``ndim``-dimensional indices."""
         return self.F.reshape(self.F.arange(self.size), (self.size, *(1,) * ndim))
 
 
 def shape_of(value: Any) -> tuple[int, ...]:
-    """The shape of one sample of an input; () for a number."""
+    """Return the shape of one sample of an input; () for a number."""
     if isinstance(value, Lanes):
         return value.shape
     return tuple(value._data.shape) if hasattr(value, "_data") else ()
@@ -93,7 +93,7 @@ def is_tensor(value: Any) -> bool:
 
 
 def finished(call: BatchedCall, results: Any) -> list[Any]:
-    """A rule's results in the shapes and dtypes that one sample's call promises, the batch in front."""
+    """Return a rule's results in the shapes and dtypes of ``call.specs``, with the batch as dimension 0."""
     found = list(results) if isinstance(results, (list, tuple)) else [results]
     if len(found) != len(call.specs):
         raise InternalError(f"the batching rule of {call.op.key} returned {len(found)} results, not {len(call.specs)}")
@@ -108,7 +108,7 @@ def finished(call: BatchedCall, results: Any) -> list[Any]:
 
 
 def looped(call: BatchedCall, narrow: Callable[[Any, int], Any]) -> list[Any]:
-    """The op applied to one sample after another, the results stacked. ``narrow(value, i)`` is sample ``i`` of one."""
+    """Apply the op to each sample in turn and stack the results. ``narrow(value, i)`` returns sample ``i``."""
 
     def sample(value: Any, i: int) -> Any:
         if isinstance(value, tuple):

@@ -1,4 +1,4 @@
-"""Batching rules of what reads images: convolutions, pooling, normalisation of channels, columns of windows."""
+"""Batching rules for ops on images: convolution, pooling, normalisation and unfolding."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from .families import rule
 
 
 def folded(call: BatchedCall, value: Any) -> Any:
-    """The tensor with the batch taken into its first dimension."""
+    """Return the tensor with the batch merged into its first dimension."""
     shape = shape_of(value)
     return call.F.reshape(call.lifted(value), (call.size * shape[0], *shape[1:]))
 
 
 def unfolded(call: BatchedCall, result: Any) -> Any:
-    """A result of folded tensors with the batch as a dimension of its own."""
+    """Undo ``folded`` on a result: split the batch off its first dimension."""
     shape = tuple(result._data.shape)
     return call.F.reshape(result, (call.size, shape[0] // call.size, *shape[1:]))
 
 
 @rule("convolution")
 def convolution(call: BatchedCall) -> Any:
-    """The batch becomes part of the images' batch, of the output channels, or of the groups."""
+    """Merge the batch into the image batch if the weight is the same for all samples, else into the groups."""
     F, (x, weight, bias), attrs = call.F, call.inputs, call.attrs
     shared = None if isinstance(bias, Lanes) else bias
     if not isinstance(weight, Lanes):
@@ -38,7 +38,7 @@ def convolution(call: BatchedCall) -> Any:
 
 
 def _by_groups(call: BatchedCall, x: Any, weight: Lanes) -> Any:
-    """Each sample is a group of its own, with the channels and weights of that sample."""
+    """Convolve each sample as a separate group, with that sample's channels and weights."""
     F, size, shape = call.F, call.size, shape_of(x)
     channels = F.reshape(F.transpose(call.lifted(x), 0, 1), (shape[0], size * shape[1], *shape[2:]))
     attrs = {**call.attrs, "groups": call.attrs["groups"] * size}
@@ -49,7 +49,7 @@ def _by_groups(call: BatchedCall, x: Any, weight: Lanes) -> Any:
 
 @rule("average", "largest", "adaptive_largest", "_adaptive_avg_pool2d")
 def pooled(call: BatchedCall) -> Any:
-    """Windows over the last dimensions: all that is in front of them becomes one dimension of planes."""
+    """Merge the batch and all dimensions before the channels into one, and pool over the last dimensions."""
     (x,) = call.inputs
     ndim = next(len(call.attrs[n]) for n in ("kernel_size", "output_size") if n in call.attrs)
     shape = shape_of(x)
@@ -59,7 +59,7 @@ def pooled(call: BatchedCall) -> Any:
 
 @rule("functional_unfold", "fold")
 def columns(call: BatchedCall) -> Any:
-    """One batch of images, or of columns, more."""
+    """Merge the batch into the op's own batch dimension, or use it as that dimension if a sample has none."""
     (x,) = call.inputs
     batched = len(shape_of(x)) == (4 if call.op.key == "functional_unfold" else 3)
     return unfolded(call, call.apply(folded(call, x), **call.attrs)) if batched else call.apply(x.value, **call.attrs)
@@ -67,7 +67,7 @@ def columns(call: BatchedCall) -> Any:
 
 @rule("group_norm")
 def group_norm(call: BatchedCall) -> Any:
-    """One batch of samples; parameters that differ between samples are applied afterwards."""
+    """Merge the batch into the op's own batch dimension; apply per-sample parameters afterwards."""
     x, weight, bias = call.inputs
     attrs = {name: call.attrs[name] for name in ("num_groups", "eps")}
     apart = isinstance(weight, Lanes) or isinstance(bias, Lanes)
@@ -86,7 +86,7 @@ def _by_channel(call: BatchedCall, parameter: Any, lead: tuple[int, ...]) -> Any
 
 @rule("batch_norm_with_moments")
 def batch_norm_with_moments(call: BatchedCall) -> Any:
-    """Each sample has channels of its own."""
+    """Merge the batch into the channels, so that each sample has separate moments."""
     F, size, (x, *state) = call.F, call.size, call.inputs
     shape = shape_of(x)
     channels = F.reshape(F.transpose(call.lifted(x), 0, 1), (shape[0], size * shape[1], *shape[2:]))
@@ -98,7 +98,7 @@ def batch_norm_with_moments(call: BatchedCall) -> Any:
 
 @rule("multinomial")
 def multinomial(call: BatchedCall) -> Any:
-    """One more dimension of rows of weights."""
+    """Draw for the rows of all samples in one call."""
     (x,) = call.inputs
     shape = shape_of(call.inputs[0])
     rows = call.F.reshape(call.lifted(x), (-1, shape[-1]))
@@ -107,7 +107,7 @@ def multinomial(call: BatchedCall) -> Any:
 
 @rule("affine_grid")
 def affine_grid(call: BatchedCall) -> Any:
-    """One more dimension of maps."""
+    """Merge the batch into the op's own batch dimension."""
     (theta,) = call.inputs
     n, *sizes = call.attrs["size"]
     return call.apply(folded(call, theta), **{**call.attrs, "size": (call.size * n, *sizes)})
@@ -115,7 +115,7 @@ def affine_grid(call: BatchedCall) -> Any:
 
 @rule("unpooled")
 def unpooled(call: BatchedCall) -> Any:
-    """Planes beside planes."""
+    """Merge the batch and all dimensions before the channels into one, and unpool over the last dimensions."""
     ndim = len(call.attrs["sizes"])
     planes = [call.F.reshape(call.lifted(x), (-1, *shape_of(x)[len(shape_of(x)) - ndim - 1 :])) for x in call.inputs]
     return call.apply(*planes, **call.attrs)

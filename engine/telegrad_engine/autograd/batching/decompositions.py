@@ -1,4 +1,4 @@
-"""Ops that are batched by what they consist of: losses, masks, quantiles."""
+"""Batching by decomposition into other ops, and rules for losses, random draws and quantiles."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .families import decomposition, rule
 
 @rule("smooth_l1_loss", "huber_losses", "binary_cross_entropy", "binary_cross_entropy_with_logits")
 def losses(call: BatchedCall) -> Any:
-    """The losses of all elements, and then their sum or mean over each sample."""
+    """Compute the losses of all elements, then reduce them over each sample."""
     F = call.F
     shapes = [shape_of(x) for x in call.inputs[:2]]
     ndim = max(map(len, shapes))
@@ -69,20 +69,20 @@ def _masked_select(F: Any, input: Any, mask: Any) -> Any:
 
 @rule("randperm")
 def randperm(call: BatchedCall) -> Any:
-    """A permutation for each sample."""
+    """Draw a permutation for each sample."""
     return call.F.stack([call.apply(**call.attrs) for _ in range(call.size)])
 
 
 @rule("normal")
 def normal(call: BatchedCall) -> Any:
-    """A draw for each sample, of its own mean and deviation."""
+    """Draw for each sample, with its mean and standard deviation."""
     ndim = max(len(shape_of(x)) for x in call.inputs)
     return call.apply(*[call.aligned(Lanes(call.lifted(x)), ndim) if is_tensor(x) else x for x in call.inputs])
 
 
 @rule("quantile", "nanquantile")
 def quantile(call: BatchedCall) -> Any:
-    """The places are the same for all samples."""
+    """Compute the quantiles of each sample; NotImplemented if ``q`` differs between samples."""
     F, (x, q), attrs = call.F, call.inputs, dict(call.attrs)
     if isinstance(q, Lanes):
         return NotImplemented

@@ -1,7 +1,7 @@
-"""The families of ops that share a batching rule, and the rule of an op.
+"""The families of ops that share a batching rule, and the look-up of an op's rule.
 
 Most rules follow from the op's declaration: a pointwise op broadcasts over the batch, an op along dimensions has its
-dimensions counted one further, an op that treats leading dimensions alike takes the batch as it is.
+dimension numbers shifted by one, and an op that accepts any leading dimensions takes the batch as one of them.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from ...schema.op import Op, default_float
 from .batched_call import BatchedCall, is_tensor, shape_of
 
 Rule = Callable[[BatchedCall], Any]
-"""Computes the results of a call, the batch as their dimension 0; NotImplemented where it does not cover the call."""
+"""Computes the results of a call, with the batch as dimension 0; returns NotImplemented for calls it does not cover."""
 Decomposition = Callable[..., Any]
-"""``function(F, *inputs, **attrs)`` computes the results in other ops, on batched tensors."""
+"""``function(F, *inputs, **attrs)`` computes the results with other ops, on batched tensors."""
 
 RULES: dict[str, Rule] = {}
 DECOMPOSITIONS: dict[str, Decomposition] = {}
 
 DIM_NAMES = frozenset({"dim", "dims", "dim0", "dim1", "dim2", "dimension"})
-"""Attributes that number dimensions."""
+"""Attributes that are dimension numbers."""
 
 LEADING = frozenset({
     "attend", "bernoulli", "bernoulli.fill", "cast", "checked_variance", "clone", "constant_pad_nd", "drop",
@@ -31,11 +31,11 @@ LEADING = frozenset({
     "ones_like", "polygamma", "rand_like", "randn_like", "random", "random.between", "tril", "triu", "uniform", "zero",
     "zeros_like",
 })  # fmt: skip
-"""Ops that treat any leading dimensions alike."""
+"""Ops that accept any number of leading dimensions."""
 
 
 def rule(*keys: str) -> Callable[[Rule], Rule]:
-    """Enter the batching rule of these ops."""
+    """Register a function as the batching rule of these ops."""
 
     def enter(function: Rule) -> Rule:
         RULES.update(dict.fromkeys(keys, function))
@@ -45,7 +45,7 @@ def rule(*keys: str) -> Callable[[Rule], Rule]:
 
 
 def decomposition(*keys: str) -> Callable[[Decomposition], Decomposition]:
-    """Enter how these ops are written in other ops."""
+    """Register a function as the decomposition of these ops."""
 
     def enter(function: Decomposition) -> Decomposition:
         DECOMPOSITIONS.update(dict.fromkeys(keys, function))
@@ -55,12 +55,12 @@ def decomposition(*keys: str) -> Callable[[Decomposition], Decomposition]:
 
 
 def decomposition_of(op: Op) -> Decomposition | None:
-    """How an op is written in others on batched tensors, if that is how it is batched."""
+    """Return the decomposition of an op, or None if it has none."""
     return DECOMPOSITIONS.get(op.key)
 
 
 def rule_of(op: Op) -> Rule | None:
-    """The batching rule of an op; None where it runs once for each sample."""
+    """Return the batching rule of an op; None if it must run once for each sample."""
     found = RULES.get(op.key)
     if found is not None:
         return found
@@ -74,13 +74,16 @@ def rule_of(op: Op) -> Rule | None:
 
 
 def pointwise(call: BatchedCall) -> Any:
-    """Samples broadcast against each other: those of fewer dimensions get dimensions of size 1 after the batch."""
+    """Broadcast samples against each other; samples with fewer dimensions get dimensions of size 1 after the batch."""
     ndim = max(len(shape_of(x)) for x in call.inputs)
     return call.apply(*[call.aligned(x, ndim) for x in promoted(call)], **call.attrs)
 
 
 def promoted(call: BatchedCall) -> list[Any]:
-    """The inputs, cast where a sample is 0-dim: with the batch it would count as more in the promotion of dtypes."""
+    """Return the inputs, cast to the dtype that one sample's call computes in if some samples are 0-dim.
+
+    Type promotion gives 0-dim tensors a lower priority, which the batch dimension would change.
+    """
     inputs, lead = list(call.inputs), call.op.unpromoted
     shapes = [shape_of(x) for x in inputs[lead:] if is_tensor(x)]
     if call.op.common is None or (len({not shape for shape in shapes}) < 2 and any(shapes)):
@@ -111,12 +114,12 @@ def _cast(value: Any, dtype: Any) -> Any:
 
 
 def leading(call: BatchedCall) -> Any:
-    """The op on tensors of one more leading dimension."""
+    """Apply the op with the batch as one more leading dimension."""
     return call.apply(*[call.lifted(x) if is_tensor(x) else x for x in call.inputs], **call.attrs)
 
 
 def along_dims(call: BatchedCall) -> Any:
-    """The op with its dimensions counted one further. No dimensions means all of a sample's."""
+    """Apply the op with its dimension numbers shifted by one. No dimensions means all dimensions of a sample."""
     tensors = [x for value in call.inputs for x in (value if isinstance(value, tuple) else (value,)) if is_tensor(x)]
     ndim = len(shape_of(tensors[0]))
 
@@ -146,7 +149,7 @@ def _takes_several(op: Op, name: str) -> bool:
 
 
 def shifted(dims: Any, ndim: int) -> Any:
-    """Dimensions of a sample as those of the batched tensor; None or () means all of them."""
+    """Convert dimension numbers of a sample to those of the batched tensor; None or () means all of them."""
     if isinstance(dims, int):
         return dims % ndim + 1
     return tuple([d % ndim + 1 for d in dims]) if dims else tuple(range(1, ndim + 1))

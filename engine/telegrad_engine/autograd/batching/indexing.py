@@ -1,4 +1,4 @@
-"""Batching rules of shapes and indexing."""
+"""Batching rules for ops on shapes and for indexing."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from .families import along_dims, rule, shifted
 
 @rule("reshape", "view")
 def reshape(call: BatchedCall) -> Any:
-    """To the shape of a sample's result, the batch in front."""
+    """Reshape to the batch followed by the shape of a sample's result."""
     return call.apply(call.inputs[0].value, shape=(call.size, *call.specs[0].shape))
 
 
 @rule("expand", "broadcast_to")
 def expand(call: BatchedCall) -> Any:
-    """New dimensions come between the batch and a sample's own."""
+    """Expand with new dimensions between the batch and the sample's dimensions."""
     target = call.specs[0].shape
     return call.apply(call.aligned(call.inputs[0], len(target)), size=(call.size, *target))
 
 
 @rule("squeeze")
 def squeeze(call: BatchedCall) -> Any:
-    """Those dimensions of a sample that have size 1."""
+    """Remove the sample's dimensions of size 1, or those of them that ``dim`` names."""
     x, dims = call.inputs[0], call.attrs["dim"]
     shape = x.shape
     if not shape:
@@ -42,7 +42,7 @@ def squeeze(call: BatchedCall) -> Any:
 
 @rule("unsqueeze", "stack")
 def unsqueeze(call: BatchedCall) -> Any:
-    """The dimension is one of the result."""
+    """Insert the new dimension; ``dim`` counts the dimensions of the result."""
     dim = shifted(call.attrs["dim"], len(call.specs[0].shape))
     first = call.inputs[0]
     if isinstance(first, tuple):
@@ -52,7 +52,7 @@ def unsqueeze(call: BatchedCall) -> Any:
 
 @rule("cat")
 def cat(call: BatchedCall) -> Any:
-    """The parts of each sample; the op skips vectors without elements, and would not skip a batch of them."""
+    """Concatenate, leaving out empty vectors: the op skips them, but would not skip a batch of them."""
     (tensors,) = call.inputs
     parts = tuple([x for x in tensors if shape_of(x) != (0,)]) or tensors
     return along_dims(BatchedCall(call.F, call.size, call.op, (parts,), call.attrs, call.specs))
@@ -60,28 +60,28 @@ def cat(call: BatchedCall) -> Any:
 
 @rule("permute")
 def permute(call: BatchedCall) -> Any:
-    """The batch stays in front."""
+    """Permute the dimensions after the batch."""
     x, dims = call.inputs[0], call.attrs["dims"]
     return call.apply(x.value, dims=(0, *shifted(dims, len(dims)))) if dims else call.F.view(x.value, (call.size,))
 
 
 @rule("t")
 def t(call: BatchedCall) -> Any:
-    """A matrix is transposed, a vector stays."""
+    """Transpose matrices; return vectors unchanged."""
     x = call.inputs[0]
     return call.F.transpose(x.value, 1, 2) if len(x.shape) == 2 else call.F.view(x.value, (call.size, *x.shape))
 
 
 @rule("repeat")
 def repeat(call: BatchedCall) -> Any:
-    """The batch is there once."""
+    """Repeat the dimensions after the batch."""
     repeats = call.attrs["repeats"]
     return call.apply(call.aligned(call.inputs[0], len(repeats)), repeats=(1, *repeats))
 
 
 @rule("roll")
 def roll(call: BatchedCall) -> Any:
-    """Along a sample's dimensions, or along all of its elements in their order."""
+    """Roll along a sample's dimensions, or along its flattened elements."""
     x, shifts, dims = call.inputs[0], call.attrs["shifts"], call.attrs["dims"]
     if dims == () or not x.shape:
         return call.apply(call.F.reshape(x.value, (call.size, -1)), shifts=shifts, dims=(1,))
@@ -90,7 +90,7 @@ def roll(call: BatchedCall) -> Any:
 
 @rule("median", "max", "min", "prod")
 def of_all(call: BatchedCall) -> Any:
-    """Over all elements of a sample."""
+    """Reduce all elements of each sample."""
     shape = call.inputs[0].shape
     flat = call.F.reshape(call.inputs[0].value, (call.size, math.prod(shape)))
     if call.op.key == "median" and not math.prod(shape):
@@ -103,7 +103,7 @@ def of_all(call: BatchedCall) -> Any:
 
 
 def _median(F: Any, rows: Any) -> Any:
-    """The median of each row. Its gradient is shared by the elements that are equal to it, as a whole median's is."""
+    """Return the median of each row, whose gradient is shared by all elements equal to it, as for ``median``."""
     found = F.median_dim(rows.detach(), 1)[0]
     if not is_floating(rows._data.dtype):
         return found
@@ -114,7 +114,7 @@ def _median(F: Any, rows: Any) -> Any:
 
 @rule("as_strided", "as_strided_scatter")
 def strided(call: BatchedCall) -> Any:
-    """One more stride, from sample to sample. Samples that lie apart in memory are looked at one by one."""
+    """Add a stride from sample to sample; NotImplemented unless the batched tensor is contiguous."""
     x, *part = [call.lifted(value) for value in call.inputs]
     if not x.is_contiguous():
         return NotImplemented
@@ -125,19 +125,19 @@ def strided(call: BatchedCall) -> Any:
 
 @rule("new_zeros", "new_ones", "new_full")
 def new(call: BatchedCall) -> Any:
-    """A tensor for each sample, since it may be written to."""
+    """Make a tensor for each sample, because it may be modified in place."""
     return call.apply(call.inputs[0].value, **{**call.attrs, "size": (call.size, *call.specs[0].shape)})
 
 
 @rule("rand", "randn", "randint", "randint.high", "normal.size")
 def drawn(call: BatchedCall) -> Any:
-    """A draw for each sample."""
+    """Draw for each sample."""
     return call.apply(**{**call.attrs, "size": (call.size, *call.attrs["size"])})
 
 
 @rule("copy", "fill")
 def copy(call: BatchedCall) -> Any:
-    """What is written is broadcast to a sample."""
+    """Broadcast the source to each sample and copy it."""
     x, source = call.inputs
     ndim = len(shape_of(x))
     if not is_tensor(source):
@@ -152,19 +152,19 @@ def copy(call: BatchedCall) -> Any:
 
 @rule("getitem")
 def getitem(call: BatchedCall) -> Any:
-    """All of the batch."""
+    """Index the whole batch in one call."""
     return call.apply(call.inputs[0].value, index=(WHOLE, *call.attrs["index"]))
 
 
 @rule("getitem_scatter")
 def getitem_scatter(call: BatchedCall) -> Any:
-    """All of the batch."""
+    """Scatter the whole batch in one call."""
     attrs = call.attrs
     return call.apply(call.inputs[0].value, size=(call.size, *attrs["size"]), index=(WHOLE, *attrs["index"]))
 
 
 class _Picked:
-    """An index by tensors: the dimensions that they index first, and how the result's are ordered."""
+    """Indexing by tensors, with the indexed dimensions moved to the front and the result's moved back."""
 
     def __init__(self, call: BatchedCall, indices: Sequence[Any]) -> None:
         self.call = call
@@ -176,19 +176,19 @@ class _Picked:
         self.width = max(len(shape_of(i)) for i in self.picks)
         adjacent = dims == list(range(dims[0], dims[-1] + 1))
         self.lead = dims[0] if adjacent else 0
-        """How many of the dimensions that are not indexed precede those of the indices in the result."""
+        """The number of unindexed dimensions that precede those of the indices in the result."""
         self.batched = any(isinstance(i, Lanes) for i in self.picks)
         self.indices = tuple([call.aligned(i, self.width) for i in self.picks])
         self.F = F
 
     def turned(self, value: Any) -> Any:
-        """The input with the indexed dimensions first, after the batch if it has one."""
+        """Return the input with the indexed dimensions first, after the batch if it has one."""
         if isinstance(value, Lanes):
             return self.F.permute(value.value, (0, *[d + 1 for d in self.order]))
         return self.F.permute(value, self.order)
 
     def result(self, value: Any) -> Any:
-        """A result (batch, *indices, *rest) with the dimensions of the indices where torch has them."""
+        """Return a result (batch, *indices, *rest) with the index dimensions moved to where torch has them."""
         rest = len(value._data.shape) - 1 - self.width
         if not self.lead:
             return value
@@ -197,7 +197,7 @@ class _Picked:
         return self.F.permute(value, (0, *places[: self.lead], *middle, *places[self.lead :]))
 
     def values(self, value: Any) -> Any:
-        """Values of the result's shape as (batch, *indices, *rest)."""
+        """Return values of the result's shape, permuted to (batch, *indices, *rest)."""
         if not self.lead:
             return value
         ndim = len(value._data.shape)
@@ -208,7 +208,7 @@ class _Picked:
 
 @rule("index")
 def index(call: BatchedCall) -> Any:
-    """The numbers of the samples are one more index where samples differ in theirs."""
+    """Index the batch; if the indices differ between samples, the sample numbers index dimension 0."""
     x, indices = call.inputs
     picked = _Picked(call, indices)
     F, source = call.F, picked.turned(x)
@@ -223,7 +223,7 @@ def index(call: BatchedCall) -> Any:
 
 @rule("index_put")
 def index_put(call: BatchedCall) -> Any:
-    """As for index; the values are broadcast to what the index selects."""
+    """Like ``index``, with the values broadcast to the shape that the index selects."""
     x, indices, values = call.inputs
     picked = _Picked(call, indices)
     F, shape = call.F, shape_of(x)
@@ -241,13 +241,13 @@ def index_put(call: BatchedCall) -> Any:
 
 @rule("gather", "scatter", "scatter.value", "scatter_add", "scatter_reduce", "diagonal_scatter")
 def alike(call: BatchedCall) -> Any:
-    """All tensors get the batch, and dimensions are counted one further."""
+    """Give all tensors the batch dimension and shift the dimension numbers by one."""
     return along_dims(call)
 
 
 @rule("index_select", "index_add", "index_copy")
 def along_index(call: BatchedCall) -> Any:
-    """An index that is the same for all samples stays; one that is not is an index by tensors."""
+    """Apply the op itself if the index is the same for all samples; otherwise use the rules of index tensors."""
     F, (x, at, *others) = call.F, call.inputs
     dim = call.attrs["dim"]
     if not isinstance(at, Lanes) and shape_of(x) and shape_of(at):
@@ -270,7 +270,7 @@ def along_index(call: BatchedCall) -> Any:
 
 @rule("index_fill")
 def index_fill(call: BatchedCall) -> Any:
-    """The value counts once wherever the index has a place, however often."""
+    """Fill with a mask of the indexed positions; repeated indices make no difference."""
     F, (x, at, value) = call.F, call.inputs
     ndim = len(shape_of(x))
     if not isinstance(at, Lanes) and not isinstance(value, Lanes) and ndim:
@@ -288,7 +288,7 @@ def index_fill(call: BatchedCall) -> Any:
 
 @rule("take")
 def take(call: BatchedCall) -> Any:
-    """From a sample's elements in their order."""
+    """Take from the flattened elements of each sample."""
     F, (x, at) = call.F, call.inputs
     flat = F.reshape(call.lifted(x), (call.size, -1))
     places = F.reshape(call.lifted(at), (call.size, -1))
@@ -299,24 +299,25 @@ def take(call: BatchedCall) -> Any:
 
 @rule("put")
 def put(call: BatchedCall) -> Any:
-    """To a sample's elements in their order."""
+    """Put into the flattened elements of each sample."""
     flat, places, values = [call.F.reshape(call.lifted(value), (call.size, -1)) for value in call.inputs]
     return call.F.index_put(flat, (call.numbers(1), places), values, accumulate=call.attrs["accumulate"])
 
 
 @rule("masked_scatter")
 def masked_scatter(call: BatchedCall) -> Any:
-    """The nth true element of a sample's mask takes the nth element of its source."""
+    """Fill the nth true position of each sample's mask with the nth element of its source."""
     F, (x, mask, source), shape = call.F, call.inputs, call.specs[0].shape
     whole, chosen = [F.reshape(call.broadcast(value, shape), (call.size, math.prod(shape))) for value in (x, mask)]
     elements = F.reshape(call.lifted(source), (call.size, math.prod(shape_of(source))))
-    elements = F.cat((F.new_zeros(elements, (call.size, 1)), elements), 1)  # place 0 is where the mask is false
+    # Index 0 is for positions where the mask is false.
+    elements = F.cat((F.new_zeros(elements, (call.size, 1)), elements), 1)
     return F.where(chosen, F.gather(elements, 1, F.where(chosen, F.cumsum(chosen, 1), 0)), whole)
 
 
 @rule("embedded")
 def embedded(call: BatchedCall) -> Any:
-    """Weights that differ between samples lie one after the other."""
+    """Look up rows in the weights; weights that differ between samples are concatenated."""
     F, (at, weight), attrs = call.F, call.inputs, call.attrs
     if not isinstance(weight, Lanes):
         return call.apply(at.value, weight, **attrs)
@@ -334,7 +335,7 @@ def embedded(call: BatchedCall) -> Any:
 
 @rule("searchsorted")
 def searchsorted(call: BatchedCall) -> Any:
-    """Rows beside rows: values that are searched for in one row become a row."""
+    """Search the sequences of all samples in one call; with one sequence per sample, the values are flattened."""
     F, (sequence, values, sorter) = call.F, call.inputs
     lifted = [None if x is None else call.lifted(x) for x in (sequence, sorter)]
     if not is_tensor(values):

@@ -1,4 +1,4 @@
-"""Batching rules of matrix products, and of linear algebra that takes vectors or matrices."""
+"""Batching rules for matrix products and linear algebra."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .families import decomposition, rule
 
 @rule("matmul", "mm", "bmm")
 def matmul(call: BatchedCall) -> Any:
-    """Vectors become matrices; the batch is one more of the dimensions that matmul broadcasts."""
+    """Convert vectors to matrices and multiply, with the batch as a dimension that ``matmul`` broadcasts."""
     F, (a, b) = call.F, call.inputs
     if not isinstance(b, Lanes) and (len(shape_of(b)) == 2 or (len(shape_of(a)) > 1 and len(shape_of(b)) == 1)):
         return F.matmul(a.value, b)  # one product: the batch is one more dimension of rows
@@ -19,7 +19,7 @@ def matmul(call: BatchedCall) -> Any:
 
 
 def _as_matrices(call: BatchedCall, value: Any, ndim: int, missing: int) -> Any:
-    """A vector as a matrix with one row (-2) or one column (-1), any other with the batch in front."""
+    """Return a vector as a matrix with one row (-2) or one column (-1), and a matrix aligned to ``ndim`` dimensions."""
     if len(shape_of(value)) > 1:
         return call.aligned(value, ndim)
     if not isinstance(value, Lanes):
@@ -30,7 +30,7 @@ def _as_matrices(call: BatchedCall, value: Any, ndim: int, missing: int) -> Any:
 
 @rule("linear")
 def linear(call: BatchedCall) -> Any:
-    """The batch is one more dimension of rows where the weight is the same for all samples."""
+    """Treat the batch as one more dimension of rows if all samples share the weight; otherwise multiply per sample."""
     F, (x, weight, bias) = call.F, call.inputs
     if not isinstance(weight, Lanes):
         rows = x.value if isinstance(x, Lanes) else x
@@ -67,7 +67,7 @@ def _addbmm(F: Any, input: Any, a: Any, b: Any, beta: float = 1, alpha: float = 
 
 @rule("linalg_solve")
 def linalg_solve(call: BatchedCall) -> Any:
-    """Right sides that are vectors become matrices of one column, or with ``left=False`` of one row."""
+    """Solve for each sample; vectors on the right-hand side become matrices with one column."""
     F, (A, B), left = call.F, call.inputs, call.attrs["left"]
     a, b = shape_of(A), shape_of(B)
     ndim = max(len(a), len(b))
@@ -80,7 +80,7 @@ def linalg_solve(call: BatchedCall) -> Any:
 
 @rule("linalg_solve_triangular", "attend_in_blocks", "cdist_in_blocks")
 def matrices(call: BatchedCall) -> Any:
-    """All inputs are matrices, and leading dimensions broadcast."""
+    """Broadcast the leading dimensions of inputs that are all matrices."""
     ndim = max(len(shape_of(x)) for x in call.inputs)
     lifted = [None if x is None else call.aligned(Lanes(call.lifted(x)), ndim) for x in call.inputs]
     return call.apply(*lifted, **call.attrs)
@@ -88,7 +88,7 @@ def matrices(call: BatchedCall) -> Any:
 
 @rule("linalg_cross")
 def linalg_cross(call: BatchedCall) -> Any:
-    """Samples broadcast; the dimension is counted from the end."""
+    """Broadcast the samples and count the dimension from the end."""
     ndim = max(len(shape_of(x)) for x in call.inputs)
     dim = call.attrs["dim"]
     inputs = [call.aligned(Lanes(call.lifted(x)), ndim) for x in call.inputs]
@@ -102,7 +102,7 @@ def _trace(F: Any, input: Any) -> Any:
 
 @rule("rms_norm", "layer_norm")
 def layer_norm(call: BatchedCall) -> Any:
-    """Over the last dimensions; parameters that differ between samples are applied afterwards."""
+    """Normalise over the last dimensions; apply per-sample parameters afterwards."""
     x, *parameters = call.inputs
     attrs = {name: call.attrs[name] for name in ("normalized_shape", "eps")}
     if isinstance(x, Lanes) and not any(isinstance(p, Lanes) for p in parameters):

@@ -1,4 +1,4 @@
-"""Batching rules of ops on sequences: recurrent layers, alignments, bags of rows."""
+"""Batching rules for ops on sequences: recurrent layers, CTC losses and embedding bags."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .families import rule
 
 @rule("rnn_layer", "gru_layer", "lstm_layer")
 def recurrent_layer(call: BatchedCall) -> Any:
-    """More sequences beside each other, where the weights are the same for all samples."""
+    """Merge the batch into the batch of sequences; NotImplemented if the weights differ between samples."""
     count = 3 if call.op.key == "lstm_layer" else 2
     sequences, parameters = call.inputs[:count], call.inputs[count:]
     if any(isinstance(p, Lanes) for p in parameters):
@@ -34,7 +34,7 @@ def recurrent_layer(call: BatchedCall) -> Any:
 
 @rule("ctc_losses")
 def ctc_losses(call: BatchedCall) -> Any:
-    """More sequences beside each other. Targets in one vector follow each other, sample after sample."""
+    """Merge the batch into the batch of sequences; targets in one vector are concatenated."""
     F, (log_probs, targets, *lengths) = call.F, call.inputs
     steps, batch, classes = shape_of(log_probs)
     beside = F.reshape(F.movedim(call.lifted(log_probs), 0, 1), (steps, call.size * batch, classes))
@@ -44,6 +44,6 @@ def ctc_losses(call: BatchedCall) -> Any:
 
 @rule("bag_places")
 def bag_places(call: BatchedCall) -> Any:
-    """The op takes numbers with leading dimensions, but one sequence of offsets."""
+    """Apply the op to the whole batch of numbers; NotImplemented if the offsets differ between samples."""
     numbers, offsets = call.inputs
     return NotImplemented if isinstance(offsets, Lanes) else call.apply(call.lifted(numbers), offsets, **call.attrs)

@@ -1,4 +1,4 @@
-"""``checkpoint`` and ``checkpoint_sequential``: what they are asked for, checked, and which kind it is."""
+"""``checkpoint`` and ``checkpoint_sequential``: they check their options and choose the kind of checkpoint."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from .reentrant import checkpoint_reentrant
 Contexts = tuple[AbstractContextManager[Any], AbstractContextManager[Any]]
 DETERMINISM_CHECKS = ["default", "none"]
 _early_stop: list[bool] = []
-"""What ``set_checkpoint_early_stop`` demands, innermost last."""
+"""The values of the active ``set_checkpoint_early_stop`` blocks, innermost last."""
 
 
 def noop_context_fn() -> Contexts:
-    """Nothing around the function, and nothing around its recomputation."""
+    """Return null contexts for the function and for its recomputation."""
     return nullcontext(), nullcontext()
 
 
 class Call(NamedTuple):
-    """A call of a function with a checkpoint without reentrance, and its options."""
+    """A call of a function under a checkpoint without reentrance, and its options."""
 
     function: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     around_again: AbstractContextManager[Any]
-    """What is around the recomputation."""
+    """The context in which the function is recomputed."""
     preserve: bool
-    """Whether it has the random numbers of the first run."""
+    """Whether the recomputation draws the same random numbers as the first run."""
     compare: bool
     early_stop: bool
 
 
 class Checkpointing:
-    """``checkpoint`` and ``checkpoint_sequential``, over the two ways of running a function that will be run again.
+    """``checkpoint`` and ``checkpoint_sequential``, over two functions that run a checkpointed call.
 
-    ``recomputed(call)`` runs one without reentrance, ``reentrant(function, preserve, args)`` one with it.
+    ``recomputed(call)`` runs it without reentrance, ``reentrant(function, preserve, args)`` with it.
     """
 
     def __init__(self, recomputed: Callable[[Call], Any], reentrant: Callable[..., Any]) -> None:
@@ -57,13 +57,14 @@ class Checkpointing:
         early_stop: bool = True,
         **kwargs: Any,
     ) -> Any:
-        """``function(*args, **kwargs)``, keeping its arguments instead of what its derivatives need.
+        """Return ``function(*args, **kwargs)``, saving its arguments instead of the tensors for its derivatives.
 
-        Backward runs it again, with the random numbers it had (unless ``preserve_rng_state=False``), in the contexts
-        that ``context_fn`` gives for the two runs, and stops once it has what is needed, if ``early_stop``. Raises
-        CheckpointError in backward if it saves other tensors than before: ``determinism_check`` "default" compares
-        their shapes and dtypes, "none" only their number. Raises NotSupported with ``debug``.
-        With ``use_reentrant`` backward must be called without ``inputs``, and keyword arguments are not passed on.
+        Backward runs the function again, with the same random numbers unless ``preserve_rng_state=False``. The two
+        runs are in the contexts that ``context_fn`` returns. With ``early_stop`` the second run stops as soon as all
+        saved tensors are recomputed. Backward raises CheckpointError if the second run saves other tensors:
+        ``determinism_check`` "default" compares their shapes and dtypes, "none" only their number. Raises NotSupported
+        with ``debug``. With ``use_reentrant``, backward must be called without ``inputs``, and keyword arguments are
+        rejected.
         """
         if use_reentrant is None:
             _warn_unset(
@@ -97,10 +98,10 @@ class Checkpointing:
     def checkpoint_sequential(
         self, functions: Any, segments: int, input: Any, use_reentrant: bool | None = None, **kwargs: Any
     ) -> Any:
-        """``functions``, a sequence or a Sequential, one after the other on ``input``, in ``segments`` checkpoints.
+        """Apply ``functions``, a sequence or a Sequential, to ``input`` in turn, in ``segments`` checkpoints.
 
-        The last segment is not checkpointed: backward begins with it. Raises ValueError for more segments than
-        functions.
+        The last segment is not checkpointed, because backward begins with it. Raises ValueError if there are more
+        segments than functions.
         """
         if use_reentrant is None:
             _warn_unset(
@@ -157,7 +158,7 @@ def _warn_unset(text: str) -> None:
 
 @contextmanager
 def set_checkpoint_early_stop(enable: bool) -> Iterator[None]:
-    """Decide for all checkpoints made within whether their recomputation stops early."""
+    """Set whether the recomputation stops early for all checkpoints made inside the block."""
     _early_stop.append(enable)
     try:
         yield

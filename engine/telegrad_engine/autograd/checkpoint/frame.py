@@ -1,4 +1,4 @@
-"""One checkpointed call without reentrance: what it takes to run it again, and what running it again saved."""
+"""One checkpointed call without reentrance: the state for running it again, and the recomputed tensors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ...graph.saved_tensor_hooks import Packed, saved_tensors_hooks
 
 
 class RandomState:
-    """The random numbers and the precision that a function had, to run it alike a second time."""
+    """The random generator and autocast state of a function's first run, restored for the second."""
 
     def __init__(self, preserve: bool) -> None:
         self._generator = copy.deepcopy(generator()) if preserve else None
@@ -22,7 +22,7 @@ class RandomState:
 
     @contextmanager
     def restored(self) -> Iterator[None]:
-        """Within, things are as they were; afterwards as they are now."""
+        """Restore the state inside the block."""
         before = state.generator, state.autocast
         state.autocast = self._autocast
         if self._generator is not None:
@@ -34,11 +34,11 @@ class RandomState:
 
 
 class _Done(BaseException):
-    """Everything that is needed was computed. No Exception, so that the function's own handlers let it pass."""
+    """Stops the recomputation early. It is not an Exception, so that the function's own handlers do not catch it."""
 
 
 class Kept:
-    """An argument: as it is, and unmodified; or as an enclosing checkpoint keeps it, that is, by its number."""
+    """An argument of a checkpointed call, kept as it is, or packed by the saved tensor hooks of an outer checkpoint."""
 
     def __init__(self, value: Any) -> None:
         pair = state.saved_hooks
@@ -55,7 +55,7 @@ class Kept:
         self.like, self.requires_grad = type(value), value.requires_grad
 
     def restore(self) -> Any:
-        """The argument. Raises VersionConflict if it was modified in place since."""
+        """Return the argument. Raises VersionConflict if it was modified in place since."""
         if self.packed is not None:
             tensor = object.__new__(self.like)
             tensor._data, tensor._version_counter = self.packed.unpack(), [0]
@@ -68,7 +68,7 @@ class Kept:
 
 
 class Frame:
-    """A call whose saved tensors are numbered, not kept."""
+    """A checkpointed call, whose saved tensors are replaced by numbers."""
 
     def __init__(
         self,
@@ -88,17 +88,17 @@ class Frame:
         self.compare = compare
         self.early_stop = early_stop
         self.metadata: list[dict[str, Any]] = []
-        """Of each tensor that forward would have saved, by its number."""
+        """The metadata of each tensor that forward would have saved, by number."""
         self.recomputed: dict[int, Any] = {}
-        """Those that were recomputed and not asked for yet."""
+        """The recomputed tensors that were not requested yet, by number."""
 
     def run(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """The first run: each saved tensor becomes its number."""
+        """Run the function the first time, with each saved tensor replaced by its number."""
         with self.numbering():
             return function(*args, **kwargs)
 
     def numbering(self) -> AbstractContextManager[None]:
-        """Within, each tensor that would be saved becomes its number."""
+        """Return a context in which each saved tensor is replaced by its number."""
         return saved_tensors_hooks(self._number, self._recall)
 
     def _number(self, tensor: Any) -> int:
@@ -106,7 +106,7 @@ class Frame:
         return len(self.metadata) - 1
 
     def _recall(self, number: int) -> Any:
-        """The saved tensor of this number, for which the function is run again if need be."""
+        """Return the saved tensor of this number, running the function again if necessary."""
         if number not in self.recomputed:
             self._recompute()
         return self.recomputed.pop(number)
@@ -127,14 +127,14 @@ class Frame:
 
 
 class _Again:
-    """The second run of a frame, whose saved tensors are kept until backward asks for them."""
+    """The second run of a frame, which collects the saved tensors for backward."""
 
     def __init__(self, frame: Frame) -> None:
         self.frame = frame
         self.count = 0
 
     def collect(self, tensor: Any) -> Any:
-        """Keep a tensor under its number; stop after the last."""
+        """Keep a tensor under its number; with early stop, end the run after the last one."""
         frame, number = self.frame, self.count
         self.count += 1
         if number >= len(frame.metadata):
@@ -149,7 +149,7 @@ class _Again:
         return kept
 
     def check(self) -> None:
-        """Raise CheckpointError unless the second run saved what the first one did."""
+        """Raise CheckpointError unless the second run saved tensors like those of the first run."""
         before, found = self.frame.metadata, self.frame.recomputed
         if self.count != len(before):
             raise CheckpointError(

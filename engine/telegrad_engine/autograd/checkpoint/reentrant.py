@@ -1,4 +1,4 @@
-"""A checkpoint with reentrance: one Function, whose backward runs the function again and a pass inside it."""
+"""Checkpoints with reentrance: a Function whose backward runs the function again and a backward pass inside it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WHOLE_ONLY = (
 
 
 def checkpoint_reentrant(function: Callable[..., Any], preserve: bool, args: tuple[Any, ...]) -> Any:
-    """``function(*args)``, recorded as one node; warns if no argument requires grad."""
+    """Return ``function(*args)``, recorded as one node. Warns if no argument requires grad."""
     if not any(_is_tensor(a) and a.requires_grad for a in args):
         warnings.warn("None of the inputs have requires_grad=True. Gradients will be None", UserWarning, stacklevel=3)
     result = CheckpointFunction.apply(function, preserve, *args)
@@ -32,11 +32,11 @@ def checkpoint_reentrant(function: Callable[..., Any], preserve: bool, args: tup
 
 
 class CheckpointFunction(Function):
-    """The call as one operation."""
+    """The Function that runs a checkpointed call as one operation."""
 
     @staticmethod
     def forward(ctx: Any, function: Callable[..., Any], preserve: bool, *args: Any) -> Any:
-        """Run the function, unrecorded, and keep its arguments."""
+        """Run the function without recording, and save its arguments."""
         ctx.function = function
         ctx.random = RandomState(preserve)
         ctx.constants = [None if _is_tensor(a) else a for a in args]
@@ -46,7 +46,7 @@ class CheckpointFunction(Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        """Run it again, recorded, and differentiate that."""
+        """Run the function again with recording, and differentiate the result."""
         args = list(ctx.constants)
         for place, tensor in zip(ctx.places, ctx.saved_tensors, strict=True):
             args[place] = tensor.detach().requires_grad_(tensor.requires_grad)
@@ -64,10 +64,10 @@ class CheckpointFunction(Function):
 
 
 class _WholePassNode(FunctionNode):
-    """The node of such a call: the pass inside it fills leaves, so it cannot be part of one for chosen inputs."""
+    """The node of a reentrant checkpoint, which rejects passes with ``inputs``: the inner pass fills all leaves."""
 
     def evaluate(self, run: Any, grads: Sequence[Any]) -> None:
-        """Run the backward, unless only some gradients are wanted."""
+        """Run the backward. Raises InvalidOperation if the pass computes only the gradients of chosen inputs."""
         if run.wanted is not None:
             raise InvalidOperation(WHOLE_ONLY)
         super().evaluate(run, grads)

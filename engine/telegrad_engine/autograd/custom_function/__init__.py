@@ -1,8 +1,7 @@
-"""Operations of the user's own, as ``torch.autograd.function``.
+"""User-defined operations, as in ``torch.autograd.function``.
 
-A call of ``apply`` runs the user's forward on tensors of whatever kind it is given (:mod:`.define`), gives the
-outputs their place in the graph (:mod:`.outputs`) and leaves a node there (:mod:`.node`) with what the user
-stored for backward (:mod:`.ctx`).
+``apply`` runs the user's forward on tensors of any kind (:mod:`.define`), adds the outputs to the graph
+(:mod:`.outputs`) and records a node (:mod:`.node`) with the values that the user saved for backward (:mod:`.ctx`).
 """
 
 from .ctx import FunctionCtx

@@ -1,6 +1,6 @@
-"""The ``ctx`` of a Function: what forward stores on it, backward finds there.
+"""The ``ctx`` of a Function, on which forward stores values for backward.
 
-A ctx is the user's, the node that holds it is the graph's. It knows its node only weakly, so they form no cycle.
+The node in the graph holds the ctx; the ctx has only a weak reference to the node, so they form no cycle.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from ...graph.saved_tensor_hooks import Pack, Packed
 from ...shapes import Spec
 
 REQUESTS = {"to_save", "saved_for_forward", "dirty_tensors", "non_differentiable"}
-"""Attributes of a ctx that hold what forward asked for until its outputs are entered into the graph."""
+"""Attributes of a ctx that hold forward's requests until its outputs are added to the graph."""
 
 
 def is_tensor(value: Any) -> bool:
-    """Whether a value is a tensor of any kind. By what all have: their class is built on the graph, not under it."""
+    """Whether a value is a tensor of any kind."""
     return hasattr(value, "_version_counter")
 
 
 class Saved:
-    """A tensor that a Function saved, at the version it had then."""
+    """A tensor that a Function saved, with its version at that time."""
 
     __slots__ = ("output_nr", "tensor", "version")
 
     def __init__(self, tensor: Any, node: Node) -> None:
         self.output_nr = tensor._output_nr if tensor._node is node else None
-        """Which output of the node itself it is, if one; then only the value is kept, for an output holds its node."""
+        """Its output number if it is an output of ``node``; only the value is kept then, to avoid a cycle."""
         self.tensor = tensor if self.output_nr is None else tensor._apart()
         self.version = tensor._version_counter[0]
 
     def unpack(self, node: Node | None) -> Any:
-        """The tensor at its place in the graph, or the error for one that was modified since."""
+        """Return the tensor at its place in the graph. Raises VersionConflict if it was modified since."""
         tensor = self.tensor
         if tensor._version_counter[0] != self.version:
             origin = tensor._node if self.output_nr is None else node
@@ -51,7 +51,7 @@ class Saved:
 
 
 class PackedSaved:
-    """A tensor that a Function saved within ``saved_tensors_hooks``: what they keep of it, and where it belongs."""
+    """A tensor that a Function saved under ``saved_tensors_hooks``: the packed value and its place in the graph."""
 
     __slots__ = ("cls", "output_nr", "packed", "place", "requires_grad")
 
@@ -62,10 +62,10 @@ class PackedSaved:
         self.output_nr = tensor._output_nr
         self.place = tensor if tensor._node is None and tensor._requires_grad else tensor._node
         if tensor._node is node:
-            self.place = None  # the node holds this, and may not be held in turn
+            self.place = None  # the node holds this object, so a reference back would form a cycle
 
     def unpack(self, node: Node | None) -> Any:
-        """The tensor as the hooks give it back, at its place in the graph."""
+        """Return the tensor that the hooks unpack, at its place in the graph."""
         tensor = object.__new__(self.cls)
         tensor._data, tensor._version_counter = self.packed.unpack(), [0]
         tensor._lie_as(tensor._strided())
@@ -76,7 +76,7 @@ class PackedSaved:
 
 
 class FunctionOp(NamedTuple):
-    """What stands for an op at a Function's node, for those who draw or count nodes."""
+    """The ``op`` of a Function's node, for code that draws or counts nodes."""
 
     key: str
 
@@ -86,7 +86,7 @@ class FunctionOp(NamedTuple):
         return self.key
 
     def edges_without_gradient(self, attrs: Mapping[str, Any]) -> Sequence[int]:
-        """None that is known before: a Function returns None where it gives no gradient."""
+        """Return no edges: which gradients are None is known only after the Function's backward."""
         return ()
 
 
@@ -94,12 +94,12 @@ class FunctionCtx:
     """The ``ctx`` of a Function's forward and backward. Any attribute may be set on it."""
 
     _forward_cls: Any
-    """The Function; a subclass is made for each and has its name, as in torch."""
+    """The Function. Each Function has its own subclass of this class, named after it as in torch."""
     _op: FunctionOp
     _node: weakref.ref[Node] | None = None
     _saved: Any = ()
     _pushing = False
-    """Whether jvp is running."""
+    """Whether ``jvp`` is running."""
 
     to_save: tuple[Any, ...] = ()
     saved_for_forward: tuple[Any, ...] = ()
@@ -123,20 +123,20 @@ class FunctionCtx:
             places.append(None if not x._requires_grad else x if x._node is None else x._node)
             output_nrs.append(x._output_nr if needed else 0)
         self._specs = tuple(specs)
-        """Of each argument of forward that is a tensor; the edges, below, are those of the tensors alone."""
+        """A Spec for each argument of forward, None for a non-tensor. The edges below are for the tensors only."""
         self._next_edges, self._output_nrs = tuple(places), tuple(output_nrs)
         self.needs_input_grad = tuple(needs)
-        """For each argument of forward, whether its gradient is asked for."""
+        """For each argument of forward, whether it needs a gradient."""
 
     def save_for_backward(self, *tensors: Any) -> None:
-        """Keep tensors (or None) for backward, where ``ctx.saved_tensors`` has them. Call it once, in forward.
+        """Save tensors (or None) for backward, which reads ``ctx.saved_tensors``. Call it once, in forward.
 
-        What was modified in place in the meantime raises VersionConflict there.
+        In backward, a saved tensor that was modified in place since raises VersionConflict.
         """
         self.to_save = tensors
 
     def save_for_forward(self, *tensors: Any) -> None:
-        """Keep tensors (or None) for jvp, where ``ctx.saved_tensors`` has them."""
+        """Save tensors (or None) for ``jvp``, which reads ``ctx.saved_tensors``."""
         if not all(t is None or is_tensor(t) for t in tensors):
             raise InvalidChoice(
                 "save_for_forward expects all arguments to be tensors; you should save non-tensors as attributes "
@@ -153,12 +153,12 @@ class FunctionCtx:
         self.non_differentiable = tensors
 
     def set_materialize_grads(self, value: bool) -> None:
-        """Whether backward gets zeros (the default) or None for outputs that nothing was differentiated through."""
+        """Set whether backward gets zeros (the default) or None for outputs without a gradient."""
         self.materialize_grads = value
 
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
-        """What forward saved: in jvp for that, else for backward. Raises GraphFreed once a backward has freed it."""
+        """The tensors that forward saved for ``jvp`` or for backward. Raises GraphFreed after a backward freed them."""
         if self._pushing:
             return self.saved_for_forward
         if self._saved is FREED:
@@ -168,12 +168,12 @@ class FunctionCtx:
 
     @property
     def next_functions(self) -> tuple[tuple[Any, int], ...]:
-        """The nodes that gradients flow on to, one per tensor among forward's arguments."""
+        """The nodes that receive the gradients, one for each tensor among forward's arguments."""
         return following(self._next_edges, self._output_nrs)
 
     @classmethod
     def _of(cls, function: Any) -> type[FunctionCtx]:
-        """The kind of ctx that calls of this Function have."""
+        """Return the ctx class for calls of this Function."""
         name = function.__name__
         return type(f"{name}Backward", (cls,), {"_forward_cls": function, "_op": FunctionOp(name)})
 
@@ -182,7 +182,7 @@ class FunctionCtx:
         return type(self).__name__
 
     def _pack(self, node: Node) -> None:
-        """Take over what forward asked to be saved, now that the outputs have their place in the graph."""
+        """Save the tensors that forward requested, after the outputs were added to the graph."""
         hooks = state.saved_hooks
         saved: list[Any] = []
         for index, tensor in enumerate(self.to_save):
@@ -199,7 +199,7 @@ class FunctionCtx:
         self._node = weakref.ref(node)
 
     def _push_forward(self, tangents: Sequence[Any], width: int) -> list[Any]:
-        """The outputs' tangents, or None, by the user's jvp, from those of forward's arguments."""
+        """Return the outputs' tangents (or None) that the user's ``jvp`` computes from those of the arguments."""
         self._pushing = True
         try:
             result = self._forward_cls.jvp(self, *tangents)
@@ -219,10 +219,10 @@ class FunctionCtx:
         return results
 
     def _forget(self) -> None:
-        """Drop forward's requests: packed by now, or never needed."""
+        """Delete forward's requests, which are packed or not needed."""
         for request in REQUESTS & self.__dict__.keys():
             del self.__dict__[request]
 
     def _free(self) -> None:
-        """Drop what was saved; asking for it from now on is an error."""
+        """Free the saved tensors; reading them afterwards is an error."""
         self._saved = FREED

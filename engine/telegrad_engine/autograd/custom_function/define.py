@@ -1,4 +1,4 @@
-"""``Function``: what a user subclasses, and ``apply``, which runs the subclass's forward."""
+"""``Function``, the base class of user-defined operations, and ``apply``, which runs their forward."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from .outputs import Outputs
 
 
 class Function:
-    """An operation with a derivative of its own: subclass it, and call ``apply`` on the subclass.
+    """Base class of operations with a custom derivative: subclass it, and call ``apply`` on the subclass.
 
-    Static methods of the subclass: ``forward(ctx, *args)``, or ``forward(*args)`` and
+    The subclass defines static methods: ``forward(ctx, *args)``, or ``forward(*args)`` and
     ``setup_context(ctx, inputs, output)``; ``backward(ctx, *grads)``, which returns a gradient or None for each
     of forward's arguments; and, for forward mode, ``jvp(ctx, *tangents)``.
     """
@@ -39,28 +39,28 @@ class Function:
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Not how a Function is called: raises InvalidOperation."""
+        """Raise InvalidOperation: a Function is called by ``apply``."""
         raise InvalidOperation(
             "Legacy autograd function with non-static forward method is deprecated. Please use new-style autograd "
             "function with static forward method. (Example: "
             "https://pytorch.org/docs/stable/autograd.html#torch.autograd.Function)"
         )
 
-    # What a user writes ------------------------------------------------------------------
+    # Methods that subclasses define ------------------------------------------------------
 
     @staticmethod
     def forward(*args: Any, **kwargs: Any) -> Any:
-        """The operation; it is not recorded. Returns a tensor, or a tuple of tensors and other things."""
+        """Compute the operation, without recording. Returns a tensor, or a tuple of tensors and other values."""
         raise MethodMissing("You must implement the forward function for custom autograd.Function.")
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> Any:
-        """Save on ``ctx`` what backward needs, where forward does not take a ctx."""
+        """Save values for backward on ``ctx``, if forward does not take a ctx."""
         raise MethodMissing("setup_context is not implemented.")
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Any) -> Any:
-        """The gradients of forward's arguments from those of its outputs; recorded under create_graph."""
+        """Return the gradients of forward's arguments from those of its outputs; recorded under ``create_graph``."""
         raise MethodMissing(
             "You must implement either the backward or vjp method for your custom autograd.Function to use it with "
             "backward mode AD."
@@ -70,14 +70,14 @@ class Function:
 
     @staticmethod
     def jvp(ctx: Any, *grad_inputs: Any) -> Any:
-        """The tangents of forward's outputs from those of its arguments."""
+        """Return the tangents of forward's outputs from those of its arguments."""
         raise MethodMissing(
             "You must implement the jvp function for custom autograd.Function to use it with forward mode AD."
         )
 
     @classmethod
     def _choose_backward(cls) -> Callable[..., Any]:
-        """``backward``, or ``vjp`` where that is the name it was given."""
+        """Return ``vjp`` if the subclass defines it, else ``backward``. Raises InvalidOperation if it defines both."""
         if cls.vjp is Function.vjp:
             return cls.backward
         if cls.backward is not Function.backward:
@@ -87,14 +87,14 @@ class Function:
             )
         return cls.vjp
 
-    # What a user calls -------------------------------------------------------------------
+    # Methods that users call -------------------------------------------------------------
 
     @classmethod
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
-        """Run forward and record it as one node, if gradients are recorded and an argument requires grad.
+        """Run forward, and record it as one node if gradients are enabled and an argument requires grad.
 
         Only tensors that are arguments themselves are differentiated, not those in lists. Raises InplaceOnLeaf or
-        InvalidOperation where ``ctx.mark_dirty`` was used wrongly, and whatever forward raises.
+        InvalidOperation for a wrong use of ``ctx.mark_dirty``, and any error of forward.
         """
         separate = cls.setup_context is not Function.setup_context
         if separate:
@@ -111,7 +111,7 @@ class Function:
 
     @classmethod
     def _enter(cls, ctx: FunctionCtx, args: tuple[Any, ...], separate: bool) -> Outputs:
-        """Run forward, and enter what it returns into the graph."""
+        """Run forward, and add its outputs to the graph."""
         recording = state.grad_enabled and any(ctx.needs_input_grad)
         enabled = state.grad_enabled
         try:
@@ -132,7 +132,7 @@ Function._backward_cls = FunctionCtx._of(Function)
 
 
 def _with_defaults(forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-    """All of forward's arguments: ``setup_context`` sees those left out too."""
+    """Return forward's arguments with defaults filled in, because ``setup_context`` gets all of them."""
     bound = inspect.signature(forward).bind(*args, **kwargs)
     bound.apply_defaults()
     for name in bound.kwargs:
@@ -141,7 +141,7 @@ def _with_defaults(forward: Callable[..., Any], args: tuple[Any, ...], kwargs: d
 
 
 def _in_order(forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-    """Arguments given by name at their places, for gradients go by place."""
+    """Return keyword arguments as positional ones, because gradients are returned by position."""
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     params = inspect.signature(forward).parameters.values()
     names = [p.name for p in params if p.kind in positional][1:]
@@ -158,16 +158,16 @@ def _in_order(forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[s
 
 
 class Error(Function):
-    """Stands behind gradients that cannot be differentiated again, and says so when one tries to."""
+    """The Function of gradients that cannot be differentiated again: its backward raises InvalidOperation."""
 
     @staticmethod
     def forward(ctx: Any, *grads: Any) -> Any:
-        """The gradients themselves."""
+        """Return the gradients unchanged."""
         return grads
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Any) -> Any:
-        """Refuses."""
+        """Raise InvalidOperation."""
         raise InvalidOperation("trying to differentiate twice a function that was marked with @once_differentiable")
 
 
@@ -175,7 +175,7 @@ Error._backward_cls.__name__ = "Error"  # torch's name for this node
 
 
 def once_differentiable(backward: Callable[..., Any], error: type[Function] = Error) -> Callable[..., Any]:
-    """Decorate a backward that is not recorded; differentiating what it returned raises InvalidOperation.
+    """Decorate a backward that is not recorded; differentiating its results raises InvalidOperation.
 
     ``error`` is the Function that raises it.
     """
@@ -190,5 +190,5 @@ def once_differentiable(backward: Callable[..., Any], error: type[Function] = Er
             results = (results,)
         return error.apply(*[r.detach().requires_grad_() if is_tensor(r) else r for r in results])
 
-    once.is_once_differentiable = True  # type: ignore[attr-defined]  # for those who trace it
+    once.is_once_differentiable = True  # type: ignore[attr-defined]  # read by code that traces the backward
     return once

@@ -17,7 +17,7 @@ from .ctx import FunctionCtx, is_tensor
 
 @functools.lru_cache(256)
 def _plan(edges: int) -> Plan:
-    """A plan that only says that there may be a gradient at every edge."""
+    """Return a plan with a gradient at every edge and no rule."""
     steps = (Step(tuple(range(edges)), _no_rule, (), True),) if edges else ()
     return Plan((), steps, holds_tensors=False, saves_self=False, takes=None, direct=None)
 
@@ -27,7 +27,7 @@ def _no_rule(*_: Any) -> Any:
 
 
 class FunctionNode(MultiOutputNode):
-    """The node of one call of a Function. Attributes that a node does not have itself are the ctx's."""
+    """The node of one call of a Function. Attributes that the node does not have are looked up on the ctx."""
 
     def __init__(self, ctx: FunctionCtx, outputs: Sequence[Any]) -> None:
         self.ctx = ctx
@@ -41,7 +41,7 @@ class FunctionNode(MultiOutputNode):
         self.shape, self.dtype = next((spec for spec in self.specs if spec is not None), ((), None))
 
     def name(self) -> str:
-        """The Function's name and ``Backward``."""
+        """Return the Function's name with ``Backward`` appended."""
         return self.ctx.name()
 
     def __getattr__(self, name: str) -> Any:
@@ -52,7 +52,7 @@ class FunctionNode(MultiOutputNode):
     # Backward ----------------------------------------------------------------------------
 
     def evaluate(self, run: _Pass, grads: Sequence[Any]) -> None:
-        """Run the user's backward on the outputs' gradients (None where there is none) and pass on what it gives."""
+        """Run the user's backward on the outputs' gradients (None if absent), and send its results along the edges."""
         wanted = self._wanted(run)
         if wanted is None:
             return
@@ -66,7 +66,7 @@ class FunctionNode(MultiOutputNode):
         self._pass_on(run, wanted, results)
 
     def _wanted(self, run: _Pass) -> list[bool] | None:
-        """Whether the gradient at each edge is needed; None, and the node is passed by, if none is."""
+        """Return whether each edge's gradient is needed; if none is, mark the targets as done and return None."""
         needed = run.needed
         wanted = [target is not None and (needed is None or target in needed) for target in self.next_edges]
         if any(wanted):
@@ -76,7 +76,7 @@ class FunctionNode(MultiOutputNode):
         return None
 
     def _pass_on(self, run: _Pass, wanted: Sequence[bool], results: Sequence[Any]) -> None:
-        """Send on what the user's backward gave, a tensor or None for each edge."""
+        """Send the results of the user's backward, a tensor or None for each edge."""
         for edge, target in enumerate(self.next_edges):
             if wanted[edge]:
                 grad = results[edge]
@@ -90,7 +90,7 @@ class FunctionNode(MultiOutputNode):
         return self.output_nrs[edge] if self.output_nrs else 0
 
     def _given(self, values: Any, grads: Sequence[Any]) -> list[Any]:
-        """The gradients of the outputs as the user's backward takes them."""
+        """Return the outputs' gradients as tensors for the user's backward, with zeros or None for absent ones."""
         fill = self.ctx.materialize_grads
         return [
             values.to_tensor(grad) if grad is not None else values.zeros(*spec) if spec is not None and fill else None
@@ -98,12 +98,12 @@ class FunctionNode(MultiOutputNode):
         ]
 
     def _backward(self, grads: Sequence[Any]) -> list[Any]:
-        """The gradients that the user's backward returns, one per tensor among forward's arguments."""
+        """Return the gradients from the user's backward, one for each tensor among forward's arguments."""
         results = self.ctx._forward_cls._choose_backward()(self.ctx, *grads)
         return self._checked(list(results) if isinstance(results, tuple) else [results])
 
     def _checked(self, results: list[Any]) -> list[Any]:
-        """What a backward returned for the arguments of forward, for those that are tensors."""
+        """Check the results of a backward, and return those for the tensors among forward's arguments."""
         expected = len(self.ctx._specs)
         if len(results) > expected and all(result is None for result in results[expected:]):
             del results[expected:]
@@ -125,7 +125,7 @@ class FunctionNode(MultiOutputNode):
         return checked
 
     def _check(self, grad: Any, edge: int) -> None:
-        """Whether the gradient can be summed to the shape of the tensor that it belongs to."""
+        """Raise unless the gradient is None or a tensor that can be summed to the shape of its edge's target."""
         if grad is not None and not is_tensor(grad):
             raise InvalidOperation(f"expected Variable or None (got {type(grad).__name__})")
         target = self.next_edges[edge]

@@ -1,8 +1,8 @@
-"""Outputs of a Function's forward, and their place in the graph.
+"""Adds the outputs of a Function's forward to the graph.
 
-An input that was returned as it is becomes a view of itself, one that forward modified gets a new history, and
-what is not differentiable stays outside. A view that a Function returned may not be modified in place: the history
-that is rewritten then would go around the user's backward.
+An input that is returned unmodified becomes a view of itself, an input that forward modified gets a new history, and
+non-differentiable outputs stay outside the graph. A view that a Function returns may not be modified in place, because
+rewriting its history would bypass the user's backward.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NOTHING: set[int] = set()
 
 
 class Outputs:
-    """The results of one forward. Like forward, ``enter`` runs without recording."""
+    """The results of one call of forward. Like forward, ``enter`` runs without recording."""
 
     node_class: ClassVar[type[FunctionNode]] = FunctionNode
 
@@ -58,14 +58,14 @@ class Outputs:
             )
 
     def enter(self) -> None:
-        """Enter the call into the graph, if it is recorded; ``outputs`` are the results as the caller gets them."""
+        """Set ``outputs`` to the tensors that ``apply`` returns, and add them to the graph if the call is recorded."""
         self._note_dirty()
         self.outputs = tuple(
             [self._output(r, output_nr) if is_tensor(r) else r for output_nr, r in enumerate(self.results)]
         )
 
     def save(self) -> None:
-        """Save what forward asked for, as any operation does: in the caller's grad mode."""
+        """Save the tensors that forward requested; it runs in the caller's grad mode, unlike ``enter``."""
         if self.node is not None:
             self.ctx._pack(self.node)
             if observers:
@@ -73,12 +73,12 @@ class Outputs:
         self.ctx._forget()
 
     def _is_plain_input(self, tensor: Any) -> bool:
-        """Whether an input was returned as it is, unmodified."""
+        """Whether ``tensor`` is an input that was returned unmodified."""
         known = id(tensor)
         return known in self.inputs and known not in self.dirty and any(tensor is t for t in self.tensors)
 
     def _note_dirty(self) -> None:
-        """Count the modification of what forward declared dirty, all of which it must have returned."""
+        """Bump the versions of the inputs marked as dirty. Raises InvalidOperation unless all of them are outputs."""
         if not self.dirty:
             return
         if not self.dirty <= _ids(self.tensors):
@@ -118,7 +118,7 @@ class Outputs:
         tensor._node, tensor._output_nr, tensor._requires_grad = self.node, output_nr, True
 
     def _outside(self, tensor: Any, is_input: bool, is_dirty: bool) -> Any:
-        """A result that has no gradient: an input's own object is never changed, but a new one stands for it."""
+        """Return a non-differentiable result outside the graph; the object of an input is never changed."""
         if tensor._requires_grad:
             return tensor.detach() if is_input or tensor._base is not None else tensor.detach_()
         if is_input:
@@ -128,7 +128,7 @@ class Outputs:
         return tensor
 
     def _replace_history(self, tensor: Any, output_nr: int) -> None:
-        """Give an input that forward modified in place its new history, and the base of a view with it."""
+        """Set the new history of an input that forward modified in place, and of its base if it is a view."""
         base = tensor._base
         if base is not None and len(self.tensors) > 1:
             raise InvalidOperation(
@@ -153,14 +153,14 @@ def _ids(values: Any) -> set[int]:
 
 
 def _marked(tensors: tuple[Any, ...], text: str) -> tuple[Any, ...]:
-    """What a ctx method was given, which must be tensors; torch's text ends where it would name the type."""
+    """Return the arguments of a ctx method. Raises InvalidOperation with ``text`` unless all are tensors."""
     if tensors and not all(is_tensor(t) for t in tensors):
         raise InvalidOperation(text)
     return tensors
 
 
 def _view_as_self(tensor: Any) -> Any:
-    """Another tensor object that is a view of all of ``tensor``."""
+    """Return another tensor object that is a view of the whole of ``tensor``."""
     view = tensor.detach()
     view._become_view(tensor)
     view._view_chain = tensor._view_chain

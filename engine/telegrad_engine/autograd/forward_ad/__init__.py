@@ -1,8 +1,8 @@
-"""Forward mode, as ``torch.autograd.forward_ad``: tangents that travel with the values they belong to.
+"""Forward mode, as in ``torch.autograd.forward_ad``: operations compute tangents together with values.
 
-Between entering and exiting a level a tensor may have a tangent (:mod:`.level`), and the thread has an observer that
-gives results theirs (:mod:`.observer`): by the op's own derivative, transposed, or by a Function's ``jvp``
-(:mod:`.push`). docs/decisions/0012 says why.
+Inside a level a tensor may have a tangent (:mod:`.level`), and an observer on the thread computes the tangents of
+results (:mod:`.observer`), by the transposed derivative of the op or by the ``jvp`` of a Function (:mod:`.push`).
+docs/decisions/0012 gives the reasons.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .observer import ForwardMode
 
 
 def enter_dual_level() -> int:
-    """Begin forward mode on this thread; returns the level, which is 0: they do not nest."""
+    """Begin forward mode on this thread, and return the level, which is 0. Raises InvalidOperation inside a level."""
     if active.level is not None:
         raise InvalidOperation("Nested forward mode AD is not supported at the moment")
     active.level = Level()
@@ -26,7 +26,7 @@ def enter_dual_level() -> int:
 
 
 def exit_dual_level(*, level: int | None = None) -> None:
-    """End forward mode: all tangents are gone. Raises InvalidOperation where no level was entered."""
+    """End forward mode and discard all tangents. Raises InvalidOperation if no level was entered."""
     entered = active.level
     check_exit(level, entered)
     assert entered is not None, "it was checked"
@@ -38,7 +38,7 @@ def exit_dual_level(*, level: int | None = None) -> None:
 
 
 class dual_level(Mode):
-    """Forward mode inside a ``with`` block, or in a function that this decorates; as a context it is the level."""
+    """Context manager or decorator that enables forward mode; a ``with`` statement binds the level."""
 
     def __enter__(self) -> int:  # type: ignore[override]
         return enter_dual_level()
@@ -48,24 +48,24 @@ class dual_level(Mode):
 
 
 def make_dual(tensor: Any, tangent: Any, *, level: int | None = None) -> Any:
-    """A view of ``tensor`` with a tangent of the same shape.
+    """Return a view of ``tensor`` with a tangent of the same shape.
 
-    Raises InvalidOperation outside of a level or where there is a tangent already, InvalidValue for dtypes that
-    have no derivative, ShapeMismatch for another shape.
+    Raises InvalidOperation outside a level or if a tensor already has a tangent, InvalidValue for dtypes without a
+    derivative, and ShapeMismatch for a tangent of another shape.
     """
     return make(tensor, tangent, level, active.level)
 
 
 def unpack_dual(tensor: Any, *, level: int | None = None) -> UnpackedDualTensor:
-    """The value of ``tensor`` without its tangent, and its tangent or None.
+    """Return the value of ``tensor`` without its tangent, and its tangent or None.
 
-    Raises InvalidArgument within a level for what is not a tensor.
+    Inside a level, raises InvalidArgument unless ``tensor`` is a tensor.
     """
     return unpack(tensor, level, active.level)
 
 
 class _set_fwd_grad_enabled(Mode):
-    """Switch forward mode off or on within a level, at once or, used with ``with``, until the block's end."""
+    """Switch forward mode on or off inside a level at once; as a context manager, until the end of the block."""
 
     def __init__(self, mode: bool) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class _set_fwd_grad_enabled(Mode):
 
 
 def _is_fwd_grad_enabled() -> bool:
-    """Whether forward mode is on: it is off in a Function's forward and jvp. Levels aside."""
+    """Whether forward mode is on, even outside a level. It is off in a Function's forward and ``jvp``."""
     return active.enabled and (active.level is None or not active.level.is_suspended)
 
 

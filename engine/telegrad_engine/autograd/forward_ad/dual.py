@@ -1,4 +1,4 @@
-"""Makes dual tensors and takes them apart, for every kind of tensor."""
+"""Makes and unpacks dual tensors of every kind."""
 
 from __future__ import annotations
 
@@ -9,40 +9,40 @@ from ...errors import InvalidArgument, InvalidOperation, InvalidValue, ShapeMism
 
 
 class UnpackedDualTensor(NamedTuple):
-    """What a dual tensor is made of; ``tangent`` is None where there is none."""
+    """The parts of a dual tensor; ``tangent`` is None if it has none."""
 
     primal: Any
     tangent: Any
 
 
 class EnteredLevel(Protocol):
-    """A level that was entered: which tensors have a tangent."""
+    """The interface of an entered level, which holds the tangents of tensors."""
 
     @property
     def enabled(self) -> bool:
-        """Whether results get tangents at present."""
+        """Whether results currently get tangents."""
 
     def suspended(self) -> AbstractContextManager[None]:
-        """Within, tensors are values alone."""
+        """Return a context in which tensors have no tangents."""
 
     def of(self, tensor: Any) -> Any:
-        """The tangent of a tensor, or None."""
+        """Return the tangent of a tensor, or None."""
 
     def give(self, tensor: Any, tangent: Any) -> None:
-        """Give a tensor its tangent."""
+        """Set the tangent of a tensor."""
 
     def strip(self, tensor: Any) -> None:
-        """Have a tensor be without a tangent, even if its base has one."""
+        """Make a tensor have no tangent, even if its base has one."""
 
 
 def check_floating(what: str, tensor: Any) -> None:
-    """Raise InvalidValue for a dtype that has no derivative."""
+    """Raise InvalidValue unless the dtype is a floating-point one."""
     if not tensor.is_floating_point():
         raise InvalidValue(f"Expected {what} to be floating point or complex, but got: torch.{tensor.dtype.name}")
 
 
 def check_size(tensor: Any, tangent: Any) -> None:
-    """Raise ShapeMismatch for a tangent of another shape."""
+    """Raise ShapeMismatch unless the tangent has the tensor's shape."""
     if tangent.shape != tensor.shape:
         raise ShapeMismatch(
             "Trying to set a forward gradient that has a different size than that of the original Tensor, this is "
@@ -52,7 +52,7 @@ def check_size(tensor: Any, tangent: Any) -> None:
 
 
 def check_exit(level: int | None, entered: EnteredLevel | None) -> None:
-    """Raise InvalidOperation unless ``level``, or any if None, is the one that was entered last."""
+    """Raise InvalidOperation unless a level was entered and ``level`` is it, or None."""
     if level is not None and level != (-1 if entered is None else 0):
         raise InvalidOperation(
             "Trying to exit a forward AD level that was not the last one that was created. This is not supported."
@@ -62,7 +62,7 @@ def check_exit(level: int | None, entered: EnteredLevel | None) -> None:
 
 
 def make(tensor: Any, tangent: Any, level: int | None, entered: EnteredLevel | None) -> Any:
-    """A view of ``tensor`` with a tangent of the same shape. Raises as ``forward_ad.make_dual``."""
+    """Return a view of ``tensor`` with a tangent of the same shape. Raises like ``forward_ad.make_dual``."""
     if (entered is None and level is None) or (level is not None and level < 0):
         raise InvalidOperation(
             "Trying to create a dual Tensor for forward AD but no level exists, make sure to enter_dual_level() first."
@@ -89,7 +89,7 @@ def make(tensor: Any, tangent: Any, level: int | None, entered: EnteredLevel | N
 
 
 def unpack(tensor: Any, level: int | None, entered: EnteredLevel | None) -> UnpackedDualTensor:
-    """The value of ``tensor`` without its tangent, and its tangent or None; outside of a level ``tensor`` as it is."""
+    """Return the value of ``tensor`` and its tangent or None; outside a level, ``tensor`` itself and None."""
     if entered is None:
         return UnpackedDualTensor(tensor, None)
     if not hasattr(tensor, "_data"):

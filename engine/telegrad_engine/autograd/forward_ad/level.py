@@ -1,4 +1,4 @@
-"""The level that this thread has entered: which tensors have a tangent, and whether results get theirs now."""
+"""The forward-mode level of this thread, which holds the tangents of tensors."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from .dual import check_size
 class _Active(threading.local):
     level: Level | None = None
     enabled: bool = True
-    """Whether forward mode is on, levels aside."""
+    """Whether forward mode is on, even outside a level."""
 
 
 active = _Active()
 
 
 class Level:
-    """Tangents, by tensor. They are forgotten with their tensors, and all of them with the level."""
+    """The tangents by tensor. A tangent is discarded with its tensor, and all tangents when the level ends."""
 
     def __init__(self) -> None:
         self._tangents: dict[int, tuple[weakref.ref[Any], Any]] = {}
@@ -33,17 +33,17 @@ class Level:
 
     @property
     def is_suspended(self) -> bool:
-        """Whether tensors are values alone at present."""
+        """Whether tensors currently have no tangents."""
         return self._suspended > 0
 
     @property
     def enabled(self) -> bool:
-        """Whether results get tangents at present."""
+        """Whether results currently get tangents."""
         return active.enabled and not self._suspended and not state.inference
 
     @contextmanager
     def suspended(self) -> Iterator[None]:
-        """Within, tensors are values alone."""
+        """Return a context in which tensors have no tangents."""
         self._suspended += 1
         try:
             yield
@@ -51,14 +51,14 @@ class Level:
             self._suspended -= 1
 
     def end(self) -> None:
-        """Forget all tangents."""
+        """Discard all tangents."""
         self._tangents.clear()
         self._saved.clear()
 
     # Tensors -----------------------------------------------------------------------------
 
     def of(self, tensor: Any) -> Any:
-        """The tangent of a tensor, or None. A view of what has one has the view of that."""
+        """Return the tangent of a tensor, or None. A view's tangent is a view of its base's tangent."""
         entry = self._tangents.get(id(tensor))
         if entry is not None:
             return entry[1]
@@ -73,12 +73,12 @@ class Level:
         return tangent
 
     def give(self, tensor: Any, tangent: Any) -> None:
-        """Give a tensor its tangent."""
+        """Set the tangent of a tensor."""
         check_size(tensor, tangent)
         self._put(tensor, tangent)
 
     def strip(self, tensor: Any) -> None:
-        """Have a tensor be without a tangent, even if its base has one."""
+        """Make a tensor have no tangent, even if its base has one."""
         self._put(tensor, None)
 
     def _put(self, tensor: Any, tangent: Any) -> None:
@@ -86,15 +86,15 @@ class Level:
         tangents[key] = weakref.ref(tensor, lambda _: tangents.pop(key, None)), tangent
 
     def concerns(self, values: Iterable[Any]) -> bool:
-        """Whether one of an operation's arguments has a tangent."""
+        """Whether any of an operation's arguments has a tangent."""
         return any(
             self.concerns(x) if isinstance(x, tuple) else is_tensor(x) and self.of(x) is not None for x in values
         )
 
-    # What nodes saved --------------------------------------------------------------------
+    # Saved tensors -----------------------------------------------------------------------
 
     def remember(self, node: Node | None, tangents: Sequence[Any], results: Sequence[Any]) -> None:
-        """Keep the tangents of what a node saved of its inputs and its results, for backward under this level."""
+        """Store the tangents of a node's saved inputs and results, for a backward inside this level."""
         if node is None:
             return
         found: dict[int, Any] = {}
@@ -106,20 +106,20 @@ class Level:
             self._saved[node] = found
 
     def remember_outputs(self, node: Node | None, tangents: Sequence[Any]) -> None:
-        """Keep the tangents of a Function's outputs, which it may have saved."""
+        """Store the tangents of a Function's outputs, which it may have saved."""
         if node is not None:
             self._saved[node] = {
                 output_nr: tangent for output_nr, tangent in enumerate(tangents) if tangent is not None
             }
 
     def restore_output(self, node: Node | None, output_nr: int, output: Any) -> None:
-        """Give an output that a Function saved, as it comes back, its tangent."""
+        """Set the tangent of an unpacked output that a Function saved."""
         tangent = None if node is None else self._saved.get(node, {}).get(output_nr)
         if tangent is not None:
             self.give(output, tangent)
 
     def restore(self, node: Node, values: Sequence[Any]) -> None:
-        """Give the tensors that a node saved, as they come back, their tangents."""
+        """Set the tangents of a node's unpacked saved tensors."""
         for position, tangent in self._saved.get(node, {}).items():
             value = values[position]
             for tensor, own in zip(value, tangent, strict=True) if isinstance(value, list) else [(value, tangent)]:
@@ -128,12 +128,12 @@ class Level:
 
 
 def current() -> Level | None:
-    """The level in which results get tangents now, if any."""
+    """Return the level in which results currently get tangents, or None."""
     level = active.level
     return level if level is not None and level.enabled else None
 
 
 def tangent_of(tensor: Any) -> Any:
-    """The tangent that a tensor has at present, or None."""
+    """Return the current tangent of a tensor, or None."""
     level = current()
     return None if level is None else level.of(tensor)

@@ -1,4 +1,4 @@
-"""The observer that gives results their tangents, on a thread that has entered a level."""
+"""The observer that computes the tangents of results on a thread that has entered a level."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .push import push, push_function, push_inplace
 
 
 class ForwardMode(Observer):
-    """Pushes the tangents of one level forward through each operation, and restores those of saved tensors."""
+    """Pushes the tangents of one level through each operation, and restores those of saved tensors."""
 
     sees_ops = True
 
@@ -22,21 +22,21 @@ class ForwardMode(Observer):
         self._level = level
 
     def op(self, run: Run, op: Any, inputs: tuple[Any, ...], attrs: Any) -> Any:
-        """Execute an op, and give its results their tangents."""
+        """Execute an op, and set the tangents of its results."""
         execute = super().op
         if not self._level.enabled or not self._level.concerns(inputs):
             return execute(run, op, inputs, attrs)
         return push(self._level, lambda *call: execute(run, *call), op, inputs, attrs)
 
     def in_place(self, run: Run, tensor: Any, op: Any, inputs: tuple[Any, ...], attrs: Any) -> Any:
-        """Execute an op in place, and change the tensor's tangent with it."""
+        """Execute an op in place, and update the tensor's tangent."""
         change = super().in_place
         if not self._level.enabled or op.composite or not self._level.concerns(inputs):
             return change(run, tensor, op, inputs, attrs)
         return push_inplace(self._level, lambda *call: change(run, *call), tensor, op, inputs, attrs)
 
     def function(self, run: Run, ctx: Any, args: tuple[Any, ...], separate: bool) -> Any:
-        """Run a custom Function's forward, which sees values alone, and push tangents by its ``jvp``."""
+        """Run a custom Function's forward without tangents, and push the tangents by its ``jvp``."""
         if not self._level.enabled or not self._level.concerns(args):
             return super().function(run, ctx, args, separate)
         with self._level.suspended():
@@ -45,33 +45,33 @@ class ForwardMode(Observer):
         return entry
 
     def tangent(self, tensor: Any) -> Any:
-        """The tangent of a tensor at present."""
+        """Return the current tangent of a tensor, or None."""
         return tangent_of(tensor)
 
     def gradients(self, values: Any, tensor: Any) -> Any:
-        """Gradients have tangents too, so within a level they are tensors."""
+        """Return Values whose gradients are tensors if tangents are enabled, because gradients have tangents too."""
         return super().gradients(DualValues(tensor) if self._level.enabled else values, tensor)
 
     def unpacked(self, node: Any, values: Sequence[Any]) -> None:
-        """Give saved tensors their tangents."""
+        """Restore the tangents of saved tensors."""
         if self._level.enabled:
             self._level.restore(node, values)
         super().unpacked(node, values)
 
     def unpacked_output(self, node: Node, output_nr: int, output: Any) -> None:
-        """Give an output that a custom Function saved its tangent."""
+        """Restore the tangent of an output that a custom Function saved."""
         if self._level.enabled:
             self._level.restore_output(node, output_nr, output)
         super().unpacked_output(node, output_nr, output)
 
 
 class DualValues(GraphValues):
-    """Gradients as tensors that are not recorded, but pushed forward through. ``.grad`` holds values alone."""
+    """Gradients as tensors that are not recorded, but have tangents. ``.grad`` gets values without tangents."""
 
     def __init__(self, like: Any) -> None:
         super().__init__(like._graph_class, recording=False)
 
     def accumulate(self, tensor: Any, grad: Any, may_mutate: bool) -> None:
-        """Add a gradient to ``tensor.grad`` as a pass over arrays does."""
+        """Add a gradient to ``tensor.grad`` as a pass on arrays does."""
         values: Values = tensor._array_values()
         values.accumulate(tensor, grad._data, False)

@@ -1,9 +1,9 @@
 """Pushes tangents through an op, from its inputs to its results.
 
-An op has one derivative, which pulls gradients back; as that is linear in the gradient, differentiating it once more
-with respect to the gradient gives its transpose, which pushes tangents forward. So each op is recorded on its
-own, on stand-ins of its inputs. For a pointwise op the transpose is the derivative itself. A Function pushes tangents
-forward by its ``jvp``.
+An op's derivative maps the results' gradients to the inputs' and is linear in them. Differentiating it with respect to
+the gradients gives its transpose, which maps the inputs' tangents to the results'. So each op is recorded separately,
+on stand-ins for its inputs. For a pointwise op the transpose is the derivative itself. For a Function, its ``jvp``
+computes the tangents.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Execute = Callable[[Op, tuple[Any, ...], Mapping[str, Any]], Any]
 
 
 def push(level: Level, execute: Execute, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:
-    """Execute an op of which some input has a tangent, and give its results theirs."""
+    """Execute an op with an input that has a tangent, and set the tangents of its results."""
     if state.autocast is not None:
         op, inputs, attrs = state.autocast.cast(op, inputs, attrs)
     if op.composite:
@@ -55,7 +55,7 @@ def push(level: Level, execute: Execute, op: Op, inputs: tuple[Any, ...], attrs:
 def push_inplace(
     level: Level, inplace: Callable[..., Any], tensor: Any, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]
 ) -> Any:
-    """Modify a tensor in place, and its tangent with it: in place too, so that views see it."""
+    """Modify a tensor in place, and its tangent too, so that the tangents of views change with it."""
     target = level.of(tensor)
     with level.suspended():
         if op.view:
@@ -81,10 +81,10 @@ def push_inplace(
 def transposed(
     execute: Execute, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any], tangents: Sequence[Any]
 ) -> tuple[Any, ...]:
-    """The results' tangents from the inputs', by the op's derivative; none for results that have no derivative.
+    """Compute the results' tangents from the inputs' by the op's transposed derivative.
 
-    They have a history if something that they depend on has one. Raises NotSupported for an op whose derivative
-    cannot be differentiated.
+    Returns () for an op that is not differentiable, and None for a result without a derivative. The tangents have a
+    history if an input or a tangent requires grad. Raises NotSupported if the derivative cannot be differentiated.
     """
     if not op.differentiable:
         return ()
@@ -108,7 +108,7 @@ def transposed(
 
 
 def _pointwise(result: Any, tangents: Sequence[Any], tracked: bool) -> Any:
-    """The tangent of a pointwise op's result: element by element the derivative is a factor, transposed or not."""
+    """Return the tangent of a pointwise op's result; its derivative is a factor per element, so its own transpose."""
     node, values = result._node, result._values(tracked)
     shape, dtype = result._data.shape, result._data.dtype
     total = None
@@ -124,14 +124,14 @@ def _pointwise(result: Any, tangents: Sequence[Any], tracked: bool) -> Any:
 
 
 def _as_wide(tangent: Any, result: Any) -> Any:
-    """An input's tangent in the result's shape and dtype, as the input itself was brought to them."""
+    """Return an input's tangent, cast and broadcast to the result's dtype and shape as the input was."""
     if tangent._data.dtype != result._data.dtype:
         tangent = tangent.to(dtype=result.dtype)
     return tangent if tangent._data.shape == result._data.shape else tangent.expand(tuple(result.shape))
 
 
 def _transposed(results: Sequence[Any], moving: Sequence[tuple[Any, Any]], tracked: bool) -> tuple[Any, ...]:
-    """For each result the product of its derivatives with respect to the stand-ins with these stand-ins' tangents."""
+    """Return, for each result, the product of its derivatives by the stand-ins with the stand-ins' tangents."""
     seeds = [out._zeros_like().requires_grad_() if out.requires_grad else None for out in results]
     roots = [out for out in results if out.requires_grad]
     if not roots:
@@ -153,7 +153,10 @@ def _transposed(results: Sequence[Any], moving: Sequence[tuple[Any, Any]], track
 
 
 def _stand_ins(values: Sequence[Any], tangents: Sequence[Any], tracked: bool, moving: list[tuple[Any, Any]]) -> Any:
-    """The inputs, with new tensors for those that have a tangent, so that only this use of them is differentiated."""
+    """Return the inputs, with new tensors for those with a tangent, so that only this use of them is differentiated.
+
+    Each new tensor is appended to ``moving`` with its tangent.
+    """
     found: list[Any] = []
     for value, tangent in zip(values, tangents, strict=True):
         if isinstance(value, tuple):
@@ -167,7 +170,7 @@ def _stand_ins(values: Sequence[Any], tangents: Sequence[Any], tracked: bool, mo
 
 
 def _tangents(level: Level, values: Sequence[Any]) -> tuple[Any, ...]:
-    """For each input its tangent or None; for a list of tensors a tuple of these."""
+    """Return the tangent or None for each input; a tuple of them for a list of tensors."""
     return tuple(
         [
             _tangents(level, x) if isinstance(x, tuple) else level.of(x) if isinstance(x, Tracked) else None
@@ -186,7 +189,7 @@ def _tuple(result: Any) -> tuple[Any, ...]:
 
 @contextmanager
 def _twice(op: Op) -> Iterator[None]:
-    """Around the first of two executions that have to draw the same random numbers."""
+    """Restore the random generator after the block, so that a second execution draws the same random numbers."""
     before = copy.deepcopy(generator()) if op.random else None
     yield
     if before is not None:
@@ -197,9 +200,9 @@ def _twice(op: Op) -> Iterator[None]:
 
 
 def push_function(level: Level, entry: Outputs) -> None:
-    """Give the outputs of a Function the tangents that its ``jvp`` makes of the arguments'.
+    """Set the tangents of a Function's outputs, which its ``jvp`` computes from the arguments' tangents.
 
-    Raises MethodMissing where it has none, InvalidOperation for what it may not return.
+    Raises MethodMissing if the Function has no ``jvp``, and InvalidOperation for an invalid result of it.
     """
     ctx = entry.ctx
     tangents = _tangents(level, entry.args)
@@ -214,7 +217,7 @@ def push_function(level: Level, entry: Outputs) -> None:
 
 
 def _materialized(entry: Outputs, tangents: Sequence[Any]) -> list[Any]:
-    """Zeros for tensors without a tangent, unless they could have none."""
+    """Return the tangents, with zeros for floating-point tensors without one."""
     zeros = Functions(type(next(t for t in tangents if t is not None))._apply).zeros
     return [
         zeros(arg.shape, dtype=arg.dtype) if tangent is None and is_tensor(arg) and arg.is_floating_point() else tangent
@@ -223,7 +226,11 @@ def _materialized(entry: Outputs, tangents: Sequence[Any]) -> list[Any]:
 
 
 def _check(entry: Outputs, index: int, tangent: Any, tangents: Sequence[Any]) -> None:
-    """Whether a tangent may be the one of an output, as far as that is an input, or shows one's memory."""
+    """Raise InvalidOperation unless a tangent from ``jvp`` is valid for its output.
+
+    The output must be differentiable. The tangent of a modified input must be modified in place, and that of a view
+    must be a view.
+    """
     result, output = entry.results[index], entry.outputs[index]
     if not is_tensor(result) or id(result) in entry.constant or result._data.dtype not in FLOATING:
         raise InvalidOperation(

@@ -1,6 +1,6 @@
-"""Arguments and results of ``functional``, checked: tuples of tensors, vectors, strict mode.
+"""Checks of the arguments and results of ``functional``: tuples of tensors, vectors, strict mode.
 
-The texts are PyTorch's.
+The error texts are PyTorch's.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ OUTPUTS = "outputs of the user-provided function"
 
 
 def as_tensors(value: Any, what: str, name: str | None) -> tuple[bool, Tensors]:
-    """Whether ``value`` is a tuple, and its tensors."""
+    """Return whether ``value`` is a tuple, and its tensors. Raises InvalidArgument for values that are not tensors."""
     several = isinstance(value, tuple)
     tensors = value if several else (value,)
     for i, tensor in enumerate(tensors):
@@ -30,7 +30,7 @@ def as_tensors(value: Any, what: str, name: str | None) -> tuple[bool, Tensors]:
 
 
 def fresh(tensors: Tensors, create_graph: bool, track: bool = True) -> Tensors:
-    """Aliases of the tensors, so that only their uses as arguments count."""
+    """Return aliases of the tensors, so that only their uses as arguments are differentiated."""
     return tuple(
         [
             t.view(tuple(t.shape)) if create_graph and t.requires_grad else t.detach().requires_grad_(track)
@@ -40,7 +40,7 @@ def fresh(tensors: Tensors, create_graph: bool, track: bool = True) -> Tensors:
 
 
 def vector_like(v: Any, name: str, like: Tensors, several: bool, create_graph: bool) -> Tensors:
-    """The vector of a product: the same number of tensors, of the same shapes, as ``like``."""
+    """Return the vector of a product. Raises ShapeMismatch unless it has as many tensors as ``like``, of its shapes."""
     vectors = fresh(as_tensors(v, "v", name)[1], create_graph, track=False)
     if len(vectors) != len(like):
         if several:
@@ -56,7 +56,7 @@ def vector_like(v: Any, name: str, like: Tensors, several: bool, create_graph: b
 
 
 def input_vector(v: Any, name: str, inputs: Tensors, several: bool, create_graph: bool) -> Tensors | None:
-    """The vector of a product with the inputs, which may be left out for one input of one element."""
+    """Return the vector of a product with the inputs; it may be omitted for a single input of one element."""
     if v is not None:
         return vector_like(v, name, inputs, several, create_graph)
     if len(inputs) != 1 or inputs[0].numel() != 1:
@@ -68,7 +68,7 @@ def input_vector(v: Any, name: str, inputs: Tensors, several: bool, create_graph
 
 
 def one_number(output: Any, name: str, strict: bool) -> Any:
-    """What a function gave that has to give one tensor of one element."""
+    """Return ``output``. Raises unless it is a single tensor of one element."""
     several, outputs = as_tensors(output, OUTPUTS, name)
     check_tracked(outputs, strict, output_untracked)
     if several:
@@ -79,14 +79,14 @@ def one_number(output: Any, name: str, strict: bool) -> Any:
 
 
 def returned(tensors: Tensors, several: bool, create_graph: bool) -> Any:
-    """Results as the caller gets them: with a history only if asked for, alone if what was given was alone."""
+    """Return a tuple of tensors, or the only tensor unless ``several``; detached unless ``create_graph``."""
     if not create_graph:
         tensors = tuple([t.detach() for t in tensors])
     return tensors if several else tensors[0]
 
 
 def turned(columns: Any, output: Any, tensor: Any) -> Any:
-    """Columns (elements, *output.shape) as a Jacobian (*output.shape, *input.shape)."""
+    """Return columns (elements, *output.shape) as a Jacobian (*output.shape, *input.shape); zeros for None."""
     shape = (*output.shape, *tensor.shape)
     if columns is None:
         return zeros(shape, output)
@@ -94,15 +94,15 @@ def turned(columns: Any, output: Any, tensor: Any) -> Any:
 
 
 def zeros(shape: tuple[int, ...], like: Any) -> Any:
-    """Zeros of a shape, of the dtype and where ``like`` is."""
+    """Return zeros of ``shape``, with the dtype and device of ``like``."""
     return like.detach().new_zeros(shape)
 
 
-# What torch refuses ------------------------------------------------------------------------------------
+# Checks that torch makes ---------------------------------------------------------------------------------
 
 
 def check_elements(tensors: Tensors, vectorize: bool) -> None:
-    """Raise where there is nothing to differentiate, or by; torch's text depends on how it would have done it."""
+    """Raise torch's error for empty tensors: if all are empty with ``vectorize``, if any is without."""
     sizes = [t.numel() for t in tensors]
     if vectorize and not any(sizes):
         raise IndexOutOfRange("index 0 is out of bounds for dimension 0 with size 0")
@@ -111,7 +111,7 @@ def check_elements(tensors: Tensors, vectorize: bool) -> None:
 
 
 def check_forward(create_graph: bool, strict: bool, vectorize: bool) -> None:
-    """Raise for options that torch does not take in forward mode."""
+    """Raise for options that torch does not accept in forward mode."""
     if create_graph:
         raise NotSupported(
             'torch.autograd.functional.jacobian: `create_graph=True` and `strategy="forward-mode"` are not '
@@ -146,7 +146,10 @@ HESSIAN_INDEPENDENT = (
 
 
 def filled(grads: Tensors, like: Tensors, strict: bool, create_graph: bool, independent: str, which: str) -> Tensors:
-    """The gradients, zeros for those that are none; in strict mode that, or one without a history, is an error."""
+    """Return the gradients, with zeros for None.
+
+    In strict mode, None is an error, and so is a gradient without a history if ``create_graph``.
+    """
     result = []
     for i, (grad, tensor) in enumerate(zip(grads, like, strict=True)):
         if grad is None:
@@ -160,7 +163,7 @@ def filled(grads: Tensors, like: Tensors, strict: bool, create_graph: bool, inde
 
 
 def not_differentiable(which: str, index: int) -> str:
-    """The text for a result without a history where one was asked for."""
+    """The error text for a result without a history under ``create_graph``."""
     return (
         f"The {which} of the user-provided function is independent of input {index}. This is not allowed in strict "
         "mode when create_graph=True."
@@ -168,7 +171,7 @@ def not_differentiable(which: str, index: int) -> str:
 
 
 def check_tracked(tensors: Tensors, strict: bool, text: Callable[[int], str]) -> None:
-    """In strict mode, raise for the first tensor that is missing or has no history."""
+    """In strict mode, raise for the first tensor that is None or has no history."""
     if not strict:
         return
     for i, tensor in enumerate(tensors):
@@ -179,7 +182,7 @@ def check_tracked(tensors: Tensors, strict: bool, text: Callable[[int], str]) ->
 
 
 def output_untracked(i: int) -> str:
-    """The text for an output without a history."""
+    """The error text for an output without a history."""
     return (
         f"Output {i} of the user-provided function does not require gradients. The outputs must be computed in a "
         "differentiable manner from the input when running in strict mode."
@@ -187,7 +190,7 @@ def output_untracked(i: int) -> str:
 
 
 def grad_untracked(i: int) -> str:
-    """The text for a gradient that is the same everywhere."""
+    """The error text for a gradient that does not depend on the inputs."""
     return (
         f"The gradient with respect to input {i} is independent of the inputs of the user-provided function. This is "
         "not allowed in strict mode."
@@ -195,7 +198,7 @@ def grad_untracked(i: int) -> str:
 
 
 def jacobian_untracked(i: int) -> str:
-    """The text for a first derivative that is the same everywhere."""
+    """The error text for a Jacobian that does not depend on the input."""
     return (
         "While computing the hessian, found that the jacobian of the user-provided function with respect to input "
         f"{i} is independent of the input. This is not allowed in strict mode. You should ensure that your function "

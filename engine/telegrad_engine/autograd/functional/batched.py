@@ -19,7 +19,7 @@ from ...tensor.namespace import Functions
 from .rows import BatchedValues
 
 ELEMENTS = 2**18
-"""Elements that a batch of the largest array in the graph may have: more leave the cache, and gain nothing."""
+"""The largest number of elements in a batch of the graph's largest array, so that batches fit into the CPU cache."""
 
 
 def grad(
@@ -32,11 +32,11 @@ def grad(
     materialize_grads: bool = False,
     is_grads_batched: bool = False,
 ) -> tuple[Any, ...]:
-    """The gradients of ``outputs`` with respect to ``inputs``, leaving ``.grad`` alone.
+    """Return the gradients of ``outputs`` with respect to ``inputs``, without changing ``.grad``.
 
-    One tensor per input, of its shape and dtype; None for an input that was not used, if
-    ``allow_unused``, or zeros, if ``materialize_grads``. With ``is_grads_batched`` the ``grad_outputs`` have a
-    leading dimension of their own, and so have the results: a row for each.
+    The result has one tensor per input, of its shape and dtype. For an unused input it is None with ``allow_unused``,
+    or zeros with ``materialize_grads``. With ``is_grads_batched``, the ``grad_outputs`` and the results have a leading
+    dimension of rows.
     """
     if not is_grads_batched:
         return differentiation.grad(
@@ -57,9 +57,9 @@ def grad_rows(
     allow_unused: bool | None,
     materialize_grads: bool,
 ) -> tuple[Any, ...]:
-    """``autograd.grad`` for gradients of the outputs with a leading dimension of rows, as are the results.
+    """Compute ``autograd.grad`` for ``grad_outputs`` with a leading dimension of rows, which the results have too.
 
-    Raises torch's errors where that dimension is missing or differs between them.
+    Raises torch's errors if that dimension is missing or differs between them.
     """
     count = check_rows(outputs, grad_outputs)
     keep = create_graph if retain_graph is None else retain_graph
@@ -76,9 +76,9 @@ def grad_rows(
 
 
 def rows(output: Any, inputs: Sequence[Any]) -> list[Any] | None:
-    """For each input, the gradients of each element of ``output``: (elements, *input.shape), or None if unused.
+    """Return, for each input, the gradients of each element of ``output``: (elements, *input.shape), or None if unused.
 
-    The graph is kept. None where rows must be computed one by one.
+    The graph is kept. Returns None if the rows must be computed one by one.
     """
     if not _serves([output], inputs):
         return None
@@ -88,10 +88,9 @@ def rows(output: Any, inputs: Sequence[Any]) -> list[Any] | None:
 
 
 def _serves(outputs: Sequence[Any], inputs: Sequence[Any]) -> bool:
-    """Whether the batched pass gives what passes for each row would.
+    """Whether the batched pass gives the same results as a pass for each row.
 
-    It is for NumPy's arrays, and what looks into a pass (hooks, a Function's backward, anomaly mode) expects one
-    row.
+    It works on NumPy arrays only. Hooks, a Function's backward and anomaly mode expect gradients of a single row.
     """
     return (
         outputs[0]._values(False) is ARRAYS
@@ -107,7 +106,7 @@ def _nodes(outputs: Sequence[Any]) -> set[Node]:
 
 
 def check_rows(outputs: Sequence[Any], grad_outputs: Sequence[Any]) -> int:
-    """The number of rows that all gradients have."""
+    """Return the number of rows of the gradients. Raises unless all have the same number and the outputs' shapes."""
     sizes = []
     for index, (output, gradient) in enumerate(zip(outputs, grad_outputs, strict=True)):
         if gradient is None:
@@ -139,7 +138,7 @@ def check_rows(outputs: Sequence[Any], grad_outputs: Sequence[Any]) -> int:
 def _one_by_one(
     outputs: Sequence[Any], inputs: Sequence[Any], seeds: Sequence[Any], count: int, keep: bool, create_graph: bool
 ) -> list[Any]:
-    """The rows by a pass each."""
+    """Compute each row in a pass of its own."""
     found = [
         differentiation.grad(
             outputs, inputs, [s[i] for s in seeds], keep or i + 1 < count, create_graph, allow_unused=True
@@ -153,7 +152,7 @@ def _one_by_one(
 def _in_batches(
     outputs: Sequence[Any], inputs: Sequence[Any], seeds: Sequence[Any], count: int, keep: bool
 ) -> list[Any]:
-    """The rows as tensors, computed as many at a time as there is room for in the cache."""
+    """Compute the rows in batches of at most ``ELEMENTS`` elements of the largest array."""
     places = [differentiation.place(t) for t in outputs]
     wanted = [differentiation.place(t) for t in inputs]
     size = max(1, min(count, ELEMENTS // _largest(outputs)))
@@ -171,10 +170,10 @@ def _in_batches(
 
 
 def _largest(outputs: Sequence[Any]) -> int:
-    """Elements of the largest result in the graph."""
+    """Return the number of elements of the largest result in the graph."""
     return max([1, *(math.prod(node.shape) for node in _nodes(outputs))])
 
 
 def _whole(parts: list[Any]) -> Any:
-    """The rows of all batches, in memory of their own."""
+    """Return the rows of all batches in one new array."""
     return np.array(parts[0]) if len(parts) == 1 else np.concatenate(parts)

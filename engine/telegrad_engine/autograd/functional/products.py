@@ -1,8 +1,8 @@
-"""``torch.autograd.functional``: products with Jacobians and Hessians, and these whole.
+"""``torch.autograd.functional``: products with Jacobians and Hessians, and the whole matrices.
 
-Written over a ``grad`` and tensors' methods alone, so the engine's tensors and the SDK's share it. Products with
-a Jacobian from the right (jvp, hvp, forward mode) differentiate the product from the left, which is linear in
-its vector, a second time: docs/decisions/0006 says why, and when a Jacobian is computed many rows at a time.
+It uses only a ``grad`` function and tensor methods, so the engine's and the SDK's tensors share it. Right products
+(jvp, hvp, forward mode) are the derivative of the left product, which is linear in its vector: docs/decisions/0006
+gives the reasons, and says when many rows of a Jacobian are computed together.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ STRATEGIES = ("forward-mode", "reverse-mode")
 
 
 class Functional:
-    """The functions, over a ``grad`` with torch's arguments.
+    """The functions of ``torch.autograd.functional``, over a ``grad`` with torch's arguments.
 
-    ``rows(output, inputs)`` gives, for each input, the gradients of every element of ``output`` in one tensor, or
-    None for an unused input; without it, or where it gives None for all, they are computed one at a time.
+    ``rows(output, inputs)`` returns, for each input, the gradients of every element of ``output`` in one tensor, or
+    None for an unused input. Without ``rows``, or if it returns None, they are computed one at a time.
     """
 
     def __init__(
@@ -62,10 +62,10 @@ class Functional:
     def vjp(
         self, func: Function, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
     ) -> tuple[Any, Any]:
-        """``func(*inputs)``, and the product of ``v`` with its Jacobian, in the inputs' shapes.
+        """Return ``func(*inputs)``, and the product of ``v`` with its Jacobian, in the inputs' shapes.
 
-        ``v`` has the outputs' shapes; it may be left out for an output of one element. An input that the outputs
-        do not depend on gets zeros or, if ``strict``, raises. ``create_graph`` makes both results differentiable.
+        ``v`` has the outputs' shapes; it may be omitted for an output of one element. An input that the outputs do
+        not depend on gets zeros or, with ``strict``, raises. ``create_graph`` makes both results differentiable.
         """
         with enable_grad():
             several_in, inputs = as_tensors(inputs, "inputs", "vjp")
@@ -87,9 +87,10 @@ class Functional:
     def jvp(
         self, func: Function, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
     ) -> tuple[Any, Any]:
-        """``func(*inputs)``, and the product of its Jacobian with ``v``, in the outputs' shapes.
+        """Return ``func(*inputs)``, and the product of its Jacobian with ``v``, in the outputs' shapes.
 
-        ``v`` has the inputs' shapes; it may be left out for an input of one element. The rest as for :meth:`vjp`.
+        ``v`` has the inputs' shapes; it may be omitted for an input of one element. The other arguments are those of
+        :meth:`vjp`.
         """
         with enable_grad():
             several_in, inputs = as_tensors(inputs, "inputs", "jvp")
@@ -107,7 +108,7 @@ class Functional:
     def vhp(
         self, func: Function, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
     ) -> tuple[Any, Any]:
-        """``func(*inputs)``, one number, and the product of ``v`` with its Hessian, in the inputs' shapes."""
+        """Return ``func(*inputs)``, one number, and the product of ``v`` with its Hessian, in the inputs' shapes."""
         several, inputs, v, output, slope = self._slope("vhp", func, inputs, v, create_graph, strict)
         with set_grad_enabled(create_graph or is_grad_enabled()):
             grads = self._grad(slope, inputs, v, create_graph)
@@ -117,9 +118,9 @@ class Functional:
     def hvp(
         self, func: Function, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
     ) -> tuple[Any, Any]:
-        """``func(*inputs)``, one number, and the product of its Hessian with ``v``, in the inputs' shapes.
+        """Return ``func(*inputs)``, one number, and the product of its Hessian with ``v``, in the inputs' shapes.
 
-        For a function that is twice continuously differentiable :meth:`vhp` gives the same for less.
+        For a twice continuously differentiable function, :meth:`vhp` gives the same result and is faster.
         """
         several, inputs, v, output, slope = self._slope("hvp", func, inputs, v, create_graph, strict)
         with enable_grad():
@@ -132,7 +133,7 @@ class Functional:
     def _slope(
         self, name: str, func: Function, inputs: Any, v: Any, create_graph: bool, strict: bool
     ) -> tuple[bool, Tensors, Tensors | None, Tensors, Tensors]:
-        """Whether there are several inputs, these, the vector, the number that ``func`` gives, and its gradient."""
+        """Return whether ``inputs`` is a tuple, the inputs, the vector, ``func(*inputs)`` and its gradient."""
         with enable_grad():
             several, inputs = as_tensors(inputs, "inputs", name)
             inputs = fresh(inputs, create_graph)
@@ -153,11 +154,11 @@ class Functional:
         vectorize: bool = False,
         strategy: str = "reverse-mode",
     ) -> Any:
-        """The derivatives of every element of the outputs: (*output.shape, *input.shape).
+        """Return the derivatives of every element of the outputs: (*output.shape, *input.shape).
 
-        For a tuple of inputs a tuple, for a tuple of outputs a tuple of these. ``strategy`` "forward-mode" goes
-        column by column, which suits few inputs and many outputs. As many rows as pay are computed together, with
-        ``vectorize`` or without, which here only decides what torch refuses.
+        It is a tuple for a tuple of inputs, and a tuple of these for a tuple of outputs. ``strategy`` "forward-mode"
+        computes columns, which suits few inputs and many outputs. Rows are computed together if that is faster;
+        ``vectorize`` affects only which arguments raise torch's errors.
         """
         if strategy not in STRATEGIES:
             raise InvalidChoice(
@@ -186,7 +187,7 @@ class Functional:
         return tuple(result) if several_out else result[0]
 
     def _rows_of(self, index: int, output: Any, inputs: Tensors, create_graph: bool, strict: bool) -> Tensors:
-        """The Jacobian of one output with respect to each input."""
+        """Return the Jacobian of one output with respect to each input."""
         blocks = []
         for position, (rows, tensor) in enumerate(zip(self._rows(output, inputs, create_graph), inputs, strict=True)):
             if rows is None:
@@ -203,7 +204,7 @@ class Functional:
         return tuple(blocks)
 
     def _jacobian_by_columns(self, func: Function, inputs: Any) -> Any:
-        """The Jacobian by the rows of the pulled-back gradients, which are its columns."""
+        """Return the Jacobian, computed by columns: they are the rows of the pullback's Jacobian."""
         several_in, inputs = as_tensors(inputs, "inputs", "jacobian")
         with enable_grad():
             inputs = fresh(inputs, False)
@@ -226,9 +227,9 @@ class Functional:
         vectorize: bool = False,
         outer_jacobian_strategy: str = "reverse-mode",
     ) -> Any:
-        """The second derivatives of a function that gives one number: (*input.shape, *input.shape).
+        """Return the second derivatives of a function that returns one number: (*input.shape, *input.shape).
 
-        For a tuple of inputs a tuple of tuples, one block for each pair.
+        For a tuple of inputs it is a tuple of tuples, with a block for each pair of inputs.
         """
         several, inputs = as_tensors(inputs, "inputs", "hessian")
         if outer_jacobian_strategy not in STRATEGIES:
@@ -249,7 +250,7 @@ class Functional:
     # Gradients ---------------------------------------------------------------------------
 
     def _grad(self, outputs: Tensors, inputs: Tensors, v: Tensors | None, create_graph: bool) -> Tensors:
-        """The gradients of the outputs that have a history; None for an input that none of them depends on."""
+        """Return the gradients of the outputs that have a history; None for an input that none of them depends on."""
         seeds = [None] * len(outputs) if v is None else v
         tracked = [(o, s) for o, s in zip(outputs, seeds, strict=True) if o is not None and o.requires_grad]
         if not tracked:
@@ -258,17 +259,16 @@ class Functional:
         return tuple(self._autograd_grad(roots, inputs, grads, create_graph=create_graph, allow_unused=True))
 
     def _pullback(self, outputs: Tensors, inputs: Tensors, like: Tensors | None = None) -> tuple[Tensors, Tensors]:
-        """Zeros in the outputs' shapes, and the inputs' gradients as linear functions of them.
+        """Return zeros in the outputs' shapes, and the inputs' gradients as linear functions of these zeros.
 
-        ``like`` has the shapes where some outputs are missing.
-
-        The point is of no matter for a linear function: its derivative is the same everywhere.
+        ``like`` gives the shapes if some outputs are None. The value 0 does not matter, because the derivative of a
+        linear function is the same everywhere.
         """
         dummies = tuple([zeros(tuple(out.shape), out).requires_grad_() for out in like or outputs])
         return dummies, self._grad(outputs, inputs, dummies, True)
 
     def _rows(self, output: Any, inputs: Tensors, create_graph: bool) -> Sequence[Any]:
-        """For each input, the gradients of every element of ``output``: (elements, *input.shape), or None for zeros."""
+        """Return each input's gradients of all elements of ``output``: (elements, *input.shape), or None for zeros."""
         if not output.requires_grad or not output.numel():
             return [None] * len(inputs)
         count = output.numel()

@@ -1,13 +1,14 @@
-"""The pass over a leading dimension of rows, which gradients carry for themselves.
+"""The backward pass on gradients with a leading dimension of rows, which saved values do not have.
 
-What a node's derivative makes of it is one of:
+A node's derivative handles the rows in one of three ways:
 
-- *as it is*: the rule of a pointwise op, and some others, treats leading dimensions it does not know alike;
-- *lifted*: for ops along dimensions, a batch of calls is one call with its dimensions counted one further, and
-  a rule is right for any call; so it is given the arguments of that call;
-- *row by row*: any other rule is called once a row, which is always right, and still saves the rest of the pass.
+- *as it is*: the rules of pointwise ops and some others accept additional leading dimensions;
+- *lifted*: for ops along dimensions, a batch of calls is one call with dimension numbers shifted by one, so the rule
+  gets the arguments of that call;
+- *row by row*: any other rule is called once for each row, which is always correct and still shares the rest of the
+  pass.
 
-The tests hold the first two against the third, for every case of every op.
+The tests compare the first two with the third for every case of every op.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ Batch = Any
 """An array of gradients: (rows, *shape)."""
 
 AS_IS = frozenset({"addmm", "bmm", "cast", "clone", "masked_fill.input", "matmul", "mm", "linear.input"})
-"""Ops, or ops and an input, whose rules leave leading dimensions of the gradient alone."""
+"""Ops, or inputs of ops, whose rules accept additional leading dimensions of the gradient."""
 
 ALONG_DIMS = frozenset({
     "amax", "amin", "cat", "cumsum", "expand", "flip", "getitem", "getitem_scatter", "log_softmax", "logsumexp", "mean",
     "narrow", "permute", "prod.dim", "reshape", "select", "softmax", "squeeze", "stack", "std", "sum", "transpose",
     "unsqueeze", "var", "view",
 })  # fmt: skip
-"""Ops of which a batch of calls is one call, its dimensions counted one further."""
+"""Ops for which a batch of calls is one call with dimension numbers shifted by one."""
 
 WHOLE = ("slice", None, None, None)
 
@@ -52,11 +53,11 @@ class BatchedValues(ArrayValues):
 
     @property
     def Pass(self) -> type[_Pass]:
-        """The kind of pass to run."""
+        """The class of the pass to run."""
         return BatchedPass
 
     def unbroadcast(self, grad: Any, shape: tuple[int, ...], dtype: Any) -> Any:
-        """The rows summed and cast to a shape and dtype that they were broadcast or promoted from."""
+        """Sum and cast each row to the shape and dtype that it was broadcast and promoted from."""
         lead = grad.ndim - 1 - len(shape)
         axes = tuple(range(1, lead + 1)) + tuple(
             i for i, n in enumerate(shape, lead + 1) if n == 1 and grad.shape[i] != 1
@@ -93,7 +94,7 @@ class BatchedPass(_Pass):
             free(node)
 
     def _evaluate_rows(self, node: Node, grad: Any) -> None:
-        """Have a Function run its backward, a row at a time: it is the user's, and knows of no rows."""
+        """Run a Function's backward once for each row, because the user's code expects gradients of a single row."""
         rows = self.values.rows
         found: list[list[Any]] = []
         for row in range(rows):
@@ -108,7 +109,7 @@ class BatchedPass(_Pass):
         return target is not None and (self.needed is None or target in self.needed)
 
     def _derivative(self, node: Node, step: Step, grad: Any) -> Sequence[Batch | None]:
-        """What the step gives each of its edges, for all rows."""
+        """Return the step's gradient for each of its edges, for all rows."""
         rule: Callable[..., Any] = step.rule
         rows = self.values.rows
         saved: list[Any] | None = None
@@ -129,7 +130,7 @@ class BatchedPass(_Pass):
 
 
 def _takes_rows(node: Node, step: Step) -> bool:
-    """Whether the rule treats rows alike as it stands."""
+    """Whether the rule accepts the leading dimension of rows as it is."""
     op = node.op
     if op.pointwise:
         return all(node.plan.saves[i].source in ("input", "output", "attr") for i in step.arguments)
@@ -140,7 +141,7 @@ def _takes_rows(node: Node, step: Step) -> bool:
 
 
 def _lifted(node: Node, step: Step, rows: int) -> list[Any] | None:
-    """The saved values as the call on a batch would have saved them; None where there is no such call."""
+    """Return the values that a call on the batch would have saved; None if there is no such call."""
     ndim = _ndim(node)
     lifted = []
     for i in step.arguments:
@@ -149,11 +150,11 @@ def _lifted(node: Node, step: Step, rows: int) -> list[Any] | None:
             value = np.broadcast_to(value, (rows, *value.shape)) if hasattr(value, "shape") else value
         elif source == "shape":
             if (0,) in value:
-                return None  # cat skips a vector of nothing, and would not skip its rows
+                return None  # cat skips an empty vector, but would not skip a batch of them
             value = _lifted_shape(node, value, rows)
         elif key in ("dim", "dims", "dim0", "dim1"):
             if not ndim:
-                return None  # dimension 0 of a number: of the batch, it would be the rows
+                return None  # dimension 0 of a 0-dim tensor would be the batch
             value = _shifted(value, ndim)
             if node.op.key == "permute":
                 value = (0, *value)
@@ -164,7 +165,7 @@ def _lifted(node: Node, step: Step, rows: int) -> list[Any] | None:
 
 
 def _lifted_shape(node: Node, shape: Any, rows: int) -> Any:
-    if shape and isinstance(shape[0], tuple):  # of each tensor in a list
+    if shape and isinstance(shape[0], tuple):  # the shapes of a list of tensors
         return tuple((rows, *s) for s in shape)
     if node.op.key == "expand":  # new dimensions come between the batch's and the old ones
         return (rows, *(1,) * (len(node.shape) - len(shape)), *shape)
@@ -172,7 +173,7 @@ def _lifted_shape(node: Node, shape: Any, rows: int) -> Any:
 
 
 def _ndim(node: Node) -> int:
-    """Dimensions of what the op's ``dim`` counts in: its first input, or its result where that was not saved."""
+    """Return the number of dimensions to which ``dim`` refers: the first input's, or else the result's."""
     if not node.op.has_lists:
         for (source, key), value in zip(node.plan.saves, node.saved, strict=True):
             if key == 0 and source == "shape":
@@ -183,7 +184,7 @@ def _ndim(node: Node) -> int:
 
 
 def _shifted(dim: Any, ndim: int) -> Any:
-    """Dimensions of one call as those of a batch; none given means all of them."""
+    """Convert dimension numbers of one call to those of a batch; an empty list means all of them."""
     if isinstance(dim, int):
         return dim % ndim + 1
     return tuple(range(1, ndim + 1)) if not dim else tuple(d % ndim + 1 for d in dim)

@@ -1,8 +1,8 @@
-"""``gradcheck`` and ``gradgradcheck``, as torch.autograd has them, texts included.
+"""``gradcheck`` and ``gradgradcheck``, as in torch.autograd, with the same error texts.
 
 call.py         the two functions, with torch's arguments
-check.py        one function at one point, and what must hold there
-differences.py  a Jacobian held against differences: element by element, or one combination
+check.py        the checks of one function at one point
+differences.py  comparison of a Jacobian with finite differences: all elements, or one combination
 """
 
 from .call import Gradcheck, gradcheck, gradgradcheck

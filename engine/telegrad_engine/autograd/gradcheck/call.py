@@ -1,7 +1,7 @@
-"""``gradcheck`` and ``gradgradcheck``: derivatives held against small differences of the function itself.
+"""``gradcheck`` and ``gradgradcheck``: comparison of derivatives with finite differences of the function.
 
-As ``torch.autograd.gradcheck``, texts included. Written over a ``grad`` and tensors' methods, so the engine's
-tensors and the SDK's share it; only the comparing is done on plain numbers.
+They behave as in ``torch.autograd``, including the error texts. They use only a ``grad`` function and tensor methods,
+so the engine's and the SDK's tensors share them; only the comparison uses plain numbers.
 """
 
 from __future__ import annotations
@@ -40,13 +40,12 @@ class Gradcheck:
         fast_mode: bool = False,
         masked: bool | None = None,
     ) -> bool:
-        """True if the gradients of ``func``'s outputs are what moving each input by ``eps`` says they are.
+        """Return True if the gradients of ``func`` agree with finite differences of step ``eps``.
 
-        Inputs that require grad are checked; they should be float64. ``fast_mode`` compares one random
-        combination of all derivatives instead of each. ``check_grad_dtypes`` asks for what holds in any case: every
-        gradient is brought to its input's dtype. ``masked`` concerns sparse tensors, which do not exist here.
-        Raises GradcheckError for a difference (or returns False, without ``raise_exception``), ValueError if no
-        input requires grad.
+        Inputs that require grad are checked; they should be float64. ``fast_mode`` compares one random combination of
+        all derivatives instead of each. ``check_grad_dtypes`` has no effect, because every gradient is cast to its
+        input's dtype, and neither has ``masked``, which is for sparse tensors. On a mismatch it raises GradcheckError,
+        or returns False without ``raise_exception``. Raises ValueError if no input requires grad.
         """
         if not (check_forward_ad or check_backward_ad):
             raise InvalidChoice("Expected at least one of check_forward_ad or check_backward_ad to be True")
@@ -86,10 +85,10 @@ class Gradcheck:
         fast_mode: bool = False,
         masked: bool = False,
     ) -> bool:
-        """As :meth:`gradcheck`, for the gradients of ``func`` as a function of its inputs and ``grad_outputs``.
+        """Run :meth:`gradcheck` on the gradients of ``func``, as a function of its inputs and ``grad_outputs``.
 
-        ``grad_outputs`` are random numbers between -1 and 1 if not given. The memory layout that
-        ``gen_non_contig_grad_outputs`` asks for makes no difference here.
+        If ``grad_outputs`` are not given, they are random numbers between -1 and 1. ``gen_non_contig_grad_outputs``
+        has no effect: the memory layout does not matter.
         """
         if not (check_fwd_over_rev or check_rev_over_rev):
             raise InvalidChoice("Expected at least one of check_fwd_over_rev or check_rev_over_rev to be True")

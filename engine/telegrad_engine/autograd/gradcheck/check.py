@@ -1,4 +1,4 @@
-"""One function at one point, and what must hold of its gradients there."""
+"""The checks of one function's gradients at one point."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .differences import Tensors, Tolerance, check_projected, check_whole, numer
 
 
 class Check:
-    """One function at one point, and what is asked of its gradients there."""
+    """A function at one point, and the checks of its gradients."""
 
     def __init__(self, grad: Callable[..., Sequence[Any]], func: Any, inputs: Tensors, tolerance: Tolerance) -> None:
         _check_inputs(inputs)
@@ -27,7 +27,7 @@ class Check:
         self.tracked = tracked(inputs)
 
     def run(self, backward: bool, forward: bool, fast: bool) -> None:
-        """Compare with differences: every derivative, or one combination of them."""
+        """Compare every derivative, or with ``fast`` one combination of them, with finite differences."""
         if not self.outputs:
             self._expect_constant()
             return
@@ -38,7 +38,7 @@ class Check:
             compare(self.func, self.inputs, self.outputs, self._columns, self.tolerance, True)
 
     def run_further(self, batched: bool, undefined: bool) -> None:
-        """What does not take differences to check."""
+        """Run the checks that need no finite differences."""
         if batched:
             for index in range(len(self.outputs)):
                 self._check_batches(index)
@@ -47,7 +47,7 @@ class Check:
             self._check_absent()
 
     def _expect_constant(self) -> None:
-        """Outputs without a history must not change with the inputs."""
+        """Raise if outputs without a history change with the inputs."""
         for position, tensor in enumerate(self.inputs):
             if not _is_tracked(tensor):
                 continue
@@ -56,7 +56,10 @@ class Check:
                     raise GradcheckError("Numerical gradient for function expected to be zero")
 
     def _rows(self, index: int) -> list[Any]:
-        """The Jacobian of one output, a row at a time, with respect to each tracked input: (inputs, outputs)."""
+        """Return one output's Jacobian by each tracked input, computed by rows in backward mode: (inputs, outputs).
+
+        Raises GradcheckError if two computations differ.
+        """
         first, again = self._jacobian(index), self._jacobian(index)
         for found, other in zip(first, again, strict=True):
             spread = [np.abs(_numbers(a) - _numbers(b)).max(initial=0) for a, b in zip(found, other, strict=True)]
@@ -69,7 +72,7 @@ class Check:
         return [_as_columns(rows, tensor) for rows, tensor in zip(first, self.tracked, strict=True)]
 
     def _jacobian(self, index: int) -> list[list[Any]]:
-        """For each tracked input, the gradient of every element of the output."""
+        """Return, for each tracked input, the gradients of every element of the output."""
         elements = self.outputs[index].reshape(-1)
         rows: list[list[Any]] = [[] for _ in self.tracked]
         for i in range(elements.numel()):
@@ -79,7 +82,7 @@ class Check:
         return rows
 
     def _columns(self, index: int) -> list[Any]:
-        """The same Jacobian in forward mode, a column at a time."""
+        """Return the same Jacobian, computed by columns in forward mode."""
         output = self.outputs[index]
         stack = Functions(type(output)._apply).stack
         return [
@@ -91,7 +94,7 @@ class Check:
         ]
 
     def _column(self, index: int, position: int, place: tuple[int, ...]) -> Any:
-        """The output's tangent, flat, as one element of an input moves."""
+        """Return the output's tangent, flattened, for a tangent of 1 at one element of an input."""
         tensor = self.inputs[position]
         tangent = tensor._zeros_like()
         tangent[place] = 1.0
@@ -101,10 +104,10 @@ class Check:
             found = forward_ad.unpack_dual(outputs[index]).tangent
         return (outputs[index]._zeros_like() if found is None else found.detach()).reshape(-1)
 
-    # What must hold besides --------------------------------------------------------------
+    # Further checks ----------------------------------------------------------------------
 
     def _check_batches(self, index: int) -> None:
-        """Gradients of many rows at once are those of each row."""
+        """Raise unless batched gradients equal those of each row."""
         output = self.outputs[index]
         seeds = [random_like(output, seed) for seed in range(10)]
         singly = [self.grad((output,), self.tracked, (s,), retain_graph=True, allow_unused=True) for s in seeds]
@@ -124,14 +127,14 @@ class Check:
                 )
 
     def _check_zeros(self) -> None:
-        """A gradient of zeros gives zeros."""
+        """Raise unless output gradients of zeros give input gradients of zeros."""
         zeros = [out.detach().new_zeros(tuple(out.shape)) for out in self.outputs]
         grads = self.grad(self.outputs, self.tracked, zeros, retain_graph=True, allow_unused=True)
         if any(grad is not None and _numbers(grad).any() for grad in grads):
             raise GradcheckError("backward not multiplied by grad_output")
 
     def _check_absent(self) -> None:
-        """An output that no gradient arrives at counts as one with a gradient of zeros."""
+        """Raise unless a missing output gradient is treated as zeros."""
         advice = 'Please look at "Notes about undefined output gradients" in "tools/autograd/derivatives.yaml"'
         for absent in range(len(self.outputs)):
             others = [out for i, out in enumerate(self.outputs) if i != absent]
@@ -154,7 +157,7 @@ def _is_tracked(value: Any) -> bool:
 
 
 def tracked(values: Sequence[Any]) -> Tensors:
-    """The tensors among them that require grad."""
+    """Return the tensors among the values that require grad."""
     return tuple([v for v in values if _is_tracked(v)])
 
 
@@ -183,7 +186,7 @@ def _check_inputs(inputs: Tensors) -> None:
 
 
 def _as_columns(rows: list[Any], tensor: Any) -> Any:
-    """The gradients of each element of an output as the columns of a matrix: (inputs, outputs)."""
+    """Return the gradients of an output's elements as the columns of a matrix: (inputs, outputs)."""
     if not rows:
         return tensor.detach().new_zeros((tensor.numel(), 0))
     return Functions(type(tensor)._apply).stack([row.reshape(-1) for row in rows], 1)
@@ -194,6 +197,6 @@ def _numbers(tensor: Any) -> Any:
 
 
 def random_like(tensor: Any, seed: int) -> Any:
-    """Numbers between -1 and 1, the same ones every time: a check that failed fails again."""
+    """Return random numbers between -1 and 1 that depend only on ``seed``, so that failures are reproducible."""
     values = np.random.default_rng(seed).uniform(-1, 1, tuple(tensor.shape))
     return tensor.detach().new_tensor(values.tolist(), dtype=tensor.dtype).reshape(tuple(tensor.shape))

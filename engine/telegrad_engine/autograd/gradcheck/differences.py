@@ -1,4 +1,4 @@
-"""Compares a Jacobian with finite differences: element by element, or one combination."""
+"""Compares Jacobians with finite differences: all elements, or one combination of them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ...tensor.namespace import Functions
 
 Tensors = tuple[Any, ...]
 Jacobians = Callable[[int], list[Any]]
-"""For an output, its analytical Jacobian (inputs, outputs) with respect to each input that requires grad."""
+"""Maps an output's index to its analytical Jacobians (inputs, outputs), one for each input that requires grad."""
 
 
 class Tolerance(NamedTuple):
-    """The size of the differences, and how well derivatives must agree with them."""
+    """The step of the finite differences, and the tolerances of the comparison."""
 
     eps: float
     atol: float
@@ -26,7 +26,7 @@ class Tolerance(NamedTuple):
 
 
 def outputs_of(func: Callable[..., Any], inputs: Sequence[Any], every: bool = False) -> Tensors:
-    """The outputs that have a history, or ``every`` one."""
+    """Return the outputs that require grad, or all of them with ``every``."""
     result = func(*inputs)
     outputs = tuple(result) if isinstance(result, (list, tuple)) else (result,)
     return tuple([out for out in outputs if every or out.requires_grad])
@@ -35,7 +35,7 @@ def outputs_of(func: Callable[..., Any], inputs: Sequence[Any], every: bool = Fa
 def numerical_jacobian(
     func: Callable[..., Any], inputs: Tensors, position: int, eps: float, every: bool = False
 ) -> list[Any]:
-    """For each output the central differences (inputs, outputs) as one input's elements move by ``eps``."""
+    """Return, for each output, the central differences (inputs, outputs) for steps ``eps`` of one input's elements."""
     tensor = inputs[position]
     slopes = []
     for index in np.ndindex(*tensor.shape):
@@ -51,7 +51,7 @@ def numerical_jacobian(
 def _slopes(
     func: Callable[..., Any], inputs: Tensors, position: int, step: Any, eps: float, every: bool = False
 ) -> list[Any]:
-    """The outputs' differences between ``step`` forward and back, flat, for a step of length ``eps``."""
+    """Return the outputs' central differences, flattened, for a step of length ``eps`` in one input."""
     below, above = [_moved(func, inputs, position, step * sign, every) for sign in (-1.0, 1.0)]
     return [(b - a).reshape(-1) / (2 * eps) for a, b in zip(below, above, strict=True)]
 
@@ -71,7 +71,7 @@ def check_whole(
     tolerance: Tolerance,
     forward: bool,
 ) -> None:
-    """Hold every derivative against a difference."""
+    """Compare every derivative with a finite difference. Raises GradcheckError on a mismatch."""
     tracked = _positions(inputs)
     numerical = [numerical_jacobian(func, inputs, i, tolerance.eps) for i in tracked]
     for index in range(len(outputs)):
@@ -90,9 +90,9 @@ def check_projected(
     tolerance: Tolerance,
     forward: bool,
 ) -> None:
-    """Hold one combination of all derivatives, ``u J v`` for random ``u`` and ``v``, against a difference along u.
+    """Compare the combination ``u J v`` of all derivatives, for random ``u`` and ``v``, with a difference along ``u``.
 
-    The tolerance is that of the elements, combined alike.
+    The tolerance is the elements' tolerance combined in the same way. Raises GradcheckError on a mismatch.
     """
     rng = np.random.default_rng(0)
     left = [_direction(rng, inputs[i].numel()) for i in _positions(inputs)]
@@ -134,7 +134,7 @@ def _mismatch(output: int, which: int, numerical: Any, analytical: Any, forward:
 
 
 def _explained(numerical: Any, analytical: Any, tolerance: Tolerance) -> str:
-    """The whole matrices whose combinations do not match."""
+    """Return the part of the error text with the whole matrices, for combinations that do not match."""
     text = (
         "\nThe above quantities relating the numerical and analytical jacobians are computed \n"
         "in fast mode. See: https://github.com/pytorch/pytorch/issues/53876 for more background \n"

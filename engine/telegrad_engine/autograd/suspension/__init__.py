@@ -1,8 +1,8 @@
-"""Backward passes that wait where what comes next is Python that only the client has: a Function's backward, a hook.
+"""Backward passes that wait for Python code that only the client has: a Function's backward or a hook.
 
-A pass is a loop over a sorted list, so one that waits is just an object (:mod:`.passes`): it stops, and goes on when
-it is given what the client computed. A session keeps those that wait. The SDK runs the same pass
-on its shadow graph, so it knows where the session will stop, and both go in lock step.
+A pass is a loop over a sorted list, so a waiting pass is an object (:mod:`.passes`) that stops, and continues with the
+results from the client. The session keeps the waiting passes. The SDK runs the same pass on its shadow graph, so that
+it knows where the session stops, and both run in lockstep.
 """
 
 from .derivation import Derivation

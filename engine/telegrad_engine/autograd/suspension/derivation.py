@@ -1,4 +1,4 @@
-"""One call of ``backward`` or ``grad``, taken apart so that its pass can stop and go on."""
+"""One call of ``backward`` or ``grad``, split into parts so that its pass can stop and continue."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from .passes import suspendable
 
 
 class Derivation(NamedTuple):
-    """A checked call of ``backward`` or ``grad``: its roots, and what to do with the captured gradients."""
+    """A checked call of ``backward`` or ``grad``: the arguments of its pass, and the function that ends it."""
 
     roots: list[Root]
     values: Any
     keep_graph: bool
     wanted: list[Place] | None
     stores: bool
-    """Whether captured gradients of leaves are accumulated: ``backward`` with inputs."""
+    """Whether captured gradients of leaves are accumulated, as for ``backward`` with ``inputs``."""
     width: int
-    """How many results ``finish`` gives."""
+    """The number of results that ``finish`` returns."""
     finish: Callable[[dict[Place, Any]], tuple[Any, ...]]
-    """Makes the results of what was captured; runs within ``values``."""
+    """Returns the results from the captured gradients; it runs inside ``values``."""
 
     @classmethod
     def of_backward(
         cls, tensors: Any, gradients: Any, retain_graph: bool | None, create_graph: bool, inputs: Any
     ) -> Self:
-        """``backward`` with these arguments; raises what it raises before its pass begins."""
+        """Check and prepare ``backward`` with these arguments. Raises the errors that it raises before its pass."""
         roots, values, keep, inputs, wanted = differentiation.plan_backward(
             tensors, gradients, retain_graph, create_graph, inputs
         )
@@ -53,7 +53,7 @@ class Derivation(NamedTuple):
         allow_unused: bool | None,
         materialize_grads: bool,
     ) -> Self:
-        """``grad`` with these arguments; raises what it raises before its pass begins."""
+        """Check and prepare ``grad`` with these arguments. Raises the errors that it raises before its pass."""
         roots, values, keep, inputs, wanted = differentiation.plan_grad(
             outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused, materialize_grads
         )
@@ -66,7 +66,7 @@ class Derivation(NamedTuple):
         return cls(roots, values, keep, wanted, False, len(inputs), finish)
 
     def new_pass(self) -> Any:
-        """Its pass, which can stop."""
+        """Return a new pass for this call that can stop."""
         kind = self.values.Pass if state.anomaly is None else watchful(self.values.Pass)
         found = suspendable(kind)(self.roots, self.values, self.keep_graph, self.wanted, self.values.accumulate)
         found.stores = self.stores

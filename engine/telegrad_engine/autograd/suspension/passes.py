@@ -1,4 +1,4 @@
-"""The pass that can stop, and what it stops at: nodes and hooks whose Python is the client's."""
+"""The pass that can stop, and the nodes and hooks it stops at, whose Python code only the client has."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from ...graph.node import Node
 from ..custom_function.node import FunctionNode
 
 BACKWARD, HOOK, POST_ACCUMULATE = "backward", "hook", "post_accumulate_grad_hook"
-"""What the client is asked for: a Function's backward, a tensor's hooks, or a leaf's once it has its gradient."""
+"""The kinds of stops: a Function's backward, a tensor's hooks, a leaf's hooks after its gradient is accumulated."""
 NODE_PREHOOK, NODE_HOOK = "node_prehook", "node_hook"
-"""Or a node's hooks, before its derivatives or after."""
+"""More kinds of stops: a node's hooks before its derivatives, and after."""
 CANNOT_WAIT = "is evaluated by the client, for which only backward and grad can wait"
 Then = Callable[[Sequence[Any]], None]
 
 
 class Stop:
-    """A place at which a pass waits, and how it goes on from there."""
+    """A point at which a pass waits for the client, and the function that continues it."""
 
     def __init__(
         self,
@@ -37,23 +37,23 @@ class Stop:
         self.source = source
         self.kind = kind
         self.grads = grads
-        """The gradients that have arrived, as the pass handles them; None where none did."""
+        """The gradients that have arrived, in the form that the pass uses; None for those that have not."""
         self.specs = specs
-        """The shape and dtype of each."""
+        """The shape and dtype of each gradient."""
         self.replaced = len(grads) if replaced is None else replaced
-        """How many of them hooks may replace: the first."""
+        """The number of gradients, counted from the first, that hooks may replace."""
         self.then = then
-        """Takes what the client computed, tensors and None; then the pass can be advanced."""
+        """Takes the client's results, each a tensor or None; then the pass can be advanced."""
 
 
 class ClientNode(FunctionNode):
     """The node of a Function that the client evaluates: the pass stops at it."""
 
     client_id = ""
-    """What the client calls it."""
+    """The client's identifier of the node."""
 
     def evaluate(self, run: Any, grads: Sequence[Any]) -> None:
-        """Have the pass stop here before it visits another node."""
+        """Make the pass stop here before it visits another node. Raises NotSupported if it cannot stop."""
         wanted = self._wanted(run)
         if wanted is None:
             return
@@ -64,31 +64,31 @@ class ClientNode(FunctionNode):
 
 
 class ClientHook:
-    """Stands among a tensor's hooks for those of the client."""
+    """A placeholder among the hooks of a tensor or a node for the client's hooks."""
 
     def __init__(self, client_id: str, kind: str) -> None:
         self.client_id = self.__name__ = client_id
-        """What the client calls it."""
+        """The client's identifier of the hook."""
         self.kind = kind
 
     def __call__(self, grad: Any) -> None:
-        """Called by a pass that cannot stop: raises NotSupported. One that can stops after it stored a gradient."""
+        """Raise NotSupported for a tensor's hook, which only a pass that cannot stop calls; else do nothing."""
         if self.kind == HOOK:
             raise NotSupported(f"hook {self.client_id} {CANNOT_WAIT}")
 
 
 def awaited(hooks: Hooks | None) -> ClientHook | None:
-    """The client's hook among others."""
+    """Return the ClientHook among the hooks, or None."""
     return next((hook for hook in (hooks or {}).values() if isinstance(hook, ClientHook)), None)
 
 
 def awaited_around(hooks: NodeHooks | None) -> tuple[ClientHook | None, ClientHook | None]:
-    """The client's hooks before and after a node's derivatives."""
+    """Return the ClientHooks before and after a node's derivatives, each or None."""
     return (None, None) if hooks is None else (awaited(hooks.before), awaited(hooks.after))
 
 
 def _replacing(grads: list[Any], values: Any) -> Then:
-    """Puts what hooks made of gradients in their place."""
+    """Return a function that replaces gradients by the results of hooks."""
 
     def replace(results: Sequence[Any]) -> None:
         for output_nr in range(min(len(grads), len(results))):
@@ -98,7 +98,7 @@ def _replacing(grads: list[Any], values: Any) -> Then:
 
 
 def _retaining(hooks: TensorHooks) -> TensorHooks:
-    """Of a tensor's hooks, only that it retains its gradient."""
+    """Return a copy of a tensor's hooks with only the retained gradient."""
     kept = TensorHooks()
     kept.retain = hooks.retain
     return kept
@@ -106,15 +106,15 @@ def _retaining(hooks: TensorHooks) -> TensorHooks:
 
 @cache
 def suspendable(kind: Any) -> Any:
-    """``kind`` of pass, the same but that it stops at what the client evaluates.
+    """Return a subclass of the pass class ``kind`` that stops at the nodes and hooks that the client evaluates.
 
-    ``begin()`` and ``advance()`` run it up to the next Stop, which they return; None at the end, when ``captured``
-    is complete. A Stop's ``then`` comes before the next ``advance()``. After an error it must not be advanced.
+    ``begin()`` and ``advance()`` run the pass to the next Stop and return it, or None at the end, when ``captured`` is
+    complete. Call the Stop's ``then`` before the next ``advance()``. After an error the pass must not be advanced.
     """
 
     class Suspendable(kind):  # type: ignore[misc]
         stores = False
-        """Whether the wanted leaves accumulate their gradients at once."""
+        """Whether gradients of the wanted leaves are accumulated instead of captured."""
 
         def begin(self) -> Stop | None:
             self.due: deque[Stop | Callable[[], None]] = deque()
@@ -141,7 +141,7 @@ def suspendable(kind: Any) -> Any:
 
         def _evaluate(self, node: Node, grad: Any) -> None:
             if isinstance(node, ClientNode):
-                node.evaluate(self, grad)  # also in a shadow, which evaluates nothing else
+                node.evaluate(self, grad)  # also in a shadow graph, which evaluates no other nodes
             else:
                 super()._evaluate(node, grad)
 
@@ -161,7 +161,7 @@ def suspendable(kind: Any) -> Any:
             self.due.append(partial(self._after_hooks, node, grads, goes_on))
 
         def _wait(self, hook: ClientHook, grads: list[Any], output_nr: int, spec: Any) -> None:
-            """Stop for a tensor's hooks; what they make of its gradient takes its place in ``grads``."""
+            """Stop for a tensor's hooks; their result replaces the gradient in ``grads``."""
 
             def replace(results: Sequence[Any]) -> None:
                 grads[output_nr] = None if results[0] is None else self.values.from_tensor(results[0])
@@ -183,7 +183,7 @@ def suspendable(kind: Any) -> Any:
                 self._evaluate(node, grad)
             self.may_mutate.discard(node)
 
-        # A node's own hooks: before its derivatives, and after ------------------------------
+        # Hooks before and after a node's derivatives ----------------------------------------
 
         def _surround(self, node: Node, grads: list[Any]) -> None:
             if not any(node_evaluation.wants(self, target) for target in node.next_edges):
@@ -226,7 +226,7 @@ def suspendable(kind: Any) -> Any:
         # Leaves -----------------------------------------------------------------------------
 
         def _complete(self, target: Any) -> None:
-            """A leaf's hooks are due after the node whose derivatives completed its gradient, as in torch."""
+            """Schedule a leaf's hooks after the node whose derivatives completed its gradient, as in torch."""
             hooks: TensorHooks | None = target._hooks
             hook, after = awaited(hooks), None if hooks is None else awaited(hooks.stored)
             around = awaited_around(None if hooks is None else hooks.around)
@@ -272,5 +272,5 @@ def _spec(leaf: Any) -> tuple[Any, Any]:
 
 
 def _specs(node: Node) -> list[Any]:
-    """The shapes and dtypes of a node's outputs."""
+    """Return the shapes and dtypes of a node's outputs."""
     return list(node.specs) if node.many else [(node.shape, node.dtype)]
