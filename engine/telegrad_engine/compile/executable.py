@@ -117,7 +117,7 @@ class _CompiledRun(Run):
 
     def relocate(self, tensors: Sequence[Any]) -> list[Any]:
         found = [tensors[i] for i in self._copied if i < len(tensors) and is_exclusive(tensors[i])]
-        with suppress(MemoryError):  # then they stay where they are
+        with suppress(MemoryError):  # without memory for a copy they stay where they are
             for tensor in found:
                 tensor._data = aligned_copy(tensor._data)
         return found

@@ -45,7 +45,7 @@ class Output(NamedTuple):
 
 
 class Write(NamedTuple):
-    """A call that computes into memory that the plan was called with."""
+    """A call that computes directly into the memory of an input."""
 
     function: Callable[..., Any]
     arguments: Callable[[list[Any]], Any]
@@ -103,8 +103,8 @@ class Plan:
 class Planner:
     """Makes a plan from a tape.
 
-    ``inputs`` is the number of arrays, operands and generators that the tape began with. ``written`` maps the positions
-    of outputs that are written to inputs to these inputs. ``numbers`` are the Python numbers that are outputs, too.
+    ``inputs`` is the number of arrays, operands and generators that the tape began with. ``written`` maps the position
+    of each output that is written to an input to that input. ``numbers`` are the Python numbers that are outputs, too.
     """
 
     def __init__(

@@ -16,7 +16,7 @@ class Tier(NamedTuple):
     """One way to make executables of programs."""
 
     word: str
-    """What it does to a program, as a participle."""
+    """The participle for a program that runs in this tier."""
     make: Callable[[Analysis, InputSignature, DType, Sequence[float], Sequence[Any]], Executable]
     """Makes an executable for inputs of a signature, from example operands and arrays. Raises Untraceable."""
     below: str

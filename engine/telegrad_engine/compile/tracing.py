@@ -203,7 +203,7 @@ class Total(Accounts):
 
 
 class Applied(SessionLibrary):
-    """The registered functions of the session."""
+    """The registered functions that the traced program applies."""
 
     def __init__(self, functions: Iterable[tuple[str, Applicable]]) -> None:
         super().__init__(Library())

@@ -133,7 +133,7 @@ class Procedure:
         except TelegradError as error:
             if "instruction" in error.context:
                 error.context |= self._place(error.context["instruction"])
-                error.context.pop("ids", None)  # its own names mean nothing to the caller
+                error.context.pop("ids", None)  # the caller does not know the procedure's own names
             raise
         if pending is not None:
             session.suspensions.cancel(session, pending["call"])

@@ -55,7 +55,7 @@ class ProgramCompiler(Protocol):
         """Run a program of the session."""
 
     def run_at_once(self, session: Session, program: Bound, within: float) -> Answer:
-        """Run it if it takes at most ``within`` seconds. Raises NotAtOnce, with nothing done, if not."""
+        """Run it if it takes at most ``within`` seconds. Otherwise raises NotAtOnce, with nothing done."""
 
     def reports(self, session: Session) -> Sequence[Any]:
         """Return how the cached programs of a session ran."""
@@ -215,7 +215,7 @@ class Session:
             logger.exception("a session is lost: a program was answered, but its effects were not completed")
 
     def check_intact(self) -> None:
-        """Raise InternalError if a program was answered whose effects could not be completed."""
+        """Raise InternalError if the effects of an answered program could not be completed."""
         if not self._intact:
             raise InternalError(NOT_INTACT)
 
