@@ -1,4 +1,4 @@
-"""The analysis of a remembered program: what it takes, makes and frees, and whether it can be one executable.
+"""The analysis of a cached program: the tensors that it takes, makes and frees, and whether it can be one executable.
 
 Ids are numbers here: positions in the list of ids of a message.
 """
@@ -30,18 +30,18 @@ class Analysis:
     def __init__(self, program: Remembered) -> None:
         self.program = program
         self.taken: list[int] = []
-        """Tensors that were there before, in the order in which they are first used."""
+        """The existing tensors that it uses, in the order of their first use."""
         self.made: list[int] = []
         self.freed: list[int] = []
-        """Tensors that were there before and are gone afterwards."""
+        """The existing tensors that it frees."""
         self.functions: dict[str, None] = {}
         """The names of registered functions that it applies."""
         self.latest: Any = None
-        """The signature of the last run's inputs, most likely that of the next."""
+        """The signature of the last run's inputs, most likely also that of the next."""
         self.key: Any = None
         """The cache key of the last run."""
         self.uploads = [(x.data, x.instruction.attrs.get("dtype")) for x in program.steps if x.data is not None]
-        """The names of the arrays that it uploads, and the dtypes that are asked for."""
+        """The names of the arrays that it uploads, each with the requested dtype."""
         for step in program.steps:
             self._note(step.instruction)
 
@@ -57,14 +57,14 @@ class Analysis:
 
     @cached_property
     def ids_made(self) -> Callable[[Sequence[str]], Iterable[str]]:
-        """Takes the ids of what it makes from a message's."""
+        """A function that returns the ids of the tensors that it makes from the ids of a message."""
         if len(self.made) < 2:
             return lambda ids: [ids[i] for i in self.made]
         return itemgetter(*self.made)
 
     @cached_property
     def refusal(self) -> str | None:
-        """Why such a program runs one instruction at a time, if it does."""
+        """Why the program runs one instruction at a time; None if it can be one executable."""
         for index, step in enumerate(self.program.steps):
             reason = _refusal(step.instruction)
             if reason is not None:
@@ -88,5 +88,5 @@ def _refusal(instruction: Instruction) -> str | None:
 
 
 def number_of(name: str) -> int:
-    """Which id a stand-in stands for."""
+    """Return the number of the id that a placeholder stands for."""
     return int(name[1:])

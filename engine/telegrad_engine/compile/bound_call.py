@@ -1,7 +1,7 @@
-"""Calls of a plan: NumPy's functions lowered to faster ones, and bound to arrays nested in their arguments.
+"""Calls of a plan: NumPy functions replaced by faster ones, and bound to arrays nested in their arguments.
 
-``np.sum``, ``np.take`` and ``np.moveaxis`` process their arguments in Python, which takes as long as a small kernel. In
-a plan shapes and settings are known, so it calls the function in C that they would call, with the same result.
+``np.sum``, ``np.take`` and ``np.moveaxis`` process their arguments in Python, which takes as long as a small kernel. A
+plan knows the shapes and settings, so it calls the C function that they would call, with the same result.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _METHODS: dict[Any, tuple[Callable[..., Any], frozenset[str]]] = {
         "transpose": "",
     }.items()
 }
-"""Functions that call the array's method of their name, and the keywords that both take."""
+"""Functions that call the array's method of the same name, and the keywords that both take."""
 
 _REDUCTIONS: dict[Any, Callable[..., Any]] = {
     np.all: np.logical_and.reduce,
@@ -42,14 +42,14 @@ _REDUCTIONS: dict[Any, Callable[..., Any]] = {
     np.prod: np.multiply.reduce,
     np.sum: np.add.reduce,
 }
-"""Functions that reduce an array by a ufunc."""
+"""Functions that reduce an array with a ufunc."""
 
 
 def lower(call: Call, specs: Sequence[ArraySpec | None]) -> Call:
-    """The call, of a quicker function where there is one; ``specs`` describes each array by its number."""
+    """Return the call with a faster function, if there is one; ``specs`` describes each array by its number."""
     array = call.args[0] if call.args else None
     spec = specs[array.number] if isinstance(array, Ref) else None
-    if spec is None or not spec.shape:  # what has no dimensions may be a scalar of NumPy's, which has other methods
+    if spec is None or not spec.shape:  # without dimensions it may be a NumPy scalar, which has other methods
         return call
     if call.function in _REDUCTIONS:
         return _reduction(call)
@@ -74,7 +74,7 @@ def _reduction(call: Call) -> Call:
 
 
 class BoundCall:
-    """A call with arrays nested in its arguments, as a function of these arrays: those with the ``numbers``."""
+    """A call with arrays nested in its arguments, as a function of these arrays, which have the ``numbers``."""
 
     def __init__(self, function: Any, args: Any, kwargs: Mapping[str, Any], numbers: Sequence[int]) -> None:
         self._function, index = function, {number: i for i, number in enumerate(numbers)}
@@ -82,13 +82,13 @@ class BoundCall:
         self._kwargs = {name: _filling(x, index) for name, x in kwargs.items()}
 
     def __call__(self, *arrays: Any) -> Any:
-        """Call it on these arrays, one for each number."""
+        """Call the function on these arrays, one for each number."""
         kwargs = {name: fill(arrays) for name, fill in self._kwargs.items()} if self._kwargs else {}
         return self._function(*self._args(arrays), **kwargs)
 
 
 def _filling(x: Any, index: Mapping[int, int]) -> Callable[[Sequence[Any]], Any]:
-    """A function that makes an argument of the arrays that its references stand for."""
+    """Return a function that makes an argument from the arrays that its references stand for."""
     if isinstance(x, Ref):
         return itemgetter(index[x.number])
     if not isinstance(x, (tuple, list)):

@@ -8,19 +8,19 @@ from .executable import Executable
 from .tier import Tier
 
 MAX_VARIANTS = 8
-"""How many executables there are for one signature, one for each outcome of the guards."""
+"""The maximum number of executables for one signature, one for each outcome of the guards."""
 MAX_DOUBLINGS = 10
-"""How often the number of runs between two attempts to make an executable is doubled."""
+"""The maximum number of times that the number of runs between two attempts to make an executable is doubled."""
 TIMED = 10
-"""How many runs of the executables are timed before the faster tier is chosen."""
+"""The number of runs of the executables that are timed before the faster tier is chosen."""
 REST = 10 * TIMED
-"""How many runs there are at least before an executable that was set aside is timed again."""
+"""The minimum number of runs before an executable that was set aside is timed again."""
 UNIT_BYTES, NODE_BYTES = 512, 4096
-"""Memory that an executable takes per call, node or instruction, and that a signature takes per node of its graph."""
+"""The estimated memory of an executable per call, node or instruction, and of a signature per node of its graph."""
 
 
 class Key:
-    """The key of an entry. Most runs of a program have the key of the run before, which is hashed once."""
+    """The key of an entry. The hash is computed once, because most runs of a program reuse the key of the last run."""
 
     __slots__ = ("_hash", "digest", "dtype", "signature")
 
@@ -40,28 +40,28 @@ class Key:
 class CacheEntry:
     """The executables of a program for one signature.
 
-    An attempt to make one is due after some runs in which none of them ran. Each further attempt, whatever became of
-    the last one, waits for twice as many.
+    An attempt to make one is due after a number of runs in which none of them ran. The number doubles after each
+    attempt, whether it succeeded or not.
     """
 
     def __init__(self, tier: Tier, after: int, nodes: int, difference: str | None) -> None:
-        """``nodes`` is the size of the signature's graph, ``difference`` what sets it apart from known signatures."""
+        """``nodes`` is the size of the signature's graph, ``difference`` its difference from known signatures."""
         self._tier, self._own_bytes = tier, nodes * NODE_BYTES
         self.size = self._own_bytes
-        """How many bytes it takes."""
+        """The estimated memory in bytes."""
         self.variants: list[Executable] = []
-        """The one that ran last comes first."""
+        """The executables; the one that ran last is first."""
         self._after, self._rest, self._attempts = after, 0, 0
         self.runs = 0
-        """How many runs there were since the last attempt in which no executable ran."""
+        """The number of runs since the last attempt in which no executable ran."""
         self.reason = f"it is {tier.word} after more runs" + (f": {difference}" if difference else "")
-        """Why no executable runs, where that is not for its guards."""
+        """Why no executable runs, unless a guard is the reason."""
         self.is_being_made = self.is_set_aside = False
         self.timed = 0
         self.own_s = self.below_s = float("inf")
-        """The shortest run as an executable, and in the tier below."""
+        """The seconds of the shortest run as an executable, and of the shortest in the tier below."""
         self.last_s = float("inf")
-        """The last run, in the tier that is used."""
+        """The seconds of the last run in the tier that is used."""
 
     @property
     def is_due(self) -> bool:
@@ -71,11 +71,11 @@ class CacheEntry:
 
     @property
     def is_usable(self) -> bool:
-        """Whether there are executables, which are not set aside."""
+        """Whether there are executables that are not set aside."""
         return bool(self.variants) and not self.is_set_aside
 
     def begin(self) -> None:
-        """Note that an executable is being made on another thread."""
+        """Record that an executable is being made on another thread."""
         self.is_being_made = True
         if not self._attempts:
             self.reason = f"it is being {self._tier.word}"
@@ -93,7 +93,7 @@ class CacheEntry:
         self.last_s = float("inf")
 
     def prefer(self, executable: Executable) -> None:
-        """Try this one first from now on."""
+        """Move an executable to the front, so that it is tried first."""
         if self.variants and self.variants[0] is not executable:
             self.variants = [executable, *[each for each in self.variants if each is not executable]]
 
@@ -108,7 +108,7 @@ class CacheEntry:
         self.size = self._own_bytes + program + UNIT_BYTES * sum(each.size for each in variants)
 
     def time(self, seconds: float, choose: bool) -> None:
-        """Note how long an executable took. To ``choose``, set it aside after some runs if the tier below is faster."""
+        """Record the time of a run. With ``choose``, set the executables aside if the tier below is faster."""
         self.last_s = seconds
         if not choose or self.timed == TIMED:
             return
@@ -120,13 +120,13 @@ class CacheEntry:
             self.is_set_aside = True
 
     def time_below(self, seconds: float) -> None:
-        """Note how long the tier below took."""
+        """Record the time of a run in the tier below."""
         self.runs += 1
         self.below_s = min(self.below_s, seconds)
         if self.is_set_aside:
             self.last_s = seconds
 
     def resume(self) -> None:
-        """Time the executables again."""
+        """Use and time the executables again."""
         self.is_set_aside, self.timed = False, 0
         self.own_s = self.last_s = float("inf")

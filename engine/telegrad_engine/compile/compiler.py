@@ -1,9 +1,8 @@
-"""The compiler: which programs run as one executable, since when, and why the others do not.
+"""The compiler: decides which programs run as one executable and when, and reports why the others do not.
 
 A program that has run often enough on inputs of one signature is planned, or compiled. From then on it runs as that
-executable, while its guards hold and it is not slower. In every other case it runs in the tier below, in the end one
-instruction at a time, and :meth:`Compiler.reports` says why. Nothing is decided for good: an attempt that failed is
-made again after more runs.
+executable, while its guards hold and it is not slower. Otherwise it runs in the tier below, down to one instruction at
+a time, and :meth:`Compiler.reports` says why. No decision is final: a failed attempt is repeated after more runs.
 """
 
 from __future__ import annotations
@@ -34,24 +33,24 @@ from .tier import COMPILED, Tier
 logger = logging.getLogger(__name__)
 
 MAX_ENTRIES, MAX_BYTES = 64, 256 * 2**20
-"""How many signatures of programs are kept, and how many bytes they take together."""
+"""The maximum number of program signatures that are kept, and of bytes that they take together."""
 MAX_COMPARED = 8
-"""With how many known signatures a new one is compared, to say what is new about it: those used last."""
+"""The number of known signatures, most recently used, with which a new one is compared to report a difference."""
 VALUES = "the values are not those that are usual, as where an index is out of range"
 ROOM = "the session may not have room for all of it at once"
 ON_THE_CPU = "the session is not on the CPU"
 LONG = "it spends its time in its kernels"
 MIN_LONG_RUNS = 6
-"""How many runs have to be long before planning is postponed: a first run, or one on a busy machine, takes longer."""
+"""The minimum number of long runs before planning is postponed: a first run, or a busy machine, takes longer."""
 
 
 class Compiler:
-    """Runs the remembered programs of sessions as executables of one tier; safe to use from threads.
+    """Runs the cached programs of sessions as executables of one tier; thread-safe.
 
-    ``fallback`` is the compiler of the tier below, if there is one besides the interpreter. ``after`` is how many times
-    a program runs before its executable is made, by default the tier's own number. ``most`` entries are kept, which
-    take at most ``most_bytes``; the least recently used are forgotten. With ``choose`` false an executable is used even
-    if it is slower.
+    ``fallback`` is the compiler of the tier below, or None for the interpreter. ``after`` is the number of runs before
+    a program's executable is made, by default the tier's own number. At most ``most`` entries are kept, which take at
+    most ``most_bytes``; the least recently used are evicted. If ``choose`` is false, an executable is used even if it
+    is slower.
     """
 
     def __init__(
@@ -75,7 +74,7 @@ class Compiler:
     # Running -----------------------------------------------------------------------------
 
     def run(self, session: Session, program: Bound) -> Answer:
-        """Run the program in the session, with the result, and the errors, of the interpreter."""
+        """Run the program in the session, with the same result and errors as the interpreter."""
         if program.remembered.is_new:  # most programs that run once never run again
             self._ledger.note(session, program, self._tier.word, f"it is {self._tier.word} after more runs")
             return session.run_instructions(program.instructions)
@@ -144,7 +143,7 @@ class Compiler:
         return session.run_instructions(program.instructions)
 
     def _timed(self, entry: CacheEntry, session: Session, run: Callable[[], Answer]) -> Answer:
-        """Run in the tier below."""
+        """Run in the tier below, and record the time."""
         started = perf_counter()
         answer = run()
         entry.time_below(perf_counter() - started)
@@ -153,10 +152,10 @@ class Compiler:
         return answer
 
     def _attempt(self, program: Bound, inputs: Inputs, entry: CacheEntry) -> Answer | None:
-        """Run the first executable whose guards hold; None if there is none.
+        """Run the first executable whose guards hold. Return None if there is none.
 
-        Raises Untraceable, with nothing done, if it fails or needs more memory than the session has left. What is left
-        to do once the answer was sent, ``session.flush`` does.
+        Raises Untraceable, with nothing done, if it fails or needs more memory than the session has left.
+        ``session.flush`` completes the effects, possibly after the answer was sent.
         """
         if entry.is_set_aside:
             return None
@@ -166,7 +165,7 @@ class Compiler:
             started = perf_counter()
             try:
                 run = executable.run(inputs.arrays, inputs.operands, inputs.session.environment.generator)
-            except (Cancelled, TimeLimitExceeded) as error:  # the interpreter raises it with the instruction
+            except (Cancelled, TimeLimitExceeded) as error:  # the interpreter raises it and names the instruction
                 raise Untraceable(str(error)) from None
             except Exception as error:
                 logger.warning("an executable program failed", exc_info=True)
@@ -192,7 +191,7 @@ class Compiler:
                 logger.error("an executable program failed after its answer; it runs again", exc_info=error)
                 entry.drop(executable, f"{self._tier.word}, it failed: {error}")
                 run.rewind(session.environment.generator)
-                with cancelled_by(CancellationToken()):  # it was answered: nothing stops it any more
+                with cancelled_by(CancellationToken()):  # it was answered, so nothing may cancel it
                     session.run_instructions(program.instructions)
                 return
             change.apply()
@@ -200,7 +199,7 @@ class Compiler:
             session.instructions += len(program)
             session.last_s = ran_s + perf_counter() - started
             self._ledger.note(session, program, self._tier.word, None)
-            entry.time(session.last_s, self._choose and self._worker is None)  # the compiler's thread slows all down
+            entry.time(session.last_s, self._choose and self._worker is None)  # compilation slows down all runs
 
         session.defer(finish)
         return change.answer
@@ -208,7 +207,7 @@ class Compiler:
     # Making executables ------------------------------------------------------------------
 
     def _make_executable(self, program: Bound, inputs: Inputs, entry: CacheEntry) -> bool:
-        """Make an executable, or have one made, or take up those that were set aside. Whether there is one now."""
+        """Make an executable, start making one, or resume those that were set aside. Return whether one is ready."""
         if entry.is_set_aside:
             entry.resume()
             return True
@@ -225,7 +224,7 @@ class Compiler:
         with self._lock:
             self._jobs.append(partial(self._make, entry, make))
             if self._worker is None:
-                # Not a daemon: if the process ends in the middle of XLA, XLA takes that for a crash.
+                # Not a daemon thread: XLA treats the end of the process during a compilation as a crash.
                 self._worker = Thread(target=self._work, name="telegrad-compiler", daemon=False)
                 self._worker.start()
         return False
@@ -257,12 +256,12 @@ class Compiler:
         return True
 
     def join(self) -> None:
-        """Wait until nothing is being compiled."""
+        """Wait until no program is being compiled."""
         worker = self._worker
         if worker is not None:
             worker.join()
 
-    # What is known -----------------------------------------------------------------------
+    # Entries and reports -----------------------------------------------------------------
 
     def _find_inputs(self, session: Session, program: Bound) -> Inputs | None:
         analysis = self._analysis(program)
@@ -298,13 +297,13 @@ class Compiler:
             return entry
 
     def _evict(self) -> None:
-        """Forget the least recently used entries while there are too many, or they take too much memory."""
+        """Evict the least recently used entries while there are too many, or they take too much memory."""
         total = sum([entry.size for entry in self._entries.values()])
         while self._entries and (len(self._entries) > self._most or total > self._most_bytes):
             total -= self._entries.popitem(last=False)[1].size
 
     def reports(self, session: Session) -> list[Report]:
-        """How the remembered programs of a session ran, in the order of their first runs."""
+        """Return how the cached programs of a session ran, in the order of their first runs."""
         below = {} if self._fallback is None else self._fallback._ledger.of(session)
         return [
             report._replace(planned_runs=below[digest].planned_runs) if digest in below else report

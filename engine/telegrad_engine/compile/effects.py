@@ -1,4 +1,4 @@
-"""The effects of a program: what it leaves in a session, and how that is put there after a run of its executable.
+"""The effects of a program: its changes to a session, and how they are applied after a run of its executable.
 
 Arrays, version counters and tensors are numbered: first those of the tensors that the program takes, in the order of
 :class:`~.input_signature.Inputs`, then those that it makes.
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 class Source(NamedTuple):
-    """Where an array comes from: an output of the executable, or what it was called with."""
+    """Where an array comes from: an output of the executable, or one of its inputs."""
 
     is_output: bool
     position: int
@@ -35,7 +35,7 @@ class Save(NamedTuple):
 
     source: Source
     shared: bool
-    """Whether it shares the memory of a tensor, whose version guards it; else it belongs to the nodes."""
+    """Whether it shares the memory of a tensor, whose version guards it; otherwise only the nodes use it."""
 
 
 class Write(NamedTuple):
@@ -43,7 +43,7 @@ class Write(NamedTuple):
 
     put: Callable[[], None]
     array: Any = None
-    """The array that the tensor has afterwards, if it is another one than before."""
+    """The array that the tensor has afterwards, if its array is replaced."""
 
 
 class Run:
@@ -51,29 +51,29 @@ class Run:
 
     called_with: Sequence[Any]
     replaces = False
-    """Whether tensors that are written to may get other arrays."""
+    """Whether tensors that are written to may get new arrays."""
 
     def array(self, source: Source) -> Any:
-        """The array from there, to be kept, in row-major order: nobody else has it or writes to it."""
+        """Return the array of a source in row-major order, to be kept: nothing else has it or writes to it."""
         raise NotImplementedError
 
     def saved(self, save: Save) -> Any:
-        """An array for nodes to keep, in its own memory layout; it is never written to."""
+        """Return an array for nodes to keep, in its own memory layout. It is never written to."""
         return self.array(save.source)
 
     def write(self, source: Source, target: Any) -> Write:
-        """What writes the array from there to a tensor. All writes are made before the first is done."""
+        """Return the write of a source's array to a tensor. All writes are created before the first is executed."""
         raise NotImplementedError
 
     def numbers(self) -> Mapping[int, Any]:
-        """The Python numbers that the tensors and nodes it leaves were made with, by their numbers on the tape."""
+        """Return the Python numbers that the new tensors and nodes were made with, by their numbers on the tape."""
         return {}
 
     def rewind(self, generator: np.random.Generator) -> None:
-        """Set the generator that the executable drew from back to its state before the run."""
+        """Restore the state of the generator before the run."""
 
     def relocate(self, tensors: Sequence[Tensor]) -> Sequence[Any]:
-        """Move inputs to memory from which the next run need not copy them; returns those that were moved."""
+        """Move inputs to memory from which the next run need not copy them. Return the inputs that were moved."""
         return ()
 
 
@@ -90,13 +90,13 @@ class Made(NamedTuple):
 
     array: int
     view: Any
-    """The path to it from the array, and the further attributes of a view; or a template of these if it ``varies``."""
+    """The path from the array to it, and the further attributes of a view, or a template of these if it ``varies``."""
     varies: bool
     cell: int
     base: int | None
     grad: int | None
     strides: Any
-    """An array with the memory layout of the tensor, which is not read; None is row-major."""
+    """An array with the memory layout of the tensor, whose values are not read; None is row-major."""
 
 
 class Fetched(NamedTuple):
@@ -105,45 +105,45 @@ class Fetched(NamedTuple):
     id: int
     description: Mapping[str, Any]
     cell: int
-    """The version counter; the description has how far it went."""
+    """The number of its version counter. The version in the description is relative to that counter."""
     source: Source | None
-    """None where only the description is wanted."""
+    """None if only the description is requested."""
     kept: int | None
-    """Which of the arrays that the program makes it is, if it is kept."""
+    """Its position among the arrays that the program makes, if it is one of them."""
 
 
 class Effects(NamedTuple):
-    """Everything that a program does to a session."""
+    """All effects of a program on a session."""
 
     analysis: Analysis
     arrays: list[Source]
     """The arrays that it makes."""
     cells: list[int]
-    """How far each version counter goes; those of new tensors begin at zero."""
+    """The increase of each version counter; those of new tensors begin at zero."""
     writes: list[tuple[int, Source]]
-    """Which of the arrays that it takes are overwritten, and by what."""
+    """The numbers of the taken arrays that are overwritten, each with the source of the new values."""
     made: list[Made]
     placed: list[tuple[int, Place]]
-    """The tensors that get a place in the graph, or another one than before."""
+    """The tensors whose place in the graph is new or changed."""
     grads: list[tuple[int, int | None]]
-    """The tensors that it takes whose gradient changes, and which tensor the gradient is, if any."""
+    """The taken tensors whose gradient changes, each with the number of the new gradient or None."""
     names: list[tuple[int, int]]
-    """Ids of what it makes, or renames, and the tensors."""
+    """The ids of tensors that it makes or renames, each with the tensor's number."""
     graph: GraphData
     saves: list[Save]
-    """The arrays that its nodes save and no tensor has."""
+    """The arrays that its nodes save and that are not a tensor's."""
     freed_nodes: list[int]
-    """Which of the nodes that were there before are freed."""
+    """The numbers of the existing nodes that it frees."""
     fetched: list[Fetched]
     needs: int
-    """Bytes that a session has to have left."""
+    """The number of bytes that a session must have left."""
 
 
 class Change:
     """The change of a session by the effects of one run.
 
-    Creating it computes the program's answer and allocates all arrays. ``prepare`` makes tensors and nodes. The session
-    is as it was until ``apply``.
+    Creating it computes the program's answer and allocates all arrays. ``prepare`` makes tensors and nodes. Only
+    ``apply`` changes the session.
     """
 
     def __init__(self, effects: Effects, inputs: Inputs, run: Run) -> None:
@@ -154,7 +154,7 @@ class Change:
         self._writes = [run.write(source, inputs.tensors[position]) for position, source in effects.writes]
 
     def _arrays(self) -> list[Any]:
-        """The arrays that the program makes."""
+        """Return the arrays that the program makes."""
         taken, run, keep = len(self._inputs.tensors), self._run, self._inputs.space.keep
         found, used = [], set()
         for source in self._effects.arrays:
@@ -195,7 +195,7 @@ class Change:
         ]
 
     def _make_tensors(self, values: Mapping[str, Any]) -> list[Tensor]:
-        """The tensors that the program takes, and those that it makes."""
+        """Return the tensors that the program takes, then those that it makes."""
         space, cells = self._inputs.space, self._cells
         tensors = list(self._inputs.tensors)
         for made in self._effects.made:
@@ -213,14 +213,14 @@ class Change:
         return tensors
 
     def apply(self) -> None:
-        """Put everything into the session: little more than assignments, so that nothing of it fails halfway."""
+        """Apply all effects to the session. These are mostly assignments, so that they do not fail halfway."""
         effects, tensors = self._effects, self._tensors
         names, ids = self._inputs.session.tensors, self._inputs.ids
         if self._writes:
             with np.errstate(all="ignore"):
                 for write in self._writes:
                     write.put()
-        self._writes = []  # released before the other arrays: else the heap shrinks, and grows in the next run
+        self._writes = []  # freed before the other arrays, or the heap shrinks and grows again in the next run
         for cell, step in zip(self._cells, effects.cells, strict=True):
             if step:
                 cell[0] += step
@@ -247,7 +247,7 @@ class Change:
     def _count(self) -> None:
         """Count the session's new memory."""
         effects, taken, accounts = self._effects, self._inputs.tensors, self._inputs.session.accounts
-        for array in (*self._made, *self._saved):  # one without a name is a gradient, or saved in the graph
+        for array in (*self._made, *self._saved):  # arrays without a name are gradients, or saved in the graph
             if array.nbytes > COUNTED:
                 accounts.count(array)
         for _, number in effects.names:

@@ -1,6 +1,6 @@
 """Executables: a program as one function of arrays, and the effects of calling it.
 
-A call changes nothing. The results become a session's only once they are complete and every guard holds.
+A call changes nothing. The results are applied to a session only if they are complete and every guard holds.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class Executable(Protocol):
 
     @property
     def size(self) -> int:
-        """How many calls and nodes it keeps, or instructions."""
+        """The number of calls and nodes, or of instructions, that it keeps."""
 
     def run(self, arrays: Sequence[Any], operands: Sequence[float], generator: np.random.Generator) -> Run | None:
-        """The results for these arrays and numbers; None if a guard does not hold.
+        """Return the results for these arrays and numbers; None if a guard does not hold.
 
-        Random numbers are drawn from the generator, which is as before if there are no results.
+        Random numbers are drawn from the generator, which is unchanged if there are no results.
         """
 
 
@@ -43,7 +43,7 @@ class Executable(Protocol):
 
 
 class Compiled:
-    """A program that XLA compiled for the CPU, with NumPy's arrays on both sides."""
+    """A program that XLA compiled for the CPU, with NumPy arrays as inputs and outputs."""
 
     def __init__(
         self,
@@ -56,12 +56,12 @@ class Compiled:
         self.size = len(effects.analysis.program.steps)
         self._inputs, self._read = inputs, read
         self._spare: list[list[AlignedBuffer]] = []
-        """Buffers to copy inputs to, for each thread that runs it at the same time."""
+        """Buffers to copy inputs to, one list for each thread that runs it at the same time."""
         self._viewers: list[Callable[[Any, int], Any]] = []
-        """For each output what makes a NumPy array of it."""
+        """For each output, the function that makes a NumPy array of it."""
 
     def run(self, arrays: Sequence[Any], operands: Sequence[float], generator: np.random.Generator) -> Run | None:
-        """See :class:`Executable`. It never draws."""
+        """See :class:`Executable`. It never draws random numbers."""
         buffers = self._spare.pop() if self._spare else [AlignedBuffer(x.shape, x.dtype) for x in self._inputs]
         given = [buffer.array for buffer in buffers]
         taken = {buffer.pointer for buffer in buffers}
@@ -85,7 +85,7 @@ class Compiled:
 
 
 class _CompiledRun(Run):
-    """XLA's outputs: the memory of each may become one tensor's."""
+    """A run of XLA, whose outputs' memory may become the memory of tensors."""
 
     replaces = True
 
@@ -100,7 +100,7 @@ class _CompiledRun(Run):
         self.called_with = called_with
         self._outs, self._viewers, self._copied = outs, viewers, copied
         self._taken = taken
-        """The addresses of memory that somebody has."""
+        """The addresses of memory that is in use."""
 
     def array(self, source: Source) -> Any:
         if not source.is_output:
@@ -117,13 +117,13 @@ class _CompiledRun(Run):
 
     def relocate(self, tensors: Sequence[Any]) -> list[Any]:
         found = [tensors[i] for i in self._copied if i < len(tensors) and is_exclusive(tensors[i])]
-        with suppress(MemoryError):  # then they stay where they are
+        with suppress(MemoryError):  # without memory for a copy they stay where they are
             for tensor in found:
                 tensor._data = aligned_copy(tensor._data)
         return found
 
     def _own(self, source: Source) -> Any:
-        """The memory of an output as a NumPy array; None if it is in use."""
+        """Return the memory of an output as a NumPy array; None if it is in use."""
         out = self._outs[source.position]
         pointer = out.unsafe_buffer_pointer()
         if pointer in self._taken:
@@ -133,7 +133,7 @@ class _CompiledRun(Run):
 
 
 class CompiledForDevice:
-    """A program that XLA compiled for a device, with that device's arrays on both sides."""
+    """A program that XLA compiled for a device, with that device's arrays as inputs and outputs."""
 
     def __init__(
         self, function: Callable[..., Sequence[Any]], effects: Effects, space: DeviceMemory, guarded: bool
@@ -143,11 +143,11 @@ class CompiledForDevice:
         self._space, self._guarded = space, guarded
 
     def run(self, arrays: Sequence[Any], operands: Sequence[float], generator: np.random.Generator) -> Run | None:
-        """See :class:`Executable`. Without guards it returns while the device computes."""
+        """See :class:`Executable`. Without guards it returns while the device is still computing."""
         outs = self._function(*map(self._space.backend.to_jax, arrays))
         if self._guarded and not outs[-1]:
             return None
-        self._space.backend.from_jax(outs[-1])  # later writes wait until JAX has read the arrays that it was given
+        self._space.backend.from_jax(outs[-1])  # later writes wait until JAX has read its inputs
         return _DeviceRun(self._space, arrays, outs)
 
 
@@ -177,11 +177,11 @@ class Planned:
 
     @property
     def size(self) -> int:
-        """How many calls it has, and nodes that it leaves."""
+        """The number of its calls and of the nodes that it leaves."""
         return len(self._plan) + len(self.effects.graph.nodes)
 
     def run(self, arrays: Sequence[Any], operands: Sequence[float], generator: np.random.Generator) -> Run | None:
-        """See :class:`Executable`. None also where a call raises: the interpreter explains the error best."""
+        """See :class:`Executable`. Returns None also if a call raises: the interpreter reports the error best."""
         bits = generator.bit_generator
         before = bits.state if self._plan.draws else None
         places = None
@@ -209,7 +209,7 @@ class _PlannedRun(Run):
         self._before = before
         """The state of the generator before the run; None if nothing was drawn."""
         self._given: set[int] = set()
-        """Outputs whose arrays somebody has, without a copy."""
+        """The outputs whose arrays were returned without a copy."""
 
     def array(self, source: Source) -> Any:
         return self._output(source, "C") if source.is_output else _copy(self.called_with[source.position])
@@ -223,7 +223,7 @@ class _PlannedRun(Run):
         return array if save.shared else _copy(array, "K")
 
     def _output(self, source: Source, order: Literal["C", "K"]) -> Any:
-        """An output in memory of its own: itself if it is not shared, else a copy."""
+        """Return an output in memory of its own: the array itself if it is not shared, otherwise a copy."""
         output = self._plan.outputs[source.position]
         array = self._places[output.place]
         if not output.own or source.position in self._given:
@@ -246,7 +246,7 @@ class _PlannedRun(Run):
 
 
 def _copy(array: Any, order: Literal["C", "K"] = "C") -> Any:
-    """A copy in row-major order, or in the array's own; a copy of a broadcast array is broadcast, too."""
+    """Return a copy in row-major order, or in the array's own order; a broadcast array stays broadcast."""
     if 0 in array.strides and array.size > 1:
         first = tuple([slice(0, 1) if step == 0 else slice(None) for step in array.strides])
         return np.broadcast_to(np.array(array[first]), array.shape)

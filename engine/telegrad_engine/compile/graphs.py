@@ -1,7 +1,7 @@
-"""Graphs as data: the graph behind the tensors that a program takes, and the graph that it leaves behind its results.
+"""Graphs as data: the graph of the tensors that a program takes, and the graph of its results.
 
-A graph that a backward pass may still go through is left as ordinary nodes with their saved tensors. The nodes of a
-freed graph are made when somebody asks for them, which is rare.
+A graph that a backward pass may still visit has ordinary nodes with their saved tensors. The nodes of a freed graph
+are made on first access, which is rare.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from ..arrays.symbolic import Untraceable
 from ..graph.node import FREED, MultiOutputNode, Node, next_sequence, skip_sequence
 
 MAX_NODES = 2**11
-"""How many nodes a graph may have that a program takes: it is read at every run."""
+"""The maximum number of nodes in the graph of a program's inputs, which is read at every run."""
 LEAF, MADE, TAKEN, FREED_EDGE = "leaf", "made", "taken", "freed"
-"""Where an edge leads: to a tensor, to a node that the program makes, or to one that was there before. No pass follows
-the edges of a freed node."""
+"""Where an edge leads: to a tensor, to a node that the program makes, or to an existing node. No pass follows the
+edges of a freed node."""
 Edge = tuple[str, int]
 FIXED = ("op", "plan", "shape", "dtype", "width", "specs", "output_nrs")
-"""The attributes that are the same in all nodes of one signature."""
+"""The attributes that are equal in all nodes of one signature."""
 
 
 # Templates of values -------------------------------------------------------------------------
 
 
 class Placeholder(NamedTuple):
-    """Stands for a value that differs from run to run: one of the numbers, arrays, tensors or memories of that run."""
+    """A placeholder for a value that differs between runs: one of a run's numbers, arrays, tensors or memories."""
 
     what: str
     number: int
@@ -51,9 +51,9 @@ class Constant(NamedTuple):
 
 
 def template(value: Any, at: Callable[[Any], Any]) -> Any:
-    """The template of a value, which can be compared: ``at`` gives the placeholder of a part, or None.
+    """Return the template of a value, which can be compared; ``at`` returns the placeholder of a part, or None.
 
-    Raises Untraceable for a value that has no hash.
+    Raises Untraceable for a value that is not hashable.
     """
     place = at(value)
     if place is not None:
@@ -72,7 +72,7 @@ def template(value: Any, at: Callable[[Any], Any]) -> Any:
 
 
 def fill_template(value: Any, places: Mapping[str, Any]) -> Any:
-    """The value of a template, with these values for its placeholders."""
+    """Return the value of a template, with these values for its placeholders."""
     kind = type(value)
     if kind is Constant:
         return value.value
@@ -88,27 +88,27 @@ def fill_template(value: Any, places: Mapping[str, Any]) -> Any:
 
 
 class NodeSignature(NamedTuple):
-    """A node that was there before, as far as an executable depends on it."""
+    """The part of an existing node on which an executable depends."""
 
     many: bool
     fixed: tuple[Any, ...]
-    """Its attributes of these names, in the order of ``FIXED``."""
+    """The attributes named in ``FIXED``, in that order."""
     attrs: Any
     saved: Any
     versions: tuple[tuple[int, int], ...]
-    """For each tensor that was saved its position, and which of the tensors has its version; negative where none."""
+    """For each saved tensor its position, and the number of the tensor with its version counter; negative if none."""
     next_edges: tuple[Edge | None, ...]
 
 
 class GraphSignature(NamedTuple):
-    """The graph behind the tensors that a program takes, as far as an executable depends on it."""
+    """The part of the graph behind a program's inputs on which an executable depends."""
 
     nodes: tuple[NodeSignature, ...]
     """Oldest first."""
     roots: tuple[tuple[int, int, int], ...]
-    """Of the tensors that have a history: which it is, its node, and which of that node's outputs."""
+    """For each tensor with a history its number, its node, and which of the node's outputs it is."""
     arrays: tuple[tuple[Any, ...], ...]
-    """The shapes, dtypes and strides of what the nodes saved, and whose memory each may show: a tensor's number."""
+    """For each saved array its shape, dtype and strides, and the number of the tensor whose memory it may share."""
 
 
 class InputGraph(NamedTuple):
@@ -121,7 +121,7 @@ class InputGraph(NamedTuple):
 
 
 class GraphReader:
-    """Reads the graph behind tensors. ``place`` adds a leaf to them, ``owner`` is what has the memory of an array."""
+    """Reads the graph behind tensors. ``place`` adds a leaf to them, ``owner`` finds the owner of an array's memory."""
 
     def __init__(self, tensors: Sequence[Any], place: Callable[[Any], int], owner: Callable[[Any], Any]) -> None:
         self._tensors, self._place, self._owner = tensors, place, owner
@@ -130,7 +130,7 @@ class GraphReader:
         self._floats: list[float] = []
 
     def read(self) -> InputGraph:
-        """The graph. Raises Untraceable for one that no executable can take."""
+        """Return the graph. Raises Untraceable for one that no executable can take."""
         roots = [(i, x._node, x._output_nr) for i, x in enumerate(self._tensors) if x._node is not None]
         if any(node.is_leaf_target for _, node, _ in roots):
             raise Untraceable("what it takes stands in for another tensor")
@@ -161,13 +161,13 @@ class GraphReader:
         if node.saved is FREED:
             return NodeSignature(node.many, fixed, attrs, None, (), targets)
         versions = tuple([self._version(*version) for version in node.versions])
-        # Of a list of tensors each has a version.
+        # In a saved list of tensors, each tensor has a version.
         cells = dict(versions) if len({at for at, _ in versions}) == len(versions) else {}
         saved = [template(x, partial(self._at, of=cells.get(at, -1))) for at, x in enumerate(node.saved)]
         return NodeSignature(node.many, fixed, attrs, Container(tuple, tuple(saved)), versions, targets)
 
     def _at(self, value: Any, of: int = -1) -> Placeholder | None:
-        """The placeholder of a part of a node, which has the version of the tensor ``of`` unless that is negative."""
+        """Return the placeholder of a part of a node. If ``of`` is not negative, it is the tensor with its version."""
         if type(value) is float:
             self._floats.append(value)
             return Placeholder("numbers", len(self._floats) - 1)
@@ -177,7 +177,7 @@ class GraphReader:
         if tensor is not None:
             return Placeholder("tensors", tensor)
         self._arrays.append(value)
-        # A plan may have left a copy where the interpreter leaves a view: one signature serves for both.
+        # A plan may have left a copy where the interpreter leaves a view: one signature covers both.
         self._array_owners.append(of if of >= 0 else self._owners.get(id(self._owner(value))))
         return Placeholder("arrays", len(self._arrays) - 1)
 
@@ -203,7 +203,7 @@ class _Identity:
 
 
 def _reached(roots: Sequence[Any]) -> list[Any]:
-    """All nodes that a pass from these may go through, oldest first."""
+    """Return all nodes that a pass from these may visit, oldest first."""
     order = list({id(root): root for root in roots}.values())
     seen = set(map(id, order))
     for node in order:
@@ -222,7 +222,7 @@ _FREED_NODE[0].saved = FREED
 
 
 def rebuild(graph: GraphSignature, tensors: Sequence[Any], arrays: Sequence[Any], numbers: Sequence[Any]) -> list[Any]:
-    """Nodes of this signature behind these tensors, with these arrays and numbers saved."""
+    """Make nodes of this signature behind these tensors, with these arrays and numbers saved."""
     places = {"tensors": [x._data for x in tensors], "arrays": arrays, "numbers": numbers}
     cells: dict[int, list[int]] = {}
     nodes: list[Any] = []
@@ -252,13 +252,13 @@ class NodeData(NamedTuple):
 
     many: bool
     attributes: Any
-    """The attributes of all its instances, or the template of these if it ``varies``."""
+    """The attributes of the node in every run, or their template if it ``varies``."""
     varies: bool
     next_edges: tuple[Edge | None, ...]
     saved: Any
     """The template of its saved tensors; None for a freed node."""
     versions: tuple[tuple[int, int, int], ...]
-    """For each tensor that was saved its position, the number of its version counter, and how far that had gone."""
+    """For each saved tensor its position, the number of its version counter, and the increase of that counter."""
 
 
 class GraphData:
@@ -267,9 +267,9 @@ class GraphData:
     def __init__(self, nodes: Sequence[NodeData]) -> None:
         self.nodes = nodes
         self.is_freed = all(node.saved is None for node in nodes)
-        """Whether every node of it is freed."""
+        """Whether all its nodes are freed."""
         self.ends = {e for node in nodes for e in node.next_edges if e is not None and e[0] is not MADE}
-        """Its edges to leaves, and to nodes that were there before."""
+        """Its edges to leaves and to existing nodes."""
 
 
 class GraphContext(NamedTuple):
@@ -277,14 +277,14 @@ class GraphContext(NamedTuple):
 
     tensors: Sequence[Any]
     taken: Sequence[Any]
-    """The nodes that were there before."""
+    """The existing nodes."""
     values: Mapping[str, Any]
-    """The values of placeholders: the memories and arrays that nodes save, and the numbers that they keep."""
+    """The values of placeholders: the memories, arrays and numbers that nodes save."""
     cells: Sequence[list[int]]
 
 
 def make_nodes(graph: GraphData, context: GraphContext) -> Callable[[int], Any]:
-    """A function that gives the nodes of one run's graph by their numbers."""
+    """Make the nodes of one run's graph. Return a function from a node's number to the node."""
     if graph.is_freed:
         return FreedGraph(graph, context).node
     cells = context.cells
@@ -302,7 +302,7 @@ def make_nodes(graph: GraphData, context: GraphContext) -> Callable[[int], Any]:
 
 
 def edge_target(target: Edge, made: Any, context: GraphContext) -> Any:
-    """Where an edge leads."""
+    """Return the target of an edge."""
     where, number = target
     if where is LEAF:
         return context.tensors[number]
@@ -310,19 +310,19 @@ def edge_target(target: Edge, made: Any, context: GraphContext) -> Any:
 
 
 class FreedGraph:
-    """The freed graph of one run. Its nodes are made when they are needed."""
+    """The freed graph of one run. Its nodes are made on first access."""
 
     def __init__(self, graph: GraphData, context: GraphContext) -> None:
         self._nodes_data, self._numbers = graph.nodes, {"numbers": context.values["numbers"]}
-        # Not the whole context: only the ends of edges may be kept alive.
+        # Only the ends of edges may be kept alive, not the whole context.
         self._ends = {end: edge_target(end, None, context) for end in graph.ends}
         self._nodes: dict[int, ref[Any]] = {}
-        """Those that were asked for; a WeakValueDictionary takes twice as long to make and fill."""
+        """The nodes that were accessed; a WeakValueDictionary takes twice as long to make and fill."""
         self._sequence = next_sequence()
         skip_sequence(len(self._nodes_data))
 
     def node(self, number: int) -> Any:
-        """The node of this number."""
+        """Return the node of this number."""
         known = self._nodes.get(number)
         node = None if known is None else known()
         if node is None:
@@ -335,7 +335,7 @@ class FreedGraph:
         return node
 
     def before(self, edges: Sequence[Edge | None]) -> tuple[Any, ...]:
-        """Where edges lead."""
+        """Return the targets of edges."""
         return tuple([e and (self.node(e[1]) if e[0] is MADE else self._ends[e]) for e in edges])
 
 

@@ -1,4 +1,4 @@
-"""The inputs of a program in a session, and their signature: what an executable depends on, but not their values."""
+"""The inputs of a program in a session, and their signature: everything but values that an executable depends on."""
 
 from __future__ import annotations
 
@@ -27,36 +27,36 @@ class TensorSpec(NamedTuple):
     requires_grad: bool = False
     contiguous: bool = True
     grad: int | None = None
-    """Which of the tensors is this one's gradient."""
+    """The number of the tensor that is its gradient."""
     view: bool = False
     """Whether it is a view of another tensor. Views may only be read."""
     shared: bool = False
-    """Whether another input has some of the same memory. Such tensors may only be read, too."""
+    """Whether it shares memory with another input. Such tensors may only be read, too."""
 
 
 class InputSignature(NamedTuple):
-    """What an executable is for: inputs with an equal signature can be given to it."""
+    """The signature for which an executable is made: it accepts all inputs with an equal signature."""
 
     tensors: tuple[TensorSpec, ...]
     uploads: tuple[TensorSpec, ...]
     places: tuple[int, ...]
-    """For each id that the program takes, which of the tensors it is."""
+    """For each id that the program takes, the number of its tensor."""
     functions: tuple[Any, ...] = ()
     """The registered functions that it applies, in the order of their names in the analysis."""
     device: str = "cpu"
     operands: tuple[Any, ...] = ()
-    """The types of its operands, or their values as text where an executable is for one value each."""
+    """The types of its operands, or their values as text if an executable is made for one value of each."""
     graph: GraphSignature | None = None
     """The graph behind the tensors, if any of them has a history."""
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
-        """All arrays that the executable is called with, but for those that a graph saved."""
+        """All arrays that the executable is called with, except those that a graph saved."""
         return self.tensors + self.uploads
 
 
 class Inputs:
-    """What a program takes in a session: tensors with their gradients and the graph behind them, and its uploads."""
+    """The inputs of a program in a session: tensors with their gradients and the graph behind them, and uploads."""
 
     def __init__(
         self,
@@ -71,22 +71,22 @@ class Inputs:
         self.session, self.ids, self.space = session, program.ids, space
         self.tensors, self.signature, self._uploads, self._graph = tensors, signature, uploads, graph
         self.operands = program.operands if graph is None else [*program.operands, *graph.numbers]
-        """The program's, and then the numbers in the graph behind the tensors."""
+        """The operands of the program, then the numbers in the graph behind the tensors."""
         self.nodes: Sequence[Any] = () if graph is None else graph.nodes
 
     @cached_property
     def arrays(self) -> list[Any]:
-        """What the executable is called with. Uploads are in the memory of their message."""
+        """The arrays that the executable is called with. Uploads are in the memory of their message."""
         uploads = [as_array(array, dtype, copy=not array.flags.aligned) for array, dtype in self._uploads]
         saved = () if self._graph is None else self._graph.arrays
         return [*[tensor._data for tensor in self.tensors], *map(self.space.upload, uploads), *saved]
 
 
 def find_inputs(session: Session, analysis: Analysis, program: Bound, by_value: bool) -> Inputs | None:
-    """The program's inputs; None where an instruction will fail, which the interpreter explains best.
+    """Return the program's inputs; None if an instruction will fail, which the interpreter reports best.
 
-    With ``by_value`` operands of other values make another signature, and a history cannot be taken. Raises Untraceable
-    for what cannot be an input of an executable.
+    With ``by_value`` the signature includes the values of operands, and tensors with a history are not allowed. Raises
+    Untraceable for inputs that an executable cannot take.
     """
     _check_session(session)
     space = memory_space_of(session.environment.device)
@@ -136,7 +136,7 @@ def _check_session(session: Session) -> None:
 
 
 def _dtype_of(uploaded: Any, dtype: Any) -> Any:
-    """The dtype of an upload in the session: its instruction may name one."""
+    """Return the dtype of an upload in the session; its instruction may name one."""
     return uploaded.dtype if dtype is None else parse(dtype).numpy
 
 
@@ -149,7 +149,7 @@ def _uploads_as_before(signature: InputSignature, uploads: Sequence[tuple[Any, A
 
 
 def _tensors_as_before(signature: InputSignature, taken: Sequence[Any], space: MemorySpace) -> list[Tensor] | None:
-    """The tensors that a program takes, and their gradients, if they have this signature; else None.
+    """Return the tensors that a program takes, and their gradients, if they have this signature; else None.
 
     The fast path for most runs; :class:`_Collector` handles every other case.
     """
@@ -194,7 +194,7 @@ def _has_spec(tensor: Any, spec: TensorSpec, space: MemorySpace) -> bool:
 
 
 def _are_apart(tensors: Sequence[Tensor], space: MemorySpace) -> bool:
-    """Whether no two tensors have a version counter or memory in common."""
+    """Return whether no two tensors share a version counter or memory."""
     count = len(tensors)
     return count < 2 or (
         len({id(tensor._version_counter) for tensor in tensors}) == count
@@ -206,25 +206,25 @@ def _are_apart(tensors: Sequence[Tensor], space: MemorySpace) -> bool:
 
 
 class _Collector:
-    """Tensors, each once, and their specs."""
+    """Collects tensors, each once, and their specs."""
 
     def __init__(self, space: MemorySpace) -> None:
         self._space = space
         self.tensors: list[Tensor] = []
         self.order: list[int] = []
-        """For each id that the program takes, which of the tensors it is."""
+        """For each id that the program takes, the number of its tensor."""
         self._specs: list[Any] = []
         self._places: dict[int, int] = {}
 
     def read_graph(self) -> InputGraph | None:
-        """The graph behind the tensors, if any of them has a history. Its leaves become inputs."""
+        """Return the graph behind the tensors, or None if none has a history. Its leaves become inputs."""
         if all(tensor._node is None for tensor in self.tensors):
             return None
         place = partial(self.place, name="a leaf")
         return GraphReader(self.tensors, place, self._space.memory_owner).read()
 
     def place(self, tensor: Tensor, name: str) -> int:
-        """The tensor's position among the inputs, to which it is added with its gradient."""
+        """Return the tensor's position among the inputs, to which it is added with its gradient if it is new."""
         place = self._places.get(id(tensor))
         if place is None:
             place = self._places[id(tensor)] = len(self.tensors)
@@ -236,7 +236,7 @@ class _Collector:
         return place
 
     def specs(self) -> tuple[TensorSpec, ...]:
-        """The specs of all of them."""
+        """Return the specs of all tensors."""
         if _are_apart(self.tensors, self._space):
             return tuple(self._specs)
         cells = [id(tensor._version_counter) for tensor in self.tensors]

@@ -1,4 +1,4 @@
-"""Memory spaces: where the arrays of a session are, NumPy's memory or a device, as executables see it."""
+"""Memory spaces: where the arrays of a session are stored, host memory or a device, for the use of executables."""
 
 from __future__ import annotations
 
@@ -15,54 +15,54 @@ from ..schema.op import Op
 from ..tensor.eager import Tensor
 
 Path = Sequence[tuple[Op, Any, int]]
-"""The view ops that lead from an array to a tensor, with their attributes and the number of the output."""
+"""The view ops that lead from an array to a tensor, each with its attributes and the number of the output."""
 _ROW_MAJOR = np.empty(()).flags
 
 
 class MemorySpace:
-    """The memory of this process, with NumPy's arrays."""
+    """The memory of this process, with NumPy arrays."""
 
     device = "cpu"
     Tensor: type[Tensor] = Tensor
     backend: Backend = NUMPY
 
     def flags(self, tensor: Any) -> Any:
-        """NumPy's flags, which say whether a tensor's elements are contiguous."""
+        """Return NumPy's flags, which say whether a tensor's elements are contiguous."""
         return tensor._data.flags
 
     def upload(self, array: Any) -> Any:
-        """The array in this space, of one in a message."""
+        """Return an array of a message as an array in this space."""
         return array
 
     def keep(self, uploaded: Any) -> Any:
-        """An uploaded array for a tensor to keep: not in a message, whose memory would stay as long."""
+        """Return an uploaded array for a tensor to keep: a copy, so that the message's memory can be freed."""
         return uploaded.copy()
 
     def host(self, array: Any) -> Any:
-        """The NumPy array of an array that is not shared."""
+        """Return an array that is not shared as a NumPy array."""
         return array
 
     def owners(self, tensors: Sequence[Any]) -> list[Any]:
-        """The owner of each tensor's memory: tensors that share memory have the same."""
+        """Return the owner of each tensor's memory: tensors that share memory have the same owner."""
         arrays = [tensor._data for tensor in tensors]
         return [array if array.base is None else self.memory_owner(array) for array in arrays]
 
     def memory_owner(self, array: Any) -> Any:
-        """The owner of an array's memory."""
+        """Return the owner of an array's memory."""
         while (base := getattr(array, "base", None)) is not None:
             array = base
         return array
 
     def memory(self, tensor: Any) -> Any:
-        """The memory of a tensor, from which views are made."""
+        """Return the memory of a tensor, from which views are made."""
         return tensor._data
 
     def fresh(self, array: Any) -> Any:
-        """The memory of a new array."""
+        """Return the memory of a new array."""
         return array
 
     def view(self, memory: Any, path: Path, strides: Any) -> Any:
-        """The tensor at the end of the path. ``strides`` is an array with its memory layout, which is not read."""
+        """Return the tensor at the end of the path. ``strides`` is an array with its memory layout, or None."""
         for op, attrs, index in path:
             memory = op.kernel(self.backend, memory, **attrs)
             if isinstance(memory, (tuple, list)):
@@ -78,23 +78,23 @@ class DeviceMemory(MemorySpace):
         self.Tensor = there.Tensor
 
     def upload(self, array: Any) -> Any:
-        """A copy of a NumPy array on the device."""
+        """Copy a NumPy array to the device."""
         return self.backend.upload(array)
 
     def keep(self, uploaded: Any) -> Any:
-        """The array itself, which is not shared."""
+        """Return the array itself, which is not shared."""
         return uploaded
 
     def host(self, array: Any) -> Any:
-        """A copy of the array in the host's memory."""
+        """Copy the array to host memory."""
         return self.backend.download(array)
 
     def own(self, out: Any) -> Any:
-        """JAX's output as an array that can be written to."""
+        """Return JAX's output as an array that can be written to."""
         return self.backend.from_jax(out).copy()
 
     def own_copy(self, array: Any) -> Any:
-        """A copy of an array of this space."""
+        """Return a copy of an array of this space."""
         return array.copy()
 
 
@@ -102,31 +102,31 @@ class ImmutableMemory(DeviceMemory):
     """A device whose arrays cannot be written to: tensors that share memory share a :class:`Memory` with the array."""
 
     def flags(self, tensor: Any) -> Any:
-        """The flags of an array with the memory layout that the tensor would have."""
+        """Return the flags of an array with the memory layout that the tensor would have."""
         return _ROW_MAJOR if tensor._strides is None else tensor._strides.flags
 
     def own(self, out: Any) -> Any:
-        """JAX's output."""
+        """Return JAX's output as an array of this space."""
         return self.backend.from_jax(out)
 
     def own_copy(self, array: Any) -> Any:
-        """The array."""
+        """Return the array itself, which is never written to."""
         return array
 
     def owners(self, tensors: Sequence[Any]) -> list[Any]:
-        """Each tensor's ``Memory``."""
+        """Return each tensor's ``Memory``."""
         return [tensor._memory for tensor in tensors]
 
     def memory(self, tensor: Any) -> Any:
-        """The tensor's ``Memory``."""
+        """Return the tensor's ``Memory``."""
         return tensor._memory
 
     def fresh(self, array: Any) -> Any:
-        """A new ``Memory`` with the array."""
+        """Return a new ``Memory`` with the array."""
         return Memory(array)
 
     def view(self, memory: Any, path: Path, strides: Any) -> Any:
-        """A tensor that follows the path again after each write."""
+        """Return a tensor that applies the path again after each write."""
         tensor: Any = object.__new__(self.Tensor)
         tensor._memory, tensor._path, tensor._strides = memory, tuple(path), strides
         tensor._shown_at = -1
@@ -138,7 +138,7 @@ HOST_MEMORY = MemorySpace()
 
 @cache
 def memory_space_of(there: Device | None) -> MemorySpace:
-    """The memory space of a device; None is the CPU with NumPy."""
+    """Return the memory space of a device; None is the CPU with NumPy."""
     if there is None:
         return HOST_MEMORY
     return ImmutableMemory(there) if issubclass(there.Tensor, ImmutableTensor) else DeviceMemory(there)

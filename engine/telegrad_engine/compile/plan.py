@@ -2,7 +2,7 @@
 
 A plan is made from the tape of one run (:mod:`telegrad_engine.arrays.numpy_tracer`). Unused calls are left out.
 Places are reused, so an array is freed after its last use. An elementwise call overwrites an argument that is not used
-again. Writes to tensors are computed directly into their memory, at the end, when nothing can fail any more.
+again. Writes to tensors are computed directly into their memory at the end, when nothing else can fail.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from .bound_call import BoundCall, lower
 Step = tuple[Callable[..., Any], Callable[[list[Any]], Any] | None, int, int, int, int]
 """A function, a getter of its arguments from the places, three places, and the place of the result.
 
-The getter is None in the most common case: the arguments are in the three places, two arrays and one to write to, or
-None.
+In the most common case the getter is None and the arguments are in the three places: two arrays, and an array to write
+to or None.
 """
 COMPARING = (np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal)
 MAX_CONSTANT_BYTES = 2**20
-"""How large the constants of a plan may be: they are counted in no session."""
+"""The maximum size of a plan's constants, which are not counted in any session."""
 WEAK = frozenset([np.add, np.subtract, np.multiply, np.true_divide, np.maximum, np.minimum, *COMPARING])
-"""Functions that convert a Python number to the floating dtype of an array, and are faster with an array of it."""
+"""Functions that convert a Python number to an array's floating dtype, and are faster if it is already an array."""
 NAMING = (np.maximum, np.minimum)
-"""Functions whose ``out`` has to be given by name."""
+"""Functions whose ``out`` must be passed by name."""
 
 
 class Output(NamedTuple):
@@ -40,23 +40,23 @@ class Output(NamedTuple):
 
     place: int
     own: bool
-    """Whether nobody else has its memory, so that it need not be copied to be kept."""
+    """Whether nothing else has its memory, so that it can be kept without a copy."""
     shape: tuple[int, ...]
 
 
 class Write(NamedTuple):
-    """A call that computes into memory that the plan was called with."""
+    """A call that computes directly into the memory of an input."""
 
     function: Callable[..., Any]
     arguments: Callable[[list[Any]], Any]
 
 
 BLOCK = 64
-"""How many steps of a plan run between two checks for cancellation."""
+"""The number of steps of a plan between two checks for cancellation."""
 
 
 class Plan:
-    """Calls on numbered places, those of the inputs first. It changes nothing, and may run on several threads."""
+    """Calls on numbered places, of which the inputs are first. It changes nothing, and may run on several threads."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Plan:
         """The places of Python numbers that the program leaves in tensors, by their numbers on the tape."""
 
     def run(self, inputs: Sequence[Any]) -> list[Any] | None:
-        """The places after a run; None if a guard does not hold."""
+        """Return the places after a run; None if a guard does not hold."""
         places = self._places.copy()
         places[: len(inputs)] = inputs
         for steps in self._blocks:
@@ -93,7 +93,7 @@ class Plan:
             if not (holds.all() if holds.ndim else holds):
                 return None
         if any(places[output.place].shape != output.shape for output in self.outputs.values()):
-            return None  # a function gave another shape than it is known for
+            return None  # a function returned another shape than expected
         return places
 
     def __len__(self) -> int:
@@ -101,10 +101,10 @@ class Plan:
 
 
 class Planner:
-    """Makes a plan of a tape.
+    """Makes a plan from a tape.
 
-    ``inputs`` is the number of arrays, operands and generators that the tape began with. ``written`` maps the positions
-    of outputs that are written to inputs to these inputs. ``numbers`` are the Python numbers that are outputs, too.
+    ``inputs`` is the number of arrays, operands and generators that the tape began with. ``written`` maps the position
+    of each output that is written to an input to that input. ``numbers`` are the Python numbers that are outputs, too.
     """
 
     def __init__(
@@ -130,13 +130,13 @@ class Planner:
         self._constants: dict[int, int] = {}
         self._held = 0
 
-    # What there is to do -----------------------------------------------------------------
+    # Calls to keep -----------------------------------------------------------------------
 
     def _needed(self, calls: Sequence[Call]) -> list[Call]:
-        """The calls without unused ones."""
+        """Return the calls without the unused ones."""
         needed, kept = set(self._ends), []
         for call in reversed(calls):
-            # Whoever draws next gets other numbers if a draw is left out.
+            # If a draw is left out, later draws return other numbers.
             kept_anyway = call.result in self._checks or not self._generators.isdisjoint(_refs(call))
             if call.result in needed or kept_anyway:
                 needed.update(_refs(call))
@@ -144,7 +144,7 @@ class Planner:
         return kept[::-1]
 
     def _deferrable(self, written: Mapping[int, int]) -> dict[int, Call]:
-        """For outputs that are written to inputs, by position, the calls that can compute them in place."""
+        """Return, by output position, the calls that can compute an output in the memory that it is written to."""
         uses: dict[int, int] = {}
         for number in [*self._ends, *[n for call in self._calls for n in _refs(call)]]:
             uses[number] = uses.get(number, 0) + 1
@@ -155,19 +155,19 @@ class Planner:
             if call is None or not _elementwise(call) or uses[call.result] > 1:
                 continue
             others = {root for n in _refs(call) for root in self._roots(n)} & set(written.values()) - {target}
-            if not others:  # they may be written to before
+            if not others:  # those inputs may be overwritten first
                 found[position] = call
         return found
 
     def _last_uses(self) -> dict[int, float]:
-        """The index of the last call that uses each array; infinity if it is needed at the end."""
+        """Return the index of the last call that uses each array; infinity if it is needed at the end."""
         late = {id(call) for call in self._deferred.values()}
         last = {n: float(i) for i, call in enumerate(self._calls) for n in _refs(call)}
         last |= dict.fromkeys([n for call in self._deferred.values() for n in _refs(call)], inf)
         return last | dict.fromkeys([n for n in self._ends if id(self._made.get(n)) not in late], inf)
 
     def _last_uses_of_memory(self) -> dict[int, float]:
-        """The same for each array and its views together."""
+        """Return the same for each array and its views together."""
         last: dict[int, float] = {}
         for number, index in self._last.items():
             for root in self._roots(number):
@@ -181,7 +181,7 @@ class Planner:
     # Places ------------------------------------------------------------------------------
 
     def plan(self) -> Plan:
-        """The plan, with a place for each argument and result."""
+        """Return the plan, with a place for each argument and result."""
         late = {id(call) for call in self._deferred.values()}
         ending: dict[float, list[int]] = {}
         for number, index in self._last.items():
@@ -217,7 +217,7 @@ class Planner:
         return len(self._template) - 1
 
     def _overwritten(self, call: Call, index: int) -> int | None:
-        """An argument that the result can overwrite."""
+        """Return the number of an argument that the result can overwrite, or None."""
         if not _elementwise(call):
             return None
         result = self._spec(call.result)
@@ -251,7 +251,7 @@ class Planner:
     # Calls -------------------------------------------------------------------------------
 
     def _prepared(self, call: Call, into: int | None = None) -> tuple[Callable[..., Any], list[int]]:
-        """A function of arrays only, and their places."""
+        """Return a function of arrays only, and their places."""
         call = lower(call, self._specs)
         function, args = call.function, self._numbers_as_arrays(call)
         inner = [x for x in args if not isinstance(x, Ref)], tuple(call.kwargs.values())
@@ -278,20 +278,20 @@ class Planner:
             self._held += value.nbytes if isinstance(value, np.ndarray) else 0
             if self._held > MAX_CONSTANT_BYTES:
                 raise Untraceable("it has large constants")
-            # The template keeps the value, so that nothing else comes to have its id.
+            # The template keeps the value alive, so that its id is not reused.
             place = self._constants[id(value)] = self._place(value)
         return place
 
 
 def _writing(function: Any) -> Callable[..., Any]:
-    """An elementwise function that writes to its last argument."""
+    """Return an elementwise function that writes to its last argument."""
     if function in NAMING:
         return lambda *args: function(*args[:-1], out=args[-1])
     return function  # type: ignore[no-any-return]
 
 
 def _refs(call: Call) -> Iterator[int]:
-    """The numbers of all arrays that a call takes."""
+    """Yield the numbers of all arrays that a call takes."""
     yield from _within(call.args)
     yield from _within(tuple(call.kwargs.values()))
 
@@ -305,11 +305,11 @@ def _within(x: Any) -> Iterator[int]:
 
 
 def _elementwise(call: Call) -> bool:
-    """Whether a call computes each element from the same elements of its arguments."""
+    """Return whether a call computes each element from the same elements of its arguments."""
     function = call.function
     return isinstance(function, np.ufunc) and function.signature is None and function.nout == 1 and not call.kwargs
 
 
 def _taking(places: Sequence[int]) -> Callable[[list[Any]], Any]:
-    """A getter of the values in these places, as a sequence."""
+    """Return a getter of the values in these places, as a sequence."""
     return itemgetter(*places) if len(places) > 1 else itemgetter(slice(places[0], places[0] + 1))

@@ -16,10 +16,10 @@ from .input_signature import InputSignature, TensorSpec
 
 
 class Report(NamedTuple):
-    """How a session's program ran the last time."""
+    """How often a session's program ran in each tier, and why the last run was not in the highest one."""
 
     digest: str
-    """That of its template, whatever is fetched and freed at its end."""
+    """The digest of its template, without the fetches and frees at its end."""
     instructions: int
     runs: int
     planned_runs: int
@@ -29,7 +29,7 @@ class Report(NamedTuple):
 
     @property
     def runs_as_one(self) -> int:
-        """How often it ran as one executable, in either tier."""
+        """The number of runs as one executable, in either tier."""
         return self.planned_runs + self.compiled_runs
 
 
@@ -42,7 +42,7 @@ class Ledger:
         self._lock = Lock()
 
     def note(self, session: Session, program: Bound, word: str, reason: str | None) -> None:
-        """Count a run in the tier of this word, or one below for this reason."""
+        """Count a run in the tier named ``word`` or, if there is a ``reason``, in a tier below."""
         new = Report(program.remembered.template, len(program), 0, 0, 0, None)
         with self._lock:
             reports = self._reports.setdefault(session, OrderedDict())
@@ -53,7 +53,7 @@ class Ledger:
                 reports.popitem(last=False)
 
     def of(self, session: Session) -> Mapping[str, Report]:
-        """The reports of a session's programs."""
+        """Return the reports of a session's programs, by digest."""
         with self._lock:
             return dict(self._reports.get(session, {}))
 
@@ -73,7 +73,7 @@ WORDS = {
 
 
 def difference(analysis: Analysis, signature: InputSignature, known: Iterable[InputSignature]) -> str | None:
-    """The first difference from the nearest of a program's known signatures; None where none is known."""
+    """Return the first difference from the most similar known signature of a program; None if none is known."""
     found = [[*_differences(analysis, signature, other)] for other in known]
     nearest = min(found, key=len, default=None)
     return nearest[0] if nearest else None
@@ -108,7 +108,7 @@ def _between(name: str, own: TensorSpec, before: TensorSpec) -> Iterator[str]:
 
 
 def _name_of_tensor(analysis: Analysis, signature: InputSignature, place: int) -> str:
-    """What to call a tensor: by the instruction that takes it first."""
+    """Return a description of a tensor by the first instruction that takes it."""
     wanted = {number for number, each in zip(analysis.taken, signature.places, strict=True) if each == place}
     for index, step in enumerate(analysis.program.steps):
         if any(number_of(name) in wanted for name in names_in(step.instruction.inputs)):
@@ -117,5 +117,5 @@ def _name_of_tensor(analysis: Analysis, signature: InputSignature, place: int) -
 
 
 def _operand(kind: Any) -> str:
-    """An operand's type, or its value where an executable is for one value."""
+    """Return an operand's type, or its value if an executable is made for one value."""
     return kind.__name__ if isinstance(kind, type) else str(kind)

@@ -1,7 +1,7 @@
-"""Memory that NumPy and XLA share: an executable's output becomes a tensor's array without a copy, and its input again.
+"""Memory that NumPy and XLA share: an output of an executable becomes a tensor, and later an input, without a copy.
 
-NumPy's writes to such a tensor are what XLA reads next. Only the memory of JAX's array is ever used, and nobody else
-has that array, so nobody is left with an old value.
+XLA's next run reads what NumPy writes to such a tensor. Only the memory of the JAX array is ever used, and nothing else
+has that array, so nothing sees an outdated value.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from typing import Any
 import numpy as np
 
 ALIGNMENT = 64
-"""Bytes. JAX copies an array that does not begin at a multiple of this, on another thread."""
+"""The alignment in bytes. JAX copies an array that does not begin at a multiple of this, on another thread."""
 MAX_SIZES = 1024
-"""How many classes of buffers, one per size, are kept."""
+"""The maximum number of buffer classes, one per size, that are cached."""
 
 
 class SharedBuffer:
-    """The memory, as the base of NumPy's array."""
+    """The shared memory, as the base of a NumPy array."""
 
     array: Any
-    """JAX's array, which keeps the memory."""
+    """The JAX array, which keeps the memory alive."""
     pointer: int
 
 
 def viewer(shape: tuple[int, ...], dtype: Any) -> Callable[[Any, int], Any]:
-    """A function that makes a NumPy array of JAX's array of this shape and dtype, by the address of its memory.
+    """Return a function that makes a NumPy array from a JAX array of this shape and dtype and its memory address.
 
-    It is called for every output of every run, so as much as possible is prepared.
+    The function is called for every output of every run, so as much as possible is prepared here.
     """
     buffer_at = _buffer_class(int(np.prod(shape)) * dtype.itemsize).from_address
     new = np.ndarray
@@ -51,13 +51,13 @@ def _buffer_class(nbytes: int) -> Any:
 
 
 def shared_buffer_of(array: Any) -> SharedBuffer | None:
-    """The shared buffer that is all of a NumPy array; None if XLA would not take its memory as it is."""
+    """Return the shared buffer that is the base of a NumPy array; None if XLA needs a copy of the array."""
     base = array.base
     return base if isinstance(base, SharedBuffer) else None
 
 
 def is_exclusive(holder: Any) -> bool:
-    """Whether only the holder's ``_data`` and one list refer to its memory."""
+    """Return whether only the holder's ``_data`` and one list refer to its memory."""
     references, usual = _references(holder), _exclusive()
     data = holder._data
     own = data.base is None or shared_buffer_of(data) is not None or references[1] <= usual[1]
@@ -65,20 +65,20 @@ def is_exclusive(holder: Any) -> bool:
 
 
 def _references(holder: Any) -> tuple[int, int]:
-    """How many references there are to the array and to its base: each view is one, and each loan."""
+    """Return the number of references to the array and to its base: each view, and each other user, adds one."""
     return sys.getrefcount(holder._data), sys.getrefcount(holder._data.base)
 
 
 @cache
 def _exclusive() -> tuple[int, int]:
-    """The number of references to an array that is not shared, which depends on the version of Python."""
+    """Return the numbers of references for an array that is not shared, which depend on the version of Python."""
     holder = SimpleNamespace(_data=np.empty(2)[:])
     holder.called_with = [holder._data]
     return _references(holder)
 
 
 class AlignedBuffer:
-    """Memory that XLA takes as it is."""
+    """Memory that XLA can use without a copy."""
 
     def __init__(self, shape: tuple[int, ...], dtype: Any) -> None:
         nbytes = int(np.prod(shape)) * dtype.itemsize
@@ -89,7 +89,7 @@ class AlignedBuffer:
 
 
 def aligned_copy(array: Any) -> Any:
-    """A copy in memory that XLA takes as it is."""
+    """Return a copy of an array in memory that XLA can use without another copy."""
     buffer = AlignedBuffer(array.shape, array.dtype)
     np.copyto(buffer.array, array)
     return viewer(array.shape, array.dtype)(buffer.array, buffer.pointer)

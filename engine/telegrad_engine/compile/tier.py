@@ -16,21 +16,21 @@ class Tier(NamedTuple):
     """One way to make executables of programs."""
 
     word: str
-    """What it does to a program, as a participle."""
+    """The participle for a program that runs in this tier."""
     make: Callable[[Analysis, InputSignature, DType, Sequence[float], Sequence[Any]], Executable]
-    """Makes an executable for inputs of a signature, with such operands and arrays. Raises Untraceable."""
+    """Makes an executable for inputs of a signature, from example operands and arrays. Raises Untraceable."""
     below: str
-    """How a program runs that does not run in this tier."""
+    """How a program runs if it does not run in this tier."""
     after: int
-    """How many times a program runs before its executable is made."""
+    """The number of runs of a program before its executable is made."""
     longest_s: float
     """Seconds per instruction above which an executable cannot be faster."""
     any_device: bool
     """Whether it also serves devices other than the CPU."""
     in_background: bool
-    """Whether executables are made on a thread of their own, without the arrays."""
+    """Whether executables are made on a separate thread, without the arrays."""
     by_value: bool
-    """Whether an executable is for one value of each operand."""
+    """Whether an executable is made for one value of each operand."""
     max_ratio: float
     """An executable is set aside if it takes more than this many times as long as the tier below."""
 

@@ -1,4 +1,4 @@
-"""Tracing: a program runs once on traced arrays, which gives an executable and the program's effects on a session."""
+"""Tracing: a program runs once on traced arrays, to make an executable and to find its effects on a session."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from .plan import Planner
 def compile_program(
     analysis: Analysis, signature: InputSignature, dtype: DType, operands: Sequence[float], _: Sequence[Any] = ()
 ) -> Executable:
-    """Trace a program on arrays without values, and have XLA compile it. Raises Untraceable, with the reason."""
+    """Trace a program on arrays without values, and compile it with XLA. Raises Untraceable, with the reason."""
     backend = TracingBackend()
     traces: list[Effects] = []
 
@@ -60,7 +60,7 @@ def compile_program(
 def plan_program(
     analysis: Analysis, signature: InputSignature, dtype: DType, operands: Sequence[float], arrays: Sequence[Any]
 ) -> Planned:
-    """Run a program on these arrays while a tape records it, and plan that. Raises Untraceable, with the reason."""
+    """Run a program on these arrays, record it on a tape, and plan it. Raises Untraceable, with the reason."""
     backend = TapingBackend()
     tape = backend.tape
     saved = () if signature.graph is None else signature.graph.arrays
@@ -97,7 +97,7 @@ class Trace(Session):
         numbers: Sequence[Any],
         generator: Any = None,
     ) -> None:
-        """``numbers`` stand for the ``operands`` in the program."""
+        """``numbers`` replace the ``operands`` in the program."""
         super().__init__()
         self._operands, self._numbers = operands, numbers
         self.environment = Environment(device, dtype, generator or NO_NUMBERS)
@@ -117,7 +117,7 @@ class Trace(Session):
             self.tensors[stand_in(i)] = self.taken[place]
         self.nodes: Sequence[Any] = ()
         self.places: Mapping[int, tuple[int, int]] = {}
-        """For each tensor with a history its node, and which of the node's outputs it is."""
+        """For each tensor with a history the number of its node, and which of the node's outputs it is."""
         if signature.graph is not None:
             own = [*arrays[len(signature.inputs) :]], numbers[len(signature.operands) :]
             self.nodes = rebuild(signature.graph, self.taken, *own)
@@ -131,7 +131,7 @@ class Trace(Session):
         return tensor
 
     def execute(self) -> None:
-        """Run the program. Raises Untraceable, with the instruction."""
+        """Run the program. Raises Untraceable, naming the instruction."""
         with self.environment.entered(self.accounts.max_bytes):
             for index, step in enumerate(self.analysis.program.steps):
                 instruction = step.instruction
@@ -151,7 +151,7 @@ class Trace(Session):
                     raise Untraceable(f"instruction {index}, {instruction.op}: {self._reason(error)}") from error
 
     def _with_numbers(self, step: Step) -> Instruction:
-        """The checked instruction, with traced numbers in place of its operands."""
+        """Return the checked instruction, with traced numbers in place of its operands."""
         checked = step.with_operands(self._operands).instruction
         if not checked.checked and checked.op not in VERBS:
             raise Untraceable("an operand does not fit")
@@ -180,7 +180,7 @@ class Trace(Session):
         self._bind(instruction, [tensor])
 
     def _note(self, instruction: Any) -> None:
-        """Note the description and the array of each fetched tensor."""
+        """Record the description and the array of each fetched tensor."""
         wanted = instruction.attrs.get("values", True)
         for name in instruction.inputs[0]:
             tensor = self.tensors[name]
@@ -189,13 +189,13 @@ class Trace(Session):
 
 
 class Total(Accounts):
-    """The memory of all results together, freed ones included, without a limit."""
+    """Counts the memory of all results, including freed ones, without a limit."""
 
     def __init__(self) -> None:
         super().__init__(max_bytes=2**62)
 
     def count(self, array: Any, lent: bool = False) -> None:
-        """Add a result's."""
+        """Add the memory of a result."""
         self.used_bytes += math.prod(array.shape) * array.dtype.itemsize
 
     def recount(self, inputs: Sequence[Any]) -> None:
@@ -203,7 +203,7 @@ class Total(Accounts):
 
 
 class Applied(SessionLibrary):
-    """The registered functions of the session."""
+    """The registered functions that the traced program applies."""
 
     def __init__(self, functions: Iterable[tuple[str, Applicable]]) -> None:
         super().__init__(Library())
@@ -217,24 +217,24 @@ class Applied(SessionLibrary):
 
 
 class DataAlone(Budget):
-    """The budget of a traced call. It refuses installed Python, which may depend on more than its arguments."""
+    """The budget of a traced call. It rejects installed Python, which may depend on more than its arguments."""
 
     __slots__ = ()
 
     def admit(self, name: str) -> None:
-        """Refuse. Raises Untraceable."""
+        """Raise Untraceable."""
         raise Untraceable(f"{name} is Python that was installed on the server")
 
     def hold(self, array: Any) -> None:
         """Do nothing."""
 
     def anew(self) -> Budget:
-        """Another one."""
+        """Return a new budget of this class."""
         return DataAlone()
 
 
 class _NoNumbers:
-    """Stands for the generator under XLA, where an executable would draw the same numbers in every run."""
+    """A placeholder for the generator under XLA, where an executable would draw the same numbers in every run."""
 
     def __getattr__(self, name: str) -> Any:
         raise Untraceable("it draws random numbers")
@@ -249,7 +249,7 @@ VIEW_ATTRIBUTES = ("_view_chain", "_seen_version", "_sealed")
 
 
 class EffectsReader:
-    """Reads the effects of a trace, and finds which of its arrays the executable returns."""
+    """Reads the effects of a trace, and collects the arrays that the executable must return."""
 
     def __init__(self, trace: Trace, keeps_graphs: bool) -> None:
         """``keeps_graphs`` is whether the program may leave a graph that was not freed."""
@@ -261,7 +261,7 @@ class EffectsReader:
         self._cells = {id(tensor._version_counter): i for i, tensor in enumerate(trace.taken)}
         self._steps: list[int] = [tensor._version_counter[0] for tensor in trace.taken]
         self._tensors: list[Any] = list(trace.taken)
-        """All tensors that can be reached from a name, by their numbers."""
+        """All tensors that can be reached from a name, in the order of their numbers."""
         self._numbers = {id(tensor): i for i, tensor in enumerate(trace.taken)}
         self._nodes: dict[int, Edge] = {id(node): (TAKEN, number) for number, node in enumerate(trace.nodes)}
         self._freed_before = [number for number, node in enumerate(trace.nodes) if node.saved is FREED]
@@ -269,16 +269,16 @@ class EffectsReader:
         self._reachable: dict[tuple[int, int], Any] = {}
         """The memories of tensors that can be reached from a name, by version counter and array."""
         self.numbers: list[int] = []
-        """The Python numbers that the tensors it leaves were made with."""
+        """The Python numbers that the tensors and nodes it leaves were made with, as numbers on the tape."""
 
     def effects(self) -> Effects:
-        """The program's effects. Raises Untraceable for an effect that a run could not repeat."""
+        """Return the program's effects. Raises Untraceable for an effect that a run cannot repeat."""
         trace = self._trace
         ids = {name: number_of(name) for name in trace.tensors}
         new = {i: trace.tensors[name] for name, i in ids.items() if i not in trace.analysis.taken}
         names = [(i, self._place_of(tensor)) for i, tensor in new.items()]
         grads = [self._number(tensor._grad) for tensor in trace.taken]
-        for tensor in self._tensors:  # which grows meanwhile
+        for tensor in self._tensors:  # the list grows during the loop
             self._check(tensor)
             self._number(tensor._base)
             self._number(tensor._grad)
@@ -321,7 +321,7 @@ class EffectsReader:
             raise Untraceable("it changes the geometry of a tensor in place")
 
     def _check_views(self) -> None:
-        """Raise Untraceable where a view that the program takes is more than read."""
+        """Raise Untraceable if a view that the program takes is not only read."""
         nodes, places = self._trace.nodes, self._trace.places
         for number, (tensor, spec) in enumerate(zip(self._trace.taken, self._trace.specs, strict=True)):
             before = nodes[places[number][0]] if number in places else None
@@ -336,7 +336,7 @@ class EffectsReader:
     # Arrays and versions -------------------------------------------------------------------
 
     def _source(self, array: Any) -> Source:
-        """Where an array is found after a run. A computed one becomes an output."""
+        """Return the source of an array after a run. A computed array becomes an output."""
         source = self._sources.get(id(array))
         if source is None:
             source = self._sources[id(array)] = Source(True, len(self.outputs))
@@ -358,7 +358,7 @@ class EffectsReader:
         return number
 
     def _writes(self) -> list[tuple[int, Source]]:
-        """Which of the arrays that the program takes are overwritten, and by what."""
+        """Return the taken arrays that are overwritten, each with the source of the new values."""
         taken, before = self._trace.taken, self._trace.arrays
         changed = [i for i, tensor in enumerate(taken) if tensor._memory.array is not before[i]]
         return [(i, self._source(taken[i]._memory.array)) for i in changed]
@@ -386,11 +386,11 @@ class EffectsReader:
         )
 
     def _varying(self, value: Any) -> tuple[Any, bool]:
-        """A value and False, or its template and True if there are traced numbers in it."""
+        """Return the value and False or, if it contains traced numbers, its template and True."""
         return (template(value, self._varying_part), True) if has_traced(value) else (value, False)
 
     def _varying_part(self, part: Any) -> Any:
-        """The template of a part, if it is not a container of traced numbers: other objects keep their identity."""
+        """Return the template of a part unless it contains traced numbers; objects without any keep their identity."""
         return self._number_at(part) if has_traced(part) else Constant(type(part), part)
 
     def _number_at(self, value: Any) -> Placeholder | None:
@@ -400,7 +400,7 @@ class EffectsReader:
         return Placeholder("numbers", value.number)
 
     def _is_moved(self, number: int, place: Place) -> bool:
-        """Whether a tensor that it takes gets another place in the graph."""
+        """Return whether a taken tensor gets another place in the graph."""
         tensor, spec = self._trace.taken[number], self._trace.specs[number]
         if self._memories.get(id(tensor._memory)) != number or self._cells.get(id(tensor._version_counter)) != number:
             raise Untraceable("a tensor that it takes shows other memory afterwards")
@@ -415,7 +415,7 @@ class EffectsReader:
     # The graph -----------------------------------------------------------------------------
 
     def _graph(self) -> GraphData:
-        """The graph behind the tensors that it leaves."""
+        """Return the graph behind the tensors that it leaves."""
         nodes = self._made_nodes()
         self._nodes.update({id(node): (MADE, number) for number, node in enumerate(nodes)})
         for leaf in [
@@ -427,7 +427,7 @@ class EffectsReader:
         return GraphData([self._node(node) for node in nodes])
 
     def _made_nodes(self) -> list[Any]:
-        """The new nodes behind the tensors that it leaves, oldest first."""
+        """Return the new nodes behind the tensors that it leaves, oldest first."""
         found = {id(x._node): x._node for x in self._tensors if x._node is not None and id(x._node) not in self._nodes}
         order = list(found.values())
         for node in order:
@@ -454,7 +454,7 @@ class EffectsReader:
         return NodeData(node.many, attributes, varies, edges, saved, versions)
 
     def _saved(self, node: Any) -> tuple[Any, tuple[tuple[int, int, int], ...]]:
-        """The template of a node's saved tensors, and their versions."""
+        """Return the template of a node's saved tensors, and their versions."""
         cells = {position: id(cell) for position, cell, _ in node.versions}
 
         def at(position: int) -> Callable[[Any], Placeholder | None]:
@@ -476,14 +476,14 @@ class EffectsReader:
         return Container(tuple, tuple(values)), tuple(versions)
 
     def _shares_memory(self, array: Any, cell: int | None) -> bool:
-        """Whether an array has memory of a reachable tensor with this version counter."""
+        """Return whether an array shares memory with a reachable tensor that has this version counter."""
         roots = getattr(array, "roots", None)
         return roots is not None and any(
             roots == x._memory.array.roots for x in self._tensors if id(x._version_counter) == cell
         )
 
     def _freed_nodes(self) -> list[int]:
-        """Which of the nodes that were there before are freed."""
+        """Return the numbers of the existing nodes that are freed."""
         nodes = self._trace.nodes
         if any(not node.plain or node.hooks is not None for node in nodes):
             raise Untraceable("it puts hooks on a graph from an earlier program")

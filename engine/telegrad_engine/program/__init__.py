@@ -1,4 +1,4 @@
-"""Programs: the only way anything executes in a session, and the encodings they travel in."""
+"""Programs, which are the only way to run anything in a session, and their encodings."""
 
 from . import client_verbs as client_verbs
 from . import procedures as procedures

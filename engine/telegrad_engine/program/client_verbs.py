@@ -1,4 +1,4 @@
-"""The verbs for what the client evaluates: Functions whose backward is its own code, and hooks.
+"""Verbs for functions and hooks that the client evaluates during a backward pass.
 
 See docs/client-evaluated.md for the protocol.
 """
@@ -27,9 +27,9 @@ def client_function(
     non_differentiable: Ints = (),
     materialize_grads: Bool = True,
 ) -> Sequence[Any]:
-    """Make computed ``results`` the outputs of a function of ``inputs`` whose backward the client evaluates.
+    """Record ``results`` as the outputs of a function of ``inputs`` whose backward the client evaluates.
 
-    ``ctx`` is the client's own id of this call of it.
+    ``ctx`` is the client's id for this call.
     """
     if not inputs:
         raise InvalidArgument("client_function needs at least one input")
@@ -41,9 +41,9 @@ def client_function(
 
 @verb
 def client_hook(session: Any, out: Sequence[str], input: Array, *, hook: Str, post_accumulate: Bool = False) -> None:
-    """Have passes wait for the client when a tensor's gradient is known, or has been accumulated in a leaf.
+    """Suspend backward passes for a client hook after a tensor's gradient is computed, or accumulated into a leaf.
 
-    ``hook`` is the client's own id of it.
+    ``hook`` is the client's id for it.
     """
     session.suspensions.add_hook(input, hook, post_accumulate)
 
@@ -52,28 +52,28 @@ def client_hook(session: Any, out: Sequence[str], input: Array, *, hook: Str, po
 def client_node_hook(
     session: Any, out: Sequence[str], input: Array, *, hook: Str, path: Ints = (), before: Bool = False
 ) -> None:
-    """Have passes wait for the client when a node's derivatives are known, or before they are computed.
+    """Suspend backward passes for a client hook after a node's gradients are computed, or ``before`` they are.
 
-    The node is the one that made the tensor or, with a ``path`` of edges from there, one further back; at a leaf it
-    is the one that accumulates its gradient. ``hook`` is the client's own id of it.
+    The node is the tensor's ``grad_fn``, or the node at the end of a ``path`` of edges from there; for a leaf it is
+    the node that accumulates the gradient. ``hook`` is the client's id for the hook.
     """
     session.suspensions.add_node_hook(input, path, hook, before)
 
 
 @verb
 def remove_client_hook(session: Any, out: Sequence[str], *, hook: Str) -> None:
-    """Have passes wait no more at a hook."""
+    """Remove a client hook."""
     session.suspensions.remove_hook(hook)
 
 
 @verb
 def resume(session: Any, out: Sequence[str], gradients: Tensors = (), *, call: Str) -> None:
-    """Go on with the pass that waits for ``call``, with the gradients that the client computed."""
+    """Resume the backward pass that waits for ``call`` with the gradients that the client computed."""
     session.suspensions.resume(session, call, gradients)
 
 
 @verb
 def cancel(session: Any, out: Sequence[str], *, call: Str) -> None:
-    """Give up the pass that waits for ``call``; nothing if none does."""
+    """Cancel the backward pass that waits for ``call``, if there is one."""
     if call in session.suspensions.waiting:
         session.suspensions.cancel(session, call)

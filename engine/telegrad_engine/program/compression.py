@@ -1,7 +1,7 @@
-"""Bodies in zstd frames (RFC 8878), for whom bytes cost more than the time to make fewer of them: both sides use this.
+"""Compression of bodies in zstd frames (RFC 8878) for slow networks, used by the client and the server.
 
-A body says by its beginning whether it is a frame: as a safetensors container, these four bytes would promise a
-header of 4 GB, and JSON has no such character. The library is that of Python 3.14, or its backport: an extra.
+The first four bytes of a body tell whether it is a frame: in a safetensors container they would announce a header of
+4 GB, and JSON cannot start with them. The library is ``compression.zstd`` of Python 3.14, or its backport: an extra.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ import numpy as np
 from ..errors import MalformedRequest, TooLarge
 
 Body = bytes | memoryview
-"""What is in a message, or is to be."""
+"""The body of a message."""
 
 ENCODING = "zstd"
-"""Its name as a content coding of HTTP's, and wherever else it is asked for."""
+"""The name of the encoding, in HTTP's content coding and elsewhere."""
 LEAST = 16 * 2**10
-"""Bytes of the shortest body that is compressed."""
+"""The minimum size in bytes of a body that is compressed."""
 WORTH = 0.9
-"""A frame that is a larger part of its body than this is not worth the time that its reader needs."""
+"""The maximum ratio of a frame's size to its body's: a larger frame is not worth the time to decompress it."""
 LEVEL = 1
-"""zstd's fastest level that still packs numbers closer: 64 MiB of random floats took 0.15 s, and 0.23 at level 3."""
+"""zstd's fastest level that still compresses floats: 64 MiB of random floats take 0.15 s, and 0.23 s at level 3."""
 PIECE = 2**18
-"""Bytes that are read and written at a time: they stay in the cache."""
+"""The number of bytes that are processed at a time: they fit in the CPU cache."""
 _MAGIC = b"\x28\xb5\x2f\xfd"
 _LONGEST_HEADER = 18
 _SAMPLES, _SAMPLED = 4, 2**23
-"""How many pieces are tried of bodies that are at least so long, before all of one is."""
+"""The number of pieces that are tried before a long body is compressed, and the minimum size of such a body."""
 
 
 def _library() -> Any:
-    """Raises ImportError without the extra."""
+    """Return the zstd module. Raises ImportError without the extra."""
     return import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
 
 
 def available() -> bool:
-    """Whether this process can do any of it; all but :func:`is_frame` raises ImportError where it cannot."""
+    """Return whether zstd is installed. Without it, the other functions except :func:`is_frame` raise ImportError."""
     try:
         _library()
     except ImportError:
@@ -49,12 +49,12 @@ def available() -> bool:
 
 
 def is_frame(body: Body) -> bool:
-    """Whether a body, or what should be one, is a frame by its first four bytes."""
+    """Return whether a body starts with the four bytes of a zstd frame."""
     return body[:4] == _MAGIC
 
 
 def compress(body: Body) -> Body:
-    """The body in a frame, or, where that is not worth it, the body itself."""
+    """Return the body in a frame, or the body itself if compression saves too little."""
     zstd = _library()
     if len(body) < LEAST or not _promises(zstd, body):
         return body
@@ -63,7 +63,7 @@ def compress(body: Body) -> Body:
 
 
 def _promises(zstd: Any, body: Body) -> bool:
-    """Whether a few pieces of a long body say that the whole is worth a try."""
+    """Return whether a body is short, or a few pieces of it compress well enough."""
     if len(body) < _SAMPLED:
         return True
     view = memoryview(body)
@@ -73,9 +73,9 @@ def _promises(zstd: Any, body: Body) -> bool:
 
 
 def decompress(frame: Body, most: int = 2**40) -> memoryview:
-    """What is in a frame, in memory of its own; never more than ``most`` bytes and a piece are held.
+    """Return the content of a frame in new memory, using at most ``most`` bytes and one piece.
 
-    Raises TooLarge if it is longer than that, and MalformedRequest for what is not one whole frame and nothing else.
+    Raises TooLarge if the content is longer, and MalformedRequest unless the bytes are exactly one complete frame.
     """
     zstd = _library()
     size = size_of(frame, most)
@@ -86,13 +86,13 @@ def decompress(frame: Body, most: int = 2**40) -> memoryview:
 
 
 def size_of(frame: Body, most: int = 2**40) -> int:
-    """How many bytes are in a frame, by its header or by counting them. Raises as :func:`decompress`."""
+    """Return the size of a frame's content, from its header or by counting. Raises as :func:`decompress`."""
     zstd = _library()
     if not is_frame(frame):
         raise MalformedRequest("zstd: the body does not begin as a frame does")
     try:
         size = zstd.get_frame_info(bytes(frame[:_LONGEST_HEADER])).decompressed_size
-        if size is None:  # its writer did not know: read once to count, so that a bomb finds no room to unfold
+        if size is None:  # the header has no size: count first without keeping the content, as it may be a bomb
             size = 0
             for piece in _pieces(zstd, frame):
                 size = _checked(size + len(piece), most)
@@ -112,7 +112,7 @@ def _checked(size: int, most: int) -> int:
 
 
 def _pieces(zstd: Any, frame: Body) -> Iterator[bytes]:
-    """What is in a frame, piece by piece. Raises MalformedRequest unless it ends where the bytes end."""
+    """Decompress a frame piece by piece. Raises MalformedRequest unless the frame ends where the bytes end."""
     decompressor = zstd.ZstdDecompressor()
     rest = memoryview(frame)
     while not decompressor.eof:
@@ -127,7 +127,7 @@ def _pieces(zstd: Any, frame: Body) -> Iterator[bytes]:
 
 
 def _filled(pieces: Iterator[bytes], size: int) -> memoryview:
-    """The pieces in one place of this many bytes, which is not touched before they are there."""
+    """Join the pieces in one buffer of ``size`` bytes, whose memory is not touched before it is filled."""
     whole = np.empty(size, np.uint8).data
     position = 0
     for piece in pieces:

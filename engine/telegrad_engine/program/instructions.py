@@ -1,7 +1,7 @@
 """Instructions: a program is a list of ``{op, in, out, attrs, grad_mode?}``.
 
-In ``in`` a string is a tensor's id, a number, bool or null is a literal, a list is a list of these.
-Ids are chosen by whoever writes the program.
+In ``in`` a string is a tensor's id, a number, bool or null is a literal, and a list contains these.
+The client chooses the ids.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ _IDS = re.compile(rf"{ID_PATTERN[1:-1]}(?:\n{ID_PATTERN[1:-1]})*+")
 KEYS = frozenset({"op", "in", "out", "attrs", "grad_mode"})
 MAX_INSTRUCTIONS = 100_000
 NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-"""Numbers that JSON lacks, as they are written in it; none of them is an id."""
+"""The strings for numbers that JSON lacks; none of them is a valid id."""
 
 
 class Instruction:
     """One step of a program.
 
-    ``checked`` says that the attributes are canonical already, as the SDK's recorder leaves them.
-    ``call`` is the op as a function of its inputs, where a remembered program has one.
-    ``outputs`` may be None: the session then chooses an id for each output and enters them here.
+    ``checked`` is true if the attributes are already canonical, as the SDK's recorder leaves them.
+    ``call`` is the op as a function of its inputs, if a cached program has one.
+    If ``outputs`` is None, the session chooses an id for each output and stores the ids here.
     """
 
     __slots__ = ("attrs", "call", "checked", "grad_mode", "inputs", "op", "outputs")
@@ -57,14 +57,17 @@ class Instruction:
 
 
 def check_id(value: Any) -> str:
-    """A tensor id: a letter, then letters, digits and ``_ . : -``, 128 at most."""
+    """Return a tensor id: a letter or ``_``, then letters, digits and ``_ . : -``, at most 128 characters in all.
+
+    Raises MalformedRequest for anything else.
+    """
     if not isinstance(value, str) or not _ID.fullmatch(value) or value in NUMBERS:
         raise MalformedRequest(f"not a tensor id: {value!r:.60}; an id matches {ID_PATTERN}")
     return value
 
 
 def check_all(values: list[Any]) -> list[str]:
-    """``check_id`` of each, at once where nothing is wrong: a program may have thousands."""
+    """Apply :func:`check_id` to each value, with one match for all if they are valid: a program may have thousands."""
     try:
         text = "\n".join(values)
     except TypeError:
@@ -76,9 +79,9 @@ def check_all(values: list[Any]) -> list[str]:
 
 
 def parse_program(data: Any) -> list[Instruction]:
-    """The instructions of a decoded program: a list of them, or ``{"instructions": [...]}``.
+    """Return the instructions of a decoded program: a list of them, or ``{"instructions": [...]}``.
 
-    Raises MalformedRequest, with the instruction's index, for anything that is not a program.
+    Raises MalformedRequest, with the instruction's index, for anything else.
     """
     if isinstance(data, dict):
         data = data.get("instructions")
@@ -117,7 +120,7 @@ def _parse_instruction(data: Any, index: int) -> Instruction:
 
 
 def names_in(inputs: Sequence[Any]) -> Iterator[str]:
-    """The names of tensors among an instruction's inputs."""
+    """Yield the tensor ids among an instruction's inputs, including nested ones."""
     for x in inputs:
         if isinstance(x, (tuple, list)):
             yield from names_in(x)
@@ -126,8 +129,8 @@ def names_in(inputs: Sequence[Any]) -> Iterator[str]:
 
 
 def parse_inputs(values: Sequence[Any]) -> list[Any]:
-    """Inputs as an instruction has them, from JSON data. Raises MalformedRequest."""
-    # A name is not matched against the pattern: one that no tensor has is found out when it is looked up.
+    """Convert an instruction's inputs from JSON data. Raises MalformedRequest."""
+    # Names are not matched against the pattern: an unknown name fails when it is looked up.
     return [NUMBERS.get(value, value) if type(value) is str else _parse_input(value) for value in values]
 
 

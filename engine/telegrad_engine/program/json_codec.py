@@ -1,7 +1,7 @@
-"""Strict JSON: programs, values and descriptions, with NaN and infinities as strings.
+"""Strict JSON for programs, values and descriptions, with NaN and infinities as strings.
 
-Numbers of programs and values are read as Python reads them, whole ones of any length. Names, sizes and words,
-in the headers and ids of containers, go by a quicker library (docs/explanation/tuning.md).
+Numbers in programs and values are parsed like Python numbers, with integers of any length. The headers and ids of
+containers are parsed with a faster library (docs/explanation/tuning.md).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from . import json_pieces
 MAX_DEPTH = 64
 PIECE = 2**14
 LONG = 2**16
-"""Bytes of the longest text that is parsed as a whole."""
-# Without backtracking, and with the closing quote optional: linear in any body.
+"""The size in bytes of the longest text that is parsed in one call."""
+# Without backtracking and with an optional closing quote, matching takes linear time for any body.
 _STRINGS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 _NOT_BRACKETS = bytes(c for c in range(256) if c not in b"[]{}")
 _LONG_NUMBERS = re.compile(rb"[0-9]{18}")
@@ -32,7 +32,7 @@ _WORDS = {"NaN", "Infinity", "-Infinity"}
 def loads(body: bytes, max_depth: int = MAX_DEPTH) -> Any:
     """Parse strict JSON. Raises MalformedRequest for anything else, and for nesting beyond ``max_depth``.
 
-    What is long is read in pieces, and has a :class:`NumberList` for long lists of numbers under ``data``.
+    A long text is parsed in pieces, with a :class:`NumberList` for each long list of numbers under ``data``.
     """
     if len(body) > LONG:
         return json_pieces.loads(body, max_depth, _DECODER.decode, from_lists)
@@ -49,7 +49,7 @@ def loads(body: bytes, max_depth: int = MAX_DEPTH) -> Any:
 
 
 def loads_program(body: bytes, max_depth: int = MAX_DEPTH) -> Any:
-    """``loads`` of instructions, by a quicker library, which reads no longer numbers. Only attributes nest deeply."""
+    """Parse instructions as ``loads`` does, with a faster library unless there are long numbers or deep attributes."""
     if _LONG_NUMBERS.search(body) is None:
         try:
             data = loads_plain(body)
@@ -62,13 +62,13 @@ def loads_program(body: bytes, max_depth: int = MAX_DEPTH) -> Any:
 
 
 def _is_deep(instruction: Any, most: int) -> bool:
-    """Whether the attributes of an instruction nest more than so many levels deep."""
+    """Return whether an instruction nests more than ``most`` levels deep because of its attributes."""
     attrs = instruction.get("attrs") if isinstance(instruction, dict) else None
     return bool(attrs) and _nests(attrs, most - 1)
 
 
 def _nests(value: Any, levels: int) -> bool:
-    """Whether a value nests more than so many levels deep."""
+    """Return whether a value nests more than ``levels`` levels deep."""
     if type(value) is not dict and type(value) is not list:
         return False
     return levels <= 0 or any(_nests(x, levels - 1) for x in (value.values() if type(value) is dict else value))
@@ -84,14 +84,14 @@ def _lists_of(value: Any) -> Any:
     raise TypeError(f"JSON has no {type(value).__name__}")
 
 
-# Made once: json.loads and json.dumps make a new one for every call that has options.
+# Made once: json.loads and json.dumps make a new one for every call with options.
 _DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 _ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"), check_circular=False, default=_lists_of)
 
 
 def _check_depth(body: bytes, limit: int) -> None:
-    """Nesting is counted on the brackets outside strings before any parser recurses."""
-    # Without escapes every other part between quotes is outside of strings.
+    """Raise MalformedRequest if the brackets outside strings nest too deep, before any parser recurses."""
+    # Without escapes, every second part between quotes is outside strings.
     outside = _STRINGS.sub(b"", body) if b"\\" in body else b"".join(body.split(b'"')[::2])
     brackets = np.frombuffer(outside.translate(None, _NOT_BRACKETS), np.uint8)
     opening = (brackets == ord("[")) | (brackets == ord("{"))
@@ -100,33 +100,33 @@ def _check_depth(body: bytes, limit: int) -> None:
 
 
 def dumps(data: Any) -> bytes:
-    """Compact strict JSON."""
+    """Encode data as compact strict JSON."""
     return _ENCODER.encode(data).encode()
 
 
 def loads_plain(body: bytes | memoryview) -> Any:
-    """Parse JSON in which long numbers are of no account. Raises ValueError for anything else."""
+    """Parse JSON that has no long integers with the faster library. Raises ValueError if it is not JSON."""
     return orjson.loads(body)
 
 
 def dumps_plain(data: Any) -> bytes:
-    """Compact JSON of names, sizes and words, no numbers that are not whole. Raises ValueError for what has none."""
+    """Encode data as compact JSON with the faster library. Raises ValueError for data that it cannot encode."""
     try:
         return orjson.dumps(data)
-    except TypeError as error:  # a half of a character, say
+    except TypeError as error:  # for example a lone surrogate
         raise ValueError(str(error)) from None
 
 
 def to_lists(array: Any) -> Any:
-    """An array as nested lists, its NaN and infinities as strings."""
+    """Convert an array to nested lists, with NaN and infinities as strings."""
     array, special = _prepare(array)
     return _name_specials(array.tolist()) if special else array.tolist()
 
 
 def dumps_array(array: Any) -> bytes:
-    """An array as ``to_lists`` has it, in JSON.
+    """Encode an array as JSON, in the form of ``to_lists``.
 
-    Written in pieces, because the encoder lets no other thread run before it is done.
+    The array is encoded in pieces, because the encoder holds the GIL until it returns.
     """
     return _dumps_pieces(*_prepare(array))
 
@@ -141,7 +141,7 @@ def _dumps_pieces(array: Any, special: bool) -> bytes:
 
 
 def _prepare(array: Any) -> tuple[Any, bool]:
-    """The array with a dtype that lists can hold, and whether it has values that JSON lacks."""
+    """Return the array with a dtype that lists can hold, and whether it has NaN or infinities."""
     if array.dtype.kind == "V":  # bfloat16, which tolist() would leave as objects
         array = array.astype(np.float32)
     return array, array.dtype.kind == "f" and not np.isfinite(array).all()
@@ -154,7 +154,7 @@ def _name_specials(data: Any) -> Any:
 
 
 def from_lists(data: Any) -> Any:
-    """Nested lists with the strings "NaN", "Infinity" and "-Infinity" turned into numbers.
+    """Replace the strings "NaN", "Infinity" and "-Infinity" in nested lists with numbers.
 
     Raises InvalidArgument for any other string.
     """

@@ -1,9 +1,9 @@
 """A parser of long JSON texts that works in pieces, so that other threads run between them.
 
 Python's parser holds the GIL until it is done, and so does NumPy while it converts a list: for seconds with the longest
-body that a server takes. Here a text is cut at commas, about every 32 KiB. Python's parser reads what is whole between
-two cuts; only the brackets that are open across a cut are handled here. Long lists of numbers under ``data`` become an
-array on the way, and are never a list as a whole.
+body that a server accepts. Here a text is cut at commas, about every 32 KiB. Python's parser reads the complete values
+between two cuts; this module handles only the brackets that are open across a cut. Long lists of numbers under ``data``
+are converted to arrays piece by piece, so the whole list never exists as a Python list.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from ..errors import MalformedRequest, TelegradError
 from ..tensor.conversion import NumberList
 
 PIECE = 2**15
-"""Bytes that are parsed at a time, unless a string is longer."""
+"""The number of bytes that are parsed at a time, unless a string is longer."""
 LONG = 2**14
-"""Commas in a list of numbers that becomes an array."""
+"""The number of commas from which a list of numbers becomes an array."""
 PAUSE_S = 1e-5
-"""Seconds to sleep between two pieces: a thread that only yields the GIL often gets it again before any other."""
+"""Seconds to sleep between two pieces: a thread that only yields the GIL often gets it back before any other."""
 DATA = "data"
 """The key under which lists of numbers become arrays."""
 _SPACE = b" \t\n\r"
@@ -34,7 +34,7 @@ _EXACT = (np.bool_, np.int64, np.float64)
 def loads(text: bytes, max_depth: int, decode: Callable[[str], Any], convert: Callable[[list[Any]], list[Any]]) -> Any:
     """Parse JSON, with :class:`NumberList` for long lists of numbers under ``data``.
 
-    ``decode`` parses a whole text; ``convert`` turns the words for special numbers in nested lists into numbers.
+    ``decode`` parses a complete text; ``convert`` replaces the strings for special numbers in nested lists.
     Raises MalformedRequest, also for nesting beyond ``max_depth``.
     """
     document = _Document(decode, convert)
@@ -55,16 +55,16 @@ def loads(text: bytes, max_depth: int, decode: Callable[[str], Any], convert: Ca
 
 class _Piece(NamedTuple):
     end: int
-    """Where the comma behind the piece is, or the end of the text."""
+    """The position of the comma after the piece, or the end of the text."""
     depth: int
-    """How many brackets are open there."""
+    """The number of brackets that are open there."""
     brackets: list[int]
-    """Where in the piece those brackets are that are not matched within it."""
+    """The positions in the piece of the brackets that have no partner in it."""
     last: bool
 
 
 def _next_piece(text: bytes, start: int, depth: int, max_depth: int) -> _Piece:
-    """The piece that begins at ``start``, where so many brackets are open. Raises MalformedRequest."""
+    """Return the piece that begins at ``start``, where ``depth`` brackets are open. Raises MalformedRequest."""
     size = PIECE
     while True:
         window = text[start : start + size]
@@ -78,7 +78,7 @@ def _next_piece(text: bytes, start: int, depth: int, max_depth: int) -> _Piece:
             break
         size *= 2
     end = len(window) if last else int(commas[-1])
-    folded = codes[:end] | 0x20  # the same for [ and {, and for ] and }
+    folded = codes[:end] | 0x20  # maps [ to { and ] to }
     steps = ((folded == ord("{")).view(np.int8) - (folded == ord("}")).view(np.int8)) * ~quoted[:end]
     places = np.flatnonzero(steps)
     depths = depth + np.cumsum(steps[places], dtype=np.int64)
@@ -89,8 +89,10 @@ def _next_piece(text: bytes, start: int, depth: int, max_depth: int) -> _Piece:
 
 
 def _unmatched(steps: Any, depths: Any, depth: int) -> Any:
-    """Which brackets have no partner among these: closing ones that go below all before, opening ones that nothing
-    after them goes below."""
+    """Return which brackets have no partner among these.
+
+    They are closing brackets that go below all depths before, and opening ones that no later bracket goes below.
+    """
     if not len(steps):
         return np.empty(0, np.bool_)
     lowest_before = np.minimum.accumulate(np.concatenate([[depth], depths[:-1]]))
@@ -99,13 +101,13 @@ def _unmatched(steps: Any, depths: Any, depth: int) -> Any:
 
 
 class _Document:
-    """What has been parsed so far: the containers that are open."""
+    """The document that has been parsed so far, with the containers that are open."""
 
     def __init__(self, decode: Callable[[str], Any], convert: Callable[[list[Any]], list[Any]]) -> None:
         self._decode, self._convert = decode, convert
         self._open: list[_Container] = []
         self._root: list[Any] = []
-        """The document, once it is closed."""
+        """The document as the only item, once it is complete."""
 
     def feed(self, text: bytes, piece: _Piece) -> None:
         """Add a piece."""
@@ -128,7 +130,7 @@ class _Document:
             self._set_root(self._decode(rest.decode()))
 
     def finish(self) -> Any:
-        """The document."""
+        """Return the document. Raises MalformedRequest if it is incomplete."""
         if not self._root:
             raise MalformedRequest("the body is not JSON: it ends too early")
         return self._root[0]
@@ -170,7 +172,7 @@ class _Container:
     def __init__(self) -> None:
         self._needs_comma = self._needs_item = False
         self.commas = 0
-        """How many there are in the text of what is not an array yet: about as many numbers, in a list of numbers."""
+        """The commas in the text that is not an array yet, which is about the number of items in a list of numbers."""
 
     def add(self, decode: Callable[[str], Any], text: bytes, comma: bool = False) -> None:
         """Add items before the container's end, or before a ``comma``."""
@@ -185,7 +187,7 @@ class _Container:
         self._needs_item, self._needs_comma = comma, False
 
     def add_before_container(self, decode: Callable[[str], Any], text: bytes) -> Any:
-        """Add items before a container that is one more; its key, or None in a list."""
+        """Add the items before a nested container. Return the container's key, or None in a list."""
         text = text.strip(_SPACE)
         if self._needs_comma:
             text = self._without_comma(text)
@@ -200,7 +202,7 @@ class _Container:
         return text[1:].strip(_SPACE)
 
     def put(self, value: Any, commas: int) -> None:
-        """Add a container that has ended, with so many commas in its text."""
+        """Add a nested container that has ended, whose text has ``commas`` commas."""
         self._needs_comma = True
         self.commas += commas
         self._put(value)
@@ -218,7 +220,7 @@ class _Container:
         raise NotImplementedError
 
     def value(self, nested: bool) -> Any:
-        """What has been read; ``nested`` is whether it is a part of a list of numbers, which may be an array."""
+        """Return the container. If it is ``nested`` in a list of numbers, it may be an array."""
         raise NotImplementedError
 
 
@@ -247,7 +249,7 @@ class _Object(_Container):
 
 
 class _List(_Container):
-    """A list. With ``convert``, what is long in it becomes an array, as long as it has nothing but numbers."""
+    """A list. With ``convert``, long parts of it become arrays as long as all its items are numbers."""
 
     def __init__(self, convert: Callable[[list[Any]], list[Any]] | None) -> None:
         super().__init__()
@@ -282,7 +284,7 @@ class _List(_Container):
         self._extend([value])
 
     def _pack(self) -> None:
-        """Turn the items into an array, or everything into a list if that cannot be."""
+        """Convert the items to an array or, if that is impossible, everything to a list."""
         if self._convert is None:
             return
         block = _exact_array(self._convert, self._items) if self._items else None
@@ -306,11 +308,11 @@ class _List(_Container):
         array = np.concatenate(self._blocks)
         if nested:
             return array
-        return NumberList(array) if array.size else self._as_list()  # lists of nothing are counted as lists
+        return NumberList(array) if array.size else self._as_list()  # an array without elements stays lists
 
 
 def _exact_array(convert: Callable[[list[Any]], list[Any]], items: list[Any]) -> Any:
-    """The items as an array that holds what they are; None if there is none."""
+    """Return the items as a bool, int64 or float64 array; None if NumPy infers another dtype or fails."""
     try:
         array = np.array(convert(items))
     except (ValueError, TypeError, OverflowError):

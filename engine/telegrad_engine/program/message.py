@@ -1,8 +1,8 @@
 """Messages: calls of templates, as the SDK sends them and a session runs them.
 
-A call gives a template the ids, the numbers and the uploads of one run of it, and says what becomes of its tensors:
-which are fetched, and which are freed afterwards. Both are no part of the template, so that a loop which now and
-then reads its loss, or whose tensors die in another order, calls the same templates.
+A call provides the ids, the operands and the uploads for one run of a template, and lists the tensors that are fetched
+and freed afterwards. Fetches and frees are not part of the template, so a loop that reads its loss only now and then,
+or frees its tensors in another order, calls the same templates.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from .safetensors import Container
 from .template import Ending, Template
 
 MAX_CALLS = 64
-"""How many calls a message has."""
+"""The maximum number of calls in a message."""
 TEXT = "template."
-"""What the names of templates' texts begin with in the metadata, before the digest."""
+"""The prefix of the metadata keys of templates' texts; the digest follows it."""
 CALL_KEYS = frozenset({"template", "ids", "operands", "fetch", "values", "free"})
 INT, NUMBERS = frozenset({int}), frozenset({int, float})
 NO_LABELS: Mapping[str, str] = {}
@@ -34,14 +34,14 @@ class Call(NamedTuple):
     ids: Sequence[str]
     operands: Sequence[float] = ()
     arrays: Mapping[str, Any] = {}
-    """What it uploads, by the stand-ins of the tensors."""
+    """The arrays that it uploads, by the placeholder ids of the tensors."""
     ending: Ending = Ending()
 
 
 class Outgoing:
-    """A message that is sent: calls, and ids that are freed once all of them have run.
+    """A message to send: calls, and ids that are freed after all of them have run.
 
-    ``texts`` are the digests of the templates that the server has yet to read: their texts go with it.
+    ``texts`` are the digests of the templates whose text is sent, because the server does not have it.
     """
 
     def __init__(self, calls: Sequence[Call], free: Sequence[str] = (), texts: Collection[str] = ()) -> None:
@@ -49,15 +49,15 @@ class Outgoing:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the server need not know any template."""
+        """Whether the message has the texts of all its templates."""
         return all(call.template.digest in self._texts for call in self.calls)
 
     def complete(self) -> None:
-        """Have all texts go with it."""
+        """Send the texts of all templates with the message."""
         self._texts = {call.template.digest for call in self.calls}
 
     def pieces(self, labels: Mapping[str, str] = NO_LABELS) -> list[Container]:
-        """The message as the pieces of a container, with these labels in its metadata."""
+        """Return the message as the pieces of a container, with these labels in its metadata."""
         metadata = {**labels, "calls": json_codec.dumps_plain([*map(_call_data, self.calls)]).decode()}
         if self.free:
             metadata["free"] = json_codec.dumps_plain(self.free).decode()
@@ -83,7 +83,7 @@ def _call_data(call: Call) -> dict[str, Any]:
 
 
 class Progress:
-    """How far a message has run."""
+    """The progress of a message: how many calls and instructions have run, and the values fetched so far."""
 
     def __init__(self) -> None:
         self.calls = self.instructions = 0
@@ -91,16 +91,16 @@ class Progress:
 
 
 class Message(NamedTuple):
-    """A message that has arrived: programs that run one after the other, and ids that are freed afterwards."""
+    """A received message: programs that run one after the other, and ids that are freed afterwards."""
 
     programs: Sequence[Sequence[Instruction]]
     free: Sequence[str] = ()
 
     def run(self, session: Any, within: float | None = None, progress: Progress | None = None) -> Answer:
-        """Run the programs that ``progress`` says have not run, in a session; the answer to all of them.
+        """Run the programs that ``progress`` does not include yet in a session. Return the answer to all programs.
 
-        An error has the index of the instruction in the whole message; nothing after it runs. With ``within``, raises
-        NotAtOnce before a program that may take more seconds.
+        The instruction index of an error counts from the start of the message; nothing after that instruction runs.
+        With ``within``, raises NotAtOnce before a program that may take more than that many seconds.
         """
         done = progress or Progress()
         while done.calls < len(self.programs):
@@ -126,7 +126,7 @@ class Message(NamedTuple):
 
 
 def _apart(values: Mapping[str, Value]) -> dict[str, Value]:
-    """Fetched values that no later program changes."""
+    """Copy fetched values, so that no later program changes them."""
     return {
         name: value if value.array is None else Value(value.description, value.array.copy())
         for name, value in values.items()
@@ -134,7 +134,7 @@ def _apart(values: Mapping[str, Value]) -> dict[str, Value]:
 
 
 def parse_message(metadata: Mapping[str, str], arrays: Mapping[str, Any], max_depth: int, memory: Memory) -> Message:
-    """The message of a container that has ``calls``. Raises MalformedRequest, and UnknownProgram as ``memory.find``."""
+    """Return the message of a container with ``calls``. Raises MalformedRequest, LimitExceeded or UnknownProgram."""
     calls = _loads(metadata["calls"], "calls")
     if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
         raise MalformedRequest("calls is a list of objects {template, ids, operands?, fetch?, values?, free?}")
@@ -168,7 +168,7 @@ def parse_message(metadata: Mapping[str, str], arrays: Mapping[str, Any], max_de
 
 
 def _by_call(arrays: Mapping[str, Any], calls: int) -> list[dict[str, Any]]:
-    """The uploads of each call."""
+    """Group the uploads by call."""
     found: list[dict[str, Any]] = [{} for _ in range(calls)]
     for name, array in arrays.items():
         index, dot, slot = name.partition(".")

@@ -1,7 +1,7 @@
-"""Operands: the numbers of a program that change no shape. They travel beside its template and may differ each time.
+"""Operands: the numbers of a program that affect no shape. They are not part of its template and may differ each time.
 
-In a template ``{"operand": 3}`` stands for the fourth of them, and ``{"operand": 3, "plus": 64}`` for 64 more than
-that: the stop of a slice, whose length is part of the template.
+In a template ``{"operand": 3}`` stands for the fourth operand, and ``{"operand": 3, "plus": 64}`` for that operand
+plus 64: the stop of a slice, whose length is part of the template.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ BOUNDS: dict[type, tuple[float, float]] = {
     int: (-(2**63), 2**64 - 1),
     float: (-sys.float_info.max, sys.float_info.max),
 }
-"""The least and the largest operand of a type: other numbers are read as strings, or as floats."""
+"""The smallest and the largest operand of each type: numbers outside are read as strings, or as floats."""
 
 
 class Hole(NamedTuple):
-    """A place in an instruction that an operand fills."""
+    """A position in an instruction where an operand is inserted."""
 
     path: tuple[str | int, ...]
-    """The keys that lead there, from ``in`` or ``attrs`` on."""
+    """The keys that lead to it, starting with ``in`` or ``attrs``."""
     operand: int
     plus: int
 
     def value(self, operands: Sequence[Any]) -> Any:
-        """What stands there. Raises MalformedRequest if there are not as many operands."""
+        """Return the number to insert. Raises MalformedRequest if there are too few operands."""
         try:
             number = operands[self.operand]
         except IndexError:
@@ -42,7 +42,7 @@ class Hole(NamedTuple):
 class Operands:
     """Collects the operands of an instruction that is being written as part of a template.
 
-    ``first`` says how many those before it have.
+    ``first`` is the number of operands of the instructions before it.
     """
 
     def __init__(self, first: int = 0) -> None:
@@ -50,7 +50,7 @@ class Operands:
         self._first = first
 
     def take(self, number: float) -> Any:
-        """The operand for a number, as JSON data; the number itself where JSON has a word for it instead."""
+        """Add a number and return its reference as JSON data; for NaN and infinities return their string."""
         if not math.isfinite(number):
             return "NaN" if number != number else "Infinity" if number > 0 else "-Infinity"
         self.values.append(number)
@@ -58,9 +58,9 @@ class Operands:
 
 
 def extract(data: Any, index: int) -> tuple[Any, tuple[Hole, ...]]:
-    """An instruction as JSON data without its operands, in whose places 0 stands, and these places.
+    """Return an instruction's JSON data with 0 in place of its operands, and the positions of the operands.
 
-    Raises MalformedRequest for what is no operand, with the instruction's ``index``.
+    Raises MalformedRequest, with the instruction's ``index``, for a malformed operand.
     """
     if not isinstance(data, dict):
         return data, ()
@@ -84,7 +84,7 @@ def _extracted(data: Any, path: tuple[str | int, ...], holes: list[Hole], index:
 
 
 def fill(data: Any, path: Sequence[str | int], value: Any) -> Any:
-    """A copy of nested lists, tuples and dicts with a value at a path."""
+    """Return a copy of nested lists, tuples and dicts with the value at a path replaced."""
     if not path:
         return value
     key, rest = path[0], path[1:]
@@ -96,7 +96,7 @@ def fill(data: Any, path: Sequence[str | int], value: Any) -> Any:
 
 
 def look_up(data: Any, path: Sequence[str | int]) -> Any:
-    """What is at a path."""
+    """Return the value at a path."""
     for key in path:
         data = data[key]
     return data

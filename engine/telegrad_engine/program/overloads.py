@@ -1,4 +1,4 @@
-"""Finds the op that an instruction means, by its name and, among overloads, by its arguments."""
+"""Overload resolution: find the op of an instruction by its name and, among overloads, by its arguments."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from .verbs import VERBS
 
 
 def find_op(name: str, inputs: int | None = None, attrs: Mapping[str, Any] = NO_ATTRS) -> tuple[Op, bool]:
-    """The op of an instruction, and whether its in-place form (with a trailing ``_``) is meant.
+    """Return the op of an instruction, and whether its in-place form (with a trailing ``_``) is meant.
 
-    A name that several overloads share means the first that takes so many ``inputs`` and these
-    ``attrs``; without a number of inputs the one that has the name as its key. Raises UnknownOp, and
-    InvalidArgument if no overload fits.
+    If overloads share the name, return the first that takes this number of ``inputs`` and these ``attrs``; if
+    ``inputs`` is None, the one whose key is the name. Raises UnknownOp, and InvalidArgument if no overload matches.
     """
     op = _public(name)
     family: Sequence[Op] = CATALOGUE.overloads.get(name, ())
@@ -36,7 +35,7 @@ def find_op(name: str, inputs: int | None = None, attrs: Mapping[str, Any] = NO_
 
 
 def _public(key: str) -> Op | None:
-    """The op of this key, if a program may name it."""
+    """Return the op with this key; None if there is none, or it is private."""
     op = CATALOGUE.ops.get(key)
     return None if op is None or op.private else op
 
@@ -59,7 +58,7 @@ def _overload(name: str, family: Sequence[Op], inputs: int, attrs: Mapping[str, 
 
 
 def _takes(op: Op, inputs: int, attrs: Mapping[str, Any]) -> bool:
-    """Whether an op has so many inputs and attributes of these names."""
+    """Return whether an op takes this number of inputs and attributes of these names."""
     required = sum(p.default is REQUIRED for p in op.tensor_params)
     needed = {p.name for p in op.attr_params if p.default is REQUIRED}
     known = {p.name for p in op.attr_params}

@@ -1,7 +1,7 @@
-"""Procedures: templates that a session keeps under a name, and runs on other tensors with a single instruction.
+"""Procedures: templates that a session stores under a name, and runs on other tensors with a single instruction.
 
-A definition is checked when it is made. A call binds it as a message binds its templates: tensors have slots, numbers
-are operands. So it is remembered by its text, and planned or compiled, as any other template.
+A definition is checked when it is stored. A call binds it as a message binds its templates: tensors have slots, numbers
+are operands. So it is cached by its text, and planned or compiled, like any other template.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from .verb_params import Settings
 from .verbs import VERBS, verb
 
 MAX_PROCEDURES, MAX_BYTES, MAX_INSTRUCTIONS = 256, 8 * 2**20, 10_000
-"""How many procedures a session keeps, how long their definitions are together, and how long each of them may be."""
+"""The maximum number of procedures in a session, the total bytes of their definitions, and the instructions in one."""
 MAX_TEMPLATES = 4
-"""For how many kinds of calls a procedure keeps the digests of its templates: those used last."""
+"""The number of kinds of calls, most recently used, for which a procedure keeps the digests of its templates."""
 STEP = "optim_step"
 _TAKEN = """
 tensor alias refresh detach detach_ requires_grad_ retain_grad share_data free backward grad grad_of set_grad zero_grad
 optim_step apply manual_seed get_rng_state set_rng_state
 """
 TAKEN = frozenset(_TAKEN.split())
-"""The verbs that may be part of a procedure: those that are about tensors, and about nothing outside of the session."""
+"""The verbs that a procedure may contain: those that affect nothing but tensors and the session itself."""
 NUMBER = "number"
 NO_CLIENT = "a procedure cannot differentiate what the client evaluates"
 
@@ -49,8 +49,8 @@ NO_CLIENT = "a procedure cannot differentiate what the client evaluates"
 class Procedure:
     """A program with names for its inputs and outputs.
 
-    ``definition`` is ``{"in": [name, …], "instructions": […], "out": [name, …]}``. Raises MalformedRequest,
-    InvalidValue, InvalidArgument, UnknownOp or LimitExceeded, naming the ``step``, for anything else.
+    ``definition`` is ``{"in": [name, …], "instructions": […], "out": [name, …]}``. An invalid one raises
+    MalformedRequest, InvalidValue, InvalidArgument, UnknownOp or LimitExceeded, with the ``step`` in the context.
     """
 
     def __init__(self, definition: Mapping[str, Any]) -> None:
@@ -65,15 +65,15 @@ class Procedure:
         if len(instructions) > MAX_INSTRUCTIONS:
             raise LimitExceeded(f"a procedure has at most {MAX_INSTRUCTIONS} instructions, not {len(instructions)}")
         self._names = self._check(instructions)
-        """All names, in the order of their slots."""
+        """All names, in slot order."""
         self._steps = [*self._with_frees(instructions)]
-        """The instructions of its templates, with their indices in the definition."""
+        """The instructions of its templates, each with its index in the definition."""
         self._used = {name for i in instructions for name in (*names_in(i.inputs), *_named_settings(i).values())}
         self._digests: LRU[Any, str] = LRU(MAX_TEMPLATES)
         """The digests of its templates, by the kinds of inputs and the grad mode of a call."""
 
     def _check(self, instructions: Sequence[Instruction]) -> list[str]:
-        """Check that the ops are known, their attributes fit and their names are there. All names."""
+        """Return all names, after checking that ops exist, attributes are valid and names are defined before use."""
         there, made = set(self.inputs), dict.fromkeys(self.inputs)
         for index, instruction in enumerate(instructions):
             try:
@@ -103,9 +103,9 @@ class Procedure:
         return list(made)
 
     def _with_frees(self, instructions: Sequence[Instruction]) -> Iterator[tuple[int, Instruction]]:
-        """The instructions, each followed by one that frees the names that none after it needs.
+        """Yield the instructions, each followed by one that frees the names that are not used later.
 
-        An output of a verb may be None, a gradient, and is freed only after an instruction that took it.
+        An output of a verb may be None, for a missing gradient, so it is freed only after an instruction that uses it.
         """
         last: dict[str, int] = {}
         for index, i in enumerate(instructions):
@@ -121,7 +121,7 @@ class Procedure:
                 yield index, Instruction("free", [tuple(sorted(unused[index]))])
 
     def run(self, session: Any, values: Sequence[Any]) -> list[Any]:
-        """Run it in a session on tensors and numbers: its outputs, and None in place of a gradient that is None."""
+        """Run it in a session on tensors and numbers. Return its outputs, with None for a gradient that is None."""
         if len(values) != len(self.inputs):
             raise InvalidArgument(f"the procedure takes {len(self.inputs)} inputs, but {len(values)} were given")
         names: dict[str, Any] = dict(zip(self.inputs, values, strict=True))
@@ -133,7 +133,7 @@ class Procedure:
         except TelegradError as error:
             if "instruction" in error.context:
                 error.context |= self._place(error.context["instruction"])
-                error.context.pop("ids", None)  # its own names mean nothing to the caller
+                error.context.pop("ids", None)  # the caller does not know the procedure's own names
             raise
         if pending is not None:
             session.suspensions.cancel(session, pending["call"])
@@ -141,12 +141,12 @@ class Procedure:
         return [names.get(name) for name in self.outputs]
 
     def _place(self, index: int) -> dict[str, Any]:
-        """The context of an error in an instruction of a template."""
+        """Return the context for an error in an instruction of a template."""
         step, instruction = self._steps[index]
         return {"step": step, "step_op": instruction.op}
 
     def _template(self, memory: Memory, kinds: Sequence[Any], grad_enabled: bool) -> Remembered:
-        """The template for such a call. It is known by its digest; the text is written where it was forgotten."""
+        """Return the template for such a call: by its digest or, if it is not in the cache, from its text."""
         known_by = self._digests.get((kinds, grad_enabled), "")
         try:
             return memory.find(known_by)
@@ -156,7 +156,7 @@ class Procedure:
         return found
 
     def _text(self, kinds: Sequence[Any], grad_enabled: bool) -> str:
-        """The text of a template. Raises InvalidArgument if a setting of an optimizer is a tensor."""
+        """Return the text of a template. Raises InvalidArgument if an optimizer setting is a tensor."""
         names: dict[str, Any] = dict(zip(self._names, stand_ins(len(self._names)), strict=False))
         operands = Operands()
         numbers = {name: kind for name, kind in zip(self.inputs, kinds, strict=True) if kind is not None}
@@ -183,7 +183,7 @@ class Procedures:
         self._bytes = 0
 
     def define(self, name: str, definition: Mapping[str, Any]) -> None:
-        """Keep a procedure. Raises InvalidValue if there is one of the name, LimitExceeded if there are too many."""
+        """Store a procedure. Raises InvalidValue if the name is taken, LimitExceeded if there are too many."""
         if check_id(name) in self._known:
             raise InvalidValue(f"there is a procedure {name!r} already; undefine it first")
         if len(self._known) >= MAX_PROCEDURES:
@@ -197,12 +197,12 @@ class Procedures:
         self._bytes += procedure.size
 
     def undefine(self, name: str) -> None:
-        """Forget a procedure. Raises UnknownResource."""
+        """Remove a procedure. Raises UnknownResource."""
         self._bytes -= self.find(name).size
         del self._known[name]
 
     def find(self, name: str) -> Procedure:
-        """The procedure of this name. Raises UnknownResource."""
+        """Return the procedure of this name. Raises UnknownResource."""
         try:
             return self._known[name]
         except KeyError:
@@ -216,7 +216,7 @@ def _ids(data: Any, where: str) -> list[str]:
 
 
 def _check_known(instruction: Instruction, index: int) -> None:
-    """Raise unless there is such an op, it may be part of a procedure, and it takes these attributes."""
+    """Raise unless the op exists, a procedure may contain it, and it takes these attributes."""
     if extract({"attrs": instruction.attrs}, index)[1]:
         raise InvalidValue('an attribute has {"operand": …}, but a call decides which numbers are operands')
     verb = VERBS.get(instruction.op)
@@ -230,19 +230,19 @@ def _check_known(instruction: Instruction, index: int) -> None:
 
 
 def _kind(value: Any) -> Any:
-    """What a template depends on of an input: a bool, that it is a number, or None for a tensor."""
+    """Return the part of an input that its template depends on: a bool itself, NUMBER, or None for a tensor."""
     return value if isinstance(value, bool) else NUMBER if isinstance(value, (int, float)) else None
 
 
 def _named_settings(instruction: Instruction) -> Mapping[str, str]:
-    """The settings of an optimizer's step that are names of inputs."""
+    """Return the settings of an ``optim_step`` that are names of inputs."""
     if instruction.op != STEP:
         return {}
     return {key: name for key, name in instruction.attrs.get("settings", {}).items() if isinstance(name, str)}
 
 
 def _renamed(values: Sequence[Any], names: Mapping[str, Any]) -> list[Any]:
-    """Inputs or outputs as JSON data, with what stands for their names."""
+    """Return inputs or outputs as JSON data with their names replaced."""
     return [
         names[x] if isinstance(x, str) else _renamed(x, names) if isinstance(x, tuple) else encode_number(x)
         for x in values
@@ -256,7 +256,7 @@ class ValuesKind(TensorKind):
     schema = {"type": "array", "items": {"description": "a tensor id, or a number"}}
 
     def parse(self, value: Any) -> Any:
-        """A list in which each item is a tensor or a number."""
+        """Return a list in which each item is a tensor or a number."""
         if not isinstance(value, (list, tuple)):
             raise TypeError
         return [v if isinstance(v, (bool, int, float)) else super(ValuesKind, self).parse(v) for v in value]
@@ -267,9 +267,9 @@ Values = Annotated[Any, ValuesKind()]
 
 @verb
 def define(session: Any, out: Sequence[str], *, name: Str, program: Settings) -> None:
-    """Keep a program under a name, to be run on other tensors by ``call``.
+    """Store a program under a name, so that ``call`` can run it on other tensors.
 
-    ``program`` is ``{"in": [name, …], "instructions": […], "out": [name, …]}``; its names mean nothing outside of it.
+    ``program`` is ``{"in": [name, …], "instructions": […], "out": [name, …]}``; its names are local to it.
     A setting of an ``optim_step`` may be the name of an input that is a number.
     """
     session.procedures.define(name, program)
@@ -277,9 +277,9 @@ def define(session: Any, out: Sequence[str], *, name: Str, program: Settings) ->
 
 @verb
 def call(session: Any, out: Sequence[str], inputs: Values = (), *, name: Str) -> Sequence[Any]:
-    """Run a procedure on tensors and numbers. An error says as ``step`` and ``step_op`` which instruction of it failed.
+    """Run a procedure on tensors and numbers. ``step`` and ``step_op`` of an error name the instruction that failed.
 
-    Those before it stand, as in a program; what it made and did not give back is gone.
+    The effects of the instructions before it remain, as in a program. Tensors that are not outputs are freed.
     """
     try:
         found: Sequence[Any] = session.procedures.find(name).run(session, inputs)
@@ -291,5 +291,5 @@ def call(session: Any, out: Sequence[str], inputs: Values = (), *, name: Str) ->
 
 @verb
 def undefine(session: Any, out: Sequence[str], *, name: Str) -> None:
-    """Forget a procedure."""
+    """Remove a procedure."""
     session.procedures.undefine(name)

@@ -1,7 +1,7 @@
-"""Programs that a server has seen: read and checked once, and run again with other ids and numbers.
+"""The cache of programs, which are read and checked once and run again with other ids and numbers.
 
-Every op of a remembered program is a function that remembers its calls (tensor/call_cache.py). Programs share these
-functions, so a new program of known ops is quick from its first run.
+Every op of a cached program is a function that caches its calls (tensor/call_cache.py). Programs share these functions,
+so a new program of known ops is fast from its first run.
 """
 
 from __future__ import annotations
@@ -29,31 +29,31 @@ from .uploads import keep_apart
 from .verbs import VERBS
 
 MAX_PROGRAMS, MAX_BYTES = 512, 256 * 2**20
-"""How many programs are remembered, and how many bytes they take together; the least recently used are forgotten."""
+"""The maximum number and total bytes of cached programs; the least recently used are evicted."""
 STEP_BYTES, TEXT_FACTOR = 2560, 4
-"""What a program takes: bytes for each instruction, and for each byte of its text."""
+"""The estimated memory of a program: bytes for each instruction, and for each character of its text."""
 CHECKED, MAX_ATTRS = 512, 1024
-"""How many ops with their attributes are kept checked, for all programs of the process: those used last, of which the
-attributes take so many characters at most."""
+"""The number of checked ops with attributes that are cached for all programs of the process, most recently used, and
+the maximum length of their attributes in characters."""
 STEP_CALLS = 32
-"""How many calls each of them remembers: one for each kinds of tensors, such as those of another batch size."""
+"""The number of calls that each of them caches: one for each combination of kinds of tensors, such as a batch size."""
 ENDINGS = 16
-"""With how many endings a template is remembered: those used last."""
+"""The number of endings, most recently used, with which a template is cached."""
 
 
 class Step(NamedTuple):
-    """One instruction of a remembered program, with stand-ins for ids."""
+    """One instruction of a cached program, with placeholder ids."""
 
     instruction: Instruction
     call: Any
-    """The op as a function of its inputs, for one that makes new tensors."""
+    """The op as a function of its inputs; None for verbs, in-place ops and unchecked instructions."""
     data: str | None
-    """The name of the array that it uploads."""
+    """The name of the array that it uploads, if any."""
     holes: tuple[Hole, ...] = ()
-    """Where operands go. The instruction has 0 in these places; if some are in its attributes, these are unchecked."""
+    """The positions of its operands, where the instruction has 0. If any are in the attributes, these are unchecked."""
 
     def with_operands(self, operands: Sequence[Any]) -> Step:
-        """The step with its operands in their places. Raises MalformedRequest if there are not as many."""
+        """Return the step with its operands inserted. Raises MalformedRequest if there are too few."""
         if not self.holes:
             return self
         own = self.instruction
@@ -73,26 +73,26 @@ class Remembered:
 
     def __init__(self, text: str, max_depth: int) -> None:
         self.digest = self.template = digest(text)
-        """What it is known by, and what its template is."""
+        """The digest of the program with its ending, and that of the template alone."""
         self.outlines: dict[Any, Any] = {}
-        """What each compiler knows of the program: it is forgotten with it."""
+        """The analysis of the program by each compiler, freed with it."""
         self.is_new = True
-        """Whether it was never looked up: then it runs once."""
+        """Whether it was never found in the cache: then it runs only once."""
         self.steps = _steps(json_codec.loads_program(text.encode(), max_depth), '"operand"' in text)
         self.size = STEP_BYTES * (len(self.steps) + 2) + TEXT_FACTOR * len(text)
-        """How many bytes it takes, with the two instructions that an ending may have."""
+        """The estimated memory in bytes, with the two instructions that an ending may have."""
         self._endings: LRU[Ending, Remembered] = LRU(ENDINGS)
         self._uploads = {step.data for step in self.steps if step.data is not None}
         self._operands = max((hole.operand + 1 for step in self.steps for hole in step.holes), default=0)
 
     @cached_property
     def _ids(self) -> float:
-        """How many ids it needs."""
+        """The number of ids that it needs."""
         names = [x for s in self.steps for x in names_in((s.instruction.inputs, s.instruction.outputs))]
         return max((_number(name) + 1 for name in names), default=0)
 
     def with_ending(self, ending: Ending) -> Remembered:
-        """The program with its results fetched and freed at the end."""
+        """Return the program with the fetch and the free of an ending added."""
         fetch, values, free = ending
         if not fetch and not free:
             return self
@@ -110,11 +110,11 @@ class Remembered:
         return program
 
     def with_ids(self, ids: Sequence[str], arrays: Mapping[str, Any], operands: Sequence[Any] = ()) -> Bound:
-        """The program on these tensors. Raises MalformedRequest where an id, an array or an operand is missing."""
+        """Bind the program to these tensors. Raises MalformedRequest if an id, an array or an operand is missing."""
         return Bound(self, ids, arrays, operands)
 
     def bind(self, ids: Sequence[str], arrays: Mapping[str, Any], operands: Sequence[Any] = ()) -> list[Instruction]:
-        """The instructions on these tensors. Raises MalformedRequest as ``with_ids``."""
+        """Return the instructions on these tensors. Raises MalformedRequest as ``with_ids``."""
         names = dict(zip(stand_ins(len(ids)), ids, strict=False))
         program = []
         try:
@@ -124,7 +124,7 @@ class Remembered:
                 if step.data is not None:
                     attrs = {**attrs, "data": arrays[step.data]}
                 inputs, outputs = _named(template.inputs, names), _named(template.outputs, names)
-                if self.is_new:  # nothing else has it
+                if self.is_new:  # nothing else uses the instruction
                     instruction = template
                     instruction.inputs, instruction.outputs, instruction.attrs = inputs, outputs, attrs
                 else:
@@ -140,17 +140,17 @@ class Remembered:
         return program
 
     def fits(self, ids: int, arrays: Mapping[str, Any]) -> bool:
-        """Whether so many ids, and these arrays, are all that it needs."""
+        """Return whether this number of ids and these arrays are enough."""
         return ids >= self._ids and self._uploads <= arrays.keys()
 
     def check_operands(self, count: int) -> None:
-        """Raise MalformedRequest unless it takes so many operands."""
+        """Raise MalformedRequest unless it takes this number of operands."""
         if count != self._operands:
             raise MalformedRequest(f"the program takes {self._operands} operands, but {count} were given")
 
 
 class Bound(Sequence[Instruction]):
-    """A remembered program on the tensors of one message; its instructions are there once they are asked for."""
+    """A cached program bound to the tensors of one message. Its instructions are made on first access."""
 
     def __init__(
         self, remembered: Remembered, ids: Sequence[str], arrays: Mapping[str, Any], operands: Sequence[Any] = ()
@@ -162,17 +162,17 @@ class Bound(Sequence[Instruction]):
 
     @property
     def digest(self) -> str:
-        """What the program is known by."""
+        """The digest of the program with its ending."""
         return self.remembered.digest
 
     @property
     def distinct(self) -> bool:
-        """Whether no id stands twice in the message."""
+        """Whether the ids of the message are all different."""
         return len({*self.ids}) == len(self.ids)
 
     @cached_property
     def instructions(self) -> list[Instruction]:
-        """The instructions. Raises MalformedRequest if one needs an id or an array that is not there."""
+        """The instructions. Raises MalformedRequest if one needs an id or an array that is missing."""
         return self.remembered.bind(self.ids, self.arrays, self.operands)
 
     def __len__(self) -> int:
@@ -186,7 +186,7 @@ class Bound(Sequence[Instruction]):
 
 
 def _steps(data: Any, operands: bool) -> list[Step]:
-    """The steps of a program, which may have ``operands``, from JSON data. Raises MalformedRequest for what is none."""
+    """Parse the steps of a program, which may have ``operands``, from JSON data. Raises MalformedRequest."""
     instructions = data.get("instructions") if isinstance(data, dict) else data
     if not operands or not isinstance(instructions, list):
         return [checked_step(i) for i in parse_program(data)]
@@ -202,7 +202,7 @@ def _step(instruction: Instruction, holes: tuple[Hole, ...]) -> Step:
 
 
 def _number(name: str) -> float:
-    """Which id a name stands for; infinity where it is no stand-in."""
+    """Return the slot of a placeholder id; infinity if the name is not one."""
     digits = name.removeprefix("_")
     return int(digits) if digits.isdecimal() and name == stand_in(int(digits)) else math.inf
 
@@ -212,7 +212,7 @@ def _named(values: Sequence[Any], names: Mapping[str, str]) -> list[Any]:
 
 
 class Checked(NamedTuple):
-    """What instructions of one op with the same attributes have in common."""
+    """The checked parts that instructions of one op with the same attributes share."""
 
     op: str
     attrs: Mapping[str, Any]
@@ -221,13 +221,13 @@ class Checked(NamedTuple):
 
 _known: LRU[Any, Checked] = LRU(CHECKED)
 _filled: LRU[Any, Checked] = LRU(CHECKED)
-"""Likewise of instructions with operands in their attributes, which may be others every time."""
+"""The same for instructions with operands in their attributes, which may differ every time."""
 
 
 def checked_step(instruction: Instruction, known: LRU[Any, Checked] = _known) -> Step:
-    """An instruction of one's own, made ready to run again and again.
+    """Check an instruction, which is modified, and return it as a step that can run many times.
 
-    One that is wrong stays as it is, and fails when it is its turn.
+    An invalid instruction is left unchanged and fails when it runs.
     """
     i = instruction
     verb = VERBS.get(i.op)
@@ -242,7 +242,7 @@ def checked_step(instruction: Instruction, known: LRU[Any, Checked] = _known) ->
             op, in_place = find_op(i.op, len(i.inputs), i.attrs)
             attrs = op.check_attrs(i.attrs)
         except TelegradError:
-            return Step(i, None, None)  # said when it is its turn: what is before it runs
+            return Step(i, None, None)  # the error is raised when it runs, after the instructions before it
         call = None if in_place else calling(op, attrs, apply, prepare, KINDS, STEP_CALLS)
         checked = Checked(f"{op.key}_" if in_place else op.key, attrs, call)
         if len(key[2]) <= MAX_ATTRS:
@@ -252,20 +252,20 @@ def checked_step(instruction: Instruction, known: LRU[Any, Checked] = _known) ->
 
 
 class Memory:
-    """The templates that a process remembers, for all its sessions; safe to use from many threads.
+    """The cache of templates for all sessions of a process; thread-safe.
 
-    Of one that was read once only the text is kept: most of what is sent once never comes again.
+    For a template that was read once only the text is kept, because most of these are not used again.
     """
 
     def __init__(self, most: int = MAX_PROGRAMS, most_bytes: int = MAX_BYTES) -> None:
         self._most, self._most_bytes = most, most_bytes
         self._programs: OrderedDict[str, Remembered | str] = OrderedDict()
         self._bytes = 0
-        """What they took when they were read, or used for the first time after."""
+        """The total estimated memory of the cached programs."""
         self._lock = Lock()
 
     def read(self, text: str, claimed: str | None, max_depth: int) -> Remembered:
-        """The program of this text, which is remembered. Raises InvalidValue if its digest is not the claimed one."""
+        """Read and cache the program of this text. Raises InvalidValue if its digest is not the claimed one."""
         program = Remembered(text, max_depth)
         if claimed is not None and claimed != program.digest:
             raise InvalidValue(f"the program's digest is {program.digest}, not {claimed:.80}")
@@ -275,7 +275,7 @@ class Memory:
         return program
 
     def find(self, known_by: str) -> Remembered:
-        """The program with this digest. Raises UnknownProgram if it was never read here, or is forgotten."""
+        """Return the program with this digest. Raises UnknownProgram if it was never read here, or was evicted."""
         with self._lock:
             program = self._programs.get(known_by)
             if program is None:
@@ -303,4 +303,4 @@ def _size(program: Remembered | str) -> int:
 
 
 MEMORY = Memory()
-"""What this process remembers."""
+"""The program cache of this process."""

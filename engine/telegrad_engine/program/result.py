@@ -1,4 +1,4 @@
-"""Answers of programs: the tensors that they fetched, with values and descriptions."""
+"""Answers of programs: the fetched tensors, with descriptions and values."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from .safetensors import Container
 
 
 class Value(NamedTuple):
-    """A tensor that a program fetched: what it is, and its array unless only that was asked for."""
+    """A fetched tensor: its description, and its array unless only the description was requested."""
 
     description: dict[str, Any]
     array: Any
 
 
 class Answer(NamedTuple):
-    """What a program brings back: fetched values by id."""
+    """The answer of a program: fetched values by id."""
 
     values: dict[str, Value]
     pending: dict[str, Any] | None = None
-    """What the client must evaluate first, where a pass waits for it: the instructions behind did not run."""
+    """The call that the client must evaluate, if a backward pass waits for it: no later instruction has run."""
 
 
 def describe(name: str, tensor: Tensor) -> dict[str, Any]:
-    """What a tensor is: id, shape, dtype, device and its place in the graph."""
+    """Return the description of a tensor: id, shape, dtype, device and its place in the graph."""
     grad_fn = tensor.grad_fn
     return {
         "id": name,
@@ -47,15 +47,15 @@ def describe(name: str, tensor: Tensor) -> dict[str, Any]:
 def fetch(
     instruction: Instruction, tensors: Mapping[str, Tensor], values: dict[str, Value], most: int, copy: bool
 ) -> None:
-    """Add what a ``fetch`` asks for to the ``values`` of its program, which may take ``most`` bytes together.
+    """Add the tensors of a ``fetch`` to the ``values`` of its program, which may take ``most`` bytes in total.
 
-    With ``copy`` they are apart from the tensors, which may change. Raises TooLarge.
+    With ``copy`` the values are copied, because the tensors may change. Raises TooLarge.
     """
     with_values = instruction.attrs.get("values", True)
     for name in instruction.inputs[0]:
         tensor = tensors[name]
         if with_values:
-            # An expanded tensor takes no memory here, but all of it on the wire.
+            # An expanded tensor shares memory here, but is sent in full.
             fetched = sum(v.array.nbytes for v in values.values() if v.array is not None)
             if fetched + tensor._data.nbytes > most:
                 raise TooLarge(f"the values that the program fetches take more than {most} bytes")
@@ -65,7 +65,7 @@ def fetch(
 
 
 def last_change(program: Sequence[Instruction]) -> int:
-    """From which instruction on nothing changes any more, so that values need no copy."""
+    """Return the index from which on no instruction changes a tensor, so that values need no copy."""
     index = len(program)
     while index and program[index - 1].op in ("fetch", "free"):
         index -= 1
@@ -73,13 +73,13 @@ def last_change(program: Sequence[Instruction]) -> int:
 
 
 LEAST = 2**20
-"""Bytes of the shortest container that is lent."""
+"""The minimum size in bytes of a container that is sent from the tensors' own memory."""
 
 
 class Lent:
     """A container in pieces, some of which are the memory of a session's tensors. Safe to use from two threads.
 
-    The session calls :meth:`materialize` before it changes anything.
+    The session calls :meth:`materialize` before it changes any tensor.
     """
 
     def __init__(self, pieces: Sequence[Container]) -> None:
@@ -91,7 +91,7 @@ class Lent:
         return self._size
 
     def read(self, start: int, most: int) -> bytes:
-        """A copy of at most so many bytes from ``start`` on; of none at the end alone."""
+        """Return a copy of at most ``most`` bytes from ``start`` on; it is empty only at the end."""
         with self._lock:
             for piece in self._pieces:
                 if start < len(piece):
@@ -100,17 +100,17 @@ class Lent:
         return b""
 
     def materialize(self) -> None:
-        """Copy what is lent, once."""
+        """Copy the pieces to memory of their own, once."""
         with self._lock:
             if len(self._pieces) > 1:
                 self._pieces = [safetensors.joined(self._pieces)]
 
     def whole(self) -> Container:
-        """All of it, in one."""
+        """Return the whole container in one buffer."""
         self.materialize()
         return self._pieces[0]
 
 
 def whole(answer: Container | Lent) -> Container:
-    """An answer in one, whichever it is."""
+    """Return an answer of either type in one buffer."""
     return answer.whole() if isinstance(answer, Lent) else answer

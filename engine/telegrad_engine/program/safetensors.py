@@ -19,12 +19,12 @@ from .json_codec import dumps_plain, loads_plain
 MEDIA_TYPE = "application/vnd.safetensors"
 MAX_HEADER = 16 * 2**20
 SMALL = 2**12
-"""Bytes that are copied sooner than shown."""
+"""Below this many bytes an array is copied, which is faster than exposing its memory."""
 LARGE = 2**20
-"""So many bytes are put together in an array of NumPy's: its fresh memory comes in large pages."""
+"""From this many bytes on, pieces are joined in a NumPy array, whose new memory is in large pages."""
 
 Container = bytes | memoryview
-"""What a container is put together in."""
+"""The type of a container."""
 
 _DTYPES: dict[str, np.dtype[Any]] = {
     "BOOL": np.dtype(np.bool_),
@@ -43,12 +43,12 @@ _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
 
 def encode(metadata: Mapping[str, str], arrays: Mapping[str, Any]) -> Container:
-    """A container of ``arrays`` with ``metadata`` in its header."""
+    """Return a container of ``arrays`` with ``metadata`` in its header."""
     return joined(pieces(metadata, arrays))
 
 
 def pieces(metadata: Mapping[str, str], arrays: Mapping[str, Any]) -> list[Container]:
-    """A container in pieces: its header, and the memory of the arrays themselves, which must not change until sent."""
+    """Return a container in pieces: its header, and the memory of the arrays, which must not change until sent."""
     header: dict[str, Any] = {"__metadata__": dict(metadata)}
     parts: list[Any] = []
     offset = 0
@@ -68,7 +68,7 @@ def pieces(metadata: Mapping[str, str], arrays: Mapping[str, Any]) -> list[Conta
 
 
 def joined(parts: Sequence[Container]) -> Container:
-    """A container from its pieces."""
+    """Join the pieces of a container."""
     size = sum(map(len, parts))
     if size < LARGE:
         return b"".join(parts)
@@ -81,9 +81,9 @@ def joined(parts: Sequence[Container]) -> Container:
 
 
 def decode(body: bytes | bytearray | memoryview) -> tuple[dict[str, str], dict[str, Any]]:
-    """The metadata and the arrays of a container, as views of ``body``.
+    """Return the metadata and the arrays of a container; the arrays are views of ``body``.
 
-    Raises MalformedRequest for one that is truncated, overlapping, padded or lies about its sizes.
+    Raises MalformedRequest if the container is truncated or padded, or its tensors overlap or have wrong sizes.
     """
     buffer = memoryview(body)
     header, start = _header(buffer)
@@ -140,7 +140,7 @@ def _entry(name: str, entry: Any) -> tuple[np.dtype[Any], list[int], int, int]:
 
 
 def _are_sizes(values: Any) -> bool:
-    """Whether it is a list of whole numbers that are no nonsense as sizes. A loop, for every array pays for it."""
+    """Return whether ``values`` is a list of integers from 0 to 2**62. A loop, because it is fast and runs often."""
     if type(values) is not list:
         return False
     for value in values:  # noqa: SIM110

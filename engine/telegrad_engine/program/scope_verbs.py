@@ -1,4 +1,4 @@
-"""The verbs that begin something which a later instruction ends: a checkpoint, a profile, a labelled range of one."""
+"""Verbs that begin something that a later instruction ends: a checkpoint, a profile, a labelled range of a profile."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ def checkpoint(
     early_stop: Bool = True,
     selective: Bool = False,
 ) -> None:
-    """Save nothing for backward of what runs up to ``end_checkpoint``, but run it again when backward needs it.
+    """Save no tensors for backward in the instructions up to ``end_checkpoint``; backward runs them again instead.
 
-    ``checkpoint`` is the client's own id of it; one of this id that is open ends. ``inputs`` must not be modified in
-    place until then; other tensors may. The second run has the random numbers of the first with
-    ``preserve_rng_state``, is over as soon as nothing is missing with ``early_stop``, and raises CheckpointError with
-    ``determinism_check`` if shapes or dtypes differ. A ``selective`` one takes ``save_results``.
+    ``checkpoint`` is the client's id for it; an open checkpoint with this id is ended first. ``inputs`` must not be
+    modified in place before backward; other tensors may. With ``preserve_rng_state`` the second run draws the same
+    random numbers as the first. With ``early_stop`` it ends as soon as all saved tensors are recomputed. With
+    ``determinism_check`` it raises CheckpointError if shapes or dtypes differ. A ``selective`` checkpoint accepts
+    ``save_results``.
     """
     options = {"preserve": preserve_rng_state, "compare": determinism_check, "early_stop": early_stop}
     session.checkpoints.begin(checkpoint, inputs, selective, **options)
@@ -39,17 +40,17 @@ def checkpoint(
 def save_results(
     session: Any, out: Sequence[str], tensors: Arrays, *, checkpoint: Str, allow_mutation: Bool = False
 ) -> None:
-    """Have a selective checkpoint save ``tensors``, all outputs of the last instruction, rather than recompute them.
+    """Save ``tensors``, all outputs of the last instruction, in a selective checkpoint instead of recomputing them.
 
     If they are modified in place, backward raises an error, or with ``allow_mutation`` recomputes them. Views and
-    random draws are always recomputed. Nothing happens if the checkpoint has ended.
+    random draws are always recomputed. Does nothing if the checkpoint has ended.
     """
     session.checkpoints.save_results(checkpoint, tensors, allow_mutation)
 
 
 @verb
 def end_checkpoint(session: Any, out: Sequence[str], *, checkpoint: Str) -> None:
-    """End a checkpoint and those inside it; nothing if it has ended, as all do where an instruction fails."""
+    """End a checkpoint and those inside it. Does nothing if it has ended; a failing instruction ends all."""
     session.checkpoints.end(checkpoint)
 
 
@@ -65,9 +66,9 @@ def start_profile(
     profile_memory: Bool = False,
     max_events: Int = 20_000,
 ) -> None:
-    """Record where the time goes of what runs from now on, op by op; ``GET …/profile`` tells.
+    """Record the time of each op from now on; ``GET …/profile`` returns the profile.
 
-    The first ``max_events`` ranges are kept one by one, 200,000 at most; the averages have all of them.
+    The first ``max_events`` ranges, at most 200,000, are kept individually; the averages include all ranges.
     """
     from ..profiler import profile
 
@@ -90,7 +91,7 @@ def stop_profile(session: Any, out: Sequence[str]) -> None:
 
 @verb
 def begin_range(session: Any, out: Sequence[str], *, name: Str) -> None:
-    """Label what runs up to the ``end_range`` that belongs to it, while a profile runs."""
+    """Label the instructions up to the matching ``end_range``, if a profile runs."""
     from ..profiler import record_function
 
     if session.profile is None:
@@ -102,6 +103,6 @@ def begin_range(session: Any, out: Sequence[str], *, name: Str) -> None:
 
 @verb
 def end_range(session: Any, out: Sequence[str]) -> None:
-    """End the innermost labelled range; nothing if there is none, as after a profile has ended."""
+    """End the innermost labelled range. Does nothing if there is none, as after a profile has ended."""
     if session.ranges:
         session.ranges.pop().__exit__()

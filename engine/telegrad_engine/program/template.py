@@ -1,8 +1,8 @@
-"""Templates: programs without their ids, and without the numbers that change no shape.
+"""Templates: programs without their ids, and without the numbers that affect no shape.
 
 In a template ``_0``, ``_1``, … (slots) stand for the ids of tensors, in the order in which these first appear, and
-``{"operand": 3}`` stands for a number (:mod:`.operands`). A call of a template gives the ids, the numbers and the
-arrays that are uploaded (:mod:`.message`). The SDK writes templates; a server knows them by the digest of their text.
+``{"operand": 3}`` stands for a number (:mod:`.operands`). A call of a template provides the ids, the numbers and the
+uploaded arrays (:mod:`.message`). The SDK writes templates; a server identifies them by the digest of their text.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from .overloads import find_op
 from .verbs import VERBS
 
 TAKES_DATA = frozenset(name for name, verb in VERBS.items() if any(p.name == "data" for p in verb.attr_params))
-"""Verbs whose ``data`` may come as an array of the container."""
+"""Verbs whose ``data`` may be an array of the container."""
 
 
 def instruction_data(instruction: Instruction, arrays: dict[str, Any] | None) -> dict[str, Any]:
-    """One instruction as JSON data; what it uploads goes into ``arrays``, if there is one."""
+    """Return an instruction as JSON data. The array that it uploads is added to ``arrays`` instead, if given."""
     data: dict[str, Any] = {"op": instruction.op}
     if instruction.inputs:
         data["in"] = _encode_inputs(instruction.inputs)
@@ -50,79 +50,79 @@ def _encode_inputs(inputs: Sequence[Any]) -> list[Any]:
 
 
 def encode_attrs(name: str, attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """The attributes of an op or a verb as JSON data."""
+    """Return the attributes of an op or a verb as JSON data."""
     verb = VERBS.get(name)
     return verb.encode_attrs(attrs) if verb is not None else find_op(name)[0].encode_attrs(attrs)
 
 
 def lift_attrs(name: str, encoded: Mapping[str, Any], take: Take) -> Mapping[str, Any]:
-    """The attributes of an op or a verb as JSON data, with operands in place of numbers that change no shape."""
+    """Return the encoded attributes of an op or a verb with operands in place of numbers that affect no shape."""
     verb = VERBS.get(name)
     return (verb if verb is not None else find_op(name)[0]).lift_attrs(encoded, take)
 
 
 OPERAND = "operand"
-"""What a structure has in place of an input that is an operand, followed by its type."""
+"""The prefix of the string for an operand among a structure's inputs; the operand's type follows it."""
 ENCODED_ATTRS = 1024
-"""How many attributes are kept encoded: those used last."""
+"""The number of encoded attributes that are cached, most recently used."""
 _stand_ins: list[str] = []
 
 
 class Template(NamedTuple):
-    """A template's text, and what a server knows it by."""
+    """A template's text and its digest, by which a server identifies it."""
 
     text: str
     digest: str
 
 
 class Ending(NamedTuple):
-    """What becomes of a call's tensors, by their slots."""
+    """The slots of a call's tensors that are fetched and freed at its end."""
 
     fetch: tuple[int, ...] = ()
-    """Those that the answer has, with their values or, if ``values`` is false, only what they are."""
+    """The fetched tensors, with their values or, if ``values`` is false, only their descriptions."""
     values: bool = True
     free: tuple[int, ...] = ()
-    """Those that are freed."""
+    """The freed tensors."""
 
 
 class Structure(NamedTuple):
-    """What one instruction has in common with others of its template, and its numbers, which it has not."""
+    """The part of an instruction that belongs to its template, and its operands, which do not."""
 
     inputs: tuple[Any, ...]
-    """Slots, nested as the inputs are; strings for operands and for constants."""
+    """Slots, nested as the inputs are, and strings for operands and constants."""
     attrs: str
-    """The attributes as JSON, and on further lines the types of the operands in them."""
+    """The attributes as JSON, followed by the types of their operands, one on each line."""
     operands: Sequence[float]
-    """The numbers of the inputs, then those of the attributes."""
+    """The operands of the inputs, then those of the attributes."""
 
 
 def stand_in(slot: int) -> str:
-    """What stands for an id in a template."""
+    """Return the placeholder id of a slot."""
     return f"_{slot}"
 
 
 def stand_ins(count: int) -> list[str]:
-    """What stands for so many ids, or for more."""
+    """Return the placeholder ids of at least ``count`` slots."""
     while len(_stand_ins) < count:
         _stand_ins.append(stand_in(len(_stand_ins)))
     return _stand_ins
 
 
 def digest(text: str) -> str:
-    """What a server knows a template by: the SHA-256 of its text, in hexadecimal digits."""
+    """Return the digest by which a server identifies a template: the SHA-256 of its text, in hexadecimal."""
     return sha256(text.encode()).hexdigest()
 
 
 def template_of(instructions: Sequence[str]) -> Template:
-    """The template of instructions as :func:`instruction_text` writes them."""
+    """Return the template of instructions that :func:`instruction_text` wrote."""
     text = f'{{"instructions":[{",".join(instructions)}]}}'
     return Template(text, digest(text))
 
 
 def instruction_text(instruction: Instruction, first_operand: int) -> str:
-    """An instruction whose ids are stand-ins, as JSON, with operands in place of numbers that change no shape.
+    """Return an instruction with placeholder ids as JSON, with operands in place of numbers that affect no shape.
 
-    ``first_operand`` says how many the instructions before it have.
+    ``first_operand`` is the number of operands of the instructions before it.
     """
     data = instruction_data(instruction, {})
     operands = Operands(first_operand)
@@ -134,17 +134,17 @@ def instruction_text(instruction: Instruction, first_operand: int) -> str:
 
 
 class Structures:
-    """Finds the structure of instructions. Attributes that are the same object as before are not encoded again."""
+    """Finds the structures of instructions. Attributes are encoded once per object."""
 
     def __init__(self) -> None:
         self._encoded: LRU[int, tuple[Mapping[str, Any], str, list[float]]] = LRU(ENCODED_ATTRS)
 
     def of(self, op: str, inputs: Sequence[Any], attrs: Mapping[str, Any], slots: dict[str, int]) -> Structure:
-        """The structure of an instruction, whose attributes have no array. Ids that are new get the next slots."""
+        """Return the structure of an instruction whose attributes have no array. New ids get the next slots."""
         try:
             pattern = tuple([slots[x] for x in inputs])
             if not attrs:
-                return Structure(pattern, "", ())  # as nearly always
+                return Structure(pattern, "", ())  # the most common case
         except (KeyError, TypeError):
             pass
         operands: list[float] = []
@@ -156,7 +156,7 @@ class Structures:
         return Structure(pattern, text, operands + own if own else operands)
 
     def encode(self, op: str, attrs: Mapping[str, Any]) -> tuple[str, list[float]]:
-        """What the structure of an instruction has of its attributes, and their numbers."""
+        """Return the text for an instruction's attributes in its structure, and their operands."""
         try:
             owner, text, values = self._encoded[id(attrs)]
             if owner is attrs:
@@ -171,9 +171,9 @@ class Structures:
 
 
 def _input(value: Any, lifts: bool, slots: dict[str, int], operands: list[float]) -> Any:
-    """An id as its slot, a list as a tuple; a number as an operand if it ``lifts``, and as text like other constants.
+    """Return the slot of an id, a tuple for a list, and text for a constant; with ``lifts`` numbers become operands.
 
-    The text tells ``1`` from ``1.0`` and ``0.0`` from ``-0.0``.
+    The text distinguishes ``1`` from ``1.0`` and ``0.0`` from ``-0.0``.
     """
     if type(value) is str:
         return slots.setdefault(value, len(slots))

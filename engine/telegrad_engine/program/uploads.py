@@ -1,4 +1,4 @@
-"""Arrays that came in a message, as tensors: which of them may stay where they are, instead of being copied."""
+"""Tensors from the arrays of a message, without a copy where possible."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from .safetensors import LARGE
 
 
 def stays(array: Any, dtype: DType | None) -> bool:
-    """Whether a tensor of this dtype may have the array itself: it can be written to, and is most of its message.
+    """Return whether a tensor of this dtype may use the array itself: it is large, writable and most of its message.
 
-    What reads messages into memory of their own gives arrays that can be written to; nobody else has them then.
+    An array is writable if its message was read into memory of its own, which nothing else uses.
     """
     if type(array) is not np.ndarray or array.nbytes < LARGE or not array.flags.writeable:
         return False
@@ -30,7 +30,7 @@ def stays(array: Any, dtype: DType | None) -> bool:
 
 
 def uploaded(array: Any, dtype: DType | None, memory: Grantor) -> Tensor:
-    """A tensor of an array: a copy, or the array itself where it is all but all of its message. Raises TooLarge."""
+    """Return a tensor of an array: of a copy, or of the array itself if :func:`stays`. Raises TooLarge."""
     if not stays(array, dtype):
         array = as_array(array, dtype)
         memory.check_room(array.nbytes)
@@ -43,7 +43,7 @@ def uploaded(array: Any, dtype: DType | None, memory: Grantor) -> Tensor:
 
 
 def keep_apart(uploads: Iterable[Any]) -> None:
-    """See to it that an array which several instructions upload stays with none of them."""
+    """Make arrays that several instructions upload read-only, so that each instruction copies them."""
     seen: set[int] = set()
     for array in uploads:
         if id(array) in seen and isinstance(array, np.ndarray):

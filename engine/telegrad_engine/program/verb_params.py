@@ -1,4 +1,4 @@
-"""The kinds of parameters that verbs have and ops have not."""
+"""The kinds of parameters that only verbs have."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ class DataKind(Kind):
     schema = {"description": 'nested lists of numbers; "NaN", "Infinity" and "-Infinity" for what JSON lacks'}
 
     def encode(self, value: Any) -> Any:
-        """Nested lists, where the value is an array."""
+        """Convert an array to nested lists; return any other value unchanged."""
         from .json_codec import to_lists
 
         return to_lists(value) if hasattr(value, "dtype") else value
 
 
 class SettingsKind(Kind):
-    """An object that the verb itself reads."""
+    """An object whose members the verb itself checks."""
 
     word, stub = "dict", "dict[str, Any]"
     schema = {"type": "object"}
 
     def parse(self, value: Any) -> Any:
-        """A copy of the object."""
+        """Return a copy of the object."""
         if not isinstance(value, Mapping):
             raise TypeError
         return dict(value)
@@ -38,7 +38,7 @@ class OptionsKind(SettingsKind):
     """An optimizer's settings: numbers, pairs of numbers, and switches."""
 
     def lift(self, encoded: Any, take: Take) -> Any:
-        """The settings, with operands in place of numbers."""
+        """Return the settings with operands in place of numbers."""
         return {name: _NUMBERS.lift(list(v) if isinstance(v, tuple) else v, take) for name, v in encoded.items()}
 
 
@@ -56,7 +56,7 @@ class NamesKind(Kind):
     schema = {"type": "array", "items": {"type": "string"}}
 
     def parse(self, value: Any) -> Any:
-        """A tuple of strings."""
+        """Return a tuple of strings."""
         if not isinstance(value, (list, tuple)) or not all(isinstance(name, str) for name in value):
             raise TypeError
         return tuple(value)
@@ -69,7 +69,7 @@ class OptionalTensorsKind(TensorKind):
     schema = {"type": "array"}
 
     def parse(self, value: Any) -> Any:
-        """A list in which each item is a tensor or None."""
+        """Return a list in which each item is a tensor or None."""
         if not isinstance(value, (list, tuple)):
             raise TypeError
         return [v if v is None else super(OptionalTensorsKind, self).parse(v) for v in value]

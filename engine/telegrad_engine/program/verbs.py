@@ -1,6 +1,6 @@
-"""The instructions that are not ops: uploads, gradients, names and modes.
+"""Verbs: the instructions that are not ops, such as uploads, gradients, names and modes.
 
-A verb is declared like an op: its handler's signature says which inputs and attributes it takes.
+A verb is declared like an op: its handler's signature defines the inputs and attributes that it takes.
 A handler gets the session, the output ids and the resolved arguments.
 """
 
@@ -63,9 +63,9 @@ def tensor(
     dtype: OptionalDType = None,
     requires_grad: Bool = False,
 ) -> Sequence[Any]:
-    """A tensor from data: nested lists, or the container's array of the output's id (or of a given name).
+    """Make a tensor from data: nested lists, or the container's array with the output's id (or a given name).
 
-    Whole numbers in lists are of the default dtype if the tensor requires grad, since many languages write 2.0 as 2.
+    Integers in lists get the default dtype if the tensor requires grad, since many languages write 2.0 as 2.
     """
     if not hasattr(data, "dtype"):
         data = from_lists(data)
@@ -79,7 +79,7 @@ def tensor(
 
 @verb
 def set_data(session: Any, out: Sequence[str], input: Array, *, data: Data) -> None:
-    """Replace a tensor's value by data of the same shape, outside the graph; the dtype stays."""
+    """Replace a tensor's values with data of the same shape, outside the graph. The dtype is unchanged."""
     array = as_array(data if hasattr(data, "dtype") else from_lists(data), from_numpy(input._data.dtype))
     if array.shape != input._data.shape:
         raise InvalidValue(f"the data has shape {list(array.shape)}, the tensor {list(input._data.shape)}")
@@ -89,46 +89,46 @@ def set_data(session: Any, out: Sequence[str], input: Array, *, data: Data) -> N
 
 @verb
 def share_data(session: Any, out: Sequence[str], input: Array, source: Array) -> None:
-    """Make a tensor show another's memory, outside the graph, as assigning to torch's ``tensor.data``."""
+    """Make a tensor share another's memory, outside the graph, like assigning to torch's ``tensor.data``."""
     input._check_new_data(source)
     input._share(source)
 
 
 @verb
 def free(session: Any, out: Sequence[str], tensors: Arrays) -> None:
-    """Forget the names of tensors. The graph keeps what it still needs."""
+    """Remove the names of tensors. The graph keeps the tensors that it still needs."""
 
 
 @verb
 def fetch(session: Any, out: Sequence[str], tensors: Arrays, *, values: Bool = True) -> None:
-    """Bring back tensors in the answer: their values, or only what they are."""
+    """Return tensors in the answer: their descriptions, with or without their values."""
 
 
 @verb
 def alias(session: Any, out: Sequence[str], input: Array) -> Sequence[Any]:
-    """Another name of the same tensor."""
+    """Give a tensor another name."""
     return [input]
 
 
 @verb
 def refresh(session: Any, out: Sequence[str], input: Array) -> None:
-    """Bring a view's place in the graph up to date with what was done to its base, as any use of it does."""
+    """Update a view's place in the graph after in-place changes to its base, as any use of the view does."""
     input._refresh()
 
 
 @verb
 def detach(session: Any, out: Sequence[str], input: Array, *, shares_version: Bool = True) -> Sequence[Any]:
-    """A tensor over the same memory outside the graph.
+    """Return a tensor that shares the memory of ``input`` and is outside the graph.
 
-    Changes in place through it are noticed by what saved ``input``, unless it has a version of its own
-    (``shares_version`` false), as torch's ``tensor.data``.
+    Nodes that saved ``input`` detect in-place changes through it, unless it has a version of its own
+    (``shares_version`` false), like torch's ``tensor.data``.
     """
     return [input.detach() if shares_version else input._data_alone()]
 
 
 @verb
 def detach_(session: Any, out: Sequence[str], input: Array) -> None:
-    """Take a tensor out of the graph."""
+    """Detach a tensor from the graph in place."""
     input.detach_()
 
 
@@ -140,25 +140,25 @@ def requires_grad_(session: Any, out: Sequence[str], input: Array, *, requires_g
 
 @verb
 def manual_seed(session: Any, out: Sequence[str], *, seed: Int) -> None:
-    """Start the session's random numbers anew."""
+    """Seed the session's random number generator."""
     session.environment.seed(seed)
 
 
 @verb
 def get_rng_state(session: Any, out: Sequence[str]) -> Sequence[Any]:
-    """The state of the session's random numbers, as bytes."""
+    """Return the state of the session's random number generator, as bytes."""
     return [upload(random_state.to_bytes(generator()))]
 
 
 @verb
 def set_rng_state(session: Any, out: Sequence[str], state: Array) -> None:
-    """Have the session's random numbers go on from a state that ``get_rng_state`` gave."""
+    """Set the session's random number generator to a state from ``get_rng_state``."""
     session.environment.use_generator(random_state.from_bytes(state._host()))
 
 
 @verb
 def set_default_dtype(session: Any, out: Sequence[str], *, dtype: DTypeArg) -> None:
-    """Set the dtype that floating tensors get from now on where none is given."""
+    """Set the default dtype of new floating-point tensors."""
     session.environment.set_default_dtype(dtype)
 
 
@@ -175,9 +175,9 @@ def register_function(
     verify: Bool = False,
     shapes: OptionalItems = None,
 ) -> None:
-    """Register a function that is data: in this session, or with the scope "server" for all of them.
+    """Register a function that is defined as data: in this session, or with the scope "server" for all sessions.
 
-    ``verify`` first checks its derivative on random inputs, of the given ``shapes`` or of some that it takes.
+    ``verify`` first checks its derivative on random inputs, of the given ``shapes`` or of shapes that it accepts.
     """
     session.functions.register(definition, scope, verify, shapes)
 
@@ -193,9 +193,9 @@ def apply(
     autocast: OptionalDType = None,
     decisions: Bool = False,
 ) -> Sequence[Any]:
-    """Apply a registered function to tensors, its forward under ``autocast`` to a dtype if one is given.
+    """Apply a registered function to tensors. Its forward runs under autocast to the dtype ``autocast``, if given.
 
-    With ``decisions`` one more output says, in their order, which branches it took and whether its loops went on.
+    With ``decisions`` one more output lists, in order, which branches were taken and whether loops continued.
     """
     with autocast_to(session.device, autocast):
         outputs, decided = session.functions.apply(function, tensors, params, session.accounts)
@@ -204,7 +204,7 @@ def apply(
 
 @verb
 def remove_function(session: Any, out: Sequence[str], *, name: Str, scope: Str = "session") -> None:
-    """Forget a registered function. Graphs that it is part of keep it."""
+    """Remove a registered function. Graphs that contain it keep it."""
     session.functions.of_scope(scope).remove(name)
 
 
@@ -224,10 +224,10 @@ def backward(
     detect_anomaly: Bool = False,
     check_nan: Bool = True,
 ) -> None:
-    """Accumulate the gradients of tensors into the leaves, or into ``inputs`` alone.
+    """Accumulate the gradients of tensors into the leaves, or only into ``inputs``.
 
-    With ``detect_anomaly`` an error in a derivative says as ``node`` which one it is of the nodes that the tensors
-    depend on, newest first, and with ``check_nan`` a NaN is an error.
+    With ``detect_anomaly`` an error in a derivative has as ``node`` the index of its node among the nodes that the
+    tensors depend on, newest first, and with ``check_nan`` a NaN is an error.
     """
     if not tensors:
         raise InvalidArgument("backward needs at least one tensor")
@@ -255,10 +255,10 @@ def grad(
     detect_anomaly: Bool = False,
     check_nan: Bool = True,
 ) -> Sequence[Any]:
-    """The gradients of ``outputs`` with respect to ``inputs``, one an input, leaving ``.grad`` alone.
+    """Return the gradients of ``outputs`` with respect to ``inputs``, one per input, without changing ``.grad``.
 
-    With ``is_grads_batched`` the ``grad_outputs`` have a leading dimension of rows, and so have the results; no
-    function and no hook of the client may be on the way. ``detect_anomaly`` and ``check_nan`` are as in ``backward``.
+    With ``is_grads_batched`` the ``grad_outputs`` and the results have a leading batch dimension, and the session must
+    not use client functions or hooks. ``detect_anomaly`` and ``check_nan`` are as in ``backward``.
     """
     arguments = outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused, materialize_grads
     with under(located(check_nan)) if detect_anomaly else nullcontext():
@@ -274,7 +274,7 @@ def grad(
 
 @verb
 def grad_of(session: Any, out: Sequence[str], input: Array) -> Sequence[Any]:
-    """The accumulated gradient of a tensor, under a name of its own."""
+    """Give the accumulated gradient of a tensor a name."""
     return [input.grad]
 
 
@@ -300,7 +300,7 @@ def zero_grad(session: Any, out: Sequence[str], tensors: Arrays, *, set_to_none:
 
 @verb
 def retain_grad(session: Any, out: Sequence[str], input: Array) -> None:
-    """Have backward fill a non-leaf's gradient too."""
+    """Make backward store the gradient of a non-leaf, too."""
     input.retain_grad()
 
 
@@ -317,11 +317,10 @@ def optim_step(
     settings: Options = {},  # noqa: B006
     scheduled: Names = (),
 ) -> None:
-    """Move parameters by their gradients: one step of an optimizer, its states given as lists of tensors.
+    """Update parameters with one step of an optimizer, whose states are lists of tensors.
 
-    The settings that are ``scheduled`` are not among ``settings``, but one after the other in the tensor ``numbers``:
-    so a program is the same whatever a schedule makes of them. Where ``condition``, a bool tensor of one element, is
-    false, nothing is moved.
+    The ``scheduled`` settings are not in ``settings``, but in order in the tensor ``numbers``, so that a schedule does
+    not change the program. If ``condition``, a bool tensor of one element, is false, nothing is updated.
     """
     if condition is not None:
         if condition._data.dtype != bool or condition._data.size != 1:

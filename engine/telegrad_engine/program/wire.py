@@ -1,6 +1,6 @@
 """Programs and answers as bytes: JSON, or a safetensors container with the JSON in its metadata.
 
-Both sides use this module, so a program means the same whichever encoding it travelled in.
+The client and the server use this module, so a program means the same in either encoding.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Container = safetensors.Container
 def decode_message(
     body: Container, media_type: str, max_depth: int = json_codec.MAX_DEPTH, memory: Memory = MEMORY
 ) -> Message:
-    """What a body says is to run. Raises MalformedRequest, naming the instruction, for anything else.
+    """Return the message in a body. Raises MalformedRequest, naming the instruction, if it is invalid.
 
     A container has a whole program, or calls of templates (:mod:`.message`).
     """
@@ -35,7 +35,7 @@ def decode_message(
 
 
 def message_of(metadata: Mapping[str, str], arrays: Mapping[str, Any], max_depth: int, memory: Memory) -> Message:
-    """The message of a container with this metadata and these arrays. Raises MalformedRequest."""
+    """Return the message of a container with this metadata and these arrays. Raises MalformedRequest."""
     if "calls" in metadata:
         return parse_message(metadata, arrays, max_depth, memory)
     if "program" not in metadata:
@@ -49,7 +49,7 @@ def message_of(metadata: Mapping[str, str], arrays: Mapping[str, Any], max_depth
 
 
 def _attach(instruction: Instruction, arrays: Mapping[str, Any], index: int) -> None:
-    """Give an upload the container's array of its own id, or of the name in ``attrs.array``."""
+    """Give an upload the container's array with its own id, or with the name in ``attrs.array``."""
     attrs = dict(instruction.attrs)
     own = [*instruction.outputs, *(x for x in instruction.inputs if isinstance(x, str))]
     name = attrs.pop("array", own[0] if own else None)
@@ -63,7 +63,7 @@ def _attach(instruction: Instruction, arrays: Mapping[str, Any], index: int) -> 
 
 
 def encode_answer(answer: Answer, media_type: str = SAFETENSORS) -> Container:
-    """An answer as bytes. In JSON, ``data`` is null where only the description was asked for."""
+    """Encode an answer as bytes. In JSON, ``data`` is null if only the description was requested."""
     if media_type == JSON:
         members = (json_codec.dumps(name) + b":" + encode_value(value) for name, value in answer.values.items())
         return b'{"values":{' + b",".join(members) + b'},"pending":' + json_codec.dumps(answer.pending) + b"}"
@@ -71,7 +71,7 @@ def encode_answer(answer: Answer, media_type: str = SAFETENSORS) -> Container:
 
 
 def lend_answer(answer: Answer, labels: Mapping[str, str]) -> Container | Lent:
-    """An answer as a container; a long one with the arrays as they are, which its session is about to settle."""
+    """Return an answer as a container. A long one refers to the tensors' memory until its session materializes it."""
     pieces = _answer_pieces(answer, labels)
     return safetensors.joined(pieces) if sum(map(len, pieces)) < LEAST else Lent(pieces)
 
@@ -86,13 +86,16 @@ def _answer_pieces(answer: Answer, labels: Mapping[str, str]) -> list[Container]
 
 
 def encode_value(value: Value) -> bytes:
-    """One fetched tensor in JSON: its description, and ``data``, null where only that was asked for."""
+    """Encode a fetched tensor as JSON: its description, and ``data``, null if only the description was requested."""
     data = b"null" if value.array is None else json_codec.dumps_array(value.array)
     return json_codec.dumps(value.description)[:-1] + b',"data":' + data + b"}"
 
 
 def decode_answer(body: bytes | memoryview, labels: Mapping[str, str] = NO_LABELS) -> Answer:
-    """The answer in a safetensors body; its arrays are views of the body. Its metadata has the ``labels``."""
+    """Return the answer in a safetensors body; its arrays are views of the body.
+
+    Raises MalformedRequest unless the metadata has the ``labels`` and an answer.
+    """
     metadata, arrays = safetensors.decode(body)
     if not labels.items() <= metadata.items():
         raise MalformedRequest(f"safetensors: the metadata is not that of the expected answer, {dict(labels)}")

@@ -1,8 +1,8 @@
-"""A stretch of a session's programs as one checkpoint: the function is far away, its instructions are here.
+"""Checkpoints of a session: the checkpointed function runs at the client, and its instructions run here.
 
-A client marks where the function begins and where it ends. The instructions in between run as ever, but what their
-nodes would save is only counted, and they are kept. When backward needs what was not saved, they run once more, on
-names of their own. So recomputing takes no message, whatever the client's code asked for in between.
+The client marks where the function begins and where it ends. The instructions in between run as usual and are recorded,
+but the tensors that their nodes would save are only numbered. When backward needs these tensors, the instructions run
+again, under names of their own. So recomputation needs no message, whatever the client's code does in between.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from .saved_results import SavedResults, can_save
 from .suspensions import Suspended
 
 MAX_STEPS, MAX_OPEN = 100_000, 100
-"""So many instructions a checkpoint may have, and so many may be open inside each other."""
+"""The maximum number of instructions in a checkpoint, and of checkpoints that are open inside each other."""
 ONCE = frozenset({"fetch", "free", "client_hook", "client_node_hook", "remove_client_hook", "register_function"})
-"""What does not belong to the function, though it came between its instructions."""
+"""The instructions that are not part of the function and are not run again."""
 SAVE = "save_results"
 
 
 class Section:
-    """The function of one checkpoint: its instructions, and the tensors from outside that they take.
+    """The function of one checkpoint: its instructions, and the tensors from outside that they use.
 
-    Its frame holds it, and it does not hold its frame: both are gone with the last node that needs them.
+    The frame refers to the section, but not the reverse, so both are freed with the last node that needs them.
     """
 
     def __init__(self, sections: Sections, inputs: Sequence[Any], selective: bool) -> None:
@@ -39,20 +39,20 @@ class Section:
         self.selective = selective
         """Whether the client may ask to save the results of some instructions."""
         self._inputs: Sequence[Any] = inputs
-        """The function's arguments, until it ends: they are the frame's to keep."""
+        """The function's arguments, until it ends; only the frame keeps them after that."""
         self._arguments: dict[str, int] = {}
-        """Which names of tensors from outside are arguments, and which one."""
+        """The names of outside tensors that are arguments, with the arguments' positions."""
         self._outside: dict[str, Any] = {}
-        """The others."""
+        """The other outside tensors by name."""
         self._made: set[str] = set()
         self._steps: list[Instruction] = []
         self._last_uses: list[list[str]] = []
-        """After each step, the names that no later one takes."""
+        """For each step, the names that no later step uses."""
         self._saved: dict[int, SavedResults] = {}
-        """The results of steps that are not computed again, by the step's position."""
+        """The results of steps that are not recomputed, by the step's position."""
 
     def keep(self, instruction: Instruction, tensors: dict[str, Any]) -> None:
-        """Take up an instruction that has just run."""
+        """Record an instruction that has just run."""
         if instruction.op in ONCE:
             return
         if len(self._steps) == MAX_STEPS:
@@ -64,7 +64,7 @@ class Section:
         self._steps.append(instruction)
 
     def save_results(self, tensors: Sequence[Any], packed: dict[int, Any], allow_mutation: bool) -> None:
-        """Keep the outputs of the last step, if it is an op whose results can be saved."""
+        """Save the outputs of the last step, if it is an op whose results can be saved."""
         instruction = self._steps[-1] if self._steps else None
         if instruction is None or instruction.op in VERBS or not tensors:
             return
@@ -80,7 +80,7 @@ class Section:
         self._outside[name] = tensor
 
     def close(self) -> None:
-        """Let go of the arguments, and find out how long each tensor is needed, now that all instructions are known."""
+        """Release the arguments, and find the last use of each tensor now that all instructions are known."""
         self._inputs = ()
         later: set[str] = set()
         for instruction in reversed(self._steps):
@@ -107,7 +107,7 @@ class Section:
 
 
 class Open(NamedTuple):
-    """A checkpoint that has begun and not ended."""
+    """An open checkpoint."""
 
     name: str
     section: Section
@@ -115,21 +115,21 @@ class Open(NamedTuple):
 
 
 class Sections:
-    """The checkpoints of one session that have begun and not ended, innermost last.
+    """The open checkpoints of one session, innermost last.
 
-    While there are any, they stand in for the session's ``_execute``; else nothing of this is on its way.
+    While there are any, ``_execute`` of this class replaces the session's; otherwise checkpoints cost no time.
     """
 
     def __init__(self, session: Any) -> None:
         self._session = weakref.ref(session)
         self._open: list[Open] = []
         self._packed: dict[int, Any] = {}
-        """The values that the last instruction's node saved, by number, where a checkpoint is selective."""
+        """The values that the last instruction's node saved, by number, if a checkpoint is selective."""
 
     def begin(self, name: str, inputs: Sequence[Any], selective: bool = False, **options: Any) -> None:
-        """Have what runs from now on be a checkpoint, with ``inputs`` as the arguments of its function.
+        """Begin a checkpoint, with ``inputs`` as the arguments of its function.
 
-        One of its name that is open ends: its end was in a program that failed before.
+        An open checkpoint of this name is ended first: its end was in a program that failed.
         """
         self.end(name)
         if len(self._open) == MAX_OPEN:
@@ -140,19 +140,22 @@ class Sections:
         vars(self._owner())["_execute"] = self._execute
 
     def end(self, name: str) -> None:
-        """End a checkpoint, and those inside it; nothing if it has ended, as all do where an instruction fails."""
+        """End a checkpoint and those inside it. Does nothing if it has ended; a failing instruction ends all."""
         if any(name == other.name for other in self._open):
             while self._close() != name:
                 pass
 
     def save_results(self, name: str, tensors: Sequence[Any], allow_mutation: bool) -> None:
-        """Have a checkpoint keep the outputs of the last instruction; nothing if it has ended."""
+        """Save the outputs of the last instruction in a checkpoint. Does nothing if it has ended."""
         for entered in self._open:
             if entered.name == name:
                 entered.section.save_results(tensors, self._packed, allow_mutation)
 
     def _numbering(self) -> AbstractContextManager[None]:
-        """Within, the innermost checkpoint numbers what would be saved, and the values are at hand until the next."""
+        """Return a context in which the innermost checkpoint numbers saved tensors instead of keeping them.
+
+        If a checkpoint is selective, ``_packed`` has their values until the next instruction.
+        """
         frame = self._open[-1].frame
         if not any(entered.section.selective for entered in self._open):
             return frame.numbering()
@@ -174,14 +177,14 @@ class Sections:
         return ended.name
 
     def _execute(self, instruction: Instruction) -> None:
-        """What the session does with an instruction, in all checkpoints that are open."""
+        """Execute an instruction in the session, and record it in all open checkpoints."""
         session, before = self._owner(), list(self._open)
         try:
             with nullcontext() if instruction.op == SAVE else self._numbering():
                 type(session)._execute(session, instruction)
-            for entered in before[: len(self._open)]:  # what began or ended just now is no part of itself
+            for entered in before[: len(self._open)]:  # begin and end are not part of their own checkpoint
                 if instruction.op == SAVE and instruction.attrs["checkpoint"] == entered.name:
-                    break  # done, for this one; those around it run it again
+                    break  # done for this checkpoint; the outer ones run it again
                 entered.section.keep(instruction, session.tensors)
         except BaseException:
             while self._open:
@@ -190,7 +193,7 @@ class Sections:
 
     @contextmanager
     def elsewhere(self, names: dict[str, Any]) -> Iterator[Any]:
-        """Within, the session has other names, and none of these checkpoints is open."""
+        """Enter a context in which the session has other names and none of these checkpoints is open."""
         session = self._owner()
         tensors, sections = session.tensors, self._open
         own = vars(session).pop("_execute", None)

@@ -14,7 +14,7 @@ from ..errors import InvalidArgument
 
 
 class Environment:
-    """What a program finds when it begins, and leaves to the next one.
+    """The state in which a program starts, and which it leaves to the next one.
 
     ``device`` is None for NumPy in this process. Raises InvalidArgument for a default ``dtype`` that is not floating.
     """
@@ -27,13 +27,13 @@ class Environment:
 
     @contextmanager
     def entered(self, largest: int, memory: Grantor | None = None) -> Iterator[None]:
-        """Within, this thread computes here, with ``memory`` of a session; a view may stand for ``largest`` bytes."""
+        """Enter the environment on this thread, with ``memory`` of a session; a view may span ``largest`` bytes."""
         saved = state.grad_enabled, state.default_dtype, state.generator, state.room, state.largest
         placed = state.device, state.memory
         outer = state.autocast, state.inference, state.anomaly
         try:
             state.device, state.memory, state.largest = self.device, memory, largest
-            # In this process the recorder's own modes hold too; what they ask for is in the program already.
+            # A recorder in this process has its own modes, which the program already reflects.
             state.autocast, state.inference, state.anomaly = None, False, None
             state.grad_enabled, state.default_dtype, state.generator = True, self._dtype.numpy, self._generator
             with np.errstate(all="ignore"):
@@ -46,27 +46,27 @@ class Environment:
 
     @property
     def dtype(self) -> DType:
-        """The dtype that floating tensors get where none is given."""
+        """The default dtype of floating-point tensors."""
         return self._dtype
 
     @property
     def generator(self) -> np.random.Generator:
-        """What random numbers are drawn from."""
+        """The random number generator."""
         return self._generator
 
-    # What a running program changes --------------------------------------------------------
+    # Changes by a running program ----------------------------------------------------------
 
     def set_default_dtype(self, dtype: DType) -> None:
-        """Set the default dtype, from now on. Raises InvalidArgument for one that is not floating."""
+        """Set the default dtype. Raises InvalidArgument for one that is not floating."""
         _check_default(dtype)
         self._dtype, state.default_dtype = dtype, dtype.numpy
 
     def seed(self, seed: int) -> None:
-        """Start the random numbers anew."""
+        """Seed the random number generator."""
         self.use_generator(np.random.default_rng(seed & (2**64 - 1)))
 
     def use_generator(self, generator: np.random.Generator) -> None:
-        """Draw from this generator from now on."""
+        """Replace the random number generator."""
         self._generator = state.generator = generator
 
 

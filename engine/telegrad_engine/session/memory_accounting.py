@@ -1,4 +1,4 @@
-"""The memory of one session and of all sessions of a process: how much is taken, and how much may be."""
+"""Memory accounting for one session and for all sessions of a process: bytes in use, and their limits."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ..schema.memory_admission import LARGE, OBJECT_BYTES
 from ..tensor.eager import Tensor
 
 FREE_OBJECTS = 2**16
-"""So many arrays and names cost nothing beside their elements."""
+"""The number of arrays and names that cost nothing besides their elements."""
 
 
 class _Counted(weakref.ref[Any]):
-    """A reference to an array that is counted. Made for every result, so it is this and no function of its own."""
+    """A reference to a counted array. One is made for every result, so it has attributes instead of a closure."""
 
     __slots__ = ("key", "nbytes")
     key: int
@@ -27,7 +27,7 @@ class _Counted(weakref.ref[Any]):
 
 
 class ProcessMemory:
-    """The memory that all sessions of a process take together. Its methods may be called from any thread."""
+    """The memory that all sessions of a process use together; thread-safe."""
 
     def __init__(self, max_bytes: float = math.inf) -> None:
         self.max_bytes = max_bytes
@@ -35,22 +35,22 @@ class ProcessMemory:
         self._lock = Lock()
 
     def add(self, accounts: Accounts) -> None:
-        """Count what these accounts have, for as long as they live."""
+        """Include these accounts while they are alive."""
         with self._lock:
             self._accounts.add(accounts)
 
     @property
     def used_bytes(self) -> int:
-        """The bytes that all sessions have and have reserved."""
+        """The bytes that all sessions use and have reserved."""
         with self._lock:
             return sum(accounts.total_bytes for accounts in self._accounts)
 
     def fits(self, nbytes: int) -> bool:
-        """Whether there is room for so many more bytes; a few always fit."""
+        """Return whether there is room for ``nbytes`` more bytes; small amounts always fit."""
         return nbytes <= LARGE or self.max_bytes == math.inf or self.used_bytes + nbytes <= self.max_bytes
 
     def check_room(self, nbytes: int) -> None:
-        """Raise TooLarge if so many more bytes would pass the limit of the process."""
+        """Raise TooLarge if ``nbytes`` more bytes would exceed the limit of the process."""
         if not self.fits(nbytes):
             raise TooLarge(
                 f"the server's sessions together may take {self.max_bytes:.0f} bytes of memory; {nbytes} more are too "
@@ -59,7 +59,7 @@ class ProcessMemory:
 
 
 class Accounts:
-    """What a session takes: each array is counted once, until it dies, whether a name or the graph holds it.
+    """The memory of a session. Each array is counted once until it is freed, whether a name or the graph holds it.
 
     ``names`` are the session's names of tensors: each costs a little, as each array does. ``process`` is the memory
     that the session shares with others.
@@ -68,11 +68,11 @@ class Accounts:
     def __init__(self, max_bytes: int, names: Sized = (), process: ProcessMemory | None = None) -> None:
         self.max_bytes = max_bytes
         self.used_bytes = 0
-        """The bytes of arrays, and of what is held besides."""
+        """The bytes of arrays, and those of :meth:`count_bytes`."""
         self.reserved_bytes = 0
-        """The bytes that the op that runs now may need while it runs."""
+        """The bytes that the running op may need while it runs."""
         self.answer_bytes = 0
-        """The bytes of recorded answers. Whoever records them sets this."""
+        """The bytes of recorded answers, set by the code that records them."""
         self._names = names
         self._process = process
         if process is not None:
@@ -89,20 +89,20 @@ class Accounts:
 
     @property
     def total_bytes(self) -> int:
-        """All that the session takes: arrays, names, recorded answers and what is reserved."""
+        """All bytes of the session: arrays, names, recorded answers and reserved bytes."""
         total = self.used_bytes + self.answer_bytes + self.reserved_bytes
         objects = len(self._counted) + len(self._names)
         return total if objects <= FREE_OBJECTS else total + OBJECT_BYTES * (objects - FREE_OBJECTS)
 
     @property
     def room(self) -> int:
-        """How many bytes are left."""
+        """The number of bytes that are left."""
         total = self.used_bytes + self.answer_bytes + self.reserved_bytes
         objects = len(self._counted) + len(self._names)
         return self.max_bytes - (total if objects <= FREE_OBJECTS else self.total_bytes)
 
     def check_room(self, nbytes: int) -> None:
-        """Raise TooLarge if so many more bytes would pass the limit of the session, or of the process."""
+        """Raise TooLarge if ``nbytes`` more bytes would exceed the limit of the session, or of the process."""
         total = self.total_bytes
         if total + nbytes > self.max_bytes:
             raise TooLarge(
@@ -112,26 +112,26 @@ class Accounts:
         self.check_process(nbytes)
 
     def fits(self, nbytes: int) -> bool:
-        """Whether the session and the process have room for so many more bytes."""
+        """Return whether the session and the process have room for ``nbytes`` more bytes."""
         return nbytes <= self.room and (self._process is None or self._process.fits(nbytes))
 
     def check_process(self, nbytes: int) -> None:
-        """Raise TooLarge if so many more bytes would pass the limit of the process."""
+        """Raise TooLarge if ``nbytes`` more bytes would exceed the limit of the process."""
         if self._process is not None:
             self._process.check_room(nbytes)
 
     def reserve(self, nbytes: int) -> None:
-        """Set bytes aside until they are released. Raises TooLarge if there is no room for them."""
+        """Reserve bytes until they are released. Raises TooLarge if there is no room for them."""
         self.check_room(nbytes)
         self.reserved_bytes += nbytes
 
     def release(self, nbytes: int) -> None:
-        """Give back what was reserved."""
+        """Release reserved bytes."""
         self.reserved_bytes -= nbytes
 
     def count(self, array: Any, lent: bool = False) -> None:
-        """Count an array's memory, unless it is another's; ``lent`` if it came from outside and is nobody else's."""
-        # An array's base that has a size is an array, too; a SharedBuffer has none.
+        """Count an array's memory, unless it is a view; ``lent`` means that the array alone uses outside memory."""
+        # A base with ``nbytes`` is an array, too; a SharedBuffer has none.
         base = getattr(array, "base", None)
         if hasattr(base, "nbytes") and not lent:
             if type(base) is not np.ndarray or hasattr(base.base, "nbytes"):
@@ -146,7 +146,7 @@ class Accounts:
         self._counted[key] = counted
 
     def recount(self, inputs: Sequence[Any]) -> None:
-        """Count arrays that replaced those of tensors that were written to, where arrays cannot be."""
+        """Count the new arrays of tensors that were written to, if arrays are replaced instead of written to."""
         for x in inputs:
             if isinstance(x, tuple):
                 self.recount(x)
@@ -154,9 +154,9 @@ class Accounts:
                 self.count(x._data)
 
     def count_bytes(self, nbytes: int) -> None:
-        """Count bytes that are no tensor's, until :meth:`uncount_bytes`."""
+        """Count bytes that belong to no tensor, until :meth:`uncount_bytes`."""
         self.used_bytes += nbytes
 
     def uncount_bytes(self, nbytes: int) -> None:
-        """Take back what :meth:`count_bytes` counted."""
+        """Subtract bytes that :meth:`count_bytes` added."""
         self.used_bytes -= nbytes

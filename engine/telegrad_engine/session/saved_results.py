@@ -1,4 +1,4 @@
-"""Results that a checkpoint keeps instead of computing them again: selective checkpointing."""
+"""Selective checkpointing: results that a checkpoint saves instead of recomputing them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MUTATED = "Tensor cached during selective activation checkpoint has been mutated
 
 
 class SavedResults:
-    """What one instruction computed: its outputs, and what its op computed for the derivative besides."""
+    """The results of one instruction: its outputs, and the hidden outputs that its derivative needs."""
 
     def __init__(self, op: Op, outputs: Sequence[Any], packed: Mapping[int, Any], allow_mutation: bool) -> None:
         self._op = op
@@ -27,9 +27,9 @@ class SavedResults:
         self._allow_mutation = allow_mutation
 
     def replayed(self, instruction: Instruction) -> Instruction:
-        """The instruction with these results in place of its computation; itself if they may not be used any more.
+        """Return the instruction with these results in place of its computation.
 
-        Raises InvalidOperation if they were modified in place, unless that is allowed: then it computes them again.
+        If they were modified in place, return the instruction itself if that is allowed, else raise InvalidOperation.
         """
         if any(t._version != before for t, before in zip(self._outputs, self._versions, strict=True)):
             if self._allow_mutation:
@@ -41,7 +41,7 @@ class SavedResults:
         return replayed
 
     def _record(self, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> list[Any]:
-        """The outputs, entered into the graph as if the op had computed them now."""
+        """Return the outputs, recorded in the graph as if the op had just computed them."""
         arguments = self._op.check_inputs(inputs)
         outputs = [tensor._new_like(tensor._data) for tensor in self._outputs]
         if state.grad_enabled and unwrap(arguments)[1] and self._op.differentiable:
@@ -50,12 +50,12 @@ class SavedResults:
 
 
 def can_save(op: Op) -> bool:
-    """Whether the results of an op can be saved: a view has none of its own, and a draw must advance the generator."""
+    """Return whether an op's results can be saved: a view has none, and a random op must advance the generator."""
     return not (op.composite or op.view or op.random)
 
 
 def _hidden_values(op: Op, node: Node | None, packed: Mapping[int, Any]) -> list[Any]:
-    """The hidden outputs as far as the node saved them; ``packed`` has the values of its saved tensors by number."""
+    """Return the hidden outputs that the node saved, else None; ``packed`` has its saved values by number."""
     values: list[Any] = [None] * len(op.hidden)
     for value, save in zip(node.saved, node.plan.saves, strict=True) if node is not None else ():
         if save.source == "hidden":

@@ -1,6 +1,6 @@
-"""A session: tensors under names, a random number generator, and ``run(program)``.
+"""A session: named tensors, a random number generator, and ``run(program)``.
 
-One program at a time; whoever holds a session sees to that.
+A session runs one program at a time, which its owner must ensure.
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ logger = logging.getLogger(__name__)
 
 
 class NotAtOnce(Exception):
-    """A program may take longer than its sender can wait. Nothing was done."""
+    """Raised if a program may take longer than its sender can wait. Nothing was done."""
 
 
 class ProgramCompiler(Protocol):
-    """What runs remembered programs as single executables where it can: ``compile.Compiler``."""
+    """Runs cached programs as single executables where possible: ``compile.Compiler``."""
 
     def run(self, session: Session, program: Bound) -> Answer:
         """Run a program of the session."""
 
     def run_at_once(self, session: Session, program: Bound, within: float) -> Answer:
-        """Run it if it takes at most ``within`` seconds. Raises NotAtOnce, with nothing done, if not."""
+        """Run it if it takes at most ``within`` seconds. Otherwise raises NotAtOnce, with nothing done."""
 
     def reports(self, session: Session) -> Sequence[Any]:
-        """How the remembered programs of a session ran."""
+        """Return how the cached programs of a session ran."""
 
 
 DEFAULT_BYTES = 2 * 2**30
@@ -72,11 +72,11 @@ OUT_OF_MEMORY = "not enough memory for the result"
 class Session:
     """Named tensors and their graph.
 
-    ``device`` says where they live: "cpu" (NumPy), "jax" or "cuda" (CuPy); one that cannot be had here raises
-    InvalidOperation with what is missing. ``dtype`` is the default floating dtype, ``seed`` starts the
-    generator, ``max_bytes`` bounds the memory of the tensors that ops and uploads make. ``library`` has the
-    registered functions and ``memory`` the programs that it shares with other sessions; ``compiler``, if there is
-    one, runs those of them that it can as single executables. ``max_program_s`` bounds how long one program runs,
+    ``device`` is where they are stored: "cpu" (NumPy), "jax" or "cuda" (CuPy); an unavailable one raises
+    InvalidOperation that says what is missing. ``dtype`` is the default floating dtype, ``seed`` seeds the
+    generator, ``max_bytes`` limits the memory of the tensors that ops and uploads make. ``library`` has the
+    registered functions and ``memory`` the cached programs that sessions share; ``compiler``, if given, runs
+    programs as single executables where it can. ``max_program_s`` limits how long one program runs,
     ``process`` the memory of several sessions together.
     """
 
@@ -102,41 +102,41 @@ class Session:
         self.compiler = compiler
         self.max_program_s = max_program_s
         self._token = CancellationToken()
-        """Has the deadline of programs for which this thread has no token."""
+        """The token for the deadline of programs, if this thread has no token of its own."""
         self.last_s = math.inf
-        """How many seconds the last program took as an executable; infinity if it was none."""
+        """The seconds that the last program took as an executable; infinity if it did not run as one."""
         self.programs = 0
         self.instructions = 0
         self.profile: profile | None = None
-        """Records every program from the next on, if there is one."""
+        """The running profile, if any, which records every program from the next one on."""
         self.profiled: profile | None = None
-        """The last one that has ended."""
+        """The last profile that has ended."""
         self.ranges: list[record_function] = []
-        """The labelled ranges of a profile that have begun and not ended, innermost last."""
+        """The open labelled ranges of a profile, innermost last."""
         self.suspensions = Suspensions()
         self.checkpoints = Sections(self)
         self.procedures = Procedures()
         self._last_id = 0
         self._rest: Callable[[], None] | None = None
-        """What the last program leaves, which is not there yet."""
+        """The deferred effects of the last program."""
         self._intact = True
-        """Whether every program that was answered has left what it leaves."""
+        """Whether the effects of every answered program were completed."""
         self.lent: WeakSet[Lent] = WeakSet()
-        """Answers that have arrays of its tensors, until nobody has them any more."""
+        """The answers that are still alive and refer to the memory of its tensors."""
 
     # Running -----------------------------------------------------------------------------
 
     def run(self, program: Sequence[Instruction]) -> Answer:
         """Run the instructions in order.
 
-        A failing instruction raises its TelegradError with ``instruction``, ``op``, ``ids`` and
-        ``shapes`` in the context; those before it stand, those after it did not run. Raises TimeLimitExceeded after
+        A failing instruction raises its TelegradError with ``instruction``, ``op``, ``ids`` and ``shapes`` in the
+        context; the effects of those before it remain, those after it do not run. Raises TimeLimitExceeded after
         ``max_program_s``, Cancelled if this thread's cancellation token is cancelled, and InternalError as
         :meth:`check_intact`.
         """
         self.flush()
         self.check_intact()
-        for answer in [*self.lent]:  # whoever still has one is to have what was
+        for answer in [*self.lent]:  # an answer that is still in use keeps the old values
             answer.materialize()
         self.lent.clear()
         outer = token = running.token
@@ -158,7 +158,7 @@ class Session:
         return self.run_instructions(program)
 
     def run_nested(self, program: Bound, names: dict[str, Any]) -> Answer:
-        """Run a program inside of an instruction of another one, on tensors of its own; it counts as part of that.
+        """Run a program inside an instruction of another program, on its own names; it counts as part of that program.
 
         Errors are as in :meth:`run`.
         """
@@ -170,10 +170,10 @@ class Session:
                 self.programs, self.last_s = programs, last_s
 
     def run_at_once(self, program: Sequence[Instruction], within: float) -> Answer:
-        """``run``, for who can wait ``within`` seconds: if the program is an executable, and took no more before.
+        """Run a program if it is an executable whose last run took at most ``within`` seconds.
 
-        The answer is there first: before anything else is done with the session, :meth:`finish` brings it to where the
-        program leaves it. Raises NotAtOnce, with nothing done, if it is not, and InternalError as :meth:`check_intact`.
+        The answer is returned first; :meth:`flush` completes the program's effects before the session is used again.
+        Raises NotAtOnce, with nothing done, in any other case, and InternalError as :meth:`check_intact`.
         """
         self.flush()
         self.check_intact()
@@ -182,11 +182,11 @@ class Session:
         return self.compiler.run_at_once(self, program, within)
 
     def defer(self, rest: Callable[[], None]) -> None:
-        """Note what is left to do of the program that runs; nothing of it can fail for want of memory."""
+        """Defer the rest of the running program to :meth:`flush`; it cannot fail for lack of memory."""
         self._rest = rest
 
     def forget(self, names: Sequence[str]) -> None:
-        """Free tensors, as far as there are any of these names, once the last program has left what it leaves."""
+        """Free the tensors of these names that exist, after the deferred effects of the last program."""
         rest = self._rest
 
         def free() -> None:
@@ -200,10 +200,10 @@ class Session:
             self.flush()
 
     def flush(self) -> None:
-        """Do what is left to do of the last program, if anything is.
+        """Complete the deferred effects of the last program, if any.
 
-        Never raises: the program may have been answered. An error is logged, and later programs get it from
-        :meth:`check_intact`.
+        Never raises, because the program may have been answered: an error is logged, and :meth:`check_intact` raises
+        it for later programs.
         """
         rest, self._rest = self._rest, None
         if rest is None:
@@ -215,13 +215,13 @@ class Session:
             logger.exception("a session is lost: a program was answered, but its effects were not completed")
 
     def check_intact(self) -> None:
-        """Raise InternalError if a program was answered whose effects could not be completed."""
+        """Raise InternalError if the effects of an answered program could not be completed."""
         if not self._intact:
             raise InternalError(NOT_INTACT)
 
     def run_instructions(self, program: Sequence[Instruction]) -> Answer:
-        """``run``, one instruction at a time whatever the program."""
-        if state.memory is self.accounts:  # a nested program: its environment is entered, its profile runs
+        """Run any program one instruction at a time, like :meth:`run`."""
+        if state.memory is self.accounts:  # a nested program: the environment is entered, and the profile runs
             return self._run_each(program)
         self.programs += 1
         self.last_s = math.inf
@@ -244,7 +244,7 @@ class Session:
                 if instruction.op == "fetch":
                     fetch(instruction, self.tensors, values, self.accounts.max_bytes, copy=index < unchanging)
                 elif instruction.op == "free":
-                    # By name: another name of the same tensor stays good.
+                    # Only the name is removed: other names of the tensor stay valid.
                     for name in instruction.inputs[0]:
                         self.tensors.pop(name, None)
             except Suspended as stop:
@@ -333,23 +333,23 @@ class Session:
             )
         for name, tensor in zip(names, results, strict=False):
             if tensor is None or name is None:
-                continue  # an unused input's gradient: its name stays free
+                continue  # the gradient of an unused input: its name stays free
             self.accounts.count(tensor._data)
-            # Ops on equal shapes skip the check before they run: their result is no larger than an input.
+            # Ops on equal shapes are not checked before they run: their result is no larger than an input.
             if self.accounts.room < 0:
                 self.accounts.check_room(0)
             self.tensors[name] = tensor
 
-    # When one fails -----------------------------------------------------------------------
+    # Errors -------------------------------------------------------------------------------
 
     def explained(self, error: Exception, instruction: Instruction) -> TelegradError:
-        """What to say of an instruction that failed."""
+        """Return the TelegradError for a failed instruction."""
         if isinstance(error, TelegradError):
             return error
         device = self.environment.device
         if isinstance(error, MemoryError) or (device is not None and device.backend.is_out_of_memory(error)):
             return TooLarge(OUT_OF_MEMORY)
-        # A kernel met values that no rule foresaw: the instruction is at fault, not the server.
+        # A kernel failed on values that no rule covers: the instruction is at fault, not the server.
         logger.warning("%s failed unforeseen", instruction.op, exc_info=True)
         return InvalidOperation(f"{instruction.op}: {error}")
 
@@ -360,10 +360,10 @@ class Session:
         error.context |= {"instruction": index, "op": instruction.op, "shapes": known}
         return error
 
-    # Looking -----------------------------------------------------------------------------
+    # Lookup ------------------------------------------------------------------------------
 
     def new_id(self) -> str:
-        """An id that no tensor of this session has."""
+        """Return an id that no tensor of this session has."""
         while True:
             self._last_id += 1
             name = f"v{self._last_id}"
@@ -371,19 +371,19 @@ class Session:
                 return name
 
     def keep(self, tensor: Tensor) -> str:
-        """Give a tensor a name of the session's choosing."""
+        """Give a tensor a new name, and return the name."""
         name = self.new_id()
         self.accounts.count(tensor._data)
         self.tensors[name] = tensor
         return name
 
     def get(self, name: str) -> Tensor:
-        """The tensor of this name, or UnknownTensor."""
+        """Return the tensor of this name. Raises UnknownTensor."""
         tensor: Tensor = self._resolve(name)
         return tensor
 
     def last_profile(self) -> profile:
-        """The profile that runs, else the last one. Raises UnknownResource if there was none."""
+        """Return the running profile, or else the last one. Raises UnknownResource if there was none."""
         found = self.profile or self.profiled
         if found is None:
             raise UnknownResource("nothing was profiled in this session; the instruction start_profile begins")

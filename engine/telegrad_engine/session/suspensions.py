@@ -1,4 +1,4 @@
-"""Passes of a session that wait for its client, and how they go on."""
+"""The backward passes of a session that wait for its client, and how they resume."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from ..graph.hooks import Hooks, around, around_leaf, check_replacement
 from ..program.instructions import Instruction, check_id
 
 MAX_WAITING = 100
-"""So many passes may wait at the same time."""
+"""The maximum number of passes that wait at the same time."""
 MAX_NAME = 128
 
 
 class Suspended(Exception):
-    """Leaves a program whose pass stopped; ``pending`` says what for. No error: the program ends there."""
+    """Ends a program whose backward pass waits for the client; ``pending`` says for which call. It is not an error."""
 
     def __init__(self, pending: dict[str, Any]) -> None:
         super().__init__(pending)
@@ -40,21 +40,21 @@ class Suspended(Exception):
 
 
 class Waiting(NamedTuple):
-    """A pass that waits."""
+    """A backward pass that waits for the client."""
 
     run: Any
     derivation: Derivation
     stop: Stop
     given: list[Any]
-    """The gradients as the client has them: tensors and None."""
+    """The gradients that the client was given: tensors and None."""
     pending: dict[str, Any]
     nbytes: int
     anomaly: Any
-    """The anomaly mode that it runs in."""
+    """The anomaly mode of the pass."""
 
 
 class _Ctx(FunctionCtx):
-    """Stands for the client's ctx."""
+    """A placeholder for the client's ``ctx``."""
 
     def __init__(self, name: str, args: tuple[Any, ...]) -> None:
         super().__init__(args)
@@ -69,17 +69,17 @@ class _Outputs(Outputs):
 
 
 class Suspensions:
-    """The passes of one session that wait for its client, by the id of the call that each waits for."""
+    """The backward passes of one session that wait for its client, by the id of the call that each waits for."""
 
     def __init__(self) -> None:
         self.waiting: dict[str, Waiting] = {}
         self.expected = False
-        """Whether there ever was anything that a pass could stop at."""
+        """Whether there was ever a client function or hook at which a pass could stop."""
         self._hooks: WeakValueDictionary[str, Hooks] = WeakValueDictionary()
-        """Where each of the client's hooks is, by its id."""
+        """The collection that holds each client hook, by the hook's id."""
         self._calls = 0
 
-    # What passes stop at -----------------------------------------------------------------
+    # Client functions and hooks ----------------------------------------------------------
 
     def enter_function(
         self,
@@ -91,7 +91,7 @@ class Suspensions:
         constant: Sequence[int],
         materialize_grads: bool,
     ) -> tuple[Any, ...]:
-        """Give results of a forward that the client computed their place in the graph: ``Function.apply``'s end."""
+        """Record the results of a forward that the client computed in the graph, like the end of ``Function.apply``."""
         if not 0 < len(name) <= MAX_NAME or not name.isprintable():
             raise InvalidValue(f"a function's name has 1 to {MAX_NAME} printable characters")
         self.expected = True
@@ -115,7 +115,7 @@ class Suspensions:
         return entry.outputs
 
     def add_hook(self, tensor: Any, client_id: str, post_accumulate: bool) -> None:
-        """Have passes stop at a tensor. Raises what registering a hook there raises."""
+        """Add a client hook to a tensor. Raises the same errors as registering a hook there."""
         if check_id(client_id) in self._hooks:
             raise InvalidValue(f"there is a hook {client_id!r} already")
         if post_accumulate:
@@ -126,7 +126,7 @@ class Suspensions:
         self.expected = True
 
     def add_node_hook(self, tensor: Any, path: Sequence[int], client_id: str, before: bool) -> None:
-        """Have passes stop before or after the derivatives of the node at the end of a path of edges from a tensor."""
+        """Add a client hook before or after the node at the end of a path of edges from a tensor."""
         if check_id(client_id) in self._hooks:
             raise InvalidValue(f"there is a hook {client_id!r} already")
         node = _node_at(tensor, path)
@@ -136,7 +136,7 @@ class Suspensions:
         self.expected = True
 
     def remove_hook(self, client_id: str) -> None:
-        """Stop no more for this hook; nothing if it is gone."""
+        """Remove a client hook, if it exists."""
         hooks = self._hooks.pop(client_id, Hooks())
         for key, hook in list(hooks.items()):
             if isinstance(hook, ClientHook) and hook.client_id == client_id:
@@ -145,7 +145,7 @@ class Suspensions:
     # Running -----------------------------------------------------------------------------
 
     def differentiate(self, session: Any, derivation: Derivation, out: Sequence[str] | None) -> Sequence[Any]:
-        """Run ``backward`` or ``grad`` and return its results. Raises Suspended where it stops."""
+        """Run ``backward`` or ``grad`` and return its results. Raises Suspended if it must wait for the client."""
         run = derivation.new_pass()
         with derivation.values:
             stop = run.begin()
@@ -156,9 +156,10 @@ class Suspensions:
         raise self._suspend(session, run, derivation, stop, list(out))
 
     def resume(self, session: Any, call: str, gradients: Sequence[Any]) -> None:
-        """Go on with what the client computed; bind the results when the pass is done. Raises Suspended if it stops.
+        """Resume a pass with the gradients that the client computed, and bind the results when it is done.
 
-        Gradients that are refused leave the pass waiting. Another error ends it.
+        Raises Suspended if it must wait again. If the gradients are invalid, the pass keeps waiting; another error
+        ends it.
         """
         waiting = self.find(call)
         results = _accepted(waiting, gradients)
@@ -177,17 +178,17 @@ class Suspensions:
         session._bind(Instruction("resume", outputs=names), found)
 
     def cancel(self, session: Any, call: str) -> None:
-        """Give up a pass that waits: what it has accumulated stays, the rest is dropped."""
+        """Cancel a waiting pass: gradients that it has accumulated remain, the rest is dropped."""
         session.accounts.uncount_bytes(self.find(call).nbytes)
         del self.waiting[call]
 
     def cancel_all(self, session: Any) -> None:
-        """Give up all passes that wait."""
+        """Cancel all waiting passes."""
         for call in list(self.waiting):
             self.cancel(session, call)
 
     def find(self, call: str) -> Waiting:
-        """The pass that waits for a call. Raises UnknownCall."""
+        """Return the pass that waits for a call. Raises UnknownCall."""
         try:
             return self.waiting[call]
         except KeyError:
@@ -198,7 +199,7 @@ class Suspensions:
     def _suspend(self, session: Any, run: Any, derivation: Derivation, stop: Stop, out: list[str]) -> Suspended:
         if len(self.waiting) >= MAX_WAITING:
             raise InvalidOperation(f"{MAX_WAITING} passes of this session wait for their client already")
-        # Accounted for like tensors: a client may leave many passes waiting.
+        # Counted like tensors, because a client may leave many passes waiting.
         nbytes = sum(_sizes(run.pending.values()))
         session.accounts.check_room(nbytes)
         source = stop.source
@@ -223,7 +224,7 @@ class Suspensions:
 
 
 def _accepted(waiting: Waiting, gradients: Sequence[Any]) -> Sequence[Any]:
-    """What the client computed, if it fits. Raises as torch does for a backward or a hook that returns it."""
+    """Return the client's gradients, if valid. Raises as torch does for a backward or hook that returns others."""
     source, kind = waiting.stop.source, waiting.stop.kind
     if isinstance(source, ClientNode):
         return source._checked(list(gradients))
@@ -231,7 +232,7 @@ def _accepted(waiting: Waiting, gradients: Sequence[Any]) -> Sequence[Any]:
         if len(gradients) > 1:
             raise InvalidOperation(f"a hook has one gradient to return, not {len(gradients)}")
         replaced = gradients[0] if gradients else None
-        # Without a replacement it is what the client was given, which it may have changed in place.
+        # Without a replacement, use the gradient that the client was given, which it may have changed in place.
         return waiting.given if replaced is None else [check_replacement(source, replaced, waiting.given[0])]
     if kind in (NODE_PREHOOK, NODE_HOOK) and waiting.stop.replaced:
         return _replaced(waiting, gradients)
@@ -243,7 +244,7 @@ def _accepted(waiting: Waiting, gradients: Sequence[Any]) -> Sequence[Any]:
 
 
 def _replaced(waiting: Waiting, gradients: Sequence[Any]) -> Sequence[Any]:
-    """What a node's hooks returned, if there is something for each gradient that they may replace."""
+    """Return what a node's hook returned, which must be one value for each gradient that it may replace."""
     given, source = waiting.given[: waiting.stop.replaced], waiting.stop.source
     if not gradients:
         return given
@@ -258,7 +259,7 @@ def _replaced(waiting: Waiting, gradients: Sequence[Any]) -> Sequence[Any]:
 
 
 def _node_at(tensor: Any, path: Sequence[int]) -> Any:
-    """The node, or the leaf, at the end of a path of edges. Raises for a tensor or a path that leads to none."""
+    """Return the node or leaf at the end of a path of edges. Raises GradRequired or InvalidValue if there is none."""
     if not tensor.requires_grad:
         raise GradRequired("cannot register a hook on a tensor that doesn't require gradient")
     found = place(tensor)[0]

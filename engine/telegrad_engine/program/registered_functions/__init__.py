@@ -1,9 +1,8 @@
-"""Functions that are data: registered by a client in any language, checked, and run here.
+"""Functions defined as data: registered by a client in any language, checked, and run by the server.
 
-Nothing that a client sends is executed as Python. A definition (:mod:`.function`) has programs, which are read
-once (:mod:`.reader`) into steps (:mod:`.steps`, :mod:`.control`) and run in a scope (:mod:`.blocks`). A session finds
-functions by name (:mod:`.library`), those too that the operator installed
-(:mod:`.installed`).
+The server never runs client code. A definition (:mod:`.function`) has programs, which are read once (:mod:`.reader`)
+into steps (:mod:`.steps`, :mod:`.control`) and run in a scope (:mod:`.blocks`). A session finds functions by name
+(:mod:`.library`), including those that the operator installed (:mod:`.installed`).
 """
 
 from . import control as _control

@@ -1,6 +1,6 @@
-"""Blocks: the program of a registered function once it is read, as steps that run in a scope.
+"""Blocks: the programs of a registered function after they are read, as steps that run in a scope.
 
-How a kind of step is read and run stands in :mod:`.steps` and :mod:`.control`; nothing here knows them.
+The kinds of steps are defined in :mod:`.steps` and :mod:`.control`; this module does not depend on them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .limits import NAMES_PER_STEP
 
 
 class Scope:
-    """The tensors of a running block by name, and what holds for the whole call."""
+    """The tensors of a running block by name, and the parameters and the budget of the whole call."""
 
     __slots__ = ("apply", "budget", "frozen", "parameters", "tensors")
 
@@ -27,10 +27,10 @@ class Scope:
         self.frozen = [t._version_counter for t in tensors.values() if t is not None]
         """The version counters of the function's own inputs, which its steps must not write to."""
         self.apply = next(t for t in tensors.values() if t is not None)._apply
-        """How ops are applied here: as the tensors that are here have it."""
+        """The function that applies ops, as the class of the inputs defines it."""
 
     def inner(self, names: Sequence[str], more: Mapping[str, Any]) -> Scope:
-        """The scope of a block inside this one: it sees ``names`` of this one, and keeps its own to itself."""
+        """Return the scope of a nested block, which has ``names`` of this one and ``more``; its own names are local."""
         scope = object.__new__(Scope)
         scope.tensors = {**{name: self.tensors[name] for name in names}, **more}
         scope.parameters, scope.budget = self.parameters, self.budget
@@ -38,18 +38,18 @@ class Scope:
         return scope
 
     def value(self, x: Any) -> Any:
-        """An input of a step: the tensor of a name, or the value of an expression."""
+        """Return an input of a step: the tensor with this name, or the value of an expression."""
         if type(x) is str:
             return self.tensors[x]
         return tuple([self.value(v) for v in x]) if type(x) is tuple else self.number(x)
 
     def number(self, x: Any) -> Any:
-        """An attribute of a step: an expression's value, or what is written there."""
+        """Return an attribute of a step: the value of an expression, or a plain value."""
         return evaluate(x, self.tensors, self.parameters)
 
 
 class Step:
-    """One instruction. ``path`` says where it stands in the definition; ``size`` counts what it expands to."""
+    """One instruction. ``path`` is its position in the definition; ``size`` is the instructions that it expands to."""
 
     __slots__ = ("op", "outputs", "path", "reads", "size")
     writes = False
@@ -62,12 +62,12 @@ class Step:
         self.size = 1
 
     def run(self, scope: Scope) -> Sequence[Any]:
-        """Execute; one result an output."""
+        """Run the step. Return one result per output."""
         raise NotImplementedError
 
 
 class Block:
-    """Steps, the names they start from and the names that they end with (None where an output is null)."""
+    """Steps with the names of their inputs and of their outputs (None for an output that is null)."""
 
     __slots__ = ("around", "done", "inputs", "outputs", "size", "steps")
 
@@ -82,16 +82,16 @@ class Block:
         self.inputs = tuple(inputs)
         self.steps = tuple(steps)
         self.done = tuple(done)
-        """For each step, the names that nothing needs after it."""
+        """For each step, the names that are not needed after it."""
         self.around = tuple(around)
-        """The names from outside that it mentions."""
+        """The names from outside that it uses."""
         self.outputs = tuple(outputs)
         self.size = sum(step.size for step in steps)
 
     def run(self, scope: Scope) -> list[Any]:
-        """Run in ``scope``, which has the inputs already. An error says at which step it happened.
+        """Run in ``scope``, which already has the inputs. An error has the path of its step in the context.
 
-        What the steps make counts against the room that a result has, for as long as it lives.
+        The tensors that the steps make count against the room for results while they are alive.
         """
         scope.budget.spend(1 + len(self.steps))
         token = running.token
@@ -104,7 +104,7 @@ class Block:
         return [None if name is None else scope.value(name) for name in self.outputs]
 
     def run_inside(self, scope: Scope, given: Sequence[Any] = ()) -> list[Any]:
-        """Run within another block, whose scope this is, once."""
+        """Run once inside another block, whose scope is ``scope``."""
         scope.budget.spend((len(self.around) + len(given)) // NAMES_PER_STEP)
         return self.run(scope.inner(self.around, dict(zip(self.inputs, given, strict=True))))
 

@@ -1,4 +1,4 @@
-"""Budgets: how much one call of a registered function may still do."""
+"""Budgets: the limits on the work and the memory of one call of a registered function."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from .limits import MAX_STEPS
 
 
 class Budget:
-    """What one call may still do, the memory of what it has made, and what it decided by values.
+    """The work that one call may still do, the memory of its results, and the decisions that depended on values.
 
-    ``known`` are the decisions of the same call elsewhere, for stand-ins without values to take. Without them
-    ``asking`` says that whoever calls can find them out.
+    ``known`` are the decisions of the same call made elsewhere, for abstract tensors, which have no values. Without
+    them, ``asking`` is true if the caller can find them out.
     """
 
     __slots__ = ("_held", "_known", "asking", "decisions", "left")
@@ -27,12 +27,12 @@ class Budget:
         self.left = MAX_STEPS
         self.asking = asking
         self.decisions: list[bool] = []
-        """Which branches were taken and whether loops went on, in their order."""
+        """Which branches were taken and whether loops continued, in order."""
         self._known = None if known is None else iter(known)
         self._held: dict[int, tuple[weakref.ref[Any], int]] = {}
 
     def decide(self, predicate: Any) -> bool | None:
-        """Whether a predicate holds; None for a stand-in of which that is not known."""
+        """Return whether a predicate holds; None for an abstract tensor whose value is not known."""
         if isinstance(predicate, Meta):
             return None if self._known is None else bool(next(self._known))
         answer = bool(predicate)
@@ -41,7 +41,7 @@ class Budget:
         return answer
 
     def spend(self, steps: int) -> None:
-        """Count instructions about to run. Raises LimitExceeded when they are too many."""
+        """Count instructions that are about to run. Raises LimitExceeded if there are too many."""
         self.left -= steps
         if self.left < 0:
             raise LimitExceeded(
@@ -49,10 +49,10 @@ class Budget:
             )
 
     def admit(self, name: str) -> None:
-        """Let Python of this name, which an operator installed, be called."""
+        """Allow a call of the installed Python function of this name; subclasses may refuse."""
 
     def hold(self, array: Any) -> None:
-        """Count an array against the room that results have, for as long as it lives. Raises TooLarge."""
+        """Count an array against the room for results while it is alive. Raises TooLarge."""
         if type(array) is Spec or id(array) in self._held:
             return
         key, nbytes = id(array), array.nbytes
@@ -68,22 +68,22 @@ class Budget:
             raise TooLarge("what a registered function has made so far takes more memory than there is room for")
 
     def close(self) -> list[Any]:
-        """Count no more. The arrays that are still alive, as outputs or in the graph, for somebody else to count."""
+        """Stop counting. Return the arrays that are alive, as outputs or in the graph, for the caller to count."""
         state.room += sum(nbytes for _, nbytes in self._held.values())
         arrays = [reference() for reference, _ in self._held.values()]
         self._held.clear()
         return [array for array in arrays if array is not None]
 
     def anew(self) -> Budget:
-        """The budget of a backward through this call: a retained graph may be differentiated any number of times."""
+        """Return the budget of a backward through this call, which may run many times if the graph is retained."""
         return Budget()
 
 
 class SharedBudget(Budget):
-    """A budget for several calls and their backwards together."""
+    """A budget that several calls and their backward passes share."""
 
     __slots__ = ()
 
     def anew(self) -> Budget:
-        """The same one."""
+        """Return this budget."""
         return self

@@ -1,6 +1,6 @@
-"""The instructions of a registered function that steer it: ``cond``, ``while_loop``, ``scan`` and ``require``.
+"""The control-flow instructions of a registered function: ``cond``, ``while_loop``, ``scan`` and ``require``.
 
-Their programs stand in ``attrs`` and may read the tensors around them; what they make themselves stays inside.
+Their programs are in ``attrs`` and may read the tensors of the enclosing program; the names that they define are local.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from .reader import Item, Reader, is_tensor_output, step
 
 
 class Cond(Step):
-    """One of two programs, as a tensor of one element or an expression says."""
+    """Run one of two programs, chosen by a tensor of one element or an expression."""
 
     __slots__ = ("blocks", "predicate")
     predicate: Any
     blocks: list[Block]
 
     def run(self, scope: Scope) -> Sequence[Any]:
-        """Run the branch that is taken; both, on stand-ins whose values nobody knows."""
+        """Run the chosen branch; run both if the predicate is an abstract tensor without a known value."""
         predicate = scope.value(self.predicate)
         answer = scope.budget.decide(predicate)
         if answer is not None:
@@ -38,7 +38,7 @@ class Cond(Step):
 
 
 def _expect_alike(scope: Scope, these: Sequence[Any], those: Sequence[Any], begun: int) -> None:
-    """Raise DataDependentShape if it matters to whoever calls which of the tensors come out."""
+    """Raise DataDependentShape if the results differ in shape, in dtype or, if the caller needs it, in history."""
     for a, b in zip(these, those, strict=True):
         if a._data.shape != b._data.shape or a._data.dtype != b._data.dtype:
             raise DataDependentShape("shapes or dtypes depend on the value that a cond or a while_loop asks for")
@@ -47,7 +47,7 @@ def _expect_alike(scope: Scope, these: Sequence[Any], those: Sequence[Any], begu
 
 
 def _origins(tensor: Any, begun: int) -> set[int]:
-    """The nodes and leaves from before ``begun`` that a tensor's history leads to, by identity."""
+    """Return the identities of the nodes and leaves from before ``begun`` that a tensor's history leads to."""
     found, waiting = set[int](), [tensor._node] if tensor._requires_grad else []
     seen = set[int]()
     while waiting:
@@ -63,7 +63,7 @@ def _origins(tensor: Any, begun: int) -> set[int]:
 
 
 def _either(predicate: Meta, a: Any, b: Any) -> Any:
-    """A stand-in for what is ``a`` or ``b``, whose history leads to both."""
+    """Return an abstract tensor for ``a`` or ``b``, whose history leads to both."""
     if state.grad_enabled and (a._requires_grad or b._requires_grad):
         return functions.where(functions.ne(functions.reshape(predicate, ()), 0), a, b)
     return a
@@ -83,7 +83,7 @@ def read_cond(reader: Reader, item: Item) -> Step:
 
 
 class While(Step):
-    """A program that is repeated while another says so."""
+    """Repeat a program while another one returns true."""
 
     __slots__ = ("body", "carried", "condition", "most")
     carried: tuple[str, ...]
@@ -92,7 +92,7 @@ class While(Step):
     most: int
 
     def run(self, scope: Scope) -> Sequence[Any]:
-        """Repeat; once, on stand-ins whose values nobody knows."""
+        """Repeat the body; run it once if the predicate is an abstract tensor without a known value."""
         carried = list(scope.value(self.carried))
         for _ in range(self.most):
             (predicate,) = self.condition.run_inside(scope, carried)
@@ -131,7 +131,7 @@ def read_while(reader: Reader, item: Item) -> Step:
 
 
 class Scan(Step):
-    """A program that runs once for each slice of some tensors along their first dimension, carrying others along."""
+    """Run a program once for each slice of some tensors along their first dimension, passing others from run to run."""
 
     __slots__ = ("body", "carried", "sequences")
     carried: tuple[str, ...]
@@ -139,7 +139,7 @@ class Scan(Step):
     body: Block
 
     def run(self, scope: Scope) -> Sequence[Any]:
-        """The carried tensors as they are at the end, and what each run gave besides, stacked."""
+        """Return the carried tensors after the last run, and the stacked further outputs of all runs."""
         carried, sequences = list(scope.value(self.carried)), scope.value(self.sequences)
         if len({s.shape[0] if s.dim() else None for s in sequences} - {None}) != 1:
             raise InvalidOperation("the sequences of a scan have one length, in their first dimension")
@@ -177,7 +177,7 @@ def read_scan(reader: Reader, item: Item) -> Step:
 
 
 class Require(Step):
-    """Goes on only if an expression is true."""
+    """Fail unless an expression is true."""
 
     __slots__ = ("message", "predicate")
     message: str
@@ -214,7 +214,7 @@ def _expect_inputs(item: Item, block: Block, count: int) -> None:
 
 
 def _expect_outputs(item: Item, block: Block, count: int, exactly: bool = True) -> None:
-    """Whether a program gives so many tensors, or at least so many."""
+    """Raise InvalidFunction unless a program has ``count`` outputs, or at least ``count``, and all are tensors."""
     if not all(map(is_tensor_output, block.outputs)):
         raise InvalidFunction(f"the outputs of a program of {item.op} are tensors")
     if len(block.outputs) < count or (exactly and len(block.outputs) != count):

@@ -1,7 +1,7 @@
-"""Numbers that are known only when a function is called: its parameters, its inputs' shapes, and sums of these.
+"""Expressions: values that are known only when a function is called, computed from its parameters and input shapes.
 
-In JSON an expression is an object of one member: ``{"param": "power"}``, ``{"shape": ["x", 0]}``,
-``{"sub": [{"param": "power"}, 1]}``. It stands wherever an instruction takes a number.
+In JSON an expression is an object with one member: ``{"param": "power"}``, ``{"shape": ["x", 0]}``,
+``{"sub": [{"param": "power"}, 1]}``. It can be used wherever an instruction takes a number.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..instructions import NUMBERS
 from .limits import MAX_DEPTH, MAX_TENSORS
 
 MAX_POWER = 1_000
-"""The power of a whole number beyond this is no size, and would take long to compute."""
+"""The maximum exponent of an integer: a larger power is not a plausible size and takes long to compute."""
 MAX_INTEGER = 2**63
 
 
@@ -40,10 +40,10 @@ CALCULATIONS: Mapping[str, tuple[int, Callable[..., Any]]] = {
     "item": (2, operator.getitem),
     "len": (1, len),
 }
-"""By name: how many operands, and what is done with them."""
+"""For each name the number of operands, and the function."""
 
 ARITHMETIC = frozenset({"add", "sub", "mul", "div", "floordiv", "mod", "pow", "neg"})
-"""What is done with numbers alone: Python would also multiply words and lists."""
+"""The calculations that accept only numbers: Python would also multiply strings and lists."""
 
 FACTS: Mapping[str, Callable[[Any], Any]] = {
     "shape": lambda data: tuple(data.shape),
@@ -51,28 +51,28 @@ FACTS: Mapping[str, Callable[[Any], Any]] = {
     "ndim": lambda data: len(data.shape),
     "dtype": lambda data: from_numpy(data.dtype),
 }
-"""What may be asked about a tensor: all but its values."""
+"""The properties of a tensor that an expression can use: all except its values."""
 
 WORDS = frozenset({"param", *FACTS, *CALCULATIONS})
 
 
 class Expression(NamedTuple):
-    """One expression: a word of ``WORDS`` and its operands, expressions and plain values."""
+    """One expression: a word of ``WORDS`` and its operands, which are expressions and plain values."""
 
     word: str
     operands: tuple[Any, ...]
 
 
 class Known(NamedTuple):
-    """What expressions may refer to where one stands."""
+    """The names that an expression may refer to at its position."""
 
     tensors: Any
-    """Ids; anything with ``in``."""
+    """Tensor ids, as any object that supports ``in``."""
     parameters: Any
 
 
 def parse(value: Any, known: Known, depth: int = 0) -> Any:
-    """A value of a definition with its expressions read. Raises InvalidFunction for what means nothing here."""
+    """Parse a value of a definition and the expressions in it. Raises InvalidFunction if it is invalid."""
     if depth > MAX_DEPTH:
         raise LimitExceeded(f"values and expressions nest at most {MAX_DEPTH} deep")
     if isinstance(value, (list, tuple)):
@@ -99,14 +99,14 @@ def parse(value: Any, known: Known, depth: int = 0) -> Any:
 
 
 def check_number(value: Any) -> Any:
-    """A plain value of a definition, unless it is a whole number that no tensor can hold."""
+    """Return a plain value of a definition. Raises InvalidFunction for an integer that no tensor can hold."""
     if isinstance(value, int) and abs(value) >= MAX_INTEGER:
         raise InvalidFunction("a whole number of more than 64 bits; write it as a float, such as 1e30")
     return value
 
 
 def _fact(word: str, operands: Any, known: Known, depth: int) -> Expression:
-    """``{"shape": "x"}``, or of one dimension ``{"shape": ["x", 0]}``."""
+    """Parse a property such as ``{"shape": "x"}``, or ``{"shape": ["x", 0]}`` for one dimension."""
     pair = word == "shape" and isinstance(operands, (list, tuple)) and len(operands) == 2
     name, *dim = operands if pair else (operands,)
     if not isinstance(name, str) or name not in known.tensors:
@@ -115,14 +115,14 @@ def _fact(word: str, operands: Any, known: Known, depth: int) -> Expression:
 
 
 def has_expressions(value: Any) -> bool:
-    """Whether a parsed value depends on the call."""
+    """Return whether a parsed value depends on the call."""
     if type(value) is Expression:
         return True
     return isinstance(value, tuple) and any(map(has_expressions, value))
 
 
 def evaluate(value: Any, tensors: Mapping[str, Any], parameters: Mapping[str, Any]) -> Any:
-    """The parsed value in one call. Raises InvalidValue where it has none, as for a division by zero."""
+    """Evaluate a parsed value in one call. Raises InvalidValue if that fails, for example by a division by zero."""
     if type(value) is not Expression:
         return tuple([evaluate(v, tensors, parameters) for v in value]) if type(value) is tuple else value
     word, operands = value
@@ -135,7 +135,7 @@ def evaluate(value: Any, tensors: Mapping[str, Any], parameters: Mapping[str, An
 
 
 def _plain(value: Any) -> Any:
-    """A value as it is calculated with: NaN as a number, a dtype as its name."""
+    """Convert a value for calculations: the string "NaN" or "Infinity" to a number, a dtype to its name."""
     if isinstance(value, DType):
         return value.name
     return NUMBERS.get(value, value) if isinstance(value, str) else value

@@ -1,8 +1,8 @@
 """Functions that can be applied by name: registered as data, or installed by the operator.
 
-Applying the first is an autograd Function like any other: its forward runs the forward program, its backward the
-backward program, on tensors of whatever kind it is given. So it is differentiated, checkpointed and profiled as a
-user's own Function is. Without a backward program the forward is recorded op by op.
+A registered function is applied as an autograd Function: its forward runs the forward program, its backward the
+backward program, on any kind of tensors. So it is differentiated, checkpointed and profiled like a user's own Function.
+Without a backward program the forward is recorded op by op.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ KEYS = frozenset({"name", "doc", "parameters", "order", "forward", "backward", "
 
 
 class Applicable(Protocol):
-    """A function that sessions know by name."""
+    """A function that sessions find by name."""
 
     name: str
     doc: str
     signature: Signature
     definition: Mapping[str, Any] | None
-    """The JSON that it was registered as; None for Python that the operator installed."""
+    """The JSON with which it was registered; None for Python that the operator installed."""
     size: int
-    """How many instructions a call runs at least, for those who count."""
+    """The number of its instructions, including those of the functions that it applies."""
     levels: int
-    """How deep its branches and loops nest, with the functions that it applies."""
+    """The nesting depth of its branches and loops, including the functions that it applies."""
 
     @property
     def inputs(self) -> int:
@@ -45,18 +45,18 @@ class Applicable(Protocol):
 
     @property
     def outputs(self) -> int:
-        """The number of tensors that it gives."""
+        """The number of tensors that it returns."""
         ...
 
     def call(self, tensors: Sequence[Any], parameters: Mapping[str, Any], budget: Budget | None = None) -> list[Any]:
-        """Apply it to tensors and parameters by name; the outputs."""
+        """Apply it to tensors and parameters by name. Return the outputs."""
         ...
 
 
 class FunctionProgram:
-    """A function as data. Made from its definition, which is checked through and through.
+    """A function defined as data, made from its definition, which is fully checked.
 
-    Raises InvalidFunction, saying in ``where`` of the context which instruction is wrong, or LimitExceeded.
+    Raises InvalidFunction, with the invalid instruction as ``where`` in the context, or LimitExceeded.
     """
 
     def __init__(self, definition: Mapping[str, Any], find: Find) -> None:
@@ -94,7 +94,7 @@ class FunctionProgram:
     def _derivative(
         self, reader: Reader, definition: Mapping[str, Any], name: str, given: int, returned: int
     ) -> Block | None:
-        """The backward or the jvp program: it takes what forward saves and then gradients, and returns gradients."""
+        """Read the backward or jvp program, which takes the saved tensors, then gradients, and returns gradients."""
         if definition.get(name) is None:
             return None
         block = reader.block(definition[name], name, ())
@@ -122,11 +122,11 @@ class FunctionProgram:
 
     @property
     def outputs(self) -> int:
-        """The number of tensors that it gives."""
+        """The number of tensors that it returns."""
         return len(self.forward.outputs)
 
     def call(self, tensors: Sequence[Any], parameters: Mapping[str, Any], budget: Budget | None = None) -> list[Any]:
-        """Apply it to tensors and parameters by name; the outputs. Raises what the wrong instruction does."""
+        """Apply it to tensors and parameters by name. Return the outputs. Raises the error of a failing instruction."""
         by_name = dict(zip(self._names, check_tensors(self, tensors), strict=True))
         tensors = [by_name[name] for name in self.forward.inputs]
         values = self.signature.defaults | self.signature.check_attrs(parameters)
@@ -146,7 +146,7 @@ class FunctionProgram:
         return outputs
 
     def _cut(self, outputs: Sequence[Any]) -> None:
-        """Leave out of the graph what backward gives no gradient, so that the shadow of a pass finds it so too."""
+        """Remove edges to inputs that get no gradient from backward, so that an abstract pass sees the same graph."""
         node = next((o._node for o in outputs if isinstance(o._node, FunctionNode)), None)
         if node is None or node.ctx._forward_cls is not self.Function or self.backward is None:
             return
@@ -158,12 +158,12 @@ class FunctionProgram:
         node.plan = _plan(len(node.next_edges))._replace(holds_tensors=bool(self.saves))
 
     def encode(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        """Checked parameters as JSON data."""
+        """Return checked parameters as JSON data."""
         return self.signature.encode_attrs(parameters)
 
 
 class Call:
-    """What one call passes to forward besides tensors."""
+    """The parameters and the budget that one call passes to forward besides tensors."""
 
     __slots__ = ("budget", "parameters")
 
@@ -172,12 +172,12 @@ class Call:
         self.budget = budget
 
     def scope(self, names: Sequence[str], tensors: Sequence[Any]) -> Scope:
-        """Where a program runs, its inputs being these."""
+        """Return the scope for a program with these inputs."""
         return Scope(dict(zip(names, tensors, strict=True)), self.parameters, self.budget)
 
 
 def _make(program: FunctionProgram, once: bool) -> type[Function]:
-    """The autograd Function that runs a program."""
+    """Return the autograd Function that runs a program."""
 
     def forward(ctx: Any, *args: Any) -> Any:
         *tensors, call = args
@@ -224,7 +224,7 @@ def _names(data: Any, key: str, known: set[str]) -> tuple[str, ...]:
 
 
 def check_tensors(function: Applicable, tensors: Sequence[Any]) -> Sequence[Any]:
-    """The tensors of a call, if they are as many as the function takes. Raises InvalidArgument."""
+    """Return the tensors of a call. Raises InvalidArgument unless they are as many as the function takes."""
     if len(tensors) != function.inputs:
         raise InvalidArgument(f"{function.name} takes {function.inputs} tensors, but {len(tensors)} were given")
     for position, tensor in enumerate(tensors):

@@ -1,7 +1,7 @@
-"""Functions in Python that the server's operator installed, found under the entry point ``telegrad.functions``.
+"""Functions that the server's operator installed, found in the entry point group ``telegrad.functions``.
 
-An entry point's name is the function's. What it points to is an autograd Function whose ``forward`` declares its
-parameters as an op's kernel does, or a definition, the same JSON data that a client would send::
+An entry point's name is the function's name. It refers to an autograd Function whose ``forward`` declares its
+parameters like an op's kernel, or to a definition, which is the same JSON data that a client would send::
 
     class Swish(Function):
         '''``x * sigmoid(beta * x)``.'''
@@ -9,7 +9,7 @@ parameters as an op's kernel does, or a definition, the same JSON data that a cl
         @staticmethod
         def forward(ctx, x: Array, beta: Number = 1.0): ...
 
-A Function that gives several tensors says how many, in ``outputs`` of the class.
+If a Function returns several tensors, the class attribute ``outputs`` is their number.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ GROUP = "telegrad.functions"
 
 
 class Installed:
-    """An autograd Function under a name."""
+    """An autograd Function with a name."""
 
     definition: Mapping[str, Any] | None = None
     size = levels = 1
@@ -48,11 +48,11 @@ class Installed:
 
     @property
     def outputs(self) -> int:
-        """The number of tensors that it gives: what the class says, or one."""
+        """The number of tensors that it returns: ``outputs`` of the class, or one."""
         return int(getattr(self.cls, "outputs", 1))
 
     def call(self, tensors: Sequence[Any], parameters: Mapping[str, Any], budget: Budget | None = None) -> list[Any]:
-        """Apply it."""
+        """Apply it to tensors and parameters by name. Return the outputs."""
         if budget is not None:
             budget.admit(self.name)
         given = iter(check_tensors(self, tensors))
@@ -62,15 +62,15 @@ class Installed:
 
 
 def points() -> Iterator[tuple[str, Any]]:
-    """What is installed here: names and what they point to, by name."""
-    from importlib.metadata import entry_points  # takes as long to import as a tenth of the engine
+    """Yield the name and the object of each installed entry point, in the order of names."""
+    from importlib.metadata import entry_points  # its import takes a tenth of the time that the engine's takes
 
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
         yield point.name, point.load()
 
 
 def make(name: str, found: Any, find: Find) -> Applicable:
-    """The function that an operator's object is. Raises InvalidFunction for what is none."""
+    """Return the function of an installed object. Raises InvalidFunction if it is no Function and no definition."""
     if isinstance(found, Mapping):
         return FunctionProgram({**found, "name": name}, find)
     if isinstance(found, type) and issubclass(found, Function):

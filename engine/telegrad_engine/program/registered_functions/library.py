@@ -1,4 +1,4 @@
-"""Libraries of functions: a session has its own, and all sessions see the server's."""
+"""Libraries of functions: each session has its own, and all sessions share the server's."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NAME = re.compile(NAME_PATTERN)
 
 
 class Library:
-    """Functions by name. Safe to use from several threads; ``outer`` is where to look for what it lacks."""
+    """Functions by name; thread-safe. Names that it lacks are looked up in ``outer``."""
 
     def __init__(self, outer: Library | None = None) -> None:
         self._functions: dict[str, Applicable] = {}
@@ -35,13 +35,13 @@ class Library:
         self.outer = outer
 
     def read(self, definition: Any) -> FunctionProgram:
-        """The function of a definition, which may be added. Raises InvalidFunction, LimitExceeded, FunctionExists."""
+        """Return the function of a definition, to be added. Raises InvalidFunction, LimitExceeded or FunctionExists."""
         if isinstance(definition, Mapping):
             self._check_name(definition.get("name"))
         return FunctionProgram(definition, self.find)
 
     def add(self, function: Applicable) -> None:
-        """Keep a function under its name, which nobody else may have."""
+        """Add a function. Raises FunctionExists if its name is taken, LimitExceeded if the library is full."""
         self._check_name(function.name)
         with self._lock:
             if function.name in self._functions:
@@ -53,7 +53,7 @@ class Library:
             self._functions[function.name] = function
 
     def find(self, name: str) -> Applicable:
-        """The function of this name, here or in the library behind. Raises UnknownFunction."""
+        """Return the function of this name, from here or from the outer library. Raises UnknownFunction."""
         found = self._functions.get(name)
         if found is not None:
             return found
@@ -64,17 +64,17 @@ class Library:
         raise UnknownFunction(f"no function {name!r:.80} is registered{hint}")
 
     def remove(self, name: str) -> None:
-        """Forget a function of this library. Those that apply it keep it, and so do graphs."""
+        """Remove a function of this library. Functions that apply it keep it, and so do graphs."""
         with self._lock:
             if self._functions.pop(name, None) is None:
                 raise UnknownFunction(f"no function {name!r:.80} is registered here")
 
     def all(self) -> dict[str, Applicable]:
-        """All functions that are found here."""
+        """Return all functions that can be found here."""
         return {**(self.outer.all() if self.outer is not None else {}), **self._functions}
 
     def has_own(self, name: str) -> bool:
-        """Whether a function is of this library and not of the one behind."""
+        """Return whether a function is in this library itself, not in the outer one."""
         return name in self._functions
 
     def __contains__(self, name: object) -> bool:
@@ -94,11 +94,11 @@ def _weight(function: Applicable) -> int:
 
 
 SHARED = Library()
-"""The library of the sessions in this process that are given no other."""
+"""The default library of the sessions in this process."""
 
 
 def installed_library() -> Library:
-    """A library of what the operator installed. Raises InvalidFunction for an entry point that is no function."""
+    """Return a library of the installed functions. Raises InvalidFunction for an entry point that is no function."""
     library = Library()
     for name, found in installed.points():
         library.add(installed.make(name, found, library.find))
@@ -106,20 +106,20 @@ def installed_library() -> Library:
 
 
 class SessionLibrary(Library):
-    """What a session finds by name, registers and applies; ``shared`` are the functions with the scope "server"."""
+    """The functions that a session registers, finds and applies; ``shared`` has those with the scope "server"."""
 
     def __init__(self, shared: Library) -> None:
         super().__init__(shared)
         self.shared = shared
 
     def of_scope(self, scope: str) -> Library:
-        """The functions of a scope: "session" or "server"."""
+        """Return the library of a scope: "session" or "server"."""
         if scope not in ("session", "server"):
             raise InvalidValue(f"a function's scope is session or server, not {scope!r:.40}")
         return self if scope == "session" else self.shared
 
     def register(self, definition: Any, scope: str, verified: bool, shapes: Any) -> None:
-        """Keep a function in the library of a scope, once its derivative is right if that is to be verified."""
+        """Add a function to the library of a scope, after checking its derivative if ``verified``."""
         library = self.of_scope(scope)
         function = library.read(definition)
         if verified:
@@ -130,9 +130,9 @@ class SessionLibrary(Library):
     def apply(
         self, name: str, tensors: Sequence[Tensor], parameters: Mapping[str, Any], memory: Grantor
     ) -> tuple[Sequence[Tensor], list[bool]]:
-        """Call a function: its outputs, and what it decided by values.
+        """Call a function. Return its outputs, and the decisions that depended on values.
 
-        What it made and the graph keeps counts as the session's memory.
+        The tensors that it made and that are still alive count as the session's memory.
         """
         budget = Budget()
         try:
@@ -143,7 +143,7 @@ class SessionLibrary(Library):
 
 
 class Foreign:
-    """A function of which only the signature is known: Python that a server's operator installed."""
+    """A function whose signature alone is known: Python that a server's operator installed."""
 
     definition: Mapping[str, Any] | None = None
     size = levels = 1
@@ -160,7 +160,7 @@ class Foreign:
         return len(self.signature.tensor_params)
 
     def call(self, tensors: Sequence[Any], parameters: Mapping[str, Any], budget: Budget | None = None) -> list[Any]:
-        """Not possible here: what comes out is known where the function is."""
+        """Raise DataDependentShape: the outputs are known only where the function is installed."""
         raise DataDependentShape(f"what {self.name} gives is known only where it is installed")
 
 
@@ -170,5 +170,5 @@ def _param(data: Mapping[str, Any]) -> Param:
 
 
 def from_entry(entry: Mapping[str, Any], find: Find) -> Applicable:
-    """The function that an answer of ``GET …/functions/{name}`` describes; ``find`` gives those that it applies."""
+    """Return the function in a response of ``GET …/functions/{name}``; ``find`` returns the functions it applies."""
     return Foreign(entry) if entry["definition"] is None else FunctionProgram(entry["definition"], find)

@@ -1,6 +1,6 @@
 """Limits on the size of a registered function, and on the work of one call.
 
-A registration is a stranger's data: whatever it makes the server do is bounded here.
+A definition comes from an untrusted client, so all work that it causes on the server is bounded here.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from ...errors import LimitExceeded
 from ...tensor.conversion import NumberList
 
 MAX_INSTRUCTIONS = 10_000
-"""Instructions of one function, those of its branches and loops included."""
+"""Instructions of one function, including those of its branches and loops."""
 MAX_EXPANDED = 100_000
 """The same, with the functions that it applies written out."""
 MAX_DEPTH = 12
-"""How deep branches and loops, expressions, and lists may nest."""
+"""The nesting depth of branches and loops, of expressions, and of lists."""
 MAX_LEVELS = 48
 """The same, with the functions that it applies written out: each level takes a few frames of Python's stack."""
 MAX_TENSORS = 1_000
@@ -26,23 +26,23 @@ MAX_CONSTANT = 4_096
 MAX_DOC = 10_000
 """Characters of a function's description."""
 MAX_WEIGHT = 2**21
-"""Values and characters of one definition, which is kept as it came."""
+"""Values and characters of one definition, which is stored as it was sent."""
 MAX_LIBRARY_WEIGHT = 2**24
-"""The same for all functions of one session, or of a library."""
+"""The same for all functions of one session, or of a library, together."""
 MAX_ITERATIONS = 10_000
-"""Of one loop."""
+"""Iterations of one loop."""
 MAX_STEPS = 1_000_000
-"""Instructions that one call runs, forward or backward; a turn of a loop counts as one more."""
+"""Instructions that one call runs, forward or backward; an iteration of a loop counts as one more."""
 NAMES_PER_STEP = 32
-"""So many tensors that a turn of a loop is handed cost as much as an instruction."""
+"""The number of tensors passed to a loop iteration that cost as much as one instruction."""
 MAX_VERIFIED = 1_000
-"""Numbers that a function takes, and that it gives, where its derivative is held against differences."""
+"""Numbers that a function takes, and that it returns, if its derivative is checked against finite differences."""
 MAX_FUNCTIONS = 1_000
 """Functions of one session, or of a library."""
 
 
 def weight(definition: Any) -> int:
-    """How many values and characters a definition has. Raises LimitExceeded beyond what one may have."""
+    """Return the number of values and characters of a definition. Raises LimitExceeded if there are too many."""
     total, waiting = 0, [definition]
     while waiting:
         value = waiting.pop()

@@ -1,4 +1,4 @@
-"""The parameters of a registered function: what it takes besides tensors, each with a type and perhaps a default."""
+"""The parameters of a registered function: its arguments besides tensors, each with a type and an optional default."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ TYPES: Mapping[str, Kind] = {
     "list": ListKind(),
     "dtype": DTypeKind(),
 }
-"""The types that a definition names."""
+"""The types of parameters, by their names in a definition."""
 KEYS = {"name", "type", "default"}
 TENSOR = TensorKind()
 
 
 def parse_parameters(data: Any) -> tuple[Param, ...]:
-    """The parameters of a definition. Raises InvalidFunction."""
+    """Parse the parameters of a definition. Raises InvalidFunction or LimitExceeded."""
     if not isinstance(data, (list, tuple)):
         raise InvalidFunction("parameters is a list of objects")
     if len(data) > MAX_TENSORS:
@@ -54,7 +54,7 @@ def _parse(data: Any) -> Param:
 
 
 def name_of(value: Any) -> str:
-    """A name of a tensor or a parameter inside a function. Raises InvalidFunction."""
+    """Return a value that is a valid name of a tensor or a parameter. Raises InvalidFunction for any other."""
     try:
         return check_id(value)
     except TelegradError:
@@ -62,7 +62,7 @@ def name_of(value: Any) -> str:
 
 
 def signature(name: str, inputs: Sequence[str], parameters: Sequence[Param], order: Any) -> Signature:
-    """What a call takes: tensors and parameters in the given order, else all tensors first."""
+    """Return the signature of a call: tensors and parameters in ``order``, by default all tensors first."""
     by_name = {n: Param(n, TENSOR, REQUIRED, False) for n in inputs}
     if shared := by_name.keys() & {p.name for p in parameters}:
         raise InvalidFunction(f"{min(shared)!r} is both an input and a parameter")

@@ -1,4 +1,4 @@
-"""Reads the programs of a definition: which ids exist where, how large it is, and which instruction is wrong."""
+"""Read the programs of a definition: resolve ids, measure its size, and report which instruction is wrong."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Find = Callable[[str], Any]
 Parse = Callable[["Reader", "Item"], Step]
 KEYS = {"op", "in", "out", "attrs"}
 STEPS: dict[str, Parse] = {}
-"""How the instructions that are no ops are read; filled by steps.py and control.py."""
+"""The readers of instructions by name, with "op" for all ops; filled by steps.py and control.py."""
 
 
 def step(name: str) -> Callable[[Parse], Parse]:
-    """Declare how the instruction of this name is read."""
+    """Register the reader of the instruction of this name."""
 
     def declare(parse: Parse) -> Parse:
         STEPS[name] = parse
@@ -32,7 +32,7 @@ def step(name: str) -> Callable[[Parse], Parse]:
 
 
 class Item:
-    """One instruction as it stands in a definition, its inputs read."""
+    """One instruction of a definition, with its inputs parsed."""
 
     __slots__ = ("attrs", "inputs", "known", "op", "outputs", "path")
 
@@ -67,11 +67,11 @@ class Item:
         return expressions.parse(value, self.known)
 
     def attr(self, name: str, default: Any = None) -> Any:
-        """An attribute with its expressions read."""
+        """Return an attribute with its expressions parsed."""
         return expressions.parse(self.attrs[name], self.known) if name in self.attrs else default
 
     def expect(self, inputs: Collection[int], attrs: Collection[str] = (), outputs: Collection[int] = (1,)) -> None:
-        """Check how many inputs and outputs there are, and that no attribute is unknown."""
+        """Check the numbers of inputs and outputs, and that no attribute is unknown."""
         for what, given, allowed in (("inputs", self.inputs, inputs), ("outputs", self.outputs, outputs)):
             if len(given) not in allowed:
                 raise InvalidFunction(f"{self.op} has {' or '.join(map(str, allowed))} {what}, not {len(given)}")
@@ -79,7 +79,7 @@ class Item:
             raise InvalidFunction(f"{self.op} has no attribute {min(unknown)!r:.60}")
 
     def names(self, value: Any) -> tuple[str, ...]:
-        """An input that is a list of tensors."""
+        """Return an input that is a list of tensors. Raises InvalidFunction if it is not."""
         if not isinstance(value, tuple) or not all(isinstance(v, str) for v in value):
             raise InvalidFunction(f"{self.op} takes a list of tensors here")
         return value
@@ -94,13 +94,13 @@ class Reader:
         self.count = 0
         self.expanded = 0
         self.levels = 0
-        """How deep its blocks nest, those of the functions that it applies included."""
+        """The nesting depth of its blocks, including those of the functions that it applies."""
         self._depth = 0
 
     def block(
         self, data: Any, path: str, given: Collection[str], inputs: bool = True, keys: Collection[str] = ()
     ) -> Block:
-        """A program: ``{inputs?, instructions, outputs}``, which may read the ids ``given`` too.
+        """Read a program ``{inputs?, instructions, outputs}``, which may also use the ids ``given``.
 
         Raises InvalidFunction with ``where`` in its context, or LimitExceeded.
         """
@@ -129,7 +129,7 @@ class Reader:
         return Block(names, steps, outputs, _done(data, steps, instructions), sorted(around - set(names)))
 
     def reach(self, levels: int) -> None:
-        """Note that something nests so much deeper from here on. Raises LimitExceeded."""
+        """Record that ``levels`` more levels nest at this point. Raises LimitExceeded."""
         self.levels = max(self.levels, self._depth + levels)
         if self.levels > MAX_LEVELS:
             raise LimitExceeded(
@@ -174,7 +174,7 @@ class Reader:
 
 
 def _done(data: Mapping[str, Any], steps: Sequence[Step], instructions: Sequence[Any]) -> list[list[str]]:
-    """For each step, the names made in this block that it was the last to mention."""
+    """Return for each step the names made in this block that are not used after it."""
     made = {name for step in steps for name in step.outputs}
     later = _words({**data, "instructions": ()})
     done: list[list[str]] = []
@@ -186,7 +186,7 @@ def _done(data: Mapping[str, Any], steps: Sequence[Step], instructions: Sequence
 
 
 def _words(*parts: Any) -> set[str]:
-    """All words in a definition's data, the names of tensors among them; of a constant only its own name."""
+    """Return all strings in a definition's data, including tensor names; for a constant only its own name."""
     found, waiting = set[str](), list(parts)
     while waiting:
         data = waiting.pop()
@@ -200,17 +200,17 @@ def _words(*parts: Any) -> set[str]:
 
 
 def is_list(value: Any) -> TypeGuard[Sequence[Any]]:
-    """Whether a value of a definition is a list, as JSON has them."""
+    """Return whether a value of a definition is a JSON list."""
     return isinstance(value, (list, tuple))
 
 
 def is_tensor_output(value: Any) -> bool:
-    """Whether a block's output is a tensor, not null or an expression."""
+    """Return whether a block's output is a tensor, not null or an expression."""
     return value is not None and type(value) is not Expression
 
 
 def at(error: TelegradError, path: str, op: Any = None) -> TelegradError:
-    """The error saying where it is, unless an instruction inside has said so."""
+    """Return the error with its location, unless a nested instruction has already added one."""
     if "where" not in error.context:
         program, _, rest = path.partition("[")
         index = rest.partition("]")[0]

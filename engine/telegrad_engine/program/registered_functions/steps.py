@@ -1,4 +1,4 @@
-"""The instructions of a registered function that run straight on: ops, constants, indexing, other functions."""
+"""The instructions of a registered function without control flow: ops, constants, indexing, other functions."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class OpStep(Step):
         super().__init__(item.op, item.outputs, item.path)
         self.inputs = item.inputs
         self.again: Any = None
-        """The op on stand-ins, where it remembers its calls: the SDK makes them in every step of a loop."""
+        """The op on abstract tensors with cached calls, which the SDK makes in every step of a loop."""
         attrs = {name: item.attr(name) for name in item.attrs}
         dynamic = any(map(has_expressions, attrs.values()))
         count = len(item.inputs)
         if dynamic:
-            # Which overload is meant, and whether it takes these values, shows when there are values.
+            # The overload is chosen, and the values are checked, when the values are known.
             found, self.writes = find_op(item.op)
             self.found: Op | None = None
             self.attrs: Mapping[str, Any] = attrs
@@ -84,25 +84,25 @@ class OpStep(Step):
 
 
 def _check_count(op: Op, count: int) -> None:
-    """Whether an op takes so many inputs, as :meth:`Signature.check_inputs` will want it."""
+    """Raise unless an op takes this number of inputs, as :meth:`Signature.check_inputs` requires."""
     op.check_inputs([_Anything()] * min(count, len(op.tensor_params)) + [None] * (count - len(op.tensor_params)))
 
 
 class _Anything(tuple[Any, ...]):
-    """Passes for a tensor and for an empty list of tensors."""
+    """Accepted as a tensor and as an empty list of tensors."""
 
     _data = None
 
 
 def check_writable(tensor: Any, scope: Scope) -> None:
-    """Refuse to write to the memory of the function's own inputs: it is the caller's."""
+    """Raise InvalidOperation for a write to the memory of the function's own inputs, which belongs to the caller."""
     if any(tensor._version_counter is cell for cell in scope.frozen):
         raise InvalidOperation(WRITES_TO_INPUT)
 
 
 @step("op")
 def read_op(reader: Reader, item: Item) -> Step:
-    """What is not declared otherwise is an op."""
+    """Read an op: an instruction that has no reader of its own."""
     if item.op in VERBS:
         raise InvalidFunction(
             "it is no instruction of a function; those are ops and " + ", ".join(STEPS.keys() - {"op"})
@@ -111,7 +111,7 @@ def read_op(reader: Reader, item: Item) -> Step:
 
 
 class Detach(Step):
-    """A tensor outside the graph."""
+    """Detach a tensor from the graph."""
 
     __slots__ = ("input",)
     input: str
@@ -131,13 +131,13 @@ def read_detach(reader: Reader, item: Item) -> Step:
 
 
 class Constant(Step):
-    """A small tensor that is written out in the definition."""
+    """A small tensor whose values are in the definition."""
 
     __slots__ = ("array",)
     array: Any
 
     def run(self, scope: Scope) -> Sequence[Any]:
-        """A new tensor of the kind that is computed with here."""
+        """Return a new tensor of the same kind as the scope's tensors."""
         if scope.apply is Meta._apply:
             return [Meta(Spec(self.array.shape, self.array.dtype))]
         return [upload(self.array.copy())]
@@ -174,7 +174,7 @@ class Index(Step):
         check_writable(tensor, scope)
         value = scope.value(self.value)
         if len(index) == 1 and _is_mask(index[0]) and (not hasattr(value, "_data") or not value._data.shape):
-            # As masked_fill, so that the shapes are known where the values are not.
+            # Like masked_fill, so that the shapes are known even if the values are not.
             tensor.masked_fill_(_aligned(index[0], tensor), value)
         else:
             tensor[index] = value
@@ -193,7 +193,7 @@ def _is_mask(value: Any) -> bool:
 
 
 def _aligned(mask: Any, tensor: Any) -> Any:
-    """A mask over the first dimensions of ``tensor``, with the dimensions that it lacks."""
+    """Return a mask over the first dimensions of ``tensor`` with the missing dimensions added."""
     shape, whole = tuple(mask._data.shape), tuple(tensor._data.shape)
     if shape != whole[: len(shape)]:
         raise ShapeMismatch(f"The shape of the mask {list(shape)} does not match the indexed tensor {list(whole)}")
@@ -232,7 +232,7 @@ def _read_index(item: Item, value: Any) -> Step:
 
 
 class Apply(Step):
-    """Another registered function, as it was when this one was registered."""
+    """Apply another registered function, as it was when this one was registered."""
 
     __slots__ = ("function", "inputs", "parameters")
     function: Applicable

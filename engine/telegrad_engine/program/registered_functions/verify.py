@@ -1,4 +1,4 @@
-"""Checks the derivative of a registered function against differences of its forward, on random inputs."""
+"""Check the derivative of a registered function against finite differences of its forward on random inputs."""
 
 from __future__ import annotations
 
@@ -17,22 +17,23 @@ from .limits import MAX_VERIFIED
 from .reader import is_list
 
 SHAPES = ((2, 3), (3,), (3, 3), ())
-"""What is tried for inputs whose shapes nobody says, the same for all."""
+"""The shapes to try if none are given; all inputs have the same shape."""
 
 
 def verify(
     function: Applicable, shapes: Sequence[Sequence[int]] | None = None, parameters: Mapping[str, Any] | None = None
 ) -> None:
-    """Raise GradcheckError if a gradient is wrong, InvalidFunction if no inputs are found that it takes.
+    """Raise GradcheckError if a gradient is wrong, InvalidFunction if no inputs are found that it accepts.
 
-    ``shapes`` are those of the inputs, random numbers in float64; ``parameters`` stand for those without default.
-    Raises LimitExceeded if it takes too many numbers, gives too many, or does too much in all calls together.
+    ``shapes`` are the shapes of the inputs, which are random float64 numbers; ``parameters`` has the values of
+    parameters without defaults. Raises LimitExceeded if the inputs or outputs have too many numbers, or all calls
+    together run too many instructions.
     """
     given, budget = parameters or {}, SharedBudget()
 
     def call(*tensors: Any) -> tuple[Any, ...]:
         outputs = function.call(tensors, given, budget)
-        budget.close()  # the memory of one call, not of all
+        budget.close()  # memory is limited for each call, not for all together
         return tuple(outputs)
 
     inputs = _inputs(function, shapes, call)
@@ -43,7 +44,7 @@ def verify(
 
 
 def _inputs(function: Applicable, shapes: Any, call: Any) -> tuple[Tensor, ...]:
-    """Random inputs that forward takes."""
+    """Return random inputs that forward accepts."""
     generator = np.random.default_rng(0)
     tried = [[shape] * function.inputs for shape in SHAPES] if shapes is None else [_checked(shapes)]
     failure: str | None = None
@@ -70,7 +71,7 @@ def _checked(shapes: Sequence[Sequence[int]]) -> Sequence[Sequence[int]]:
 
 
 def _check_count(verb: str, count: int) -> None:
-    """Refuse inputs or outputs whose differences would take too long: each number is varied by itself."""
+    """Raise LimitExceeded if there are too many numbers: each is varied separately, which takes long."""
     if count > MAX_VERIFIED:
         raise LimitExceeded(
             f"the function {verb} {count} numbers, at most {MAX_VERIFIED} are verified; give small shapes"
